@@ -1,0 +1,1 @@
+# tandem_test() lines of tests over kernels.
