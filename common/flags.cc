@@ -1,0 +1,338 @@
+#include "common/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+template <class T>
+struct Unwrapped {
+  using Type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using Type = T;
+};
+
+std::string WithDashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+std::string FormatNumber(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.12g", value);
+  return buffer;
+}
+
+std::optional<bool> ParseBool(std::string_view text) {
+  const std::string lower = ToLower(text);
+  if (lower == "true" || lower == "1" || lower == "yes" || lower == "on") return true;
+  if (lower == "false" || lower == "0" || lower == "no" || lower == "off") return false;
+  return std::nullopt;
+}
+
+Status BadValue(const Flag& flag, std::string_view value, std::string_view allowed) {
+  return InvalidArgumentError("--" + std::string(flag.name) + " is '" + std::string(value) +
+                              "', must be " + std::string(allowed));
+}
+
+template <class Number>
+Status CheckRange(const Flag& flag, std::string_view text, Number value) {
+  const auto as_double = static_cast<double>(value);
+  if (as_double >= flag.rules.min && as_double <= flag.rules.max) return OkStatus();
+  if (flag.rules.max == std::numeric_limits<double>::infinity()) {
+    return BadValue(flag, text, "at least " + FormatNumber(flag.rules.min));
+  }
+  if (flag.rules.min == -std::numeric_limits<double>::infinity()) {
+    return BadValue(flag, text, "at most " + FormatNumber(flag.rules.max));
+  }
+  return BadValue(
+      flag, text,
+      "between " + FormatNumber(flag.rules.min) + " and " + FormatNumber(flag.rules.max));
+}
+
+Status Parse(const Flag& flag, std::string_view text, bool* out) {
+  const std::optional<bool> value = ParseBool(text);
+  if (!value) return BadValue(flag, text, "true or false");
+  *out = *value;
+  return OkStatus();
+}
+
+Status Parse(const Flag& flag, std::string_view text, int64_t* out) {
+  const std::optional<int64_t> value = ParseHumanInt(text);
+  if (!value) return BadValue(flag, text, "a whole number");
+  RETURN_IF_ERROR(CheckRange(flag, text, *value));
+  *out = *value;
+  return OkStatus();
+}
+
+Status Parse(const Flag& flag, std::string_view text, double* out) {
+  const std::optional<double> value = ParseNumber<double>(text);
+  if (!value) return BadValue(flag, text, "a number");
+  RETURN_IF_ERROR(CheckRange(flag, text, *value));
+  *out = *value;
+  return OkStatus();
+}
+
+Status Parse(const Flag& flag, std::string_view text, std::string* out) {
+  const auto& choices = flag.rules.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    std::string allowed = "one of";
+    for (const std::string_view choice : choices) allowed += " " + std::string(choice);
+    return BadValue(flag, text, allowed);
+  }
+  *out = std::string(text);
+  return OkStatus();
+}
+
+// Sets the target from the texts given for the flag; the last one counts, except for a list.
+Status Assign(const Flag& flag, const std::vector<std::string>& texts) {
+  return std::visit(
+      [&](auto* target) -> Status {
+        using Target = std::remove_pointer_t<decltype(target)>;
+        if constexpr (std::is_same_v<Target, std::vector<std::string>>) {
+          *target = texts;
+          return OkStatus();
+        } else {
+          typename Unwrapped<Target>::Type value{};
+          RETURN_IF_ERROR(Parse(flag, texts.back(), &value));
+          *target = value;
+          return OkStatus();
+        }
+      },
+      flag.target);
+}
+
+std::string DefaultText(const Flag& flag) {
+  return std::visit(
+      [](auto* target) -> std::string {
+        using Target = std::remove_pointer_t<decltype(target)>;
+        if constexpr (std::is_same_v<Target, bool>) {
+          return *target ? "true" : "false";
+        } else if constexpr (std::is_same_v<Target, int64_t>) {
+          return std::to_string(*target);
+        } else if constexpr (std::is_same_v<Target, double>) {
+          return FormatNumber(*target);
+        } else if constexpr (std::is_same_v<Target, std::string>) {
+          return *target;
+        } else {
+          return "";
+        }
+      },
+      flag.target);
+}
+
+std::string_view TypeName(const Flag& flag) {
+  return std::visit(
+      [](auto* target) -> std::string_view {
+        using Value = typename Unwrapped<std::remove_pointer_t<decltype(target)>>::Type;
+        if constexpr (std::is_same_v<Value, bool>) {
+          return "";
+        } else if constexpr (std::is_same_v<Value, int64_t>) {
+          return "INT";
+        } else if constexpr (std::is_same_v<Value, double>) {
+          return "FLOAT";
+        } else if constexpr (std::is_same_v<Value, std::string>) {
+          return "TEXT";
+        } else {
+          return "TEXT ...";
+        }
+      },
+      flag.target);
+}
+
+// Spells arguments as CLI11 knows them: "--a_b" becomes "--a-b", "--no-x" "--x=false", a bare bool
+// "--x=true", "-tp" its long name.
+std::vector<std::string> Normalize(const std::vector<Flag>& flags,
+                                   const std::vector<std::string>& args) {
+  std::vector<std::string> normal;
+  for (const std::string& arg : args) {
+    if (arg.size() < 2 || arg[0] != '-' || ParseNumber<double>(arg)) {
+      normal.push_back(arg);
+      continue;
+    }
+    const size_t equals = arg.find('=');
+    const std::string name = arg.substr(0, equals);
+    const Flag* flag = FindFlag(flags, name);
+    if (flag == nullptr) {
+      normal.push_back(arg);
+      continue;
+    }
+    std::string text = "--" + std::string(flag->name);
+    if (equals != std::string::npos) {
+      text += arg.substr(equals);
+    } else if (flag->is_bool()) {
+      text += WithDashes(name) == "--" + std::string(flag->name) ? "=true" : "=false";
+    }
+    normal.push_back(std::move(text));
+  }
+  return normal;
+}
+
+std::optional<std::string> FromEnvironment(const Flag& flag) {
+  if (flag.rules.env.empty()) return std::nullopt;
+  for (const char* prefix : {"TANDEM_", "VLLM_"}) {
+    const std::string name = prefix + std::string(flag.rules.env);
+    if (const char* value = std::getenv(name.c_str()); value != nullptr) return std::string(value);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> ParseHumanInt(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  int64_t scale = 1;
+  switch (text.back()) {
+    case 'k':
+      scale = 1'000;
+      break;
+    case 'K':
+      scale = 1 << 10;
+      break;
+    case 'm':
+      scale = 1'000'000;
+      break;
+    case 'M':
+      scale = 1 << 20;
+      break;
+    case 'g':
+      scale = 1'000'000'000;
+      break;
+    case 'G':
+      scale = 1 << 30;
+      break;
+    default:
+      return ParseNumber<int64_t>(text);
+  }
+  const std::optional<double> value = ParseNumber<double>(text.substr(0, text.size() - 1));
+  if (!value || !(std::abs(*value) * static_cast<double>(scale) < 9e18)) return std::nullopt;
+  return static_cast<int64_t>(*value * static_cast<double>(scale));
+}
+
+const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument) {
+  const bool is_long = argument.starts_with("--");
+  argument.remove_prefix(is_long ? 2 : argument.starts_with("-") ? 1 : 0);
+  const std::string name = WithDashes(argument.substr(0, argument.find('=')));
+  for (const Flag& flag : flags) {
+    if (!is_long && !flag.rules.short_name.empty() && flag.rules.short_name == name) return &flag;
+    if (is_long &&
+        (flag.name == name || (flag.is_bool() && name == "no-" + std::string(flag.name)))) {
+      return &flag;
+    }
+  }
+  return nullptr;
+}
+
+Status UnknownFlagError(const std::vector<Flag>& flags, std::string_view argument) {
+  const std::string given = WithDashes(argument.substr(0, argument.find('=')));
+  std::string message = "unknown flag " + given;
+  const Flag* nearest = nullptr;
+  int nearest_distance = 4;  // more edits than that is another word
+  for (const Flag& flag : flags) {
+    const int distance = EditDistance(given, "--" + std::string(flag.name));
+    if (distance < nearest_distance) {
+      nearest_distance = distance;
+      nearest = &flag;
+    }
+  }
+  if (nearest != nullptr) message += "; did you mean --" + std::string(nearest->name) + "?";
+  return InvalidArgumentError(message);
+}
+
+std::string FlagHelp(const std::vector<Flag>& flags, std::string_view about,
+                     std::string_view filter) {
+  std::string text = std::string(about) + "\n\n";
+  for (const Flag& flag : flags) {
+    if (!filter.empty() && flag.name.find(filter) == flag.name.npos &&
+        flag.help.find(filter) == flag.help.npos) {
+      continue;
+    }
+    std::string left = "  --" + std::string(flag.name);
+    if (!flag.rules.short_name.empty()) left += ", -" + std::string(flag.rules.short_name);
+    if (const std::string_view type = TypeName(flag); !type.empty())
+      left += " " + std::string(type);
+    constexpr size_t kHelpColumn = 44;
+    left.resize(std::max(left.size() + 2, kHelpColumn), ' ');
+    text += left + std::string(flag.help);
+    if (!flag.rules.choices.empty()) {
+      text += " (";
+      for (const std::string_view choice : flag.rules.choices) {
+        if (text.back() != '(') text += "|";
+        text += choice;
+      }
+      text += ")";
+    }
+    if (const std::string value = DefaultText(flag); !value.empty()) text += " [" + value + "]";
+    if (!flag.rules.env.empty()) text += " (env TANDEM_" + std::string(flag.rules.env) + ")";
+    text += "\n";
+  }
+  return text;
+}
+
+StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
+                                 const std::vector<std::string>& args, std::string_view about) {
+  for (const std::string& arg : args) {
+    if (arg == "-h" || arg == "--help" || arg.starts_with("--help=")) {
+      const size_t equals = arg.find('=');
+      const std::string filter = equals == arg.npos ? "" : arg.substr(equals + 1);
+      std::fputs(FlagHelp(flags, about, filter).c_str(), stdout);
+      return FlagOutcome::kHelpShown;
+    }
+  }
+
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  std::vector<std::vector<std::string>> values(flags.size());
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const Flag& flag = flags[i];
+    CLI::Option* option = app.add_option("--" + std::string(flag.name), values[i]);
+    const bool is_list = std::holds_alternative<std::vector<std::string>*>(flag.target);
+    option->expected(1, is_list ? CLI::detail::expected_max_vector_size : 1);
+    option->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll
+                                        : CLI::MultiOptionPolicy::TakeLast);
+  }
+  std::vector<std::string> reversed = Normalize(flags, args);
+  std::reverse(reversed.begin(), reversed.end());  // CLI11 takes arguments from the back
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    return InvalidArgumentError(error.what());
+  }
+  // What is left: bare words, of which the positional row takes the first, and unknown flags.
+  std::vector<std::string> bare_words;
+  for (const std::string& extra : app.remaining()) {
+    if (extra.starts_with("-")) return UnknownFlagError(flags, extra);
+    bare_words.push_back(extra);
+  }
+  size_t num_taken = 0;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i].rules.positional && values[i].empty() && num_taken < bare_words.size()) {
+      values[i].push_back(bare_words[num_taken++]);
+    }
+  }
+  if (num_taken < bare_words.size()) {
+    return InvalidArgumentError("unexpected argument '" + bare_words[num_taken] + "'");
+  }
+
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (!values[i].empty()) {
+      RETURN_IF_ERROR(Assign(flags[i], values[i]));
+    } else if (const std::optional<std::string> value = FromEnvironment(flags[i])) {
+      RETURN_IF_ERROR(
+          Assign(flags[i], {*value}).WithContext("environment " + std::string(flags[i].rules.env)));
+    }
+  }
+  return FlagOutcome::kRun;
+}
+
+}  // namespace tandem

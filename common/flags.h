@@ -1,0 +1,73 @@
+#pragma once
+
+// The command line as a table: one row per flag, pointing at the member of a config struct that it
+// sets. The row is the flag's whole documentation: name, type, range, default (the member's value
+// before parsing), help. CLI11 does the parsing, in flags.cc only.
+//   Config c;
+//   const std::vector<Flag> flags = {
+//       {"max-num-seqs", &c.max_num_seqs, "Running requests at once", {.min = 1, .max = 65536}},
+//       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"}};
+//   ASSIGN_OR_RETURN(const FlagOutcome outcome, ParseFlags(flags, args, about));
+// vLLM's conventions: "_" and "-" are the same in names, "--x v" and "--x=v", a bool has a "--no-x"
+// twin and may be given a value, integers take 32k (32,000) and 32K (32,768), also m/M and g/G.
+// An unknown flag is an error with a near-match hint. A flag with `env` takes its value from
+// TANDEM_<env>, else VLLM_<env>, when the command line does not give it.
+// Thread: main, before others start.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+struct FlagRules {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  std::vector<std::string_view> choices = {};  // allowed words of a string flag
+  std::string_view env = {};
+  std::string_view short_name = {};  // "-tp" is written "tp"
+  bool positional = false;           // also taken from the first bare word
+};
+
+using FlagTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
+                                std::optional<int64_t>*, std::optional<double>*,
+                                std::optional<std::string>*, std::vector<std::string>*>;
+
+struct Flag {
+  std::string_view name;  // without dashes
+  FlagTarget target;
+  std::string_view help;
+  FlagRules rules = {};
+
+  bool is_bool() const {
+    return std::holds_alternative<bool*>(target) ||
+           std::holds_alternative<std::optional<bool>*>(target);
+  }
+};
+
+enum class FlagOutcome { kRun, kHelpShown };
+
+// Fills the targets. `--help` prints the table to stdout and returns kHelpShown; `--help=word` only
+// the rows that contain the word. Errors name the flag, the value and what is allowed.
+StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
+                                 const std::vector<std::string>& args, std::string_view about);
+
+// The row "--some_name", "--no-some-name" or "-tp" speaks of; nullptr when none does.
+const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument);
+
+// "unknown flag --max-num-seq; did you mean --max-num-seqs?"
+Status UnknownFlagError(const std::vector<Flag>& flags, std::string_view argument);
+
+// "32k" -> 32000, "32K" -> 32768, "-1" -> -1.
+std::optional<int64_t> ParseHumanInt(std::string_view text);
+
+std::string FlagHelp(const std::vector<Flag>& flags, std::string_view about,
+                     std::string_view filter);
+
+}  // namespace tandem

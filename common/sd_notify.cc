@@ -1,0 +1,38 @@
+#include "common/sd_notify.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+namespace tandem {
+
+Status SdNotify(std::string_view lines) {
+  const char* path = std::getenv("NOTIFY_SOCKET");
+  if (path == nullptr || *path == '\0') return OkStatus();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::strlen(path);
+  if ((path[0] != '/' && path[0] != '@') || length >= sizeof address.sun_path) {
+    return InvalidArgumentError("NOTIFY_SOCKET is '" + std::string(path) +
+                                "', must be a path or @name");
+  }
+  std::memcpy(address.sun_path, path, length);
+  if (path[0] == '@') address.sun_path[0] = '\0';  // abstract name
+
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return ErrnoError(errno, "notify socket");
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
+  const ssize_t sent = sendto(fd, lines.data(), lines.size(), MSG_NOSIGNAL,
+                              reinterpret_cast<const sockaddr*>(&address), size);
+  const int error = errno;
+  close(fd);
+  if (sent < 0) return ErrnoError(error, std::string("send to NOTIFY_SOCKET ") + path);
+  return OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,99 @@
+#include "common/flags.h"
+
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+struct Config {
+  std::string model;
+  bool prefix = true;
+  int64_t max_num_seqs = 128;
+  std::optional<int64_t> max_model_len;
+  double watermark = 0;
+  std::string dtype = "auto";
+  std::vector<std::string> served;
+};
+
+std::vector<Flag> Table(Config& c) {
+  return {
+      {"model", &c.model, "Model folder", {.positional = true}},
+      {"enable-prefix-caching", &c.prefix, "Reuse blocks"},
+      {"max-num-seqs",
+       &c.max_num_seqs,
+       "Running requests",
+       {.min = 1, .max = 65536, .env = "TEST_SEQS"}},
+      {"max-model-len", &c.max_model_len, "Context", {.min = 1}},
+      {"watermark", &c.watermark, "Free share", {.min = 0, .max = 0.99, .short_name = "wm"}},
+      {"dtype", &c.dtype, "Compute type", {.choices = {"auto", "bfloat16"}}},
+      {"served-model-name", &c.served, "Names"},
+  };
+}
+
+Status Parse(Config& c, std::vector<std::string> args) {
+  return ParseFlags(Table(c), args, "about").status();
+}
+
+TEST_CASE("Flags: values, twins, underscores, human numbers, lists, positional") {
+  Config c;
+  REQUIRE(Parse(c, {"some/model", "--no-enable_prefix_caching", "--max-model-len=32k", "-wm", "0.5",
+                    "--served_model_name", "a", "b", "--dtype", "bfloat16"})
+              .ok());
+  CHECK(c.model == "some/model");
+  CHECK_FALSE(c.prefix);
+  CHECK(c.max_model_len == 32000);
+  CHECK(c.watermark == 0.5);
+  CHECK(c.served == std::vector<std::string>{"a", "b"});
+  CHECK(c.dtype == "bfloat16");
+  CHECK(c.max_num_seqs == 128);
+}
+
+TEST_CASE("Flags: the last of a repeated flag counts; a bool may be given a value") {
+  Config c;
+  REQUIRE(Parse(c, {"--max-num-seqs", "4", "--max-num-seqs", "1K", "--enable-prefix-caching=false"})
+              .ok());
+  CHECK(c.max_num_seqs == 1024);
+  CHECK_FALSE(c.prefix);
+}
+
+TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {
+  Config c;
+  CHECK(Parse(c, {"--max-num-seqs", "0"}).message() ==
+        "--max-num-seqs is '0', must be between 1 and 65536");
+  CHECK(Parse(c, {"--max-num-seqs", "many"}).message() ==
+        "--max-num-seqs is 'many', must be a whole number");
+  CHECK(Parse(c, {"--dtype", "int3"}).message() ==
+        "--dtype is 'int3', must be one of auto bfloat16");
+  CHECK(Parse(c, {"--max-num-seq", "4"}).message() ==
+        "unknown flag --max-num-seq; did you mean --max-num-seqs?");
+  CHECK(Parse(c, {"--wholly-different"}).message() == "unknown flag --wholly-different");
+  CHECK(Parse(c, {"m", "n"}).message() == "unexpected argument 'n'");
+}
+
+TEST_CASE("Flags: the environment fills what the command line does not give") {
+  Config c;
+  setenv("VLLM_TEST_SEQS", "7", 1);
+  REQUIRE(Parse(c, {}).ok());
+  CHECK(c.max_num_seqs == 7);
+  setenv("TANDEM_TEST_SEQS", "8", 1);
+  REQUIRE(Parse(c, {}).ok());
+  CHECK(c.max_num_seqs == 8);
+  REQUIRE(Parse(c, {"--max-num-seqs", "9"}).ok());
+  CHECK(c.max_num_seqs == 9);
+  unsetenv("VLLM_TEST_SEQS");
+  unsetenv("TANDEM_TEST_SEQS");
+}
+
+TEST_CASE("Flags: help lists name, type, default and choices") {
+  Config c;
+  const std::string help = FlagHelp(Table(c), "about", "");
+  CHECK(help.find("--max-num-seqs INT") != help.npos);
+  CHECK(help.find("[128]") != help.npos);
+  CHECK(help.find("(auto|bfloat16)") != help.npos);
+  CHECK(FlagHelp(Table(c), "about", "watermark").find("--dtype") == std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem
