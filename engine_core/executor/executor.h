@@ -1,0 +1,40 @@
+#pragma once
+
+// Runs scheduled steps. Two implementations: ModelRunner (a model over a Backend) and the
+// simulator of tests/simulation. Thread: engine loop; Execute blocks until the step is done.
+// Owns: KV cache memory, weights, the persistent batch (one row per RequestSlot).
+// Failure: a non-OK Status from Execute means the executor is lost and the engine dies. What
+// concerns one request (NaN logits, a grammar that refuses) is RequestResult::status and ends only
+// that request.
+//
+// Execute is called for every step that has something to run, and once more without requests when
+// only `freed_slots` is left to apply. The step is taken in completely before anything runs, so a
+// split into submit and collect keeps both arguments as they are.
+
+#include <cstdint>
+
+#include "common/status.h"
+#include "engine_core/scheduler/model_output.h"
+#include "engine_core/scheduler/scheduler_output.h"
+
+namespace tandem {
+
+// Fixed once the executor is built; scheduler and KV cache take their sizes from here.
+struct ExecutorLimits {
+  int32_t num_blocks = 0;  // with the null block 0
+  int32_t block_size = 0;  // tokens
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  int32_t max_model_len = 0;
+  int32_t vocab_size = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual const ExecutorLimits& limits() const = 0;
+  // Fills *result (cleared first) for `step`.
+  virtual Status Execute(const SchedulerOutput& step, ModelOutput* result) = 0;
+};
+
+}  // namespace tandem

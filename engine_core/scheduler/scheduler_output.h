@@ -1,0 +1,82 @@
+#pragma once
+
+// What the executor runs in one step: a plain value made by Scheduler::Schedule and folded back by
+// Scheduler::Update. Requests live in a persistent batch on the worker and are addressed by
+// RequestSlot, so a steady decode step carries no string, no hash and no allocation per request.
+// Thread: engine loop. The vectors are reused from step to step.
+//
+// Life of a slot: it is given at admission (a row in `admitted`), named by each later step that
+// runs the request, and given back through `freed_slots` after a finish, an abort or a preemption.
+// A worker applies `freed_slots` first, then `admitted`, then runs `requests` in their order: a
+// slot freed here may be admitted again in the same step.
+//
+// The worker knows each token it sampled itself: after a step it appends that token to the slot's
+// tokens. Tokens are sent again only when the request is admitted after a preemption.
+//
+// Pointers and spans in `admitted` are valid until the executor has taken the step in; the worker
+// copies what it keeps.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+
+namespace tandem {
+
+namespace wire {
+struct SamplingParams;
+}
+
+enum class ScheduledKind : uint8_t {
+  kRunning,  // the slot is known to the worker
+  kNew,      // first admission; has a row in `admitted`
+  kResumed,  // admitted again after a preemption; has a row in `admitted`
+};
+
+struct ScheduledRequest {
+  RequestSlot slot{};
+  // Positions [num_computed_tokens, num_computed_tokens + num_scheduled_tokens) run in this step.
+  // For a new or resumed request, num_computed_tokens counts its prefix cache hit.
+  int32_t num_computed_tokens = 0;
+  int32_t num_scheduled_tokens = 0;
+  // Range of SchedulerOutput::new_block_ids. Running: blocks to append to the slot's block table,
+  // often none. New and resumed: the whole block table.
+  int32_t new_blocks_begin = 0;
+  int32_t num_new_blocks = 0;
+  ScheduledKind kind = ScheduledKind::kRunning;
+  // The step reaches the last known token: its last position makes logits and one token is sampled.
+  bool needs_sample = false;
+};
+
+// What a worker has to learn once about a request that enters the batch.
+struct AdmittedRequest {
+  int32_t request_idx = 0;                // into SchedulerOutput::requests
+  const RequestId* request_id = nullptr;  // for logs, and as a seed where the client gave none
+  const wire::SamplingParams* sampling_params = nullptr;
+  std::span<const TokenId> token_ids;  // the prompt, then the outputs so far
+  int32_t num_prompt_tokens = 0;
+};
+
+struct SchedulerOutput {
+  std::vector<ScheduledRequest> requests;
+  std::vector<AdmittedRequest> admitted;  // ascending request_idx
+  std::vector<BlockId> new_block_ids;     // flat; see the ranges above
+  std::vector<RequestSlot> freed_slots;   // since the previous step
+  int32_t num_scheduled_tokens = 0;       // sum over requests
+
+  bool empty() const { return requests.empty(); }
+  std::span<const BlockId> NewBlocks(const ScheduledRequest& request) const {
+    return {new_block_ids.data() + request.new_blocks_begin,
+            static_cast<size_t>(request.num_new_blocks)};
+  }
+  void Clear() {
+    requests.clear();
+    admitted.clear();
+    new_block_ids.clear();
+    freed_slots.clear();
+    num_scheduled_tokens = 0;
+  }
+};
+
+}  // namespace tandem
