@@ -1,0 +1,179 @@
+#pragma once
+
+// Every op a model or the sampler needs, once, with its shapes. Model code is written against this
+// interface; kernels/reference is the definition of each op (plain loops, float32), kernels/cpu the
+// fast one. T: tokens of the step, R: requests, H: hidden size, V: vocabulary.
+//
+// Thread: one caller, the engine loop; an op returns when its result is there or is ordered before
+// every later op. Ownership: results of Allocate, Upload, Pack, ... are the caller's and must go
+// away before the backend does. Views are borrowed for the call. Scratch memory is the backend's.
+// Types: `act` is activation_dtype(), `res` is residual_dtype(); accumulation is float32 always.
+// Outputs must not overlap inputs unless the op says so. A row of zero tokens is a no-op.
+// Failure: memory that cannot be had and files' odd shapes are a Status; a shape that does not fit
+// an op is our own mistake (CHECK).
+// Promise (cpu, reference): the bits of an output row depend only on that row's own inputs: not on
+// which rows run with it, on chunking, on the number of threads, nor on which blocks hold its KV.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/status.h"
+#include "kernels/paged_kv.h"
+#include "kernels/parallel.h"
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+// A weight matrix [n, k] as a backend packed it. The tensor it was made from is not needed any
+// more.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+  int64_t n() const { return n_; }  // output columns
+  int64_t k() const { return k_; }  // input columns
+  virtual int64_t num_bytes() const = 0;
+
+ protected:
+  PackedMatrix(int64_t n, int64_t k) : n_(n), k_(k) {}
+
+ private:
+  int64_t n_;
+  int64_t k_;
+};
+
+enum class LinearEpilogue {
+  kStore,        // out = x W^T + bias
+  kAddResidual,  // out += x W^T + bias; out is a residual stream (res)
+};
+
+struct QkRope {
+  Tensor cos;  // [max_positions, rotary_dim / 2] f32, factors of any rope scaling included
+  Tensor sin;
+  int rotary_dim = 0;  // even, <= head_dim; dimensions beyond it are not turned
+  Tensor q_norm;       // [head_dim] f32; empty: no norm. RMS over each head, before RoPE
+  Tensor k_norm;       // [head_dim] f32
+  float norm_epsilon = 1e-6f;
+};
+
+struct AttentionShape {
+  int num_heads = 0;  // a multiple of num_kv_heads; head h reads KV head h / (heads / kv_heads)
+  int num_kv_heads = 0;
+  int head_dim = 0;
+};
+
+struct AttentionOptions {
+  float scale = 0;             // of q . k, often 1 / sqrt(head_dim)
+  int32_t sliding_window = 0;  // w > 0: a query at p sees keys p - w + 1 .. p; 0: all
+  float soft_cap = 0;          // c > 0: scores become c tanh(score / c); 0: none
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string description()
+      const = 0;                               // for the log: "cpu avx512_bf16 bfloat16, 2 threads"
+  virtual DType activation_dtype() const = 0;  // inputs and outputs of layers; the KV cache
+  virtual DType residual_dtype() const = 0;    // the stream that layers add to
+  virtual int num_threads() const = 0;
+
+  // ---- memory ----
+  // Zeroed, 64-byte aligned.
+  virtual StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) = 0;
+  // A copy of a host tensor of any float type, converted to `dtype`. Norm weights, biases and RoPE
+  // tables are wanted as kF32.
+  virtual StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) = 0;
+  // Between host and backend memory; equal shapes and types.
+  virtual void CopyIn(const Tensor& out, const Tensor& host) = 0;
+  virtual void CopyOut(const Tensor& host, const Tensor& x) = 0;
+
+  // Stacks row blocks of equal k ([n_i, k] in host memory, bf16, f16 or f32) into one matrix
+  // [sum n_i, k] and packs it in the backend's compute type: q, k, v in this order for attention,
+  // gate, up for SiluAndMul, one block for the rest.
+  virtual StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) = 0;
+
+  // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.
+  virtual int64_t KvBytesPerBlock(const KvCacheSpec& spec) const = 0;
+  virtual StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) = 0;
+
+  // ---- once a step ----
+  // Room for batches of up to so many tokens and requests; nothing is allocated afterwards.
+  virtual std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape,
+                                                           int64_t max_tokens,
+                                                           int64_t max_requests) = 0;
+  virtual void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) = 0;
+
+  // ---- ops ----
+  // out[t, :] = table[ids[t], :] * scale.  out: [T, H] res; ids: [T] i32 in [0, table.n());
+  // table: [V, H], the same matrix that a tied lm_head multiplies with.
+  virtual void Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                         float scale = 1.0f) = 0;
+
+  // out[t, h] = x[t, h] / sqrt(mean(x[t, :]^2) + epsilon) * weight[h].
+  // out: [T, H] act or f32; x: [T, H] act or f32, may be out itself; weight: [H] f32.
+  virtual void RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) = 0;
+
+  // residual += x; out = RmsNorm(residual).  residual: [T, H] res; x, out: [T, H] act or f32, may
+  // be the same tensor. Where nothing stands between a Linear and its sum,
+  // LinearEpilogue::kAddResidual followed by RmsNorm is cheaper.
+  virtual void AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
+                          const Tensor& weight, float epsilon) = 0;
+
+  // out = x W^T + bias, rounded once to out's type.  out: [T, n] act or f32 (logits: f32); x: [T,
+  // k] act; bias: [n] f32, may be empty. Rows of out and x may be strided.
+  virtual void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                      const Tensor& bias = {},
+                      LinearEpilogue epilogue = LinearEpilogue::kStore) = 0;
+
+  // out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].  out: [T, I] act; gate_up: [T, 2 I] act or
+  // f32.
+  virtual void SiluAndMul(const Tensor& out, const Tensor& gate_up) = 0;
+
+  // For each token: RMS norm per head of q and k (when rope.q_norm, k_norm are there),
+  // half-rotation RoPE as in HF llama (i pairs with i + rotary_dim / 2) at batch.positions, K and V
+  // written to batch.slot_mapping, rotated q to out. out: [T, heads * head_dim] act; qkv: [T,
+  // (heads + 2 kv_heads) * head_dim] act or f32, merged q, k, v.
+  virtual void QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                 const LayerKv& kv, const AttentionPlan& plan) = 0;
+
+  // Causal attention of the step's queries over their requests' cached keys and values (this step's
+  // included: QkNormRopeWriteKv comes first).  out, q: [T, heads * head_dim] act.
+  virtual void PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                              const AttentionOptions& options, const AttentionPlan& plan) = 0;
+
+  // out[i, :] = x[rows[i], :].  out: [R, H]; x: [T, H], both of one type; rows: [R] i32.
+  virtual void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) = 0;
+
+  // ids[r] = the index of the largest logits[r, :], the lowest of equals.  ids: [R] i32; logits:
+  // [R, V] f32.
+  virtual void Argmax(const Tensor& ids, const Tensor& logits) = 0;
+
+  // out[r] = log(sum_v exp(logits[r, v])); a logprob is logit - out.  out: [R] f32; logits: [R, V]
+  // f32.
+  virtual void LogSumExp(const Tensor& out, const Tensor& logits) = 0;
+
+  // Host work over items [0, num_items) on the backend's threads, in ranges of at most `grain`
+  // items claimed as threads get free; returns when all is done. Not from inside itself.
+  virtual void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) = 0;
+};
+
+// The definition of every op. Slow; any block size; float32 throughout.
+std::unique_ptr<Backend> MakeReferenceBackend();
+
+enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512Bf16 };
+
+struct CpuBackendOptions {
+  DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
+  int num_threads = 0;         // the caller's included; 0: as many CPUs as this process may use
+  CpuIsa isa = CpuIsa::kAuto;  // the best this CPU has; a forced one it lacks is an error
+};
+
+StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
+
+// Whether this CPU runs the kernels of `isa` (kAuto: yes).
+bool CpuHasIsa(CpuIsa isa);
+
+}  // namespace tandem

@@ -1,0 +1,80 @@
+#pragma once
+
+// The paged KV cache and the description of one step's batch that attention works from.
+// A request's tokens live in blocks of block_size tokens; its block table lists them in order, so
+// token p of the request is in slot block_table[p / block_size] * block_size + p % block_size.
+// Thread: engine loop. Ownership: KvCache holds the memory; the layout inside a block is the
+// backend's own business, others allocate through the Backend and pass block tables and slots.
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+struct KvCacheSpec {
+  int num_layers = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int block_size = 0;  // tokens per block; the cpu backend wants a multiple of 32
+  int64_t num_blocks = 0;
+};
+
+// The K and V memory of one layer, as a backend laid it out.
+struct LayerKv {
+  void* k = nullptr;
+  void* v = nullptr;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int block_size = 0;
+  int64_t num_blocks = 0;
+};
+
+class KvCache {
+ public:
+  KvCache(const KvCacheSpec& spec, OwnedTensor memory) : spec_(spec), memory_(std::move(memory)) {}
+
+  const KvCacheSpec& spec() const { return spec_; }
+  int64_t num_bytes() const { return memory_.view().NumBytes(); }
+  LayerKv layer(int layer) const {
+    CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
+    const int64_t half = num_bytes() / (2 * spec_.num_layers);
+    auto* base = static_cast<std::byte*>(memory_.view().data) + 2 * half * layer;
+    return {base,           base + half,      spec_.num_kv_heads,
+            spec_.head_dim, spec_.block_size, spec_.num_blocks};
+  }
+
+ private:
+  KvCacheSpec spec_;
+  OwnedTensor memory_;  // per layer K then V, equal sizes
+};
+
+// One step's batch: the new tokens (queries) of all its requests, one after another.
+// T tokens, R requests; request r has the tokens query_start[r] .. query_start[r + 1) of the step.
+// Its last query is its token context_len[r] - 1, so the keys it sees are 0 .. context_len[r] - 1.
+struct AttentionBatch {
+  // Host memory; read by PlanAttention only.
+  std::span<const int32_t> query_start;  // R + 1, starts with 0, ends with T
+  std::span<const int32_t> context_len;  // R; tokens in the cache once this step's are written
+
+  // Backend memory (kI32); must stay valid and unchanged until the step's last op.
+  Tensor positions;     // [T], the token's place in its request; chooses the RoPE row
+  Tensor slot_mapping;  // [T], where K and V of the token go; -1: nowhere (padding)
+  Tensor block_table;   // [R, max_blocks], rows may be strided; only the first
+                        // ceil(context_len / block_size) entries of a row are read
+};
+
+// What a backend derives from a batch once a step, for the ops of all layers. Made by
+// Backend::MakeAttentionPlan, filled by Backend::PlanAttention, reused from step to step.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+  const AttentionBatch& batch() const { return batch_; }
+  int64_t num_tokens() const { return batch_.positions.rows(); }
+
+ protected:
+  AttentionBatch batch_;
+};
+
+}  // namespace tandem
