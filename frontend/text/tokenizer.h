@@ -1,0 +1,62 @@
+#pragma once
+
+// Text to token ids and back, from a model folder's tokenizer.json and tokenizer_config.json.
+// Thread: immutable after Load; any thread may call any const method at the same time.
+// Ownership: the Tokenizer owns everything it returns views of. Ids are TokenId in [0,
+// vocab_size()). Load fails with NotFound (no tokenizer.json), InvalidArgument (malformed) or
+// Unimplemented (a normalizer, pre-tokenizer, model, decoder or post-processor we do not know; the
+// message names it). Results equal those of the `tokenizers` library.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace tandem {
+
+class Tokenizer {
+ public:
+  static StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& model_folder);
+  // The same from the files' contents; an empty config_json stands for a missing file.
+  static StatusOr<std::shared_ptr<const Tokenizer>> Parse(std::string_view tokenizer_json,
+                                                          std::string_view config_json);
+  ~Tokenizer();
+
+  // `add_special_tokens` wraps the ids as the post-processor says (BOS and the like). Added tokens
+  // that occur in the text become their ids either way. InvalidArgument when text is not UTF-8.
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
+
+  // Ids without a token are left out. Bytes that are not UTF-8 become U+FFFD.
+  std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
+
+  // What the token adds to the byte stream; may be part of a character. Empty for an unknown id.
+  std::string_view TokenBytes(TokenId id) const;
+
+  // The token as the vocabulary file spells it ("Ġhello"); nullopt for an unknown id.
+  std::optional<std::string_view> IdToToken(TokenId id) const;
+  std::optional<TokenId> TokenToId(std::string_view token) const;
+
+  bool IsSpecial(TokenId id) const;  // left out by skip_special_tokens
+  bool IsAdded(TokenId id) const;    // an added token, special or not
+  TokenId vocab_size() const;        // largest id + 1
+
+  std::optional<TokenId> bos_id() const;
+  std::optional<TokenId> eos_id() const;
+  // "bos_token" → "<s>" and so on, as tokenizer_config.json states them: variables of the template.
+  const std::map<std::string, std::string>& special_tokens() const;
+  // Text of chat_template.jinja, or of tokenizer_config.json's chat_template; empty when none.
+  const std::string& chat_template() const;
+
+ private:
+  struct Parts;
+  explicit Tokenizer(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tandem
