@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs what is missing to build Tandem on Debian 12 (with --tests: also to test it).
+# Does nothing, within milliseconds, when everything is there. Needs root or sudo only to install.
+set -euo pipefail
+
+build_packages=(
+  build-essential cmake ninja-build pkg-config ca-certificates ccache python3
+  libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
+  libsentencepiece-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev)
+test_packages=(catch2 libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb)
+
+packages=("${build_packages[@]}")
+[ "${1:-}" = --tests ] && packages+=("${test_packages[@]}")
+
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "missing packages: ${missing[*]}; run as root or install sudo" >&2; exit 1; }
+  as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get -qq update
+# --no-remove: libboost1.81-dev conflicts with Debian's default Boost 1.74; replacing that one is
+# the owner's decision.
+"${as_root[@]}" apt-get -qq install -y --no-remove --no-install-recommends "${missing[@]}" >/dev/null || {
+  echo "apt-get could not install: ${missing[*]}" >&2
+  echo "If it names libboost-dev: 'apt-get install libboost1.81-dev' replaces Boost 1.74 by 1.81." >&2
+  exit 1
+}
+# Debian's prometheus package starts a service; the tests only want its promtool.
+if [ -d /run/systemd/system ] && printf '%s\n' "${missing[@]}" | grep -qx prometheus; then
+  "${as_root[@]}" systemctl disable --now prometheus >/dev/null 2>&1 || true
+fi

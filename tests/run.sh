@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds a preset (default dev) and runs every test through ctest.
+#   tests/run.sh [preset] [ctest arguments …]      tests/run.sh release -L unit
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=dev
+if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+  preset=$1
+  shift
+fi
+deploy/install_dependencies.sh --tests
+
+# The clients that the integration tests drive us with, pinned by hash. Without them (no network)
+# these tests are skipped and say so.
+venv=build/venv
+if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
+  /usr/bin/python3 -m venv --clear "$venv"
+  if "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r tests/requirements.txt; then
+    cp tests/requirements.txt "$venv/installed.txt"
+  else
+    echo "tests/run.sh: the Python clients could not be installed; tests that need them will be skipped" >&2
+  fi
+fi
+
+cmake --preset "$preset"
+cmake --build "build/$preset"
+ctest --test-dir "build/$preset" --output-on-failure --no-tests=error "$@"

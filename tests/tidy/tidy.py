@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""House rules a machine can check: who may include or use what, the README's tree, formatting.
+
+Prints each breach as file:line: rule, then the ten largest files. Exit status 1 on any breach.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "deploy/cli"]
+
+# (what, pattern, path prefixes that may use it). Looked for in C++ code outside tests.
+RULES = [
+    ("includes are full paths from the root", r'#include\s+"[^"]*\.\./', []),
+    ("zmq.hpp only in proto_msgpack/wire_endpoint.cc", r'#include\s+<zmq', ["proto_msgpack/wire_endpoint"]),
+    ("msgpack only in the codec", r'#include\s+<msgpack', ["proto_msgpack/codec", "proto_msgpack/schema.h"]),
+    ("Beast only under frontend/http and in the command's HTTP client", r'boost/beast',
+     ["frontend/http/", "deploy/cli/http_client"]),
+    ("Asio only under frontend/net and frontend/http", r'boost/asio',
+     ["frontend/net/", "frontend/http/", "deploy/cli/http_client"]),
+    ("sentencepiece in one wrapping file", r'#include\s+<sentencepiece', ["frontend/text/sentencepiece"]),
+    ("CLI11 only in common/flags.cc", r'#include\s+<CLI/', ["common/flags.cc"]),
+    ("spdlog only in common/log.cc", r'#include\s+<spdlog', ["common/log.cc"]),
+    ("CUDA headers only in kernels/cuda", r'#include\s+<(cuda|cublas|nccl)', ["kernels/cuda/"]),
+    ("the CPU kernels are private to kernels", r'#include\s+"kernels/(cpu|cuda|reference)/', ["kernels/"]),
+    ("the frontend does not know the engine", r'#include\s+"engine_core/', ["engine_core/", "deploy/cli/"]),
+    ("the engine does not know the frontend", r'#include\s+"frontend/', ["frontend/", "deploy/cli/"]),
+    ("locks live in Mailbox and the compute pool", r'std::(mutex|shared_mutex|recursive_mutex|condition_variable)\b',
+     ["common/mailbox.h", "kernels/"]),
+    ("clocks are read through common/clock", r'(steady_clock|system_clock|high_resolution_clock)::now|\bclock_gettime\(',
+     ["common/clock.cc", "frontend/net/", "frontend/http/"]),
+    ("no project code throws", r'^\s*throw\b', []),
+    ("no sleeping", r'\b(sleep_for|sleep_until|usleep|nanosleep)\b', ["deploy/cli/"]),
+    ("unfinished work is not left in the tree", r'\b(TODO|FIXME|XXX)\b', []),
+]
+
+# Threads are made by these only; everything else runs on theirs.
+THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "frontend/net/", "engine_core/main.cc",
+                "engine_core/engine_core", "kernels/", "deploy/cli/", "frontend/main.cc"]
+
+
+def allowed(path, homes):
+    return any(path.startswith(home) for home in homes)
+
+
+def code_files(folders, suffixes=(".h", ".cc", ".cu", ".cuh")):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def without_comment(line):
+    return line.split("//", 1)[0]
+
+
+def check_lines(problems):
+    for path in code_files(CODE_FOLDERS):
+        name = str(path.relative_to(ROOT))
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for what, pattern, homes in RULES:
+                text = line if "unfinished" in what else without_comment(line)
+                if re.search(pattern, text) and not allowed(name, homes):
+                    problems.append(f"{name}:{number}: {what}")
+            if re.search(r"\bstd::j?thread\b(?!::)", without_comment(line)) and not allowed(name, THREAD_HOMES):
+                problems.append(f"{name}:{number}: threads are made only in {', '.join(THREAD_HOMES)}")
+
+
+def check_headers(problems):
+    for path in code_files(CODE_FOLDERS, (".h",)):
+        name = str(path.relative_to(ROOT))
+        lines = path.read_text().splitlines()
+        if not lines or lines[0] != "#pragma once":
+            problems.append(f"{name}:1: a header starts with #pragma once")
+        elif not any(line.startswith("//") for line in lines[1:6]):
+            problems.append(f"{name}:2: a header says first what it is")
+
+
+def check_readme_tree(problems):
+    """Each folder drawn in the README's tree exists, and each module folder is drawn there."""
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"## The tree.*?```\n(.*?)```", readme, re.S)
+    if not block:
+        problems.append("README.md:1: no tree under '## The tree'")
+        return
+    drawn, stack = set(), []
+    for line in block.group(1).splitlines():
+        match = re.match(r"^( *)([a-z_]+)/(?=\s|$)", line)
+        if not match:
+            continue
+        depth = len(match.group(1)) // 2
+        stack = stack[:depth] + [match.group(2)]
+        drawn.add("/".join(stack))
+    for folder in sorted(drawn):
+        if not (ROOT / folder).is_dir():
+            problems.append(f"README.md:1: the tree draws {folder}/, which does not exist")
+    for top in CODE_FOLDERS + ["tests", "deploy"]:
+        for path in [ROOT / top] + sorted((ROOT / top).iterdir()):
+            name = str(path.relative_to(ROOT))
+            if not path.is_dir() or name in drawn or path.name.startswith((".", "__")):
+                continue
+            tracked = subprocess.run(["git", "ls-files", name], cwd=ROOT, capture_output=True, text=True).stdout
+            if tracked:
+                problems.append(f"README.md:1: the tree does not draw {name}/")
+
+
+def check_format(problems):
+    tool = shutil.which("clang-format-14") or shutil.which("clang-format")
+    if not tool:
+        print("clang-format is not installed: formatting not checked")
+        return
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
+    if "version 14" not in version:
+        print(f"formatting is defined by clang-format 14, here is {version.strip()}: not checked")
+        return
+    files = [str(path) for path in code_files(CODE_FOLDERS + ["tests"])]
+    result = subprocess.run([tool, "--dry-run", "--ferror-limit=1"] + files, capture_output=True, text=True)
+    for match in re.finditer(r"^(\S+?):(\d+):\d+: (?:error|warning): code should be clang-formatted", result.stderr, re.M):
+        problems.append(f"{pathlib.Path(match.group(1)).relative_to(ROOT)}:{match.group(2)}: clang-format")
+
+
+def check_tests(problems):
+    for path in code_files(["tests"]):
+        name = str(path.relative_to(ROOT))
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"\b(sleep_for|sleep_until|usleep|nanosleep)\b|(?<![\w.])sleep\(", without_comment(line)):
+                problems.append(f"{name}:{number}: tests wait for conditions, never sleep")
+
+
+def print_largest():
+    sizes = sorted(((len(path.read_text().splitlines()), str(path.relative_to(ROOT)))
+                    for path in code_files(CODE_FOLDERS)), reverse=True)
+    print("largest files:")
+    for lines, name in sizes[:10]:
+        print(f"  {lines:5} {name}")
+
+
+def main():
+    problems = []
+    check_lines(problems)
+    check_headers(problems)
+    check_readme_tree(problems)
+    check_format(problems)
+    check_tests(problems)
+    for problem in problems:
+        print(problem)
+    print_largest()
+    print(f"{len(problems)} breaches")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
