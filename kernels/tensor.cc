@@ -1,6 +1,7 @@
 #include "kernels/tensor.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace tandem {
 
@@ -28,6 +29,44 @@ float HalfToFloat(uint16_t half) {
   }
   const uint32_t new_exponent = exponent == 31 ? 255 : exponent + 112;
   return std::bit_cast<float>(sign | new_exponent << 23 | mantissa << 13);
+}
+
+namespace {
+
+float LoadFloat(const std::byte* memory, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kBf16:
+      return ToFloat(reinterpret_cast<const Bf16*>(memory)[i]);
+    case DType::kF16:
+      return HalfToFloat(reinterpret_cast<const uint16_t*>(memory)[i]);
+    default:
+      return reinterpret_cast<const float*>(memory)[i];
+  }
+}
+
+}  // namespace
+
+void ConvertTensor(const Tensor& out, const Tensor& x) {
+  CHECK(out.rank == x.rank && out.shape == x.shape) << "rank " << out.rank << " and " << x.rank;
+  const int64_t row_size = x.RowSize();
+  for (int64_t row = 0; row < x.rows(); ++row) {
+    const auto* from = static_cast<const std::byte*>(x.data) + row * x.row_stride * SizeOf(x.dtype);
+    auto* to = static_cast<std::byte*>(out.data) + row * out.row_stride * SizeOf(out.dtype);
+    if (out.dtype == x.dtype) {
+      std::memcpy(to, from, row_size * SizeOf(x.dtype));
+      continue;
+    }
+    CHECK(x.dtype != DType::kI32) << "int32 to " << DTypeName(out.dtype);
+    CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBf16) << DTypeName(out.dtype);
+    for (int64_t i = 0; i < row_size; ++i) {
+      const float value = LoadFloat(from, x.dtype, i);
+      if (out.dtype == DType::kF32) {
+        reinterpret_cast<float*>(to)[i] = value;
+      } else {
+        reinterpret_cast<Bf16*>(to)[i] = ToBf16(value);
+      }
+    }
+  }
 }
 
 }  // namespace tandem

@@ -114,6 +114,10 @@ struct Tensor {
   }
 };
 
+// out[i] = x[i] over equal shapes, converted between float types; equal types are copied bit by
+// bit.
+void ConvertTensor(const Tensor& out, const Tensor& x);
+
 // Memory of a backend together with its view; freed when it goes away. Movable.
 class OwnedTensor {
  public:

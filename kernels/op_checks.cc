@@ -1,0 +1,131 @@
+#include "kernels/op_checks.h"
+
+#include <ostream>
+
+namespace tandem {
+
+namespace {
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) {
+  out << DTypeName(x.dtype) << "[";
+  for (int i = 0; i < x.rank; ++i) out << (i ? ", " : "") << x.shape[i];
+  return out << "]";
+}
+
+bool IsFloat(const Tensor& x, DType activation) {
+  return x.dtype == activation || x.dtype == DType::kF32;
+}
+
+bool IsMatrix(const Tensor& x, int64_t rows, int64_t columns) {
+  return x.rank == 2 && x.shape[0] == rows && x.shape[1] == columns;
+}
+
+bool IsVector(const Tensor& x, DType dtype, int64_t size) {
+  return x.rank == 1 && x.dtype == dtype && x.shape[0] == size && x.IsContiguous();
+}
+
+}  // namespace
+
+void CheckPack(std::span<const Tensor> row_blocks) {
+  CHECK(!row_blocks.empty());
+  for (const Tensor& block : row_blocks) {
+    CHECK(block.rank == 2 && block.dtype != DType::kI32) << block;
+    CHECK_EQ(block.shape[1], row_blocks[0].shape[1]);
+  }
+}
+
+void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids,
+                    const PackedMatrix& table) {
+  CHECK(IsVector(ids, DType::kI32, ids.rows())) << ids;
+  CHECK(out.dtype == types.residual && IsMatrix(out, ids.rows(), table.k())) << out;
+}
+
+void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight) {
+  CHECK(IsFloat(out, types.activation) && IsFloat(x, types.activation)) << out << x;
+  CHECK(x.rank == 2 && IsMatrix(out, x.shape[0], x.shape[1])) << out << x;
+  CHECK(IsVector(weight, DType::kF32, x.shape[1])) << weight << x;
+}
+
+void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, const Tensor& x,
+                     const Tensor& weight) {
+  CheckRmsNorm(types, out, x, weight);
+  CHECK(residual.dtype == types.residual && IsMatrix(residual, x.shape[0], x.shape[1])) << residual;
+}
+
+void CheckLinear(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                 const Tensor& bias, LinearEpilogue epilogue) {
+  CHECK(x.dtype == types.activation && x.rank == 2 && x.shape[1] == weight.k())
+      << x << " times " << weight.n() << " x " << weight.k();
+  CHECK(IsFloat(out, types.activation) && IsMatrix(out, x.shape[0], weight.n())) << out << x;
+  CHECK(bias.empty() || IsVector(bias, DType::kF32, weight.n())) << bias;
+  CHECK(epilogue == LinearEpilogue::kStore || out.dtype == types.residual) << out;
+}
+
+void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up) {
+  CHECK(out.rank == 2 && out.dtype == types.activation) << out;
+  CHECK(IsFloat(gate_up, types.activation) && IsMatrix(gate_up, out.shape[0], 2 * out.shape[1]))
+      << out << gate_up;
+}
+
+void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests) {
+  const auto num_requests = static_cast<int64_t>(batch.context_len.size());
+  const int64_t num_tokens = batch.positions.rows();
+  CHECK_LE(num_tokens, max_tokens);
+  CHECK_LE(num_requests, max_requests);
+  CHECK(IsVector(batch.positions, DType::kI32, num_tokens)) << batch.positions;
+  CHECK(IsVector(batch.slot_mapping, DType::kI32, num_tokens)) << batch.slot_mapping;
+  CHECK(batch.block_table.rank == 2 && batch.block_table.dtype == DType::kI32) << batch.block_table;
+  CHECK_EQ(batch.block_table.rows(), num_requests);
+  CHECK_EQ(batch.query_start.size(), batch.context_len.size() + 1);
+  CHECK_EQ(batch.query_start[0], 0);
+  CHECK_EQ(batch.query_start.back(), num_tokens);
+  for (int64_t r = 0; r < num_requests; ++r) {
+    const int32_t num_queries = batch.query_start[r + 1] - batch.query_start[r];
+    CHECK(num_queries >= 0 && num_queries <= batch.context_len[r])
+        << "request " << r << ": " << num_queries << " of " << batch.context_len[r];
+  }
+}
+
+void CheckQkNormRopeWriteKv(OpTypes types, const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                            const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t kv_size = int64_t{kv.num_kv_heads} * kv.head_dim;
+  CHECK(out.rank == 2 && out.dtype == types.activation) << out;
+  CHECK(out.shape[0] == plan.num_tokens() && out.shape[1] % kv.head_dim == 0) << out;
+  CHECK(IsFloat(qkv, types.activation) &&
+        IsMatrix(qkv, plan.num_tokens(), out.shape[1] + 2 * kv_size))
+      << qkv << out;
+  CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= kv.head_dim) << rope.rotary_dim;
+  for (const Tensor* table : {&rope.cos, &rope.sin}) {
+    CHECK(rope.rotary_dim == 0 || (table->rank == 2 && table->dtype == DType::kF32 &&
+                                   table->shape[1] == rope.rotary_dim / 2 && table->IsContiguous()))
+        << *table;
+  }
+  for (const Tensor* norm : {&rope.q_norm, &rope.k_norm}) {
+    CHECK(norm->empty() || IsVector(*norm, DType::kF32, kv.head_dim)) << *norm;
+  }
+}
+
+void CheckPagedAttention(OpTypes types, const Tensor& out, const Tensor& q, const LayerKv& kv,
+                         const AttentionPlan& plan) {
+  CHECK(out.rank == 2 && out.dtype == types.activation && q.dtype == types.activation) << out << q;
+  CHECK(IsMatrix(q, plan.num_tokens(), out.shape[1]) && out.shape[0] == plan.num_tokens())
+      << out << q;
+  CHECK_EQ(out.shape[1] % (int64_t{kv.num_kv_heads} * kv.head_dim), 0);
+}
+
+void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
+  CHECK(IsVector(rows, DType::kI32, rows.rows())) << rows;
+  CHECK(x.rank == 2 && x.dtype == out.dtype && IsMatrix(out, rows.rows(), x.shape[1])) << out << x;
+}
+
+void CheckArgmax(const Tensor& ids, const Tensor& logits) {
+  CHECK(logits.rank == 2 && logits.dtype == DType::kF32 && logits.shape[1] > 0) << logits;
+  CHECK(IsVector(ids, DType::kI32, logits.rows())) << ids;
+}
+
+void CheckLogSumExp(const Tensor& out, const Tensor& logits) {
+  CHECK(logits.rank == 2 && logits.dtype == DType::kF32 && logits.shape[1] > 0) << logits;
+  CHECK(IsVector(out, DType::kF32, logits.rows())) << out;
+}
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+#pragma once
+
+// What backend.h demands of the arguments of each op, for the backends to check first thing.
+// Thread: any. A violation is our own mistake: CHECK dies with the shapes.
+
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// The types a backend computes in.
+struct OpTypes {
+  DType activation;
+  DType residual;
+};
+
+void CheckPack(std::span<const Tensor> row_blocks);
+void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids, const PackedMatrix& table);
+void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight);
+void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, const Tensor& x,
+                     const Tensor& weight);
+void CheckLinear(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                 const Tensor& bias, LinearEpilogue epilogue);
+void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up);
+void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
+void CheckQkNormRopeWriteKv(OpTypes types, const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                            const LayerKv& kv, const AttentionPlan& plan);
+void CheckPagedAttention(OpTypes types, const Tensor& out, const Tensor& q, const LayerKv& kv,
+                         const AttentionPlan& plan);
+void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows);
+void CheckArgmax(const Tensor& ids, const Tensor& logits);
+void CheckLogSumExp(const Tensor& out, const Tensor& logits);
+
+}  // namespace tandem

@@ -1,0 +1,63 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/op_checks.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace tandem {
+
+void ReferenceBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                                      const AttentionOptions& options, const AttentionPlan& plan) {
+  CheckPagedAttention({DType::kF32, DType::kF32}, out, q, kv, plan);
+  const AttentionBatch& batch = plan.batch();
+  const int dim = kv.head_dim;
+  const int num_heads = static_cast<int>(out.shape[1]) / dim;
+  const int group = num_heads / kv.num_kv_heads;
+  std::vector<float> weights;
+
+  // One query of one head.
+  auto attend = [&](const float* query, float* result, int head, int position,
+                    const int32_t* blocks) {
+    auto offset = [&](int key) {
+      const int64_t slot =
+          int64_t{blocks[key / kv.block_size]} * kv.block_size + key % kv.block_size;
+      return ReferenceKvOffset(kv, slot, head / group);
+    };
+    const int window = options.sliding_window;
+    const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+    weights.assign(position + 1, 0);
+    float max = -INFINITY;
+    for (int key = first; key <= position; ++key) {
+      const float* k = static_cast<const float*>(kv.k) + offset(key);
+      float score = 0;
+      for (int i = 0; i < dim; ++i) score += query[i] * k[i];
+      score *= options.scale;
+      if (options.soft_cap > 0) score = options.soft_cap * std::tanh(score / options.soft_cap);
+      weights[key] = score;
+      max = std::max(max, score);
+    }
+    float sum = 0;
+    for (int key = first; key <= position; ++key)
+      sum += weights[key] = std::exp(weights[key] - max);
+    std::fill_n(result, dim, 0.0f);
+    for (int key = first; key <= position; ++key) {
+      const float* v = static_cast<const float*>(kv.v) + offset(key);
+      for (int i = 0; i < dim; ++i) result[i] += weights[key] / sum * v[i];
+    }
+  };
+
+  for (size_t r = 0; r < batch.context_len.size(); ++r) {
+    const int begin = batch.query_start[r];
+    const int end = batch.query_start[r + 1];
+    for (int t = begin; t < end; ++t) {
+      const int position = batch.context_len[r] - (end - t);
+      for (int h = 0; h < num_heads; ++h) {
+        attend(q.Row<float>(t) + h * dim, out.Row<float>(t) + h * dim, h, position,
+               batch.block_table.Row<int32_t>(static_cast<int64_t>(r)));
+      }
+    }
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,76 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <algorithm>
+
+#include "kernels/host_memory.h"
+#include "kernels/op_checks.h"
+
+namespace tandem {
+
+namespace {
+
+class ReferencePlan final : public AttentionPlan {
+ public:
+  ReferencePlan(int64_t max_tokens, int64_t max_requests)
+      : max_tokens_(max_tokens), max_requests_(max_requests) {}
+
+  void Fill(const AttentionBatch& batch) {
+    CheckBatch(batch, max_tokens_, max_requests_);
+    batch_ = batch;
+  }
+
+ private:
+  int64_t max_tokens_;
+  int64_t max_requests_;
+};
+
+}  // namespace
+
+StatusOr<OwnedTensor> ReferenceBackend::Allocate(DType dtype,
+                                                 std::initializer_list<int64_t> shape) {
+  return AllocateHost(dtype, {shape.begin(), shape.size()});
+}
+
+StatusOr<OwnedTensor> ReferenceBackend::Upload(const Tensor& host, DType dtype) {
+  ASSIGN_OR_RETURN(OwnedTensor result,
+                   AllocateHost(dtype, {host.shape.data(), static_cast<size_t>(host.rank)}));
+  ConvertTensor(result, host);
+  return result;
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::Pack(std::span<const Tensor> row_blocks) {
+  CheckPack(row_blocks);
+  return std::unique_ptr<PackedMatrix>(std::make_unique<ReferenceMatrix>(row_blocks));
+}
+
+int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
+  return int64_t{2} * spec.num_layers * spec.num_kv_heads * spec.block_size * spec.head_dim *
+         SizeOf(DType::kF32);
+}
+
+StatusOr<std::unique_ptr<KvCache>> ReferenceBackend::AllocateKvCache(const KvCacheSpec& spec) {
+  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(DType::kF32) * spec.num_blocks;
+  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kF32, {&elements, 1}));
+  return std::make_unique<KvCache>(spec, std::move(memory));
+}
+
+std::unique_ptr<AttentionPlan> ReferenceBackend::MakeAttentionPlan(const AttentionShape&,
+                                                                   int64_t max_tokens,
+                                                                   int64_t max_requests) {
+  return std::make_unique<ReferencePlan>(max_tokens, max_requests);
+}
+
+void ReferenceBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {
+  static_cast<ReferencePlan*>(plan)->Fill(batch);
+}
+
+void ReferenceBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {
+  CHECK_GT(grain, 0);
+  for (int64_t begin = 0; begin < num_items; begin += grain) {
+    function(begin, std::min(begin + grain, num_items));
+  }
+}
+
+std::unique_ptr<Backend> MakeReferenceBackend() { return std::make_unique<ReferenceBackend>(); }
+
+}  // namespace tandem

@@ -1,0 +1,69 @@
+#pragma once
+
+// The definition of every op: plain loops in float32 over contiguous [n, k] weights, one file per
+// op family. Tests hold the other backends to it. Promises and thread as in backend.h. KV layout:
+// [block][kv_head][token][head_dim].
+
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace tandem {
+
+class ReferenceMatrix final : public PackedMatrix {
+ public:
+  explicit ReferenceMatrix(std::span<const Tensor> row_blocks);
+  int64_t num_bytes() const override {
+    return static_cast<int64_t>(values_.size() * sizeof(float));
+  }
+  const float* Row(int64_t i) const { return values_.data() + i * k(); }
+
+ private:
+  std::vector<float> values_;
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string description() const override { return "reference float32"; }
+  DType activation_dtype() const override { return DType::kF32; }
+  DType residual_dtype() const override { return DType::kF32; }
+  int num_threads() const override { return 1; }
+
+  StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
+  void CopyIn(const Tensor& out, const Tensor& host) override { ConvertTensor(out, host); }
+  void CopyOut(const Tensor& host, const Tensor& x) override { ConvertTensor(host, x); }
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) override;
+  int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
+  StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
+
+  std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
+                                                   int64_t max_requests) override;
+  void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
+
+  void Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                 float scale) override;
+  void RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) override;
+  void AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x, const Tensor& weight,
+                  float epsilon) override;
+  void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
+              LinearEpilogue epilogue) override;
+  void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
+  void QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                         const LayerKv& kv, const AttentionPlan& plan) override;
+  void PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                      const AttentionOptions& options, const AttentionPlan& plan) override;
+  void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
+  void Argmax(const Tensor& ids, const Tensor& logits) override;
+  void LogSumExp(const Tensor& out, const Tensor& logits) override;
+  void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
+};
+
+// Shared by rope.cc and attention.cc: where a token's K or V of one head lies.
+inline int64_t ReferenceKvOffset(const LayerKv& kv, int64_t slot, int head) {
+  const int64_t block = slot / kv.block_size;
+  const int64_t token = slot % kv.block_size;
+  return ((block * kv.num_kv_heads + head) * kv.block_size + token) * kv.head_dim;
+}
+
+}  // namespace tandem
