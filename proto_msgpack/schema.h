@@ -184,6 +184,18 @@ struct UtilityRequest {      // array of 4
   friend bool operator==(const UtilityRequest&, const UtilityRequest&) = default;
 };
 
+// A frontend client went away: its requests must be dropped, nothing more reaches it. Not a
+// message; the engine's wire thread makes it.
+struct ClientLost {
+  int32_t client_index = 0;
+
+  friend bool operator==(const ClientLost&, const ClientLost&) = default;
+};
+
+// What reaches the engine loop, decoded, in the order it arrived.
+using EngineInput =
+    std::variant<EngineCoreRequest, AbortRequest, UtilityRequest, StartDpWave, ClientLost>;
+
 // ---- engine → frontend ----
 
 enum class FinishReason : uint8_t {
@@ -303,6 +315,17 @@ struct EngineCoreOutput {                     // array of 19
   Rare<EngineCoreError> error;                // 18
 
   bool finished() const { return finish_reason.has_value(); }
+  // Back to a new record, keeping the room of id, tokens and events.
+  void Clear() {
+    EngineCoreOutput empty;
+    empty.request_id.swap(request_id);
+    empty.new_token_ids.swap(new_token_ids);
+    empty.events.swap(events);
+    empty.request_id.clear();
+    empty.new_token_ids.clear();
+    empty.events.clear();
+    *this = std::move(empty);
+  }
   friend bool operator==(const EngineCoreOutput&, const EngineCoreOutput&) = default;
 };
 
@@ -352,9 +375,9 @@ struct SchedulerStats {  // map, every key always sent
 };
 
 struct UtilityOutput {                         // array of 3
-  int64_t call_id = 0;                         // 0: a request's call id, bit for bit
+  uint64_t call_id = 0;                        // 0: the request's; -1 and -2 (notices) wrap around
   std::optional<std::string> failure_message;  // 1
-  RawValue result;  // 2: the value inside [nil, value]; empty: nil. Not read when it failed
+  RawValue result;  // 2: the value inside [nil, value]; empty: nil. Not sent when it failed
 
   friend bool operator==(const UtilityOutput&, const UtilityOutput&) = default;
 };

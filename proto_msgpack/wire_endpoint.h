@@ -1,0 +1,112 @@
+#pragma once
+
+// The thread that owns a process's ZMQ sockets, one class for each side of the wire.
+//
+//   FrontendEndpoint                          EngineEndpoint
+//   handshake ROUTER  (bind)   HELLO, init, READY   DEALER
+//   input ROUTER, one per client   ADD, ABORT, UTILITY   DEALER, identity = engine index (2 bytes
+//   LE) output PULL, one per client    EngineCoreOutputs     PUSH
+//
+// Threads: each endpoint runs one wire thread (plus ZMQ's own). Methods may be called from any
+// thread; callbacks run on the wire thread and must only post. Idle, everything sleeps in the
+// kernel. A peer that vanishes is noticed by its connection closing (at once on ipc, by heartbeats
+// on tcp): the frontend reports the engine lost and answers its next HELLO; the engine reports its
+// clients lost, so that their requests are dropped, and says HELLO again. Failure: addresses that
+// cannot be bound are a Status of Start; what arrives and cannot be decoded is logged and dropped.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/mailbox.h"
+#include "common/status.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem::wire {
+
+struct EncodedMessage;
+
+struct FrontendEndpointOptions {
+  // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). Bound.
+  std::string handshake_address;
+  // Where input and output sockets are bound: "ipc:///dir" or "tcp://host". The folder of ipc
+  // sockets is made when missing and must be ours alone (0700).
+  std::string data_address;
+  int num_engines = 1;
+  int num_clients = 1;                    // one per network shard
+  size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
+  bool heartbeats = true;                 // ZMTP pings on tcp; ipc needs none
+};
+
+// What one client (network shard) hears, on the wire thread. The functions must only post.
+struct FrontendClientCallbacks {
+  std::function<void(EngineCoreOutputs)> on_outputs;
+  std::function<void(int engine_index, const EngineCoreReadyResponse&)> on_engine_ready;
+  std::function<void(int engine_index, const Status& why)> on_engine_lost;
+};
+
+class FrontendEndpoint {
+ public:
+  explicit FrontendEndpoint(FrontendEndpointOptions options);
+  ~FrontendEndpoint();
+
+  // REQUIRES: before Start, once for each client.
+  void SetClient(int client_index, FrontendClientCallbacks callbacks);
+  Status Start();
+  // The bound handshake address, with the real port. REQUIRES: started.
+  std::string handshake_address() const;
+
+  // Queues one message for an engine. Dropped when the engine is not connected (on_engine_lost says
+  // so, before or after).
+  void Send(int client_index, int engine_index, RequestType type, EncodedMessage message);
+  // Hands back a message that was delivered, so that its room is used for the next one.
+  void Recycle(EngineCoreOutputs outputs);
+
+  // Sends what is queued for at most a second, then stops the thread. Called by the destructor.
+  void Close();
+
+  const FrontendEndpointOptions& options() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+struct EngineEndpointOptions {
+  std::string handshake_address;
+  int engine_index = 0;
+  bool local = true;
+  bool headless = false;
+  size_t max_message_bytes = 64u << 20;  // a larger message from a frontend is dropped
+  bool heartbeats = true;
+};
+
+class EngineEndpoint {
+ public:
+  // Decoded requests are pushed to *inputs, which must outlive the endpoint.
+  EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs);
+  ~EngineEndpoint();
+
+  // Connects, says HELLO and keeps doing so whenever a frontend comes back. Never waits for it.
+  Status Start();
+  // The model is loaded: what each client is told, now and after each new handshake.
+  void AnnounceReady(EngineCoreReadyResponse response);
+  // Queues one message for a client; encoded and sent on the wire thread. Dropped when the client
+  // is not connected. REQUIRES: !outputs.is_empty().
+  void Send(int client_index, EngineCoreOutputs outputs);
+  // A message to fill, with the room of one that was sent: a steady step allocates nothing.
+  EngineCoreOutputs TakeSpent();
+
+  // Sends what is queued for at most 4 s, then stops the thread. Called by the destructor.
+  void Close();
+  // Tells every client that this engine is dead (ENGINE_CORE_DEAD), then Close.
+  void CloseDead();
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace tandem::wire
