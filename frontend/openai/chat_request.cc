@@ -1,0 +1,244 @@
+#include "frontend/openai/chat_request.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+Status WrongType(std::string_view where, std::string_view must_be, const Json& value) {
+  return InvalidArgumentError(std::string(where) + "must be " + std::string(must_be) + ", got " +
+                              std::string(JsonTypeName(value)));
+}
+
+const Json* Find(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+Status CheckPart(const std::string& where, const Json& part) {
+  if (part.is_string()) return OkStatus();
+  if (!part.is_object()) return WrongType(where, "a text part", part);
+  const Json* type = Find(part, "type");
+  if (type == nullptr || !type->is_string()) {
+    return InvalidArgumentError(where + "must have a type");
+  }
+  if (*type != "text") {
+    return InvalidArgumentError(
+               "content parts of a type other than text are not supported by this "
+               "server")
+        .WithParam("messages");
+  }
+  const Json* text = Find(part, "text");
+  if (text == nullptr || !text->is_string()) {
+    return InvalidArgumentError(where + "must have a text");
+  }
+  return OkStatus();
+}
+
+Status CheckToolCalls(const std::string& where, const Json& calls) {
+  if (!calls.is_array()) return WrongType(where, "a list", calls);
+  for (const Json& call : calls) {
+    const Json* function = call.is_object() ? Find(call, "function") : nullptr;
+    const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+    if (name == nullptr || !name->is_string()) {
+      return InvalidArgumentError(where + "must be a list of functions with a name");
+    }
+    const Json* arguments = Find(*function, "arguments");
+    if (arguments && !arguments->is_string() && !arguments->is_object()) {
+      return WrongType(where + "arguments ", "a string", *arguments);
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckMessage(size_t i, const Json& message) {
+  const std::string where = "message " + std::to_string(i) + " ";
+  if (!message.is_object()) return WrongType(where, "an object", message);
+  const Json* role = Find(message, "role");
+  if (role == nullptr || !role->is_string())
+    return InvalidArgumentError(where + "must have a role");
+  if (const Json* content = Find(message, "content")) {
+    if (content->is_array()) {
+      for (const Json& part : *content) {
+        RETURN_IF_ERROR(CheckPart("message " + std::to_string(i) + " content part ", part));
+      }
+    } else if (!content->is_string()) {
+      return WrongType(where + "content ", "a string or a list of parts", *content);
+    }
+  }
+  if (const Json* calls = Find(message, "tool_calls")) {
+    RETURN_IF_ERROR(CheckToolCalls(where + "tool_calls ", *calls));
+  }
+  for (const char* key : {"name", "tool_call_id", "reasoning", "reasoning_content"}) {
+    const Json* value = Find(message, key);
+    if (value && !value->is_string()) return WrongType(where + key + " ", "a string", *value);
+  }
+  return OkStatus();
+}
+
+Status CheckReasoningEffort(const std::optional<std::string>& effort) {
+  if (!effort) return OkStatus();
+  for (const char* known : {"none", "minimal", "low", "medium", "high", "xhigh", "max"}) {
+    if (*effort == known) return OkStatus();
+  }
+  return InvalidArgumentError(
+             "reasoning_effort must be none, minimal, low, medium, high, xhigh or max")
+      .WithParam("reasoning_effort");
+}
+
+// A message's parts as one text, or its text as one part.
+void SetContentForm(bool as_parts, Json* message) {
+  const auto content = message->find("content");
+  if (content == message->end()) return;
+  if (content->is_string() && as_parts) {
+    *content = Json::array({{{"type", "text"}, {"text", std::move(*content)}}});
+  } else if (content->is_array()) {
+    Json parts = Json::array();
+    std::string text;
+    for (const Json& part : *content) {
+      const Json& part_text = part.is_string() ? part : part.at("text");
+      parts.push_back({{"type", "text"}, {"text", part_text}});
+      if (!text.empty()) text += '\n';
+      text += part_text.get_ref<const std::string&>();
+    }
+    *content = as_parts ? std::move(parts) : Json(std::move(text));
+  }
+}
+
+// Templates write a call's arguments with tojson, so a text that holds an object becomes one.
+void ParseArguments(Json* message) {
+  const auto calls = message->find("tool_calls");
+  if (calls == message->end() || !calls->is_array()) return;
+  for (Json& call : *calls) {
+    Json& function = call["function"];
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || !arguments->is_string()) continue;
+    const auto parsed = ParseJson(arguments->get_ref<const std::string&>());
+    if (parsed.ok() && (*parsed)->is_object()) *arguments = **parsed;
+  }
+}
+
+}  // namespace
+
+Status ParseMessages(const Json& value, ChatRequest* out) {
+  if (!value.is_array()) return WrongType("", "a list", value);
+  if (value.empty())
+    return InvalidArgumentError("messages must not be empty").WithParam("messages");
+  for (size_t i = 0; i < value.size(); ++i) RETURN_IF_ERROR(CheckMessage(i, value[i]));
+  out->messages = JsonDocument(value);
+  // The older name of the field; templates read the newer one.
+  for (Json& message : out->messages.mutable_value()) {
+    const auto old = message.find("reasoning_content");
+    if (old == message.end()) continue;
+    if (!message.contains("reasoning")) message["reasoning"] = *old;
+    message.erase("reasoning_content");
+  }
+  return OkStatus();
+}
+
+Status ParseTools(const Json& value, ChatRequest* out) {
+  if (!value.is_array()) return WrongType("", "a list", value);
+  if (value.empty()) return InvalidArgumentError("tools must not be empty").WithParam("tools");
+  for (const Json& tool : value) {
+    const Json* function = tool.is_object() ? Find(tool, "function") : nullptr;
+    const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+    if (name == nullptr || !name->is_string()) {
+      return InvalidArgumentError("must be a list of functions with a name");
+    }
+  }
+  out->tools = JsonDocument(value);
+  return OkStatus();
+}
+
+Status ParseToolChoice(const Json& value, ChatRequest* out) {
+  if (value.is_object()) {
+    const Json* function = Find(value, "function");
+    const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
+    if (name == nullptr || !name->is_string()) {
+      return InvalidArgumentError("must be a text or name a function");
+    }
+  } else if (value != "none" && value != "auto" && value != "required") {
+    return InvalidArgumentError("must be none, auto, required or name a function");
+  }
+  out->tool_choice = JsonDocument(value);
+  return OkStatus();
+}
+
+Status ParseChatTemplateKwargs(const Json& value, ChatRequest* out) {
+  if (!value.is_object()) return WrongType("", "an object", value);
+  if (value.contains("chat_template")) {
+    return InvalidArgumentError("`chat_template` in the request is not supported by this server")
+        .WithParam("chat_template_kwargs");
+  }
+  out->chat_template_kwargs = JsonDocument(value);
+  return OkStatus();
+}
+
+Status ParseDocuments(const Json& value, ChatRequest* out) {
+  if (!value.is_array()) return WrongType("", "a list of objects", value);
+  for (const Json& document : value) {
+    if (!document.is_object()) return WrongType("", "a list of objects", document);
+  }
+  out->documents = JsonDocument(value);
+  return OkStatus();
+}
+
+Status CheckChatRequest(const ChatRequest& request) {
+  if (request.top_logprobs != 0 && !request.logprobs) {
+    return InvalidArgumentError("top_logprobs needs logprobs to be true").WithParam("top_logprobs");
+  }
+  if (request.continue_final_message && request.add_generation_prompt.value_or(false)) {
+    return InvalidArgumentError(
+               "continue_final_message and add_generation_prompt must not both be true")
+        .WithParam("continue_final_message");
+  }
+  RETURN_IF_ERROR(CheckReasoningEffort(request.reasoning_effort));
+  const bool no_choice = request.tool_choice.is_null();
+  if (request.tools.is_null()) {
+    if (no_choice || *request.tool_choice == "none") return OkStatus();
+    return InvalidArgumentError("tool_choice needs tools").WithParam("tool_choice");
+  }
+  if (no_choice || *request.tool_choice != "none") {
+    return InvalidArgumentError(
+               "tool calls are not supported by this server: with tools, "
+               "tool_choice must be none")
+        .WithParam("tool_choice");
+  }
+  return OkStatus();
+}
+
+JsonDocument MessagesForTemplate(const ChatRequest& request, bool content_as_parts) {
+  JsonDocument messages = request.messages;
+  for (Json& message : messages.mutable_value()) {
+    SetContentForm(content_as_parts, &message);
+    ParseArguments(&message);
+  }
+  return messages;
+}
+
+JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults) {
+  Json variables = defaults.is_null() ? Json::object() : *defaults;
+  if (!request.chat_template_kwargs.is_null()) variables.update(*request.chat_template_kwargs);
+  if (request.reasoning_effort) {
+    if (!variables.contains("reasoning_effort")) {
+      variables["reasoning_effort"] = *request.reasoning_effort;
+    }
+    if (!variables.contains("enable_thinking")) {
+      variables["enable_thinking"] = *request.reasoning_effort != "none";
+    }
+  }
+  return JsonDocument(std::move(variables));
+}
+
+std::string EchoedText(const ChatRequest& request, std::string_view response_role) {
+  const Json& last = request.messages->back();
+  const auto content = last.find("content");
+  if (last.at("role") != response_role || content == last.end()) return {};
+  Json message = last;
+  SetContentForm(false, &message);
+  return message["content"].is_string() ? message["content"].get<std::string>() : std::string();
+}
+
+}  // namespace tandem

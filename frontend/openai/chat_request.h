@@ -1,0 +1,83 @@
+#pragma once
+
+// The body of POST /v1/chat/completions: struct and field table. Messages stay JSON, because chat
+// templates may read any key of them; their form is checked here: each an object with a role, the
+// content a text, null or a list of text parts.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "frontend/openai/generation_request.h"
+
+namespace tandem {
+
+struct ChatRequest : GenerationRequest {
+  JsonDocument messages;  // non-empty array of objects
+  std::optional<int64_t> max_completion_tokens;
+  bool logprobs = false;
+  int64_t top_logprobs = 0;
+
+  JsonDocument tools;        // array or null
+  JsonDocument tool_choice;  // null, a text or {"type": "function", …}
+
+  std::optional<bool> add_generation_prompt;  // absent: true unless continue_final_message
+  bool continue_final_message = false;
+  JsonDocument chat_template_kwargs;  // object or null
+  JsonDocument documents;             // array or null
+  std::optional<std::string> reasoning_effort;
+  bool return_prompt_text = false;
+};
+
+Status ParseMessages(const Json& value, ChatRequest* out);
+Status ParseTools(const Json& value, ChatRequest* out);
+Status ParseToolChoice(const Json& value, ChatRequest* out);
+Status ParseChatTemplateKwargs(const Json& value, ChatRequest* out);
+Status ParseDocuments(const Json& value, ChatRequest* out);
+
+// Fields that contradict each other.
+Status CheckChatRequest(const ChatRequest& request);
+
+inline constexpr ApiField<ChatRequest> kChatFields[] = {
+    {"messages", &ParseMessages, {}, "The conversation."},
+    {"max_completion_tokens",
+     &ChatRequest::max_completion_tokens,
+     {0},
+     "Tokens to generate at most; wins over max_tokens."},
+    {"logprobs", &ChatRequest::logprobs, {}, "Logprobs of the drawn tokens."},
+    {"top_logprobs",
+     &ChatRequest::top_logprobs,
+     {-1, kMaxTokenId},
+     "And of this many others; needs logprobs; -1: the whole vocabulary."},
+    {"tools", &ParseTools, {}, "Shown to the template; needs tool_choice none."},
+    {"tool_choice", &ParseToolChoice, {}, "Only none."},
+    {"parallel_tool_calls", Ignored{}, {}, "Accepted; there are no tool calls to limit."},
+    {"add_generation_prompt",
+     &ChatRequest::add_generation_prompt,
+     {},
+     "End the prompt where the answer begins."},
+    {"continue_final_message",
+     &ChatRequest::continue_final_message,
+     {},
+     "Leave the last message open, for the answer to continue it."},
+    {"chat_template_kwargs", &ParseChatTemplateKwargs, {}, "Variables for the template."},
+    {"documents", &ParseDocuments, {}, "For templates that quote documents."},
+    {"reasoning_effort", &ChatRequest::reasoning_effort, {}, "Passed to the template."},
+    {"include_reasoning", Ignored{}, {}, "Accepted; reasoning is not split from the answer."},
+    {"return_prompt_text", &ChatRequest::return_prompt_text, {}, "Adds the rendered prompt."},
+    {"chat_template", Unsupported{}, {}, "A template in the request."},
+    {"media_io_kwargs", Unsupported{}, {}, "Multimodal inputs."},
+    {"mm_processor_kwargs", Unsupported{}, {}, "Multimodal inputs."},
+};
+
+StatusOr<ChatRequest> ParseChatRequest(const Json& body);
+
+// What the chat template gets: each content as one text or as a list of parts, arguments of earlier
+// tool calls as objects.
+JsonDocument MessagesForTemplate(const ChatRequest& request, bool content_as_parts);
+// The server's defaults, then chat_template_kwargs, then reasoning_effort where they are silent.
+JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);
+// echo: the last message's text when it has the role that answers; else empty.
+std::string EchoedText(const ChatRequest& request, std::string_view response_role);
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+#include "frontend/openai/completion_request.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
+  ids->reserve(value.size());
+  for (const Json& item : value) {
+    if (!item.is_number_unsigned()) return false;
+    const uint64_t id = item.get<uint64_t>();
+    // Whatever is above the largest id is out of any vocabulary, and said to be so later.
+    ids->push_back(static_cast<int64_t>(std::min<uint64_t>(id, INT64_MAX)));
+  }
+  return true;
+}
+
+}  // namespace
+
+Status ParsePrompt(const Json& value, CompletionRequest* out) {
+  const Status wrong = InvalidArgumentError(
+      "must be a string, a list of strings, a list of token ids or a list of such lists");
+  if (value.is_string()) {
+    out->prompt = TextPrompts{value.get<std::string>()};
+    return OkStatus();
+  }
+  if (!value.is_array()) return wrong;
+  if (value.empty()) return OkStatus();
+  if (value[0].is_string()) {
+    TextPrompts prompts;
+    for (const Json& item : value) {
+      if (!item.is_string()) return wrong;
+      prompts.push_back(item.get<std::string>());
+    }
+    out->prompt = std::move(prompts);
+    return OkStatus();
+  }
+  TokenPrompts prompts;
+  if (value[0].is_number()) {
+    if (!ReadTokenIds(value, &prompts.emplace_back())) return wrong;
+  } else {
+    for (const Json& item : value) {
+      if (!item.is_array() || !ReadTokenIds(item, &prompts.emplace_back())) return wrong;
+    }
+  }
+  out->prompt = std::move(prompts);
+  return OkStatus();
+}
+
+}  // namespace tandem

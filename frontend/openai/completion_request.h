@@ -1,0 +1,40 @@
+#pragma once
+
+// The body of POST /v1/completions: struct and field table.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "frontend/openai/generation_request.h"
+
+namespace tandem {
+
+// One or several prompts, as text or as token ids; empty when not given.
+using TextPrompts = std::vector<std::string>;
+using TokenPrompts = std::vector<std::vector<int64_t>>;
+using Prompts = std::variant<TextPrompts, TokenPrompts>;
+
+struct CompletionRequest : GenerationRequest {
+  Prompts prompt;
+  std::optional<int64_t> logprobs;
+};
+
+Status ParsePrompt(const Json& value, CompletionRequest* out);
+
+inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
+    {"prompt", &ParsePrompt, {}, "A text, several, token ids, or several lists of them."},
+    {"logprobs",
+     &CompletionRequest::logprobs,
+     {-1, kMaxTokenId},
+     "Logprobs of the drawn token and of this many others; -1: the whole vocabulary."},
+    {"prompt_embeds", Unsupported{}, {}, "Prompt as embeddings."},
+    {"suffix", Unsupported{}, {}, "Text after the completion."},
+    {"best_of", Ignored{}, {}, "Gone from the API."},
+};
+
+StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body);
+
+}  // namespace tandem

@@ -1,0 +1,139 @@
+#include "frontend/openai/generation_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+Status WrongType(std::string_view must_be, const Json& value) {
+  return InvalidArgumentError("must be " + std::string(must_be) + ", got " +
+                              std::string(JsonTypeName(value)));
+}
+
+Status ParseObject(const Json& value, JsonDocument* out) {
+  if (!value.is_object()) return WrongType("an object", value);
+  *out = JsonDocument(value);
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ParseStop(const Json& value, GenerationRequest* out) {
+  const std::string must_be = "a string or a list of strings";
+  if (value.is_string()) {
+    out->stop = {value.get<std::string>()};
+  } else if (value.is_array()) {
+    for (const Json& item : value) {
+      if (!item.is_string()) return WrongType(must_be, item);
+      out->stop.push_back(item.get<std::string>());
+    }
+  } else {
+    return WrongType(must_be, value);
+  }
+  for (const std::string& stop : out->stop) {
+    if (stop.empty()) return ValueError("stop", "must not contain an empty string", stop);
+  }
+  return OkStatus();
+}
+
+Status ParseLogitBias(const Json& value, GenerationRequest* out) {
+  if (!value.is_object()) return WrongType("an object", value);
+  out->logit_bias.emplace();
+  for (const auto& [key, bias] : value.items()) {
+    const std::optional<int64_t> token = ParseNumber<int64_t>(key);
+    if (!token || *token < 0 || *token > kMaxTokenId) {
+      return ValueError("logit_bias", "must have token ids as keys", key);
+    }
+    if (!bias.is_number()) return WrongType("an object of numbers", bias);
+    (*out->logit_bias)[*token] = std::clamp(bias.get<double>(), -kMaxLogitBias, kMaxLogitBias);
+  }
+  return OkStatus();
+}
+
+Status ParseStreamOptions(const Json& value, GenerationRequest* out) {
+  if (!value.is_object()) return WrongType("an object", value);
+  StreamOptions options;
+  const std::pair<const char*, bool*> flags[] = {
+      {"include_usage", &options.include_usage},
+      {"continuous_usage_stats", &options.continuous_usage_stats}};
+  for (const auto& [name, flag] : flags) {
+    const auto it = value.find(name);
+    if (it == value.end() || it->is_null()) continue;
+    if (!it->is_boolean()) return WrongType("an object of booleans", *it);
+    *flag = it->get<bool>();
+  }
+  out->stream_options = options;
+  return OkStatus();
+}
+
+Status ParseKvTransferParams(const Json& value, GenerationRequest* out) {
+  return ParseObject(value, &out->kv_transfer_params);
+}
+
+Status ParseEcTransferParams(const Json& value, GenerationRequest* out) {
+  return ParseObject(value, &out->ec_transfer_params);
+}
+
+Status ParseXargs(const Json& value, GenerationRequest* out) {
+  const std::string must_be = "an object of strings, numbers or lists of them";
+  if (!value.is_object()) return WrongType(must_be, value);
+  const auto is_scalar = [](const Json& item) { return item.is_string() || item.is_number(); };
+  for (const Json& item : value) {
+    const bool good =
+        is_scalar(item) || (item.is_array() && std::all_of(item.begin(), item.end(), is_scalar));
+    if (!good) return WrongType(must_be, item);
+  }
+  out->vllm_xargs = JsonDocument(value);
+  return OkStatus();
+}
+
+Status ParseResponseFormat(const Json& value, GenerationRequest*) {
+  if (!value.is_object()) return WrongType("an object", value);
+  const auto type = value.find("type");
+  if (type == value.end() || !type->is_string()) {
+    return InvalidArgumentError("must be an object with a type");
+  }
+  if (*type == "text") return OkStatus();
+  return InvalidArgumentError(
+             "`response_format` of a type other than text is not supported by "
+             "this server")
+      .WithParam("response_format");
+}
+
+Status CheckGenerationRequest(const GenerationRequest& request) {
+  if (request.stream_options && !request.stream) {
+    return InvalidArgumentError("stream_options needs stream to be true")
+        .WithParam("stream_options");
+  }
+  if (request.stream && request.prompt_logprobs.value_or(0) != 0) {
+    return InvalidArgumentError("prompt_logprobs are not available with stream")
+        .WithParam("prompt_logprobs");
+  }
+  if (request.allowed_token_ids && request.allowed_token_ids->empty()) {
+    return InvalidArgumentError("allowed_token_ids must not be empty")
+        .WithParam("allowed_token_ids");
+  }
+  if (request.truncation_side && *request.truncation_side != "left" &&
+      *request.truncation_side != "right") {
+    return InvalidArgumentError("truncation_side must be left or right")
+        .WithParam("truncation_side");
+  }
+  constexpr std::string_view kReserved("@/\\\0", 4);  // separators of cache keys and paths
+  if (request.cache_salt && request.cache_salt->find_first_of(kReserved) != std::string::npos) {
+    return InvalidArgumentError("cache_salt must not contain '@', '/', '\\' or NUL")
+        .WithParam("cache_salt");
+  }
+  if (request.max_tokens && request.min_tokens > *request.max_tokens && *request.max_tokens > 0) {
+    return InvalidArgumentError(
+               "min_tokens must be at most max_tokens=" + std::to_string(*request.max_tokens) +
+               ", got " + std::to_string(request.min_tokens))
+        .WithParam("min_tokens");
+  }
+  return OkStatus();
+}
+
+}  // namespace tandem

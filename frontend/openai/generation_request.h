@@ -1,0 +1,173 @@
+#pragma once
+
+// What /v1/completions and /v1/chat/completions have in common: the fields a client may set, as it
+// sent them. An empty optional was not sent; server defaults come later, in processing.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/openai/parse.h"
+
+namespace tandem {
+
+struct StreamOptions {
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
+};
+
+struct GenerationRequest {
+  std::optional<std::string> model;
+
+  std::optional<int64_t> max_tokens;
+  int64_t min_tokens = 0;
+  int64_t n = 1;
+
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;
+  std::optional<double> min_p;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<double> repetition_penalty;
+  std::optional<int64_t> seed;
+
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+
+  std::optional<int64_t> prompt_logprobs;
+  std::optional<std::map<int64_t, double>> logit_bias;
+  std::optional<std::vector<int64_t>> allowed_token_ids;
+  std::vector<std::string> bad_words;
+
+  std::optional<bool> skip_special_tokens;
+  bool spaces_between_special_tokens = true;
+  std::optional<int64_t> truncate_prompt_tokens;
+  std::optional<std::string> truncation_side;
+  std::optional<bool> add_special_tokens;
+  bool echo = false;
+
+  bool stream = false;
+  std::optional<StreamOptions> stream_options;
+  std::optional<int64_t> stream_interval;
+
+  int64_t priority = 0;
+  std::optional<std::string> request_id;
+  std::optional<std::string> session_id;
+  std::optional<std::string> cache_salt;
+  bool return_token_ids = false;
+  std::optional<bool> return_tokens_as_token_ids;
+  JsonDocument kv_transfer_params;  // object or null; handed to the engine as they are
+  JsonDocument ec_transfer_params;
+  JsonDocument vllm_xargs;
+};
+
+// Parsers of fields with a form of their own.
+Status ParseStop(const Json& value, GenerationRequest* out);       // a string or several
+Status ParseLogitBias(const Json& value, GenerationRequest* out);  // {"token id": bias}
+Status ParseStreamOptions(const Json& value, GenerationRequest* out);
+Status ParseKvTransferParams(const Json& value, GenerationRequest* out);
+Status ParseEcTransferParams(const Json& value, GenerationRequest* out);
+Status ParseXargs(const Json& value, GenerationRequest* out);
+Status ParseResponseFormat(const Json& value, GenerationRequest* out);  // only {"type": "text"}
+
+// Fields that contradict each other.
+Status CheckGenerationRequest(const GenerationRequest& request);
+
+inline constexpr int64_t kMaxSequences = 16384;  // of one request (n)
+inline constexpr int64_t kMaxTokenId = 2147483647;
+inline constexpr double kMaxLogitBias = 100;
+
+inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
+    {"model", &GenerationRequest::model, {}, "A served model name; absent: the first one."},
+    {"max_tokens", &GenerationRequest::max_tokens, {0}, "Tokens to generate at most."},
+    {"min_tokens", &GenerationRequest::min_tokens, {0}, "No stop before this many tokens."},
+    {"n", &GenerationRequest::n, {1, kMaxSequences}, "Choices per prompt; child i uses seed+i."},
+    {"temperature", &GenerationRequest::temperature, {0, 2}, "0 is greedy."},
+    {"top_p", &GenerationRequest::top_p, {0, 1, true}, "Nucleus: smallest set of this mass."},
+    {"top_k", &GenerationRequest::top_k, {-1, kMaxTokenId}, "Most likely tokens kept; 0, -1: all."},
+    {"min_p", &GenerationRequest::min_p, {0, 1}, "Least probability relative to the best token."},
+    {"presence_penalty", &GenerationRequest::presence_penalty, {-2, 2}, "Once per seen token."},
+    {"frequency_penalty", &GenerationRequest::frequency_penalty, {-2, 2}, "Per occurrence."},
+    {"repetition_penalty",
+     &GenerationRequest::repetition_penalty,
+     {0, 1e6, true},
+     "Divides logits of tokens seen in prompt and output; 1 is off."},
+    {"seed", &GenerationRequest::seed, {}, "Repeats a sampled answer; -1: none."},
+    {"stop", &ParseStop, {}, "At most 4 texts that end the answer."},
+    {"stop_token_ids", &GenerationRequest::stop_token_ids, {0, kMaxTokenId}, "Tokens that end it."},
+    {"include_stop_str_in_output",
+     &GenerationRequest::include_stop_str_in_output,
+     {},
+     "Keep the matched stop text in the answer."},
+    {"ignore_eos", &GenerationRequest::ignore_eos, {}, "Go on after the end token."},
+    {"prompt_logprobs",
+     &GenerationRequest::prompt_logprobs,
+     {-1, kMaxTokenId},
+     "Logprobs of prompt tokens; -1: the whole vocabulary. Not with stream."},
+    {"logit_bias", &ParseLogitBias, {}, "Added to logits, by token id, clamped to +-100."},
+    {"allowed_token_ids",
+     &GenerationRequest::allowed_token_ids,
+     {0, kMaxTokenId},
+     "Only these tokens are drawn."},
+    {"bad_words", &GenerationRequest::bad_words, {1}, "Texts that are never completed."},
+    {"skip_special_tokens", &GenerationRequest::skip_special_tokens, {}, "Leave them out of text."},
+    {"spaces_between_special_tokens",
+     &GenerationRequest::spaces_between_special_tokens,
+     {},
+     "Accepted; byte-level tokenizers put no spaces there."},
+    {"truncate_prompt_tokens",
+     &GenerationRequest::truncate_prompt_tokens,
+     {-1, kMaxTokenId},
+     "Keep this many prompt tokens; -1: as many as fit."},
+    {"truncation_side",
+     &GenerationRequest::truncation_side,
+     {},
+     "left (default) or right: cut off."},
+    {"add_special_tokens",
+     &GenerationRequest::add_special_tokens,
+     {},
+     "Add BOS and the like; default true for completions, false for chat."},
+    {"echo", &GenerationRequest::echo, {}, "Prompt (chat: last message) before the answer."},
+    {"stream", &GenerationRequest::stream, {}, "Server-sent events."},
+    {"stream_options", &ParseStreamOptions, {}, "{include_usage, continuous_usage_stats}."},
+    {"stream_interval",
+     &GenerationRequest::stream_interval,
+     {1, kMaxTokenId},
+     "Tokens per event after the first; can only raise the server's."},
+    {"priority",
+     &GenerationRequest::priority,
+     {-2147483648.0, 2147483647.0},
+     "Lower is served first, if the policy says so."},
+    {"request_id", &GenerationRequest::request_id, {1, 256}, "Part of the response id."},
+    {"session_id", &GenerationRequest::session_id, {1, 256}, "Passed to the engine."},
+    {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Keeps cached prefixes apart."},
+    {"return_token_ids", &GenerationRequest::return_token_ids, {}, "Adds token ids to answers."},
+    {"return_tokens_as_token_ids",
+     &GenerationRequest::return_tokens_as_token_ids,
+     {},
+     "Prints tokens in logprobs as token_id:N."},
+    {"kv_transfer_params", &ParseKvTransferParams, {}, "Handed to the engine."},
+    {"ec_transfer_params", &ParseEcTransferParams, {}, "Handed to the engine."},
+    {"vllm_xargs", &ParseXargs, {}, "Extra arguments handed to the engine."},
+    {"response_format", &ParseResponseFormat, {}, "Only {\"type\": \"text\"}."},
+    {"structured_outputs", Unsupported{}, {}, "Grammar constraints."},
+    {"use_beam_search", Unsupported{"false"}, {}, "Beam search."},
+    {"length_penalty", Unsupported{"1.0"}, {}, "Of beam search."},
+    {"logprob_token_ids", Unsupported{}, {}, "Logprobs of given tokens."},
+    {"thinking_token_budget", Unsupported{"-1"}, {}, "Limit of reasoning tokens."},
+    {"repetition_detection", Unsupported{}, {}, "Ends an answer that repeats itself."},
+    {"watermarking", Unsupported{"false"}, {}, "Watermarked sampling."},
+    {"return_weight_versions", Unsupported{"false"}, {}, "Weight versions per token span."},
+    {"return_token_offsets", Unsupported{"false"}, {}, "Character offsets of prompt tokens."},
+    {"routed_experts_prompt_start", Unsupported{"0"}, {}, "Routing records of experts."},
+    {"return_mm_kwargs", Unsupported{"false"}, {}, "Multimodal inputs."},
+    {"mm_payload", Unsupported{}, {}, "Multimodal inputs."},
+    {"user", Ignored{}, {}, "Accepted, without effect."},
+};
+
+}  // namespace tandem

@@ -1,0 +1,148 @@
+#include "frontend/openai/json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Builds the value while it is read, so that limits hold before memory is spent. Pointers into the
+// open ancestors stay valid: a container grows only when none of its children is open.
+class LimitedReader {
+ public:
+  explicit LimitedReader(const JsonLimits& limits) : limits_(limits) {}
+
+  bool null() { return Add(nullptr) != nullptr; }
+  bool boolean(bool value) { return Add(value) != nullptr; }
+  bool number_integer(int64_t value) { return Add(value) != nullptr; }
+  bool number_unsigned(uint64_t value) { return Add(value) != nullptr; }
+  bool number_float(double value, const std::string&) { return Add(value) != nullptr; }
+  bool string(std::string& value) { return Add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t&) { return Refuse("binary values are not JSON"); }
+  bool start_object(size_t) { return Open(Json::object()); }
+  bool start_array(size_t) { return Open(Json::array()); }
+  bool end_object() { return Close(); }
+  bool end_array() { return Close(); }
+
+  bool key(std::string& name) {
+    Level& level = open_.back();
+    Json::object_t& object = *level.value->get_ptr<Json::object_t*>();
+    if (object.size() >= limits_.max_object_keys) {
+      return Refuse("an object has more than " + std::to_string(limits_.max_object_keys) + " keys");
+    }
+    if (IsDuplicate(level, object, name)) return Refuse("an object has the same key twice");
+    level.key = std::move(name);
+    return true;
+  }
+
+  template <class Exception>
+  bool parse_error(size_t position, const std::string&, const Exception& error) {
+    // 101 is syntax (bad UTF-8 and surrogates too), 406 a number beyond a double.
+    refusal_ = (error.id == 406 ? "a number is out of range at byte " : "invalid JSON at byte ") +
+               std::to_string(position);
+    return false;
+  }
+
+  const std::string& refusal() const { return refusal_; }
+  Json& root() { return root_; }
+
+ private:
+  struct Level {
+    Json* value;
+    std::string key;                       // the key whose value comes next
+    std::unordered_set<std::string> seen;  // filled once the object has many keys
+  };
+  static constexpr size_t kFewKeys = 16;
+
+  static bool IsDuplicate(Level& level, const Json::object_t& object, const std::string& name) {
+    if (object.size() < kFewKeys) {
+      for (const auto& [key, value] : object) {
+        if (key == name) return true;
+      }
+      return false;
+    }
+    if (level.seen.empty()) {
+      for (const auto& [key, value] : object) level.seen.insert(key);
+    }
+    return !level.seen.insert(name).second;
+  }
+
+  bool Refuse(std::string why) {
+    refusal_ = std::move(why);
+    return false;
+  }
+
+  Json* Add(Json value) {
+    if (++num_values_ > limits_.max_values) {
+      Refuse("more than " + std::to_string(limits_.max_values) + " values");
+      return nullptr;
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Level& level = open_.back();
+    if (level.value->is_array()) {
+      auto& array = *level.value->get_ptr<Json::array_t*>();
+      array.push_back(std::move(value));
+      return &array.back();
+    }
+    // emplace_back of the underlying vector: the map's own insertion would search it again.
+    auto& object =
+        static_cast<Json::object_t::Container&>(*level.value->get_ptr<Json::object_t*>());
+    object.emplace_back(std::move(level.key), std::move(value));
+    return &object.back().second;
+  }
+
+  bool Open(Json container) {
+    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
+      return Refuse("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    }
+    Json* added = Add(std::move(container));
+    if (added == nullptr) return false;
+    open_.push_back({added, {}, {}});
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const JsonLimits limits_;
+  Json root_;
+  std::vector<Level> open_;
+  size_t num_values_ = 0;
+  std::string refusal_;
+};
+
+}  // namespace
+
+JsonDocument::JsonDocument() : value_(std::make_unique<Json>()) {}
+JsonDocument::JsonDocument(Json value) : value_(std::make_unique<Json>(std::move(value))) {}
+JsonDocument::JsonDocument(const JsonDocument& other)
+    : value_(std::make_unique<Json>(*other.value_)) {}
+JsonDocument::JsonDocument(JsonDocument&& other) noexcept = default;
+JsonDocument& JsonDocument::operator=(JsonDocument other) noexcept {
+  value_ = std::move(other.value_);
+  return *this;
+}
+JsonDocument::~JsonDocument() = default;
+bool JsonDocument::is_null() const { return value_ == nullptr || value_->is_null(); }
+
+StatusOr<JsonDocument> ParseJson(std::string_view text, const JsonLimits& limits) {
+  LimitedReader reader(limits);
+  if (!Json::sax_parse(text.begin(), text.end(), &reader)) {
+    return InvalidArgumentError(reader.refusal());
+  }
+  return JsonDocument(std::move(reader.root()));
+}
+
+std::string DumpJson(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tandem

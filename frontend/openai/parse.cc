@@ -1,0 +1,261 @@
+#include "frontend/openai/parse.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "frontend/openai/chat_request.h"
+#include "frontend/openai/completion_request.h"
+#include "frontend/openai/tokenize_request.h"
+
+namespace tandem {
+namespace {
+
+// Each reader returns what the value must be when it is not, or an empty text.
+using Complaint = std::string_view;
+
+Complaint Read(const Json& value, bool* out) {
+  if (!value.is_boolean()) return "must be a boolean";
+  *out = value.get<bool>();
+  return {};
+}
+
+Complaint Read(const Json& value, int64_t* out) {
+  if (value.is_number_unsigned()) {
+    if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return "must fit in 64 bits";
+    *out = value.get<int64_t>();
+    return {};
+  }
+  if (value.is_number_integer()) {
+    *out = value.get<int64_t>();
+    return {};
+  }
+  if (!value.is_number_float()) return "must be an integer";
+  // 5.0 is an integer to JSON; 2^63 and above are not representable.
+  const double number = value.get<double>();
+  if (number != std::floor(number) || std::abs(number) >= 9.2e18) return "must be an integer";
+  *out = static_cast<int64_t>(number);
+  return {};
+}
+
+Complaint Read(const Json& value, double* out) {
+  if (!value.is_number()) return "must be a number";
+  *out = value.get<double>();
+  return {};
+}
+
+Complaint Read(const Json& value, std::string* out) {
+  if (!value.is_string()) return "must be a string";
+  *out = value.get_ref<const std::string&>();
+  return {};
+}
+
+template <class T>
+Complaint Read(const Json& value, std::vector<T>* out) {
+  constexpr bool kStrings = std::is_same_v<T, std::string>;
+  if (!value.is_array())
+    return kStrings ? "must be a list of strings" : "must be a list of integers";
+  out->resize(value.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (!Read(value[i], &(*out)[i]).empty()) {
+      return kStrings ? "must be a list of strings" : "must be a list of integers";
+    }
+  }
+  return {};
+}
+
+template <class T>
+Complaint Read(const Json& value, std::optional<T>* out) {
+  return Read(value, &out->emplace());
+}
+
+// The first part of the value that is outside the range, or null.
+const Json* FindOutside(const Json& value, const Range& range) {
+  if (value.is_number()) return range.Contains(value.get<double>()) ? nullptr : &value;
+  if (value.is_string()) {
+    const auto num_bytes = static_cast<double>(value.get_ref<const std::string&>().size());
+    return range.Contains(num_bytes) ? nullptr : &value;
+  }
+  if (value.is_array()) {
+    for (const Json& item : value) {
+      if (const Json* outside = FindOutside(item, range)) return outside;
+    }
+  }
+  return nullptr;
+}
+
+Status RangeError(std::string_view field, const Range& range, const Json& value) {
+  if (value == "") return ValueError(field, "must not be empty", value);
+  if (value.is_string()) {
+    return ValueError(field, "must have a number of bytes " + range.Describe(), value);
+  }
+  return ValueError(field, "must be " + range.Describe(), value);
+}
+
+template <class T>
+void ParseField(const Json& value, const ApiField<T>& field, T* out, BodyErrors* errors) {
+  if (std::holds_alternative<Ignored>(field.member)) return;
+  if (const auto* unsupported = std::get_if<Unsupported>(&field.member)) {
+    if (value != Json::parse(unsupported->accepted, nullptr, false)) {
+      errors->AddValue(
+          InvalidArgumentError("`" + std::string(field.name) + "` is not supported by this server")
+              .WithParam(std::string(field.name)));
+    }
+    return;
+  }
+  const std::string location = "body." + std::string(field.name);
+  if (const auto* parser = std::get_if<JsonParser<T>>(&field.member)) {
+    const Status status = (*parser)(value, out);
+    if (status.ok()) return;
+    if (status.param().empty()) {
+      errors->AddForm(location, status.message());
+    } else {
+      errors->AddValue(status);
+    }
+    return;
+  }
+  const Complaint complaint = std::visit(
+      [&](auto member) -> Complaint {
+        if constexpr (std::is_member_object_pointer_v<decltype(member)>) {
+          return Read(value, &(out->*member));
+        } else {
+          return {};
+        }
+      },
+      field.member);
+  if (!complaint.empty()) {
+    errors->AddForm(location, std::string(complaint) + ", got " + std::string(JsonTypeName(value)));
+    return;
+  }
+  if (const Json* outside = FindOutside(value, field.range)) {
+    errors->AddValue(RangeError(field.name, field.range, *outside));
+  }
+}
+
+bool IsAbsent(const Json& body, std::string_view name) {
+  const auto it = body.find(name);
+  return it == body.end() || it->is_null();
+}
+
+Status NotAnObject(const Json& body) {
+  BodyErrors errors;
+  errors.AddForm("body", "must be an object, got " + std::string(JsonTypeName(body)));
+  return errors.Result();
+}
+
+}  // namespace
+
+void BodyErrors::AddForm(std::string_view location, std::string_view message) {
+  if (num_form_errors_++ == 0) first_location_ = location;
+  if (num_form_errors_ > kMaxShown) return;
+  list_.append("\n  ").append(location).append(": ").append(message);
+}
+
+void BodyErrors::AddValue(Status status) {
+  if (value_error_.ok()) value_error_ = std::move(status);
+}
+
+Status BodyErrors::Result() const {
+  if (num_form_errors_ == 0) return value_error_;
+  return InvalidArgumentError(std::to_string(num_form_errors_) + " validation error" +
+                              (num_form_errors_ > 1 ? "s:" : ":") + list_)
+      .WithParam(first_location_);
+}
+
+std::string_view JsonTypeName(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "an unknown value";
+  }
+}
+
+Status ValueError(std::string_view field, std::string_view must_be, const Json& value) {
+  constexpr size_t kMaxShownBytes = 64;
+  std::string shown = DumpJson(value);
+  if (shown.size() > kMaxShownBytes) shown = std::string(JsonTypeName(value));
+  std::string message(field);
+  message.append(" ").append(must_be).append(", got ").append(shown);
+  message.append(" (parameter=").append(field).append(", value=").append(shown).append(")");
+  return InvalidArgumentError(std::move(message)).WithParam(std::string(field));
+}
+
+template <class T>
+void ParseFields(const Json& body, std::span<const ApiField<T>> fields, T* out,
+                 BodyErrors* errors) {
+  for (const auto& [name, value] : body.items()) {
+    if (value.is_null()) continue;
+    for (const ApiField<T>& field : fields) {
+      if (field.name == name) {
+        ParseField(value, field, out, errors);
+        break;
+      }
+    }
+  }
+}
+
+StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body) {
+  if (!body.is_object()) return NotAnObject(body);
+  CompletionRequest request;
+  BodyErrors errors;
+  ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
+  ParseFields<CompletionRequest>(body, kCompletionFields, &request, &errors);
+  RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
+  return request;
+}
+
+StatusOr<ChatRequest> ParseChatRequest(const Json& body) {
+  if (!body.is_object()) return NotAnObject(body);
+  ChatRequest request;
+  BodyErrors errors;
+  ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
+  ParseFields<ChatRequest>(body, kChatFields, &request, &errors);
+  if (IsAbsent(body, "messages")) errors.AddForm("body.messages", "is required");
+  RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
+  RETURN_IF_ERROR(CheckChatRequest(request));
+  return request;
+}
+
+StatusOr<TokenizeBody> ParseTokenizeRequest(const Json& body) {
+  if (!body.is_object()) return NotAnObject(body);
+  TokenizeBody result;
+  BodyErrors errors;
+  ParseFields<TokenizeRequest>(body, kTokenizeFields, &result.request, &errors);
+  RETURN_IF_ERROR(errors.Result());
+  if (!IsAbsent(body, "messages")) {
+    ASSIGN_OR_RETURN(result.chat, ParseChatRequest(body));
+  } else if (!result.request.prompt) {
+    errors.AddForm("body.prompt", "is required (or messages)");
+    return errors.Result();
+  }
+  return result;
+}
+
+StatusOr<DetokenizeRequest> ParseDetokenizeRequest(const Json& body) {
+  if (!body.is_object()) return NotAnObject(body);
+  DetokenizeRequest request;
+  BodyErrors errors;
+  ParseFields<DetokenizeRequest>(body, kDetokenizeFields, &request, &errors);
+  if (IsAbsent(body, "tokens")) errors.AddForm("body.tokens", "is required");
+  RETURN_IF_ERROR(errors.Result());
+  return request;
+}
+
+}  // namespace tandem
