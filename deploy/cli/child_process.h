@@ -1,0 +1,48 @@
+#pragma once
+
+// One started program and the descriptor that tells of its end. Thread: the one that started it
+// (the kill-with-parent request is bound to that thread). Owns: the pidfd; a child still running
+// when the object goes away is killed and reaped.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+class ChildProcess {
+ public:
+  struct Exit {
+    int status = 0;  // as waitpid gives it
+    bool clean() const;
+    int code() const;              // what a shell would report: 128 + signal for a killed one
+    std::string ToString() const;  // "exited with status 1", "was killed by signal 9 (Killed)"
+  };
+
+  // Runs argv[0] with the environment of this process plus `environment` ("NAME=value"). The child
+  // gets a process group of its own, so a terminal's Ctrl-C reaches only us, and SIGKILL when we
+  // die.
+  static StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
+                                      const std::vector<std::string>& environment);
+
+  ChildProcess() = default;
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();
+
+  bool running() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_; }  // readable once the child has ended; -1 when not running
+  void Signal(int signal_number) const;
+  // Waits for the end and forgets the child. REQUIRES running().
+  Exit Reap();
+
+ private:
+  pid_t pid_ = -1;
+  int pidfd_ = -1;
+};
+
+}  // namespace tandem

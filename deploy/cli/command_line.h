@@ -1,0 +1,25 @@
+#pragma once
+
+// Splits one command line between the frontend's and the engine core's flag tables. Pure.
+
+#include <string>
+#include <vector>
+
+#include "common/flags.h"
+#include "common/status.h"
+
+namespace tandem {
+
+struct PairCommandLine {
+  std::vector<std::string> frontend;
+  std::vector<std::string> engine_core;
+  std::vector<std::string> ignored;  // vLLM's flags that have no meaning here
+};
+
+// A flag goes to each table that has it, with its values; a bare word (the model) goes to both.
+// Unknown flags: INVALID_ARGUMENT with the nearest name of either table.
+StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
+                                           const std::vector<Flag>& frontend_flags,
+                                           const std::vector<Flag>& engine_flags);
+
+}  // namespace tandem

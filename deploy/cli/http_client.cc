@@ -1,0 +1,156 @@
+#include "deploy/cli/http_client.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <optional>
+
+namespace tandem {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr int kHttpOk = 200;
+
+Status TransportError(const error_code& error, const std::string& where) {
+  if (error == asio::error::interrupted) return CancelledError("interrupted");
+  return UnavailableError("no answer from " + where + ": " + error.message());
+}
+
+http::request<http::string_body> MakeRequest(http::verb verb, const std::string& target,
+                                             const std::string& host, const std::string& api_key,
+                                             std::string body) {
+  http::request<http::string_body> request(verb, target, 11);
+  request.set(http::field::host, host);
+  request.set(http::field::user_agent, "tandem");
+  request.set(http::field::connection, "close");
+  if (!api_key.empty()) request.set(http::field::authorization, "Bearer " + api_key);
+  if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
+  request.body() = std::move(body);
+  request.prepare_payload();
+  return request;
+}
+
+// Sends the request and reads the reply in pieces; on_body sees each piece and may stop the
+// reading.
+StatusOr<int> Exchange(const std::string& host, const std::string& port,
+                       http::request<http::string_body> request,
+                       const std::function<bool(int status, std::string_view piece)>& on_body) {
+  const std::string where = "http://" + host + ":" + port;
+  error_code error;
+  asio::io_context context;
+  asio::ip::tcp::resolver resolver(context);
+  const auto endpoints = resolver.resolve(host, port, error);
+  if (error) return TransportError(error, where);
+  asio::ip::tcp::socket socket(context);
+  asio::connect(socket, endpoints, error);
+  if (error) return TransportError(error, where);
+  http::write(socket, request, error);
+  if (error) return TransportError(error, where);
+
+  boost::beast::flat_buffer buffer;
+  http::response_parser<http::buffer_body> parser;
+  parser.body_limit(boost::none);
+  http::read_header(socket, buffer, parser, error);
+  if (error) return TransportError(error, where);
+  const int status = parser.get().result_int();
+  char piece[16384];
+  while (!parser.is_done()) {
+    auto& body = parser.get().body();
+    body.data = piece;
+    body.size = sizeof piece;
+    body.more = true;
+    http::read_some(socket, buffer, parser, error);
+    if (error == http::error::need_buffer) error = {};
+    if (error) return TransportError(error, where);
+    const size_t filled = sizeof piece - parser.get().body().size;
+    if (filled > 0 && !on_body(status, std::string_view(piece, filled))) break;
+  }
+  return status;
+}
+
+}  // namespace
+
+StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_key) {
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) {
+    return InvalidArgumentError("--url is '" + std::string(url) + "', must start with http://");
+  }
+  url.remove_prefix(kScheme.size());
+  HttpClient client;
+  client.api_key_ = std::move(api_key);
+  const size_t slash = url.find('/');
+  std::string_view authority = url.substr(0, slash);
+  if (slash != url.npos) {
+    client.prefix_ = std::string(url.substr(slash));
+    while (client.prefix_.ends_with('/')) client.prefix_.pop_back();
+  }
+  const size_t colon = authority.ends_with(']') ? authority.npos : authority.rfind(':');
+  client.host_ = std::string(authority.substr(0, colon));
+  client.port_ = colon == authority.npos ? "80" : std::string(authority.substr(colon + 1));
+  if (client.host_.starts_with('[') && client.host_.ends_with(']')) {
+    client.host_ = client.host_.substr(1, client.host_.size() - 2);
+  }
+  if (client.host_.empty() || client.port_.empty()) {
+    return InvalidArgumentError("--url names no host or an empty port");
+  }
+  return client;
+}
+
+StatusOr<HttpReply> HttpClient::Get(std::string_view path) const {
+  HttpReply reply;
+  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_,
+                                          MakeRequest(http::verb::get, prefix_ + std::string(path),
+                                                      host_, api_key_, ""),
+                                          [&reply](int, std::string_view piece) {
+                                            reply.body += piece;
+                                            return true;
+                                          }));
+  return reply;
+}
+
+StatusOr<HttpReply> HttpClient::PostForEvents(
+    std::string_view path, std::string json,
+    const std::function<bool(std::string_view data)>& on_event) const {
+  HttpReply reply;
+  SseParser parser;
+  auto request =
+      MakeRequest(http::verb::post, prefix_ + std::string(path), host_, api_key_, std::move(json));
+  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, std::move(request),
+                                          [&](int status, std::string_view piece) {
+                                            if (status == kHttpOk)
+                                              return parser.Feed(piece, on_event);
+                                            reply.body += piece;
+                                            return true;
+                                          }));
+  return reply;
+}
+
+bool SseParser::Feed(std::string_view bytes,
+                     const std::function<bool(std::string_view data)>& on_event) {
+  while (!bytes.empty()) {
+    const size_t end = bytes.find('\n');
+    line_ += bytes.substr(0, end);
+    if (end == bytes.npos) return true;
+    bytes.remove_prefix(end + 1);
+    if (line_.ends_with('\r')) line_.pop_back();
+
+    if (line_.empty()) {
+      const bool complete = std::exchange(has_data_, false);
+      const std::string data = std::exchange(data_, {});
+      if (complete && (data == "[DONE]" || !on_event(data))) return false;
+    } else if (line_.starts_with("data:")) {
+      if (has_data_) data_ += '\n';
+      has_data_ = true;
+      data_ += std::string_view(line_).substr(line_.starts_with("data: ") ? 6 : 5);
+    }
+    line_.clear();
+  }
+  return true;
+}
+
+}  // namespace tandem

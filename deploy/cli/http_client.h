@@ -1,0 +1,51 @@
+#pragma once
+
+// A blocking HTTP/1.1 client for the `tandem` command: one request at a time, one connection each.
+// Thread: the caller's. Plain http only; the server is on this host or behind the user's own
+// tunnel. Errors: UNAVAILABLE when nobody answers, INVALID_ARGUMENT for a bad URL, CANCELLED when a
+// signal interrupts the wait.
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace tandem {
+
+struct HttpReply {
+  int status = 0;
+  std::string body;
+};
+
+class HttpClient {
+ public:
+  // url: http://host[:port][/prefix]. The key goes out as "Authorization: Bearer key" unless empty.
+  static StatusOr<HttpClient> ForUrl(std::string_view url, std::string api_key);
+
+  StatusOr<HttpReply> Get(std::string_view path) const;
+
+  // Posts JSON and hands each server-sent event's data to on_event until "[DONE]", the end of the
+  // stream, or on_event returns false (the connection is then closed). A reply other than 200 comes
+  // back whole, without events.
+  StatusOr<HttpReply> PostForEvents(
+      std::string_view path, std::string json,
+      const std::function<bool(std::string_view data)>& on_event) const;
+
+ private:
+  std::string host_, port_, prefix_, api_key_;
+};
+
+// Splits a stream of bytes into the data of server-sent events, whatever way it was cut.
+class SseParser {
+ public:
+  // Calls on_event for each event completed by `bytes`; false as soon as on_event says so.
+  bool Feed(std::string_view bytes, const std::function<bool(std::string_view data)>& on_event);
+
+ private:
+  std::string line_;
+  std::string data_;
+  bool has_data_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+// tandem: the command people type. `tandem serve` starts and watches the pair of processes,
+// `tandem chat` talks to a running server.
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/version.h"
+#include "deploy/cli/chat.h"
+#include "deploy/cli/serve.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(const std::vector<std::string>& args);
+  std::string_view help;
+};
+
+constexpr Command kCommands[] = {
+    {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
+    {"chat", tandem::RunChat, "[flags]: talk to a running server in the terminal"},
+};
+
+int Usage(std::FILE* out) {
+  std::fprintf(out, "usage: tandem <command> [flags], tandem <command> --help, tandem --version\n");
+  for (const Command& command : kCommands) {
+    std::fprintf(out, "  %-6.*s %.*s\n", static_cast<int>(command.name.size()), command.name.data(),
+                 static_cast<int>(command.help.size()), command.help.data());
+  }
+  return out == stdout ? 0 : 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return Usage(stderr);
+  const std::string_view name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") return Usage(stdout);
+  if (name == "--version") {
+    std::printf("tandem %s\n", tandem::kVersion);
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(std::vector<std::string>(argv + 2, argv + argc));
+  }
+  std::fprintf(stderr, "tandem: unknown command '%s'\n", argv[1]);
+  return Usage(stderr);
+}

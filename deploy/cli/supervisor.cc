@@ -1,0 +1,228 @@
+#include "deploy/cli/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "common/log.h"
+#include "common/sd_notify.h"
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kDeathWindowSeconds = 60;
+constexpr size_t kMaxDeathsInWindow = 5;
+constexpr int kFailed = 1;
+
+}  // namespace
+
+StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  std::string path =
+      std::string(base != nullptr && *base == '/' ? base : "/tmp") + "/tandem-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, "make folder " + path);
+  return path;
+}
+
+Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core)
+    : runtime_directory_(std::move(runtime_directory)) {
+  members_[0].program = std::move(frontend);
+  members_[0].is_frontend = true;
+  members_[1].program = std::move(engine_core);
+}
+
+Supervisor::~Supervisor() {
+  for (Member& member : members_) member.child = ChildProcess();
+  for (const int fd : {signal_fd_, notify_fd_}) {
+    if (fd >= 0) close(fd);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(runtime_directory_, ignored);
+}
+
+StatusOr<int> Supervisor::Run() {
+  started_at_ = clock_.Monotonic();
+  RETURN_IF_ERROR(OpenDescriptors());
+  // The engine first: loading is what takes time.
+  RETURN_IF_ERROR(StartMember(members_[1]));
+  RETURN_IF_ERROR(StartMember(members_[0]));
+  while (!exit_code_ || members_[0].child.running() || members_[1].child.running()) {
+    // A negative descriptor is skipped by poll.
+    pollfd fds[] = {{signal_fd_, POLLIN, 0},
+                    {notify_fd_, POLLIN, 0},
+                    {members_[0].child.pidfd(), POLLIN, 0},
+                    {members_[1].child.pidfd(), POLLIN, 0}};
+    if (poll(fds, std::size(fds), PollTimeoutMs()) < 0 && errno != EINTR)
+      return ErrnoError(errno, "poll");
+    if (fds[0].revents != 0) OnSignal();
+    if (fds[1].revents != 0) OnNotify();
+    if (fds[2].revents != 0) OnExit(members_[0]);
+    if (fds[3].revents != 0) OnExit(members_[1]);
+    StartDueMembers();
+  }
+  return *exit_code_;
+}
+
+Status Supervisor::OpenDescriptors() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signal_fd_ < 0) return ErrnoError(errno, "signalfd");
+
+  const std::string path = runtime_directory_ + "/notify";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return InvalidArgumentError("runtime folder " + runtime_directory_ +
+                                " is too long a name for a socket in it");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  notify_fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (notify_fd_ < 0) return ErrnoError(errno, "notify socket");
+  const int on = 1;
+  if (setsockopt(notify_fd_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
+      bind(notify_fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return ErrnoError(errno, "bind " + path);
+  }
+  return OkStatus();
+}
+
+Status Supervisor::StartMember(Member& member) {
+  member.start_again_at.reset();
+  ASSIGN_OR_RETURN(member.child,
+                   ChildProcess::Start(member.program.argv,
+                                       {"NOTIFY_SOCKET=" + runtime_directory_ + "/notify"}));
+  LOG_DEBUG << "started " << member.program.name << ", pid " << member.child.pid();
+  return OkStatus();
+}
+
+void Supervisor::StartDueMembers() {
+  for (Member& member : members_) {
+    if (exit_code_ || !member.start_again_at || clock_.Monotonic() < *member.start_again_at)
+      continue;
+    if (const Status status = StartMember(member); !status.ok()) {
+      LOG_ERROR << status.message();
+      Stop(kFailed);
+    }
+  }
+}
+
+int Supervisor::PollTimeoutMs() const {
+  double wait = -1;
+  for (const Member& member : members_) {
+    if (!member.start_again_at) continue;
+    const double left = std::max(0.0, *member.start_again_at - clock_.Monotonic());
+    wait = wait < 0 ? left : std::min(wait, left);
+  }
+  return wait < 0 ? -1 : static_cast<int>(std::ceil(wait * 1000));
+}
+
+void Supervisor::OnSignal() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+    if (exit_code_) {
+      LOG_WARNING << "second signal: killing both processes";
+      for (const Member& member : members_) member.child.Signal(SIGKILL);
+    } else {
+      LOG_INFO << "[shutdown] signal " << info.ssi_signo;
+      Stop(0);
+    }
+  }
+}
+
+void Supervisor::OnNotify() {
+  char text[4096];
+  while (true) {
+    iovec part{text, sizeof text};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t size = recvmsg(notify_fd_, &message, 0);
+    if (size < 0) return;
+    ucred sender{};
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_type == SCM_CREDENTIALS)
+        std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
+    }
+    const std::vector<std::string_view> lines =
+        Split(std::string_view(text, static_cast<size_t>(size)), '\n');
+    if (std::find(lines.begin(), lines.end(), "READY=1") == lines.end()) continue;
+    for (Member& member : members_) {
+      if (member.child.pid() != sender.pid) continue;
+      member.was_ready = true;
+      if (!member.is_frontend || ready_) continue;
+      ready_ = true;
+      char seconds[16];
+      std::snprintf(seconds, sizeof seconds, "%.2f", clock_.Monotonic() - started_at_);
+      LOG_INFO << "ready after " << seconds << " s (frontend pid " << members_[0].child.pid()
+               << ", engine core pid " << members_[1].child.pid() << ")";
+      if (const Status status = SdNotify("READY=1\nSTATUS=serving"); !status.ok())
+        LOG_WARNING << status.message();
+    }
+  }
+}
+
+void Supervisor::OnExit(Member& member) {
+  const ChildProcess::Exit exit = member.child.Reap();
+  if (exit_code_) {
+    AdvanceStop();
+    return;
+  }
+  LOG_ERROR << member.program.name << " " << exit.ToString();
+  if (!member.was_ready || !ready_) {
+    Stop(exit.clean() ? kFailed : exit.code());
+    return;
+  }
+  PlanRestart(member, exit);
+}
+
+void Supervisor::PlanRestart(Member& member, const ChildProcess::Exit& exit) {
+  const double now = clock_.Monotonic();
+  while (!member.deaths.empty() && member.deaths.front() < now - kDeathWindowSeconds)
+    member.deaths.pop_front();
+  if (member.deaths.size() >= kMaxDeathsInWindow) {
+    LOG_ERROR << member.program.name << " " << exit.ToString() << " for the "
+              << member.deaths.size() + 1 << "th time within a minute: giving up";
+    Stop(kFailed);
+    return;
+  }
+  const double delay =
+      member.deaths.empty() ? 0 : std::exp2(static_cast<double>(member.deaths.size()) - 1);
+  member.deaths.push_back(now);
+  member.start_again_at = now + delay;
+  LOG_WARNING << "starting " << member.program.name << " again"
+              << (delay > 0 ? " in " + std::to_string(static_cast<int>(delay)) + " s" : "");
+}
+
+void Supervisor::Stop(int exit_code) {
+  exit_code_ = exit_code;
+  for (Member& member : members_) member.start_again_at.reset();
+  if (const Status status = SdNotify("STOPPING=1"); !status.ok()) LOG_WARNING << status.message();
+  AdvanceStop();
+}
+
+// The frontend first: its running streams need the engine until they are drained.
+void Supervisor::AdvanceStop() {
+  const Member& next = members_[0].child.running() ? members_[0] : members_[1];
+  next.child.Signal(SIGTERM);
+}
+
+}  // namespace tandem

@@ -1,0 +1,76 @@
+#pragma once
+
+// Starts frontend and engine core, and keeps both running until told to stop.
+// - One that ends before the pair was ready ends everything, with its exit status: a wrong flag, a
+//   broken model or a port in use shows at once.
+// - One that dies later is started again, after 0, 1, 2, 4 ... s; the sixth death within a minute
+//   ends everything with status 1.
+// - SIGTERM or SIGINT: the frontend is told first, so that it can drain; then the engine. A second
+//   signal kills both. Exit status 0.
+// - Readiness: both report to a socket of ours as they would to systemd; when the frontend says
+//   READY=1 we pass it on.
+// Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
+// end.
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "deploy/cli/child_process.h"
+
+namespace tandem {
+
+class Supervisor {
+ public:
+  struct Program {
+    std::string name;  // for the log
+    std::vector<std::string> argv;
+  };
+
+  // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
+  static StatusOr<std::string> MakeRuntimeDirectory();
+
+  Supervisor(std::string runtime_directory, Program frontend, Program engine_core);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Returns the exit status for main; a Status when the pair could not be watched at all.
+  StatusOr<int> Run();
+
+ private:
+  struct Member {
+    Program program;
+    ChildProcess child;
+    bool is_frontend = false;
+    bool was_ready = false;
+    std::deque<double> deaths;             // stamps of the last minute
+    std::optional<double> start_again_at;  // when a restart is due
+  };
+
+  Status OpenDescriptors();
+  Status StartMember(Member& member);
+  void StartDueMembers();
+  int PollTimeoutMs() const;
+  void OnSignal();
+  void OnNotify();
+  void OnExit(Member& member);
+  void PlanRestart(Member& member, const ChildProcess::Exit& exit);
+  void Stop(int exit_code);
+  void AdvanceStop();
+
+  const std::string runtime_directory_;
+  std::array<Member, 2> members_;  // frontend, engine core
+  SystemClock clock_;
+  double started_at_ = 0;
+  int signal_fd_ = -1;
+  int notify_fd_ = -1;
+  bool ready_ = false;
+  std::optional<int> exit_code_;  // set once stopping
+};
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+#include "deploy/cli/command_line.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Tables {
+  std::string model, host;
+  Words names;
+  bool prefix = true;
+  int64_t seqs = 1, max_len = 1;
+  std::vector<Flag> frontend = {{"model", &model, "", {.positional = true}},
+                                {"host", &host, ""},
+                                {"served-model-name", &names, ""},
+                                {"max-model-len", &max_len, ""}};
+  std::vector<Flag> engine = {{"model", &model, "", {.positional = true}},
+                              {"enable-prefix-caching", &prefix, ""},
+                              {"max-num-seqs", &seqs, ""},
+                              {"max-model-len", &max_len, ""}};
+
+  StatusOr<PairCommandLine> Split(const Words& args) {
+    return SplitCommandLine(args, frontend, engine);
+  }
+};
+
+TEST_CASE("SplitCommandLine sends each flag with its values where its row is") {
+  Tables t;
+  const PairCommandLine pair =
+      *t.Split({"m", "--host", "::1", "--no-enable_prefix_caching", "--max-model-len=4k",
+                "--served-model-name", "a", "b", "--max-num-seqs", "-1"});
+  CHECK(pair.frontend ==
+        Words{"m", "--host", "::1", "--max-model-len=4k", "--served-model-name", "a", "b"});
+  CHECK(pair.engine_core ==
+        Words{"m", "--no-enable_prefix_caching", "--max-model-len=4k", "--max-num-seqs", "-1"});
+  CHECK(pair.ignored.empty());
+}
+
+TEST_CASE("SplitCommandLine takes vLLM's meaningless flags out, values included") {
+  Tables t;
+  const PairCommandLine pair =
+      *t.Split({"--gpu_memory_utilization", "0.9", "--trust-remote-code", "m", "--swap-space=4"});
+  CHECK(pair.frontend == Words{"m"});
+  CHECK(pair.engine_core == Words{"m"});
+  CHECK(pair.ignored == Words{"--gpu_memory_utilization", "--trust-remote-code", "--swap-space=4"});
+}
+
+TEST_CASE("SplitCommandLine refuses an unknown flag and names the nearest of both tables") {
+  Tables t;
+  CHECK(t.Split({"m", "--max-num-seq", "3"}).status().message() ==
+        "unknown flag --max-num-seq; did you mean --max-num-seqs?");
+  CHECK(t.Split({"--hots", "x"}).status().message() == "unknown flag --hots; did you mean --host?");
+}
+
+}  // namespace
+}  // namespace tandem
