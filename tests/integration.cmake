@@ -1,1 +1,16 @@
-# tandem_test() lines of tests over integration.
+# Tests that run the real binaries. The Python ones use the clients in build/venv when they are there.
+find_program(TANDEM_TEST_PYTHON NAMES python3 PATHS ${CMAKE_SOURCE_DIR}/build/venv/bin NO_DEFAULT_PATH)
+if(NOT TANDEM_TEST_PYTHON)
+  set(TANDEM_TEST_PYTHON ${Python3_EXECUTABLE})
+endif()
+
+# python_test(<name> <script> [arguments …])
+function(python_test name script)
+  add_test(NAME ${name} COMMAND ${TANDEM_TEST_PYTHON} ${CMAKE_SOURCE_DIR}/tests/${script} ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS integration TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED:"
+    ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+endfunction()
+
+foreach(group Chat Lives Starts)
+  python_test(pair_${group} integration/pair_test.py ${group})
+endforeach()

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""The pair as its users meet it: the shipped model, the official client, /metrics, kill -9."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import pair
+from pair import MODEL, Pair, is_alive, wait_for
+
+try:
+    import openai
+except ImportError:
+    pair.skip("the openai package is not installed (tests/run.sh installs it when PyPI answers)")
+
+NAME = "tandem-tiny"
+HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=pair.LIMIT)
+
+
+def slow_request(server, **fields):
+    """A stream that goes on for a long time unless somebody stops it."""
+    return client_of(server).completions.create(
+        model=NAME, prompt="Once upon a time", max_tokens=1500, stream=True, temperature=0,
+        extra_body={"ignore_eos": True}, **fields)
+
+
+class Chat(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Pair("--served-model-name", NAME)
+        cls.client = client_of(cls.server)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def test_stream_gives_the_text_and_usage_of_the_whole_answer(self):
+        whole = self.client.chat.completions.create(model=NAME, messages=HELLO, temperature=0)
+        text, finish, usage = "", None, None
+        for chunk in self.client.chat.completions.create(
+                model=NAME, messages=HELLO, temperature=0, stream=True, stream_options={"include_usage": True}):
+            usage = chunk.usage or usage
+            if chunk.choices:
+                text += chunk.choices[0].delta.content or ""
+                finish = chunk.choices[0].finish_reason or finish
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertTrue(text.strip())
+        self.assertEqual(finish, "stop")
+        self.assertEqual(whole.choices[0].finish_reason, "stop")
+        self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
+        self.assertEqual(usage.prompt_tokens, whole.usage.prompt_tokens)
+
+    def test_shipped_model_gives_its_ten_fixed_answers(self):
+        answers = json.loads((MODEL / "greedy_answers.json").read_text())
+        cases = answers if isinstance(answers, list) else answers.get("answers") or answers["prompts"]
+        self.assertEqual(len(cases), 10)
+        for case in cases:
+            with self.subTest(case["messages"][-1]["content"]):
+                reply = self.client.chat.completions.create(
+                    model=NAME, messages=case["messages"], temperature=0, max_tokens=400)
+                self.assertEqual(reply.choices[0].message.content, case["answer"])
+                self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+    def test_metrics_count_what_the_usage_says(self):
+        names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+        before = [self.server.total(name) for name in names]
+        successes = self.server.total("vllm:request_success_total", finished_reason="stop")
+        ttft = self.server.total("vllm:time_to_first_token_seconds_count")
+        used = [0, 0]
+        for question in ("Hello!", "What is 7 plus 5?", "Thanks!"):
+            usage = self.client.chat.completions.create(
+                model=NAME, messages=[{"role": "user", "content": question}], temperature=0).usage
+            used[0] += usage.prompt_tokens
+            used[1] += usage.completion_tokens
+        self.assertEqual([self.server.total(name) - b for name, b in zip(names, before)], used)
+        self.assertEqual(self.server.total("vllm:request_success_total", finished_reason="stop") - successes, 3)
+        self.assertEqual(self.server.total("vllm:time_to_first_token_seconds_count") - ttft, 3)
+        wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "running gauge back at 0")
+        wait_for(lambda: self.server.total("vllm:kv_cache_usage_perc") == 0, "cache usage back at 0")
+
+    def test_same_seed_same_tokens_whoever_else_is_there(self):
+        def ask():
+            return self.client.completions.create(
+                model=NAME, prompt="The little", max_tokens=40, temperature=1, seed=7).choices[0].text
+        alone = ask()
+        crowd = [slow_request(self.server, seed=i) for i in range(5)]
+        for stream in crowd:
+            next(iter(stream))
+        beside = ask()
+        for stream in crowd:
+            stream.close()
+        self.assertEqual(alone, beside)
+
+    def test_client_that_goes_away_is_aborted_upstream(self):
+        aborted = self.server.total("vllm:request_success_total", finished_reason="abort")
+        stream = slow_request(self.server)
+        next(iter(stream))
+        stream.close()
+        wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "request left the engine")
+        self.assertEqual(self.server.total("vllm:request_success_total", finished_reason="abort"), aborted + 1)
+
+    def test_bad_input_is_answered_and_disturbs_nobody(self):
+        engine, frontend = self.server.pid_of("tandem-engine-core"), self.server.pid_of("tandem-frontend")
+        chat = {"model": NAME, "messages": HELLO}
+        completion = {"model": NAME, "prompt": "x"}
+        cases = [
+            ("/v1/chat/completions", b"{", 400), ("/v1/chat/completions", b"[" * 100000, 400),
+            ("/v1/chat/completions", b'{"model": "\xff"}', 400), ("/v1/chat/completions", {"model": NAME}, 400),
+            ("/v1/chat/completions", {**chat, "model": "nobody"}, 404),
+            ("/v1/chat/completions", {**chat, "temperature": "hot"}, 400),
+            ("/v1/chat/completions", {**chat, "top_p": 3}, 400),
+            ("/v1/chat/completions", {**chat, "messages": [{"role": "user", "content": 5}]}, 400),
+            ("/v1/completions", {**completion, "prompt": [1, 10**9]}, 400),
+            ("/v1/completions", {**completion, "prompt": [-1]}, 400),
+            ("/v1/completions", {**completion, "stop_token_ids": [10**9]}, 400),
+            ("/v1/completions", {**completion, "logit_bias": {"99999999": 1}}, 400),
+            ("/v1/completions", {**completion, "n": 10**9}, 400),
+            ("/v1/completions", {**completion, "max_tokens": 0}, 400),
+            ("/nowhere", {}, 404),
+        ]
+        for path, body, expected in cases:
+            with self.subTest(str(body)[:60]):
+                status, reply = self.server.post(path, body)
+                self.assertEqual(status, expected, reply)
+                if expected != 404 or path != "/nowhere":
+                    error = json.loads(reply)["error"]
+                    self.assertEqual(error["code"], expected)
+                    self.assertTrue(error["message"])
+        status, reply = self.server.post("/v1/completions", {**completion, "prompt": "word " * 20000})
+        self.assertEqual(status, 400)
+        self.assertIn("maximum context length is", json.loads(reply)["error"]["message"])
+        self.assertEqual(self.server.pid_of("tandem-engine-core"), engine)
+        self.assertEqual(self.server.pid_of("tandem-frontend"), frontend)
+        self.assertEqual(self.server.get("/health")[0], 200)
+
+    def test_terminal_chat_talks_to_the_server(self):
+        talk = subprocess.run([pair.bin_dir() / "tandem", "chat", "--url", self.server.url, "--temperature", "0"],
+                              input="Hello!\n", capture_output=True, text=True, timeout=pair.LIMIT)
+        self.assertEqual(talk.returncode, 0, talk.stderr)
+        whole = self.client.chat.completions.create(model=NAME, messages=HELLO, temperature=0)
+        self.assertEqual(talk.stdout.strip(), whole.choices[0].message.content.strip())
+
+
+class Lives(unittest.TestCase):
+    """Death and restart of each process."""
+
+    def test_killed_engine_fails_its_streams_and_comes_back(self):
+        with Pair("--served-model-name", NAME) as server:
+            stream = slow_request(server)
+            next(iter(stream))
+            engine = server.pid_of("tandem-engine-core")
+            os.kill(engine, signal.SIGKILL)
+            with self.assertRaises(openai.APIError):
+                for _ in stream:
+                    pass
+            wait_for(lambda: (server.pid_of("tandem-engine-core") or engine) != engine, "a new engine process")
+            wait_for(lambda: server.get("/health")[0] == 200, "healthy again")
+            reply = client_of(server).chat.completions.create(model=NAME, messages=HELLO, temperature=0)
+            self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+    def test_killed_frontend_comes_back_before_the_same_engine(self):
+        with Pair("--served-model-name", NAME) as server:
+            frontend, engine = server.pid_of("tandem-frontend"), server.pid_of("tandem-engine-core")
+            os.kill(frontend, signal.SIGKILL)
+            wait_for(lambda: (server.pid_of("tandem-frontend") or frontend) != frontend, "a new frontend process")
+            wait_for(lambda: server.get("/health")[0] == 200, "healthy again")
+            reply = client_of(server).chat.completions.create(model=NAME, messages=HELLO, temperature=0)
+            self.assertEqual(reply.choices[0].finish_reason, "stop")
+            self.assertEqual(server.pid_of("tandem-engine-core"), engine)
+
+    def test_killed_supervisor_leaves_no_process(self):
+        with Pair() as server:
+            left = list(pair.children(server.process.pid).values())
+            self.assertEqual(len(left), 2)
+            server.process.kill()
+            server.process.wait()
+            wait_for(lambda: not any(map(is_alive, left)), "both processes gone", limit=5)
+
+    def test_sigterm_ends_with_status_0(self):
+        with Pair() as server:
+            left = list(pair.children(server.process.pid).values())
+            self.assertEqual(server.stop(), 0)
+            self.assertFalse(any(map(is_alive, left)))
+
+
+class Starts(unittest.TestCase):
+    """What cannot start says why and exits non-zero."""
+
+    def refused(self, *flags, model=MODEL):
+        with Pair(*flags, model=model, wait=False) as server:
+            status = server.process.wait(pair.LIMIT)
+            self.assertNotEqual(status, 0)
+            return server.log
+
+    def test_missing_model(self):
+        self.assertIn("/nowhere/at/all", self.refused(model="/nowhere/at/all"))
+
+    def test_truncated_weights(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in MODEL.iterdir():
+                if file.is_file():
+                    data = file.read_bytes()
+                    if file.suffix == ".safetensors":
+                        data = data[:len(data) // 2]
+                    (pathlib.Path(folder) / file.name).write_bytes(data)
+            self.assertIn("model.safetensors", self.refused(model=folder))
+
+    def test_unknown_flag_is_refused_with_a_hint(self):
+        self.assertIn("did you mean --max-num-seqs?", self.refused("--max-num-seq", "3"))
+
+    def test_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            self.assertIn(port, self.refused("--port", port))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,157 @@
+"""Starts `tandem serve` on a free port and waits for conditions, for the integration tests.
+
+Readiness comes the way systemd gets it: READY=1 on NOTIFY_SOCKET. Nothing here sleeps for a fixed
+time; `wait_for` looks again until a condition holds or a generous limit is over.
+"""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "deploy" / "models" / "tandem-tiny"
+LIMIT = 60  # seconds; a loaded machine with a debug build must make it
+
+
+def bin_dir():
+    return pathlib.Path(os.environ["TANDEM_BIN_DIR"])
+
+
+def skip(why):
+    print(f"SKIPPED: {why}")
+    sys.exit(0)
+
+
+def wait_for(condition, what, limit=LIMIT):
+    """Returns the first true value of condition()."""
+    pause = threading.Event()
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {limit} s")
+        pause.wait(0.01)
+
+
+def children(pid):
+    """Direct children of a process: {command name: pid}."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            try:
+                argv0 = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0].decode()
+                found[os.path.basename(argv0)] = int(child)
+            except OSError:
+                pass
+    return found
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Pair:
+    """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
+
+    def __init__(self, *flags, model=MODEL, wait=True):
+        self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
+        self.port_file = pathlib.Path(self.folder.name) / "port"
+        self.log_path = pathlib.Path(self.folder.name) / "log"
+        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notify.bind(self.folder.name + "/notify")
+        self.notify.settimeout(LIMIT)
+        argv = [str(bin_dir() / "tandem"), "serve", str(model), "--host", "127.0.0.1", "--port", "0",
+                "--port-file", str(self.port_file), *map(str, flags)]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={
+                **os.environ, "NOTIFY_SOCKET": self.folder.name + "/notify", "XDG_RUNTIME_DIR": self.folder.name})
+        if wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.__exit__(True)
+                raise
+
+    def wait_ready(self):
+        while b"READY=1" not in self.notify.recv(4096).split(b"\n"):
+            pass
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port_file.read_text().strip()}"
+
+    @property
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def pid_of(self, name):
+        return children(self.process.pid).get(name)
+
+    def get(self, path, **headers):
+        return self._open(urllib.request.Request(self.url + path, headers=headers))
+
+    def post(self, path, body, **headers):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self._open(urllib.request.Request(
+            self.url + path, data=data, headers={"Content-Type": "application/json", **headers}))
+
+    @staticmethod
+    def _open(request):
+        """(status, body) whatever the status; (0, b"") when nobody answers."""
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT) as reply:
+                return reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except OSError:
+            return 0, b""
+
+    def metrics(self):
+        """{series as printed, labels included: value}."""
+        status, body = self.get("/metrics")
+        assert status == 200, status
+        series = {}
+        for line in body.decode().splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                series[name] = float(value)
+        return series
+
+    def total(self, name, **labels):
+        """Sum of a metric over the series whose labels include the given ones."""
+        total, found = 0.0, False
+        for series, value in self.metrics().items():
+            base, _, rest = series.partition("{")
+            if base == name and all(f'{k}="{v}"' in rest for k, v in labels.items()):
+                total, found = total + value, True
+        assert found, f"no series {name} {labels}"
+        return total
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LIMIT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if failed:
+            print(self.log, file=sys.stderr)
+        self.notify.close()
+        self.folder.cleanup()
