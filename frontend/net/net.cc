@@ -165,9 +165,6 @@ Shard::Shard(int index) : index_(index), state_(std::make_unique<State>()) {}
 Shard::~Shard() {
   Stop();
   Join();
-  const auto left = std::exchange(state_->roots, {});
-  for (void* frame : left) std::coroutine_handle<>::from_address(frame).destroy();
-  state_->deadlines.clear();
 }
 
 void Shard::Start() {
@@ -183,6 +180,9 @@ void Shard::Stop() { state_->io.stop(); }
 
 void Shard::Join() {
   if (state_->thread.joinable()) state_->thread.join();
+  const auto left = std::exchange(state_->roots, {});
+  for (void* frame : left) std::coroutine_handle<>::from_address(frame).destroy();
+  state_->deadlines.clear();
 }
 
 Shard* Shard::Current() { return current_shard; }

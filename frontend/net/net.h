@@ -198,12 +198,14 @@ Awaitable<void> SleepUntil(double deadline);
 class Shard {
  public:
   explicit Shard(int index);  // the thread is named "shard-<index>"
-  ~Shard();                   // Stop, join, then drop the coroutines that never ended
+  ~Shard();
   Shard(const Shard&) = delete;
 
   void Start();
-  // Leaves the loop after what is running now; any thread. Join waits for the thread.
+  // Leaves the loop after what is running now; any thread.
   void Stop();
+  // Waits for the thread, then destroys the coroutines that never ended. What they refer to must
+  // live until then; a Socket must be gone before its shard is.
   void Join();
 
   int index() const { return index_; }

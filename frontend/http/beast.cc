@@ -1,0 +1,3 @@
+// Beast's own implementation, compiled once.
+
+#include <boost/beast/src.hpp>

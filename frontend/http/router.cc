@@ -1,0 +1,74 @@
+#include "frontend/http/router.h"
+
+#include "common/strings.h"
+
+namespace tandem {
+
+namespace {
+
+std::string PercentDecode(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '+') {
+      result += ' ';
+      continue;
+    }
+    if (text[i] == '%' && i + 2 < text.size()) {
+      if (const auto byte = HexDecode(text.substr(i + 1, 2))) {
+        result += *byte;
+        i += 2;
+        continue;
+      }
+    }
+    result += text[i];
+  }
+  return result;
+}
+
+bool Matches(const Route& route, std::string_view path) {
+  if (!route.path.ends_with('*')) return route.path == path;
+  return path.starts_with(std::string_view(route.path).substr(0, route.path.size() - 1));
+}
+
+}  // namespace
+
+std::string_view HttpRequest::Header(std::string_view name) const {
+  for (const auto& [header, value] : headers) {
+    if (header == name) return value;
+  }
+  return {};
+}
+
+std::string HttpRequest::Query(std::string_view name) const {
+  for (const std::string_view pair : Split(query, '&')) {
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) != name) continue;
+    return equals == std::string_view::npos ? "" : PercentDecode(pair.substr(equals + 1));
+  }
+  return {};
+}
+
+Router::Match Router::Find(std::string_view method, std::string_view path) const {
+  Match match;
+  for (const Route& route : routes_) {
+    if (!Matches(route, path)) continue;
+    if (route.method == method || (route.method == "GET" && method == "HEAD")) {
+      match.route = &route;
+      return match;
+    }
+    match.allow += match.allow.empty() ? route.method : ", " + route.method;
+  }
+  return match;
+}
+
+bool ConstantTimeEqual(std::string_view a, std::string_view b) {
+  // The length of a key is not a secret; its contents are.
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
+  }
+  return difference == 0;
+}
+
+}  // namespace tandem

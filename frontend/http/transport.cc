@@ -1,0 +1,133 @@
+#include "frontend/http/transport.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+namespace tandem {
+
+namespace {
+
+class PlainTransport final : public Transport {
+ public:
+  explicit PlainTransport(int fd) : fd_(fd) {}
+  ssize_t Read(char* data, size_t size) override { return ::recv(fd_, data, size, MSG_DONTWAIT); }
+  ssize_t Write(const iovec* parts, int num_parts) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts);
+    message.msg_iovlen = static_cast<size_t>(num_parts);
+    return ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  void Shutdown() override { ::shutdown(fd_, SHUT_WR); }
+
+ private:
+  int fd_;
+};
+
+class TlsTransport final : public Transport {
+ public:
+  TlsTransport(SSL* ssl, int fd) : ssl_(ssl), fd_(fd) {}
+  ~TlsTransport() override { SSL_free(ssl_); }
+
+  ssize_t Read(char* data, size_t size) override {
+    ERR_clear_error();
+    const int n = SSL_read(ssl_, data, static_cast<int>(std::min<size_t>(size, INT_MAX)));
+    return n > 0 ? n : Failure(n);
+  }
+
+  ssize_t Write(const iovec* parts, int num_parts) override {
+    // One record for one event: small parts are joined, a record each would cost more.
+    joined_.clear();
+    for (int i = 0; i < num_parts; ++i) {
+      joined_.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
+    }
+    if (joined_.empty()) return 0;
+    ERR_clear_error();
+    const int n = SSL_write(ssl_, joined_.data(),
+                            static_cast<int>(std::min<size_t>(joined_.size(), INT_MAX)));
+    return n > 0 ? n : Failure(n);
+  }
+
+  void Shutdown() override {
+    if (SSL_is_init_finished(ssl_)) SSL_shutdown(ssl_);
+    ::shutdown(fd_, SHUT_WR);
+  }
+
+ private:
+  ssize_t Failure(int result) {
+    switch (SSL_get_error(ssl_, result)) {
+      case SSL_ERROR_WANT_READ:
+      case SSL_ERROR_WANT_WRITE:
+        errno = EAGAIN;
+        return -1;
+      case SSL_ERROR_ZERO_RETURN:
+        return 0;
+      default:
+        errno = ECONNRESET;
+        return -1;
+    }
+  }
+
+  SSL* ssl_;
+  int fd_;
+  std::string joined_;
+};
+
+Status TlsError(const std::string& what) {
+  char text[256] = "unknown reason";
+  const unsigned long code = ERR_peek_last_error();
+  if (code != 0) ERR_error_string_n(code, text, sizeof text);
+  return InvalidArgumentError(what + ": " + text);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> MakePlainTransport(int fd) {
+  return std::make_unique<PlainTransport>(fd);
+}
+
+StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
+  SSL_CTX* context = SSL_CTX_new(TLS_server_method());
+  if (context == nullptr) return TlsError("OpenSSL cannot start");
+  std::unique_ptr<TlsContext> owner(new TlsContext(context));
+  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                SSL_MODE_RELEASE_BUFFERS);
+  if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
+    return TlsError("--ssl-certfile " + files.certificate);
+  }
+  const std::string& key = files.key.empty() ? files.certificate : files.key;
+  if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return TlsError("--ssl-keyfile " + key);
+  }
+  if (SSL_CTX_check_private_key(context) != 1) {
+    return TlsError("--ssl-keyfile " + key + " does not belong to the certificate");
+  }
+  if (!files.ciphers.empty() && SSL_CTX_set_cipher_list(context, files.ciphers.c_str()) != 1) {
+    return TlsError("--ssl-ciphers " + files.ciphers);
+  }
+  if (!files.client_ca.empty()) {
+    if (SSL_CTX_load_verify_locations(context, files.client_ca.c_str(), nullptr) != 1) {
+      return TlsError("--ssl-ca-certs " + files.client_ca);
+    }
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  }
+  return owner;
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(static_cast<SSL_CTX*>(context_)); }
+
+std::unique_ptr<Transport> TlsContext::MakeTransport(int fd) const {
+  SSL* ssl = SSL_new(static_cast<SSL_CTX*>(context_));
+  if (ssl == nullptr) return MakePlainTransport(fd);
+  SSL_set_fd(ssl, fd);
+  SSL_set_accept_state(ssl);
+  return std::make_unique<TlsTransport>(ssl, fd);
+}
+
+}  // namespace tandem
