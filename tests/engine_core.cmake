@@ -1,1 +1,8 @@
 # tandem_test() lines of tests over engine_core.
+tandem_test(unit_weights LABEL unit
+  SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/model_config_test.cc
+  DEPS engine_core/weights nlohmann_json::nlohmann_json)
+tandem_test(unit_sampling LABEL unit
+  SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
+       unit/engine_core/sampling/golden_test.cc
+  DEPS engine_core/sampling nlohmann_json::nlohmann_json)

@@ -1,0 +1,51 @@
+#include "engine_core/sampling/logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine_core/sampling/row_math.h"
+
+namespace tandem {
+namespace {
+
+// Puts the ids of the k largest logits into *heap, best first.
+void TopTokens(std::span<const float> logits, size_t k, std::vector<TokenId>* heap) {
+  const auto better = [&](TokenId a, TokenId b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  heap->clear();
+  if (k == 0) return;
+  // A heap whose front is the worst of the best k so far. Ids come in ascending order, so a token
+  // that only equals the front is never better than it.
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (heap->size() < k) {
+      heap->push_back(static_cast<TokenId>(i));
+      std::push_heap(heap->begin(), heap->end(), better);
+    } else if (logits[i] > logits[static_cast<size_t>(heap->front())]) {
+      std::pop_heap(heap->begin(), heap->end(), better);
+      heap->back() = static_cast<TokenId>(i);
+      std::push_heap(heap->begin(), heap->end(), better);
+    }
+  }
+  std::sort_heap(heap->begin(), heap->end(), better);
+}
+
+}  // namespace
+
+void FillLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
+                  std::vector<TokenId>* heap) {
+  const double log_sum = LogSumExp(logits);
+  const float chosen_logit = logits[static_cast<size_t>(chosen)];
+  out.token_ids[0] = chosen;
+  out.logprobs[0] = static_cast<float>(chosen_logit - log_sum);
+  *out.rank = CountAtLeast(logits, chosen_logit);
+  TopTokens(logits, out.token_ids.size() - 1, heap);
+  for (size_t i = 0; i < heap->size(); ++i) {
+    const TokenId id = (*heap)[i];
+    out.token_ids[i + 1] = id;
+    out.logprobs[i + 1] = static_cast<float>(logits[static_cast<size_t>(id)] - log_sum);
+  }
+}
+
+}  // namespace tandem

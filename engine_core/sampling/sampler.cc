@@ -1,0 +1,98 @@
+#include "engine_core/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "common/random.h"
+#include "engine_core/sampling/row_math.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+// Everything but the allowed tokens; `kept` is scratch.
+void MaskAllBut(std::span<const TokenId> allowed, std::span<float> logits,
+                std::vector<float>* kept) {
+  kept->clear();
+  for (const TokenId id : allowed) kept->push_back(logits[static_cast<size_t>(id)]);
+  std::fill(logits.begin(), logits.end(), kMasked);
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    logits[static_cast<size_t>(allowed[i])] = (*kept)[i];
+  }
+}
+
+void MaskBadWords(const SampleInput& input) {
+  for (const std::vector<TokenId>& word : input.config->bad_words) {
+    const size_t prefix = word.size() - 1;
+    if (prefix > input.output_ids.size()) continue;
+    const auto tail = input.output_ids.last(prefix);
+    if (std::equal(tail.begin(), tail.end(), word.begin())) {
+      input.logits[static_cast<size_t>(word.back())] = kMasked;
+    }
+  }
+}
+
+}  // namespace
+
+DistributionLimits LimitsOf(const SamplingConfig& config, size_t vocab_size) {
+  DistributionLimits limits;
+  limits.temperature = config.temperature;
+  limits.min_p = config.min_p;
+  limits.top_k = static_cast<size_t>(std::max(config.top_k, 0)) < vocab_size ? config.top_k : 0;
+  limits.top_p = config.top_p;
+  return limits;
+}
+
+void ProcessLogits(const SampleInput& input, SamplerScratch* scratch) {
+  const SamplingConfig& config = *input.config;
+  if (!config.allowed_token_ids.empty()) {
+    MaskAllBut(config.allowed_token_ids, input.logits, &scratch->kept);
+  }
+  MaskBadWords(input);
+  if (static_cast<int64_t>(input.output_ids.size()) < config.min_tokens) {
+    for (const TokenId id : config.min_tokens_mask) {
+      input.logits[static_cast<size_t>(id)] = kMasked;
+    }
+  }
+  for (const auto& [id, bias] : config.logit_bias) input.logits[static_cast<size_t>(id)] += bias;
+  if (config.has_penalties()) {
+    input.counts->Apply(config.repetition_penalty, config.frequency_penalty,
+                        config.presence_penalty, input.logits);
+  }
+}
+
+SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
+  const SamplingConfig& config = *input.config;
+  SampleResult result;
+  result.num_nans = FindMax(input.logits).num_nans;
+  if (result.num_nans > 0) {
+    result.status = InternalError("the model's logits hold " + std::to_string(result.num_nans) +
+                                  " values that are not finite");
+    return result;
+  }
+  if (config.num_logprobs >= 0) {
+    scratch->raw_logits.assign(input.logits.begin(), input.logits.end());
+  }
+  ProcessLogits(input, scratch);
+  const RowMax best = FindMax(input.logits);
+  if (!std::isfinite(best.max)) {
+    result.status = InvalidArgumentError("no token is left that may be sampled");
+    return result;
+  }
+  if (config.is_greedy()) {
+    result.token_id = static_cast<TokenId>(best.argmax);
+  } else {
+    scratch->distribution.Build(input.logits, best.max, LimitsOf(config, input.logits.size()));
+    result.token_id =
+        scratch->distribution.Draw(UniformAt(config.seed, static_cast<uint64_t>(input.position)));
+  }
+  if (config.num_logprobs >= 0) {
+    FillLogprobs(scratch->raw_logits, result.token_id, input.logprobs, &scratch->heap);
+  }
+  return result;
+}
+
+}  // namespace tandem

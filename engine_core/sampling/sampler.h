@@ -1,0 +1,56 @@
+#pragma once
+
+// Draws one token from one row of logits. Order of the steps (vLLM V1's): logprobs of the untouched
+// logits, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or temperature,
+// min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings nothing back.
+// The draw is a function of (seed, position): not of the batch, of chunking or of a restart.
+// Thread: any thread of the compute pool, each with a SamplerScratch of its own; rows and
+// counts of different requests do not overlap.
+// Failure: NaN or infinite logits and a row with no token left are a Status for this request only.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "engine_core/sampling/distribution.h"
+#include "engine_core/sampling/logprobs.h"
+#include "engine_core/sampling/penalties.h"
+#include "engine_core/sampling/sampling_config.h"
+
+namespace tandem {
+
+struct SampleInput {
+  std::span<float> logits;  // overwritten
+  const SamplingConfig* config = nullptr;
+  const TokenCounts* counts = nullptr;  // needed when config->has_penalties()
+  std::span<const TokenId> output_ids;  // the request's outputs so far
+  int64_t position = 0;                 // place of the drawn token in the request, prompt included
+  // Where the logprobs go; empty when config->num_logprobs < 0.
+  LogprobsRow logprobs;
+};
+
+struct SampleResult {
+  Status status;  // not OK: the request ends with it
+  TokenId token_id = 0;
+  int64_t num_nans = 0;
+};
+
+// Memory that a thread reuses from row to row.
+struct SamplerScratch {
+  TokenDistribution distribution;
+  std::vector<float> raw_logits;
+  std::vector<float> kept;  // logits of allowed tokens
+  std::vector<TokenId> heap;
+};
+
+SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch);
+
+// The steps from allowed ids to penalties, in place.
+void ProcessLogits(const SampleInput& input, SamplerScratch* scratch);
+
+// The limits of `config` for a vocabulary of `vocab_size`.
+DistributionLimits LimitsOf(const SamplingConfig& config, size_t vocab_size);
+
+}  // namespace tandem

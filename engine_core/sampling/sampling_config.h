@@ -1,0 +1,38 @@
+#pragma once
+
+// What the sampler has to know of one request, resolved once at admission from the wire's
+// SamplingParams. A value; read by the engine loop and the compute pool.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/ids.h"
+
+namespace tandem {
+
+constexpr float kGreedyBelowTemperature = 1e-5f;
+
+struct SamplingConfig {
+  float temperature = 1;
+  float top_p = 1;    // >= 1: off
+  int32_t top_k = 0;  // <= 0 or >= vocabulary: off
+  float min_p = 0;    // 0: off
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  uint64_t seed = 0;  // with the position it decides the draw
+  int32_t min_tokens = 0;
+  std::vector<TokenId> min_tokens_mask;         // banned while fewer than min_tokens were output
+  std::vector<TokenId> allowed_token_ids;       // empty: all
+  std::vector<std::vector<TokenId>> bad_words;  // the last id is banned after the ids before it
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  int32_t num_logprobs = -1;  // besides the sampled token's; < 0: none wanted at all
+
+  bool is_greedy() const { return temperature < kGreedyBelowTemperature; }
+  bool has_penalties() const {
+    return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
+  }
+};
+
+}  // namespace tandem

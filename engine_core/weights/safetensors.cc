@@ -1,0 +1,348 @@
+#include "engine_core/weights/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "common/random.h"
+#include "engine_core/weights/json_file.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own reader
+constexpr int kMaxDims = 8;
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+std::optional<DType> DTypeOf(std::string_view name) {
+  if (name == "F32") return DType::kF32;
+  if (name == "F16") return DType::kF16;
+  if (name == "BF16") return DType::kBf16;
+  return std::nullopt;
+}
+
+// The view of a [rows, columns] matrix, or of a vector when rows is 0.
+Tensor View(const void* data, DType dtype, int64_t rows, int64_t columns) {
+  void* memory = const_cast<void*>(data);  // Tensor views are also written through; these are not
+  return rows == 0 ? Tensor(memory, dtype, {columns}) : Tensor(memory, dtype, {rows, columns});
+}
+
+// Bytes of one element of any dtype the format knows, 0 for others.
+int64_t FormatElementBytes(std::string_view dtype) {
+  static const std::map<std::string_view, int64_t> kBytes = {
+      {"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},     {"I32", 4},
+      {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2},     {"U16", 2},
+      {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+  const auto it = kBytes.find(dtype);
+  return it == kBytes.end() ? 0 : it->second;
+}
+
+// A read-only mapping of a whole file.
+class MappedFile {
+ public:
+  static StatusOr<MappedFile> Open(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ErrnoError(errno, "open " + path);
+    struct stat info = {};
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+      close(fd);
+      return InvalidArgumentError(path + ": not a regular file");
+    }
+    const size_t size = static_cast<size_t>(info.st_size);
+    void* data = size == 0 ? MAP_FAILED : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int map_error = errno;
+    close(fd);
+    if (size == 0) return DataLossError(path + ": the file is empty");
+    if (data == MAP_FAILED) return ErrnoError(map_error, "mmap " + path);
+    return MappedFile({static_cast<const std::byte*>(data), size});
+  }
+  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile() {
+    if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes_;
+};
+
+struct Entry {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // into the data part
+};
+
+// One header entry, checked against the size of the data part.
+StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
+  if (!json.is_object()) return InvalidArgumentError("its entry is not an object");
+  const auto dtype = json.find("dtype"), shape = json.find("shape"),
+             offsets = json.find("data_offsets");
+  if (dtype == json.end() || !dtype->is_string()) return InvalidArgumentError("has no dtype");
+  if (shape == json.end() || !shape->is_array() || shape->size() > kMaxDims) {
+    return InvalidArgumentError("has no shape of at most " + std::to_string(kMaxDims) +
+                                " dimensions");
+  }
+  if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 ||
+      !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
+    return InvalidArgumentError("has no pair of data_offsets");
+  }
+  Entry entry;
+  entry.dtype = dtype->get<std::string>();
+  entry.begin = (*offsets)[0].get<uint64_t>();
+  entry.end = (*offsets)[1].get<uint64_t>();
+  const int64_t element_bytes = FormatElementBytes(entry.dtype);
+  if (element_bytes == 0) return InvalidArgumentError("has the unknown dtype " + entry.dtype);
+  int64_t bytes = element_bytes;
+  for (const Json& dim : *shape) {
+    if (!dim.is_number_unsigned() || dim.get<uint64_t>() > uint64_t{INT64_MAX} ||
+        __builtin_mul_overflow(bytes, dim.get<int64_t>(), &bytes)) {
+      return InvalidArgumentError("has a bad shape");
+    }
+    entry.shape.push_back(dim.get<int64_t>());
+  }
+  if (entry.begin > entry.end || entry.end > data_bytes) {
+    return DataLossError("its data_offsets [" + std::to_string(entry.begin) + ", " +
+                         std::to_string(entry.end) + "] are outside the " +
+                         std::to_string(data_bytes) + " bytes of data: truncated file?");
+  }
+  if (entry.end - entry.begin != static_cast<uint64_t>(bytes)) {
+    return InvalidArgumentError("its shape " + ShapeText(entry.shape) + " needs " +
+                                std::to_string(bytes) + " bytes, its data_offsets hold " +
+                                std::to_string(entry.end - entry.begin));
+  }
+  return entry;
+}
+
+Status CheckNoOverlap(const std::map<std::string, Entry, std::less<>>& entries) {
+  std::vector<std::pair<const Entry*, const std::string*>> by_begin;
+  for (const auto& [name, entry] : entries) {
+    if (entry.begin != entry.end) by_begin.push_back({&entry, &name});
+  }
+  std::sort(by_begin.begin(), by_begin.end(),
+            [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
+  for (size_t i = 1; i < by_begin.size(); ++i) {
+    if (by_begin[i].first->begin < by_begin[i - 1].first->end) {
+      return InvalidArgumentError("tensors " + *by_begin[i - 1].second + " and " +
+                                  *by_begin[i].second + " overlap");
+    }
+  }
+  return OkStatus();
+}
+
+// One mapped file and its checked table of contents.
+class SafetensorsFile {
+ public:
+  static StatusOr<SafetensorsFile> Open(const std::string& path) {
+    ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    StatusOr<SafetensorsFile> result = Parse(std::move(file));
+    if (!result.ok()) return result.status().WithContext(path);
+    result->path_ = path;
+    return result;
+  }
+
+  bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) const {
+    const auto it = entries_.find(name);
+    if (it == entries_.end()) return NotFoundError(path_ + ": no tensor " + std::string(name));
+    const Entry& entry = it->second;
+    const std::string place = path_ + ": tensor " + std::string(name);
+    const std::vector<int64_t> shape =
+        rows == 0 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns};
+    if (entry.shape != shape) {
+      return InvalidArgumentError(place + " has shape " + ShapeText(entry.shape) +
+                                  ", the config needs " + ShapeText(shape));
+    }
+    const std::optional<DType> dtype = DTypeOf(entry.dtype);
+    if (!dtype) {
+      return InvalidArgumentError(place + " has dtype " + entry.dtype +
+                                  ", must be F32, F16 or BF16");
+    }
+    const auto bytes = file_.bytes().subspan(data_begin_ + entry.begin, entry.end - entry.begin);
+    const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
+    if (aligned) return WeightTensor(View(bytes.data(), *dtype, rows, columns));
+    return WeightTensor(View(nullptr, *dtype, rows, columns), {bytes.begin(), bytes.end()});
+  }
+
+ private:
+  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+
+  static StatusOr<SafetensorsFile> Parse(MappedFile file) {
+    const auto bytes = file.bytes();
+    uint64_t header_bytes = 0;
+    if (bytes.size() < sizeof header_bytes) {
+      return DataLossError("shorter than the 8 bytes of a safetensors header length");
+    }
+    std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+    if (header_bytes > kMaxHeaderBytes) {
+      return InvalidArgumentError("header of " + std::to_string(header_bytes) + " bytes, at most " +
+                                  std::to_string(kMaxHeaderBytes) +
+                                  " are allowed: not a safetensors file?");
+    }
+    if (header_bytes > bytes.size() - sizeof header_bytes) {
+      return DataLossError("header of " + std::to_string(header_bytes) + " bytes in a file of " +
+                           std::to_string(bytes.size()) + ": truncated file?");
+    }
+    const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes;
+    StatusOr<Json> header = ParseJsonObject({text, header_bytes});
+    if (!header.ok()) return header.status().WithContext("header");
+
+    SafetensorsFile result(std::move(file));
+    result.data_begin_ = sizeof header_bytes + header_bytes;
+    const uint64_t data_bytes = bytes.size() - result.data_begin_;
+    for (const auto& [name, json] : header->items()) {
+      if (name == "__metadata__") continue;
+      StatusOr<Entry> entry = ParseEntry(json, data_bytes);
+      if (!entry.ok()) return entry.status().WithContext("tensor " + name);
+      result.entries_.emplace(name, *std::move(entry));
+    }
+    RETURN_IF_ERROR(CheckNoOverlap(result.entries_));
+    return result;
+  }
+
+  std::string path_;
+  MappedFile file_;
+  uint64_t data_begin_ = 0;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+class SafetensorsWeights final : public Weights {
+ public:
+  explicit SafetensorsWeights(std::vector<SafetensorsFile> files, std::string where)
+      : files_(std::move(files)), where_(std::move(where)) {}
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    for (const SafetensorsFile& file : files_) {
+      if (file.Has(name)) return file.Get(name, rows, columns);
+    }
+    return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
+  }
+
+ private:
+  std::vector<SafetensorsFile> files_;
+  std::string where_;
+};
+
+// The shard files an index names, each once; every tensor must be where the index says.
+StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const Json& index) {
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object()) return InvalidArgumentError("no weight_map");
+  std::map<std::string, std::vector<std::string>> names_by_file;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) return InvalidArgumentError("weight_map." + name + " is no string");
+    const std::string file_name = file.get<std::string>();
+    if (file_name.empty() || file_name.find('/') != std::string::npos) {
+      return InvalidArgumentError("weight_map." + name + ": " + file_name +
+                                  " must be the name of a file in the same folder");
+    }
+    names_by_file[file_name].push_back(name);
+  }
+  std::vector<SafetensorsFile> files;
+  for (const auto& [file_name, names] : names_by_file) {
+    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(dir + "/" + file_name));
+    for (const std::string& name : names) {
+      if (!file.Has(name)) return NotFoundError(file_name + " does not hold " + name);
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+class DummyWeights final : public Weights {
+ public:
+  explicit DummyWeights(uint64_t seed) : seed_(seed) {}
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    uint64_t key = seed_;
+    for (const char c : name) key = MixBits(key ^ static_cast<unsigned char>(c));
+    const bool is_vector = rows == 0;
+    const float center = is_vector ? 1.0f : 0.0f, scale = is_vector ? 0.01f : 0.05f;
+    const int64_t count = std::max<int64_t>(rows, 1) * columns;
+    std::vector<std::byte> memory(static_cast<size_t>(count) * sizeof(Bf16));
+    auto* values = reinterpret_cast<Bf16*>(memory.data());
+    for (int64_t i = 0; i < count; i += 4) {  // four values of 16 bits from each mixed word
+      const uint64_t bits = MixBits(key + static_cast<uint64_t>(i));
+      for (int64_t j = 0; j < std::min<int64_t>(4, count - i); ++j) {
+        const float unit = static_cast<float>((bits >> (16 * j)) & 0xffff) * 0x1p-15f - 1.0f;
+        values[i + j] = ToBf16(center + scale * unit);
+      }
+    }
+    return WeightTensor(View(nullptr, DType::kBf16, rows, columns), std::move(memory));
+  }
+
+ private:
+  uint64_t seed_;
+};
+
+}  // namespace
+
+WeightTensor::WeightTensor(const Tensor& view, std::vector<std::byte> memory)
+    : memory_(std::move(memory)), view_(view) {
+  view_.data = memory_.data();
+}
+
+WeightTensor::WeightTensor(WeightTensor&& other) noexcept
+    : memory_(std::move(other.memory_)),
+      view_(other.view_),
+      is_mapped_(std::exchange(other.is_mapped_, false)) {}
+
+WeightTensor::~WeightTensor() {
+  if (!is_mapped_) return;
+  // Only whole pages inside the tensor: a neighbour may still be read. A page given back is read
+  // from the page cache again when touched, so this is never wrong, only a hint.
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(view_.data);
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + static_cast<uintptr_t>(view_.NumBytes())) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir) {
+  const std::string single = model_dir + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  std::vector<SafetensorsFile> files;
+  if (Exists(index)) {
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index));
+    StatusOr<Json> json = ParseJsonObject(text);
+    if (!json.ok()) return json.status().WithContext(index);
+    StatusOr<std::vector<SafetensorsFile>> shards = OpenShards(model_dir, *json);
+    if (!shards.ok()) return shards.status().WithContext(index);
+    files = *std::move(shards);
+  } else if (Exists(single)) {
+    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(single));
+    files.push_back(std::move(file));
+  } else {
+    return NotFoundError(model_dir +
+                         ": holds neither model.safetensors nor model.safetensors.index.json");
+  }
+  return std::unique_ptr<Weights>(
+      std::make_unique<SafetensorsWeights>(std::move(files), model_dir));
+}
+
+std::unique_ptr<Weights> MakeDummyWeights(uint64_t seed) {
+  return std::make_unique<DummyWeights>(seed);
+}
+
+}  // namespace tandem

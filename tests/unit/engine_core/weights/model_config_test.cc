@@ -1,0 +1,128 @@
+#include "engine_core/weights/model_config.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+const std::string kModels = std::string(TANDEM_GOLDEN_DIR) + "/models/";
+
+Json Minimal() {
+  return Json{{"architectures", {"LlamaForCausalLM"}},
+              {"vocab_size", 100},
+              {"hidden_size", 64},
+              {"intermediate_size", 96},
+              {"num_hidden_layers", 2},
+              {"num_attention_heads", 4}};
+}
+
+StatusOr<ModelConfig> Parse(const Json& json, const std::string& generation = "") {
+  return ParseModelConfig(json.dump(), generation);
+}
+
+// The message of the refusal of Minimal() with one key replaced.
+std::string Refusal(const std::string& key, const Json& value) {
+  Json json = Minimal();
+  json[key] = value;
+  const auto config = Parse(json);
+  REQUIRE_FALSE(config.ok());
+  return config.status().message();
+}
+
+TEST_CASE("model config: absent keys have the architecture family's defaults") {
+  const auto config = Parse(Minimal());
+  REQUIRE(config.ok());
+  CHECK(config->num_kv_heads == 4);
+  CHECK(config->head_dim == 16);
+  CHECK(config->max_position_embeddings == 2048);
+  CHECK(config->rope.type == RopeType::kDefault);
+  CHECK(config->rope.theta == 10000);
+  CHECK(config->dtype == DType::kBf16);
+  CHECK_FALSE(config->tie_word_embeddings);
+  CHECK(config->eos_token_ids.empty());
+}
+
+TEST_CASE("model config: both spellings of rope and dtype") {
+  const auto v4 = ReadModelConfig(kModels + "llama_fp32");
+  REQUIRE(v4.ok());
+  CHECK(v4->rope.theta == 500000);
+  CHECK(v4->dtype == DType::kF32);
+  const auto v5 = ReadModelConfig(kModels + "llama_v5config");
+  REQUIRE(v5.ok());
+  CHECK(v5->rope.theta == 20000);
+  CHECK(v5->dtype == DType::kBf16);
+  CHECK(v5->eos_token_ids == std::vector<TokenId>{2});
+}
+
+TEST_CASE("model config: head_dim, biases and tied embeddings of real folders") {
+  const auto bias = ReadModelConfig(kModels + "llama_bias_headdim");
+  REQUIRE(bias.ok());
+  CHECK(bias->head_dim == 32);
+  CHECK(bias->attention_bias);
+  CHECK(bias->mlp_bias);
+  const auto qwen3 = ReadModelConfig(kModels + "qwen3");
+  REQUIRE(qwen3.ok());
+  CHECK(qwen3->architecture == "Qwen3ForCausalLM");
+  CHECK(qwen3->tie_word_embeddings);
+}
+
+TEST_CASE("model config: rope scalings") {
+  const auto linear = ReadModelConfig(kModels + "llama_rope_linear");
+  REQUIRE(linear.ok());
+  CHECK(linear->rope.type == RopeType::kLinear);
+  CHECK(linear->rope.factor == 4);
+  const auto llama3 = ReadModelConfig(kModels + "llama_rope_llama3");
+  REQUIRE(llama3.ok());
+  CHECK(llama3->rope.type == RopeType::kLlama3);
+  CHECK(llama3->rope.high_freq_factor == 4);
+  CHECK(llama3->rope.original_max_position_embeddings == 64);
+  const auto yarn = ReadModelConfig(kModels + "llama_rope_yarn");
+  REQUIRE(yarn.ok());
+  CHECK(yarn->rope.type == RopeType::kYarn);
+  CHECK(yarn->rope.attention_factor == Approx(0.1 * std::log(4.0) + 1));
+}
+
+TEST_CASE("model config: generation_config's eos ids win, one or several") {
+  Json json = Minimal();
+  json["eos_token_id"] = 7;
+  CHECK(Parse(json)->eos_token_ids == std::vector<TokenId>{7});
+  CHECK(Parse(json, R"({"eos_token_id":[3,4]})")->eos_token_ids == std::vector<TokenId>{3, 4});
+  CHECK(Parse(json, R"({"temperature":1})")->eos_token_ids == std::vector<TokenId>{7});
+}
+
+TEST_CASE("model config: what is wrong is named with its value and what is allowed") {
+  CHECK_THAT(Refusal("vocab_size", nullptr), Contains("vocab_size is missing"));
+  CHECK_THAT(Refusal("vocab_size", 0), Contains("vocab_size is 0"));
+  CHECK_THAT(Refusal("vocab_size", 1e30), Contains("vocab_size"));
+  CHECK_THAT(Refusal("hidden_size", "64"), Contains("hidden_size is \"64\""));
+  CHECK_THAT(Refusal("num_key_value_heads", 3), Contains("multiple of num_key_value_heads"));
+  CHECK_THAT(Refusal("head_dim", 15), Contains("even"));
+  CHECK_THAT(Refusal("architectures", Json::array()), Contains("architectures"));
+  CHECK_THAT(Refusal("rms_norm_eps", -1), Contains("rms_norm_eps"));
+  CHECK_THAT(Refusal("tie_word_embeddings", "yes"), Contains("true or false"));
+  CHECK_THAT(Refusal("torch_dtype", "int8"), Contains("int8") && Contains("bfloat16"));
+  CHECK_THAT(Refusal("eos_token_id", 100), Contains("below vocab_size"));
+  CHECK_THAT(Refusal("partial_rotary_factor", 0.5), Contains("partial_rotary_factor"));
+  CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
+             Contains("spiral") && Contains("default, linear, llama3, yarn"));
+  CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
+  CHECK_THAT(Refusal("rope_parameters", 3), Contains("rope_parameters"));
+}
+
+TEST_CASE("model config: text that is no JSON, and a folder without one") {
+  CHECK_THAT(ParseModelConfig("{", "").status().message(), Contains("config.json"));
+  CHECK_THAT(ParseModelConfig(std::string(100'000, '['), "").status().message(), Contains("deep"));
+  const auto missing = ReadModelConfig("/nonexistent/model");
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.status().code() == StatusCode::kNotFound);
+  CHECK_THAT(missing.status().message(), Contains("/nonexistent/model/config.json"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,240 @@
+#include "engine_core/weights/safetensors.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// A folder that goes away with the test.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = std::filesystem::temp_directory_path() / "tandem_weights_XXXXXX";
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  void Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string FileBytes(const std::string& header, const std::string& data) {
+  const uint64_t size = header.size();
+  std::string bytes(sizeof size, '\0');
+  std::memcpy(bytes.data(), &size, sizeof size);
+  return bytes + header + data;
+}
+
+std::string Floats(std::initializer_list<float> values) {
+  std::string bytes(values.size() * sizeof(float), '\0');
+  std::memcpy(bytes.data(), values.begin(), bytes.size());
+  return bytes;
+}
+
+Status OpenError(const std::string& bytes) {
+  const TempDir dir;
+  dir.Write("model.safetensors", bytes);
+  const auto opened = OpenSafetensors(dir.path());
+  REQUIRE_FALSE(opened.ok());
+  CHECK_THAT(opened.status().message(), Contains("model.safetensors"));
+  return opened.status();
+}
+
+TEST_CASE("safetensors: a tensor is read with its shape and values") {
+  const TempDir dir;
+  dir.Write("model.safetensors",
+            FileBytes(R"({"__metadata__":{"format":"pt"},)"
+                      R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[16,20]}})",
+                      Floats({1, 2, 3, 4, 5})));
+  const auto weights = OpenSafetensors(dir.path());
+  REQUIRE(weights.ok());
+  const auto a = (*weights)->Get("a", 2, 2);
+  REQUIRE(a.ok());
+  CHECK(a->view().Row<float>(1)[0] == 3);
+  const auto b = (*weights)->Get("b", 0, 1);
+  REQUIRE(b.ok());
+  CHECK(b->view().Data<float>()[0] == 5);
+}
+
+TEST_CASE("safetensors: data that is not aligned to its element is copied") {
+  const TempDir dir;
+  std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  while (header.size() % 4 != 1) header += ' ';
+  dir.Write("model.safetensors", FileBytes(header, Floats({1.5f, -2})));
+  const auto weights = OpenSafetensors(dir.path());
+  REQUIRE(weights.ok());
+  const auto a = (*weights)->Get("a", 0, 2);
+  REQUIRE(a.ok());
+  CHECK(reinterpret_cast<uintptr_t>(a->view().data) % 4 == 0);
+  CHECK(a->view().Data<float>()[1] == -2);
+}
+
+TEST_CASE("safetensors: a missing tensor, a wrong shape and a wrong dtype are named") {
+  const TempDir dir;
+  dir.Write("model.safetensors",
+            FileBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                      R"("i":{"dtype":"I32","shape":[2],"data_offsets":[8,16]}})",
+                      std::string(16, '\0')));
+  const auto weights = OpenSafetensors(dir.path());
+  REQUIRE(weights.ok());
+  const auto missing = (*weights)->Get("model.norm.weight", 0, 2);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.status().code() == StatusCode::kNotFound);
+  CHECK_THAT(missing.status().message(), Contains("model.norm.weight"));
+  CHECK_THAT((*weights)->Get("a", 1, 2).status().message(), Contains("[2]") && Contains("[1, 2]"));
+  CHECK_THAT((*weights)->Get("i", 0, 2).status().message(), Contains("I32") && Contains("BF16"));
+}
+
+TEST_CASE("safetensors: broken files are refused with their name") {
+  SECTION("empty") { CHECK_THAT(OpenError("").message(), Contains("empty")); }
+  SECTION("shorter than a length") { CHECK_THAT(OpenError("abc").message(), Contains("shorter")); }
+  SECTION("huge header") {
+    CHECK_THAT(OpenError(std::string(8, '\xff') + "{}").message(), Contains("at most 100000000"));
+  }
+  SECTION("header longer than the file") {
+    std::string bytes = FileBytes("{}", "");
+    bytes[0] = 50;
+    CHECK_THAT(OpenError(bytes).message(), Contains("truncated"));
+  }
+  SECTION("header is no JSON") {
+    CHECK_THAT(OpenError(FileBytes("{\"a\":", "")).message(), Contains("JSON"));
+  }
+  SECTION("header is a list") {
+    CHECK_THAT(OpenError(FileBytes("[1]", "")).message(), Contains("JSON object"));
+  }
+  SECTION("header nested a million deep") {
+    CHECK_THAT(OpenError(FileBytes("{\"a\":" + std::string(1'000'000, '['), "")).message(),
+               Contains("deep"));
+  }
+  SECTION("data cut off") {
+    const Status status =
+        OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "1234"));
+    CHECK(status.code() == StatusCode::kDataLoss);
+    CHECK_THAT(status.message(), Contains("tensor a") && Contains("truncated"));
+  }
+  SECTION("offsets against the shape") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,16]}})",
+                                   std::string(16, '\0')))
+                   .message(),
+               Contains("[3]") && Contains("12"));
+  }
+  SECTION("offsets backwards") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})",
+                                   std::string(16, '\0')))
+                   .message(),
+               Contains("data_offsets"));
+  }
+  SECTION("a shape whose product overflows") {
+    CHECK_THAT(
+        OpenError(
+            FileBytes(
+                R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",
+                ""))
+            .message(),
+        Contains("bad shape"));
+  }
+  SECTION("a negative dimension") {
+    CHECK_THAT(
+        OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234"))
+            .message(),
+        Contains("bad shape"));
+  }
+  SECTION("overlap") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                                   R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                                   std::string(16, '\0')))
+                   .message(),
+               Contains("overlap"));
+  }
+  SECTION("unknown dtype") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}})",
+                                   std::string(16, '\0')))
+                   .message(),
+               Contains("Q4"));
+  }
+}
+
+TEST_CASE("safetensors: every truncation of a real file is a Status") {
+  std::ifstream in(std::string(TANDEM_GOLDEN_DIR) + "/models/llama_tied/model.safetensors",
+                   std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  REQUIRE(whole.size() > 10'000);
+  for (size_t size = 0; size < whole.size(); size += size < 2100 ? 41 : 9973) {
+    CAPTURE(size);
+    CHECK_FALSE(OpenError(whole.substr(0, size)).ok());
+  }
+}
+
+TEST_CASE("safetensors: shards are found through the index, and checked against it") {
+  const TempDir dir;
+  dir.Write("one.safetensors",
+            FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({1})));
+  dir.Write("two.safetensors",
+            FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({2})));
+  const std::string index = "model.safetensors.index.json";
+  SECTION("both are read") {
+    dir.Write(index, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+    const auto weights = OpenSafetensors(dir.path());
+    REQUIRE(weights.ok());
+    CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 2);
+  }
+  SECTION("a tensor that its shard does not hold") {
+    dir.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(dir.path()).status().message(),
+               Contains("two.safetensors does not hold c"));
+  }
+  SECTION("a shard that is not there") {
+    dir.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("three.safetensors"));
+  }
+  SECTION("a shard outside the folder") {
+    dir.Write(index, R"({"weight_map":{"a":"../one.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("same folder"));
+  }
+  SECTION("an index without a map") {
+    dir.Write(index, R"({"weights":{}})");
+    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("weight_map"));
+  }
+}
+
+TEST_CASE("safetensors: a folder without weights says what was looked for") {
+  const TempDir dir;
+  const auto opened = OpenSafetensors(dir.path());
+  REQUIRE_FALSE(opened.ok());
+  CHECK(opened.status().code() == StatusCode::kNotFound);
+  CHECK_THAT(opened.status().message(), Contains("model.safetensors.index.json"));
+}
+
+TEST_CASE("dummy weights: repeat by seed and name, differ otherwise, stay small") {
+  const auto weights = MakeDummyWeights(1), same = MakeDummyWeights(1), other = MakeDummyWeights(2);
+  const auto a = weights->Get("a", 7, 9), a2 = same->Get("a", 7, 9), b = weights->Get("b", 7, 9),
+             c = other->Get("a", 7, 9);
+  const auto bytes = [](const WeightTensor& t) {
+    return std::string(static_cast<const char*>(t.view().data), static_cast<size_t>(63 * 2));
+  };
+  CHECK(bytes(*a) == bytes(*a2));
+  CHECK(bytes(*a) != bytes(*b));
+  CHECK(bytes(*a) != bytes(*c));
+  for (int i = 0; i < 63; ++i) CHECK(std::abs(ToFloat(a->view().Data<Bf16>()[i])) <= 0.051f);
+  const auto norm = weights->Get("norm", 0, 5);
+  for (int i = 0; i < 5; ++i) CHECK(std::abs(ToFloat(norm->view().Data<Bf16>()[i]) - 1) < 0.02f);
+}
+
+}  // namespace
+}  // namespace tandem
