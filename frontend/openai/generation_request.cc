@@ -127,12 +127,6 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
     return InvalidArgumentError("cache_salt must not contain '@', '/', '\\' or NUL")
         .WithParam("cache_salt");
   }
-  if (request.max_tokens && request.min_tokens > *request.max_tokens && *request.max_tokens > 0) {
-    return InvalidArgumentError(
-               "min_tokens must be at most max_tokens=" + std::to_string(*request.max_tokens) +
-               ", got " + std::to_string(request.min_tokens))
-        .WithParam("min_tokens");
-  }
   return OkStatus();
 }
 
