@@ -1,0 +1,423 @@
+#include "frontend/processing/input_processor.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kLowestTemperature = 0.01;  // below it float32 logits overflow when divided
+
+Status Refuse(const char* field, std::string message) {
+  return InvalidArgumentError(std::move(message)).WithParam(field);
+}
+
+Status TooLong(int64_t num_tokens, bool at_least, int64_t max_model_len) {
+  return Refuse(
+      "input_tokens",
+      std::string("the prompt has ") + (at_least ? "at least " : "") + std::to_string(num_tokens) +
+          " tokens, but this model's maximum context length is " + std::to_string(max_model_len) +
+          " tokens and one of them is needed for the answer; shorten the prompt");
+}
+
+wire::RawValue Pack(const Json& value) {
+  const std::vector<uint8_t> bytes = Json::to_msgpack(value);
+  return {std::string(bytes.begin(), bytes.end())};
+}
+
+// kv_transfer_params, ec_transfer_params and each key of vllm_xargs, in one map.
+wire::RawValue ExtraArgs(const GenerationRequest& request) {
+  Json args = Json::object();
+  if (!request.kv_transfer_params.is_null())
+    args["kv_transfer_params"] = *request.kv_transfer_params;
+  if (!request.ec_transfer_params.is_null())
+    args["ec_transfer_params"] = *request.ec_transfer_params;
+  if (!request.vllm_xargs.is_null()) args.update(*request.vllm_xargs);
+  return args.empty() ? wire::RawValue() : Pack(args);
+}
+
+void SortUnique(std::vector<TokenId>* ids) {
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+}
+
+}  // namespace
+
+InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
+                               std::optional<ChatTemplate> chat_template)
+    : config_(std::move(config)),
+      tokenizer_(std::move(tokenizer)),
+      chat_template_(std::move(chat_template)) {
+  const ModelDefaults& defaults = config_.defaults;
+  vocab_size_ = defaults.vocab_size > 0 ? defaults.vocab_size : tokenizer_->vocab_size();
+  eos_id_ = tokenizer_->eos_id();
+  if (!eos_id_ && !defaults.eos_ids.empty()) eos_id_ = defaults.eos_ids.front();
+  for (const TokenId id : defaults.eos_ids) {
+    if (id != eos_id_ && id < vocab_size_) other_eos_ids_.push_back(id);
+  }
+  for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
+    longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer_->TokenBytes(id).size());
+  }
+}
+
+Status InputProcessor::CheckId(const char* field, int64_t id) const {
+  if (id >= 0 && id < vocab_size_) return OkStatus();
+  return Refuse(field, std::string(field) + " has token id " + std::to_string(id) +
+                           ", which is out of vocabulary: ids are in [0, " +
+                           std::to_string(vocab_size_ - 1) + "]");
+}
+
+Status InputProcessor::CheckLogprobs(const char* field, int64_t num) const {
+  const int64_t asked = num == -1 ? vocab_size_ : num;
+  const int64_t allowed = config_.max_logprobs == -1 ? vocab_size_ : config_.max_logprobs;
+  if (asked <= allowed) return OkStatus();
+  return Refuse(field, std::string(field) + " asks for " + std::to_string(asked) +
+                           " tokens, the server allows at most " + std::to_string(allowed));
+}
+
+// ---- Prompts ----
+
+StatusOr<ProcessedRequest> InputProcessor::Process(const CompletionRequest& request,
+                                                   const RequestContext& context) const {
+  std::vector<Prompt> prompts;
+  const size_t num_prompts =
+      std::visit([](const auto& list) { return list.size(); }, request.prompt);
+  if (num_prompts == 0) return Refuse("prompt", "prompt is required and must not be empty");
+  if (static_cast<int64_t>(num_prompts) > config_.max_completion_prompts) {
+    return Refuse("prompt", "prompt has " + std::to_string(num_prompts) + " entries, at most " +
+                                std::to_string(config_.max_completion_prompts) + " are allowed");
+  }
+  prompts.reserve(num_prompts);
+  if (const auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
+    for (const std::string& text : *texts) {
+      ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(true),
+                                          context.max_model_len));
+      // A shortened prompt is echoed as what is left of it.
+      std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
+      prompts.push_back({std::move(ids), request.echo ? std::move(shown) : std::string()});
+    }
+  } else {
+    for (const auto& tokens : std::get<TokenPrompts>(request.prompt)) {
+      ASSIGN_OR_RETURN(auto ids, CheckTokens(request, tokens, context.max_model_len));
+      std::string text = request.echo ? tokenizer_->Decode(ids, true) : std::string();
+      prompts.push_back({std::move(ids), std::move(text)});
+    }
+  }
+  constexpr int64_t kCompletionMaxTokens = 16;  // OpenAI's
+  const MaxTokens max_tokens{request.max_tokens.value_or(kCompletionMaxTokens), "max_tokens",
+                             std::nullopt, request.echo};
+  return Finish(request, std::move(prompts), max_tokens, request.logprobs, true, JsonDocument(),
+                context);
+}
+
+StatusOr<ProcessedRequest> InputProcessor::Process(const ChatRequest& request,
+                                                   const RequestContext& context) const {
+  ASSIGN_OR_RETURN(std::string text, RenderChat(request));
+  ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(false),
+                                      context.max_model_len));
+  std::vector<Prompt> prompts;
+  prompts.push_back({std::move(ids), request.return_prompt_text ? std::move(text) : std::string()});
+  MaxTokens max_tokens{request.max_tokens, "max_tokens", config_.defaults.sampling.max_tokens};
+  if (request.max_completion_tokens) {
+    max_tokens.asked = request.max_completion_tokens;
+    max_tokens.field = "max_completion_tokens";
+  }
+  const std::optional<int64_t> logprobs =
+      request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
+  return Finish(request, std::move(prompts), max_tokens, logprobs, false,
+                request.chat_template_kwargs, context);
+}
+
+StatusOr<std::string> InputProcessor::RenderChat(const ChatRequest& request) const {
+  if (!chat_template_) {
+    return InvalidArgumentError("this model has no chat template; use /v1/completions");
+  }
+  const JsonDocument messages =
+      MessagesForTemplate(request, chat_template_->content_format() == ContentFormat::kParts);
+  const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
+  ChatTemplateInput input;
+  input.messages = &*messages;
+  if (!request.tools.is_null()) input.tools = &*request.tools;
+  if (!request.documents.is_null()) input.documents = &*request.documents;
+  input.kwargs = &*variables;
+  input.continue_final_message = request.continue_final_message;
+  input.add_generation_prompt =
+      request.add_generation_prompt.value_or(true) && !request.continue_final_message;
+  input.special_tokens = &tokenizer_->special_tokens();
+  input.now_s = std::time(nullptr);
+  auto text = chat_template_->Render(input);
+  if (text.ok()) return text;
+  return InvalidArgumentError("chat template: " + text.status().message()).WithParam("messages");
+}
+
+StatusOr<std::vector<TokenId>> InputProcessor::Tokenize(const GenerationRequest& request,
+                                                        std::string_view text,
+                                                        bool add_special_tokens,
+                                                        int64_t max_model_len) const {
+  // Text that cannot fit is refused before the work of tokenizing it. A normalizer may shrink text;
+  // none that we know shrinks it to a quarter.
+  constexpr size_t kNormalizerShrink = 4;
+  const size_t most_bytes =
+      static_cast<size_t>(max_model_len) * longest_token_bytes_ * kNormalizerShrink;
+  if (!request.truncate_prompt_tokens && text.size() > most_bytes) {
+    return TooLong(max_model_len + 1, true, max_model_len);
+  }
+  ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, add_special_tokens));
+  // A tokenizer may know tokens that the model has no embedding for.
+  for (const TokenId id : ids) RETURN_IF_ERROR(CheckId("prompt", id));
+  RETURN_IF_ERROR(Truncate(request, max_model_len, &ids));
+  return ids;
+}
+
+StatusOr<std::vector<TokenId>> InputProcessor::CheckTokens(const GenerationRequest& request,
+                                                           const std::vector<int64_t>& tokens,
+                                                           int64_t max_model_len) const {
+  std::vector<TokenId> ids;
+  ids.reserve(tokens.size());
+  for (const int64_t token : tokens) {
+    RETURN_IF_ERROR(CheckId("prompt", token));
+    ids.push_back(static_cast<TokenId>(token));
+  }
+  RETURN_IF_ERROR(Truncate(request, max_model_len, &ids));
+  return ids;
+}
+
+Status InputProcessor::Truncate(const GenerationRequest& request, int64_t max_model_len,
+                                std::vector<TokenId>* ids) const {
+  if (!request.truncate_prompt_tokens) return OkStatus();
+  int64_t keep = *request.truncate_prompt_tokens;
+  if (keep > max_model_len) {
+    return Refuse("truncate_prompt_tokens", "truncate_prompt_tokens is " + std::to_string(keep) +
+                                                ", this model's maximum context length is " +
+                                                std::to_string(max_model_len) + " tokens");
+  }
+  if (keep == -1) keep = max_model_len - 1;
+  const auto size = static_cast<int64_t>(ids->size());
+  if (size <= keep) return OkStatus();
+  if (request.truncation_side == "right") {
+    ids->resize(static_cast<size_t>(keep));
+  } else {
+    ids->erase(ids->begin(), ids->begin() + (size - keep));
+  }
+  return OkStatus();
+}
+
+// ---- Sampling ----
+
+StatusOr<wire::SamplingParams> InputProcessor::Sampling(const GenerationRequest& request,
+                                                        std::optional<int64_t> logprobs) const {
+  const SamplingDefaults& defaults = config_.defaults.sampling;
+  wire::SamplingParams params;
+  const auto choose = [](const auto& asked, const auto& server_default, auto otherwise) {
+    return asked ? *asked : server_default ? *server_default : otherwise;
+  };
+  params.temperature = choose(request.temperature, defaults.temperature, 1.0);
+  params.top_p = choose(request.top_p, defaults.top_p, 1.0);
+  params.top_k =
+      static_cast<int32_t>(choose(request.top_k, defaults.top_k, static_cast<int64_t>(0)));
+  params.min_p = choose(request.min_p, defaults.min_p, 0.0);
+  params.repetition_penalty = choose(request.repetition_penalty, defaults.repetition_penalty, 1.0);
+  params.presence_penalty = request.presence_penalty.value_or(0);
+  params.frequency_penalty = request.frequency_penalty.value_or(0);
+  if (params.top_k == -1) params.top_k = 0;
+  if (params.temperature > 0) {
+    params.temperature = std::max(params.temperature, kLowestTemperature);
+  } else {
+    params.top_p = 1;
+    params.top_k = 0;
+    params.min_p = 0;
+    if (request.n > 1) {
+      return Refuse("n",
+                    "n must be 1 with temperature 0 (greedy), got " + std::to_string(request.n));
+    }
+  }
+  if (request.seed != -1) params.seed = request.seed;
+  params.min_tokens = static_cast<int32_t>(
+      std::min<int64_t>(request.min_tokens, std::numeric_limits<int32_t>::max()));
+  params.ignore_eos = request.ignore_eos;
+
+  if (logprobs) {
+    RETURN_IF_ERROR(CheckLogprobs("logprobs", *logprobs));
+    params.logprobs = static_cast<int32_t>(*logprobs);
+  }
+  if (request.prompt_logprobs) {
+    RETURN_IF_ERROR(CheckLogprobs("prompt_logprobs", *request.prompt_logprobs));
+    params.prompt_logprobs = static_cast<int32_t>(*request.prompt_logprobs);
+  }
+  if (request.logit_bias) {
+    for (const auto& [id, bias] : *request.logit_bias) {
+      RETURN_IF_ERROR(CheckId("logit_bias", id));
+      params.logit_bias.emplace_back(static_cast<TokenId>(id), bias);
+    }
+  }
+  if (request.allowed_token_ids) {
+    for (const int64_t id : *request.allowed_token_ids) {
+      RETURN_IF_ERROR(CheckId("allowed_token_ids", id));
+      params.allowed_token_ids.push_back(static_cast<TokenId>(id));
+    }
+  }
+  if (request.stream_interval)
+    params.stream_interval = static_cast<int32_t>(*request.stream_interval);
+  if (request.skip_special_tokens) params.skip_special_tokens = *request.skip_special_tokens;
+  params.extra_args = ExtraArgs(request);
+  RETURN_IF_ERROR(AddStopTokens(request, &params));
+  RETURN_IF_ERROR(AddBadWords(request, &params));
+  return params;
+}
+
+Status InputProcessor::AddStopTokens(const GenerationRequest& request,
+                                     wire::SamplingParams* params) const {
+  if (static_cast<int64_t>(request.stop.size()) > config_.max_stop_strings) {
+    return Refuse("stop", "stop has " + std::to_string(request.stop.size()) + " strings, at most " +
+                              std::to_string(config_.max_stop_strings) + " are allowed");
+  }
+  for (const int64_t id : request.stop_token_ids) {
+    RETURN_IF_ERROR(CheckId("stop_token_ids", id));
+    const auto token = static_cast<TokenId>(id);
+    auto& ids = params->stop_token_ids;
+    if (std::find(ids.begin(), ids.end(), token) == ids.end()) ids.push_back(token);
+    params->all_stop_token_ids.push_back(token);
+  }
+  if (eos_id_) params->all_stop_token_ids.push_back(*eos_id_);
+  for (const TokenId id : other_eos_ids_) params->all_stop_token_ids.push_back(id);
+  SortUnique(&params->all_stop_token_ids);
+  if (request.ignore_eos) return OkStatus();
+  params->eos_token_id = eos_id_;
+  for (const TokenId id : other_eos_ids_) {
+    auto& ids = params->stop_token_ids;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  return OkStatus();
+}
+
+// A word is forbidden as it is spelled at the start of a text and, when that is other tokens, after
+// a blank.
+Status InputProcessor::AddBadWords(const GenerationRequest& request,
+                                   wire::SamplingParams* params) const {
+  int64_t num_tokens = 0;
+  for (const std::string& word : request.bad_words) {
+    const size_t start = word.find_first_not_of(" \t\r\n");
+    const std::string bare = start == std::string::npos ? "" : word.substr(start);
+    ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(bare, false));
+    ASSIGN_OR_RETURN(auto spaced, tokenizer_->Encode(" " + bare, false));
+    if (ids.empty()) return Refuse("bad_words", "bad_words must not contain an empty word");
+    const bool other = !spaced.empty() && spaced[0] != ids[0] && spaced.size() == ids.size();
+    num_tokens += static_cast<int64_t>(ids.size() + (other ? spaced.size() : 0));
+    params->bad_words_token_ids.push_back(std::move(ids));
+    if (other) params->bad_words_token_ids.push_back(std::move(spaced));
+  }
+  if (static_cast<int64_t>(params->bad_words_token_ids.size()) > config_.max_bad_words ||
+      num_tokens > config_.max_bad_words_total_tokens) {
+    return Refuse("bad_words", "bad_words are too many: at most " +
+                                   std::to_string(config_.max_bad_words) + " spellings of " +
+                                   std::to_string(config_.max_bad_words_total_tokens) +
+                                   " tokens in all are allowed");
+  }
+  for (const auto& ids : params->bad_words_token_ids) {
+    for (const TokenId id : ids) RETURN_IF_ERROR(CheckId("bad_words", id));
+  }
+  return OkStatus();
+}
+
+// ---- Assembling ----
+
+StatusOr<int64_t> InputProcessor::ResolveMaxTokens(const MaxTokens& max_tokens, int64_t prompt_len,
+                                                   int64_t max_model_len) const {
+  if (prompt_len == 0) return Refuse("prompt", "the prompt must not be empty");
+  if (prompt_len >= max_model_len) return TooLong(prompt_len, false, max_model_len);
+  if (max_tokens.asked && *max_tokens.asked > max_model_len) {
+    return Refuse(max_tokens.field, std::string(max_tokens.field) + " is " +
+                                        std::to_string(*max_tokens.asked) +
+                                        ", but this model's maximum context length is " +
+                                        std::to_string(max_model_len) + " tokens");
+  }
+  int64_t result = max_model_len - prompt_len;
+  if (max_tokens.asked) {
+    result = std::min(result, *max_tokens.asked);
+  } else if (max_tokens.unasked) {
+    result = std::min(result, *max_tokens.unasked);
+  }
+  if (config_.defaults.max_tokens_cap) result = std::min(result, *config_.defaults.max_tokens_cap);
+  if (result == 0 && max_tokens.echo_only) return 1;  // the engine makes one token; it is not shown
+  if (result < 1) {
+    return Refuse(max_tokens.field, std::string(max_tokens.field) + " must be at least 1, got " +
+                                        std::to_string(result));
+  }
+  return result;
+}
+
+StatusOr<ProcessedRequest> InputProcessor::Finish(
+    const GenerationRequest& request, std::vector<Prompt> prompts, const MaxTokens& max_tokens,
+    std::optional<int64_t> logprobs, bool number_prompts, const JsonDocument& template_kwargs,
+    const RequestContext& context) const {
+  const auto num_prompts = static_cast<int64_t>(prompts.size());
+  if (request.n > config_.max_n_sequences / num_prompts) {
+    return Refuse("n", "n is " + std::to_string(request.n) + " for each of " +
+                           std::to_string(num_prompts) + " prompts, at most " +
+                           std::to_string(config_.max_n_sequences) +
+                           " sequences in all are allowed");
+  }
+  ASSIGN_OR_RETURN(wire::SamplingParams sampling, Sampling(request, logprobs));
+  // The echoed prompt has logprobs like the rest of the text.
+  if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
+    sampling.prompt_logprobs = sampling.logprobs;
+  }
+  sampling.skip_reading_prefix_cache = sampling.prompt_logprobs.has_value();
+
+  wire::EngineCoreRequest model;
+  model.arrival_time = context.arrival_time;
+  model.cache_salt = request.cache_salt;
+  model.data_parallel_rank = context.data_parallel_rank;
+  model.priority = static_cast<int32_t>(request.priority);
+  model.session_id = request.session_id ? request.session_id : context.session_id;
+  Json parser_kwargs = {
+      {"chat_template_kwargs", template_kwargs.is_null() ? Json::object() : *template_kwargs}};
+  model.reasoning_parser_kwargs = Pack(parser_kwargs);
+
+  ProcessedRequest result;
+  result.n = request.n;
+  result.requests.reserve(static_cast<size_t>(num_prompts * request.n));
+  for (int64_t p = 0; p < num_prompts; ++p) {
+    Prompt& prompt = prompts[static_cast<size_t>(p)];
+    const auto prompt_len = static_cast<int64_t>(prompt.token_ids.size());
+    ASSIGN_OR_RETURN(const int64_t resolved,
+                     ResolveMaxTokens(max_tokens, prompt_len, context.max_model_len));
+    if (request.min_tokens > resolved) {
+      return Refuse("min_tokens",
+                    "min_tokens must be at most max_tokens=" + std::to_string(resolved) + ", got " +
+                        std::to_string(request.min_tokens));
+    }
+    result.num_prompt_tokens += prompt_len;
+    if (result.num_prompt_tokens > config_.max_fanout_tokens / request.n) {
+      return Refuse("n", "n times the prompt tokens is more than " +
+                             std::to_string(config_.max_fanout_tokens));
+    }
+    wire::EngineCoreRequest engine_request = model;
+    engine_request.prompt_token_ids = std::move(prompt.token_ids);
+    engine_request.sampling_params = sampling;
+    engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);
+    engine_request.external_req_id =
+        context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
+    const std::string internal_id = *engine_request.external_req_id + "-" + RandomHex(8);
+    for (int64_t i = 0; i < request.n; ++i) {
+      wire::EngineCoreRequest child =
+          i + 1 < request.n ? engine_request : std::move(engine_request);
+      child.request_id = request.n == 1 ? internal_id : std::to_string(i) + "_" + internal_id;
+      if (child.sampling_params.seed) {
+        // Wraps round instead of overflowing.
+        child.sampling_params.seed = static_cast<int64_t>(
+            static_cast<uint64_t>(*child.sampling_params.seed) + static_cast<uint64_t>(i));
+      }
+      result.requests.push_back(std::move(child));
+    }
+    result.prompt_texts.push_back(std::move(prompt.text));
+  }
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,116 @@
+#pragma once
+
+// A client's request (optional fields, OpenAI names) → complete, validated engine requests: text
+// rendered and tokenized, defaults resolved, ids in the vocabulary, lengths within the model.
+// Thread: const methods on any thread (text pool); shares the tokenizer and the template, both
+// immutable. Units: tokens.
+// Failure: INVALID_ARGUMENT with the field as param; nothing is sent to an engine then.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "frontend/chat/chat_template.h"
+#include "frontend/openai/chat_request.h"
+#include "frontend/openai/completion_request.h"
+#include "frontend/processing/model_defaults.h"
+#include "frontend/text/tokenizer.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct InputConfig {
+  ModelDefaults defaults;
+  int64_t max_logprobs = 20;  // -1: the whole vocabulary may be asked for
+  int64_t max_stop_strings = 4;
+  int64_t max_bad_words = 128;
+  int64_t max_bad_words_total_tokens = 1024;
+  int64_t max_completion_prompts = 1024;
+  int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
+  int64_t max_fanout_tokens = 1 << 24;      // n times the prompt tokens: each child has a copy
+  std::string response_role = "assistant";
+  JsonDocument default_chat_template_kwargs;
+};
+
+// What the request came with besides its body.
+struct RequestContext {
+  std::string external_id;  // "cmpl-<id>": the response's id
+  double arrival_time = 0;  // unix seconds
+  int64_t max_model_len = 0;
+  std::optional<int32_t> data_parallel_rank;
+  std::optional<std::string> session_id;  // from a header; the body's own wins
+};
+
+// The engine requests of one API request: prompt-major, n for each prompt, so choice i is
+// requests[i] and belongs to prompt i / n.
+struct ProcessedRequest {
+  std::vector<wire::EngineCoreRequest> requests;
+  int64_t n = 1;
+  int64_t num_prompt_tokens = 0;          // of all prompts, each once
+  std::vector<std::string> prompt_texts;  // when the answer shows them (echo, return_prompt_text)
+};
+
+class InputProcessor {
+ public:
+  // No chat template: chat requests are refused.
+  InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
+                 std::optional<ChatTemplate> chat_template);
+
+  StatusOr<ProcessedRequest> Process(const CompletionRequest& request,
+                                     const RequestContext& context) const;
+  StatusOr<ProcessedRequest> Process(const ChatRequest& request,
+                                     const RequestContext& context) const;
+
+  // The conversation as the model will read it.
+  StatusOr<std::string> RenderChat(const ChatRequest& request) const;
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const InputConfig& config() const { return config_; }
+  TokenId vocab_size() const { return vocab_size_; }
+
+ private:
+  struct Prompt {
+    std::vector<TokenId> token_ids;
+    std::string text;
+  };
+  struct MaxTokens {
+    std::optional<int64_t> asked;  // by the client
+    const char* field;
+    std::optional<int64_t> unasked;  // when it did not ask
+    bool echo_only = false;          // 0 is allowed: only the prompt comes back
+  };
+
+  StatusOr<ProcessedRequest> Finish(const GenerationRequest& request, std::vector<Prompt> prompts,
+                                    const MaxTokens& max_tokens, std::optional<int64_t> logprobs,
+                                    bool number_prompts, const JsonDocument& template_kwargs,
+                                    const RequestContext& context) const;
+  StatusOr<std::vector<TokenId>> Tokenize(const GenerationRequest& request, std::string_view text,
+                                          bool add_special_tokens, int64_t max_model_len) const;
+  StatusOr<std::vector<TokenId>> CheckTokens(const GenerationRequest& request,
+                                             const std::vector<int64_t>& ids,
+                                             int64_t max_model_len) const;
+  Status Truncate(const GenerationRequest& request, int64_t max_model_len,
+                  std::vector<TokenId>* ids) const;
+  StatusOr<wire::SamplingParams> Sampling(const GenerationRequest& request,
+                                          std::optional<int64_t> logprobs) const;
+  Status AddStopTokens(const GenerationRequest& request, wire::SamplingParams* params) const;
+  Status AddBadWords(const GenerationRequest& request, wire::SamplingParams* params) const;
+  StatusOr<int64_t> ResolveMaxTokens(const MaxTokens& max_tokens, int64_t prompt_len,
+                                     int64_t max_model_len) const;
+  Status CheckLogprobs(const char* field, int64_t num) const;
+  Status CheckId(const char* field, int64_t id) const;
+
+  const InputConfig config_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::optional<ChatTemplate> chat_template_;
+  TokenId vocab_size_;
+  std::optional<TokenId> eos_id_;
+  std::vector<TokenId> other_eos_ids_;
+  size_t longest_token_bytes_ = 1;
+};
+
+}  // namespace tandem

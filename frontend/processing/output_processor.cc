@@ -1,0 +1,90 @@
+#include "frontend/processing/output_processor.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace tandem {
+namespace {
+
+// More than any character or normalizer reaches back.
+constexpr size_t kPromptTailTokens = 16;
+
+std::span<const TokenId> Tail(std::span<const TokenId> ids) {
+  return ids.last(std::min(ids.size(), kPromptTailTokens));
+}
+
+}  // namespace
+
+void OutputDelta::Clear() {
+  text.clear();
+  token_ids.clear();
+  logprobs.clear();
+  ready = false;
+}
+
+OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, const OutputOptions& options,
+                                 std::span<const TokenId> prompt_token_ids)
+    : options_(options),
+      detokenizer_(tokenizer, options.detokenizer, Tail(prompt_token_ids)),
+      stop_strings_(options.stop, options.include_stop_str_in_output) {}
+
+const OutputDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
+  CHECK(!finished()) << output.request_id;
+  if (delta_.ready) delta_.Clear();
+  const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
+  delta_.token_ids.insert(delta_.token_ids.end(), output.new_token_ids.begin(),
+                          output.new_token_ids.end());
+  if (output.new_logprobs) delta_.logprobs.push_back(*output.new_logprobs);
+  AppendText(output);
+  num_output_tokens_ += num_new;
+  if (output.finished() && !finished()) Finish(output);
+
+  const int64_t num_unshown = num_output_tokens_ - num_shown_tokens_;
+  const int64_t interval = num_shown_tokens_ == 0 ? 1 : options_.stream_interval;
+  delta_.ready = finished() || num_unshown >= interval;
+  if (delta_.ready) num_shown_tokens_ = num_output_tokens_;
+  return delta_;
+}
+
+void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
+  size_t num_tokens = output.new_token_ids.size();
+  // The engine ends a stopped request with its stop token, which is not part of the text.
+  if (output.finish_reason == wire::FinishReason::kStop && num_tokens > 0 &&
+      !options_.include_stop_str_in_output &&
+      !std::holds_alternative<std::string>(output.stop_reason)) {
+    --num_tokens;
+  }
+  for (size_t i = 0; i < num_tokens; ++i) {
+    piece_.clear();
+    detokenizer_.Append(output.new_token_ids[i], &piece_);
+    const int64_t num_so_far = num_output_tokens_ + static_cast<int64_t>(i) + 1;
+    if (Show(piece_, num_so_far > options_.min_tokens)) {
+      must_abort_ = !output.finished();
+      return;
+    }
+  }
+}
+
+bool OutputProcessor::Show(std::string_view text, bool may_stop) {
+  if (stop_strings_.empty()) {
+    delta_.text += text;
+    return false;
+  }
+  const auto match = stop_strings_.Append(text, may_stop, &delta_.text);
+  if (!match) return false;
+  delta_.finish_reason = wire::FinishReason::kStop;
+  delta_.stop_reason = std::string(*match);
+  return true;
+}
+
+void OutputProcessor::Finish(const wire::EngineCoreOutput& output) {
+  piece_.clear();
+  detokenizer_.Flush(&piece_);
+  if (Show(piece_, num_output_tokens_ > options_.min_tokens)) return;
+  stop_strings_.Flush(&delta_.text);
+  delta_.finish_reason = output.finish_reason;
+  delta_.stop_reason = output.stop_reason;
+}
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+#pragma once
+
+// One engine request's outputs → what its choice shows next: text (whole characters, stop strings
+// held back), token ids, logprobs, how it ended.
+// Thread: the shard that owns the stream. Borrows the tokenizer, which must outlive it. The delta
+// is reused: it holds what the last call made certain, until the next call. Cannot fail; nothing
+// may be fed after finished(). Steady state allocates nothing.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "frontend/text/detokenizer.h"
+#include "frontend/text/stop_strings.h"
+#include "frontend/text/tokenizer.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct OutputOptions {
+  DetokenizerOptions detokenizer;
+  std::vector<std::string> stop;
+  bool include_stop_str_in_output = false;
+  int64_t min_tokens = 0;
+  int64_t stream_interval = 1;  // tokens per delta after the first
+};
+
+struct OutputDelta {
+  std::string text;
+  std::vector<TokenId> token_ids;
+  std::vector<wire::LogprobsRows> logprobs;  // in order, a row for each of token_ids; may be empty
+  bool ready = false;                        // false: nothing to show yet
+  std::optional<wire::FinishReason> finish_reason;
+  wire::StopReason stop_reason;  // the matched stop string, or what the engine said
+
+  void Clear();
+};
+
+class OutputProcessor {
+ public:
+  OutputProcessor(const Tokenizer& tokenizer, const OutputOptions& options,
+                  std::span<const TokenId> prompt_token_ids);
+
+  // REQUIRES: !finished().
+  const OutputDelta& Process(const wire::EngineCoreOutput& output);
+
+  bool finished() const { return delta_.finish_reason.has_value(); }
+  // A stop string ended the choice while the engine still runs: it must be aborted there.
+  bool must_abort() const { return must_abort_; }
+  const OutputDelta& delta() const { return delta_; }
+
+  int64_t num_output_tokens() const { return num_output_tokens_; }
+
+ private:
+  void AppendText(const wire::EngineCoreOutput& output);
+  // True when a stop string is complete; the choice is finished then.
+  bool Show(std::string_view text, bool may_stop);
+  void Finish(const wire::EngineCoreOutput& output);
+
+  const OutputOptions options_;
+  Detokenizer detokenizer_;
+  StopStrings stop_strings_;
+  OutputDelta delta_;
+  std::string piece_;  // one token's text
+  int64_t num_output_tokens_ = 0;
+  int64_t num_shown_tokens_ = 0;
+  bool must_abort_ = false;
+};
+
+}  // namespace tandem
