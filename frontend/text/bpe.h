@@ -1,0 +1,72 @@
+#pragma once
+
+// Byte-pair encoding of one piece: starts from single bytes (or characters) and merges the adjacent
+// pair of lowest rank, leftmost first, until no pair has a rank.
+// Thread: Encode is const and safe on any thread. Ownership: owns its tables.
+// Create fails with InvalidArgument when a merge names a token that the vocabulary lacks.
+// Cost: O(n log n) in the piece; a piece that is itself one token costs one look-up.
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "frontend/text/vocabulary.h"
+
+namespace tandem {
+
+struct BpeOptions {
+  bool byte_level = true;      // symbols are bytes; else characters
+  bool ignore_merges = false;  // a piece in the vocabulary is one token, whatever the merges say
+  bool byte_fallback = false;  // a character without a token becomes its bytes' tokens <0xNN>
+  bool fuse_unknown = false;   // neighbouring unknown symbols become one token
+  std::optional<TokenId> unknown_id;  // nullopt: unknown symbols vanish
+};
+
+class Bpe {
+ public:
+  using Merge = std::pair<std::string, std::string>;
+
+  Bpe() = default;  // encodes everything to nothing
+
+  // vocabulary and merges hold raw bytes when byte_level. A merge's rank is its position.
+  static StatusOr<Bpe> Create(Vocabulary vocabulary, const std::vector<Merge>& merges,
+                              BpeOptions options);
+
+  // Appends the ids of one piece. REQUIRES well-formed UTF-8 unless byte_level.
+  void Encode(std::string_view piece, std::vector<TokenId>* ids) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  static constexpr uint32_t kNoRank = UINT32_MAX;
+  struct Merged {
+    uint32_t rank = kNoRank;
+    TokenId id = -1;
+  };
+  // Whether merging the bytes of a token gives that token back; learnt when first asked.
+  enum class Whole : uint8_t { kUnknown, kYes, kNo };
+
+  Merged Find(TokenId left, TokenId right) const;
+  bool IsReachable(TokenId id, std::string_view piece) const;
+  void AppendSymbols(std::string_view piece, std::vector<TokenId>* symbols) const;
+  void MergeShort(TokenId* symbols, size_t count, std::vector<TokenId>* ids) const;
+  void MergeLong(std::vector<TokenId> symbols, std::vector<TokenId>* ids) const;
+  void EncodeByMerging(std::string_view piece, std::vector<TokenId>* ids) const;
+
+  Vocabulary vocabulary_;
+  BpeOptions options_;
+  absl::flat_hash_map<uint64_t, Merged> merges_;  // (left << 32 | right)
+  std::array<TokenId, 256> byte_ids_ = {};        // the byte's symbol, or of <0xNN>; -1: none
+  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+#pragma once
+
+// Unicode properties that tokenizers ask about. Pure; any thread.
+
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+bool IsWordChar(char32_t c);    // \w of Rust's regex crate
+bool IsWhiteSpace(char32_t c);  // the White_Space property
+bool IsNumeric(char32_t c);     // general category N
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+// REQUIRES well-formed UTF-8.
+std::string Normalize(std::string_view text, NormalForm form);
+
+}  // namespace tandem

@@ -1,0 +1,187 @@
+#include "frontend/text/tokenizer.h"
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "common/strings.h"
+#include "common/utf8.h"
+#include "frontend/text/tokenizer_file.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::streamoff kMaxFileBytes = 256 << 20;
+
+StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return ErrnoError(errno, "open " + path);
+  in.seekg(0, std::ios::end);
+  const std::streamoff size = in.tellg();
+  if (size < 0 || size > kMaxFileBytes) {
+    return InvalidArgumentError(path + " holds " + std::to_string(size) + " bytes, at most " +
+                                std::to_string(kMaxFileBytes) + " allowed");
+  }
+  in.seekg(0);
+  std::string text(static_cast<size_t>(size), '\0');
+  if (!in.read(text.data(), size)) return DataLossError(path + ": cannot be read");
+  return text;
+}
+
+// An absent file is an empty text.
+StatusOr<std::string> ReadOptionalFile(const std::string& path) {
+  auto text = ReadFile(path);
+  if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
+  return text;
+}
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  std::unique_ptr<TokenizerFile> file;
+  TokenizerConfig config;
+  AddedTokenFinder raw_finder;         // looks at the text as it came
+  AddedTokenFinder normalized_finder;  // looks at normalized text
+  std::vector<uint8_t> flags;          // by id: kAdded, kSpecial
+  std::optional<TokenId> bos_id;
+  std::optional<TokenId> eos_id;
+
+  static constexpr uint8_t kAdded = 1;
+  static constexpr uint8_t kSpecial = 2;
+
+  bool Has(TokenId id, uint8_t flag) const {
+    return id >= 0 && static_cast<size_t>(id) < flags.size() && (flags[id] & flag) != 0;
+  }
+  Status EncodePart(std::string_view text, Pieces* pieces, std::vector<TokenId>* ids) const;
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_folder) {
+  const std::string path = model_folder + "/tokenizer.json";
+  ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path));
+  const std::string config_path = model_folder + "/tokenizer_config.json";
+  ASSIGN_OR_RETURN(const std::string config_json, ReadOptionalFile(config_path));
+  ASSIGN_OR_RETURN(std::string chat_template,
+                   ReadOptionalFile(model_folder + "/chat_template.jinja"));
+  auto tokenizer = Parse(tokenizer_json, config_json);
+  if (!tokenizer.ok()) return tokenizer.status().WithContext(model_folder);
+  if (!chat_template.empty()) {
+    (*tokenizer)->parts_->config.chat_template = std::move(chat_template);
+  }
+  return tokenizer;
+}
+
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tokenizer_json,
+                                                            std::string_view config_json) {
+  auto file = ParseTokenizerFile(tokenizer_json);
+  if (!file.ok()) return file.status().WithContext("tokenizer.json");
+  auto config = ParseTokenizerConfig(config_json);
+  if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
+
+  auto parts = std::make_unique<Parts>();
+  parts->file = *std::move(file);
+  parts->config = *std::move(config);
+  parts->flags.resize(parts->file->spelled.size());
+  std::vector<AddedToken> raw;
+  std::vector<AddedToken> normalized;
+  for (const AddedToken& token : parts->file->added_tokens) {
+    parts->flags[token.id] |= Parts::kAdded | (token.special ? Parts::kSpecial : 0);
+    if (!token.normalized) {
+      raw.push_back(token);
+      continue;
+    }
+    normalized.push_back(token);
+    ASSIGN_OR_RETURN(normalized.back().content, parts->file->normalizer.Apply(token.content));
+  }
+  parts->raw_finder = AddedTokenFinder(std::move(raw));
+  parts->normalized_finder = AddedTokenFinder(std::move(normalized));
+  const auto id_of = [&](const char* name) -> std::optional<TokenId> {
+    const auto it = parts->config.special_tokens.find(name);
+    if (it == parts->config.special_tokens.end()) return std::nullopt;
+    return parts->file->spelled.Find(it->second);
+  };
+  parts->bos_id = id_of("bos_token");
+  parts->eos_id = id_of("eos_token");
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts)));
+}
+
+Status Tokenizer::Parts::EncodePart(std::string_view text, Pieces* pieces,
+                                    std::vector<TokenId>* ids) const {
+  std::string normal;
+  if (!file->normalizer.empty()) {
+    ASSIGN_OR_RETURN(normal, file->normalizer.Apply(text));
+    text = normal;
+  }
+  std::vector<AddedTokenFinder::Part> parts;
+  normalized_finder.Split(text, &parts);
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      ids->push_back(part.id);
+      continue;
+    }
+    RETURN_IF_ERROR(file->pretokenizer.Split(part.text, pieces));
+    for (const std::string_view piece : pieces->pieces) file->bpe.Encode(piece, ids);
+  }
+  return OkStatus();
+}
+
+StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
+                                                 bool add_special_tokens) const {
+  if (const size_t pos = FindInvalidUtf8(text); pos != std::string_view::npos) {
+    return InvalidArgumentError("text is not UTF-8 at byte " + std::to_string(pos));
+  }
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 3 + 8);
+  if (add_special_tokens) ids = parts_->file->prefix_ids;
+  std::vector<AddedTokenFinder::Part> parts;
+  parts_->raw_finder.Split(text, &parts);
+  Pieces pieces;
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else {
+      RETURN_IF_ERROR(parts_->EncodePart(part.text, &pieces, &ids));
+    }
+  }
+  if (add_special_tokens) {
+    const auto& suffix = parts_->file->suffix_ids;
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+  }
+  return ids;
+}
+
+std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (!skip_special_tokens || !IsSpecial(id)) bytes += TokenBytes(id);
+  }
+  std::string text;
+  text.reserve(bytes.size());
+  AppendLossyUtf8(bytes, &text);
+  return text;
+}
+
+std::string_view Tokenizer::TokenBytes(TokenId id) const { return parts_->file->bytes.Text(id); }
+
+std::optional<std::string_view> Tokenizer::IdToToken(TokenId id) const {
+  if (!parts_->file->spelled.Contains(id)) return std::nullopt;
+  return parts_->file->spelled.Text(id);
+}
+
+std::optional<TokenId> Tokenizer::TokenToId(std::string_view token) const {
+  return parts_->file->spelled.Find(token);
+}
+
+bool Tokenizer::IsSpecial(TokenId id) const { return parts_->Has(id, Parts::kSpecial); }
+bool Tokenizer::IsAdded(TokenId id) const { return parts_->Has(id, Parts::kAdded); }
+TokenId Tokenizer::vocab_size() const { return parts_->file->spelled.size(); }
+std::optional<TokenId> Tokenizer::bos_id() const { return parts_->bos_id; }
+std::optional<TokenId> Tokenizer::eos_id() const { return parts_->eos_id; }
+const std::map<std::string, std::string>& Tokenizer::special_tokens() const {
+  return parts_->config.special_tokens;
+}
+const std::string& Tokenizer::chat_template() const { return parts_->config.chat_template; }
+
+}  // namespace tandem

@@ -1,0 +1,104 @@
+// Hostile tokenizer.json files: any damage gives a Status or a tokenizer that works, never a crash.
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "frontend/text/tokenizer.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+json SmallTokenizer() {
+  std::ifstream in(TANDEM_GOLDEN_DIR "/tokenizers/qwen2/tokenizer.json");
+  json root = json::parse(in);
+  // Bytes and the first merges are enough, and quick to parse.
+  json merges = json::array();
+  for (size_t i = 0; i < 20; ++i) merges.push_back(root["model"]["merges"][i]);
+  json vocab = json::object();
+  for (const auto& [text, id] : root["model"]["vocab"].items()) {
+    if (id.get<int>() < 300) vocab[text] = id;
+  }
+  root["model"]["merges"] = merges;
+  root["model"]["vocab"] = vocab;
+  return root;
+}
+
+void Use(const std::string& text) {
+  const auto tokenizer = Tokenizer::Parse(text, "");
+  if (!tokenizer.ok()) {
+    REQUIRE_FALSE(tokenizer.status().message().empty());
+    return;
+  }
+  const auto ids = (*tokenizer)->Encode("Hi <|im_start|>12 don't \xC3\xA9\n\n x", true);
+  if (ids.ok()) (*tokenizer)->Decode(*ids, false);
+}
+
+// Replaces one value somewhere in the tree by something of another kind.
+void Damage(json* node, std::mt19937* random, int depth) {
+  const auto draw = [&](size_t end) {
+    return std::uniform_int_distribution<size_t>(0, end - 1)(*random);
+  };
+  if (node->is_structured() && !node->empty() && (depth < 2 || draw(3) > 0)) {
+    auto it = node->begin();
+    std::advance(it, static_cast<std::ptrdiff_t>(draw(node->size())));
+    return Damage(&*it, random, depth + 1);
+  }
+  const json kValues[] = {nullptr,
+                          true,
+                          -1,
+                          1e300,
+                          4294967296,
+                          "",
+                          "x y",
+                          "(",
+                          "\\p{",
+                          "[a[b",
+                          "&&",
+                          json::array(),
+                          json::object(),
+                          json::array({1, "a"})};
+  *node = kValues[draw(std::size(kValues))];
+}
+
+TEST_CASE("Tokenizer survives damaged values of tokenizer.json") {
+  static const json whole = SmallTokenizer();
+  const uint32_t seed = GENERATE(range(1u, 401u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  json damaged = whole;
+  Damage(&damaged, &random, 0);
+  Use(damaged.dump(-1, ' ', true));
+}
+
+TEST_CASE("Tokenizer survives cut and flipped bytes of tokenizer.json") {
+  static const std::string whole = SmallTokenizer().dump();
+  const uint32_t seed = GENERATE(range(1u, 301u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::string text = whole;
+  std::uniform_int_distribution<size_t> pos(0, text.size() - 1);
+  if (seed % 3 == 0) text.resize(pos(random));
+  for (int i = 0; i < 3 && !text.empty(); ++i) {
+    text[pos(random) % text.size()] = static_cast<char>(random());
+  }
+  Use(text);
+}
+
+TEST_CASE("Tokenizer refuses deeply nested parts") {
+  std::string nested = R"({"type":"Sequence","pretokenizers":[)";
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += nested;
+  for (int i = 0; i < 5000; ++i) text += "]}";
+  const auto tokenizer = Tokenizer::Parse(R"({"pre_tokenizer":)" + text + "}", "");
+  CHECK(tokenizer.status().code() == StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem
