@@ -6,3 +6,9 @@ tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
        unit/engine_core/sampling/golden_test.cc
   DEPS engine_core/sampling nlohmann_json::nlohmann_json)
+find_package(ZLIB REQUIRED)
+
+tandem_test(unit_kv_cache LABEL unit SRCS unit/engine_core/kv_cache/block_hash_test.cc
+  DEPS engine_core/kv_cache)
+tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
+  DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)

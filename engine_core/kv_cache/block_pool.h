@@ -1,0 +1,79 @@
+#pragma once
+
+// Hands out KV-cache blocks and remembers full ones for reuse (the prefix cache).
+// Thread: engine loop. Owns: block metadata, not tensor memory. Block 0 is the null block: it is
+// never handed out and never freed.
+// A block is free (on the free list, perhaps still findable by its hash) or held (ref count > 0).
+// The free list's front is taken next. Freed blocks with a hash queue at its back, so the least
+// recently freed content is lost first; those without one go to its front. All is O(1) per block.
+// REQUIRES for Allocate: at most num_free(); for Free: each block held by the caller once.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/kv_cache/block_hash.h"
+#include "engine_core/kv_cache/kv_cache_event.h"
+#include "engine_core/kv_cache/prefix_map.h"
+
+namespace tandem {
+
+class BlockPool {
+ public:
+  // events (nullptr: not wanted) gets a BlockRemoved for each content lost; must outlive the pool.
+  BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events);
+
+  // Takes blocks.size() blocks off the front; what they cached is forgotten.
+  void Allocate(std::span<BlockId> blocks);
+  // One more holder of a block that Find returned; a free one leaves the free list.
+  void Hold(BlockId block);
+  // Drops one holder of each block of a table, last block first; null blocks are skipped.
+  void Free(std::span<const BlockId> table);
+
+  // The block registered first among those with this hash.
+  std::optional<BlockId> Find(const BlockHash& hash) const;
+  // Makes a held block findable. Several blocks may carry one hash.
+  void Register(BlockId block, const BlockHash& hash);
+  // Takes the hash off a block, if it has one.
+  void Unregister(BlockId block);
+  // Forgets all content. REQUIRES: all blocks are free.
+  void Clear();
+
+  bool is_free(BlockId block) const { return At(block).num_holders == 0; }
+  bool is_registered(BlockId block) const { return At(block).registered; }
+  int32_t num_holders(BlockId block) const { return At(block).num_holders; }
+  int32_t num_free() const { return num_free_; }
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t num_cached_hashes() const { return map_.size(); }
+  // Share of the blocks that are held; the null block does not count.
+  double Usage() const;
+  // Front first; for tests and debuggers.
+  std::vector<BlockId> FreeList() const;
+
+ private:
+  struct Block {
+    // Neighbours on the free list; unused while held. Block 0's are the list's ends.
+    BlockId next_free{};
+    BlockId prev_free{};
+    // Ring of the blocks with the same hash in order of registration; the map holds the first.
+    BlockId next_same{};
+    BlockId prev_same{};
+    int32_t num_holders = 0;
+    bool registered = false;
+    BlockHash hash;
+  };
+
+  Block& At(BlockId block) { return blocks_[static_cast<size_t>(Index(block))]; }
+  const Block& At(BlockId block) const { return blocks_[static_cast<size_t>(Index(block))]; }
+  void InsertFree(BlockId block, BlockId before);
+  void RemoveFree(BlockId block);
+
+  std::vector<Block> blocks_;
+  PrefixMap map_;
+  int32_t num_free_;
+  std::vector<KvCacheEvent>* events_;
+};
+
+}  // namespace tandem

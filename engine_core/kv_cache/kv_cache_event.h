@@ -1,0 +1,34 @@
+#pragma once
+
+// What changed in the prefix cache, in order, for those who keep a picture of it (routers). Values;
+// made only when the configuration asks for them.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/kv_cache/block_hash.h"
+
+namespace tandem {
+
+// Consecutive blocks of one request that became findable.
+struct BlockStored {
+  std::vector<BlockHash> block_hashes;
+  std::optional<BlockHash> parent;  // nullopt: the first of them starts the sequence
+  std::vector<TokenId> token_ids;   // of all the blocks
+  std::string cache_salt;           // an extra key of the first block where parent is nullopt
+};
+
+// A block lost its content. Another block may still hold the same hash.
+struct BlockRemoved {
+  BlockHash block_hash;
+};
+
+struct AllBlocksCleared {};
+
+using KvCacheEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared>;
+
+}  // namespace tandem

@@ -1,0 +1,150 @@
+#include "engine_core/kv_cache/kv_cache_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace tandem {
+
+KvCacheManager::KvCacheManager(const KvCacheConfig& config)
+    : config_(config),
+      pool_(config.num_blocks, config.enable_events ? &events_ : nullptr),
+      hasher_(config.block_size, config.hash_seed),
+      watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
+      max_blocks_per_seq_(std::min(NumBlocksFor(config.max_model_len), config.num_blocks - 1)),
+      // Not initialised: rows are touched only as far as they are used.
+      tables_(new BlockId[static_cast<size_t>(config.max_num_seqs) *
+                          static_cast<size_t>(max_blocks_per_seq_)]),
+      rows_(static_cast<size_t>(config.max_num_seqs)) {
+  found_.reserve(static_cast<size_t>(max_blocks_per_seq_));
+}
+
+void KvCacheManager::ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
+                                  std::vector<BlockHash>* hashes) {
+  if (config_.enable_prefix_caching) hasher_.Extend(token_ids, cache_salt, hashes);
+}
+
+std::span<const BlockId> KvCacheManager::FindCachedPrefix(std::span<const BlockHash> hashes,
+                                                          int32_t max_tokens) {
+  found_.clear();
+  const size_t max_blocks = static_cast<size_t>(max_tokens / config_.block_size);
+  for (const BlockHash& hash : hashes.first(std::min(hashes.size(), max_blocks))) {
+    const std::optional<BlockId> block = pool_.Find(hash);
+    if (!block) break;
+    found_.push_back(*block);
+  }
+  return found_;
+}
+
+bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
+                              const Admission& admission) {
+  const Row& row = RowOf(slot);
+  CHECK_EQ(row.num_blocks, 0) << "slot " << Index(slot) << " is in use";
+  // Cached blocks that nobody holds leave the free list too.
+  const int32_t num_cached = static_cast<int32_t>(admission.cached_prefix.size());
+  const int32_t num_free_cached = static_cast<int32_t>(
+      std::count_if(admission.cached_prefix.begin(), admission.cached_prefix.end(),
+                    [this](BlockId block) { return pool_.is_free(block); }));
+  const int32_t num_new = NumBlocksFor(admission.num_tokens) - num_cached;
+  const int32_t num_to_fit = NumBlocksFor(admission.num_tokens_to_fit) - num_cached;
+  const int32_t num_needed = std::max({num_new, num_to_fit, 0}) + num_free_cached;
+  const int32_t num_kept = admission.keep_watermark ? watermark_blocks_ : 0;
+  if (num_needed + num_kept > pool_.num_free()) return false;
+
+  for (BlockId block : admission.cached_prefix) pool_.Hold(block);
+  std::copy(admission.cached_prefix.begin(), admission.cached_prefix.end(), Table(slot));
+  RowOf(slot) = {.num_blocks = num_cached, .num_registered = num_cached};
+  Append(slot, num_new);
+  RegisterFullBlocks(slot, sequence, admission.num_tokens);
+  return true;
+}
+
+bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
+  const int32_t num_new = NumBlocksFor(num_tokens) - RowOf(slot).num_blocks;
+  if (num_new > pool_.num_free()) return false;
+  Append(slot, num_new);
+  RegisterFullBlocks(slot, sequence, num_tokens);
+  return true;
+}
+
+void KvCacheManager::ForgetUncomputed(RequestSlot slot, int32_t num_computed_tokens) {
+  Row& row = RowOf(slot);
+  const int32_t num_computed_blocks = num_computed_tokens / config_.block_size;
+  for (int32_t i = num_computed_blocks; i < row.num_registered; ++i) {
+    pool_.Unregister(Table(slot)[i]);
+  }
+  row.num_registered = std::min(row.num_registered, num_computed_blocks);
+}
+
+void KvCacheManager::Free(RequestSlot slot) {
+  pool_.Free(BlockTable(slot));
+  RowOf(slot) = {};
+}
+
+bool KvCacheManager::TryReset() {
+  if (pool_.num_free() != pool_.num_blocks() - 1) return false;
+  pool_.Clear();
+  return true;
+}
+
+std::span<const BlockId> KvCacheManager::BlockTable(RequestSlot slot) const {
+  return {Table(slot), static_cast<size_t>(RowOf(slot).num_blocks)};
+}
+
+int32_t KvCacheManager::NumRegisteredTokens(RequestSlot slot) const {
+  return RowOf(slot).num_registered * config_.block_size;
+}
+
+std::vector<KvCacheEvent> KvCacheManager::TakeEvents() { return std::exchange(events_, {}); }
+
+int32_t KvCacheManager::NumBlocksFor(int32_t num_tokens) const {
+  const int32_t capped = std::min(num_tokens, config_.max_model_len);
+  return (capped + config_.block_size - 1) / config_.block_size;
+}
+
+BlockId* KvCacheManager::Table(RequestSlot slot) const {
+  return tables_.get() +
+         static_cast<size_t>(Index(slot)) * static_cast<size_t>(max_blocks_per_seq_);
+}
+
+void KvCacheManager::Append(RequestSlot slot, int32_t num_new_blocks) {
+  if (num_new_blocks <= 0) return;
+  Row& row = RowOf(slot);
+  pool_.Allocate({Table(slot) + row.num_blocks, static_cast<size_t>(num_new_blocks)});
+  row.num_blocks += num_new_blocks;
+}
+
+void KvCacheManager::RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence,
+                                        int32_t num_tokens) {
+  if (!config_.enable_prefix_caching) return;
+  Row& row = RowOf(slot);
+  const int32_t num_full =
+      std::min(num_tokens / config_.block_size, static_cast<int32_t>(sequence.block_hashes.size()));
+  if (num_full <= row.num_registered) return;
+  for (int32_t i = row.num_registered; i < num_full; ++i) {
+    pool_.Register(Table(slot)[i], sequence.block_hashes[static_cast<size_t>(i)]);
+  }
+  if (config_.enable_events) EmitStored(sequence, row.num_registered, num_full);
+  row.num_registered = num_full;
+}
+
+void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t begin_block,
+                                int32_t end_block) {
+  const auto begin = static_cast<size_t>(begin_block);
+  const auto count = static_cast<size_t>(end_block) - begin;
+  const auto block_size = static_cast<size_t>(config_.block_size);
+  const auto hashes = sequence.block_hashes.subspan(begin, count);
+  const auto tokens = sequence.token_ids.subspan(begin * block_size, count * block_size);
+  BlockStored stored;
+  stored.block_hashes.assign(hashes.begin(), hashes.end());
+  stored.token_ids.assign(tokens.begin(), tokens.end());
+  if (begin > 0) {
+    stored.parent = sequence.block_hashes[begin - 1];
+  } else {
+    stored.cache_salt = sequence.cache_salt;
+  }
+  events_.emplace_back(std::move(stored));
+}
+
+}  // namespace tandem

@@ -1,0 +1,105 @@
+#pragma once
+
+// Which blocks each running request holds, and which it may share: block tables over a BlockPool.
+// Thread: engine loop. Owns: the pool and one slab of block tables, a row per RequestSlot; a
+// request holds blocks only while it has a slot. Lengths are in tokens unless the name says blocks.
+// TryAdmit and TryGrow return false when the blocks are not there: normal; nothing has changed
+// then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache when
+// their tokens are scheduled, before they are computed: a request admitted later in the same step
+// may share them, because the executor computes requests in the order of the step. ForgetUncomputed
+// takes that back for a request whose scheduled tokens will not run.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/kv_cache/block_hash.h"
+#include "engine_core/kv_cache/block_pool.h"
+#include "engine_core/kv_cache/kv_cache_event.h"
+
+namespace tandem {
+
+struct KvCacheConfig {
+  int32_t num_blocks = 0;  // with the null block
+  int32_t block_size = 0;
+  int32_t max_num_seqs = 0;
+  int32_t max_model_len = 0;
+  bool enable_prefix_caching = true;
+  double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
+  bool enable_events = false;
+  std::string hash_seed{BlockHasher::kDefaultSeed};
+};
+
+// A request as the cache sees it.
+struct SequenceView {
+  std::span<const TokenId> token_ids;
+  std::span<const BlockHash> block_hashes;  // of its full blocks; none with caching off
+  std::string_view cache_salt;
+};
+
+struct Admission {
+  std::span<const BlockId> cached_prefix;  // from FindCachedPrefix, with nothing changed since
+  int32_t num_tokens = 0;                  // get room now, the cached prefix included
+  int32_t num_tokens_to_fit = 0;           // must have room even if they get it later
+  bool keep_watermark = false;
+};
+
+class KvCacheManager {
+ public:
+  explicit KvCacheManager(const KvCacheConfig& config);
+
+  // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
+  void ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
+                    std::vector<BlockHash>* hashes);
+  // The longest cached run of whole blocks from the start, of at most max_tokens. Holds nothing;
+  // valid until the next call that is not const.
+  std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
+
+  bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
+  // Room for the first num_tokens of an admitted request.
+  bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
+  // Makes blocks that reach beyond num_computed_tokens unfindable.
+  void ForgetUncomputed(RequestSlot slot, int32_t num_computed_tokens);
+  void Free(RequestSlot slot);
+  // Forgets all cached content; refused (false, no change) while any block is held.
+  bool TryReset();
+
+  std::span<const BlockId> BlockTable(RequestSlot slot) const;
+  // Tokens of the blocks of this request that are registered.
+  int32_t NumRegisteredTokens(RequestSlot slot) const;
+  // Since the last call.
+  std::vector<KvCacheEvent> TakeEvents();
+
+  const KvCacheConfig& config() const { return config_; }
+  const BlockPool& pool() const { return pool_; }
+
+ private:
+  struct Row {
+    int32_t num_blocks = 0;
+    int32_t num_registered = 0;  // the first so many blocks are in the prefix cache
+  };
+
+  int32_t NumBlocksFor(int32_t num_tokens) const;
+  BlockId* Table(RequestSlot slot) const;
+  Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
+  const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
+  void Append(RequestSlot slot, int32_t num_new_blocks);
+  void RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
+  void EmitStored(const SequenceView& sequence, int32_t begin_block, int32_t end_block);
+
+  KvCacheConfig config_;
+  std::vector<KvCacheEvent> events_;
+  BlockPool pool_;
+  BlockHasher hasher_;
+  int32_t watermark_blocks_;
+  int32_t max_blocks_per_seq_;
+  std::unique_ptr<BlockId[]> tables_;  // [max_num_seqs, max_blocks_per_seq]
+  std::vector<Row> rows_;
+  std::vector<BlockId> found_;  // FindCachedPrefix's result
+};
+
+}  // namespace tandem

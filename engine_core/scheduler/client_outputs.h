@@ -1,0 +1,51 @@
+#pragma once
+
+// Gathers what a step has to say, one EngineCoreOutputs per frontend (client). Thread: engine loop.
+// The records of a message that came back through Recycle are written over in place, so that a
+// steady decode step allocates nothing.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+// A message and the output socket it goes to.
+struct ClientMessage {
+  int32_t client_index = 0;
+  wire::EngineCoreOutputs outputs;
+};
+
+class ClientOutputs {
+ public:
+  // An empty record of this request, to be filled before the next call.
+  wire::EngineCoreOutput& AddOutput(int32_t client_index, const RequestId& request_id);
+  void AddFinished(int32_t client_index, const RequestId& request_id);
+  // To the first client that has anything to hear, else to client 0.
+  void SetStats(wire::SchedulerStats stats) { stats_ = std::move(stats); }
+
+  // Appends the messages to *messages, stamped with `now` (monotonic), and starts afresh. A client
+  // with nothing to hear gets none.
+  void Take(double now, std::vector<ClientMessage>* messages);
+  // Gives back a message whose content is no longer needed.
+  void Recycle(wire::EngineCoreOutputs message);
+
+ private:
+  struct Client {
+    wire::EngineCoreOutputs message;
+    size_t num_outputs = 0;  // records of message.outputs that are this step's
+    bool active() const { return num_outputs > 0 || !message.finished_requests.empty(); }
+  };
+  Client& At(int32_t client_index);
+  void TakeFrom(Client* client, int32_t client_index, double now,
+                std::vector<ClientMessage>* messages);
+
+  std::vector<Client> clients_;  // by client_index
+  std::optional<wire::SchedulerStats> stats_;
+  std::vector<wire::EngineCoreOutputs> spares_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+#pragma once
+
+// Spaces out steps with prefill work (prefill_schedule_interval > 1), so that decodes beside them
+// keep an even pace. Counts steps that ran tokens, never time. Thread: engine loop.
+
+#include <cstdint>
+
+namespace tandem {
+
+class PrefillCadence {
+ public:
+  explicit PrefillCadence(int32_t interval) : interval_(interval), last_prefill_(-interval) {}
+
+  // Whether the step about to be made does no prefill. any_decoding: some running request is past
+  // its prefill; without one there is nobody to spare.
+  bool Holds(bool any_decoding) const {
+    return interval_ > 1 && num_steps_ + 1 - last_prefill_ < interval_ && any_decoding &&
+           !capacity_bound_;
+  }
+  // After an admission pass that was not held: requests it left waiting could not be helped by
+  // waiting longer, so holding back prefills would only idle the engine.
+  void NoteAdmissionPass(bool left_waiting) { capacity_bound_ = left_waiting; }
+  void NoteStep(bool had_prefill) {
+    ++num_steps_;
+    if (had_prefill) last_prefill_ = num_steps_;
+  }
+
+ private:
+  int64_t interval_;
+  int64_t num_steps_ = 0;
+  int64_t last_prefill_;  // number of the last step with prefill work
+  bool capacity_bound_ = false;
+};
+
+}  // namespace tandem

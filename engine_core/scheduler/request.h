@@ -1,0 +1,53 @@
+#pragma once
+
+// A request inside the engine: the wire struct plus what it is doing. Owned by the Scheduler, which
+// alone changes it. Thread: engine loop. Lengths and positions are in tokens.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct Request {
+  Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding)
+      : wire(std::move(from_wire)),
+        token_ids(std::move(wire.prompt_token_ids)),
+        num_prompt_tokens(static_cast<int32_t>(token_ids.size())),
+        order(order_of_adding) {}
+
+  wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
+  std::vector<TokenId> token_ids;  // the prompt, then the outputs
+  int32_t num_prompt_tokens;
+  // How far the KV cache is, or will be when the step in progress ends. Scheduling lets it catch up
+  // with num_tokens().
+  int32_t num_computed_tokens = 0;
+  wire::RequestStatus status = wire::RequestStatus::kWaiting;
+  RequestSlot slot{-1};  // while running
+  int32_t num_preemptions = 0;
+  int32_t num_cached_tokens = 0;  // prefix cache hit of the first admission
+  int64_t order;                  // of adding, over the life of the scheduler
+  bool mid_prefill = false;       // the last step left prompt (or outputs to redo) uncomputed
+  bool has_output = false;        // a record with prefill_stats has gone to the client
+  std::vector<BlockHash> block_hashes;
+  std::vector<wire::EngineCoreEvent> events;  // since the last record
+  // Neighbours in the FCFS queue.
+  Request* next_waiting = nullptr;
+  Request* prev_waiting = nullptr;
+
+  const RequestId& id() const { return wire.request_id; }
+  int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
+  int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+  int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens; }
+  bool finished() const { return status > wire::RequestStatus::kPreempted; }
+  std::string_view cache_salt() const {
+    return wire.cache_salt ? std::string_view(*wire.cache_salt) : std::string_view();
+  }
+  SequenceView sequence() const { return {token_ids, block_hashes, cache_salt()}; }
+};
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#pragma once
+
+// The waiting requests in the order they will be admitted. Two orders: first come first served, and
+// by priority. Thread: engine loop. Does not own the requests; a request is in at most one queue.
+
+#include <cstddef>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "engine_core/scheduler/request.h"
+
+namespace tandem {
+
+enum class SchedulingPolicy { kFcfs, kPriority };
+
+class RequestQueue {
+ public:
+  virtual ~RequestQueue() = default;
+  virtual void Add(Request* request) = 0;
+  // For a request that was running: the next to be admitted, unless the order says otherwise.
+  virtual void AddFirst(Request* request) = 0;
+  virtual Request* First() const = 0;         // nullptr: empty
+  virtual void Remove(Request* request) = 0;  // REQUIRES: it is in this queue
+  virtual size_t size() const = 0;
+  virtual std::vector<Request*> InOrder() const = 0;  // for tests and debuggers
+  bool empty() const { return First() == nullptr; }
+};
+
+// A linked list through the requests.
+class FcfsQueue final : public RequestQueue {
+ public:
+  void Add(Request* request) override;
+  void AddFirst(Request* request) override;
+  Request* First() const override { return first_; }
+  void Remove(Request* request) override;
+  size_t size() const override { return size_; }
+  std::vector<Request*> InOrder() const override;
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Lower priority numbers first, then earlier arrival, then the id as text.
+class PriorityQueue final : public RequestQueue {
+ public:
+  void Add(Request* request) override;
+  void AddFirst(Request* request) override { Add(request); }
+  Request* First() const override { return requests_.empty() ? nullptr : *requests_.begin(); }
+  void Remove(Request* request) override;
+  size_t size() const override { return requests_.size(); }
+  std::vector<Request*> InOrder() const override { return {requests_.begin(), requests_.end()}; }
+
+ private:
+  struct Before {
+    bool operator()(const Request* a, const Request* b) const;
+  };
+  std::set<Request*, Before> requests_;
+};
+
+std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy);
+
+}  // namespace tandem
