@@ -1,0 +1,99 @@
+#pragma once
+
+// Counters, gauges and histograms as members that declare themselves in one line:
+//   Counter num_preemptions{scope, "vllm:num_preemptions_total", "Requests preempted."};
+// Each exists at 0 from the first scrape. Values live in a prometheus-cpp registry.
+// Thread: declaring, one; Increment, Set, Observe and Value, any (atomics; a histogram has its own
+// short lock inside the library). Names carry their "_total" themselves.
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+}  // namespace prometheus
+
+namespace tandem {
+
+using MetricLabels = std::map<std::string, std::string>;
+using Buckets = std::vector<double>;
+
+// Where the instruments of one owner are declared: a registry and the labels they all carry.
+struct MetricScope {
+  prometheus::Registry* registry;
+  MetricLabels labels;
+
+  MetricScope With(std::string_view label, std::string_view value) const;
+};
+
+// An older name under which the same values are offered; "" for none.
+using DeprecatedAlias = std::string_view;
+
+class Counter {
+ public:
+  Counter(const MetricScope& scope, std::string_view name, std::string_view help,
+          DeprecatedAlias alias = {});
+  void Increment(double by = 1);
+  double Value() const;
+
+ private:
+  prometheus::Counter* counter_;
+  prometheus::Counter* alias_ = nullptr;
+};
+
+class Gauge {
+ public:
+  Gauge(const MetricScope& scope, std::string_view name, std::string_view help,
+        DeprecatedAlias alias = {});
+  void Set(double value);
+  double Value() const;
+
+ private:
+  prometheus::Gauge* gauge_;
+  prometheus::Gauge* alias_ = nullptr;
+};
+
+class Histogram {
+ public:
+  Histogram(const MetricScope& scope, std::string_view name, std::string_view help, Buckets buckets,
+            DeprecatedAlias alias = {});
+  void Observe(double value);
+  // Declares the histogram again with other bounds. REQUIRES: nothing was observed yet.
+  void SetBuckets(Buckets buckets);
+
+ private:
+  void Declare(const Buckets& buckets);
+  MetricScope scope_;
+  std::string name_;
+  std::string help_;
+  std::string alias_name_;
+  prometheus::Histogram* histogram_ = nullptr;
+  prometheus::Histogram* alias_ = nullptr;
+};
+
+// One instrument for each value of a label, picked by an enum whose values count from 0.
+template <class Instrument, class Enum, size_t kCount>
+class LabelledSet {
+ public:
+  LabelledSet(const MetricScope& scope, std::string_view name, std::string_view help,
+              std::string_view label, const std::array<std::string_view, kCount>& values) {
+    for (const std::string_view value : values) {
+      instruments_.emplace_back(scope.With(label, value), name, help);
+    }
+  }
+  Instrument& operator[](Enum value) { return instruments_[static_cast<size_t>(value)]; }
+  const Instrument& operator[](Enum value) const {
+    return instruments_[static_cast<size_t>(value)];
+  }
+
+ private:
+  std::vector<Instrument> instruments_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,166 @@
+#pragma once
+
+// The table of everything /metrics shows: one line per metric. Names, labels and bounds are vLLM
+// 0.33's, so that dashboards, autoscalers and routers made for it work. To add a metric, add its
+// line here and one Observe where the thing happens.
+// Thread: built by main; instruments may be touched from any shard. No engine is asked on a scrape.
+// Units: seconds, tokens, shares of 1.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frontend/metrics/instruments.h"
+
+namespace tandem {
+
+// Values count from 0 in the order of the name lists below.
+enum class FinishedReason { kStop, kLength, kAbort, kError, kRepetition };
+enum class WaitingReason { kCapacity, kDeferred };
+enum class PromptSource { kLocalCompute, kLocalCacheHit, kExternalKvTransfer };
+enum class CacheSource { kDevice, kHost, kP2p, kDisk, kExternalUnspecified };
+enum class SleepState { kAwake, kWeightsOffloaded, kDiscardAll };
+enum class RejectionReason { kMaxNumQueuedReqs, kMaxNumQueuedTokens };
+
+using Names2 = std::array<std::string_view, 2>;
+using Names3 = std::array<std::string_view, 3>;
+using Names5 = std::array<std::string_view, 5>;
+constexpr Names5 kFinishedReasons = {"stop", "length", "abort", "error", "repetition"};
+constexpr Names2 kWaitingReasons = {"capacity", "deferred"};
+constexpr Names3 kPromptSources = {"local_compute", "local_cache_hit", "external_kv_transfer"};
+constexpr Names5 kCacheSources = {"device", "host", "p2p", "disk", "external_unspecified"};
+constexpr Names3 kSleepStates = {"awake", "weights_offloaded", "discard_all"};
+constexpr Names2 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tokens"};
+
+// Bucket families.
+Buckets RequestLatencyBuckets();
+Buckets TimeToFirstTokenBuckets();
+Buckets InterTokenLatencyBuckets();
+Buckets IterationTokensBuckets();
+Buckets RequestTokensBuckets(int64_t max_model_len);  // 1-2-5 decades up to max_model_len
+Buckets ParamsNBuckets();
+Buckets NumPreemptionsBuckets();
+
+// Series of one engine; labels engine and model_name.
+// clang-format off
+struct EngineMetrics {
+  EngineMetrics(const MetricScope& scope, int64_t max_model_len)
+      : in(scope), tokens_(RequestTokensBuckets(max_model_len)) {
+    engine_sleep_state[SleepState::kAwake].Set(1);
+  }
+  // The engine's real limit, when it differs. REQUIRES: no request has been observed.
+  void SetMaxModelLen(int64_t max_model_len);
+
+  const MetricScope in;
+ private:
+  const Buckets tokens_;
+ public:
+  // What the scheduler said after its last step.
+  Gauge num_requests_running{in, "vllm:num_requests_running", "Requests in the running batch."};
+  Gauge num_requests_waiting{in, "vllm:num_requests_waiting", "Requests waiting to run, deferred ones included."};
+  LabelledSet<Gauge, WaitingReason, 2> num_requests_waiting_by_reason{in, "vllm:num_requests_waiting_by_reason", "Requests waiting to run, by what they wait for.", "reason", kWaitingReasons};
+  Gauge kv_cache_usage_perc{in, "vllm:kv_cache_usage_perc", "KV cache in use, 1 is full.", "vllm:gpu_cache_usage_perc"};
+  LabelledSet<Gauge, SleepState, 3> engine_sleep_state{in, "vllm:engine_sleep_state", "1 for the state the engine is in.", "sleep_state", kSleepStates};
+
+  Counter prefix_cache_queries{in, "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "vllm:gpu_prefix_cache_queries_total"};
+  Counter prefix_cache_hits{in, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "vllm:gpu_prefix_cache_hits_total"};
+  Counter external_prefix_cache_queries{in, "vllm:external_prefix_cache_queries_total", "Prompt tokens asked from other engines' caches."};
+  Counter external_prefix_cache_hits{in, "vllm:external_prefix_cache_hits_total", "Prompt tokens taken from other engines' caches."};
+  LabelledSet<Counter, CacheSource, 5> prompt_tokens_cached_by_source{in, "vllm:prompt_tokens_cached_by_source_total", "Cached prompt tokens at admission, by where they were.", "source", kCacheSources};
+  Counter num_preemptions{in, "vllm:num_preemptions_total", "Times a running request was put back to make room."};
+
+  // Tokens, counted when outputs arrive.
+  Counter prompt_tokens{in, "vllm:prompt_tokens_total", "Prompt tokens of requests that gave a first output."};
+  LabelledSet<Counter, PromptSource, 3> prompt_tokens_by_source{in, "vllm:prompt_tokens_by_source_total", "Prompt tokens by where their KV came from.", "source", kPromptSources};
+  Counter prompt_tokens_cached{in, "vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed here."};
+  Counter generation_tokens{in, "vllm:generation_tokens_total", "Tokens generated."};
+  LabelledSet<Counter, FinishedReason, 5> request_success{in, "vllm:request_success_total", "Requests that ended, by reason.", "finished_reason", kFinishedReasons};
+  Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", IterationTokensBuckets()};
+
+  // Latencies: see request_stats.h for what each interval is.
+  Histogram time_to_first_token{in, "vllm:time_to_first_token_seconds", "Arrival to first token.", TimeToFirstTokenBuckets()};
+  Histogram inter_token_latency{in, "vllm:inter_token_latency_seconds", "Between two outputs of a request.", InterTokenLatencyBuckets(), "vllm:time_per_output_token_seconds"};
+  Histogram request_time_per_output_token{in, "vllm:request_time_per_output_token_seconds", "Decode time per token after the first, for a request.", InterTokenLatencyBuckets()};
+  Histogram e2e_request_latency{in, "vllm:e2e_request_latency_seconds", "Arrival to the end of a request.", RequestLatencyBuckets()};
+  Histogram request_queue_time{in, "vllm:request_queue_time_seconds", "In the queue, to the first scheduling.", RequestLatencyBuckets()};
+  Histogram request_prefill_time{in, "vllm:request_prefill_time_seconds", "First scheduling to first token.", RequestLatencyBuckets()};
+  Histogram request_decode_time{in, "vllm:request_decode_time_seconds", "First token to last token.", RequestLatencyBuckets()};
+  Histogram request_inference_time{in, "vllm:request_inference_time_seconds", "First scheduling to last token.", RequestLatencyBuckets()};
+
+  // Sizes, one observation per ended request.
+  Histogram request_prompt_tokens{in, "vllm:request_prompt_tokens", "Prompt tokens of a request.", tokens_};
+  Histogram request_generation_tokens{in, "vllm:request_generation_tokens", "Tokens generated for a request.", tokens_};
+  Histogram request_max_num_generation_tokens{in, "vllm:request_max_num_generation_tokens", "Tokens of the longest answer of a request.", tokens_};
+  Histogram request_params_n{in, "vllm:request_params_n", "Answers asked for (n).", ParamsNBuckets()};
+  Histogram request_params_max_tokens{in, "vllm:request_params_max_tokens", "Token limit of a request (max_tokens).", tokens_};
+  Histogram request_prefill_kv_computed_tokens{in, "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, not found in a cache.", tokens_};
+  Histogram request_num_preemptions{in, "vllm:request_num_preemptions", "Times a request was preempted.", NumPreemptionsBuckets()};
+};
+
+// Series of the frontend itself; label model_name.
+struct FrontendMetrics {
+  explicit FrontendMetrics(const MetricScope& scope) : in(scope) {}
+  const MetricScope in;
+  LabelledSet<Counter, RejectionReason, 2> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
+};
+// clang-format on
+
+struct HttpSample {
+  std::string_view handler;  // the route's path, or "none"
+  std::string_view method;
+  int status = 0;
+  double request_bytes = 0;
+  double response_bytes = 0;
+  double duration_s = 0;
+};
+
+// What SchedulerStats carries that is shown. Prefix counts are those since the last message.
+struct SchedulerSample {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;  // for capacity
+  int64_t num_deferred = 0;
+  double kv_cache_usage = 0;
+  int64_t prefix_requests = 0;
+  int64_t prefix_queries = 0;
+  int64_t prefix_hits = 0;
+  bool prefix_reset = false;
+};
+
+struct MetricsOptions {
+  std::string model_name;
+  int num_engines = 1;
+  int64_t max_model_len = 32768;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(MetricsOptions options);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+
+  // The exposition text, format 0.0.4, with the process's own series. Any thread.
+  std::string Scrape() const;
+  static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+  EngineMetrics& engine(int index) { return *engines_[static_cast<size_t>(index)]; }
+  int num_engines() const { return static_cast<int>(engines_.size()); }
+  FrontendMetrics& frontend() { return *frontend_; }
+
+  void Record(int engine_index, const SchedulerSample& sample);
+  void Record(const HttpSample& sample);
+  // vllm:cache_config_info, once the engine has said it: a constant 1 with the facts as labels.
+  void SetCacheConfig(int engine_index, const MetricLabels& labels);
+
+ private:
+  const MetricsOptions options_;
+  std::unique_ptr<prometheus::Registry> registry_;
+  std::vector<std::unique_ptr<EngineMetrics>> engines_;
+  std::unique_ptr<FrontendMetrics> frontend_;
+  struct HttpFamilies;
+  std::unique_ptr<HttpFamilies> http_;
+};
+
+}  // namespace tandem

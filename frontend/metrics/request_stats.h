@@ -1,0 +1,110 @@
+#pragma once
+
+// What one request contributes to the metrics, from arrival to its end.
+// Thread: the request's shard. Owned by whoever follows the request's outputs.
+//
+// Two clocks that are never mixed: `now` and `arrival` are the frontend's CLOCK_MONOTONIC, engine
+// times are the engine's. TTFT and e2e are frontend intervals; every other interval lies between
+// two engine stamps:
+//   queue      QUEUED → first SCHEDULED      prefill    first SCHEDULED → first token
+//   decode     first token → last token      inference  first SCHEDULED → last token
+// A preemption before the first token therefore lands in prefill and TTFT, one after it in decode,
+// inference and the inter-token latency; never in the queue. An interval with an end that was never
+// stamped (the request was not scheduled) is not observed.
+
+#include <algorithm>
+#include <optional>
+
+#include "frontend/metrics/metrics.h"
+
+namespace tandem {
+
+enum class RequestEvent { kQueued, kScheduled, kPreempted };
+
+// Prompt tokens by where their KV came from; they add up to the prompt.
+struct PromptCounts {
+  int64_t computed = 0;
+  int64_t local_cached = 0;
+  int64_t external_cached = 0;
+};
+
+// Tokens of the engine step that is arriving, over all its requests (of one shard and engine).
+class StepTokens {
+ public:
+  explicit StepTokens(EngineMetrics* metrics) : metrics_(metrics) {}
+  // Outputs of one step carry the same engine time; the step ends when another begins or at End.
+  void Add(double engine_time, int64_t num_tokens);
+  void End();
+
+ private:
+  EngineMetrics* metrics_;
+  double engine_time_ = 0;
+  int64_t num_tokens_ = 0;
+  bool open_ = false;
+};
+
+// The n answers of one API request; for the two series that are counted once per API request.
+// An answer the client abandoned keeps its request from being counted.
+class FanOutStats {
+ public:
+  FanOutStats(EngineMetrics* metrics, int n) : metrics_(metrics), n_(n), num_left_(n) {}
+  void OnAnswerFinished(int64_t num_generation_tokens);
+
+ private:
+  EngineMetrics* metrics_;
+  int n_;
+  int num_left_;
+  int64_t max_generation_tokens_ = 0;
+};
+
+class RequestStats {
+ public:
+  struct Request {
+    double arrival = 0;  // HttpRequest::arrival_monotonic
+    int64_t num_prompt_tokens = 0;
+    int64_t max_tokens = 0;  // resolved
+  };
+  // `fan_out` is shared by the request's n answers and must outlive this.
+  RequestStats(EngineMetrics* metrics, StepTokens* step, FanOutStats* fan_out, Request request)
+      : metrics_(metrics), step_(step), fan_out_(fan_out), request_(request) {}
+
+  // One output of the engine, in this order: its events, its tokens, its end.
+  void OnEvent(RequestEvent event, double engine_time);
+  // `prompt` on the first output, when the engine says it.
+  void OnTokens(int64_t num_new_tokens, double engine_time, double now,
+                const std::optional<PromptCounts>& prompt = std::nullopt);
+  void OnFinished(FinishedReason reason, double now);
+  // The client went away: counted as an abort, no latency and no length.
+  void OnClientAbort();
+
+  // For the request's log line; empty when an end was never stamped.
+  std::optional<double> queue_s() const { return Interval(queued_, scheduled_); }
+  std::optional<double> prefill_s() const { return Interval(scheduled_, first_token_); }
+  std::optional<double> decode_s() const { return Interval(first_token_, last_token_); }
+  std::optional<double> inference_s() const { return Interval(scheduled_, last_token_); }
+  std::optional<double> time_to_first_token_s() const { return time_to_first_token_; }
+  int num_preemptions() const { return num_preemptions_; }
+  int64_t num_generation_tokens() const { return num_generation_tokens_; }
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
+
+ private:
+  using Stamp = std::optional<double>;
+  static std::optional<double> Interval(Stamp begin, Stamp end) {
+    if (!begin || !end) return std::nullopt;
+    return std::max(0.0, *end - *begin);
+  }
+  void OnFirstOutput(double engine_time, double now, const std::optional<PromptCounts>& prompt);
+
+  EngineMetrics* metrics_;
+  StepTokens* step_;
+  FanOutStats* fan_out_;
+  const Request request_;
+  Stamp queued_, scheduled_, first_token_, last_token_;  // engine clock
+  std::optional<double> time_to_first_token_;
+  int num_preemptions_ = 0;
+  int64_t num_generation_tokens_ = 0;
+  int64_t num_cached_tokens_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace tandem
