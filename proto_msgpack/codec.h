@@ -1,0 +1,64 @@
+#pragma once
+
+// Records of schema.h to bytes and back. Encoding is vLLM's Python spelling, byte for byte: arrays
+// at full length, maps in key order without keys at their default (statistics and start-up maps:
+// every key), floats as 64 bits. Decoding takes that and the spelling of vllm-rs: 32-bit floats,
+// integers for floats, nil for a default; shorter and longer arrays; unknown keys.
+// Thread: pure functions. Encode clears *message first and keeps its room; decoding into a used
+// record keeps the room of its lists.
+// Failure: wrong, random or cut-off bytes are INVALID_ARGUMENT, never a crash, and cost no more
+// memory than a small multiple of the message. After a failure *record is valid but unspecified.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem::wire {
+
+// One message to send: frame 0 and the arrays too large to stand in it. The request type byte of an
+// input message is not part of it.
+struct EncodedMessage {
+  std::string body;
+  std::vector<std::string> aux;
+};
+
+void Encode(const EngineCoreRequest& record, EncodedMessage* message);
+void Encode(const AbortRequest& record, EncodedMessage* message);
+void Encode(const StartDpWave& record, EncodedMessage* message);
+void Encode(const UtilityRequest& record, EncodedMessage* message);
+// REQUIRES: !record.is_empty()
+void Encode(const EngineCoreOutputs& record, EncodedMessage* message);
+void Encode(const EngineStatus& record, EncodedMessage* message);
+void Encode(const InitMessage& record, EncodedMessage* message);
+void Encode(const EngineCoreReadyResponse& record, EncodedMessage* message);
+
+// frames[0] is the body, the rest are aux frames.
+using Frames = std::span<const std::string_view>;
+// type: the byte before the body, a RequestType.
+StatusOr<EngineInput> DecodeInput(uint8_t type, Frames frames);
+Status Decode(Frames frames, EngineCoreOutputs* record);
+Status Decode(Frames frames, EngineStatus* record);
+Status Decode(Frames frames, InitMessage* record);
+Status Decode(Frames frames, EngineCoreReadyResponse* record);
+
+// Who sent an ADD that does not decode, so that it can be answered; nullopt when even that is lost.
+struct Sender {
+  RequestId request_id;
+  int32_t client_index = 0;
+};
+std::optional<Sender> FindSender(std::string_view add_body);
+
+// Single values for utility arguments and results.
+RawValue PackedBool(bool value);
+RawValue PackedInt(int64_t value);
+RawValue PackedString(std::string_view value);
+RawValue PackedStrings(const std::vector<std::string>& values);
+RawValue PackedArray(const std::vector<RawValue>& values);
+
+}  // namespace tandem::wire
