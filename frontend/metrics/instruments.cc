@@ -1,0 +1,89 @@
+#include "frontend/metrics/instruments.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+namespace tandem {
+
+namespace {
+
+// "vllm:x" offered under an older name says so, and what to read instead.
+std::string AliasHelp(std::string_view name) {
+  return "DEPRECATED: read " + std::string(name) + " instead.";
+}
+
+}  // namespace
+
+MetricScope MetricScope::With(std::string_view label, std::string_view value) const {
+  MetricScope scope = *this;
+  scope.labels.emplace(label, value);
+  return scope;
+}
+
+Counter::Counter(const MetricScope& scope, std::string_view name, std::string_view help,
+                 DeprecatedAlias alias) {
+  const auto declare = [&scope](std::string_view as, const std::string& text) {
+    return &prometheus::BuildCounter()
+                .Name(std::string(as))
+                .Help(text)
+                .Register(*scope.registry)
+                .Add(scope.labels);
+  };
+  counter_ = declare(name, std::string(help));
+  if (!alias.empty()) alias_ = declare(alias, AliasHelp(name));
+}
+
+void Counter::Increment(double by) {
+  counter_->Increment(by);
+  if (alias_ != nullptr) alias_->Increment(by);
+}
+
+double Counter::Value() const { return counter_->Value(); }
+
+Gauge::Gauge(const MetricScope& scope, std::string_view name, std::string_view help,
+             DeprecatedAlias alias) {
+  const auto declare = [&scope](std::string_view as, const std::string& text) {
+    return &prometheus::BuildGauge()
+                .Name(std::string(as))
+                .Help(text)
+                .Register(*scope.registry)
+                .Add(scope.labels);
+  };
+  gauge_ = declare(name, std::string(help));
+  if (!alias.empty()) alias_ = declare(alias, AliasHelp(name));
+}
+
+void Gauge::Set(double value) {
+  gauge_->Set(value);
+  if (alias_ != nullptr) alias_->Set(value);
+}
+
+double Gauge::Value() const { return gauge_->Value(); }
+
+Histogram::Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
+                     Buckets buckets, DeprecatedAlias alias)
+    : scope_(scope), name_(name), help_(help), alias_name_(alias) {
+  Declare(buckets);
+}
+
+void Histogram::Declare(const Buckets& buckets) {
+  const auto declare = [&](const std::string& as, const std::string& text,
+                           prometheus::Histogram* old) {
+    auto& family = prometheus::BuildHistogram().Name(as).Help(text).Register(*scope_.registry);
+    if (old != nullptr) family.Remove(old);
+    return &family.Add(scope_.labels, buckets);
+  };
+  histogram_ = declare(name_, help_, histogram_);
+  if (!alias_name_.empty()) alias_ = declare(alias_name_, AliasHelp(name_), alias_);
+}
+
+void Histogram::Observe(double value) {
+  histogram_->Observe(value);
+  if (alias_ != nullptr) alias_->Observe(value);
+}
+
+void Histogram::SetBuckets(Buckets buckets) { Declare(buckets); }
+
+}  // namespace tandem

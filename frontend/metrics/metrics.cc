@@ -1,0 +1,221 @@
+#include "frontend/metrics/metrics.h"
+
+#include <dirent.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "common/check.h"
+#include "common/strings.h"
+#include "frontend/metrics/exposition.h"
+
+namespace tandem {
+
+// ---- Buckets ----
+
+Buckets RequestLatencyBuckets() {
+  return {0.3, 0.5, 0.8, 1.0, 1.5, 2,   2.5, 5,   10,   15,  20,
+          30,  40,  50,  60,  120, 240, 480, 960, 1920, 7680};
+}
+
+Buckets TimeToFirstTokenBuckets() {
+  return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+          1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+}
+
+Buckets InterTokenLatencyBuckets() {
+  return {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+          0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+}
+
+Buckets IterationTokensBuckets() {
+  return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+}
+
+Buckets RequestTokensBuckets(int64_t max_model_len) {
+  Buckets buckets;
+  for (int64_t decade = 1;; decade *= 10) {
+    for (const int64_t digit : {1, 2, 5}) {
+      if (digit * decade > max_model_len) return buckets;
+      buckets.push_back(static_cast<double>(digit * decade));
+    }
+  }
+}
+
+Buckets ParamsNBuckets() { return {1, 2, 5, 10, 20}; }
+Buckets NumPreemptionsBuckets() { return {1, 2, 3, 4, 5, 10, 20}; }
+
+namespace {
+
+Buckets HttpLatencyBuckets() { return {0.1, 0.5, 1}; }
+Buckets HttpFineLatencyBuckets() {
+  return {0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1,  1.5, 2,
+          2.5,  3,     3.5,  4,     4.5, 5,    7.5, 10,   30, 60};
+}
+
+prometheus::MetricFamily Single(const char* name, const char* help, prometheus::MetricType type,
+                                double value) {
+  prometheus::MetricFamily family;
+  family.name = name;
+  family.help = help;
+  family.type = type;
+  family.metric.resize(1);
+  family.metric[0].counter.value = value;
+  family.metric[0].gauge.value = value;
+  return family;
+}
+
+double CountOpenFiles() {
+  DIR* dir = ::opendir("/proc/self/fd");
+  if (dir == nullptr) return 0;
+  int count = -3;  // ".", ".." and the descriptor of this listing
+  while (::readdir(dir) != nullptr) ++count;
+  ::closedir(dir);
+  return count;
+}
+
+double BootTime() {
+  std::ifstream stat("/proc/stat");
+  std::string word;
+  double seconds = 0;
+  while (stat >> word) {
+    if (word == "btime" && stat >> seconds) break;
+  }
+  return seconds;
+}
+
+// The process's own series, as Prometheus clients name them; read from /proc on each scrape.
+void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
+  std::ifstream file("/proc/self/stat");
+  std::stringstream content;
+  content << file.rdbuf();
+  const std::string text = content.str();
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return;
+  // Fields of proc(5) from the third on; the second may hold blanks.
+  const auto fields = Split(std::string_view(text).substr(after_name + 2), ' ');
+  if (fields.size() < 22) return;
+  const auto field = [&fields](size_t number) {
+    return static_cast<double>(ParseNumber<int64_t>(fields[number - 3]).value_or(0));
+  };
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  static const double boot_time = BootTime();
+  using prometheus::MetricType;
+  families->push_back(Single("process_virtual_memory_bytes", "Virtual memory size in bytes.",
+                             MetricType::Gauge, field(23)));
+  families->push_back(Single("process_resident_memory_bytes", "Resident memory size in bytes.",
+                             MetricType::Gauge,
+                             field(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
+  families->push_back(Single("process_start_time_seconds", "Unix time the process started at.",
+                             MetricType::Gauge, boot_time + field(22) / ticks));
+  families->push_back(Single("process_cpu_seconds_total", "User and system CPU time in seconds.",
+                             MetricType::Counter, (field(14) + field(15)) / ticks));
+  families->push_back(
+      Single("process_open_fds", "Open file descriptors.", MetricType::Gauge, CountOpenFiles()));
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  families->push_back(Single("process_max_fds", "Most file descriptors that may be open.",
+                             MetricType::Gauge, static_cast<double>(limit.rlim_cur)));
+}
+
+}  // namespace
+
+void EngineMetrics::SetMaxModelLen(int64_t max_model_len) {
+  const Buckets buckets = RequestTokensBuckets(max_model_len);
+  if (buckets == tokens_) return;
+  for (Histogram* histogram :
+       {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
+        &request_params_max_tokens, &request_prefill_kv_computed_tokens}) {
+    histogram->SetBuckets(buckets);
+  }
+}
+
+// Children appear with the first request of their labels, as elsewhere.
+struct Metrics::HttpFamilies {
+  prometheus::Family<prometheus::Counter>& requests;
+  prometheus::Family<prometheus::Histogram>& fine_duration;
+  prometheus::Family<prometheus::Histogram>& duration;
+};
+
+Metrics::Metrics(MetricsOptions options)
+    : options_(std::move(options)), registry_(std::make_unique<prometheus::Registry>()) {
+  for (int i = 0; i < options_.num_engines; ++i) {
+    const MetricScope scope{registry_.get(),
+                            {{"engine", std::to_string(i)}, {"model_name", options_.model_name}}};
+    engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.max_model_len));
+  }
+  frontend_ = std::make_unique<FrontendMetrics>(
+      MetricScope{registry_.get(), {{"model_name", options_.model_name}}});
+  http_ = std::unique_ptr<HttpFamilies>(
+      new HttpFamilies{prometheus::BuildCounter()
+                           .Name("http_requests_total")
+                           .Help("Requests by handler, method and status class.")
+                           .Register(*registry_),
+                       prometheus::BuildHistogram()
+                           .Name("http_request_duration_highr_seconds")
+                           .Help("Request duration over all handlers, fine bounds.")
+                           .Register(*registry_),
+                       prometheus::BuildHistogram()
+                           .Name("http_request_duration_seconds")
+                           .Help("Request duration by handler and method.")
+                           .Register(*registry_)});
+  http_->fine_duration.Add({}, HttpFineLatencyBuckets());
+}
+
+Metrics::~Metrics() = default;
+
+std::string Metrics::Scrape() const {
+  auto families = registry_->Collect();
+  AppendProcessFamilies(&families);
+  return Exposition(families);
+}
+
+void Metrics::Record(int engine_index, const SchedulerSample& sample) {
+  EngineMetrics& metrics = engine(engine_index);
+  const auto running = static_cast<double>(sample.num_running);
+  const auto waiting = static_cast<double>(sample.num_waiting);
+  const auto deferred = static_cast<double>(sample.num_deferred);
+  metrics.num_requests_running.Set(running);
+  metrics.num_requests_waiting.Set(waiting + deferred);
+  metrics.num_requests_waiting_by_reason[WaitingReason::kCapacity].Set(waiting);
+  metrics.num_requests_waiting_by_reason[WaitingReason::kDeferred].Set(deferred);
+  metrics.kv_cache_usage_perc.Set(sample.kv_cache_usage);
+  if (sample.prefix_queries > 0) {
+    metrics.prefix_cache_queries.Increment(static_cast<double>(sample.prefix_queries));
+  }
+  if (sample.prefix_hits > 0) {
+    const auto hits = static_cast<double>(sample.prefix_hits);
+    metrics.prefix_cache_hits.Increment(hits);
+    metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
+  }
+}
+
+void Metrics::Record(const HttpSample& sample) {
+  const std::string handler(sample.handler), method(sample.method);
+  const std::string status_class = std::to_string(sample.status / 100) + "xx";
+  http_->requests.Add({{"handler", handler}, {"method", method}, {"status", status_class}})
+      .Increment();
+  http_->fine_duration.Add({}, HttpFineLatencyBuckets()).Observe(sample.duration_s);
+  http_->duration.Add({{"handler", handler}, {"method", method}}, HttpLatencyBuckets())
+      .Observe(sample.duration_s);
+}
+
+void Metrics::SetCacheConfig(int engine_index, const MetricLabels& labels) {
+  MetricLabels all = labels;
+  all["engine"] = std::to_string(engine_index);
+  prometheus::BuildGauge()
+      .Name("vllm:cache_config_info")
+      .Help("Facts about the KV cache, as labels.")
+      .Register(*registry_)
+      .Add(all)
+      .Set(1);
+}
+
+}  // namespace tandem

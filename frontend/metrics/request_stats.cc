@@ -1,0 +1,108 @@
+#include "frontend/metrics/request_stats.h"
+
+#include <utility>
+
+namespace tandem {
+
+void StepTokens::Add(double engine_time, int64_t num_tokens) {
+  if (open_ && engine_time != engine_time_) End();
+  open_ = true;
+  engine_time_ = engine_time;
+  num_tokens_ += num_tokens;
+}
+
+void StepTokens::End() {
+  if (!open_) return;
+  metrics_->iteration_tokens.Observe(static_cast<double>(num_tokens_));
+  open_ = false;
+  num_tokens_ = 0;
+}
+
+void FanOutStats::OnAnswerFinished(int64_t num_generation_tokens) {
+  max_generation_tokens_ = std::max(max_generation_tokens_, num_generation_tokens);
+  if (--num_left_ != 0) return;
+  metrics_->request_params_n.Observe(n_);
+  metrics_->request_max_num_generation_tokens.Observe(static_cast<double>(max_generation_tokens_));
+}
+
+void RequestStats::OnEvent(RequestEvent event, double engine_time) {
+  switch (event) {
+    case RequestEvent::kQueued:
+      queued_ = engine_time;
+      break;
+    case RequestEvent::kScheduled:
+      if (!scheduled_) scheduled_ = engine_time;  // coming back after a preemption is not queueing
+      break;
+    case RequestEvent::kPreempted:
+      ++num_preemptions_;
+      metrics_->num_preemptions.Increment();
+      break;
+  }
+}
+
+void RequestStats::OnFirstOutput(double engine_time, double now,
+                                 const std::optional<PromptCounts>& prompt) {
+  first_token_ = engine_time;
+  time_to_first_token_ = std::max(0.0, now - request_.arrival);
+  metrics_->time_to_first_token.Observe(*time_to_first_token_);
+
+  const PromptCounts counts = prompt.value_or(PromptCounts{request_.num_prompt_tokens, 0, 0});
+  num_cached_tokens_ = std::max<int64_t>(0, counts.local_cached + counts.external_cached);
+  auto& by_source = metrics_->prompt_tokens_by_source;
+  metrics_->prompt_tokens.Increment(static_cast<double>(counts.computed + num_cached_tokens_));
+  by_source[PromptSource::kLocalCompute].Increment(static_cast<double>(counts.computed));
+  by_source[PromptSource::kLocalCacheHit].Increment(static_cast<double>(counts.local_cached));
+  by_source[PromptSource::kExternalKvTransfer].Increment(
+      static_cast<double>(counts.external_cached));
+  metrics_->prompt_tokens_cached.Increment(static_cast<double>(num_cached_tokens_));
+  step_->Add(engine_time, counts.computed);
+}
+
+void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double now,
+                            const std::optional<PromptCounts>& prompt) {
+  // An engine that gives a request up before running it sends an output without tokens.
+  if (num_new_tokens == 0 && !scheduled_) return;
+  if (!first_token_) {
+    OnFirstOutput(engine_time, now, prompt);
+  } else if (num_new_tokens > 0) {
+    metrics_->inter_token_latency.Observe(std::max(0.0, engine_time - *last_token_));
+  }
+  last_token_ = engine_time;
+  num_generation_tokens_ += num_new_tokens;
+  metrics_->generation_tokens.Increment(static_cast<double>(num_new_tokens));
+  step_->Add(engine_time, num_new_tokens);
+}
+
+void RequestStats::OnFinished(FinishedReason reason, double now) {
+  if (std::exchange(ended_, true)) return;
+  EngineMetrics& m = *metrics_;
+  const auto observe = [](Histogram& histogram, std::optional<double> seconds) {
+    if (seconds) histogram.Observe(*seconds);
+  };
+  m.request_success[reason].Increment();
+  m.e2e_request_latency.Observe(std::max(0.0, now - request_.arrival));
+  observe(m.request_queue_time, queue_s());
+  observe(m.request_prefill_time, prefill_s());
+  observe(m.request_decode_time, decode_s());
+  observe(m.request_inference_time, inference_s());
+  if (decode_s()) {
+    const auto gaps = static_cast<double>(num_generation_tokens_ - 1);
+    m.request_time_per_output_token.Observe(gaps > 0 ? *decode_s() / gaps : 0);
+  }
+  m.request_prompt_tokens.Observe(static_cast<double>(request_.num_prompt_tokens));
+  m.request_generation_tokens.Observe(static_cast<double>(num_generation_tokens_));
+  if (request_.max_tokens > 0) {
+    m.request_params_max_tokens.Observe(static_cast<double>(request_.max_tokens));
+  }
+  m.request_prefill_kv_computed_tokens.Observe(
+      static_cast<double>(request_.num_prompt_tokens - num_cached_tokens_));
+  m.request_num_preemptions.Observe(num_preemptions_);
+  fan_out_->OnAnswerFinished(num_generation_tokens_);
+}
+
+void RequestStats::OnClientAbort() {
+  if (std::exchange(ended_, true)) return;
+  metrics_->request_success[FinishedReason::kAbort].Increment();
+}
+
+}  // namespace tandem

@@ -1,0 +1,120 @@
+#include "frontend/metrics/stats_log.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace tandem {
+
+namespace {
+
+std::string Format(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string EnginePrefix(int engine_index) {
+  char text[32];
+  std::snprintf(text, sizeof text, "Engine %03d: ", engine_index);
+  return text;
+}
+
+}  // namespace
+
+void HitRateWindow::Add(int64_t requests, int64_t queries, int64_t hits) {
+  if (requests == 0) return;
+  entries_.push_back({requests, queries, hits});
+  total_.requests += requests;
+  total_.queries += queries;
+  total_.hits += hits;
+  while (entries_.size() > 1 && total_.requests > kMaxRequests) {
+    const Entry& oldest = entries_.front();
+    total_.requests -= oldest.requests;
+    total_.queries -= oldest.queries;
+    total_.hits -= oldest.hits;
+    entries_.pop_front();
+  }
+}
+
+void HitRateWindow::Reset() {
+  entries_.clear();
+  total_ = {};
+}
+
+double HitRateWindow::rate() const {
+  if (total_.queries == 0) return 0;
+  return static_cast<double>(total_.hits) / static_cast<double>(total_.queries);
+}
+
+StatsLog::StatsLog(const EngineMetrics* metrics, int engine_index, double now)
+    : metrics_(metrics), prefix_(EnginePrefix(engine_index)), last_time_(now), last_(Read()) {}
+
+void StatsLog::RecordPrefix(const SchedulerSample& sample) {
+  if (sample.prefix_requests > 0 || sample.prefix_reset) samples_.Push(sample);
+}
+
+StatsLog::Totals StatsLog::Read() const {
+  return {metrics_->prompt_tokens_by_source[PromptSource::kLocalCompute].Value(),
+          metrics_->generation_tokens.Value(), metrics_->num_preemptions.Value()};
+}
+
+std::string StatsLog::Line(double now, bool* busy) {
+  const Totals totals = Read();
+  const double elapsed = std::max(now - last_time_, 1e-3);
+  const double prompt = (totals.prompt_tokens - last_.prompt_tokens) / elapsed;
+  const double generation = (totals.generation_tokens - last_.generation_tokens) / elapsed;
+  const double preemptions = totals.preemptions - last_.preemptions;
+  last_ = totals;
+  last_time_ = now;
+  if (samples_.Drain(&drained_)) {
+    for (const SchedulerSample& sample : drained_) {
+      if (sample.prefix_reset) hit_rate_.Reset();
+      hit_rate_.Add(sample.prefix_requests, sample.prefix_queries, sample.prefix_hits);
+    }
+  }
+  const bool idle = prompt == 0 && generation == 0;
+  *busy = !idle || !was_idle_;
+  was_idle_ = idle;
+
+  std::string line = prefix_;
+  line += "Avg prompt throughput: " + Format("%.1f tokens/s, ", prompt);
+  line += "Avg generation throughput: " + Format("%.1f tokens/s, ", generation);
+  line += "Running: " + Format("%.0f reqs, ", metrics_->num_requests_running.Value());
+  line += "Waiting: " + Format("%.0f reqs, ", metrics_->num_requests_waiting.Value());
+  const double deferred =
+      metrics_->num_requests_waiting_by_reason[WaitingReason::kDeferred].Value();
+  if (deferred > 0) line += "Deferred: " + Format("%.0f reqs, ", deferred);
+  if (preemptions > 0) line += "Preemptions: " + Format("%.0f, ", preemptions);
+  line += "KV cache usage: " + Format("%.1f%%", metrics_->kv_cache_usage_perc.Value() * 100);
+  if (!hit_rate_.empty()) {
+    line += ", Prefix cache hit rate: " + Format("%.1f%%", hit_rate_.rate() * 100);
+  }
+  return line;
+}
+
+void StatsLog::Write(double now) {
+  bool busy = false;
+  const std::string line = Line(now, &busy);
+  if (busy) {
+    LOG_INFO << line;
+  } else {
+    LOG_DEBUG << line;
+  }
+}
+
+double StatsLogInterval() {
+  constexpr double kDefault = 5;
+  for (const char* name : {"TANDEM_LOG_STATS_INTERVAL", "VLLM_LOG_STATS_INTERVAL"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    const double seconds = ParseNumber<double>(text).value_or(kDefault);
+    return seconds > 0 ? seconds : kDefault;
+  }
+  return kDefault;
+}
+
+}  // namespace tandem

@@ -1,0 +1,69 @@
+#pragma once
+
+// The line about throughput, load and caches that the log shows every few seconds:
+//   Engine 000: Avg prompt throughput: 12.0 tokens/s, Avg generation throughput: 50.1 tokens/s,
+//   Running: 3 reqs, Waiting: 0 reqs, KV cache usage: 4.2%, Prefix cache hit rate: 61.0%
+// INFO while something happens and once after; DEBUG when idle. Preemptions are shown when there
+// were some. Thread: RecordPrefix from any shard; the rest from the one that owns the log line.
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "common/mailbox.h"
+#include "frontend/metrics/metrics.h"
+
+namespace tandem {
+
+// Token-weighted share of prompt tokens found in the prefix cache, over the last 1,000 requests.
+class HitRateWindow {
+ public:
+  void Add(int64_t requests, int64_t queries, int64_t hits);
+  void Reset();
+  bool empty() const { return entries_.empty(); }
+  double rate() const;
+
+ private:
+  static constexpr int64_t kMaxRequests = 1000;
+  struct Entry {
+    int64_t requests;
+    int64_t queries;
+    int64_t hits;
+  };
+  std::deque<Entry> entries_;
+  Entry total_{};
+};
+
+class StatsLog {
+ public:
+  // `now`: any monotonic clock; intervals are measured with it.
+  StatsLog(const EngineMetrics* metrics, int engine_index, double now);
+
+  void RecordPrefix(const SchedulerSample& sample);
+  // Writes the line for the time since the last one.
+  void Write(double now);
+  // The text Write would log, and whether it is worth INFO. Moves the window on.
+  std::string Line(double now, bool* busy);
+
+ private:
+  struct Totals {
+    double prompt_tokens = 0;
+    double generation_tokens = 0;
+    double preemptions = 0;
+  };
+  Totals Read() const;
+
+  const EngineMetrics* metrics_;
+  const std::string prefix_;
+  double last_time_;
+  Totals last_;
+  bool was_idle_ = true;
+  HitRateWindow hit_rate_;
+  Mailbox<SchedulerSample> samples_;
+  std::vector<SchedulerSample> drained_;
+};
+
+// Seconds between two lines: TANDEM_LOG_STATS_INTERVAL, else VLLM_LOG_STATS_INTERVAL, else 5.
+double StatsLogInterval();
+
+}  // namespace tandem
