@@ -59,6 +59,7 @@ void ClientOutputs::TakeFrom(Client* client, int32_t client_index, double now,
                              std::vector<ClientMessage>* messages) {
   client->message.outputs.resize(std::exchange(client->num_outputs, 0));
   if (client->message.is_empty()) return;
+  client->message.engine_index = engine_index_;
   client->message.timestamp = now;
   messages->push_back({client_index, std::exchange(client->message, {})});
 }

@@ -21,6 +21,8 @@ struct ClientMessage {
 
 class ClientOutputs {
  public:
+  explicit ClientOutputs(int32_t engine_index = 0) : engine_index_(engine_index) {}
+
   // An empty record of this request, to be filled before the next call.
   wire::EngineCoreOutput& AddOutput(int32_t client_index, const RequestId& request_id);
   void AddFinished(int32_t client_index, const RequestId& request_id);
@@ -43,6 +45,7 @@ class ClientOutputs {
   void TakeFrom(Client* client, int32_t client_index, double now,
                 std::vector<ClientMessage>* messages);
 
+  int32_t engine_index_;
   std::vector<Client> clients_;  // by client_index
   std::optional<wire::SchedulerStats> stats_;
   std::vector<wire::EngineCoreOutputs> spares_;

@@ -1,0 +1,279 @@
+#include "engine_core/engine_core.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/log.h"
+#include "engine_core/request_check.h"
+#include "engine_core/utility_calls.h"
+
+namespace tandem {
+namespace {
+
+// A client index beyond this is a broken message, not a frontend.
+constexpr int32_t kMaxClients = 1024;
+
+SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits) {
+  config.max_num_seqs = limits.max_num_seqs;
+  config.max_num_batched_tokens = limits.max_num_batched_tokens;
+  config.max_model_len = limits.max_model_len;
+  return config;
+}
+
+KvCacheConfig WithLimits(KvCacheConfig config, const ExecutorLimits& limits) {
+  config.num_blocks = limits.num_blocks;
+  config.block_size = limits.block_size;
+  config.max_num_seqs = limits.max_num_seqs;
+  config.max_model_len = limits.max_model_len;
+  return config;
+}
+
+Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
+  const int64_t capacity = int64_t{limits.num_blocks - 1} * limits.block_size;
+  if (capacity < limits.max_model_len) {
+    return FailedPreconditionError("the KV cache holds " + std::to_string(capacity) +
+                                   " tokens, one request may need " +
+                                   std::to_string(limits.max_model_len) +
+                                   ": lower --max-model-len or raise --kv-cache-memory-bytes");
+  }
+  if (limits.max_model_len < 2 || limits.max_num_seqs < 1 || limits.max_num_batched_tokens < 1) {
+    return FailedPreconditionError(
+        "max_model_len must be at least 2, max_num_seqs and max_num_batched_tokens at least 1");
+  }
+  if (options.scheduler.max_num_active_seqs > limits.max_num_seqs) {
+    return FailedPreconditionError("max_num_active_seqs is above max_num_seqs");
+  }
+  if (!options.scheduler.enable_chunked_prefill &&
+      limits.max_num_batched_tokens < limits.max_model_len) {
+    return FailedPreconditionError(
+        "without chunked prefill max_num_batched_tokens must be at least max_model_len");
+  }
+  return OkStatus();
+}
+
+wire::EngineCoreError ToError(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kUnimplemented:
+    case StatusCode::kAlreadyExists:
+      return {std::string(wire::kErrorValidation), status.message(), false};
+    case StatusCode::kUnavailable:
+      return {std::string(wire::kErrorEnginePaused), status.message(), true};
+    case StatusCode::kResourceExhausted:
+      return {std::string(wire::kErrorInternal), status.message(), true};
+    default:
+      return {std::string(wire::kErrorInternal), status.message(), false};
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const EngineCoreOptions& options,
+                                                         Executor* executor, const Clock* clock) {
+  RETURN_IF_ERROR(CheckLimits(options, executor->limits()));
+  return std::unique_ptr<EngineCore>(new EngineCore(options, executor, clock));
+}
+
+EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock)
+    : options_(options),
+      executor_(executor),
+      clock_(clock),
+      kv_cache_(WithLimits(options.kv_cache, executor->limits())),
+      scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_),
+      outputs_(options.engine_index) {}
+
+void EngineCore::Handle(wire::EngineInput input) {
+  std::visit([this](auto& message) { HandleInput(std::move(message)); }, input);
+}
+
+bool EngineCore::HasWork() const {
+  return scheduler_.HasRunnable() || scheduler_.HasNews() || has_answers_ || !messages_.empty() ||
+         pending_pause_.has_value();
+}
+
+Status EngineCore::Step() {
+  const double now = clock_->Monotonic();
+  if (shutting_down()) EnforceShutdown();
+  if (scheduler_.HasRunnable() || scheduler_.HasNews()) {
+    const SchedulerOutput& step = scheduler_.Schedule(now);
+    result_.Clear();
+    if (!step.empty() || !step.freed_slots.empty()) {
+      RETURN_IF_ERROR(executor_->Execute(step, &result_));
+    }
+    scheduler_.Update(step, &result_, &outputs_);
+    outputs_.SetStats(scheduler_.TakeStats());
+  }
+  outputs_.Take(clock_->Monotonic(), &messages_);
+  has_answers_ = false;
+  FinishPause();
+  return OkStatus();
+}
+
+void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
+  messages->clear();
+  messages_.swap(*messages);
+}
+
+// ---- what arrives ----
+
+void EngineCore::HandleInput(wire::EngineCoreRequest request) {
+  const int32_t client_index = request.client_index;
+  if (client_index < 0 || client_index >= kMaxClients) {
+    LOG_WARNING << "request of client " << client_index << " dropped, there is no such client";
+    return;
+  }
+  const RequestId id = request.request_id;
+  if (shutting_down() || request.abort_immediately) {
+    AnswerAborted(client_index, id);
+    outputs_.AddFinished(client_index, id);
+    return;
+  }
+  const Status added = TryAdd(std::move(request));
+  if (added.ok()) return;
+  LOG_DEBUG << "request " << id << " refused: " << added.ToString();
+  wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, id);
+  record.finish_reason = wire::FinishReason::kError;
+  record.error = ToError(added);
+  outputs_.AddFinished(client_index, id);
+  has_answers_ = true;
+}
+
+Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
+  if (refuses_new_) return UnavailableError("the engine is paused");
+  RETURN_IF_ERROR(CheckRequest(request, executor_->limits()));
+  if (scheduler_.num_requests() >= options_.max_num_requests) {
+    return ResourceExhaustedError("the engine holds " + std::to_string(options_.max_num_requests) +
+                                  " requests already");
+  }
+  return scheduler_.Add(std::move(request), clock_->Monotonic());
+}
+
+void EngineCore::HandleInput(const wire::AbortRequest& request_ids) {
+  for (const RequestId& id : request_ids) scheduler_.Abort(id);
+}
+
+void EngineCore::HandleInput(const wire::ClientLost& lost) {
+  const size_t num_dropped = scheduler_.AbortClient(lost.client_index).size();
+  if (num_dropped > 0) {
+    LOG_WARNING << "frontend " << lost.client_index << " is gone, " << num_dropped
+                << " of its requests dropped";
+  }
+}
+
+void EngineCore::HandleInput(const wire::UtilityRequest& call) {
+  if (call.client_index < 0 || call.client_index >= kMaxClients) return;
+  if (shutting_down()) {
+    Reply(call.client_index, call.call_id, UnavailableError("Server shutting down"));
+    return;
+  }
+  std::optional<StatusOr<wire::RawValue>> result = CallUtility(call, this);
+  if (result) Reply(call.client_index, call.call_id, std::move(*result));
+}
+
+void EngineCore::Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result) {
+  ClientMessage message;
+  message.client_index = client_index;
+  message.outputs.engine_index = options_.engine_index;
+  message.outputs.timestamp = clock_->Monotonic();
+  wire::UtilityOutput& output = message.outputs.utility_output.emplace();
+  output.call_id = static_cast<int64_t>(call_id);
+  if (result.ok()) {
+    output.result = std::move(*result);
+  } else {
+    output.failure_message = result.status().message();
+  }
+  messages_.push_back(std::move(message));
+}
+
+void EngineCore::AnswerAborted(int32_t client_index, const RequestId& request_id) {
+  outputs_.AddOutput(client_index, request_id).finish_reason = wire::FinishReason::kAbort;
+  has_answers_ = true;
+}
+
+void EngineCore::AbortAllWithOutputs() {
+  for (const FinishedRequest& aborted : scheduler_.AbortAll()) {
+    AnswerAborted(aborted.client_index, aborted.id);
+  }
+}
+
+// ---- pause and shutdown ----
+
+bool EngineCore::ResetPrefixCache(bool preempt_running) {
+  return scheduler_.ResetPrefixCache(preempt_running, clock_->Monotonic());
+}
+
+void EngineCore::Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call) {
+  if (pending_pause_) {
+    Reply(pending_pause_->client_index, pending_pause_->call_id,
+          AbortedError("another pause took its place"));
+  }
+  refuses_new_ = mode == PauseMode::kWait;
+  scheduler_.SetPauseState(mode == PauseMode::kKeep ? PauseState::kPausedAll
+                                                    : PauseState::kPausedNew);
+  if (mode == PauseMode::kAbort) AbortAllWithOutputs();
+  if (mode == PauseMode::kKeep && clear_cache) ResetPrefixCache(/*preempt_running=*/true);
+  pending_pause_ = {call.client_index, call.call_id, clear_cache && mode != PauseMode::kKeep};
+}
+
+void EngineCore::FinishPause() {
+  if (!pending_pause_ || scheduler_.HasRunnable()) return;
+  if (pending_pause_->clear_cache) ResetPrefixCache(/*preempt_running=*/false);
+  Reply(pending_pause_->client_index, pending_pause_->call_id, wire::RawValue());
+  pending_pause_.reset();
+}
+
+void EngineCore::Resume() {
+  if (pending_pause_) {
+    Reply(pending_pause_->client_index, pending_pause_->call_id,
+          AbortedError("resumed before the running requests had finished"));
+    pending_pause_.reset();
+  }
+  refuses_new_ = false;
+  scheduler_.SetPauseState(PauseState::kUnpaused);
+}
+
+void EngineCore::BeginShutdown() {
+  if (shutting_down()) return;
+  shutdown_deadline_ = clock_->Monotonic() + options_.shutdown_timeout_s;
+  LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests, "
+           << options_.shutdown_timeout_s << " s to finish";
+  EnforceShutdown();
+}
+
+// Requests that are out of time, or that a pause keeps from ever finishing, are aborted.
+void EngineCore::EnforceShutdown() {
+  const bool out_of_time = clock_->Monotonic() >= *shutdown_deadline_;
+  if (scheduler_.num_requests() > 0 && (out_of_time || !scheduler_.HasRunnable() || is_paused())) {
+    AbortAllWithOutputs();
+  }
+}
+
+// ---- the loop ----
+
+Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
+  std::vector<wire::EngineInput> inputs;
+  std::vector<ClientMessage> messages;
+  const auto send_all = [&] {
+    engine->TakeMessages(&messages);
+    for (ClientMessage& message : messages) {
+      wire.send(message.client_index, std::move(message.outputs));
+    }
+  };
+  while (!engine->done()) {
+    if (!engine->HasWork()) wire.inputs->Wait();
+    wire.inputs->Drain(&inputs);
+    for (wire::EngineInput& input : inputs) engine->Handle(std::move(input));
+    if (wire.inputs->closed()) engine->BeginShutdown();
+    // As many come back as went out in the step before.
+    for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
+    const Status status = engine->Step();
+    send_all();
+    if (!status.ok()) {
+      LOG_ERROR << "the executor is lost: " << status.ToString() << "\n" << engine->DebugString();
+      return status;
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace tandem

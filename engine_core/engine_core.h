@@ -1,0 +1,132 @@
+#pragma once
+
+// The engine: what arrives (ADD, ABORT, UTILITY, a lost frontend) becomes requests of the
+// scheduler; each step schedules, executes, folds back and tells every client what happened.
+// EngineCore is the pure part: no thread, no socket; time comes from the Clock. RunEngineLoop puts
+// it between a Mailbox and a wire endpoint.
+// Thread: engine loop. Owns: scheduler and KV cache; not the executor, not the clock.
+// Failure: a bad request is answered with an error record, a bad call with a failure reply. Only an
+// executor that is lost ends the engine: Step returns why.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/mailbox.h"
+#include "common/status.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/scheduler.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct EngineCoreOptions {
+  // max_num_seqs, max_num_batched_tokens and max_model_len are the executor's.
+  SchedulerConfig scheduler;
+  // Likewise num_blocks, block_size, max_num_seqs and max_model_len.
+  KvCacheConfig kv_cache;
+  int32_t engine_index = 0;
+  size_t max_num_requests = 1 << 16;  // running and waiting; one more is refused, retryable
+  double shutdown_timeout_s = 0;      // how long running requests may go on; 0: abort at once
+};
+
+enum class PauseMode {
+  kAbort,  // requests are aborted, with outputs
+  kWait,   // running requests finish; new ones are refused, retryable
+  kKeep,   // nothing runs, requests are kept
+};
+
+class EngineCore {
+ public:
+  // FAILED_PRECONDITION: the executor's limits do not fit together, e.g. a KV cache too small for
+  // one request of max_model_len.
+  static StatusOr<std::unique_ptr<EngineCore>> Create(const EngineCoreOptions& options,
+                                                      Executor* executor, const Clock* clock);
+
+  // Takes in one message. Its effects show in the next Step.
+  void Handle(wire::EngineInput input);
+  // Whether Step would do or tell anything. When false, only a new message changes that.
+  bool HasWork() const;
+  // One step. Not OK: the executor is lost, nothing can go on.
+  Status Step();
+  // What Step and Handle have to tell since the last call, in order.
+  void TakeMessages(std::vector<ClientMessage>* messages);
+  // Gives back a message that has been sent; see ClientOutputs.
+  void Recycle(wire::EngineCoreOutputs spent) { outputs_.Recycle(std::move(spent)); }
+
+  // From here on new requests are aborted and calls fail; running requests have shutdown_timeout_s.
+  void BeginShutdown();
+  bool shutting_down() const { return shutdown_deadline_.has_value(); }
+  // After BeginShutdown: no request is left and everything has been told.
+  bool done() const { return shutting_down() && !HasWork(); }
+
+  // What utility calls do. They are called between steps.
+  bool ResetPrefixCache(bool preempt_running);
+  // Answers `call` when the pause has taken effect: kWait waits for running requests.
+  void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
+  void Resume();
+  bool is_paused() const { return scheduler_.pause_state() != PauseState::kUnpaused; }
+  const std::optional<std::string>& weight_version() const { return weight_version_; }
+  void set_weight_version(std::string version) { weight_version_ = std::move(version); }
+
+  const Scheduler& scheduler() const { return scheduler_; }
+  const KvCacheManager& kv_cache() const { return kv_cache_; }
+  // Requests, queues and blocks as text: (gdb) print engine->DebugString()
+  std::string DebugString() const { return scheduler_.DebugString(); }
+
+ private:
+  // A pause that waits for running requests, and who wants to know.
+  struct PendingPause {
+    int32_t client_index;
+    uint64_t call_id;
+    bool clear_cache;
+  };
+
+  EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
+  void HandleInput(wire::EngineCoreRequest request);
+  void HandleInput(const wire::AbortRequest& request_ids);
+  void HandleInput(const wire::UtilityRequest& call);
+  void HandleInput(const wire::StartDpWave&) {}  // engines without lockstep have no waves
+  void HandleInput(const wire::ClientLost& lost);
+  Status TryAdd(wire::EngineCoreRequest request);
+  void AbortAllWithOutputs();
+  void AnswerAborted(int32_t client_index, const RequestId& request_id);
+  void Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result);
+  void FinishPause();
+  void EnforceShutdown();
+
+  EngineCoreOptions options_;
+  Executor* executor_;
+  const Clock* clock_;
+  KvCacheManager kv_cache_;
+  Scheduler scheduler_;
+  ModelOutput result_;
+  ClientOutputs outputs_;
+  bool has_answers_ = false;             // records in outputs_ that no step has sent yet
+  std::vector<ClientMessage> messages_;  // ready to go
+  std::optional<PendingPause> pending_pause_;
+  bool refuses_new_ = false;  // paused with PauseMode::kWait
+  std::optional<double> shutdown_deadline_;
+  std::optional<std::string> weight_version_;
+};
+
+// How the loop reaches the wire. Functions are called on the loop's thread.
+struct EngineLoopWire {
+  // Closing it asks for a shutdown.
+  Mailbox<wire::EngineInput>* inputs = nullptr;
+  std::function<void(int32_t client_index, wire::EngineCoreOutputs message)> send;
+  // A message whose content is no longer needed, or an empty one.
+  std::function<wire::EngineCoreOutputs()> take_spent;
+};
+
+// Runs until a shutdown is complete (OK) or the executor is lost (its Status; what could still be
+// told has been sent). Sleeps while there is nothing to do.
+Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire);
+
+}  // namespace tandem

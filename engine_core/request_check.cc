@@ -1,0 +1,129 @@
+#include "engine_core/request_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+namespace {
+
+// nil, an empty array and an empty map all say "none".
+bool IsNone(const wire::RawValue& value) {
+  return value.is_nil() || value.packed == "\x90" || value.packed == "\x80" ||
+         value.packed == "\xc0";
+}
+
+Status OutOfRange(std::string_view name, double value, std::string_view allowed) {
+  std::string number = std::to_string(value);
+  if (value == std::floor(value) && std::abs(value) < 1e15) {
+    number = std::to_string(static_cast<int64_t>(value));
+  }
+  return InvalidArgumentError(std::string(name) + " is " + number + ", must be " +
+                              std::string(allowed));
+}
+
+Status CheckTokenIds(std::string_view name, std::span<const TokenId> ids, int32_t vocab_size) {
+  const auto wrong =
+      std::find_if(ids.begin(), ids.end(), [=](TokenId id) { return id < 0 || id >= vocab_size; });
+  if (wrong == ids.end()) return OkStatus();
+  return InvalidArgumentError(std::string(name) + " holds token id " + std::to_string(*wrong) +
+                              ", the vocabulary has " + std::to_string(vocab_size) + " tokens");
+}
+
+Status CheckKind(const wire::EngineCoreRequest& request) {
+  const struct {
+    const wire::RawValue& value;
+    std::string_view what;
+  } unsupported[] = {{request.pooling_params, "pooling"},
+                     {request.prompt_embeds, "prompt embeddings"},
+                     {request.mm_features, "multimodal input"},
+                     {request.lora_request, "LoRA"},
+                     {request.sampling_params.structured_outputs, "structured output"}};
+  for (const auto& [value, what] : unsupported) {
+    if (!IsNone(value)) {
+      return UnimplementedError(std::string(what) + " is not supported by this engine");
+    }
+  }
+  if (request.resumable) {
+    return UnimplementedError("streaming input is not supported by this engine");
+  }
+  return OkStatus();
+}
+
+Status CheckPrompt(const wire::EngineCoreRequest& request, const ExecutorLimits& limits) {
+  const size_t num_tokens = request.prompt_token_ids.size();
+  if (num_tokens == 0) return InvalidArgumentError("the prompt is empty");
+  // One more must fit: the first output.
+  if (num_tokens >= static_cast<size_t>(limits.max_model_len)) {
+    return InvalidArgumentError("this model's maximum context length is " +
+                                std::to_string(limits.max_model_len) +
+                                " tokens, the prompt alone has " + std::to_string(num_tokens));
+  }
+  return CheckTokenIds("the prompt", request.prompt_token_ids, limits.vocab_size);
+}
+
+Status CheckLengths(const wire::SamplingParams& params) {
+  if (params.n != 1) return OutOfRange("n", params.n, "1 on the wire");
+  if (params.max_tokens < 1) return OutOfRange("max_tokens", params.max_tokens, "at least 1");
+  if (params.min_tokens < 0 || params.min_tokens > params.max_tokens) {
+    return OutOfRange("min_tokens", params.min_tokens, "between 0 and max_tokens");
+  }
+  if (params.repetition_detection) {
+    const wire::RepetitionDetection& rule = *params.repetition_detection;
+    if (rule.max_pattern_size < 0 || rule.min_pattern_size < 0 || rule.min_count < 0) {
+      return InvalidArgumentError("repetition_detection holds a negative number");
+    }
+  }
+  return OkStatus();
+}
+
+// NaN fails every comparison, so each test asks for what is allowed.
+Status CheckDistribution(const wire::SamplingParams& params) {
+  const bool finite =
+      std::isfinite(params.temperature) && std::isfinite(params.repetition_penalty) &&
+      std::isfinite(params.presence_penalty) && std::isfinite(params.frequency_penalty);
+  if (!finite) return InvalidArgumentError("a sampling parameter is not a finite number");
+  if (!(params.temperature >= 0)) return OutOfRange("temperature", params.temperature, ">= 0");
+  if (!(params.top_p > 0 && params.top_p <= 1))
+    return OutOfRange("top_p", params.top_p, "in (0, 1]");
+  if (params.top_k < -1) return OutOfRange("top_k", params.top_k, "-1, 0 or positive");
+  if (!(params.min_p >= 0 && params.min_p <= 1))
+    return OutOfRange("min_p", params.min_p, "in [0, 1]");
+  if (!(params.repetition_penalty > 0)) {
+    return OutOfRange("repetition_penalty", params.repetition_penalty, "> 0");
+  }
+  if (params.logprobs.value_or(0) < -1) return OutOfRange("logprobs", *params.logprobs, ">= -1");
+  if (params.prompt_logprobs.value_or(0) < -1) {
+    return OutOfRange("prompt_logprobs", *params.prompt_logprobs, ">= -1");
+  }
+  return OkStatus();
+}
+
+Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
+  // Stop ids are only compared, so any number is harmless; the others index logits.
+  RETURN_IF_ERROR(CheckTokenIds("allowed_token_ids", params.allowed_token_ids, vocab_size));
+  RETURN_IF_ERROR(CheckTokenIds("logprob_token_ids", params.logprob_token_ids, vocab_size));
+  for (const auto& words : params.bad_words_token_ids) {
+    RETURN_IF_ERROR(CheckTokenIds("bad_words", words, vocab_size));
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    RETURN_IF_ERROR(CheckTokenIds("logit_bias", {&id, 1}, vocab_size));
+    if (!std::isfinite(bias)) return InvalidArgumentError("a logit_bias is not a finite number");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits& limits) {
+  if (request.request_id.empty()) return InvalidArgumentError("the request id is empty");
+  RETURN_IF_ERROR(CheckKind(request));
+  RETURN_IF_ERROR(CheckPrompt(request, limits));
+  RETURN_IF_ERROR(CheckLengths(request.sampling_params));
+  RETURN_IF_ERROR(CheckDistribution(request.sampling_params));
+  return CheckTokenLists(request.sampling_params, limits.vocab_size);
+}
+
+}  // namespace tandem

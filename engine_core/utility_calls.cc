@@ -1,0 +1,128 @@
+#include "engine_core/utility_calls.h"
+
+#include <string>
+#include <string_view>
+
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/msgpack_reader.h"
+
+namespace tandem {
+namespace {
+
+using Result = std::optional<StatusOr<wire::RawValue>>;
+
+// Positional arguments; one that is missing or nil takes its default.
+class Arguments {
+ public:
+  explicit Arguments(const wire::RawValue& packed) : reader_(packed.packed) {
+    if (!packed.is_nil()) num_left_ = reader_.ArraySize();
+  }
+  bool NextBool(bool missing) { return HasNext() ? reader_.Bool() : missing; }
+  std::string NextString(std::string_view missing) {
+    return std::string(HasNext() ? reader_.String() : missing);
+  }
+  Status status() const { return reader_.status(); }
+
+ private:
+  bool HasNext() {
+    if (num_left_ == 0) return false;
+    --num_left_;
+    return !reader_.TryNil();
+  }
+  wire::MsgpackReader reader_;
+  uint32_t num_left_ = 0;
+};
+
+Result Nil() { return StatusOr<wire::RawValue>(wire::RawValue()); }
+Result Bool(bool value) { return StatusOr<wire::RawValue>(wire::PackedBool(value)); }
+
+Result GetSupportedTasks(const wire::UtilityRequest&, EngineCore*) {
+  return StatusOr<wire::RawValue>(wire::PackedStrings({"generate"}));
+}
+
+Result IsSleeping(const wire::UtilityRequest&, EngineCore*) { return Bool(false); }
+
+Result IsSchedulerPaused(const wire::UtilityRequest&, EngineCore* engine) {
+  return Bool(engine->is_paused());
+}
+
+// (reset_running_requests, reset_connector)
+Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const bool preempt_running = arguments.NextBool(false);
+  if (!arguments.status().ok()) return arguments.status();
+  return Bool(engine->ResetPrefixCache(preempt_running));
+}
+
+// Caches that a text-only engine does not have are always clear.
+Result ResetNothing(const wire::UtilityRequest&, EngineCore*) { return Nil(); }
+
+// (mode, clear_cache)
+Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const std::string mode = arguments.NextString("abort");
+  const bool clear_cache = arguments.NextBool(true);
+  if (!arguments.status().ok()) return arguments.status();
+  if (mode != "abort" && mode != "wait" && mode != "keep") {
+    return InvalidArgumentError("mode is \"" + mode + "\", must be abort, wait or keep");
+  }
+  engine->Pause(mode == "abort"  ? PauseMode::kAbort
+                : mode == "wait" ? PauseMode::kWait
+                                 : PauseMode::kKeep,
+                clear_cache, call);
+  return std::nullopt;
+}
+
+Result Resume(const wire::UtilityRequest&, EngineCore* engine) {
+  engine->Resume();
+  return Nil();
+}
+
+Result GetWeightVersion(const wire::UtilityRequest&, EngineCore* engine) {
+  if (!engine->weight_version()) return Nil();
+  return StatusOr<wire::RawValue>(wire::PackedString(*engine->weight_version()));
+}
+
+Result SetWeightVersion(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  std::string version = arguments.NextString("");
+  if (!arguments.status().ok()) return arguments.status();
+  engine->set_weight_version(std::move(version));
+  return Nil();
+}
+
+Result ListLoras(const wire::UtilityRequest&, EngineCore*) {
+  return StatusOr<wire::RawValue>(wire::PackedArray({}));
+}
+
+struct Method {
+  std::string_view name;
+  Result (*call)(const wire::UtilityRequest& call, EngineCore* engine);
+};
+
+constexpr Method kMethods[] = {
+    {"get_supported_tasks", GetSupportedTasks},
+    {"is_sleeping", IsSleeping},
+    {"is_scheduler_paused", IsSchedulerPaused},
+    {"pause_scheduler", Pause},
+    {"pause_generation", Pause},
+    {"resume_scheduler", Resume},
+    {"resume_generation", Resume},
+    {"reset_prefix_cache", ResetPrefixCache},
+    {"reset_mm_cache", ResetNothing},
+    {"reset_encoder_cache", ResetNothing},
+    {"get_weight_version", GetWeightVersion},
+    {"set_weight_version", SetWeightVersion},
+    {"list_loras", ListLoras},
+};
+
+}  // namespace
+
+Result CallUtility(const wire::UtilityRequest& call, EngineCore* engine) {
+  for (const Method& method : kMethods) {
+    if (method.name == call.method) return method.call(call, engine);
+  }
+  return UnimplementedError("method " + call.method + " is not supported by this engine");
+}
+
+}  // namespace tandem
