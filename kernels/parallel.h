@@ -9,23 +9,29 @@
 
 namespace tandem {
 
-// void(begin, end): the work items [begin, end). May run on several threads at once, on disjoint
-// ranges; must not call back into the backend or the pool.
-class RangeFunction {
+template <class... Args>
+class BorrowedFunction {
  public:
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
-      RangeFunction(F&& function)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::remove_cvref_t<F>, BorrowedFunction>)
+      BorrowedFunction(F&& function)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
-        call_([](void* object, int64_t begin, int64_t end) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);
+        call_([](void* object, Args... args) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(args...);
         }) {}
 
-  void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }
+  void operator()(Args... args) const { call_(object_, args...); }
 
  private:
   void* object_;
-  void (*call_)(void*, int64_t, int64_t);
+  void (*call_)(void*, Args...);
 };
+
+// (begin, end): the work items [begin, end). May run on several threads at once, on disjoint
+// ranges; must not call back into the backend or the pool.
+using RangeFunction = BorrowedFunction<int64_t, int64_t>;
+
+// (begin, end, thread): thread in [0, num_threads) is the running thread's own, for its scratch.
+using ThreadRangeFunction = BorrowedFunction<int64_t, int64_t, int>;
 
 }  // namespace tandem

@@ -1,0 +1,181 @@
+#include "kernels/compute_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr uint64_t kChunkMask = 0xffffffff;
+constexpr double kSpinSeconds = 40e-6;
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+thread_local bool t_inside_job = false;
+
+// Polls until done() or the spin time is over; what done() said last. Reading the clock takes as
+// long as some polls, so it is read once in a while.
+template <class Done>
+bool SpinUntil(Done done) {
+  const SystemClock clock;
+  const double end = clock.Monotonic() + kSpinSeconds;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      __builtin_ia32_pause();
+    }
+  } while (clock.Monotonic() < end);
+  return done();
+}
+
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+int WholeCpus(std::string_view quota, std::string_view period) {
+  const auto quota_us = ParseNumber<int64_t>(StripAscii(quota));
+  const auto period_us = ParseNumber<int64_t>(StripAscii(period));
+  if (!quota_us || !period_us || *quota_us <= 0 || *period_us <= 0) return kNoLimit;
+  return static_cast<int>(std::clamp<int64_t>(*quota_us / *period_us, 1, kNoLimit));
+}
+
+int LimitOfGroup(const std::filesystem::path& group) {
+  const std::string max = ReadFile(group / "cpu.max");  // "<quota or max> <period>"
+  const std::vector<std::string_view> fields = Split(StripAscii(max), ' ');
+  const int v2 = fields.size() == 2 ? WholeCpus(fields[0], fields[1]) : kNoLimit;
+  const int v1 =
+      WholeCpus(ReadFile(group / "cpu.cfs_quota_us"), ReadFile(group / "cpu.cfs_period_us"));
+  return std::min(v1, v2);
+}
+
+}  // namespace
+
+int CgroupCpuLimit(std::string_view cgroups, const std::filesystem::path& mount) {
+  int limit = kNoLimit;
+  for (std::string_view line : Split(cgroups, '\n')) {
+    const std::vector<std::string_view> fields = Split(line, ':');  // id:controllers:path
+    if (fields.size() < 3) continue;
+    const std::vector<std::string_view> controllers = Split(fields[1], ',');
+    const bool is_v1_cpu =
+        std::find(controllers.begin(), controllers.end(), "cpu") != controllers.end();
+    if (!fields[1].empty() && !is_v1_cpu) continue;
+    const std::filesystem::path root = is_v1_cpu ? mount / fields[1] : mount;
+    // A container may see the path of the host, of which only the root is mounted: missing levels
+    // read as no limit.
+    std::filesystem::path group(fields[2]);
+    limit = std::min(limit, LimitOfGroup(root));
+    for (; group.has_relative_path(); group = group.parent_path()) {
+      limit = std::min(limit, LimitOfGroup(root / group.relative_path()));
+    }
+  }
+  return limit;
+}
+
+int NumUsableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int affinity = sched_getaffinity(0, sizeof(set), &set) == 0
+                           ? CPU_COUNT(&set)
+                           : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(
+      1, std::min(affinity, CgroupCpuLimit(ReadFile("/proc/self/cgroup"), "/sys/fs/cgroup")));
+}
+
+ComputePool::ComputePool(int num_threads) {
+  CHECK_GE(num_threads, 1);
+  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { WorkerLoop(i); });
+}
+
+ComputePool::~ComputePool() {
+  stop_ = true;
+  wake_.fetch_add(1);
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ComputePool::Run(int64_t num_items, int64_t grain, ThreadRangeFunction function) {
+  CHECK(!t_inside_job) << "the compute pool was called from inside its own job";
+  CHECK_GT(grain, 0);
+  if (num_items <= 0) return;
+  function_ = &function;
+  num_items_ = num_items;
+  grain_ = grain;
+  num_chunks_ = (num_items + grain - 1) / grain;
+  CHECK_LE(num_chunks_, std::numeric_limits<int32_t>::max());
+
+  if (threads_.empty() || num_chunks_ == 1) {
+    t_inside_job = true;
+    for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) RunRange(chunk, 0);
+    t_inside_job = false;
+    return;
+  }
+
+  num_unfinished_.store(static_cast<int32_t>(num_chunks_), std::memory_order_relaxed);
+  const uint64_t job = (claim_.load(std::memory_order_relaxed) >> 32) + 1;
+  claim_.store(job << 32 | static_cast<uint64_t>(num_chunks_));  // seq_cst: see WorkerLoop
+  if (num_asleep_.load() > 0) {
+    wake_.fetch_add(1);
+    wake_.notify_all();
+  }
+  while (RunOneChunk(0)) {
+  }
+  auto finished = [this] { return num_unfinished_.load(std::memory_order_acquire) == 0; };
+  if (SpinUntil(finished)) return;
+  // Whoever holds a chunk has lost its CPU: give it ours.
+  for (int32_t left; (left = num_unfinished_.load(std::memory_order_acquire)) != 0;) {
+    num_unfinished_.wait(left, std::memory_order_acquire);
+  }
+}
+
+void ComputePool::RunRange(int64_t chunk, int thread) const {
+  const int64_t begin = chunk * grain_;
+  (*function_)(begin, std::min(begin + grain_, num_items_), thread);
+}
+
+// Claims and runs one chunk of the current job; false when none is left.
+bool ComputePool::RunOneChunk(int thread) {
+  uint64_t seen = claim_.load(std::memory_order_acquire);
+  do {
+    if ((seen & kChunkMask) == 0) return false;
+  } while (!claim_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
+  // The claim pins the job: Run cannot return, and so no next one can begin, before it is finished.
+  t_inside_job = true;
+  RunRange(num_chunks_ - static_cast<int64_t>(seen & kChunkMask), thread);
+  t_inside_job = false;
+  if (num_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_unfinished_.notify_one();
+  return true;
+}
+
+void ComputePool::WorkerLoop(int thread) {
+  SetThreadName("compute-" + std::to_string(thread));
+  auto has_work = [this] {
+    return (claim_.load(std::memory_order_relaxed) & kChunkMask) != 0 ||
+           stop_.load(std::memory_order_relaxed);
+  };
+  while (!stop_.load(std::memory_order_relaxed)) {
+    while (RunOneChunk(thread)) {
+    }
+    if (SpinUntil(has_work)) continue;
+    // Sleeping and publishing cannot miss each other: the worker says that it sleeps and then looks
+    // for work, Run publishes work and then looks for sleepers.
+    const uint32_t seen = wake_.load();
+    num_asleep_.fetch_add(1);
+    if ((claim_.load() & kChunkMask) == 0 && !stop_.load()) wake_.wait(seen);
+    num_asleep_.fetch_sub(1);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#pragma once
+
+// The threads that kernels run on. One fork-join at a time: the caller publishes work cut into
+// chunks, all threads (the caller too) claim chunks from one atomic counter, and Run returns when
+// the last chunk is done. Claims are dynamic so that a thread that the kernel preempts delays only
+// the chunk it holds.
+// Thread: Run from one thread at a time, never from inside the function it runs (CHECK). Workers
+// own nothing. An idle worker spins some 40 us (the gaps between ops of a step are shorter), then
+// sleeps in the kernel; the caller does the same when it waits for the last chunk.
+
+#include <atomic>
+#include <filesystem>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "kernels/parallel.h"
+
+namespace tandem {
+
+// CPUs this process may really use: its affinity mask, cut down to its cgroup's quota (whole CPUs,
+// at least 1).
+int NumUsableCpus();
+
+// The quota alone, in whole CPUs; a large number when there is none. `cgroups` is the text of
+// /proc/self/cgroup, `mount` where the hierarchies are mounted. Knows cgroup v2 (cpu.max) and v1
+// (cpu.cfs_quota_us), and looks at every parent as well.
+int CgroupCpuLimit(std::string_view cgroups, const std::filesystem::path& mount);
+
+class ComputePool {
+ public:
+  explicit ComputePool(int num_threads);  // the caller's included; starts num_threads - 1
+  ~ComputePool();
+  ComputePool(const ComputePool&) = delete;
+  ComputePool& operator=(const ComputePool&) = delete;
+
+  // Calls function on ranges of at most `grain` items until [0, num_items) is covered, each item
+  // once. One chunk, or one thread: all of it runs on the caller.
+  void Run(int64_t num_items, int64_t grain, ThreadRangeFunction function);
+
+  int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+  int num_asleep() const { return num_asleep_.load(); }  // workers asleep in the kernel
+
+ private:
+  void WorkerLoop(int thread);
+  bool RunOneChunk(int thread);
+  void RunRange(int64_t chunk, int thread) const;
+
+  // The job. Written by Run while no chunk is left to claim, read by holders of a claimed chunk.
+  const ThreadRangeFunction* function_ = nullptr;
+  int64_t num_items_ = 0;
+  int64_t grain_ = 1;
+  int64_t num_chunks_ = 0;
+
+  // Upper half: number of the job, so that a late thread cannot claim from a later one by chance;
+  // lower half: chunks not yet claimed.
+  alignas(64) std::atomic<uint64_t> claim_{0};
+  alignas(64) std::atomic<int32_t> num_unfinished_{0};
+  alignas(64) std::atomic<int32_t> num_asleep_{0};
+  std::atomic<uint32_t> wake_{0};  // workers sleep on it; changed to wake them
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tandem

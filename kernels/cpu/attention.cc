@@ -1,0 +1,124 @@
+// The batch's plan, RoPE with the KV write, and paged attention.
+
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+
+namespace tandem {
+
+CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests)
+    : max_tokens_(max_tokens), max_requests_(max_requests) {
+  CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0)
+      << shape.num_heads << " heads over " << shape.num_kv_heads;
+  queries_per_item_ = std::max(1, kMaxQueryRows / (shape.num_heads / shape.num_kv_heads));
+  // Every request may leave one item that is not full.
+  items_.reserve(max_tokens / queries_per_item_ + max_requests);
+}
+
+void CpuPlan::Fill(const AttentionBatch& batch) {
+  CheckBatch(batch, max_tokens_, max_requests_);
+  batch_ = batch;
+  items_.clear();
+  num_keys_ = 0;
+  for (size_t r = 0; r < batch.context_len.size(); ++r) {
+    const int32_t context = batch.context_len[r];
+    const int32_t end = batch.query_start[r + 1];
+    for (int32_t token = batch.query_start[r]; token < end; token += queries_per_item_) {
+      const int32_t num_queries = std::min(queries_per_item_, end - token);
+      const int32_t position = context - (end - token);
+      items_.push_back({batch.block_table.Row<int32_t>(static_cast<int64_t>(r)), token, num_queries,
+                        position, context});
+      num_keys_ += int64_t{num_queries} * (position + num_queries);
+    }
+  }
+}
+
+std::unique_ptr<AttentionPlan> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,
+                                                             int64_t max_tokens,
+                                                             int64_t max_requests) {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const int64_t floats =
+      AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), PaddedDim(shape.head_dim));
+  for (int thread = 0; thread < num_threads(); ++thread) Scratch(thread, floats);
+  return std::make_unique<CpuPlan>(shape, max_tokens, max_requests);
+}
+
+void CpuBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {
+  static_cast<CpuPlan*>(plan)->Fill(batch);
+}
+
+void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                   const LayerKv& kv, const AttentionPlan& plan) {
+  CheckQkNormRopeWriteKv(types(), out, qkv, rope, kv, plan);
+  auto data = [](const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); };
+  RopeTask task;
+  task.qkv = qkv.data;
+  task.qkv_stride = qkv.row_stride;
+  task.qkv_is_f32 = qkv.dtype == DType::kF32;
+  task.out = out.data;
+  task.out_stride = out.row_stride;
+  task.k = static_cast<uint32_t*>(kv.k);
+  task.v = static_cast<uint32_t*>(kv.v);
+  task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
+  task.num_kv_heads = kv.num_kv_heads;
+  task.head_dim = kv.head_dim;
+  task.padded_dim = static_cast<int>(PaddedDim(kv.head_dim));
+  task.cos = data(rope.cos);
+  task.sin = data(rope.sin);
+  task.rotary_dim = rope.rotary_dim;
+  task.q_norm = data(rope.q_norm);
+  task.k_norm = data(rope.k_norm);
+  task.epsilon = rope.norm_epsilon;
+  task.positions = plan.batch().positions.Data<int32_t>();
+  task.slots = plan.batch().slot_mapping.Data<int32_t>();
+  const int64_t heads = task.num_heads / task.num_kv_heads + 2;
+  ForEach(plan.num_tokens() * kv.num_kv_heads, heads * kv.head_dim / 2,
+          [&](int64_t begin, int64_t end, int) {
+            for (int64_t i = begin; i < end; ++i) {
+              kernels().rope(task, i / kv.num_kv_heads, static_cast<int>(i % kv.num_kv_heads));
+            }
+          });
+}
+
+void CpuBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                                const AttentionOptions& options, const AttentionPlan& plan) {
+  CheckPagedAttention(types(), out, q, kv, plan);
+  const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
+  const auto items = cpu_plan.items();
+  if (items.empty()) return;
+  AttentionTask task;
+  task.q = q.data;
+  task.q_stride = q.row_stride;
+  task.out = out.data;
+  task.out_stride = out.row_stride;
+  task.k = static_cast<const uint32_t*>(kv.k);
+  task.v = static_cast<const uint32_t*>(kv.v);
+  task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
+  task.num_kv_heads = kv.num_kv_heads;
+  task.head_dim = kv.head_dim;
+  task.padded_dim = static_cast<int>(PaddedDim(kv.head_dim));
+  task.tiles_per_block = kv.block_size / kTileTokens;
+  task.scale = options.scale;
+  task.window = options.sliding_window;
+  task.soft_cap = options.soft_cap;
+
+  const int64_t group = task.num_heads / task.num_kv_heads;
+  const int64_t scratch_floats =
+      AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), task.padded_dim);
+  const int64_t num_items = static_cast<int64_t>(items.size()) * kv.num_kv_heads;
+  // Two products of padded_dim per key and head, at some 100 multiplications per ns.
+  const int64_t item_ns =
+      cpu_plan.num_keys() / static_cast<int64_t>(items.size()) * group * task.padded_dim / 50 + 500;
+  // The longest contexts come last in a prefill: the last piece of the row is claimed first, so
+  // that the short ones fill up the end.
+  ForEach(num_items, item_ns, [&](int64_t begin, int64_t end, int thread) {
+    float* scratch = Scratch(thread, scratch_floats);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t reversed = num_items - 1 - i;
+      kernels().attention(task, items[reversed / kv.num_kv_heads],
+                          static_cast<int>(reversed % kv.num_kv_heads), scratch);
+    }
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+
+#include "kernels/host_memory.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+
+const KernelTable* TableOf(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+      return &kScalarKernels;
+    case CpuIsa::kAvx2:
+      return &kAvx2Kernels;
+    case CpuIsa::kAvx512Bf16:
+      return &kAvx512Bf16Kernels;
+    case CpuIsa::kAuto:
+      break;
+  }
+  for (CpuIsa best : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx2}) {
+    if (CpuHasIsa(best)) return TableOf(best);
+  }
+  return &kScalarKernels;
+}
+
+OwnedTensor AllocateScratch(DType dtype, int64_t size) {
+  StatusOr<OwnedTensor> memory = AllocateHost(dtype, {&size, 1});
+  CHECK(memory.ok()) << memory.status().ToString();
+  return std::move(memory).value();
+}
+
+}  // namespace
+
+bool CpuHasIsa(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case CpuIsa::kAvx512Bf16:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512bf16");
+    case CpuIsa::kAuto:
+    case CpuIsa::kScalar:
+      break;
+  }
+  return true;
+}
+
+StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
+  if (options.dtype != DType::kBf16 && options.dtype != DType::kF32) {
+    return InvalidArgumentError("the cpu backend computes in bfloat16 or float32, not " +
+                                std::string(DTypeName(options.dtype)));
+  }
+  if (!CpuHasIsa(options.isa)) {
+    return UnavailableError("this CPU lacks the instructions of " +
+                            std::string(TableOf(options.isa)->name));
+  }
+  if (options.num_threads < 0) {
+    return InvalidArgumentError("num_threads is " + std::to_string(options.num_threads) +
+                                ", must be 0 (all usable CPUs) or more");
+  }
+  const int num_threads = options.num_threads == 0 ? NumUsableCpus() : options.num_threads;
+  return std::unique_ptr<Backend>(
+      std::make_unique<CpuBackend>(options.dtype, *TableOf(options.isa), num_threads));
+}
+
+CpuBackend::CpuBackend(DType dtype, const KernelTable& table, int num_threads)
+    : dtype_(dtype), table_(table), pool_(num_threads), scratch_(num_threads) {}
+
+std::string CpuBackend::description() const {
+  return std::string("cpu ") + table_.name + " " + std::string(DTypeName(dtype_)) + ", " +
+         std::to_string(num_threads()) + (num_threads() == 1 ? " thread" : " threads");
+}
+
+StatusOr<OwnedTensor> CpuBackend::Allocate(DType dtype, std::initializer_list<int64_t> shape) {
+  return AllocateHost(dtype, {shape.begin(), shape.size()});
+}
+
+StatusOr<OwnedTensor> CpuBackend::Upload(const Tensor& host, DType dtype) {
+  ASSIGN_OR_RETURN(OwnedTensor result,
+                   AllocateHost(dtype, {host.shape.data(), static_cast<size_t>(host.rank)}));
+  ConvertTensor(result, host);
+  return result;
+}
+
+int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
+  return int64_t{2} * spec.num_layers * spec.num_kv_heads * spec.block_size *
+         PaddedDim(spec.head_dim) * SizeOf(dtype_);
+}
+
+StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec& spec) {
+  if (spec.block_size <= 0 || spec.block_size % kTileTokens != 0) {
+    return InvalidArgumentError("block size is " + std::to_string(spec.block_size) +
+                                ", the cpu backend wants a multiple of " +
+                                std::to_string(kTileTokens));
+  }
+  if (spec.head_dim <= 0 || spec.head_dim > kMaxHeadDim) {
+    return InvalidArgumentError("head_dim is " + std::to_string(spec.head_dim) +
+                                ", the cpu backend takes up to " + std::to_string(kMaxHeadDim));
+  }
+  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype_) * spec.num_blocks;
+  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(dtype_, {&elements, 1}));
+  return std::make_unique<KvCache>(spec, std::move(memory));
+}
+
+void CpuBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {
+  pool_.Run(num_items, grain, [&](int64_t begin, int64_t end, int) { function(begin, end); });
+}
+
+void CpuBackend::ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function) {
+  constexpr int64_t kChunksPerThread = 8;
+  constexpr int64_t kMinChunkNs = 4000;
+  const int64_t chunks = kChunksPerThread * num_threads();
+  const int64_t even = (num_items + chunks - 1) / chunks;
+  const int64_t worthwhile = kMinChunkNs / std::max<int64_t>(item_ns, 1) + 1;
+  pool_.Run(num_items, std::max({even, worthwhile, int64_t{1}}), function);
+}
+
+float* CpuBackend::Scratch(int thread, int64_t floats) {
+  OwnedTensor& scratch = scratch_[thread];
+  if (scratch.view().NumElements() < floats) scratch = AllocateScratch(DType::kF32, floats);
+  return static_cast<float*>(scratch.view().data);
+}
+
+uint32_t* CpuBackend::PackedRows(int64_t units) {
+  if (packed_rows_.view().NumElements() < units) {
+    packed_rows_ = AllocateScratch(DType::kI32, units);
+  }
+  return static_cast<uint32_t*>(packed_rows_.view().data);
+}
+
+}  // namespace tandem

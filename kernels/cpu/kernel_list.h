@@ -1,0 +1,41 @@
+#pragma once
+
+// Fills the table of one instruction set; the last include of each isa_*.cc.
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/norm_kernels.h"
+#include "kernels/cpu/rope_kernels.h"
+#include "kernels/cpu/sample_kernels.h"
+
+namespace tandem {
+namespace {
+
+template <class Type>
+constexpr TypedKernels ListTypedKernels() {
+  return {
+      .k_step = Type::kStep,
+      .pack_rows = PackRows<Type>,
+      .linear = Linear<Type>,
+      .rms_norm = RmsNorm<Type>,
+      .add = AddToResidual<Type>,
+      .silu_and_mul = SiluAndMul<Type>,
+      .rope = Rope<Type>,
+      .attention = Attention<Type>,
+  };
+}
+
+constexpr KernelTable ListKernels(const char* name) {
+  return {
+      .name = name,
+      .tile_rows = kTileRows,
+      .bf16 = ListTypedKernels<Bf16Type>(),
+      .f32 = ListTypedKernels<F32Type>(),
+      .argmax = Argmax,
+      .log_sum_exp = LogSumExp,
+  };
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,183 @@
+#pragma once
+
+// Matrix products, on the vec_*.h of the including isa_*.cc.
+//
+// One loop, AccumulateTile, does all of them: rows of broadcast units times vectors of weight
+// units, over units in ascending order. An output element is thus one chain of Type::Dot in one
+// lane whatever the number of rows, so its bits do not depend on the rows it shares a tile with.
+// Splitting the chain (K blocks) keeps the partial sum in float32, which changes no bit either.
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace tandem {
+namespace {
+
+// Every loop over accumulators is unrolled by pragma: gcc 12 else keeps the array in memory and the
+// kernel runs at a third of its speed.
+#define TANDEM_UNROLL _Pragma("GCC unroll 16")
+
+constexpr int kVecLanes = 16;
+// Units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
+constexpr int64_t kBlockUnits = 1024;
+
+// sum[r][v] += a[r, :] . w[:, v], `units` steps; w_stride: units from step to step.
+// a of row r at step s: a[s * kRows + r] when packed, a[r * a_stride + s] otherwise.
+// kMasked: numbers of w from the valid-th of K on count as zero.
+template <class Type, int kRows, int kVecs, bool kPacked, bool kPrefetch, bool kMasked = false>
+inline __attribute__((always_inline)) void AccumulateTile(const uint32_t* a, int64_t a_stride,
+                                                          const uint32_t* w, int64_t w_stride,
+                                                          int64_t units, Vec (&sum)[kRows][kVecs],
+                                                          int valid = 0) {
+  for (int64_t s = 0; s < units; ++s) {
+    const uint32_t* w_step = w + s * w_stride;
+    if constexpr (kPrefetch) {
+      TANDEM_UNROLL
+      for (int v = 0; v < kVecs; ++v)
+        __builtin_prefetch(w_step + 16 * w_stride + v * kVecLanes, 0, 3);
+    }
+    Units weight[kVecs];
+    TANDEM_UNROLL
+    for (int v = 0; v < kVecs; ++v) weight[v] = LoadUnits(w_step + v * kVecLanes);
+    if constexpr (kMasked) {
+      const int64_t left = valid - s * Type::kStep;
+      const uint32_t mask = left >= Type::kStep ? 0xffffffff : left <= 0 ? 0 : 0xffff;
+      TANDEM_UNROLL
+      for (int v = 0; v < kVecs; ++v) weight[v] = AndUnits(weight[v], mask);
+    }
+    TANDEM_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const auto broadcast = Type::Spread(kPacked ? a + s * kRows + r : a + r * a_stride + s);
+      TANDEM_UNROLL
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = Type::Dot(sum[r][v], broadcast, weight[v]);
+    }
+  }
+}
+
+// Calls function.operator()<rows>() for rows in 1 .. kTileRows.
+template <class F>
+inline __attribute__((always_inline)) void WithRows(int64_t rows, F function) {
+  switch (rows) {
+    case 1:
+      return function.template operator()<1>();
+    case 2:
+      return function.template operator()<2>();
+    case 3:
+      if constexpr (kTileRows >= 3) return function.template operator()<3>();
+      return;
+    case 4:
+      if constexpr (kTileRows >= 4) return function.template operator()<4>();
+      return;
+    case 5:
+      if constexpr (kTileRows >= 5) return function.template operator()<5>();
+      return;
+    default:
+      if constexpr (kTileRows >= 6) return function.template operator()<6>();
+      return;
+  }
+}
+
+inline void StoreOutput(const LinearTask& task, int64_t row, int64_t column, Vec value) {
+  const int64_t left = task.n - column;
+  if (left <= 0) return;
+  const int64_t count = left < kVecLanes ? left : kVecLanes;
+  if (task.bias != nullptr) value = Add(value, LoadN(task.bias + column, count));
+  const int64_t at = row * task.out_stride + column;
+  if (task.out_kind == OutKind::kBf16) {
+    StoreN(static_cast<uint16_t*>(task.out) + at, value, count);
+    return;
+  }
+  float* out = static_cast<float*>(task.out) + at;
+  if (task.out_kind == OutKind::kF32Add) value = Add(LoadN(out, count), value);
+  StoreN(out, value, count);
+}
+
+// One tile of rows against `units` steps of one panel. `partial`, [rows][64], carries the sums from
+// one K block to the next; null: there is only one block.
+template <class Type, int kRows, bool kPacked, bool kPrefetch>
+void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int64_t units,
+               int64_t row, int64_t column, float* partial, bool is_first, bool is_last) {
+  for (int strip = 0; strip < kPanelColumns; strip += kStripVecs * kVecLanes) {
+    Vec sum[kRows][kStripVecs];
+    TANDEM_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      TANDEM_UNROLL
+      for (int v = 0; v < kStripVecs; ++v) {
+        sum[r][v] = is_first ? Zero() : Load(partial + r * kPanelColumns + strip + v * kVecLanes);
+      }
+    }
+    AccumulateTile<Type, kRows, kStripVecs, kPacked, kPrefetch>(a, task.a_stride, w + strip,
+                                                                kPanelColumns, units, sum);
+    TANDEM_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      TANDEM_UNROLL
+      for (int v = 0; v < kStripVecs; ++v) {
+        const int at = strip + v * kVecLanes;
+        if (is_last) {
+          StoreOutput(task, row + r, column + at, sum[r][v]);
+        } else {
+          Store(partial + r * kPanelColumns + at, sum[r][v]);
+        }
+      }
+    }
+  }
+}
+
+template <class Type>
+void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+            int64_t panel_end, float* partial) {
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const uint32_t* w = task.weight + panel * task.k_units * kPanelColumns;
+    const int64_t column = panel * kPanelColumns;
+    if (!task.packed) {
+      WithRows(task.m, [&]<int kRows>() {
+        PanelTile<Type, kRows, false, kPrefetchWeights>(task, task.a, w, task.k_units, 0, column,
+                                                        nullptr, true, true);
+      });
+      continue;
+    }
+    // With one tile of rows there is nothing to keep a block of the panel in cache for.
+    const int64_t block = row_end - row_begin <= kTileRows || task.k_units < kBlockUnits * 3 / 2
+                              ? task.k_units
+                              : kBlockUnits;
+    for (int64_t k = 0; k < task.k_units; k += block) {
+      const int64_t units = task.k_units - k < block ? task.k_units - k : block;
+      const bool is_first = k == 0;
+      const bool is_last = k + units == task.k_units;
+      for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+        const int64_t rows = task.m - row < kTileRows ? task.m - row : kTileRows;
+        const uint32_t* a = task.a + row * task.k_units + k * rows;
+        float* sums = partial + (row - row_begin) * kPanelColumns;
+        WithRows(rows, [&]<int kRows>() {
+          if (row == row_begin) {
+            PanelTile<Type, kRows, true, kPrefetchWeights>(task, a, w + k * kPanelColumns, units,
+                                                           row, column, sums, is_first, is_last);
+          } else {
+            PanelTile<Type, kRows, true, false>(task, a, w + k * kPanelColumns, units, row, column,
+                                                sums, is_first, is_last);
+          }
+        });
+      }
+    }
+  }
+}
+
+template <class Type>
+void PackRows(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile) {
+  using Element = typename Type::Element;
+  const int64_t units = (k + Type::kStep - 1) / Type::kStep;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Element* row = static_cast<const Element*>(x) + r * stride;
+    const int64_t whole = k / Type::kStep;
+    for (int64_t u = 0; u < whole; ++u) {
+      __builtin_memcpy(tile + u * rows + r, row + u * Type::kStep, sizeof(uint32_t));
+    }
+    if (whole < units) {
+      uint32_t last = 0;
+      __builtin_memcpy(&last, row + whole * Type::kStep, sizeof(Element));
+      tile[whole * rows + r] = last;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,35 @@
+#pragma once
+
+// exp and what is built from it, lane by lane, on the vec_*.h of the including isa_*.cc.
+
+namespace tandem {
+namespace {
+
+// Within 2 ulp on [-87.33, 88]; larger arguments count as 88 (1.65e38), smaller ones give 0, 0
+// gives exactly 1, NaN stays NaN. Cody and Waite's reduction to |r| <= ln 2 / 2, then a polynomial
+// of degree 6 that meets exp at Chebyshev's points of the range (relative error below 1e-8).
+inline Vec Exp(Vec x) {
+  const Vec kept = Min(Set1(88.0f), Max(Set1(-87.33f), x));
+  const Vec n = RoundToInt(Mul(kept, Set1(1.44269504f)));
+  Vec r = Fma(n, Set1(-0.693145752f), kept);
+  r = Fma(n, Set1(-1.42860677e-6f), r);
+  Vec p = Set1(1.392632562e-03f);
+  p = Fma(p, r, Set1(8.363292753e-03f));
+  p = Fma(p, r, Set1(4.166655376e-02f));
+  p = Fma(p, r, Set1(1.666657631e-01f));
+  p = Fma(p, r, Set1(5.000000000e-01f));
+  p = Fma(p, r, Set1(1.0f));
+  p = Fma(p, r, Set1(1.0f));
+  return SelectLess(x, Set1(-87.33f), Zero(), Mul(p, Pow2(n)));
+}
+
+inline Vec Silu(Vec x) { return Div(x, Add(Set1(1.0f), Exp(Sub(Zero(), x)))); }
+
+// 1 - 2 / (e^2x + 1): absolute error near 1e-7, which a soft cap scales by the cap.
+inline Vec Tanh(Vec x) {
+  const Vec power = Exp(Add(x, x));
+  return Sub(Set1(1.0f), Div(Set1(2.0f), Add(power, Set1(1.0f))));
+}
+
+}  // namespace
+}  // namespace tandem

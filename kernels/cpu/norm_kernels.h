@@ -1,0 +1,87 @@
+#pragma once
+
+// Row-wise norms and activations, on the vec_*.h of the including isa_*.cc. Lane i of a vector
+// always holds the elements i, i + 16, ... of the row; a last partial vector is filled with zeros.
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/math_kernels.h"
+
+namespace tandem {
+namespace {
+
+// Calls f(i, count) for each vector [i, i + count) of a row.
+template <class F>
+inline __attribute__((always_inline)) void ForEachVec(int64_t size, F f) {
+  int64_t i = 0;
+  for (; i + 16 <= size; i += 16) f(i, 16);
+  if (i < size) f(i, size - i);
+}
+
+template <class X>
+inline float ScaleOfRms(const X* x, int64_t size, float epsilon) {
+  Vec sum = Zero();
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec value = LoadN(x + i, count);
+    sum = Fma(value, value, sum);
+  });
+  return 1.0f / __builtin_sqrtf(ReduceAdd(sum) / static_cast<float>(size) + epsilon);
+}
+
+template <class X, class Out>
+void RmsNormRow(const X* x, const float* weight, float epsilon, int64_t size, Out* out) {
+  const Vec scale = Set1(ScaleOfRms(x, size, epsilon));
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(out + i, Mul(Mul(LoadN(x + i, count), scale), LoadN(weight + i, count)), count);
+  });
+}
+
+template <class Type>
+void RmsNorm(const void* x, bool x_is_f32, const float* weight, float epsilon, int64_t size,
+             void* out, bool out_is_f32) {
+  using Element = typename Type::Element;
+  const auto* x_f32 = static_cast<const float*>(x);
+  const auto* x_act = static_cast<const Element*>(x);
+  auto* out_f32 = static_cast<float*>(out);
+  auto* out_act = static_cast<Element*>(out);
+  if (x_is_f32) {
+    out_is_f32 ? RmsNormRow(x_f32, weight, epsilon, size, out_f32)
+               : RmsNormRow(x_f32, weight, epsilon, size, out_act);
+  } else {
+    out_is_f32 ? RmsNormRow(x_act, weight, epsilon, size, out_f32)
+               : RmsNormRow(x_act, weight, epsilon, size, out_act);
+  }
+}
+
+template <class X>
+void AddRow(float* residual, const X* x, int64_t size) {
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(residual + i, Add(LoadN(residual + i, count), LoadN(x + i, count)), count);
+  });
+}
+
+template <class Type>
+void AddToResidual(float* residual, const void* x, bool x_is_f32, int64_t size) {
+  x_is_f32 ? AddRow(residual, static_cast<const float*>(x), size)
+           : AddRow(residual, static_cast<const typename Type::Element*>(x), size);
+}
+
+template <class X, class Out>
+void SiluAndMulRow(const X* gate, const X* up, int64_t size, Out* out) {
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(out + i, Mul(Silu(LoadN(gate + i, count)), LoadN(up + i, count)), count);
+  });
+}
+
+template <class Type>
+void SiluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out) {
+  using Element = typename Type::Element;
+  auto* to = static_cast<Element*>(out);
+  if (is_f32) {
+    SiluAndMulRow(static_cast<const float*>(gate), static_cast<const float*>(up), size, to);
+  } else {
+    SiluAndMulRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), size, to);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

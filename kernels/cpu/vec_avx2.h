@@ -1,0 +1,171 @@
+#pragma once
+
+// Sixteen float lanes in two ymm registers; see vec_avx512.h. Included by isa_avx2.cc only. bf16
+// pairs are widened to float and multiplied with two FMAs, k before k + 1.
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace tandem {
+namespace {
+
+constexpr int kTileRows = 4;  // 4 x 1 x 2 accumulators, 4 widened weights, 2 broadcasts of 16
+constexpr int kStripVecs = 1;
+constexpr bool kPrefetchWeights = false;
+
+struct Vec {
+  __m256 a, b;
+};
+struct Units {
+  __m256i a, b;
+};
+
+inline Vec Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Vec Set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Vec Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void Store(float* p, Vec x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline Vec LoadN(const float* p, int64_t n) {
+  float lanes[16] = {};
+  memcpy(lanes, p, static_cast<size_t>(n) * sizeof(float));
+  return Load(lanes);
+}
+inline void StoreN(float* p, Vec x, int64_t n) {
+  float lanes[16];
+  Store(lanes, x);
+  memcpy(p, lanes, static_cast<size_t>(n) * sizeof(float));
+}
+
+inline __m256 Widen(__m128i bf16) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bf16), 16));
+}
+inline Vec Load(const uint16_t* p) {
+  return {Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+inline Vec LoadN(const uint16_t* p, int64_t n) {
+  uint16_t lanes[16] = {};
+  memcpy(lanes, p, static_cast<size_t>(n) * sizeof(uint16_t));
+  return Load(lanes);
+}
+// Nearest, ties to even; NaN stays NaN.
+inline __m256i Narrow(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  const __m256i nan = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, nan, is_nan);
+}
+inline void Store(uint16_t* p, Vec x) {
+  const __m256i packed = _mm256_packus_epi32(Narrow(x.a), Narrow(x.b));  // a0 b0 a1 b1
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+inline void StoreN(uint16_t* p, Vec x, int64_t n) {
+  uint16_t lanes[16];
+  Store(lanes, x);
+  memcpy(p, lanes, static_cast<size_t>(n) * sizeof(uint16_t));
+}
+
+inline Vec Add(Vec x, Vec y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline Vec Sub(Vec x, Vec y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+inline Vec Mul(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Vec Div(Vec x, Vec y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline Vec Fma(Vec x, Vec y, Vec z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+inline Vec Max(Vec x, Vec y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline Vec Min(Vec x, Vec y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+inline Vec RoundToInt(Vec x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(x.a, kNearest), _mm256_round_ps(x.b, kNearest)};
+}
+inline __m256 Pow2Half(__m256 n) {
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
+inline Vec Pow2(Vec n) { return {Pow2Half(n.a), Pow2Half(n.b)}; }
+inline Vec SelectLess(Vec p, Vec q, Vec x, Vec y) {
+  return {_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(p.a, q.a, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(p.b, q.b, _CMP_LT_OQ))};
+}
+inline Vec KeepLanes(Vec x, int begin, int end, Vec other) {
+  float lanes[16];
+  float rest[16];
+  Store(lanes, x);
+  Store(rest, other);
+  for (int i = 0; i < 16; ++i) {
+    if (i < begin || i >= end) lanes[i] = rest[i];
+  }
+  return Load(lanes);
+}
+inline float ReduceAdd(Vec x) {
+  __m256 sum = _mm256_add_ps(x.a, x.b);
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+inline float ReduceMax(Vec x) {
+  __m256 max = _mm256_max_ps(x.a, x.b);
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+
+inline Units LoadUnits(const uint32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+inline Units AndUnits(Units x, uint32_t mask) {
+  const __m256i m = _mm256_set1_epi32(static_cast<int>(mask));
+  return {_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};
+}
+
+struct Bf16Type {
+  using Element = uint16_t;
+  static constexpr int kStep = 2;
+  struct Broadcast {
+    __m256 first, second;
+  };
+  static __m256 First(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+  static __m256 Second(__m256i pairs) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+  }
+  static Broadcast Spread(const uint32_t* unit) {
+    int pair;
+    memcpy(&pair, unit, sizeof(pair));
+    const __m256i pairs = _mm256_set1_epi32(pair);
+    return {First(pairs), Second(pairs)};
+  }
+  static Vec Dot(Vec sum, Broadcast a, Units w) {
+    sum.a = _mm256_fmadd_ps(a.first, First(w.a), sum.a);
+    sum.b = _mm256_fmadd_ps(a.first, First(w.b), sum.b);
+    sum.a = _mm256_fmadd_ps(a.second, Second(w.a), sum.a);
+    sum.b = _mm256_fmadd_ps(a.second, Second(w.b), sum.b);
+    return sum;
+  }
+};
+
+struct F32Type {
+  using Element = float;
+  static constexpr int kStep = 1;
+  using Broadcast = __m256;
+  static Broadcast Spread(const uint32_t* unit) {
+    float value;
+    memcpy(&value, unit, sizeof(value));
+    return _mm256_set1_ps(value);
+  }
+  static Vec Dot(Vec sum, Broadcast a, Units w) {
+    return {_mm256_fmadd_ps(a, _mm256_castsi256_ps(w.a), sum.a),
+            _mm256_fmadd_ps(a, _mm256_castsi256_ps(w.b), sum.b)};
+  }
+};
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,102 @@
+#pragma once
+
+// Sixteen float lanes in one zmm register. Included by isa_avx512_bf16.cc only: everything lives in
+// an unnamed namespace, so that no function compiled with these flags can stand in for another
+// object's. The three vec_*.h offer the same names; which lanes and which order of operations an op
+// uses is decided above them and equal for full and partial vectors.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace tandem {
+namespace {
+
+constexpr int kTileRows = 6;   // 6 x 4 accumulators, 4 weights, 1 broadcast: 29 of 32 registers
+constexpr int kStripVecs = 4;  // vectors of columns per strip of a tile
+constexpr bool kPrefetchWeights = true;
+
+using Vec = __m512;
+using Units = __m512i;
+
+inline __mmask16 LaneMask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }  // n <= 16
+
+inline Vec Zero() { return _mm512_setzero_ps(); }
+inline Vec Set1(float x) { return _mm512_set1_ps(x); }
+inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+inline Vec LoadN(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(LaneMask(n), p); }
+inline void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+inline void StoreN(float* p, Vec x, int64_t n) { _mm512_mask_storeu_ps(p, LaneMask(n), x); }
+
+inline Vec Load(const uint16_t* p) {
+  const __m512i wide =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+inline Vec LoadN(const uint16_t* p, int64_t n) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(LaneMask(n), p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+inline void Store(uint16_t* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x));
+}
+inline void StoreN(uint16_t* p, Vec x, int64_t n) {
+  _mm256_mask_storeu_epi16(p, LaneMask(n), (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }  // a b + c
+inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }              // b when either is NaN
+inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+inline Vec RoundToInt(Vec a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// 2^n for whole n in [-126, 127].
+inline Vec Pow2(Vec n) {
+  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+// Lane by lane: a < b ? x : y.
+inline Vec SelectLess(Vec a, Vec b, Vec x, Vec y) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+// Lanes [begin, end) of x, other elsewhere; 0 <= begin, end <= 16.
+inline Vec KeepLanes(Vec x, int begin, int end, Vec other) {
+  const __mmask16 keep = LaneMask(end) & static_cast<__mmask16>(~LaneMask(begin));
+  return _mm512_mask_blend_ps(keep, other, x);
+}
+inline float ReduceAdd(Vec x) { return _mm512_reduce_add_ps(x); }
+inline float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
+
+inline Units LoadUnits(const uint32_t* p) { return _mm512_loadu_si512(p); }
+inline Units AndUnits(Units a, uint32_t mask) {
+  return _mm512_and_si512(a, _mm512_set1_epi32(static_cast<int>(mask)));
+}
+
+struct Bf16Type {
+  using Element = uint16_t;
+  static constexpr int kStep = 2;
+  using Broadcast = __m512bh;
+  static Broadcast Spread(const uint32_t* unit) {
+    return (__m512bh)_mm512_set1_epi32(*reinterpret_cast<const int*>(unit));
+  }
+  static Vec Dot(Vec sum, Broadcast a, Units w) { return _mm512_dpbf16_ps(sum, a, (__m512bh)w); }
+};
+
+struct F32Type {
+  using Element = float;
+  static constexpr int kStep = 1;
+  using Broadcast = __m512;
+  static Broadcast Spread(const uint32_t* unit) {
+    return _mm512_set1_ps(*reinterpret_cast<const float*>(unit));
+  }
+  static Vec Dot(Vec sum, Broadcast a, Units w) {
+    return _mm512_fmadd_ps(a, _mm512_castsi512_ps(w), sum);
+  }
+};
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,162 @@
+#pragma once
+
+// Sixteen float lanes in an array, for any CPU; see vec_avx512.h. Included by isa_scalar.cc only.
+// Multiply and add round separately (no FMA is assumed).
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace tandem {
+namespace {
+
+constexpr int kTileRows = 2;
+constexpr int kStripVecs = 1;
+constexpr bool kPrefetchWeights = false;
+constexpr int kLanes = 16;
+
+struct Vec {
+  float lane[kLanes];
+};
+struct Units {
+  uint32_t lane[kLanes];
+};
+
+// One lane at a time: f(i) is lane i of the result.
+template <class F>
+inline Vec Lanes(F f) {
+  Vec result;
+  for (int i = 0; i < kLanes; ++i) result.lane[i] = f(i);
+  return result;
+}
+
+inline float Widen(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
+inline uint16_t Narrow(float value) {  // nearest, ties to even; NaN stays NaN
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline Vec Zero() { return Vec{}; }
+inline Vec Set1(float x) {
+  return Lanes([&](int) { return x; });
+}
+inline Vec Load(const float* p) {
+  return Lanes([&](int i) { return p[i]; });
+}
+inline Vec LoadN(const float* p, int64_t n) {
+  return Lanes([&](int i) { return i < n ? p[i] : 0.0f; });
+}
+inline Vec Load(const uint16_t* p) {
+  return Lanes([&](int i) { return Widen(p[i]); });
+}
+inline Vec LoadN(const uint16_t* p, int64_t n) {
+  return Lanes([&](int i) { return i < n ? Widen(p[i]) : 0.0f; });
+}
+inline void StoreN(float* p, const Vec& x, int64_t n) {
+  for (int i = 0; i < n; ++i) p[i] = x.lane[i];
+}
+inline void StoreN(uint16_t* p, const Vec& x, int64_t n) {
+  for (int i = 0; i < n; ++i) p[i] = Narrow(x.lane[i]);
+}
+inline void Store(float* p, const Vec& x) { StoreN(p, x, kLanes); }
+inline void Store(uint16_t* p, const Vec& x) { StoreN(p, x, kLanes); }
+
+inline Vec Add(const Vec& a, const Vec& b) {
+  return Lanes([&](int i) { return a.lane[i] + b.lane[i]; });
+}
+inline Vec Sub(const Vec& a, const Vec& b) {
+  return Lanes([&](int i) { return a.lane[i] - b.lane[i]; });
+}
+inline Vec Mul(const Vec& a, const Vec& b) {
+  return Lanes([&](int i) { return a.lane[i] * b.lane[i]; });
+}
+inline Vec Div(const Vec& a, const Vec& b) {
+  return Lanes([&](int i) { return a.lane[i] / b.lane[i]; });
+}
+inline Vec Fma(const Vec& a, const Vec& b, const Vec& c) {
+  return Lanes([&](int i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
+}
+inline Vec Max(const Vec& a, const Vec& b) {  // b when either is NaN
+  return Lanes([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+inline Vec Min(const Vec& a, const Vec& b) {
+  return Lanes([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+inline Vec RoundToInt(const Vec& a) {
+  // Adding and taking away 1.5 * 2^23 leaves the nearest whole number of anything below 2^22.
+  return Lanes([&](int i) { return (a.lane[i] + 12582912.0f) - 12582912.0f; });
+}
+inline Vec Pow2(const Vec& n) {
+  return Lanes([&](int i) {
+    return std::bit_cast<float>(static_cast<uint32_t>(static_cast<int>(n.lane[i]) + 127) << 23);
+  });
+}
+inline Vec SelectLess(const Vec& a, const Vec& b, const Vec& x, const Vec& y) {
+  return Lanes([&](int i) { return a.lane[i] < b.lane[i] ? x.lane[i] : y.lane[i]; });
+}
+inline Vec KeepLanes(const Vec& x, int begin, int end, const Vec& other) {
+  return Lanes([&](int i) { return i >= begin && i < end ? x.lane[i] : other.lane[i]; });
+}
+inline float ReduceAdd(Vec x) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) x.lane[i] += x.lane[i + width];
+  }
+  return x.lane[0];
+}
+inline float ReduceMax(const Vec& x) {
+  float max = x.lane[0];
+  for (int i = 1; i < kLanes; ++i) max = x.lane[i] > max ? x.lane[i] : max;
+  return max;
+}
+
+inline Units LoadUnits(const uint32_t* p) {
+  Units result;
+  memcpy(&result, p, sizeof(result));
+  return result;
+}
+inline Units AndUnits(Units x, uint32_t mask) {
+  for (uint32_t& lane : x.lane) lane &= mask;
+  return x;
+}
+
+struct Bf16Type {
+  using Element = uint16_t;
+  static constexpr int kStep = 2;
+  struct Broadcast {
+    float first, second;
+  };
+  static float First(uint32_t pair) { return std::bit_cast<float>(pair << 16); }
+  static float Second(uint32_t pair) { return std::bit_cast<float>(pair & 0xffff0000); }
+  static Broadcast Spread(const uint32_t* unit) {
+    uint32_t pair;
+    memcpy(&pair, unit, sizeof(pair));
+    return {First(pair), Second(pair)};
+  }
+  static Vec Dot(Vec sum, Broadcast a, const Units& w) {
+    for (int i = 0; i < kLanes; ++i) {
+      sum.lane[i] += a.first * First(w.lane[i]);
+      sum.lane[i] += a.second * Second(w.lane[i]);
+    }
+    return sum;
+  }
+};
+
+struct F32Type {
+  using Element = float;
+  static constexpr int kStep = 1;
+  using Broadcast = float;
+  static Broadcast Spread(const uint32_t* unit) {
+    float value;
+    memcpy(&value, unit, sizeof(value));
+    return value;
+  }
+  static Vec Dot(Vec sum, Broadcast a, const Units& w) {
+    for (int i = 0; i < kLanes; ++i) sum.lane[i] += a * std::bit_cast<float>(w.lane[i]);
+    return sum;
+  }
+};
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,202 @@
+// Each cpu op, on every instruction set this machine has and in both compute types, against the
+// reference backend on odd shapes.
+
+#include "tests/support/kernels/kernel_cases.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+
+namespace {
+
+// Runs check(case, cpu backend, reference backend, draw) for each case and some seeds.
+template <class F>
+void ForEachCase(int num_seeds, F check) {
+  auto reference = MakeReferenceBackend();
+  for (const CpuCase& cpu_case : CpuCases()) {
+    auto cpu = cpu_case.Make(2);
+    for (int seed = 1; seed <= num_seeds; ++seed) {
+      INFO(cpu_case.name << " seed " << seed);
+      Draw draw(seed);
+      check(cpu_case, *cpu, *reference, draw);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Linear equals the reference: rows, columns and depth that fill no tile") {
+  const int rows[] = {1, 2, 5, 6, 7, 12, 31, 64, 259};
+  const int columns[] = {1, 48, 64, 96, 130, 517};
+  const int depths[] = {1, 2, 31, 48, 96, 128, 333};
+  ForEachCase(12, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t m = rows[draw.Int(0, 8)];
+    const int64_t n = columns[draw.Int(0, 5)];
+    const int64_t k = depths[draw.Int(0, 6)];
+    CAPTURE(m, n, k);
+    const auto w = draw.Normals(n * k, 1 / std::sqrt(static_cast<float>(k)));
+    const auto x = draw.Normals(m * k);
+    const auto bias = draw.Normals(n);
+    const auto before = draw.Normals(m * n);
+    for (int variant = 0; variant < 3; ++variant) {
+      CAPTURE(variant);
+      auto run = [&](Backend& backend) {
+        const auto packed = Pack(backend, w, n, k);
+        const DType out_type = variant == 0 ? backend.activation_dtype() : DType::kF32;
+        const OwnedTensor out = Upload(backend, before, {m, n}, out_type);
+        backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
+                       variant == 1 ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
+                       variant == 2 ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
+        return Floats(out);
+      };
+      CHECK(MaxError(run(cpu), run(reference)) < (variant == 0 ? cpu_case.tolerance() : 2e-5f));
+    }
+  });
+}
+
+TEST_CASE("Linear with a depth of several K blocks equals the reference") {
+  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t m = 13, n = 70, k = 5001;
+    const auto w = draw.Normals(n * k, 0.015f);
+    const auto x = draw.Normals(m * k);
+    auto run = [&](Backend& backend) {
+      const OwnedTensor out = Make(backend, DType::kF32, {m, n});
+      backend.Linear(out, UploadAct(backend, x, {m, k}), *Pack(backend, w, n, k));
+      return Floats(out);
+    };
+    CHECK(MaxError(run(cpu), run(reference)) < 5e-5f);
+  });
+}
+
+TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back exactly") {
+  ForEachCase(2, [&](const CpuCase& cpu_case, Backend& cpu, Backend&, Draw& draw) {
+    const int64_t k = draw.Int(1, 300);
+    auto first = draw.Normals(70 * k);
+    std::vector<Bf16> second(9 * k);
+    for (Bf16& value : second) value = ToBf16(draw.Normal());
+    std::vector<uint16_t> third(3 * k);
+    for (uint16_t& value : third) value = static_cast<uint16_t>(draw.Int(0x3000, 0x3fff));
+    const Tensor blocks[] = {View(first, {70, k}), Tensor(second.data(), DType::kBf16, {9, k}),
+                             Tensor(third.data(), DType::kF16, {3, k})};
+    const auto packed = cpu.Pack(blocks).value();
+    REQUIRE(packed->n() == 82);
+    std::vector<int32_t> ids(82);
+    std::iota(ids.begin(), ids.end(), 0);
+    draw.Shuffle(&ids);
+    const OwnedTensor out = Make(cpu, DType::kF32, {82, k});
+    cpu.Embedding(out, View(ids, {82}), *packed, 0.5f);
+    for (int64_t i = 0; i < 82; ++i) {
+      for (int64_t h = 0; h < k; ++h) {
+        const int id = ids[i];
+        float expected = id < 70   ? first[id * k + h]
+                         : id < 79 ? ToFloat(second[(id - 70) * k + h])
+                                   : HalfToFloat(third[(id - 79) * k + h]);
+        if (cpu_case.dtype == DType::kBf16) expected = ToFloat(ToBf16(expected));
+        REQUIRE(out.view().Row<float>(i)[h] == expected * 0.5f);
+      }
+    }
+  });
+}
+
+TEST_CASE("RmsNorm, AddRmsNorm and SiluAndMul equal the reference") {
+  ForEachCase(6, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t t = draw.Int(1, 9);
+    const int64_t h = draw.Int(1, 200);
+    CAPTURE(t, h);
+    const auto x = draw.Normals(t * 2 * h, 3);
+    const auto stream = draw.Normals(t * h, 3);
+    const auto w = draw.Normals(h);
+    for (bool f32_in : {false, true}) {
+      auto run = [&](Backend& backend) {
+        auto input = [&](const std::vector<float>& values, int64_t columns) {
+          return Upload(backend, values, {t, columns},
+                        f32_in ? DType::kF32 : backend.activation_dtype());
+        };
+        const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
+        const OwnedTensor merged = input(x, 2 * h);
+        const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
+        const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
+        const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
+        backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
+        backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
+                           1e-5f);
+        backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
+        backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
+        return std::vector{Floats(out), Floats(residual), Floats(wide)};
+      };
+      const auto ours = run(cpu);
+      const auto expected = run(reference);
+      CHECK(MaxError(ours[0], expected[0]) < cpu_case.tolerance());
+      CHECK(SameBits(ours[1], expected[1]));
+      CHECK(MaxError(ours[2], expected[2]) < 1e-5f);
+    }
+  });
+}
+
+TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
+  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend&, Draw&) {
+    const std::vector<float> gates = {-1000, -100, -88, -20, -0.0f, 20, 88, 100, 1000};
+    std::vector<float> row = gates;
+    row.insert(row.end(), gates.size(), 1.0f);
+    const auto size = static_cast<int64_t>(gates.size());
+    const OwnedTensor out = Make(cpu, cpu.activation_dtype(), {1, size});
+    cpu.SiluAndMul(out, Upload(cpu, row, {1, 2 * size}, DType::kF32));
+    for (int64_t i = 0; i < size; ++i) {
+      const float expected = static_cast<float>(gates[i] / (1 + std::exp(-double{gates[i]})));
+      CHECK(Floats(out)[i] == Approx(expected).epsilon(0.01).margin(1e-6));
+    }
+  });
+}
+
+TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any schedule") {
+  ForEachCase(10, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+    const AttentionModel model = AttentionModel::Random(draw, 400);
+    CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim, model.rotary_dim,
+            model.block_size, model.options.sliding_window, model.options.soft_cap);
+    std::vector<std::vector<float>> qkv;
+    for (int r = 0; r < 3; ++r) qkv.push_back(draw.Normals(draw.Int(1, 160) * model.qkv_size()));
+    AttentionRun expected(reference, model, qkv, draw);
+    expected.RunAtOnce();
+    AttentionRun ours(cpu, model, qkv, draw);
+    ours.RunRandomly(draw);
+    for (int r = 0; r < 3; ++r) {
+      CHECK(MaxError(ours.output(r), expected.output(r)) <
+            (cpu_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+    }
+  });
+}
+
+TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
+  ForEachCase(4, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t rows = draw.Int(1, 5);
+    const int64_t size = draw.Int(1, 1000);
+    auto logits = draw.Normals(rows * size, 8);
+    std::vector<int32_t> wanted(rows);
+    for (int32_t& row : wanted) row = draw.Int(0, static_cast<int>(rows) - 1);
+    auto run = [&](Backend& backend) {
+      std::vector<int32_t> ids(rows);
+      std::vector<float> sums(rows);
+      std::vector<float> gathered(rows * size);
+      backend.Argmax(View(ids, {rows}), View(logits, {rows, size}));
+      backend.LogSumExp(View(sums, {rows}), View(logits, {rows, size}));
+      backend.GatherRows(View(gathered, {rows, size}), View(logits, {rows, size}),
+                         View(wanted, {rows}));
+      return std::tuple(ids, sums, gathered);
+    };
+    const auto [ids, sums, gathered] = run(cpu);
+    const auto [expected_ids, expected_sums, expected_gathered] = run(reference);
+    CHECK(ids == expected_ids);
+    CHECK(MaxError(sums, expected_sums) < 1e-5f);
+    CHECK(gathered == expected_gathered);
+  });
+}
+
+TEST_CASE("the cpu backend refuses what it cannot do, in words") {
+  CHECK_FALSE(MakeCpuBackend({.dtype = DType::kF16}).ok());
+  CHECK_FALSE(MakeCpuBackend({.num_threads = -1}).ok());
+  auto backend = MakeCpuBackend({.num_threads = 1}).value();
+  CHECK(backend->AllocateKvCache({1, 1, 16, 16, 4}).status().message() ==
+        "block size is 16, the cpu backend wants a multiple of 32");
+}
+
+}  // namespace tandem

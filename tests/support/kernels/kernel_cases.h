@@ -1,0 +1,309 @@
+#pragma once
+
+// What the property tests over kernels share: seeded numbers, tensors that own their memory, every
+// cpu backend this machine can run, and a runner that pushes sequences through the paged cache in
+// any schedule. Thread: the test's.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace tandem {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : engine_(seed) {}
+  int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  float Normal() { return std::normal_distribution<float>()(engine_); }
+  // Numbers that bf16 holds exactly, so that every backend computes with the same inputs.
+  std::vector<float> Normals(int64_t count, float scale = 1) {
+    std::vector<float> values(count);
+    for (float& value : values) value = ToFloat(ToBf16(Normal() * scale));
+    return values;
+  }
+  template <class T>
+  void Shuffle(std::vector<T>* values) {
+    std::shuffle(values->begin(), values->end(), engine_);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+inline Tensor View(std::vector<float>& values, std::initializer_list<int64_t> shape) {
+  return Tensor(values.data(), DType::kF32, shape);
+}
+inline Tensor View(std::vector<int32_t>& values, std::initializer_list<int64_t> shape) {
+  return Tensor(values.data(), DType::kI32, shape);
+}
+
+inline OwnedTensor Upload(Backend& backend, const std::vector<float>& values,
+                          std::initializer_list<int64_t> shape, DType dtype) {
+  auto copy = values;
+  return backend.Upload(View(copy, shape), dtype).value();
+}
+inline OwnedTensor UploadAct(Backend& backend, const std::vector<float>& values,
+                             std::initializer_list<int64_t> shape) {
+  return Upload(backend, values, shape, backend.activation_dtype());
+}
+inline OwnedTensor Make(Backend& backend, DType dtype, std::initializer_list<int64_t> shape) {
+  return backend.Allocate(dtype, shape).value();
+}
+inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> values, int64_t n,
+                                          int64_t k) {
+  const Tensor blocks[] = {View(values, {n, k})};
+  return backend.Pack(blocks).value();
+}
+
+inline std::vector<float> Floats(const Tensor& x) {
+  std::vector<float> values(x.NumElements());
+  Tensor out(values.data(), DType::kF32, {x.rows(), x.RowSize()});
+  Tensor flat = x;
+  flat.rank = 2;
+  flat.shape = {x.rows(), x.RowSize()};
+  ConvertTensor(out, flat);
+  return values;
+}
+
+// Largest |a - b| / (1 + |b|); infinity when one of them is not a number and the other is.
+inline float MaxError(const std::vector<float>& a, const std::vector<float>& b) {
+  float worst = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const float error = std::abs(a[i] - b[i]) / (1 + std::abs(b[i]));
+    worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+  }
+  return worst;
+}
+
+inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+struct CpuCase {
+  std::string name;
+  CpuIsa isa;
+  DType dtype;
+
+  std::unique_ptr<Backend> Make(int num_threads) const {
+    return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads, .isa = isa}).value();
+  }
+  // Of one rounding to the compute type plus the order of a float32 sum.
+  float tolerance() const { return dtype == DType::kBf16 ? 1e-2f : 2e-5f; }
+};
+
+inline std::vector<CpuCase> CpuCases() {
+  std::vector<CpuCase> cases;
+  for (DType dtype : {DType::kBf16, DType::kF32}) {
+    for (auto [isa, name] :
+         {std::pair{CpuIsa::kScalar, "scalar "}, std::pair{CpuIsa::kAvx2, "avx2 "},
+          std::pair{CpuIsa::kAvx512Bf16, "avx512_bf16 "}}) {
+      if (CpuHasIsa(isa)) cases.push_back({name + std::string(DTypeName(dtype)), isa, dtype});
+    }
+  }
+  return cases;
+}
+
+struct AttentionModel {
+  AttentionShape shape;
+  AttentionOptions options;
+  int rotary_dim = 0;
+  bool qk_norm = false;
+  int block_size = 32;
+  std::vector<float> cos, sin, q_norm, k_norm;
+
+  static AttentionModel Random(Draw& draw, int max_positions);
+  int64_t qkv_size() const {
+    return int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
+  }
+  int64_t q_size() const { return int64_t{shape.num_heads} * shape.head_dim; }
+};
+
+inline AttentionModel AttentionModel::Random(Draw& draw, int max_positions) {
+  AttentionModel model;
+  const int dims[] = {16, 32, 64, 128, 48, 20};
+  const int groups[] = {1, 2, 3, 4, 7, 8};
+  model.shape.num_kv_heads = draw.Int(1, 3);
+  model.shape.num_heads = model.shape.num_kv_heads * groups[draw.Int(0, 5)];
+  model.shape.head_dim = dims[draw.Int(0, 5)];
+  model.rotary_dim = draw.Int(0, 3) == 0 ? model.shape.head_dim / 4 * 2 : model.shape.head_dim;
+  model.qk_norm = draw.Int(0, 1) == 1;
+  model.block_size = 32 * draw.Int(1, 3);
+  model.options.scale = 1 / std::sqrt(static_cast<float>(model.shape.head_dim));
+  if (draw.Int(0, 2) == 0) model.options.sliding_window = draw.Int(1, 150);
+  if (draw.Int(0, 2) == 0) model.options.soft_cap = 5;
+  const int half = model.rotary_dim / 2;
+  for (int p = 0; p < max_positions; ++p) {
+    for (int i = 0; i < half; ++i) {
+      const double angle = p / std::pow(10000.0, static_cast<double>(i) / half);
+      model.cos.push_back(static_cast<float>(std::cos(angle)));
+      model.sin.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  model.q_norm = draw.Normals(model.shape.head_dim);
+  model.k_norm = draw.Normals(model.shape.head_dim);
+  return model;
+}
+
+// Pushes whole sequences through QkNormRopeWriteKv and PagedAttention of one backend.
+class AttentionRun {
+ public:
+  // qkv[r]: the merged rows of request r, one per token.
+  AttentionRun(Backend& backend, const AttentionModel& model,
+               const std::vector<std::vector<float>>& qkv, Draw& draw)
+      : backend_(backend), model_(model), qkv_(qkv) {
+    const int half = model.rotary_dim / 2;
+    const int64_t positions = half == 0 ? 1 : static_cast<int64_t>(model.cos.size()) / half;
+    if (half > 0) {
+      cos_ = Upload(backend, model.cos, {positions, half}, DType::kF32);
+      sin_ = Upload(backend, model.sin, {positions, half}, DType::kF32);
+    }
+    q_norm_ = Upload(backend, model.q_norm, {model.shape.head_dim}, DType::kF32);
+    k_norm_ = Upload(backend, model.k_norm, {model.shape.head_dim}, DType::kF32);
+
+    int num_blocks = 1;
+    for (const auto& rows : qkv) {
+      max_blocks_ = std::max<int>(max_blocks_, BlocksFor(rows));
+      num_blocks += BlocksFor(rows);
+      outputs_.emplace_back(rows.size() / model.qkv_size() * model.q_size());
+      num_done_.push_back(0);
+    }
+    std::vector<int32_t> ids(num_blocks - 1);
+    std::iota(ids.begin(), ids.end(), 1);
+    draw.Shuffle(&ids);
+    size_t next = 0;
+    for (const auto& rows : qkv) {
+      std::vector<int32_t> blocks(max_blocks_, 0);
+      for (int i = 0; i < BlocksFor(rows); ++i) blocks[i] = ids[next++];
+      blocks_.push_back(blocks);
+    }
+    cache_ = backend
+                 .AllocateKvCache({.num_layers = 2,
+                                   .num_kv_heads = model.shape.num_kv_heads,
+                                   .head_dim = model.shape.head_dim,
+                                   .block_size = model.block_size,
+                                   .num_blocks = num_blocks})
+                 .value();
+    plan_ = backend.MakeAttentionPlan(model.shape, 4096, 64);
+    Poison(num_blocks);
+  }
+
+  // One step: (request, number of its next tokens), in batch order.
+  void Step(const std::vector<std::pair<int, int>>& scheduled) {
+    std::vector<float> rows;
+    std::vector<int32_t> query_start = {0}, context_len, positions, slots, table;
+    for (auto [r, count] : scheduled) {
+      for (int i = 0; i < count; ++i) {
+        const int position = num_done_[r] + i;
+        const float* row = qkv_[r].data() + position * model_.qkv_size();
+        rows.insert(rows.end(), row, row + model_.qkv_size());
+        positions.push_back(position);
+        slots.push_back(blocks_[r][position / model_.block_size] * model_.block_size +
+                        position % model_.block_size);
+      }
+      query_start.push_back(static_cast<int32_t>(positions.size()));
+      context_len.push_back(num_done_[r] + count);
+      table.insert(table.end(), blocks_[r].begin(), blocks_[r].end());
+    }
+    const std::vector<float> out = Execute(rows, query_start, context_len, positions, slots, table);
+    const float* next = out.data();
+    for (auto [r, count] : scheduled) {
+      std::copy_n(next, count * model_.q_size(),
+                  outputs_[r].begin() + num_done_[r] * model_.q_size());
+      next += count * model_.q_size();
+      num_done_[r] += count;
+    }
+  }
+
+  // Steps of random requests and chunk sizes until every token has run.
+  void RunRandomly(Draw& draw) {
+    for (;;) {
+      std::vector<std::pair<int, int>> scheduled;
+      std::vector<int> order(qkv_.size());
+      std::iota(order.begin(), order.end(), 0);
+      draw.Shuffle(&order);
+      for (int r : order) {
+        const int left = length(r) - num_done_[r];
+        if (left == 0 || draw.Int(0, 3) == 0) continue;
+        const int most = draw.Int(0, 1) == 0 ? 3 : left;
+        scheduled.emplace_back(r, draw.Int(1, std::min(left, most)));
+      }
+      if (!scheduled.empty()) Step(scheduled);
+      bool done = true;
+      for (size_t r = 0; r < qkv_.size(); ++r) done &= num_done_[r] == length(static_cast<int>(r));
+      if (done) return;
+    }
+  }
+
+  void RunAtOnce() {
+    std::vector<std::pair<int, int>> scheduled;
+    for (int r = 0; r < static_cast<int>(qkv_.size()); ++r) scheduled.emplace_back(r, length(r));
+    Step(scheduled);
+  }
+
+  int length(int r) const { return static_cast<int>(qkv_[r].size() / model_.qkv_size()); }
+  const std::vector<float>& output(int r) const { return outputs_[r]; }
+
+ private:
+  int BlocksFor(const std::vector<float>& rows) const {
+    const int64_t tokens = static_cast<int64_t>(rows.size()) / model_.qkv_size();
+    return static_cast<int>((tokens + model_.block_size - 1) / model_.block_size);
+  }
+
+  // Writes NaN into every slot: nothing that an earlier owner of a block left may show.
+  void Poison(int num_blocks) {
+    const int tokens = num_blocks * model_.block_size;
+    std::vector<int32_t> positions(tokens), slots(tokens), table(num_blocks);
+    std::iota(slots.begin(), slots.end(), 0);
+    std::iota(table.begin(), table.end(), 0);
+    std::vector<float> rows(tokens * model_.qkv_size(), NAN);
+    Execute(rows, {0, tokens}, {tokens}, positions, slots, table, false);
+  }
+
+  std::vector<float> Execute(std::vector<float>& rows, const std::vector<int32_t>& query_start,
+                             const std::vector<int32_t>& context_len,
+                             std::vector<int32_t>& positions, std::vector<int32_t>& slots,
+                             std::vector<int32_t>& table, bool attend = true) {
+    const auto tokens = static_cast<int64_t>(positions.size());
+    const auto requests = static_cast<int64_t>(context_len.size());
+    backend_.PlanAttention(
+        {query_start, context_len, View(positions, {tokens}), View(slots, {tokens}),
+         View(table, {requests, static_cast<int64_t>(table.size()) / requests})},
+        plan_.get());
+    QkRope rope;
+    rope.cos = cos_;
+    rope.sin = sin_;
+    rope.rotary_dim = model_.rotary_dim;
+    if (model_.qk_norm) {
+      rope.q_norm = q_norm_;
+      rope.k_norm = k_norm_;
+    }
+    const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
+    const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
+    const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
+    backend_.QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+    if (attend) backend_.PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
+    return Floats(out);
+  }
+
+  Backend& backend_;
+  const AttentionModel& model_;
+  const std::vector<std::vector<float>>& qkv_;
+  OwnedTensor cos_, sin_, q_norm_, k_norm_;
+  int max_blocks_ = 0;
+  std::vector<std::vector<int32_t>> blocks_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<int> num_done_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<AttentionPlan> plan_;
+};
+
+}  // namespace tandem
