@@ -12,3 +12,6 @@ tandem_test(unit_kv_cache LABEL unit SRCS unit/engine_core/kv_cache/block_hash_t
   DEPS engine_core/kv_cache)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)
+tandem_test(golden_models LABEL golden
+  SRCS golden/models_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support nlohmann_json::nlohmann_json)

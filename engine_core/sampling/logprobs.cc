@@ -33,19 +33,25 @@ void TopTokens(std::span<const float> logits, size_t k, std::vector<TokenId>* he
 
 }  // namespace
 
-void FillLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
-                  std::vector<TokenId>* heap) {
+void FillLogprobsOf(std::span<const float> logits, TokenId chosen,
+                    std::span<const TokenId> token_ids, const LogprobsRow& out) {
   const double log_sum = LogSumExp(logits);
-  const float chosen_logit = logits[static_cast<size_t>(chosen)];
+  const auto logprob = [&](TokenId id) {
+    return static_cast<float>(logits[static_cast<size_t>(id)] - log_sum);
+  };
   out.token_ids[0] = chosen;
-  out.logprobs[0] = static_cast<float>(chosen_logit - log_sum);
-  *out.rank = CountAtLeast(logits, chosen_logit);
-  TopTokens(logits, out.token_ids.size() - 1, heap);
-  for (size_t i = 0; i < heap->size(); ++i) {
-    const TokenId id = (*heap)[i];
-    out.token_ids[i + 1] = id;
-    out.logprobs[i + 1] = static_cast<float>(logits[static_cast<size_t>(id)] - log_sum);
+  out.logprobs[0] = logprob(chosen);
+  *out.rank = CountAtLeast(logits, logits[static_cast<size_t>(chosen)]);
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    out.token_ids[i + 1] = token_ids[i];
+    out.logprobs[i + 1] = logprob(token_ids[i]);
   }
+}
+
+void FillTopLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
+                     std::vector<TokenId>* heap) {
+  TopTokens(logits, out.token_ids.size() - 1, heap);
+  FillLogprobsOf(logits, chosen, *heap, out);
 }
 
 }  // namespace tandem

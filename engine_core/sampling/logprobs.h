@@ -11,16 +11,21 @@
 
 namespace tandem {
 
-// Where one row of logprobs goes: the chosen token first, then the top ones, most probable first
-// and the lower id first among equals. Both spans hold 1 + number of top tokens.
+// Where one row of logprobs goes: the chosen token first, then others. Both spans hold 1 + the
+// number of others.
 struct LogprobsRow {
   std::span<TokenId> token_ids;
   std::span<float> logprobs;
   int64_t* rank = nullptr;  // number of tokens at least as probable as the chosen one, from 1
 };
 
-// `heap` is scratch that grows to the number of top tokens.
-void FillLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
-                  std::vector<TokenId>* heap);
+// The others are the top tokens, most probable first and the lower id first among equals.
+// `heap` is scratch that grows to their number.
+void FillTopLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
+                     std::vector<TokenId>* heap);
+
+// The others are `token_ids`, in this order.
+void FillLogprobsOf(std::span<const float> logits, TokenId chosen,
+                    std::span<const TokenId> token_ids, const LogprobsRow& out);
 
 }  // namespace tandem

@@ -89,8 +89,10 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.token_id =
         scratch->distribution.Draw(UniformAt(config.seed, static_cast<uint64_t>(input.position)));
   }
-  if (config.num_logprobs >= 0) {
-    FillLogprobs(scratch->raw_logits, result.token_id, input.logprobs, &scratch->heap);
+  if (!config.logprob_token_ids.empty()) {
+    FillLogprobsOf(scratch->raw_logits, result.token_id, config.logprob_token_ids, input.logprobs);
+  } else if (config.num_logprobs >= 0) {
+    FillTopLogprobs(scratch->raw_logits, result.token_id, input.logprobs, &scratch->heap);
   }
   return result;
 }

@@ -29,6 +29,8 @@ struct SamplingConfig {
   std::vector<std::pair<TokenId, float>> logit_bias;
   int32_t num_logprobs = -1;  // besides the sampled token's; < 0: none wanted at all
 
+  std::vector<TokenId> logprob_token_ids;  // these instead of the top ones; num_logprobs of them
+
   bool is_greedy() const { return temperature < kGreedyBelowTemperature; }
   bool has_penalties() const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;

@@ -28,7 +28,9 @@ wire::FinishReason FinishReasonOf(wire::RequestStatus status) {
 }
 
 bool ReadsPrefixCache(const Request& request) {
-  return !request.wire.sampling_params.skip_reading_prefix_cache.value_or(false);
+  // A cached prefix makes no logits, so prompt logprobs need the whole prompt computed.
+  const wire::SamplingParams& params = request.wire.sampling_params;
+  return !params.skip_reading_prefix_cache.value_or(params.prompt_logprobs.has_value());
 }
 
 }  // namespace

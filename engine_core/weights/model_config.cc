@@ -231,6 +231,9 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
   RETURN_IF_ERROR(ReadRope(json, &config));
+  bool use_sliding_window = false;
+  RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &use_sliding_window));
+  if (use_sliding_window) return UnimplementedError("use_sliding_window must be false");
   RETURN_IF_ERROR(ReadDtype(json, &config.dtype));
   RETURN_IF_ERROR(ReadEosIds(json, config.vocab_size, &config.eos_token_ids));
   return config;

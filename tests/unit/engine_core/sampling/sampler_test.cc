@@ -139,7 +139,7 @@ TEST_CASE("logprobs: chosen first, then the best in order; the rank counts equal
   float logprobs[4];
   int64_t rank = 0;
   std::vector<TokenId> heap;
-  FillLogprobs(row, 2, {ids, logprobs, &rank}, &heap);
+  FillTopLogprobs(row, 2, {ids, logprobs, &rank}, &heap);
   CHECK(ids[0] == 2);
   CHECK(ids[1] == 1);
   CHECK(ids[2] == 3);
@@ -148,8 +148,29 @@ TEST_CASE("logprobs: chosen first, then the best in order; the rank counts equal
   double sum = 0;
   for (const float x : row) sum += std::exp(static_cast<double>(x));
   CHECK(logprobs[1] == Approx(3 - std::log(sum)).margin(1e-6));
-  FillLogprobs(row, 3, {std::span(ids).first(1), std::span(logprobs).first(1), &rank}, &heap);
+  FillTopLogprobs(row, 3, {std::span(ids).first(1), std::span(logprobs).first(1), &rank}, &heap);
   CHECK(rank == 2);
+}
+
+TEST_CASE("logprobs: asked ids instead of the top ones, in their order") {
+  SamplingConfig config = Greedy();
+  config.logprob_token_ids = {4, 0};
+  config.num_logprobs = 2;
+  std::vector<float> row = {1, 3, 2, 3, 0};
+  TokenId ids[3];
+  float logprobs[3];
+  int64_t rank = 0;
+  SamplerScratch scratch;
+  SampleInput input;
+  input.logits = row;
+  input.config = &config;
+  input.logprobs = {ids, logprobs, &rank};
+  CHECK(SampleToken(input, &scratch).token_id == 1);
+  CHECK(ids[0] == 1);
+  CHECK(ids[1] == 4);
+  CHECK(ids[2] == 0);
+  CHECK(logprobs[0] - logprobs[1] == Approx(3));
+  CHECK(logprobs[2] - logprobs[1] == Approx(1));
 }
 
 TEST_CASE("penalties: counts survive a reset for another request only as capacity") {

@@ -1,0 +1,100 @@
+#include "engine_core/executor/input_batch.h"
+
+#include <algorithm>
+
+namespace tandem {
+
+InputBatch::InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits)
+    : limits_(limits),
+      sampling_limits_(sampling_limits),
+      max_blocks_((limits.max_model_len + limits.block_size - 1) / limits.block_size),
+      rows_(static_cast<size_t>(limits.max_num_seqs)),
+      token_ids_(std::make_unique_for_overwrite<TokenId[]>(
+          static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(limits.max_model_len))),
+      block_table_(std::make_unique_for_overwrite<int32_t[]>(
+          static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(max_blocks_))) {}
+
+void InputBatch::Remove(RequestSlot slot) {
+  Row& r = row(slot);
+  CHECK(r.in_use) << "slot " << Index(slot);
+  r.in_use = false;
+  r.prompt_logprobs = {};
+}
+
+void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
+                       int32_t num_computed_tokens) {
+  CHECK(Index(slot) >= 0 && Index(slot) < limits_.max_num_seqs) << Index(slot);
+  CHECK_LE(request.token_ids.size(), static_cast<size_t>(limits_.max_model_len));
+  Row& r = row(slot);
+  CHECK(!r.in_use) << "slot " << Index(slot);
+  r.in_use = true;
+  r.num_tokens = static_cast<int32_t>(request.token_ids.size());
+  r.num_prompt_tokens = request.num_prompt_tokens;
+  r.num_blocks = 0;
+  TokenId* tokens = token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len;
+  std::copy(request.token_ids.begin(), request.token_ids.end(), tokens);
+  r.status = ResolveParams(request, num_computed_tokens, &r);
+  if (!r.status.ok()) r.num_prompt_logprobs = -1;
+  if (r.status.ok() && r.sampling.has_penalties()) {
+    r.counts.Reset(limits_.vocab_size);
+    r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
+    for (const TokenId id : output_ids(slot)) r.counts.AddOutput(id);
+  }
+}
+
+Status InputBatch::ResolveParams(const AdmittedRequest& request, int32_t num_computed_tokens,
+                                 Row* r) const {
+  const wire::SamplingParams& params = *request.sampling_params;
+  ASSIGN_OR_RETURN(r->sampling, ResolveSampling(params, *request.request_id, sampling_limits_));
+  ASSIGN_OR_RETURN(r->num_prompt_logprobs,
+                   ResolveNumLogprobs(params.prompt_logprobs, "prompt_logprobs", sampling_limits_));
+  // With outputs there, they were delivered before the preemption.
+  if (r->num_tokens > r->num_prompt_tokens) r->num_prompt_logprobs = -1;
+  if (r->num_prompt_logprobs < 0) return OkStatus();
+  if (num_computed_tokens > 0) {
+    return InternalError("prompt_logprobs of a prompt whose first " +
+                         std::to_string(num_computed_tokens) +
+                         " tokens came from the prefix cache");
+  }
+  wire::LogprobsRows& rows = r->prompt_logprobs;
+  rows.num_rows = r->num_prompt_tokens - 1;
+  rows.num_columns = r->num_prompt_logprobs + 1;
+  const size_t size = static_cast<size_t>(rows.num_rows) * static_cast<size_t>(rows.num_columns);
+  rows.token_ids.resize(size);
+  rows.logprobs.resize(size);
+  rows.ranks.resize(static_cast<size_t>(rows.num_rows));
+  return OkStatus();
+}
+
+void InputBatch::AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids) {
+  Row& r = row(slot);
+  CHECK_LE(r.num_blocks + static_cast<int64_t>(block_ids.size()), max_blocks_);
+  int32_t* table = block_table_.get() + Index(slot) * max_blocks_;
+  for (const BlockId id : block_ids) table[r.num_blocks++] = Index(id);
+}
+
+void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
+  Row& r = row(slot);
+  // The last token a request may have is never run, so it may fall outside the row.
+  if (r.num_tokens < limits_.max_model_len) {
+    token_ids_[static_cast<size_t>(Index(slot)) * static_cast<size_t>(limits_.max_model_len) +
+               static_cast<size_t>(r.num_tokens++)] = token_id;
+  }
+  if (r.sampling.has_penalties()) r.counts.AddOutput(token_id);
+}
+
+std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
+  return {token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len,
+          static_cast<size_t>(ConstRow(slot).num_tokens)};
+}
+
+std::span<const TokenId> InputBatch::output_ids(RequestSlot slot) const {
+  return token_ids(slot).subspan(static_cast<size_t>(ConstRow(slot).num_prompt_tokens));
+}
+
+std::span<const int32_t> InputBatch::block_table(RequestSlot slot) const {
+  return {block_table_.get() + Index(slot) * max_blocks_,
+          static_cast<size_t>(ConstRow(slot).num_blocks)};
+}
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+#pragma once
+
+// The persistent batch: one row per RequestSlot with all that a step needs of a request. A row is
+// filled at admission and grows by the tokens and blocks of each step; a steady decode step copies
+// nothing but what it sends to the model and allocates nothing.
+// Thread: engine loop; the compute pool reads rows while the loop waits for it.
+// Owns: token ids and block tables in two slabs, sized by the limits at start (pages are touched
+// only when used), sampling state per row.
+// Failure: what a request asks for and cannot have (too many logprobs) is kept as the row's status,
+// which ends that request at its first step.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/executor/resolve_sampling.h"
+#include "engine_core/sampling/penalties.h"
+
+namespace tandem {
+
+class InputBatch {
+ public:
+  struct Row {
+    bool in_use = false;
+    Status status;
+    int32_t num_tokens = 0;  // prompt and outputs
+    int32_t num_prompt_tokens = 0;
+    int32_t num_blocks = 0;
+    SamplingConfig sampling;
+    TokenCounts counts;                  // kept only when sampling.has_penalties()
+    int32_t num_prompt_logprobs = -1;    // top tokens per prompt position; < 0: none wanted
+    wire::LogprobsRows prompt_logprobs;  // row p - 1: the prompt's token p; filled chunk by chunk
+  };
+
+  InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits);
+
+  void Remove(RequestSlot slot);
+  // REQUIRES: the slot is free.
+  void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
+  void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
+  void AppendToken(RequestSlot slot, TokenId token_id);
+
+  Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
+  std::span<const TokenId> token_ids(RequestSlot slot) const;
+  std::span<const TokenId> output_ids(RequestSlot slot) const;
+  std::span<const int32_t> block_table(RequestSlot slot) const;
+  int64_t max_blocks_per_request() const { return max_blocks_; }
+
+ private:
+  const Row& ConstRow(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
+  Status ResolveParams(const AdmittedRequest& request, int32_t num_computed_tokens, Row* row) const;
+
+  ExecutorLimits limits_;
+  SamplingLimits sampling_limits_;
+  int64_t max_blocks_ = 0;
+  std::vector<Row> rows_;
+  std::unique_ptr<TokenId[]> token_ids_;    // [max_num_seqs, max_model_len]
+  std::unique_ptr<int32_t[]> block_table_;  // [max_num_seqs, max_blocks]
+};
+
+}  // namespace tandem

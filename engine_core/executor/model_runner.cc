@@ -1,0 +1,251 @@
+#include "engine_core/executor/model_runner.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tandem {
+namespace {
+
+// Logits are made in chunks of rows, so that a large batch over a large vocabulary stays bounded.
+constexpr int64_t kMaxLogitsBytes = int64_t{128} << 20;
+
+int64_t MaxLogitsRows(const ExecutorLimits& limits) {
+  const int64_t fitting = kMaxLogitsBytes / (int64_t{limits.vocab_size} * int64_t{sizeof(float)});
+  return std::clamp<int64_t>(fitting, 1, limits.max_num_seqs);
+}
+
+}  // namespace
+
+KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks) {
+  return {.num_layers = static_cast<int>(config.num_layers),
+          .num_kv_heads = static_cast<int>(config.num_kv_heads),
+          .head_dim = static_cast<int>(config.head_dim),
+          .block_size = block_size,
+          .num_blocks = num_blocks};
+}
+
+ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, const ModelRunnerOptions& options,
+                         const ExecutorLimits& limits)
+    : limits_(limits),
+      backend_(std::move(backend)),
+      batch_(limits, {.vocab_size = limits.vocab_size,
+                      .max_logprobs = options.max_logprobs,
+                      .process_seed = options.process_seed}),
+      max_logits_rows_(MaxLogitsRows(limits)),
+      drawn_(static_cast<size_t>(limits.max_num_seqs)),
+      scratch_(static_cast<size_t>(backend_->num_threads())) {}
+
+StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
+                                                           const ModelConfig& config,
+                                                           Weights& weights,
+                                                           const ModelRunnerOptions& options) {
+  ExecutorLimits limits = options.limits;
+  limits.vocab_size = static_cast<int32_t>(config.vocab_size);
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(backend), options, limits));
+  RETURN_IF_ERROR(runner->Allocate(config, weights));
+  return runner;
+}
+
+Status ModelRunner::Allocate(const ModelConfig& config, Weights& weights) {
+  const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
+  const ModelLimits model_limits = {.max_tokens = tokens,
+                                    .max_logits_rows = max_logits_rows_,
+                                    .max_positions = limits_.max_model_len};
+  ASSIGN_OR_RETURN(model_, LoadModel({config, model_limits, weights, *backend_}));
+  ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(
+                                  KvSpecOf(config, limits_.block_size, limits_.num_blocks)));
+  const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),
+                                .num_kv_heads = static_cast<int>(config.num_kv_heads),
+                                .head_dim = static_cast<int>(config.head_dim)};
+  plan_ = backend_->MakeAttentionPlan(shape, tokens, seqs);
+  ASSIGN_OR_RETURN(token_ids_, backend_->Allocate(DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(positions_, backend_->Allocate(DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(slots_, backend_->Allocate(DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(block_table_,
+                   backend_->Allocate(DType::kI32, {seqs, batch_.max_blocks_per_request()}));
+  ASSIGN_OR_RETURN(logits_idx_, backend_->Allocate(DType::kI32, {max_logits_rows_}));
+  ASSIGN_OR_RETURN(logits_, backend_->Allocate(DType::kF32, {max_logits_rows_, config.vocab_size}));
+  query_start_.reserve(static_cast<size_t>(seqs) + 1);
+  context_len_.reserve(static_cast<size_t>(seqs));
+  logits_rows_.reserve(static_cast<size_t>(seqs));
+  return OkStatus();
+}
+
+Status ModelRunner::Execute(const SchedulerOutput& step, ModelOutput* result) {
+  result->Clear();
+  TakeIn(step);
+  if (step.empty()) return OkStatus();
+  Flatten(step);
+  RunModel();
+  RunLogits(step);
+  FoldBack(step, result);
+  return OkStatus();
+}
+
+// Frees, admissions and new blocks, before anything runs.
+void ModelRunner::TakeIn(const SchedulerOutput& step) {
+  for (const RequestSlot slot : step.freed_slots) batch_.Remove(slot);
+  for (const AdmittedRequest& admitted : step.admitted) {
+    const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
+    batch_.Admit(request.slot, admitted, request.num_computed_tokens);
+  }
+  for (const ScheduledRequest& request : step.requests) {
+    batch_.AppendBlocks(request.slot, step.NewBlocks(request));
+  }
+}
+
+// Lays the step's tokens out one request after another and notes which rows make logits.
+void ModelRunner::Flatten(const SchedulerOutput& step) {
+  CHECK_LE(step.num_scheduled_tokens, limits_.max_num_batched_tokens);
+  CHECK_LE(step.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
+  auto* token_ids = token_ids_.view().Data<int32_t>();
+  auto* positions = positions_.view().Data<int32_t>();
+  auto* slots = slots_.view().Data<int32_t>();
+  query_start_.assign(1, 0);
+  context_len_.clear();
+  logits_rows_.clear();
+  int32_t t = 0;
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ScheduledRequest& request = step.requests[i];
+    const std::span<const TokenId> tokens = batch_.token_ids(request.slot);
+    const std::span<const int32_t> blocks = batch_.block_table(request.slot);
+    const int32_t begin = request.num_computed_tokens;
+    const int32_t end = begin + request.num_scheduled_tokens;
+    CHECK(end <= static_cast<int32_t>(tokens.size()) &&
+          end <= static_cast<int32_t>(blocks.size()) * limits_.block_size)
+        << "request " << i << " runs to " << end << " of " << tokens.size() << " tokens in "
+        << blocks.size() << " blocks";
+    std::copy(blocks.begin(), blocks.end(),
+              block_table_.view().Row<int32_t>(static_cast<int64_t>(i)));
+    AddLogitsRows(request, static_cast<int32_t>(i), t);
+    for (int32_t p = begin; p < end; ++p, ++t) {
+      token_ids[t] = tokens[static_cast<size_t>(p)];
+      positions[t] = p;
+      slots[t] = blocks[static_cast<size_t>(p / limits_.block_size)] * limits_.block_size +
+                 p % limits_.block_size;
+    }
+    query_start_.push_back(t);
+    context_len_.push_back(end);
+  }
+  num_tokens_ = t;
+}
+
+void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request_idx,
+                                int32_t first_row) {
+  const InputBatch::Row& row = batch_.row(request.slot);
+  if (!row.status.ok()) return;
+  const int32_t begin = request.num_computed_tokens;
+  const int32_t end = begin + request.num_scheduled_tokens;
+  if (row.num_prompt_logprobs >= 0) {
+    // Position p predicts the prompt's token p + 1.
+    for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) {
+      logits_rows_.push_back({request_idx, first_row + p - begin, p});
+    }
+  }
+  if (request.needs_sample) logits_rows_.push_back({request_idx, first_row + end - 1 - begin, -1});
+}
+
+void ModelRunner::RunModel() {
+  AttentionBatch attention;
+  attention.query_start = query_start_;
+  attention.context_len = context_len_;
+  attention.positions = positions_.view().Rows(0, num_tokens_);
+  attention.slot_mapping = slots_.view().Rows(0, num_tokens_);
+  attention.block_table = block_table_.view().Rows(0, static_cast<int64_t>(context_len_.size()));
+  backend_->PlanAttention(attention, plan_.get());
+  model_->Forward({.token_ids = token_ids_.view().Rows(0, num_tokens_),
+                   .plan = plan_.get(),
+                   .kv_cache = kv_cache_.get()});
+}
+
+void ModelRunner::RunLogits(const SchedulerOutput& step) {
+  const auto total = static_cast<int64_t>(logits_rows_.size());
+  for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
+    const int64_t count = std::min(max_logits_rows_, total - begin);
+    const LogitsRow* rows = logits_rows_.data() + begin;
+    for (int64_t i = 0; i < count; ++i) {
+      logits_idx_.view().Data<int32_t>()[i] = rows[i].token_row;
+    }
+    const Tensor logits = logits_.view().Rows(0, count);
+    model_->Logits(logits, logits_idx_.view().Rows(0, count));
+    backend_->ParallelFor(count, 1, [&](int64_t first, int64_t last) {
+      const size_t lane = scratch_.Claim();
+      for (int64_t i = first; i < last; ++i) {
+        const std::span<float> row(logits.Row<float>(i), static_cast<size_t>(limits_.vocab_size));
+        FillRow(step, rows[i], row, scratch_[lane]);
+      }
+      scratch_.Release(lane);
+    });
+  }
+}
+
+// On a thread of the compute pool: touches what belongs to this row only.
+void ModelRunner::FillRow(const SchedulerOutput& step, const LogitsRow& row,
+                          std::span<float> logits, SamplerScratch* scratch) {
+  const auto request_idx = static_cast<size_t>(row.request_idx);
+  const RequestSlot slot = step.requests[request_idx].slot;
+  if (row.prompt_row < 0) return Draw(slot, logits, request_idx, scratch);
+  wire::LogprobsRows& out = batch_.row(slot).prompt_logprobs;
+  const auto columns = static_cast<size_t>(out.num_columns);
+  const auto prompt_row = static_cast<size_t>(row.prompt_row);
+  const TokenId next = batch_.token_ids(slot)[prompt_row + 1];
+  FillLogprobs(
+      logits, next,
+      {std::span(out.token_ids).subspan(prompt_row * columns, columns),
+       std::span(out.logprobs).subspan(prompt_row * columns, columns), &out.ranks[prompt_row]},
+      &scratch->heap);
+}
+
+void ModelRunner::Draw(RequestSlot slot, std::span<float> logits, size_t request_idx,
+                       SamplerScratch* scratch) {
+  const InputBatch::Row& row = batch_.row(slot);
+  Drawn& drawn = drawn_[request_idx];
+  SampleInput input;
+  input.logits = logits;
+  input.config = &row.sampling;
+  input.counts = &row.counts;
+  input.output_ids = batch_.output_ids(slot);
+  input.position = row.num_tokens;
+  drawn.logprobs.reset();
+  if (row.sampling.num_logprobs >= 0) {
+    wire::LogprobsRows& out = drawn.logprobs.emplace();
+    out.num_rows = 1;
+    out.num_columns = row.sampling.num_logprobs + 1;
+    out.token_ids.resize(static_cast<size_t>(out.num_columns));
+    out.logprobs.resize(static_cast<size_t>(out.num_columns));
+    out.ranks.resize(1);
+    input.logprobs = {out.token_ids, out.logprobs, out.ranks.data()};
+  }
+  drawn.result = SampleToken(input, scratch);
+}
+
+// Tokens into the rows and the result; what goes beyond a token into RequestResults.
+void ModelRunner::FoldBack(const SchedulerOutput& step, ModelOutput* result) {
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ScheduledRequest& request = step.requests[i];
+    InputBatch::Row& row = batch_.row(request.slot);
+    RequestResult extra;
+    extra.request_idx = static_cast<int32_t>(i);
+    TokenId token = kNoToken;
+    if (!row.status.ok()) {
+      extra.status = row.status;
+    } else if (request.needs_sample) {
+      Drawn& drawn = drawn_[i];
+      extra.status = drawn.result.status;
+      extra.num_nans_in_logits = static_cast<int32_t>(drawn.result.num_nans);
+      if (extra.status.ok()) {
+        token = drawn.result.token_id;
+        extra.logprobs = std::move(drawn.logprobs);
+        if (row.num_prompt_logprobs >= 0) extra.prompt_logprobs = std::move(row.prompt_logprobs);
+        row.num_prompt_logprobs = -1;
+        batch_.AppendToken(request.slot, token);
+      }
+    }
+    result->sampled_token_ids.push_back(token);
+    const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
+                           extra.prompt_logprobs;
+    if (has_extra) result->results.push_back(std::move(extra));
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,96 @@
+#pragma once
+
+// The Executor that runs a model: flattens a step's requests into one batch of tokens, plans
+// attention and slots once, runs the layers, makes logits only where a token is drawn or a prompt
+// logprob is wanted, and samples. Only ids and asked logprobs leave it.
+// Thread: engine loop; sampling of different rows runs on the backend's threads.
+// Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
+// in Create from the limits. Works on backend memory directly, so the backend's memory must be the
+// host's (reference, cpu).
+// Failure: memory and model files in Create. Execute fails for no input; a request's own trouble is
+// its RequestResult::status.
+
+#include <memory>
+#include <vector>
+
+#include "engine_core/executor/executor.h"
+#include "engine_core/executor/input_batch.h"
+#include "engine_core/models/model.h"
+#include "engine_core/sampling/scratch_pool.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// The part of the cache's shape that the model decides.
+KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks);
+
+struct ModelRunnerOptions {
+  ExecutorLimits limits;  // vocab_size is filled in from the model
+  int64_t max_logprobs = 20;
+  uint64_t process_seed = 0;
+};
+
+class ModelRunner final : public Executor {
+ public:
+  static StatusOr<std::unique_ptr<ModelRunner>> Create(std::unique_ptr<Backend> backend,
+                                                       const ModelConfig& config, Weights& weights,
+                                                       const ModelRunnerOptions& options);
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Execute(const SchedulerOutput& step, ModelOutput* result) override;
+
+ private:
+  // One row of logits to be made: of which request (index into the step), at which flat position.
+  struct LogitsRow {
+    int32_t request_idx = 0;
+    int32_t token_row = 0;
+    int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
+  };
+
+  ModelRunner(std::unique_ptr<Backend> backend, const ModelRunnerOptions& options,
+              const ExecutorLimits& limits);
+  Status Allocate(const ModelConfig& config, Weights& weights);
+
+  // The parts of a step, in their order.
+  void TakeIn(const SchedulerOutput& step);
+  void Flatten(const SchedulerOutput& step);
+  void AddLogitsRows(const ScheduledRequest& request, int32_t request_idx, int32_t first_row);
+  void RunModel();
+  void RunLogits(const SchedulerOutput& step);
+  void FoldBack(const SchedulerOutput& step, ModelOutput* result);
+
+  void FillRow(const SchedulerOutput& step, const LogitsRow& row, std::span<float> logits,
+               SamplerScratch* scratch);
+  void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
+
+  ExecutorLimits limits_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<AttentionPlan> plan_;
+  InputBatch batch_;
+  int64_t max_logits_rows_ = 0;
+
+  // One step's arrays, in backend memory.
+  OwnedTensor token_ids_;    // [max_tokens] i32
+  OwnedTensor positions_;    // [max_tokens] i32
+  OwnedTensor slots_;        // [max_tokens] i32
+  OwnedTensor block_table_;  // [max_num_seqs, max_blocks] i32
+  OwnedTensor logits_idx_;   // [max_logits_rows] i32
+  OwnedTensor logits_;       // [max_logits_rows, V] f32
+  int64_t num_tokens_ = 0;   // of this step
+  std::vector<int32_t> query_start_;
+  std::vector<int32_t> context_len_;
+  std::vector<LogitsRow> logits_rows_;
+
+  // What sampling yielded, per request of the step.
+  struct Drawn {
+    SampleResult result;
+    std::optional<wire::LogprobsRows> logprobs;
+  };
+  std::vector<Drawn> drawn_;
+
+  ScratchPool scratch_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,31 @@
+#pragma once
+
+// The wire's SamplingParams → what the sampler works with: defaults made concrete, a seed for
+// requests that bring none. Thread: pure function. REQUIRES: ids and ranges were checked at ingress
+// (engine_core/request_check.h).
+// Failure: more logprobs than the server allows.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "common/status.h"
+#include "engine_core/sampling/sampling_config.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct SamplingLimits {
+  int64_t vocab_size = 0;
+  int64_t max_logprobs = 20;  // -1: the whole vocabulary
+  uint64_t process_seed = 0;  // with the request's id it is the seed of an unseeded request
+};
+
+StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
+                                         std::string_view request_id, const SamplingLimits& limits);
+
+// The number of top logprobs asked for: -1 (all) becomes the vocabulary, absent -1.
+StatusOr<int32_t> ResolveNumLogprobs(std::optional<int32_t> asked, std::string_view name,
+                                     const SamplingLimits& limits);
+
+}  // namespace tandem

@@ -1,0 +1,169 @@
+#include "engine_core/models/layers.h"
+
+#include <cmath>
+
+#include "engine_core/models/rope_table.h"
+
+namespace tandem {
+
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
+                                 int64_t columns, bool has_bias) {
+  LinearLayer layer;
+  std::vector<WeightTensor> tensors;
+  std::vector<Tensor> views;
+  int64_t rows = 0;
+  for (const RowBlock& block : blocks) {
+    ASSIGN_OR_RETURN(WeightTensor tensor,
+                     context.weights.Get(block.name + ".weight", block.rows, columns));
+    views.push_back(tensor.view());
+    tensors.push_back(std::move(tensor));
+    rows += block.rows;
+  }
+  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views));
+  if (!has_bias) return layer;
+
+  ASSIGN_OR_RETURN(layer.bias, context.backend.Allocate(DType::kF32, {rows}));
+  int64_t begin = 0;
+  for (const RowBlock& block : blocks) {
+    ASSIGN_OR_RETURN(const OwnedTensor bias, LoadVector(context, block.name + ".bias", block.rows));
+    context.backend.CopyIn(layer.bias.view().Rows(begin, block.rows), bias);
+    begin += block.rows;
+  }
+  return layer;
+}
+
+StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name,
+                                 int64_t size) {
+  ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
+  return context.backend.Upload(tensor.view(), DType::kF32);
+}
+
+StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const std::string& prefix) {
+  const ModelConfig& config = context.config;
+  const int64_t q_rows = config.num_heads * config.head_dim;
+  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
+  const RowBlock qkv[] = {
+      {prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}};
+  const RowBlock out[] = {{prefix + ".o_proj", config.hidden_size}};
+  AttentionLayer layer;
+  ASSIGN_OR_RETURN(layer.qkv, LoadLinear(context, qkv, config.hidden_size, config.attention_bias));
+  ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out, q_rows, config.attention_bias));
+  layer.options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
+  return layer;
+}
+
+StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix) {
+  const ModelConfig& config = context.config;
+  if (config.hidden_act != "silu") {
+    return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
+                                " must be silu");
+  }
+  const RowBlock gate_up[] = {{prefix + ".gate_proj", config.intermediate_size},
+                              {prefix + ".up_proj", config.intermediate_size}};
+  const RowBlock down[] = {{prefix + ".down_proj", config.hidden_size}};
+  GatedMlpLayer layer;
+  ASSIGN_OR_RETURN(layer.gate_up,
+                   LoadLinear(context, gate_up, config.hidden_size, config.mlp_bias));
+  ASSIGN_OR_RETURN(layer.down,
+                   LoadLinear(context, down, config.intermediate_size, config.mlp_bias));
+  return layer;
+}
+
+StatusOr<Decoder> Decoder::Load(const LoadContext& context) {
+  Decoder decoder(context);
+  RETURN_IF_ERROR(decoder.LoadWeights(context));
+  RETURN_IF_ERROR(decoder.LoadRope(context));
+  RETURN_IF_ERROR(decoder.AllocateActivations(context));
+  return decoder;
+}
+
+Status Decoder::LoadWeights(const LoadContext& context) {
+  const ModelConfig& config = context.config;
+  norm_epsilon_ = static_cast<float>(config.rms_norm_eps);
+  const RowBlock embedding[] = {{"model.embed_tokens", config.vocab_size}};
+  ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, embedding, config.hidden_size, false));
+  embedding_ = std::move(table.weight);
+  if (!config.tie_word_embeddings) {
+    const RowBlock head[] = {{"lm_head", config.vocab_size}};
+    ASSIGN_OR_RETURN(LinearLayer layer, LoadLinear(context, head, config.hidden_size, false));
+    lm_head_ = std::move(layer.weight);
+  }
+  ASSIGN_OR_RETURN(final_norm_, LoadVector(context, "model.norm.weight", config.hidden_size));
+  return OkStatus();
+}
+
+Status Decoder::LoadRope(const LoadContext& context) {
+  const int64_t positions = context.limits.max_positions, head_dim = context.config.head_dim;
+  RopeTable table = MakeRopeTable(context.config.rope, head_dim, positions);
+  const Tensor cos(table.cos.data(), DType::kF32, {positions, head_dim / 2});
+  const Tensor sin(table.sin.data(), DType::kF32, {positions, head_dim / 2});
+  ASSIGN_OR_RETURN(rope_cos_, context.backend.Upload(cos, DType::kF32));
+  ASSIGN_OR_RETURN(rope_sin_, context.backend.Upload(sin, DType::kF32));
+  return OkStatus();
+}
+
+Status Decoder::AllocateActivations(const LoadContext& context) {
+  const ModelConfig& config = context.config;
+  Backend& backend = context.backend;
+  const DType act = backend.activation_dtype(), res = backend.residual_dtype();
+  const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
+  ASSIGN_OR_RETURN(residual_, backend.Allocate(res, {tokens, config.hidden_size}));
+  ASSIGN_OR_RETURN(normed_, backend.Allocate(act, {tokens, config.hidden_size}));
+  ASSIGN_OR_RETURN(qkv_, backend.Allocate(act, {tokens, qkv_size}));
+  ASSIGN_OR_RETURN(q_, backend.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(attended_, backend.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(gate_up_, backend.Allocate(act, {tokens, 2 * config.intermediate_size}));
+  ASSIGN_OR_RETURN(activated_, backend.Allocate(act, {tokens, config.intermediate_size}));
+  ASSIGN_OR_RETURN(last_, backend.Allocate(res, {rows, config.hidden_size}));
+  ASSIGN_OR_RETURN(last_normed_, backend.Allocate(act, {rows, config.hidden_size}));
+  return OkStatus();
+}
+
+void Decoder::Embed(const Tensor& token_ids) {
+  num_tokens_ = token_ids.rows();
+  backend_->Embedding(residual_.view().Rows(0, num_tokens_), token_ids, *embedding_);
+}
+
+void Decoder::Norm(const OwnedTensor& weight) {
+  backend_->RmsNorm(normed_.view().Rows(0, num_tokens_), residual_.view().Rows(0, num_tokens_),
+                    weight, norm_epsilon_);
+}
+
+void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+  const Tensor normed = normed_.view().Rows(0, num_tokens_);
+  const Tensor qkv = qkv_.view().Rows(0, num_tokens_), q = q_.view().Rows(0, num_tokens_);
+  const Tensor attended = attended_.view().Rows(0, num_tokens_);
+  const QkRope rope = {.cos = rope_cos_,
+                       .sin = rope_sin_,
+                       .rotary_dim = kv.head_dim,
+                       .q_norm = layer.q_norm,
+                       .k_norm = layer.k_norm,
+                       .norm_epsilon = norm_epsilon_};
+  backend_->Linear(qkv, normed, *layer.qkv.weight, layer.qkv.bias);
+  backend_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
+  backend_->PagedAttention(attended, q, kv, layer.options, plan);
+  backend_->Linear(residual_.view().Rows(0, num_tokens_), attended, *layer.out.weight,
+                   layer.out.bias, LinearEpilogue::kAddResidual);
+}
+
+void Decoder::RunMlp(const GatedMlpLayer& layer) {
+  const Tensor normed = normed_.view().Rows(0, num_tokens_);
+  const Tensor gate_up = gate_up_.view().Rows(0, num_tokens_);
+  const Tensor activated = activated_.view().Rows(0, num_tokens_);
+  backend_->Linear(gate_up, normed, *layer.gate_up.weight, layer.gate_up.bias);
+  backend_->SiluAndMul(activated, gate_up);
+  backend_->Linear(residual_.view().Rows(0, num_tokens_), activated, *layer.down.weight,
+                   layer.down.bias, LinearEpilogue::kAddResidual);
+}
+
+void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
+  const Tensor last = last_.view().Rows(0, rows.rows());
+  const Tensor normed = last_normed_.view().Rows(0, rows.rows());
+  backend_->GatherRows(last, residual_.view().Rows(0, num_tokens_), rows);
+  backend_->RmsNorm(normed, last, final_norm_, norm_epsilon_);
+  backend_->Linear(logits, normed, lm_head_ ? *lm_head_ : *embedding_);
+}
+
+}  // namespace tandem

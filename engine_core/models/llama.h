@@ -1,0 +1,31 @@
+#pragma once
+
+// Llama (1 to 3.3 and everything that kept the shape), per layer
+//   x += attention(norm(x));  x += mlp(norm(x))
+// Architectures that add to the layer's attention load it through here as well.
+// Thread, ownership: as Model. Source: Touvron et al. 2023; HF's LlamaForCausalLM.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_core/models/layers.h"
+
+namespace tandem {
+
+struct LlamaLayer {
+  OwnedTensor input_norm;
+  AttentionLayer attention;
+  OwnedTensor post_attention_norm;
+  GatedMlpLayer mlp;
+};
+
+// `prefix`: "model.layers.<i>".
+StatusOr<LlamaLayer> LoadLlamaLayer(const LoadContext& context, const std::string& prefix);
+
+// Loads the embedding, all layers by `load_layer`, and the head.
+using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const std::string& prefix);
+StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,
+                                               LlamaLayerLoader load_layer);
+
+}  // namespace tandem

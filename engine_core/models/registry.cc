@@ -1,0 +1,36 @@
+#include "engine_core/models/registry.h"
+
+#include <string_view>
+
+namespace tandem {
+namespace {
+
+struct ArchitectureRow {
+  std::string_view name;  // config.json's architectures[0]
+  StatusOr<std::unique_ptr<Model>> (*load)(const LoadContext&);
+};
+
+constexpr ArchitectureRow kArchitectures[] = {
+    {"LlamaForCausalLM", LoadLlama},
+    {"Qwen3ForCausalLM", LoadQwen3},
+};
+
+}  // namespace
+
+std::string KnownArchitectures() {
+  std::string names;
+  for (const ArchitectureRow& row : kArchitectures) {
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return names;
+}
+
+StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context) {
+  for (const ArchitectureRow& row : kArchitectures) {
+    if (row.name == context.config.architecture) return row.load(context);
+  }
+  return InvalidArgumentError("architecture " + context.config.architecture +
+                              " is not known, must be one of " + KnownArchitectures());
+}
+
+}  // namespace tandem

@@ -1,0 +1,12 @@
+#pragma once
+
+// The loaders of all architectures, one line each; registry.cc names them in its table.
+
+#include "engine_core/models/model.h"
+
+namespace tandem {
+
+StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadQwen3(const LoadContext& context);
+
+}  // namespace tandem

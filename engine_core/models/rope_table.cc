@@ -1,0 +1,87 @@
+#include "engine_core/models/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace tandem {
+namespace {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+
+// Long waves are slowed down by the factor, short ones kept, those between blended.
+double Llama3(const RopeConfig& rope, double frequency) {
+  const double context = static_cast<double>(rope.original_max_position_embeddings);
+  const double turns = context * frequency / kTwoPi;  // over the original context
+  if (turns < rope.low_freq_factor) return frequency / rope.factor;
+  if (turns > rope.high_freq_factor) return frequency;
+  const double kept =
+      (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - kept) * frequency / rope.factor + kept * frequency;
+}
+
+// The pair (fractional) that makes `turns` full turns over the original context.
+double YarnPair(const RopeConfig& rope, double turns, double head_dim) {
+  const double context = static_cast<double>(rope.original_max_position_embeddings);
+  return head_dim * std::log(context / (turns * kTwoPi)) / (2 * std::log(rope.theta));
+}
+
+// Pairs up to `low` keep their frequency, from `high` on they are interpolated, a ramp between.
+double Yarn(const RopeConfig& rope, double frequency, double pair, double head_dim) {
+  double low = YarnPair(rope, rope.beta_fast, head_dim);
+  double high = YarnPair(rope, rope.beta_slow, head_dim);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, head_dim - 1);
+  if (low == high) high += 0.001;
+  const double interpolated = std::clamp((pair - low) / (high - low), 0.0, 1.0);
+  return interpolated * frequency / rope.factor + (1 - interpolated) * frequency;
+}
+
+double Scaled(const RopeConfig& rope, double frequency, double pair, double head_dim) {
+  switch (rope.type) {
+    case RopeType::kDefault:
+      return frequency;
+    case RopeType::kLinear:
+      return frequency / rope.factor;
+    case RopeType::kLlama3:
+      return Llama3(rope, frequency);
+    case RopeType::kYarn:
+      return Yarn(rope, frequency, pair, head_dim);
+  }
+  return frequency;
+}
+
+}  // namespace
+
+std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim) {
+  std::vector<float> frequencies;
+  const double dim = static_cast<double>(head_dim);
+  for (int64_t pair = 0; pair < head_dim / 2; ++pair) {
+    const double i = static_cast<double>(pair);
+    const double frequency = std::pow(rope.theta, -2 * i / dim);
+    frequencies.push_back(static_cast<float>(Scaled(rope, frequency, i, dim)));
+  }
+  return frequencies;
+}
+
+RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
+  const std::vector<float> frequencies = RopeFrequencies(rope, head_dim);
+  RopeTable table;
+  table.cos.reserve(static_cast<size_t>(max_positions) * frequencies.size());
+  table.sin.reserve(table.cos.capacity());
+  for (int64_t position = 0; position < max_positions; ++position) {
+    for (const float frequency : frequencies) {
+      // The angle is rounded to float as in the models' training code.
+      const float angle = static_cast<float>(position) * frequency;
+      table.cos.push_back(static_cast<float>(std::cos(angle) * rope.attention_factor));
+      table.sin.push_back(static_cast<float>(std::sin(angle) * rope.attention_factor));
+    }
+  }
+  return table;
+}
+
+}  // namespace tandem

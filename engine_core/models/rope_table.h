@@ -1,0 +1,24 @@
+#pragma once
+
+// The angles of rotary position embedding, scaled the way the model was trained or extended.
+// Thread: pure functions. Formulas: RoPE (Su et al. 2021), linear interpolation (Chen et al. 2023),
+// YaRN (Peng et al. 2023), Llama 3.1's by wavelength; all as HF transformers evaluates them.
+
+#include <cstdint>
+#include <vector>
+
+#include "engine_core/weights/model_config.h"
+
+namespace tandem {
+
+// Radians per position for each of head_dim / 2 pairs.
+std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim);
+
+// [max_positions, head_dim / 2] each, attention_factor included.
+struct RopeTable {
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
+
+}  // namespace tandem

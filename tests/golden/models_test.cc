@@ -1,0 +1,239 @@
+// Our models against numbers recorded from HF transformers: tests/golden/models/<name>/ holds the
+// weights, goldens.json and logits.safetensors.
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/models/model.h"
+#include "engine_core/weights/safetensors.h"
+#include "tests/support/engine_driver.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+const char* const kModels[] = {
+    "llama_plain",   "llama_tied",     "llama_bias_headdim", "llama_fp16",        "llama_fp32",
+    "llama_sharded", "llama_v5config", "llama_rope_linear",  "llama_rope_llama3", "llama_rope_yarn",
+    "qwen3"};
+constexpr double kF32LogitTolerance = 2e-3;
+
+std::string DirOf(const std::string& model) { return TANDEM_GOLDEN_DIR "/models/" + model; }
+
+json ReadGoldens(const std::string& model) {
+  std::ifstream in(DirOf(model) + "/goldens.json");
+  REQUIRE(in);
+  return json::parse(in);
+}
+
+// logits.safetensors, read with a plain reader of the format.
+class GoldenLogits {
+ public:
+  explicit GoldenLogits(const std::string& model) {
+    std::ifstream in(DirOf(model) + "/logits.safetensors", std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+    REQUIRE(bytes_.size() > 8);
+    uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes_.data(), sizeof header_bytes);
+    header_ = json::parse(bytes_.substr(8, header_bytes));
+    data_begin_ = 8 + header_bytes;
+  }
+  bool Has(const std::string& name) const { return header_.contains(name); }
+  std::vector<float> Get(const std::string& name) const {
+    const size_t begin = header_.at(name).at("data_offsets")[0];
+    const size_t end = header_.at(name).at("data_offsets")[1];
+    std::vector<float> values((end - begin) / sizeof(float));
+    std::memcpy(values.data(), bytes_.data() + data_begin_ + begin, end - begin);
+    return values;
+  }
+
+ private:
+  std::string bytes_;
+  json header_;
+  size_t data_begin_ = 0;
+};
+
+// Logits of every position of one prompt, straight from Model over a cache of its own.
+std::vector<std::vector<float>> AllLogits(const std::string& model, Backend* backend,
+                                          const std::vector<int32_t>& prompt) {
+  const auto config = ReadModelConfig(DirOf(model));
+  REQUIRE(config.ok());
+  const auto weights = OpenSafetensors(DirOf(model));
+  REQUIRE(weights.ok());
+  const auto count = static_cast<int64_t>(prompt.size());
+  const ModelLimits limits = {.max_tokens = count, .max_logits_rows = count, .max_positions = 256};
+  const auto loaded = LoadModel({*config, limits, **weights, *backend});
+  REQUIRE(loaded.ok());
+  constexpr int kBlockSize = 32;
+  const auto num_blocks = static_cast<int32_t>((count + kBlockSize - 1) / kBlockSize);
+  const auto cache = backend->AllocateKvCache(KvSpecOf(*config, kBlockSize, num_blocks + 1));
+  REQUIRE(cache.ok());
+
+  std::vector<int32_t> ids = prompt, positions, slots, blocks;
+  for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // not in order
+  for (int32_t p = 0; p < count; ++p) {
+    positions.push_back(p);
+    slots.push_back(blocks[static_cast<size_t>(p / kBlockSize)] * kBlockSize + p % kBlockSize);
+  }
+  const std::vector<int32_t> query_start = {0, static_cast<int32_t>(count)};
+  const std::vector<int32_t> context_len = {static_cast<int32_t>(count)};
+  AttentionBatch batch;
+  batch.query_start = query_start;
+  batch.context_len = context_len;
+  batch.positions = Tensor(positions.data(), DType::kI32, {count});
+  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {count});
+  batch.block_table = Tensor(blocks.data(), DType::kI32, {1, num_blocks});
+  const auto plan = backend->MakeAttentionPlan(
+      {static_cast<int>(config->num_heads), static_cast<int>(config->num_kv_heads),
+       static_cast<int>(config->head_dim)},
+      count, 1);
+  backend->PlanAttention(batch, plan.get());
+  (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
+                      .plan = plan.get(),
+                      .kv_cache = cache->get()});
+  auto logits = backend->Allocate(DType::kF32, {count, config->vocab_size});
+  REQUIRE(logits.ok());
+  (*loaded)->Logits(*logits, batch.positions);
+  std::vector<std::vector<float>> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = logits->view().Row<float>(i);
+    rows.emplace_back(row, row + config->vocab_size);
+  }
+  return rows;
+}
+
+double MaxDifference(const std::vector<float>& a, const float* b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return worst;
+}
+
+void CheckLogits(bool reference, DType dtype) {
+  double worst_of_all = 0;
+  for (const std::string model : kModels) {
+    const json goldens = ReadGoldens(model);
+    const GoldenLogits golden_logits(model);
+    if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
+    for (const json& prompt : goldens["prompts"]) {
+      const int index = prompt["index"];
+      CAPTURE(model, index);
+      const auto backend = MakeTestBackend(reference, dtype, 1);
+      const auto rows =
+          AllLogits(model, backend.get(), prompt["prompt_ids"].get<std::vector<int32_t>>());
+      const double tolerance = dtype == DType::kF32
+                                   ? kF32LogitTolerance
+                                   : 2 * prompt["bf16_max_abs_diff"].get<double>() + 0.05;
+      const auto expected = golden_logits.Get("f32." + std::to_string(index));
+      const double difference = MaxDifference(rows.back(), expected.data());
+      CHECK(difference <= tolerance);
+      if (dtype == DType::kF32) worst_of_all = std::max(worst_of_all, difference);
+      const std::string all = "f32_all." + std::to_string(index);
+      if (dtype == DType::kF32 && golden_logits.Has(all)) {
+        const auto expected_all = golden_logits.Get(all);
+        for (size_t p = 0; p < rows.size(); ++p) {
+          CHECK(MaxDifference(rows[p], expected_all.data() + p * rows[p].size()) <= tolerance);
+        }
+      }
+    }
+  }
+  INFO("worst float32 difference " << worst_of_all);
+  CHECK(worst_of_all <= kF32LogitTolerance);
+}
+
+// Compares step by step; the first difference is accepted only where the model itself hesitated.
+void CheckGreedy(const json& prompt, const std::vector<TokenId>& got, double margin_bound) {
+  const auto expected = prompt["greedy_ids"].get<std::vector<TokenId>>();
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    CAPTURE(i, got[i], expected[i]);
+    CHECK(prompt["greedy_margins"][i].get<double>() < margin_bound);
+    return;
+  }
+}
+
+void CheckPromptLogprobs(const json& expected, const wire::LogprobsRows& got, double tolerance) {
+  REQUIRE(got.num_rows == static_cast<int32_t>(expected.size()) - 1);
+  REQUIRE(got.num_columns == 6);
+  for (int32_t row = 0; row < got.num_rows; ++row) {
+    const json& position = expected[static_cast<size_t>(row) + 1];
+    const size_t first = static_cast<size_t>(row) * 6;
+    CAPTURE(row);
+    CHECK(got.token_ids[first] == position["token"].get<TokenId>());
+    CHECK(got.logprobs[first] == Approx(position["logprob"].get<float>()).margin(tolerance));
+    for (size_t k = 0; k < 5; ++k) {
+      // Neighbours closer than the tolerance may change places; their values may not.
+      CHECK(got.logprobs[first + 1 + k] ==
+            Approx(position["top5"][1][k].get<float>()).margin(tolerance));
+    }
+    // A rank may move only past tokens that are as close as the tolerance.
+    CHECK(std::abs(got.ranks[static_cast<size_t>(row)] - position["rank"].get<int64_t>()) <= 2);
+  }
+}
+
+// All prompts of a model at once through scheduler and runner: chunked, batched, paged.
+void CheckThroughEngine(bool reference, DType dtype) {
+  for (const std::string model : kModels) {
+    const json goldens = ReadGoldens(model);
+    if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
+    CAPTURE(model);
+    EngineDriverOptions options;
+    options.model_dir = DirOf(model);
+    options.reference_backend = reference;
+    options.dtype = dtype;
+    options.max_num_batched_tokens = 96;
+    EngineDriver engine(options);
+    for (const json& prompt : goldens["prompts"]) {
+      wire::SamplingParams params = GreedyParams(goldens["n_greedy"]);
+      params.logprobs = 0;
+      if (prompt.contains("prompt_logprobs")) {
+        params.prompt_logprobs = 5;
+        params.skip_reading_prefix_cache = true;
+      }
+      engine.Add(std::to_string(prompt["index"].get<int>()),
+                 prompt["prompt_ids"].get<std::vector<TokenId>>(), params);
+    }
+    engine.RunAll();
+    for (const json& prompt : goldens["prompts"]) {
+      const int index = prompt["index"];
+      CAPTURE(index);
+      const Transcript& transcript = engine.transcript(std::to_string(index));
+      REQUIRE(transcript.error.empty());
+      const bool is_f32 = dtype == DType::kF32;
+      const double bf16_difference = is_f32 ? 0 : prompt["bf16_max_abs_diff"].get<double>();
+      CheckGreedy(prompt, transcript.token_ids, is_f32 ? 1e-3 : 3 * bf16_difference);
+      if (is_f32) {
+        for (size_t i = 0; i < transcript.token_ids.size(); ++i) {
+          if (transcript.token_ids[i] != prompt["greedy_ids"][i].get<TokenId>()) break;
+          CHECK(transcript.logprobs[i] ==
+                Approx(prompt["greedy_logprobs"][i].get<float>()).margin(kF32LogitTolerance));
+        }
+        if (prompt.contains("prompt_logprobs")) {
+          CheckPromptLogprobs(prompt["prompt_logprobs"], transcript.prompt_logprobs,
+                              kF32LogitTolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("model goldens: float32 logits on the reference backend") {
+  CheckLogits(/*reference=*/true, DType::kF32);
+}
+
+TEST_CASE(
+    "model goldens: greedy text and prompt logprobs through scheduler and reference backend") {
+  CheckThroughEngine(/*reference=*/true, DType::kF32);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,98 @@
+#include "tests/support/engine_driver.h"
+
+namespace tandem {
+
+std::unique_ptr<Backend> MakeTestBackend(bool reference, DType, int) {
+  CHECK(reference);
+  return MakeReferenceBackend();
+}
+
+wire::SamplingParams GreedyParams(int32_t max_tokens) {
+  wire::SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = max_tokens;
+  params.ignore_eos = true;
+  return params;
+}
+
+EngineDriver::EngineDriver(const EngineDriverOptions& options) {
+  const auto config = ReadModelConfig(options.model_dir);
+  CHECK(config.ok()) << config.status().ToString();
+  const auto weights = OpenSafetensors(options.model_dir);
+  CHECK(weights.ok()) << weights.status().ToString();
+  ModelRunnerOptions runner_options;
+  runner_options.limits = {.num_blocks = options.num_blocks,
+                           .block_size = options.block_size,
+                           .max_num_seqs = options.max_num_seqs,
+                           .max_num_batched_tokens = options.max_num_batched_tokens,
+                           .max_model_len = options.max_model_len};
+  runner_options.max_logprobs = -1;
+  auto runner = ModelRunner::Create(
+      MakeTestBackend(options.reference_backend, options.dtype, options.num_threads), *config,
+      **weights, runner_options);
+  CHECK(runner.ok()) << runner.status().ToString();
+  runner_ = *std::move(runner);
+
+  KvCacheConfig cache;
+  cache.num_blocks = options.num_blocks;
+  cache.block_size = options.block_size;
+  cache.max_num_seqs = options.max_num_seqs;
+  cache.max_model_len = options.max_model_len;
+  cache.enable_prefix_caching = options.enable_prefix_caching;
+  kv_cache_ = std::make_unique<KvCacheManager>(cache);
+  SchedulerConfig scheduling;
+  scheduling.max_num_batched_tokens = options.max_num_batched_tokens;
+  scheduling.max_num_seqs = options.max_num_seqs;
+  scheduling.max_model_len = options.max_model_len;
+  // Tiny pools are for preemption: admit what has room for its next tokens.
+  scheduling.reserve_full_isl = false;
+  scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
+}
+
+void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
+                       const wire::SamplingParams& params) {
+  wire::EngineCoreRequest request;
+  request.request_id = id;
+  request.prompt_token_ids = std::move(prompt);
+  request.sampling_params = params;
+  const Status status = scheduler_->Add(std::move(request), now_);
+  CHECK(status.ok()) << status.ToString();
+}
+
+bool EngineDriver::Step() {
+  now_ += 1;
+  const SchedulerOutput& step = scheduler_->Schedule(now_);
+  if (step.empty() && !scheduler_->HasNews()) return false;
+  const Status status = runner_->Execute(step, &result_);
+  CHECK(status.ok()) << status.ToString();
+  scheduler_->Update(step, &result_, &outputs_);
+  for (const Request* request : scheduler_->Waiting()) {
+    transcripts_[request->id()].num_preemptions = request->num_preemptions;
+  }
+  std::vector<ClientMessage> messages;
+  outputs_.Take(now_, &messages);
+  for (ClientMessage& message : messages) {
+    for (wire::EngineCoreOutput& output : message.outputs.outputs) {
+      Transcript& transcript = transcripts_[output.request_id];
+      for (const TokenId id : output.new_token_ids) transcript.token_ids.push_back(id);
+      if (output.new_logprobs) {
+        transcript.logprobs.push_back(output.new_logprobs->logprobs[0]);
+        transcript.rows.push_back(*output.new_logprobs);
+      }
+      if (output.new_prompt_logprobs) transcript.prompt_logprobs = *output.new_prompt_logprobs;
+      if (output.prefill_stats) {
+        transcript.num_cached_tokens = output.prefill_stats->num_cached_tokens;
+      }
+      if (output.error) transcript.error = output.error->message;
+      transcript.finished = transcript.finished || output.finished();
+    }
+    outputs_.Recycle(std::move(message.outputs));
+  }
+  return true;
+}
+
+void EngineDriver::RunAll() {
+  for (int step = 0; Step(); ++step) CHECK_LT(step, 100'000);
+}
+
+}  // namespace tandem

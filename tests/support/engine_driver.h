@@ -1,0 +1,71 @@
+#pragma once
+
+// The engine without its process: a real scheduler, cache and model runner over a model folder,
+// stepped by hand on the test's thread. Time is a counter of steps.
+// Failure: what must not happen ends the test program (CHECK).
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_core/executor/model_runner.h"
+#include "engine_core/scheduler/scheduler.h"
+
+namespace tandem {
+
+struct EngineDriverOptions {
+  std::string model_dir;
+  bool reference_backend = false;  // else cpu
+  DType dtype = DType::kF32;
+  int num_threads = 1;
+  int32_t num_blocks = 64;
+  int32_t block_size = 32;
+  int32_t max_num_seqs = 8;
+  int32_t max_num_batched_tokens = 256;
+  int32_t max_model_len = 256;
+  bool enable_prefix_caching = true;
+};
+
+// All that a client would have heard of one request.
+struct Transcript {
+  std::vector<TokenId> token_ids;
+  std::vector<float> logprobs;  // of the sampled tokens, when asked for
+  std::vector<wire::LogprobsRows> rows;
+  wire::LogprobsRows prompt_logprobs;
+  std::string error;
+  int64_t num_cached_tokens = 0;
+  bool finished = false;
+  int32_t num_preemptions = 0;
+};
+
+class EngineDriver {
+ public:
+  explicit EngineDriver(const EngineDriverOptions& options);
+
+  void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params);
+  void Abort(const std::string& id) { scheduler_->Abort(id); }
+  // Runs one step; false when nothing was left to run.
+  bool Step();
+  void RunAll();
+
+  const Transcript& transcript(const std::string& id) { return transcripts_[id]; }
+  Scheduler& scheduler() { return *scheduler_; }
+  ModelRunner& runner() { return *runner_; }
+
+ private:
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<KvCacheManager> kv_cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  ModelOutput result_;
+  ClientOutputs outputs_;
+  std::map<std::string, Transcript> transcripts_;
+  double now_ = 0;
+};
+
+std::unique_ptr<Backend> MakeTestBackend(bool reference, DType dtype, int num_threads);
+
+// Greedy, ends by length only.
+wire::SamplingParams GreedyParams(int32_t max_tokens);
+
+}  // namespace tandem
