@@ -397,6 +397,8 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
       return Refuse("n", "n times the prompt tokens is more than " +
                              std::to_string(config_.max_fanout_tokens));
     }
+    std::vector<TokenId> shown_ids;
+    if (request.return_token_ids || request.echo) shown_ids = prompt.token_ids;
     wire::EngineCoreRequest engine_request = model;
     engine_request.prompt_token_ids = std::move(prompt.token_ids);
     engine_request.sampling_params = sampling;
@@ -416,6 +418,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
       result.requests.push_back(std::move(child));
     }
     result.prompt_texts.push_back(std::move(prompt.text));
+    result.prompt_token_ids.push_back(std::move(shown_ids));
   }
   return result;
 }

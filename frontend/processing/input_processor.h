@@ -50,8 +50,10 @@ struct RequestContext {
 struct ProcessedRequest {
   std::vector<wire::EngineCoreRequest> requests;
   int64_t n = 1;
-  int64_t num_prompt_tokens = 0;          // of all prompts, each once
-  std::vector<std::string> prompt_texts;  // when the answer shows them (echo, return_prompt_text)
+  int64_t num_prompt_tokens = 0;  // of all prompts, each once
+  // One of each per prompt; empty ones unless the answer may show them.
+  std::vector<std::string> prompt_texts;
+  std::vector<std::vector<TokenId>> prompt_token_ids;
 };
 
 class InputProcessor {

@@ -10,6 +10,14 @@ namespace {
 // More than any character or normalizer reaches back.
 constexpr size_t kPromptTailTokens = 16;
 
+void AppendRows(const wire::LogprobsRows& rows, wire::LogprobsRows* out) {
+  out->num_rows += rows.num_rows;
+  out->num_columns = rows.num_columns;
+  out->token_ids.insert(out->token_ids.end(), rows.token_ids.begin(), rows.token_ids.end());
+  out->logprobs.insert(out->logprobs.end(), rows.logprobs.begin(), rows.logprobs.end());
+  out->ranks.insert(out->ranks.end(), rows.ranks.begin(), rows.ranks.end());
+}
+
 std::span<const TokenId> Tail(std::span<const TokenId> ids) {
   return ids.last(std::min(ids.size(), kPromptTailTokens));
 }
@@ -20,6 +28,8 @@ void OutputDelta::Clear() {
   text.clear();
   token_ids.clear();
   logprobs.clear();
+  prompt_logprobs = {};
+  kv_transfer_params = {};
   ready = false;
 }
 
@@ -36,6 +46,8 @@ const OutputDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output
   delta_.token_ids.insert(delta_.token_ids.end(), output.new_token_ids.begin(),
                           output.new_token_ids.end());
   if (output.new_logprobs) delta_.logprobs.push_back(*output.new_logprobs);
+  if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
+  if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
   AppendText(output);
   num_output_tokens_ += num_new;
   if (output.finished() && !finished()) Finish(output);

@@ -33,6 +33,8 @@ struct OutputDelta {
   std::string text;
   std::vector<TokenId> token_ids;
   std::vector<wire::LogprobsRows> logprobs;  // in order, a row for each of token_ids; may be empty
+  wire::LogprobsRows prompt_logprobs;        // with the first delta, when asked
+  wire::RawValue kv_transfer_params;         // with the last one, when the engine has some
   bool ready = false;                        // false: nothing to show yet
   std::optional<wire::FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine said

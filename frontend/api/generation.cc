@@ -1,0 +1,244 @@
+#include "frontend/api/generation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace tandem {
+namespace {
+
+std::string Milliseconds(const std::optional<double>& seconds) {
+  if (!seconds) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", *seconds * 1e3);
+  return text;
+}
+
+// Reasons have the same order on the wire and in the metrics table.
+FinishedReason MetricReason(wire::FinishReason reason) {
+  return static_cast<FinishedReason>(static_cast<int>(reason));
+}
+
+}  // namespace
+
+// One engine request: the sink its outputs arrive at.
+class Generation::Choice final : public OutputSink {
+ public:
+  Choice(Generation* generation, int choice_idx, const wire::EngineCoreRequest& request,
+         const OutputOptions& options, EngineMetrics* metrics, StepTokens* step,
+         FanOutStats* fan_out)
+      : id(request.request_id),
+        index(choice_idx),
+        num_prompt_tokens(static_cast<int64_t>(request.prompt_token_ids.size())),
+        processor(generation->context_->input_processor->tokenizer(), options,
+                  request.prompt_token_ids),
+        stats(metrics, step, fan_out,
+              {generation->arrival_monotonic_, num_prompt_tokens,
+               request.sampling_params.max_tokens}),
+        generation_(generation) {}
+
+  void OnOutput(const wire::EngineCoreOutput& output, double timestamp) override {
+    generation_->OnChoiceOutput(this, output, timestamp);
+  }
+  void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
+
+  const RequestId id;
+  const int index;
+  const int64_t num_prompt_tokens;
+  OutputProcessor processor;
+  RequestStats stats;
+  bool counts_prompt = false;  // the first of its prompt's choices: cached tokens count once
+  bool running = false;
+  bool started = false;  // has its first token
+
+ private:
+  Generation* const generation_;
+};
+
+StatusOr<std::string> ServedModel(const ApiOptions& options,
+                                  const std::optional<std::string>& model) {
+  const auto& names = options.served_model_names;
+  CHECK(!names.empty());
+  if (!model || model->empty()) return names.front();
+  if (options.skip_model_name_validation) return *model;
+  if (std::find(names.begin(), names.end(), *model) != names.end()) return *model;
+  std::string valid;
+  for (const std::string& name : names) valid += (valid.empty() ? "`" : ", `") + name + "`";
+  constexpr size_t kMaxShownBytes = 256;
+  return NotFoundError("the model `" + model->substr(0, kMaxShownBytes) +
+                       "` does not exist; this server has " + valid)
+      .WithParam("model");
+}
+
+ChoiceShape MakeChoiceShape(const GenerationRequest& request, const ApiOptions& options) {
+  ChoiceShape shape;
+  shape.logprobs_style.skip_special_tokens = request.skip_special_tokens.value_or(true);
+  shape.logprobs_style.as_token_ids =
+      request.return_tokens_as_token_ids.value_or(options.return_tokens_as_token_ids);
+  shape.return_token_ids = request.return_token_ids;
+  return shape;
+}
+
+OutputOptions MakeOutputOptions(const GenerationRequest& request, const ApiOptions& options) {
+  OutputOptions result;
+  result.detokenizer = {request.skip_special_tokens.value_or(true),
+                        request.spaces_between_special_tokens};
+  result.stop = request.stop;
+  result.include_stop_str_in_output = request.include_stop_str_in_output;
+  result.min_tokens = request.min_tokens;
+  if (request.stream) {
+    result.stream_interval = std::max(options.stream_interval, request.stream_interval.value_or(1));
+  }
+  return result;
+}
+
+Generation::Generation(ApiContext* context, ProcessedRequest request, const OutputOptions& options,
+                       double arrival_monotonic, std::unique_ptr<Admission::Ticket> ticket)
+    : context_(context),
+      request_(std::move(request)),
+      arrival_monotonic_(arrival_monotonic),
+      ticket_(std::move(ticket)),
+      num_unfinished_(request_.requests.size()) {
+  EngineMetrics* metrics = &context_->metrics->engine(0);
+  int64_t num_queued_tokens = 0;
+  for (size_t i = 0; i < request_.requests.size(); ++i) {
+    const bool first_of_prompt = i % static_cast<size_t>(request_.n) == 0;
+    if (first_of_prompt) {
+      fan_out_.push_back(std::make_unique<FanOutStats>(metrics, static_cast<int>(request_.n)));
+    }
+    choices_.push_back(std::make_unique<Choice>(this, static_cast<int>(i), request_.requests[i],
+                                                options, metrics, &context_->step_tokens[0],
+                                                fan_out_.back().get()));
+    choices_.back()->counts_prompt = first_of_prompt;
+    num_queued_tokens += choices_.back()->num_prompt_tokens;
+  }
+  if (ticket_) {
+    ticket_->Resize(static_cast<int64_t>(request_.requests.size()), num_queued_tokens);
+  }
+  usage_.prompt_tokens = request_.num_prompt_tokens;
+  if (context_->options.enable_prompt_tokens_details) usage_.cached_tokens = 0;
+}
+
+Generation::~Generation() { Abort(); }
+
+std::vector<ChoicePrompt> Generation::prompts() const {
+  std::vector<ChoicePrompt> prompts;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const size_t p = i / static_cast<size_t>(request_.n);
+    prompts.push_back({&request_.prompt_token_ids[p], &request_.prompt_texts[p]});
+  }
+  return prompts;
+}
+
+Status Generation::Start(GenerationListener* listener, std::function<void()> on_progress) {
+  listener_ = listener;
+  on_progress_ = std::move(on_progress);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i]->running = true;
+    const Status status =
+        context_->engine_client->Submit(std::move(request_.requests[i]), choices_[i].get());
+    if (status.ok()) continue;
+    choices_[i]->running = false;
+    aborted_ = true;
+    AbortRunning();
+    return status;
+  }
+  return OkStatus();
+}
+
+void Generation::Abort() {
+  if (aborted_ || done_.is_set()) return;
+  aborted_ = true;
+  for (const auto& choice : choices_) {
+    if (!choice->running) continue;
+    choice->stats.OnClientAbort();
+    LOG_INFO << "request aborted id=" << choice->id
+             << " prompt_tokens=" << choice->num_prompt_tokens
+             << " output_tokens=" << choice->processor.num_output_tokens();
+  }
+  AbortRunning();
+  done_.Set();
+}
+
+void Generation::AbortRunning() {
+  std::vector<RequestId> ids;
+  for (const auto& choice : choices_) {
+    if (choice->running) ids.push_back(choice->id);
+    choice->running = false;
+  }
+  if (!ids.empty()) context_->engine_client->Abort(ids);
+}
+
+void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output,
+                                double timestamp) {
+  for (const wire::EngineCoreEvent& event : output.events) {
+    choice->stats.OnEvent(static_cast<RequestEvent>(static_cast<int>(event.type) - 1),
+                          event.timestamp);
+  }
+  const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
+  std::optional<PromptCounts> prompt;
+  if (output.prefill_stats) {
+    const wire::PrefillStats& prefill = *output.prefill_stats;
+    prompt = {prefill.num_computed_tokens, prefill.num_local_cached_tokens,
+              prefill.num_external_cached_tokens};
+    if (choice->counts_prompt && usage_.cached_tokens) {
+      *usage_.cached_tokens += prefill.num_cached_tokens;
+      usage_.created_cache_tokens += prefill.num_cache_creation_tokens;
+    }
+  }
+  if (num_new > 0 || prompt) {
+    choice->stats.OnTokens(num_new, timestamp, context_->clock->Monotonic(), prompt);
+  }
+  if (!choice->started) {
+    choice->started = true;
+    if (ticket_) ticket_->Release(choice->num_prompt_tokens);
+  }
+  usage_.completion_tokens += num_new;
+
+  const OutputDelta& delta = choice->processor.Process(output);
+  if (delta.finish_reason) Finish(choice);
+  if (delta.finish_reason == wire::FinishReason::kError) {
+    error_ = InternalError("the engine ended the request with an error");
+    AbortRunning();
+    done_.Set();
+    return;
+  }
+  if (delta.ready) listener_->OnDelta(choice->index, delta, usage_);
+  if (num_unfinished_ == 0) listener_->OnEnd(usage_);
+  if (delta.ready && on_progress_) on_progress_();
+  if (num_unfinished_ == 0) done_.Set();
+}
+
+void Generation::Finish(Choice* choice) {
+  choice->running = false;
+  --num_unfinished_;
+  if (choice->processor.must_abort()) context_->engine_client->Abort(choice->id);
+  const OutputDelta& delta = choice->processor.delta();
+  const double now = context_->clock->Monotonic();
+  choice->stats.OnFinished(MetricReason(*delta.finish_reason), now);
+  const RequestStats& stats = choice->stats;
+  LOG_INFO << "request finished id=" << choice->id
+           << " reason=" << wire::FinishReasonName(*delta.finish_reason)
+           << " prompt_tokens=" << choice->num_prompt_tokens
+           << " cached_tokens=" << stats.num_cached_tokens()
+           << " output_tokens=" << choice->processor.num_output_tokens()
+           << " queue_ms=" << Milliseconds(stats.queue_s())
+           << " prefill_ms=" << Milliseconds(stats.prefill_s())
+           << " decode_ms=" << Milliseconds(stats.decode_s())
+           << " ttft_ms=" << Milliseconds(stats.time_to_first_token_s())
+           << " e2e_ms=" << Milliseconds(now - arrival_monotonic_)
+           << " preemptions=" << stats.num_preemptions();
+}
+
+void Generation::OnChoiceError(Choice* choice, const Status& status) {
+  choice->running = false;
+  LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
+  AbortRunning();
+  error_ = status;
+  done_.Set();
+}
+
+}  // namespace tandem

@@ -1,0 +1,92 @@
+#include "frontend/api/tokenize.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "frontend/api/error.h"
+#include "frontend/openai/tokenize_request.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<JsonDocument> ParseBody(std::string_view body, const ApiOptions& options) {
+  auto json = ParseJson(body, options.json_limits);
+  if (json.ok()) return json;
+  BodyErrors errors;
+  errors.AddForm("body", json.status().message());
+  return errors.Result();
+}
+
+Json TokenStrings(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  Json strings = Json::array();
+  for (const TokenId id : ids) strings.push_back(tokenizer.IdToToken(id).value_or(""));
+  return strings;
+}
+
+void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
+  exchange.Respond(body.ok() ? Response{200, *body, "application/json", {}}
+                             : ErrorResponse(body.status()));
+}
+
+}  // namespace
+
+StatusOr<std::string> TokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+                                         const ApiOptions& options, int64_t max_model_len) {
+  ASSIGN_OR_RETURN(const TokenizeBody parsed, ParseTokenizeRequest(body));
+  RETURN_IF_ERROR(ServedModel(options, parsed.request.model).status());
+  const Tokenizer& tokenizer = input_processor.tokenizer();
+  std::string text = parsed.request.prompt.value_or("");
+  bool add_special_tokens = parsed.request.add_special_tokens;
+  if (parsed.chat) {
+    ASSIGN_OR_RETURN(text, input_processor.RenderChat(*parsed.chat));
+    add_special_tokens = parsed.chat->add_special_tokens.value_or(false);
+  }
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer.Encode(text, add_special_tokens));
+  return DumpJson({{"count", ids.size()},
+                   {"max_model_len", max_model_len},
+                   {"tokens", ids},
+                   {"token_strs", parsed.request.return_token_strs ? TokenStrings(tokenizer, ids)
+                                                                   : Json(nullptr)}});
+}
+
+StatusOr<std::string> DetokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+                                           const ApiOptions& options) {
+  ASSIGN_OR_RETURN(const DetokenizeRequest request, ParseDetokenizeRequest(body));
+  RETURN_IF_ERROR(ServedModel(options, request.model).status());
+  std::vector<TokenId> ids;
+  for (const int64_t id : *request.tokens) {
+    if (id < 0 || id >= input_processor.vocab_size()) {
+      return InvalidArgumentError("tokens has token id " + std::to_string(id) +
+                                  ", which is out of vocabulary: ids are in [0, " +
+                                  std::to_string(input_processor.vocab_size() - 1) + "]")
+          .WithParam("tokens");
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return DumpJson({{"prompt", input_processor.tokenizer().Decode(ids, false)}});
+}
+
+Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
+  const auto* engine = context->engine_client->engine_info();
+  const int64_t max_model_len = engine == nullptr ? 0 : engine->max_model_len;
+  auto work = [body = std::move(exchange.mutable_request().body), context,
+               max_model_len]() -> StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const JsonDocument json, ParseBody(body, context->options));
+    return TokenizeBodyToJson(*json, *context->input_processor, context->options, max_model_len);
+  };
+  const auto result = co_await OnPool(context->text_pool, std::move(work));
+  RespondWith(exchange, result);
+}
+
+Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context) {
+  auto work = [body = std::move(exchange.mutable_request().body),
+               context]() -> StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const JsonDocument json, ParseBody(body, context->options));
+    return DetokenizeBodyToJson(*json, *context->input_processor, context->options);
+  };
+  const auto result = co_await OnPool(context->text_pool, std::move(work));
+  RespondWith(exchange, result);
+}
+
+}  // namespace tandem

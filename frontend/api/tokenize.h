@@ -1,0 +1,25 @@
+#pragma once
+
+// POST /tokenize (a text or a conversation → token ids) and POST /detokenize (the way back).
+// Thread: handlers run on the exchange's shard, the work on the text pool.
+
+#include <string>
+
+#include "common/status.h"
+#include "frontend/api/generation.h"
+#include "frontend/http/router.h"
+#include "frontend/net/net.h"
+#include "frontend/openai/json.h"
+
+namespace tandem {
+
+// Bodies in, bodies out; pure.
+StatusOr<std::string> TokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+                                         const ApiOptions& options, int64_t max_model_len);
+StatusOr<std::string> DetokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+                                           const ApiOptions& options);
+
+Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context);
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+#pragma once
+
+// What answers are made of, before they are written as JSON. Values; any thread.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// The keys that every chunk and every answer of one request shares.
+struct ResponseHead {
+  std::string id;  // "cmpl-…", "chatcmpl-…"
+  int64_t created = 0;
+  std::string model;
+  std::string system_fingerprint;  // empty: null
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  std::optional<int64_t> cached_tokens;  // shown with created_cache_tokens when set
+  int64_t created_cache_tokens = 0;
+};
+
+// A token as logprobs show it. text: the bytes as UTF-8, wrong ones as U+FFFD.
+struct ScoredToken {
+  int32_t token_id = 0;
+  std::string text;
+  std::string bytes;
+  double logprob = 0;  // never below kLowestLogprob, never NaN
+  int64_t rank = 0;    // from 1
+};
+
+// One position: the drawn (or prompt) token and the most likely ones, each token once.
+struct PositionLogprobs {
+  ScoredToken token;
+  std::vector<ScoredToken> top;  // starts with `token`
+};
+
+inline constexpr double kLowestLogprob = -9999.0;  // what JSON shows for minus infinity
+
+}  // namespace tandem
