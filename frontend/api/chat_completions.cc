@@ -4,31 +4,6 @@
 #include <utility>
 
 namespace tandem {
-namespace {
-
-StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input) {
-  ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body));
-  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
-  if (input.priority) request.priority = *input.priority;
-  input.context.external_id = ResponseId("chatcmpl-", input, request);
-  PreparedRequest prepared;
-  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
-  prepared.output = MakeOutputOptions(request, *input.options);
-  prepared.stream = request.stream;
-  ChatShape shape = MakeShape(request, input.input_processor->config(), *input.options);
-  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
-                std::move(model), input.options->system_fingerprint};
-  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
-                             std::string* out) -> std::unique_ptr<GenerationListener> {
-    if (stream) return std::make_unique<ChatStream>(tokenizer, shape, std::move(prompts), out);
-    return std::make_unique<ChatResponse>(tokenizer, shape, std::move(prompts), out);
-  };
-  return prepared;
-}
-
-}  // namespace
-
 ChatShape MakeShape(const ChatRequest& request, const InputConfig& config,
                     const ApiOptions& options) {
   ChatShape shape;
@@ -198,6 +173,27 @@ void ChatStream::AppendLogprobs(const OutputDelta& delta) {
 void ChatStream::OnEnd(const Usage& usage) {
   if (shape_.usage.at_end) writer_.AppendUsage(usage, out_);
   ChunkWriter::AppendDone(out_);
+}
+
+StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input) {
+  ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body));
+  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
+  if (input.priority) request.priority = *input.priority;
+  input.context.external_id = ResponseId("chatcmpl-", input, request);
+  PreparedRequest prepared;
+  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
+  prepared.output = MakeOutputOptions(request, *input.options);
+  prepared.stream = request.stream;
+  ChatShape shape = MakeShape(request, input.input_processor->config(), *input.options);
+  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
+                std::move(model), input.options->system_fingerprint};
+  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
+                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
+                             std::string* out) -> std::unique_ptr<GenerationListener> {
+    if (stream) return std::make_unique<ChatStream>(tokenizer, shape, std::move(prompts), out);
+    return std::make_unique<ChatResponse>(tokenizer, shape, std::move(prompts), out);
+  };
+  return prepared;
 }
 
 Awaitable<void> HandleChatCompletions(Exchange& exchange, ApiContext* context) {

@@ -79,6 +79,7 @@ class ChatStream final : public GenerationListener {
   std::string* const out_;
 };
 
+StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input);
 Awaitable<void> HandleChatCompletions(Exchange& exchange, ApiContext* context);
 
 }  // namespace tandem

@@ -13,29 +13,6 @@ std::string FirstTokenText(const Tokenizer& tokenizer, const LogprobsStyle& styl
   return tokenizer.Decode({ids.data(), 1}, style.skip_special_tokens);
 }
 
-StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input) {
-  ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body));
-  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
-  if (input.priority) request.priority = *input.priority;
-  input.context.external_id = ResponseId("cmpl-", input, request);
-  PreparedRequest prepared;
-  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
-  prepared.output = MakeOutputOptions(request, *input.options);
-  prepared.stream = request.stream;
-  CompletionShape shape = MakeShape(request, *input.options);
-  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
-                std::move(model), input.options->system_fingerprint};
-  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
-                             std::string* out) -> std::unique_ptr<GenerationListener> {
-    if (stream) {
-      return std::make_unique<CompletionStream>(tokenizer, shape, std::move(prompts), out);
-    }
-    return std::make_unique<CompletionResponse>(tokenizer, shape, std::move(prompts), out);
-  };
-  return prepared;
-}
-
 }  // namespace
 
 CompletionShape MakeShape(const CompletionRequest& request, const ApiOptions& options) {
@@ -179,6 +156,29 @@ void CompletionStream::AppendLogprobs(Choice* choice, const OutputDelta& delta, 
 void CompletionStream::OnEnd(const Usage& usage) {
   if (shape_.usage.at_end) writer_.AppendUsage(usage, out_);
   ChunkWriter::AppendDone(out_);
+}
+
+StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input) {
+  ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body));
+  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
+  if (input.priority) request.priority = *input.priority;
+  input.context.external_id = ResponseId("cmpl-", input, request);
+  PreparedRequest prepared;
+  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
+  prepared.output = MakeOutputOptions(request, *input.options);
+  prepared.stream = request.stream;
+  CompletionShape shape = MakeShape(request, *input.options);
+  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
+                std::move(model), input.options->system_fingerprint};
+  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
+                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
+                             std::string* out) -> std::unique_ptr<GenerationListener> {
+    if (stream) {
+      return std::make_unique<CompletionStream>(tokenizer, shape, std::move(prompts), out);
+    }
+    return std::make_unique<CompletionResponse>(tokenizer, shape, std::move(prompts), out);
+  };
+  return prepared;
 }
 
 Awaitable<void> HandleCompletions(Exchange& exchange, ApiContext* context) {

@@ -75,6 +75,7 @@ class CompletionStream final : public GenerationListener {
   std::string* const out_;
 };
 
+StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input);
 Awaitable<void> HandleCompletions(Exchange& exchange, ApiContext* context);
 
 }  // namespace tandem

@@ -95,6 +95,15 @@ OutputOptions MakeOutputOptions(const GenerationRequest& request, const ApiOptio
   return result;
 }
 
+std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request) {
+  std::vector<ChoicePrompt> prompts;
+  for (size_t i = 0; i < request.requests.size(); ++i) {
+    const size_t p = i / static_cast<size_t>(request.n);
+    prompts.push_back({&request.prompt_token_ids[p], &request.prompt_texts[p]});
+  }
+  return prompts;
+}
+
 Generation::Generation(ApiContext* context, ProcessedRequest request, const OutputOptions& options,
                        double arrival_monotonic, std::unique_ptr<Admission::Ticket> ticket)
     : context_(context),
@@ -123,15 +132,6 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
 }
 
 Generation::~Generation() { Abort(); }
-
-std::vector<ChoicePrompt> Generation::prompts() const {
-  std::vector<ChoicePrompt> prompts;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const size_t p = i / static_cast<size_t>(request_.n);
-    prompts.push_back({&request_.prompt_token_ids[p], &request_.prompt_texts[p]});
-  }
-  return prompts;
-}
 
 Status Generation::Start(GenerationListener* listener, std::function<void()> on_progress) {
   listener_ = listener;

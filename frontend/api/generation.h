@@ -73,6 +73,9 @@ struct ChoicePrompt {
   const std::string* text = nullptr;
 };
 
+// One per choice. REQUIRES: the request's prompts stay where they are.
+std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request);
+
 // Turns what the choices produce into the answer.
 class GenerationListener {
  public:
@@ -92,7 +95,7 @@ class Generation {
   Generation(const Generation&) = delete;
 
   // For answers; valid as long as this.
-  std::vector<ChoicePrompt> prompts() const;
+  std::vector<ChoicePrompt> prompts() const { return PromptsOf(request_); }
 
   // Sends everything to the engine. On a refusal nothing is left running.
   Status Start(GenerationListener* listener, std::function<void()> on_progress);

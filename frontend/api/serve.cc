@@ -86,17 +86,6 @@ StatusOr<PrepareInput> MakePrepareInput(const HttpRequest& request, const ApiCon
   return input;
 }
 
-StatusOr<PreparedRequest> ParseAndPrepare(std::string_view body, PrepareInput input,
-                                          PrepareFunction prepare) {
-  const auto json = ParseJson(body, input.options->json_limits);
-  if (!json.ok()) {
-    BodyErrors errors;
-    errors.AddForm("body", json.status().message());
-    return errors.Result();
-  }
-  return prepare(**json, std::move(input));
-}
-
 void CountRefusal(Admission::Refusal refusal, Metrics* metrics) {
   const auto reason = refusal == Admission::Refusal::kRequests
                           ? RejectionReason::kMaxNumQueuedReqs
@@ -124,6 +113,17 @@ std::string ResponseId(std::string_view prefix, const PrepareInput& input,
                        const GenerationRequest& request) {
   const bool from_body = !input.id_from_client && request.request_id;
   return std::string(prefix) + (from_body ? *request.request_id : input.context.external_id);
+}
+
+StatusOr<PreparedRequest> ParseAndPrepare(std::string_view body, PrepareInput input,
+                                          PrepareFunction prepare) {
+  const auto json = ParseJson(body, input.options->json_limits);
+  if (!json.ok()) {
+    BodyErrors errors;
+    errors.AddForm("body", json.status().message());
+    return errors.Result();
+  }
+  return prepare(**json, std::move(input));
 }
 
 Awaitable<void> ServeGeneration(Exchange& exchange, ApiContext* context, PrepareFunction prepare) {

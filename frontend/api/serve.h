@@ -51,6 +51,8 @@ std::string ResponseId(std::string_view prefix, const PrepareInput& input,
 
 // Runs on the text pool.
 using PrepareFunction = StatusOr<PreparedRequest> (*)(const Json& body, PrepareInput input);
+StatusOr<PreparedRequest> ParseAndPrepare(std::string_view body, PrepareInput input,
+                                          PrepareFunction prepare);
 
 Awaitable<void> ServeGeneration(Exchange& exchange, ApiContext* context, PrepareFunction prepare);
 
