@@ -230,9 +230,24 @@ TEST_CASE("model goldens: float32 logits on the reference backend") {
   CheckLogits(/*reference=*/true, DType::kF32);
 }
 
-TEST_CASE(
-    "model goldens: greedy text and prompt logprobs through scheduler and reference backend") {
+TEST_CASE("model goldens: float32 logits on the cpu backend") {
+  CheckLogits(/*reference=*/false, DType::kF32);
+}
+
+TEST_CASE("model goldens: bfloat16 logits on the cpu backend") {
+  CheckLogits(/*reference=*/false, DType::kBf16);
+}
+
+TEST_CASE("model goldens: text and prompt logprobs through the scheduler, reference backend") {
   CheckThroughEngine(/*reference=*/true, DType::kF32);
+}
+
+TEST_CASE("model goldens: text and prompt logprobs through the scheduler, cpu in float32") {
+  CheckThroughEngine(/*reference=*/false, DType::kF32);
+}
+
+TEST_CASE("model goldens: greedy text through the scheduler, cpu in bfloat16") {
+  CheckThroughEngine(/*reference=*/false, DType::kBf16);
 }
 
 }  // namespace

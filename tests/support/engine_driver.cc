@@ -2,9 +2,14 @@
 
 namespace tandem {
 
-std::unique_ptr<Backend> MakeTestBackend(bool reference, DType, int) {
-  CHECK(reference);
-  return MakeReferenceBackend();
+std::unique_ptr<Backend> MakeTestBackend(bool reference, DType dtype, int num_threads) {
+  if (reference) return MakeReferenceBackend();
+  CpuBackendOptions options;
+  options.dtype = dtype;
+  options.num_threads = num_threads;
+  auto backend = MakeCpuBackend(options);
+  CHECK(backend.ok()) << backend.status().ToString();
+  return *std::move(backend);
 }
 
 wire::SamplingParams GreedyParams(int32_t max_tokens) {
