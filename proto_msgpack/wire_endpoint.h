@@ -96,7 +96,8 @@ class EngineEndpoint {
   // Queues one message for a client; encoded and sent on the wire thread. Dropped when the client
   // is not connected. REQUIRES: !outputs.is_empty().
   void Send(int client_index, EngineCoreOutputs outputs);
-  // A message to fill, with the room of one that was sent: a steady step allocates nothing.
+  // A message to fill, with the room of one that was sent (its old content too): a steady step
+  // allocates nothing. Thread: the one that calls Send.
   EngineCoreOutputs TakeSpent();
 
   // Sends what is queued for at most 4 s, then stops the thread. Called by the destructor.

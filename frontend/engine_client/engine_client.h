@@ -98,11 +98,13 @@ class EngineClient {
     bool was_ready = false;
     Status why_not;
     wire::EngineCoreReadyResponse response;
-    int64_t num_inflight = 0;
-    double num_waiting = 0;  // from its last stats, plus what was submitted since
+    int64_t num_inflight = 0;   // of this shard
+    wire::AbortRequest aborts;  // not sent yet
+    double num_waiting = 0;     // from its last stats, plus what was submitted since
     double num_running = 0;
     double kv_cache_usage = 0;
   };
+  using RunningMap = std::unordered_map<RequestId, Running>;
   struct PendingCall {
     int engine_index = 0;
     UtilityCallback callback;
@@ -116,24 +118,28 @@ class EngineClient {
   };
 
   void DrainEvents();
-  void HandleOutputs(wire::EngineCoreOutputs& outputs);
+  void HandleOutputs(const wire::EngineCoreOutputs& outputs);
   void HandleOutput(const wire::EngineCoreOutput& output, double timestamp);
   void HandleUtility(const wire::UtilityOutput& reply);
+  void HandleStats(int engine_index, const wire::SchedulerStats& stats, double timestamp);
   void HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response);
   void HandleLost(int engine_index, const Status& why);
-  void EndWithError(const RequestId& request_id, const Status& status);
-  void SendAbort(int engine_index, const std::vector<RequestId>& request_ids);
+  void EndWithError(RunningMap::iterator position, const Status& status);
+  void SendAborts();
   StatusOr<int> ChooseEngine(const wire::EngineCoreRequest& request);
+  void UpdateEngineInfo();
 
   const EngineClientOptions options_;
   wire::FrontendEndpoint* const endpoint_;
-  std::shared_ptr<Mailbox<Event>> events_;
+  std::shared_ptr<char> alive_;  // what is posted to the shard holds a weak pointer to it
+  Mailbox<Event> events_;
   std::vector<Event> drained_;
+  bool is_draining_ = false;  // aborts wait for the end of the batch and go out together
   std::vector<Engine> engines_;
   size_t next_scan_start_ = 0;
   wire::EngineCoreReadyResponse engine_info_;
   bool has_engine_info_ = false;
-  std::unordered_map<RequestId, Running> running_;
+  RunningMap running_;
   std::unordered_map<uint64_t, PendingCall> calls_;
   uint64_t next_call_id_ = 1;
   StatsCallback on_stats_;

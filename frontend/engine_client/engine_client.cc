@@ -1,0 +1,313 @@
+#include "frontend/engine_client/engine_client.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/wire_endpoint.h"
+
+namespace tandem {
+
+EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Post post)
+    : options_(options),
+      endpoint_(endpoint),
+      alive_(std::make_shared<char>()),
+      events_([this, post = std::move(post), alive = std::weak_ptr<char>(alive_)] {
+        post([this, alive] {
+          if (!alive.expired()) DrainEvents();
+        });
+      }),
+      engines_(static_cast<size_t>(options.num_engines)) {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    engines_[i].why_not = UnavailableError("engine " + std::to_string(i) + " is starting");
+  }
+  endpoint_->SetClient(
+      options_.client_index,
+      {.on_outputs =
+           [this](wire::EngineCoreOutputs outputs) {
+             Event event;
+             event.outputs = std::move(outputs);
+             events_.Push(std::move(event));
+           },
+       .on_engine_ready =
+           [this](int engine_index, const wire::EngineCoreReadyResponse& response) {
+             Event event;
+             event.kind = Event::Kind::kReady;
+             event.engine_index = engine_index;
+             event.response = response;
+             events_.Push(std::move(event));
+           },
+       .on_engine_lost =
+           [this](int engine_index, const Status& why) {
+             Event event;
+             event.kind = Event::Kind::kLost;
+             event.engine_index = engine_index;
+             event.why = why;
+             events_.Push(std::move(event));
+           }});
+}
+
+EngineClient::~EngineClient() = default;
+
+// ---- To the engines ----
+
+// vLLM's load score: what is known to be there, and a penalty for waiting behind a full cache. Ties
+// go around.
+StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request) {
+  if (request.data_parallel_rank) {
+    const int rank = *request.data_parallel_rank;
+    if (rank < 0 || rank >= options_.num_engines) {
+      return InvalidArgumentError("data_parallel_rank is " + std::to_string(rank) + ", there are " +
+                                  std::to_string(options_.num_engines) + " engines");
+    }
+    if (!engines_[static_cast<size_t>(rank)].ready) {
+      return engines_[static_cast<size_t>(rank)].why_not;
+    }
+    return rank;
+  }
+  double best_score = std::numeric_limits<double>::infinity();
+  size_t best = engines_.size();
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const size_t index = (next_scan_start_ + i) % engines_.size();
+    const Engine& engine = engines_[index];
+    if (!engine.ready) continue;
+    const double own =
+        static_cast<double>(options_.num_clients) * static_cast<double>(engine.num_inflight);
+    const double score = std::max(own, engine.num_waiting + engine.num_running) +
+                         engine.num_waiting * 6 * std::max(0.0, engine.kv_cache_usage - 0.5);
+    if (score < best_score) {
+      best_score = score;
+      best = index;
+    }
+  }
+  next_scan_start_ = (next_scan_start_ + 1) % engines_.size();
+  if (best == engines_.size()) return engines_[0].why_not;
+  return static_cast<int>(best);
+}
+
+Status EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
+  if (running_.size() >= options_.max_inflight) {
+    return ResourceExhaustedError("too many requests: " + std::to_string(running_.size()) +
+                                  " are running or waiting, the limit is " +
+                                  std::to_string(options_.max_inflight));
+  }
+  if (running_.contains(request.request_id)) {
+    return AlreadyExistsError("request id " + request.request_id + " is in use");
+  }
+  ASSIGN_OR_RETURN(const int engine_index, ChooseEngine(request));
+  Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  ++engine.num_inflight;
+  engine.num_waiting += options_.num_clients;  // until its next stats say better
+  request.client_index = options_.client_index;
+  wire::EncodedMessage message;
+  wire::Encode(request, &message);
+  endpoint_->Send(options_.client_index, engine_index, wire::RequestType::kAdd, std::move(message));
+  const RequestId request_id = request.request_id;
+  running_.emplace(request_id, Running{std::move(request), {}, sink, engine_index});
+  return OkStatus();
+}
+
+void EngineClient::Abort(const RequestId& request_id) {
+  const auto position = running_.find(request_id);
+  if (position == running_.end()) return;
+  Engine& engine = engines_[static_cast<size_t>(position->second.engine_index)];
+  --engine.num_inflight;
+  engine.aborts.push_back(request_id);
+  running_.erase(position);
+  if (!is_draining_) SendAborts();
+}
+
+void EngineClient::Abort(const std::vector<RequestId>& request_ids) {
+  const bool was_draining = std::exchange(is_draining_, true);
+  for (const RequestId& request_id : request_ids) Abort(request_id);
+  is_draining_ = was_draining;
+  if (!is_draining_) SendAborts();
+}
+
+void EngineClient::SendAborts() {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    wire::AbortRequest& aborts = engines_[i].aborts;
+    if (aborts.empty()) continue;
+    wire::EncodedMessage message;
+    wire::Encode(aborts, &message);
+    aborts.clear();
+    if (!engines_[i].ready) continue;  // it forgot them when it died
+    endpoint_->Send(options_.client_index, static_cast<int>(i), wire::RequestType::kAbort,
+                    std::move(message));
+  }
+}
+
+void EngineClient::CallUtility(int engine_index, std::string_view method, wire::RawValue args,
+                               UtilityCallback callback) {
+  CHECK(engine_index >= 0 && engine_index < options_.num_engines) << engine_index;
+  const Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  if (!engine.ready) return callback(engine.why_not);
+  const uint64_t call_id = next_call_id_++;
+  calls_.emplace(call_id, PendingCall{engine_index, std::move(callback)});
+  wire::EncodedMessage message;
+  wire::Encode(
+      wire::UtilityRequest{options_.client_index, call_id, std::string(method), std::move(args)},
+      &message);
+  endpoint_->Send(options_.client_index, engine_index, wire::RequestType::kUtility,
+                  std::move(message));
+}
+
+// ---- From the engines ----
+
+void EngineClient::DrainEvents() {
+  if (!events_.Drain(&drained_)) return;
+  is_draining_ = true;
+  for (Event& event : drained_) {
+    switch (event.kind) {
+      case Event::Kind::kOutputs:
+        HandleOutputs(event.outputs);
+        endpoint_->Recycle(std::move(event.outputs));
+        break;
+      case Event::Kind::kReady:
+        HandleReady(event.engine_index, event.response);
+        break;
+      case Event::Kind::kLost:
+        HandleLost(event.engine_index, event.why);
+        break;
+    }
+  }
+  drained_.clear();
+  is_draining_ = false;
+  SendAborts();
+}
+
+void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
+  for (const wire::EngineCoreOutput& output : outputs.outputs) {
+    HandleOutput(output, outputs.timestamp);
+  }
+  if (outputs.utility_output) HandleUtility(*outputs.utility_output);
+  for (const RequestId& request_id : outputs.finished_requests) {
+    // Ordinary finishes and our own aborts are forgotten by now.
+    const auto position = running_.find(request_id);
+    if (position == running_.end()) continue;
+    EndWithError(position, InternalError("the engine dropped request " + request_id));
+  }
+  if (outputs.scheduler_stats) {
+    HandleStats(outputs.engine_index, *outputs.scheduler_stats, outputs.timestamp);
+  }
+}
+
+void EngineClient::HandleOutput(const wire::EngineCoreOutput& output, double timestamp) {
+  const auto position = running_.find(output.request_id);
+  if (position == running_.end()) return;  // aborted, or of an engine's former life
+  if (output.error) return EndWithError(position, ToStatus(*output.error));
+  if (output.finish_reason == wire::FinishReason::kError) {
+    return EndWithError(position, InternalError("the engine failed on this request"));
+  }
+  Running& running = position->second;
+  OutputSink* const sink = running.sink;
+  if (output.finished()) {
+    --engines_[static_cast<size_t>(running.engine_index)].num_inflight;
+    running_.erase(position);
+  } else {
+    running.emitted.insert(running.emitted.end(), output.new_token_ids.begin(),
+                           output.new_token_ids.end());
+  }
+  sink->OnOutput(output, timestamp);
+}
+
+void EngineClient::EndWithError(RunningMap::iterator position, const Status& status) {
+  OutputSink* const sink = position->second.sink;
+  --engines_[static_cast<size_t>(position->second.engine_index)].num_inflight;
+  running_.erase(position);
+  sink->OnError(status);
+}
+
+void EngineClient::HandleUtility(const wire::UtilityOutput& reply) {
+  auto call = calls_.extract(reply.call_id);
+  if (call.empty()) return;
+  if (reply.failure_message) {
+    call.mapped().callback(InternalError(*reply.failure_message));
+  } else {
+    call.mapped().callback(reply.result);
+  }
+}
+
+void EngineClient::HandleStats(int engine_index, const wire::SchedulerStats& stats,
+                               double timestamp) {
+  Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  engine.num_waiting = static_cast<double>(stats.num_waiting_reqs);
+  engine.num_running = static_cast<double>(stats.num_running_reqs);
+  engine.kv_cache_usage = stats.kv_cache_usage;
+  if (on_stats_) on_stats_(engine_index, stats, timestamp);
+}
+
+void EngineClient::HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response) {
+  Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  engine.ready = true;
+  engine.was_ready = true;
+  engine.response = response;
+  engine.num_waiting = engine.num_running = engine.kv_cache_usage = 0;
+  UpdateEngineInfo();
+  if (on_health_change_) on_health_change_();
+}
+
+void EngineClient::HandleLost(int engine_index, const Status& why) {
+  Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  engine.ready = false;
+  engine.why_not = why;
+  if (on_health_change_) on_health_change_();
+  // A sink may submit or abort from its last call, so each step looks the request up again.
+  std::vector<RequestId> lost;
+  for (const auto& [request_id, running] : running_) {
+    if (running.engine_index == engine_index) lost.push_back(request_id);
+  }
+  for (const RequestId& request_id : lost) {
+    const auto position = running_.find(request_id);
+    if (position != running_.end()) EndWithError(position, why);
+  }
+  std::vector<UtilityCallback> callbacks;
+  for (auto call = calls_.begin(); call != calls_.end();) {
+    if (call->second.engine_index != engine_index) {
+      ++call;
+      continue;
+    }
+    callbacks.push_back(std::move(call->second.callback));
+    call = calls_.erase(call);
+  }
+  for (const UtilityCallback& callback : callbacks) callback(why);
+  if (!lost.empty()) {
+    LOG_ERROR << "engine " << engine_index << " took " << lost.size() << " requests with it";
+  }
+}
+
+Status EngineClient::health() const {
+  for (const Engine& engine : engines_) {
+    if (!engine.ready) return engine.why_not;
+  }
+  return OkStatus();
+}
+
+void EngineClient::UpdateEngineInfo() {
+  for (const Engine& engine : engines_) {
+    if (!engine.was_ready) return;
+  }
+  engine_info_ = engines_[0].response;
+  engine_info_.num_gpu_blocks = 0;
+  for (const Engine& engine : engines_) {
+    engine_info_.num_gpu_blocks += engine.response.num_gpu_blocks;
+    engine_info_.max_model_len =
+        std::min(engine_info_.max_model_len, engine.response.max_model_len);
+  }
+  has_engine_info_ = true;
+}
+
+const wire::EngineCoreReadyResponse* EngineClient::engine_info() const {
+  return has_engine_info_ ? &engine_info_ : nullptr;
+}
+
+Status ToStatus(const wire::EngineCoreError& error) {
+  if (error.code == wire::kErrorValidation) return InvalidArgumentError(error.message);
+  if (error.retryable) return UnavailableError(error.message);
+  return InternalError(error.message);
+}
+
+}  // namespace tandem

@@ -1,0 +1,363 @@
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/wire_endpoint.h"
+#include "proto_msgpack/wire_endpoint_socket.h"
+
+namespace tandem::wire {
+namespace {
+
+constexpr int kHandshakeLingerMs = 5000;
+constexpr int kOutputLingerMs = 4000;
+constexpr size_t kMaxSpent = 16;  // messages whose room is kept
+// An engine often starts before its frontend: look again soon, then once a second.
+constexpr int kReconnectMs = 10;
+constexpr int kMaxReconnectMs = 1000;
+
+// One frontend client: where its requests come from and where its outputs go.
+struct Client {
+  Socket input;
+  Socket output;
+  bool was_connected = false;
+  bool lost = false;
+};
+
+struct Outgoing {
+  int client_index = 0;
+  EngineCoreOutputs outputs;
+  std::optional<EngineCoreReadyResponse> ready;
+};
+
+}  // namespace
+
+class EngineEndpoint::Loop {
+ public:
+  Loop(EngineEndpointOptions options, Mailbox<EngineInput>* inputs)
+      : options_(std::move(options)), inputs_(inputs), outgoing_([this] { wake_up_.Signal(); }) {}
+
+  Status Start();
+  void Close(bool is_dead);
+
+ private:
+  // kHello: waiting for the addresses. kConnecting: waiting for the model and for the connections
+  // to open. kReady: READY was said.
+  enum class Phase { kHello, kConnecting, kReady };
+
+  void Run();
+  void StartHandshake();
+  void Restart(const std::string& why);
+  void ReceiveInit();
+  void ConnectClients(const EngineAddresses& addresses);
+  void SendReadyResponse(Client* client);
+  void SayReadyWhenPossible();
+  void SendStatus(std::string_view word);
+  void ReceiveInputs(Client* client);
+  void HandleInput(std::span<const std::string_view> frames);
+  void RefuseAdd(std::string_view body, const Status& why);
+  void ApplyConnectionEvents();
+  void LoseClient(size_t client_index);
+  void SendOutgoing();
+  void SendOutputs(const Outgoing& out);
+  void RebuildPollSet();
+
+  const EngineEndpointOptions options_;
+  Mailbox<EngineInput>* const inputs_;
+  WakeUp wake_up_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> dead_{false};
+
+  Context context_;  // outlives every socket
+  Socket handshake_;
+  std::vector<Client> clients_;
+  Phase phase_ = Phase::kHello;
+  std::optional<EngineCoreReadyResponse> ready_;
+  PollSet poll_;
+  ReceivedMessage received_;
+  EncodedMessage encoded_;
+  std::vector<std::string_view> frames_;
+  std::vector<Outgoing> drained_;
+  std::thread thread_;
+
+ public:
+  Mailbox<Outgoing> outgoing_;
+  Mailbox<EngineCoreOutputs> spent_;
+  std::vector<EngineCoreOutputs> spare_;  // the loop thread's
+};
+
+Status EngineEndpoint::Loop::Start() {
+  StartHandshake();
+  // A wrong address is wrong from the first time on; a missing frontend is not an error.
+  RETURN_IF_ERROR(handshake_.Connect(options_.handshake_address));
+  SendStatus(kStatusHello);
+  RebuildPollSet();
+  thread_ = std::thread([this] { Run(); });
+  return OkStatus();
+}
+
+void EngineEndpoint::Loop::StartHandshake() {
+  phase_ = Phase::kHello;
+  handshake_.Open(context_, ZMQ_DEALER);
+  handshake_.SetIdentity(EngineIdentity(options_.engine_index));
+  handshake_.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
+  handshake_.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
+  if (options_.heartbeats) SetHeartbeats(&handshake_, options_.handshake_address);
+  handshake_.Monitor(context_);
+}
+
+void EngineEndpoint::Loop::Close(bool is_dead) {
+  if (!thread_.joinable()) return;
+  dead_ = is_dead;
+  stop_ = true;
+  wake_up_.Signal();
+  thread_.join();
+}
+
+void EngineEndpoint::Loop::Run() {
+  SetThreadName("wire");
+  while (!stop_) {
+    poll_.Wait();
+    wake_up_.Clear();
+    SendOutgoing();
+    for (Client& client : clients_) ReceiveInputs(&client);
+    if (phase_ == Phase::kHello) ReceiveInit();
+    ApplyConnectionEvents();
+  }
+  SendOutgoing();
+  for (Client& client : clients_) {
+    if (dead_ && !client.lost) {
+      const std::string_view frames[] = {kEngineCoreDead};
+      client.output.Send(frames);
+    }
+    client.input.Close();
+    client.output.Close(client.lost ? 0 : kOutputLingerMs);
+  }
+  handshake_.Close();
+}
+
+// Everything from the beginning: the frontend is gone, the next one needs a HELLO.
+void EngineEndpoint::Loop::Restart(const std::string& why) {
+  LOG_WARNING << "the frontend is gone (" << why << "), waiting for it at "
+              << options_.handshake_address;
+  for (size_t i = 0; i < clients_.size(); ++i) LoseClient(i);
+  clients_.clear();
+  StartHandshake();
+  const Status status = handshake_.Connect(options_.handshake_address);
+  CHECK(status.ok()) << status.ToString();  // it was good in Start
+  SendStatus(kStatusHello);
+  RebuildPollSet();
+}
+
+void EngineEndpoint::Loop::SendStatus(std::string_view word) {
+  EngineStatus status;
+  status.status = word;
+  status.local = options_.local;
+  status.headless = options_.headless;
+  Encode(status, &encoded_);
+  const std::string_view frames[] = {encoded_.body};
+  handshake_.Send(frames);
+}
+
+void EngineEndpoint::Loop::ReceiveInit() {
+  while (phase_ == Phase::kHello && received_.ReceiveFrom(handshake_.get())) {
+    InitMessage init;
+    const Status status = Decode(received_.frames(), &init);
+    if (!status.ok()) {
+      LOG_WARNING << "the frontend's first message is not understood: " << status.message();
+    } else if (init.addresses.inputs.empty() ||
+               init.addresses.inputs.size() != init.addresses.outputs.size()) {
+      LOG_WARNING << "the frontend names " << init.addresses.inputs.size() << " inputs and "
+                  << init.addresses.outputs.size() << " outputs";
+    } else {
+      ConnectClients(init.addresses);
+    }
+  }
+}
+
+void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
+  if (addresses.coordinator_input) {
+    LOG_WARNING << "the frontend names a data-parallel coordinator, which is not used";
+  }
+  clients_.resize(addresses.inputs.size());
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Client& client = clients_[i];
+    client.input.Open(context_, ZMQ_DEALER);
+    client.input.SetIdentity(EngineIdentity(options_.engine_index));
+    client.input.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
+    client.input.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
+    client.output.Open(context_, ZMQ_PUSH);
+    if (options_.heartbeats) {
+      SetHeartbeats(&client.input, addresses.inputs[i]);
+      SetHeartbeats(&client.output, addresses.outputs[i]);
+    }
+    client.input.Monitor(context_);
+    Status status = client.input.Connect(addresses.inputs[i]);
+    if (status.ok()) status = client.output.Connect(addresses.outputs[i]);
+    if (!status.ok()) {
+      LOG_ERROR << "the frontend's addresses cannot be used: " << status.message();
+      clients_.clear();
+      return;  // another frontend may do better; this one's going is noticed
+    }
+  }
+  phase_ = Phase::kConnecting;
+  RebuildPollSet();
+  if (ready_) {
+    for (Client& client : clients_) SendReadyResponse(&client);
+  }
+}
+
+void EngineEndpoint::Loop::SendReadyResponse(Client* client) {
+  Encode(*ready_, &encoded_);
+  const std::string_view frames[] = {encoded_.body};
+  client->input.Send(frames);
+}
+
+// READY ends the handshake; from then on the inputs' connections show that the frontend lives.
+void EngineEndpoint::Loop::SayReadyWhenPossible() {
+  if (phase_ != Phase::kConnecting || !ready_) return;
+  for (const Client& client : clients_) {
+    if (!client.was_connected) return;
+  }
+  SendStatus(kStatusReady);
+  handshake_.Close(kHandshakeLingerMs);
+  phase_ = Phase::kReady;
+  RebuildPollSet();
+  LOG_INFO << "ready for " << clients_.size() << " client(s)";
+}
+
+void EngineEndpoint::Loop::ReceiveInputs(Client* client) {
+  while (received_.ReceiveFrom(client->input.get())) HandleInput(received_.frames());
+}
+
+void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames) {
+  if (frames.size() < 2 || frames[0].size() != 1) {
+    LOG_WARNING << "a message of " << frames.size() << " frames without a request type";
+    return;
+  }
+  const auto type = static_cast<uint8_t>(frames[0][0]);
+  auto input = received_.total_bytes() > options_.max_message_bytes
+                   ? ResourceExhaustedError("the request is larger than " +
+                                            std::to_string(options_.max_message_bytes) + " bytes")
+                   : DecodeInput(type, frames.subspan(1));
+  if (auto* request = input.ok() ? std::get_if<EngineCoreRequest>(&*input) : nullptr) {
+    if (request->client_index < 0 ||
+        static_cast<size_t>(request->client_index) >= clients_.size()) {
+      LOG_WARNING << "a request of client " << request->client_index << ", which does not exist";
+      return;
+    }
+  }
+  if (input.ok()) {
+    inputs_->Push(*std::move(input));
+    return;
+  }
+  LOG_WARNING << "a message of type " << int{type}
+              << " is not understood: " << input.status().message();
+  if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
+}
+
+// A request that cannot be read still gets its answer, as long as it can be told whose it is.
+void EngineEndpoint::Loop::RefuseAdd(std::string_view body, const Status& why) {
+  const std::optional<Sender> sender = FindSender(body);
+  if (!sender) return;
+  Outgoing out;
+  out.client_index = sender->client_index;
+  out.outputs.engine_index = options_.engine_index;
+  out.outputs.timestamp = SystemClock().Monotonic();
+  EngineCoreOutput& output = out.outputs.outputs.emplace_back();
+  output.request_id = sender->request_id;
+  output.finish_reason = FinishReason::kError;
+  output.error = EngineCoreError{std::string(kErrorValidation), why.message(), false};
+  out.outputs.finished_requests = {sender->request_id};
+  SendOutputs(out);
+}
+
+void EngineEndpoint::Loop::ApplyConnectionEvents() {
+  ConnectionEvent event;
+  bool all_lost = !clients_.empty();
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Client& client = clients_[i];
+    while (client.input.NextEvent(&event)) {
+      if (!event.opened) {
+        LoseClient(i);
+        continue;
+      }
+      // A client that comes back alone (others kept running) must learn our identity again.
+      if (client.lost && ready_) SendReadyResponse(&client);
+      client.lost = false;
+      client.was_connected = true;
+    }
+    all_lost = all_lost && client.lost;
+  }
+  if (all_lost) return Restart("its connections closed");
+  while (handshake_.NextEvent(&event)) {
+    if (!event.opened) return Restart("it left during the handshake");
+  }
+  SayReadyWhenPossible();
+}
+
+void EngineEndpoint::Loop::LoseClient(size_t client_index) {
+  if (clients_[client_index].lost) return;
+  clients_[client_index].lost = true;
+  inputs_->Push(ClientLost{static_cast<int32_t>(client_index)});
+}
+
+void EngineEndpoint::Loop::SendOutgoing() {
+  if (!outgoing_.Drain(&drained_)) return;
+  for (Outgoing& out : drained_) {
+    if (out.ready) {
+      ready_ = std::move(out.ready);
+      if (phase_ != Phase::kConnecting) continue;
+      for (Client& client : clients_) SendReadyResponse(&client);
+      SayReadyWhenPossible();
+      continue;
+    }
+    SendOutputs(out);
+    spent_.Push(std::move(out.outputs));
+  }
+  drained_.clear();
+}
+
+void EngineEndpoint::Loop::SendOutputs(const Outgoing& out) {
+  const auto client_index = static_cast<size_t>(out.client_index);
+  if (client_index >= clients_.size() || clients_[client_index].lost) return;
+  Encode(out.outputs, &encoded_);
+  frames_.assign(1, encoded_.body);
+  frames_.insert(frames_.end(), encoded_.aux.begin(), encoded_.aux.end());
+  clients_[client_index].output.Send(frames_);
+}
+
+void EngineEndpoint::Loop::RebuildPollSet() {
+  poll_.Reset(wake_up_);
+  poll_.Add(handshake_);
+  for (const Client& client : clients_) poll_.Add(client.input);
+}
+
+EngineEndpoint::EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs)
+    : loop_(std::make_unique<Loop>(std::move(options), inputs)) {}
+EngineEndpoint::~EngineEndpoint() { Close(); }
+
+Status EngineEndpoint::Start() { return loop_->Start(); }
+void EngineEndpoint::AnnounceReady(EngineCoreReadyResponse response) {
+  loop_->outgoing_.Push({0, {}, std::move(response)});
+}
+void EngineEndpoint::Send(int client_index, EngineCoreOutputs outputs) {
+  CHECK(!outputs.is_empty());
+  loop_->outgoing_.Push({client_index, std::move(outputs), std::nullopt});
+}
+EngineCoreOutputs EngineEndpoint::TakeSpent() {
+  if (loop_->spare_.empty()) loop_->spent_.Drain(&loop_->spare_);
+  if (loop_->spare_.empty()) return {};
+  if (loop_->spare_.size() > kMaxSpent) loop_->spare_.resize(kMaxSpent);
+  EngineCoreOutputs outputs = std::move(loop_->spare_.back());
+  loop_->spare_.pop_back();
+  return outputs;
+}
+void EngineEndpoint::Close() { loop_->Close(false); }
+void EngineEndpoint::CloseDead() { loop_->Close(true); }
+
+}  // namespace tandem::wire

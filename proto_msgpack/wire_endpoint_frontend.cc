@@ -1,0 +1,435 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/wire_endpoint.h"
+#include "proto_msgpack/wire_endpoint_socket.h"
+
+namespace tandem::wire {
+namespace {
+
+constexpr std::string_view kIpc = "ipc://";
+constexpr int kLingerMs = 1000;
+constexpr size_t kMaxSpent = 16;  // messages whose room is kept
+
+// Makes the folder of the sockets and holds its lock: two servers in one folder would take each
+// other's sockets away. Returns the lock's file descriptor.
+StatusOr<int> TakeFolder(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoError(errno, "mkdir " + folder);
+  }
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) return ErrnoError(errno, "stat " + folder);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    return FailedPreconditionError(folder + " must be a folder of this user with mode 0700");
+  }
+  const std::string path = folder + "/lock";
+  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return ErrnoError(errno, "open " + path);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    close(fd);
+    return AlreadyExistsError("another server runs in " + folder);
+  }
+  return fd;
+}
+
+// A bound socket and the connections it has now.
+struct Listening {
+  Socket socket;
+  std::set<int> connections;
+};
+
+struct Client {
+  FrontendClientCallbacks callbacks;
+  Listening input;
+  Socket output;
+};
+
+// One engine: HELLO → connected → a ready response on each input → ready. Alive while the
+// connection it was last heard on is open.
+struct Engine {
+  enum class State { kNew, kConnected, kReady } state = State::kNew;
+  int handshake_connection = -1;
+  std::vector<int> input_connections;  // one per client, -1: none
+  bool hello_waits = false;            // another HELLO came while it was alive
+  int waiting_connection = -1;
+
+  bool alive() const {
+    return handshake_connection >= 0 ||
+           std::any_of(input_connections.begin(), input_connections.end(),
+                       [](int connection) { return connection >= 0; });
+  }
+};
+
+struct Outgoing {
+  int client_index = 0;
+  int engine_index = 0;
+  RequestType type = RequestType::kAdd;
+  EncodedMessage message;
+};
+
+}  // namespace
+
+class FrontendEndpoint::Loop {
+ public:
+  explicit Loop(FrontendEndpointOptions options)
+      : options_(std::move(options)),
+        clients_(static_cast<size_t>(options_.num_clients)),
+        engines_(static_cast<size_t>(options_.num_engines)),
+        outgoing_([this] { wake_up_.Signal(); }) {
+    for (Engine& engine : engines_) engine.input_connections.assign(clients_.size(), -1);
+  }
+  ~Loop() {
+    if (lock_fd_ >= 0) close(lock_fd_);
+  }
+
+  Status Start();
+  void Close();
+
+  const FrontendEndpointOptions options_;
+  Context context_;  // outlives every socket
+  std::vector<Client> clients_;
+  std::string handshake_address_;
+
+  // Shared with other threads.
+  WakeUp wake_up_;
+  std::atomic<bool> stop_{false};
+
+ private:
+  void Run();
+  void SendOutgoing();
+  void ReceiveHandshakes();
+  void ReceiveReadyResponses(size_t client_index);
+  void ReceiveOutputs(size_t client_index);
+  void HandleOutputs(size_t client_index);
+  void ApplyConnectionEvents();
+  void ForgetConnection(size_t client_index, int connection);
+  void ForgetHandshakeConnection(int connection);
+  void Hello(size_t engine_index, int connection);
+  void Lost(size_t engine_index, const std::string& why);
+  void AnswerWaitingHello(size_t engine_index);
+  // The engine a message's first frame names, or nullopt after logging it.
+  std::optional<size_t> EngineOf(std::string_view identity, std::string_view what) const;
+
+  Listening handshake_;
+  std::vector<Engine> engines_;
+  InitMessage init_;
+  int lock_fd_ = -1;
+  PollSet poll_;
+  ReceivedMessage received_;
+  EncodedMessage encoded_;
+  std::vector<EngineCoreOutputs> spare_;
+  std::vector<Outgoing> drained_;
+  std::thread thread_;
+
+ public:
+  Mailbox<Outgoing> outgoing_;
+  Mailbox<EngineCoreOutputs> spent_;
+};
+
+Status FrontendEndpoint::Loop::Start() {
+  const bool is_ipc = options_.data_address.starts_with(kIpc);
+  if (is_ipc) {
+    ASSIGN_OR_RETURN(lock_fd_, TakeFolder(options_.data_address.substr(kIpc.size())));
+  }
+  handshake_.socket.Open(context_, ZMQ_ROUTER);
+  handshake_.socket.SetOption(ZMQ_ROUTER_MANDATORY, 1);
+  handshake_.socket.SetOption(ZMQ_ROUTER_HANDOVER, 1);
+  handshake_.socket.Monitor(context_);
+  RETURN_IF_ERROR(handshake_.socket.Bind(options_.handshake_address));
+  handshake_address_ = handshake_.socket.bound_address();
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const std::string suffix = is_ipc ? "/input_" + std::to_string(i) : ":0";
+    Socket& input = clients_[i].input.socket;
+    input.Open(context_, ZMQ_ROUTER);
+    input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
+    input.SetOption(ZMQ_ROUTER_HANDOVER, 1);
+    if (options_.heartbeats) SetHeartbeats(&input, options_.data_address);
+    input.Monitor(context_);
+    RETURN_IF_ERROR(input.Bind(options_.data_address + suffix));
+    init_.addresses.inputs.push_back(input.bound_address());
+
+    Socket& output = clients_[i].output;
+    output.Open(context_, ZMQ_PULL);
+    RETURN_IF_ERROR(output.Bind(options_.data_address +
+                                (is_ipc ? "/output_" + std::to_string(i) : std::string(":0"))));
+    init_.addresses.outputs.push_back(output.bound_address());
+  }
+  poll_.Reset(wake_up_);
+  poll_.Add(handshake_.socket);
+  for (const Client& client : clients_) {
+    poll_.Add(client.input.socket);
+    poll_.Add(client.output);
+  }
+  thread_ = std::thread([this] { Run(); });
+  return OkStatus();
+}
+
+void FrontendEndpoint::Loop::Close() {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  wake_up_.Signal();
+  thread_.join();
+}
+
+void FrontendEndpoint::Loop::Run() {
+  SetThreadName("wire");
+  while (!stop_) {
+    poll_.Wait();
+    wake_up_.Clear();
+    SendOutgoing();
+    for (size_t i = 0; i < clients_.size(); ++i) ReceiveOutputs(i);
+    ApplyConnectionEvents();
+    ReceiveHandshakes();
+    for (size_t i = 0; i < clients_.size(); ++i) ReceiveReadyResponses(i);
+  }
+  SendOutgoing();
+  handshake_.socket.Close(kLingerMs);
+  for (Client& client : clients_) {
+    client.input.socket.Close(kLingerMs);
+    client.output.Close();
+  }
+}
+
+void FrontendEndpoint::Loop::SendOutgoing() {
+  if (!outgoing_.Drain(&drained_)) return;
+  std::vector<std::string_view> frames;
+  for (const Outgoing& out : drained_) {
+    const std::string identity = EngineIdentity(out.engine_index);
+    const char type = static_cast<char>(out.type);
+    frames.assign({identity, std::string_view(&type, 1), out.message.body});
+    frames.insert(frames.end(), out.message.aux.begin(), out.message.aux.end());
+    if (!clients_[static_cast<size_t>(out.client_index)].input.socket.Send(frames)) {
+      LOG_DEBUG << "engine " << out.engine_index << " is gone, a message to it was dropped";
+    }
+  }
+  drained_.clear();
+}
+
+std::optional<size_t> FrontendEndpoint::Loop::EngineOf(std::string_view identity,
+                                                       std::string_view what) const {
+  const int index = EngineIndexOf(identity);
+  if (index >= 0 && static_cast<size_t>(index) < engines_.size()) {
+    return static_cast<size_t>(index);
+  }
+  LOG_WARNING << what << " from an unknown engine (identity of " << identity.size()
+              << " bytes, index " << index << ", engines expected: " << engines_.size() << ")";
+  return std::nullopt;
+}
+
+void FrontendEndpoint::Loop::ReceiveHandshakes() {
+  while (received_.ReceiveFrom(handshake_.socket.get())) {
+    const auto frames = received_.frames();
+    const auto engine_index = EngineOf(frames[0], "handshake");
+    if (!engine_index) continue;
+    EngineStatus message;
+    const Status status = received_.total_bytes() > options_.max_message_bytes
+                              ? ResourceExhaustedError("message too large")
+                              : Decode(frames.subspan(1), &message);
+    if (!status.ok()) {
+      LOG_WARNING << "handshake of engine " << *engine_index
+                  << " is not understood: " << status.message();
+    } else if (message.status == kStatusHello) {
+      const int connection = received_.connection();
+      ApplyConnectionEvents();  // the connection may have closed since; ends the use of received_
+      if (handshake_.connections.contains(connection)) Hello(*engine_index, connection);
+    } else if (message.status == kStatusReady) {
+      LOG_DEBUG << "engine " << *engine_index << " says READY";
+    } else {
+      LOG_WARNING << "engine " << *engine_index << " says \"" << message.status << "\"";
+    }
+  }
+}
+
+void FrontendEndpoint::Loop::Hello(size_t engine_index, int connection) {
+  Engine& engine = engines_[engine_index];
+  if (engine.alive() && engine.handshake_connection != connection) {
+    LOG_WARNING << "a second engine " << engine_index << " waits until the first is gone";
+    engine.hello_waits = true;
+    engine.waiting_connection = connection;
+    return;
+  }
+  Encode(init_, &encoded_);
+  const std::string identity = EngineIdentity(static_cast<int>(engine_index));
+  const std::string_view frames[] = {identity, encoded_.body};
+  if (!handshake_.socket.Send(frames)) return;
+  engine.state = Engine::State::kConnected;
+  engine.handshake_connection = connection;
+  engine.hello_waits = false;
+  LOG_INFO << "engine " << engine_index << " connected";
+}
+
+void FrontendEndpoint::Loop::AnswerWaitingHello(size_t engine_index) {
+  Engine& engine = engines_[engine_index];
+  if (!engine.hello_waits || engine.alive()) return;
+  engine.hello_waits = false;
+  if (handshake_.connections.contains(engine.waiting_connection)) {
+    Hello(engine_index, engine.waiting_connection);
+  }
+}
+
+void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
+  Client& client = clients_[client_index];
+  while (received_.ReceiveFrom(client.input.socket.get())) {
+    const auto frames = received_.frames();
+    const auto engine_index = EngineOf(frames[0], "ready response");
+    if (!engine_index) continue;
+    Engine& engine = engines_[*engine_index];
+    EngineCoreReadyResponse response;
+    const Status status = Decode(frames.subspan(1), &response);
+    if (!status.ok()) {
+      LOG_WARNING << "ready response of engine " << *engine_index
+                  << " is not understood: " << status.message();
+      continue;
+    }
+    const int connection = received_.connection();
+    ApplyConnectionEvents();
+    if (!client.input.connections.contains(connection) || engine.state == Engine::State::kNew) {
+      continue;
+    }
+    engine.input_connections[client_index] = connection;
+    const bool all = std::all_of(engine.input_connections.begin(), engine.input_connections.end(),
+                                 [](int c) { return c >= 0; });
+    if (!all || engine.state == Engine::State::kReady) continue;
+    engine.state = Engine::State::kReady;
+    LOG_INFO << "engine " << *engine_index << " is ready";
+    for (const Client& each : clients_) {
+      if (each.callbacks.on_engine_ready) {
+        each.callbacks.on_engine_ready(static_cast<int>(*engine_index), response);
+      }
+    }
+  }
+}
+
+void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
+  while (received_.ReceiveFrom(clients_[client_index].output.get())) HandleOutputs(client_index);
+}
+
+void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
+  const auto frames = received_.frames();
+  if (frames.size() == 1 && frames[0] == kEngineCoreDead) {
+    // The message does not say whose it is. With several engines the one that died also closes its
+    // connections, which tells.
+    LOG_ERROR << "an engine reports that it is dead";
+    if (engines_.size() == 1) Lost(0, "it reported its own death");
+    return;
+  }
+  if (received_.total_bytes() > options_.max_message_bytes) {
+    LOG_WARNING << "a message of " << received_.total_bytes() << " bytes was dropped";
+    return;
+  }
+  if (spare_.empty()) spent_.Drain(&spare_);
+  EngineCoreOutputs outputs;
+  if (!spare_.empty()) {
+    outputs = std::move(spare_.back());
+    spare_.pop_back();
+    if (spare_.size() > kMaxSpent) spare_.resize(kMaxSpent);
+  }
+  const Status status = Decode(frames, &outputs);
+  if (!status.ok()) {
+    LOG_WARNING << "an engine's message is not understood: " << status.message();
+    return;
+  }
+  if (outputs.engine_index < 0 || static_cast<size_t>(outputs.engine_index) >= engines_.size()) {
+    LOG_WARNING << "outputs of engine " << outputs.engine_index << ", which is not one of ours";
+    return;
+  }
+  const Client& client = clients_[client_index];
+  if (client.callbacks.on_outputs) client.callbacks.on_outputs(std::move(outputs));
+}
+
+void FrontendEndpoint::Loop::ApplyConnectionEvents() {
+  ConnectionEvent event;
+  while (handshake_.socket.NextEvent(&event)) {
+    if (event.opened) {
+      handshake_.connections.insert(event.connection);
+    } else {
+      handshake_.connections.erase(event.connection);
+      ForgetHandshakeConnection(event.connection);
+    }
+  }
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    Listening& input = clients_[i].input;
+    while (input.socket.NextEvent(&event)) {
+      if (event.opened) {
+        input.connections.insert(event.connection);
+      } else {
+        input.connections.erase(event.connection);
+        ForgetConnection(i, event.connection);
+      }
+    }
+  }
+}
+
+void FrontendEndpoint::Loop::ForgetHandshakeConnection(int connection) {
+  // vLLM's engines close it once they are ready, so this alone is no death.
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    if (engines_[i].handshake_connection != connection) continue;
+    engines_[i].handshake_connection = -1;
+    AnswerWaitingHello(i);
+  }
+}
+
+void FrontendEndpoint::Loop::ForgetConnection(size_t client_index, int connection) {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    Engine& engine = engines_[i];
+    if (engine.input_connections[client_index] != connection) continue;
+    engine.input_connections[client_index] = -1;
+    // What it sent before it died has arrived before the news of its death.
+    for (size_t c = 0; c < clients_.size(); ++c) ReceiveOutputs(c);
+    Lost(i, "its connection closed");
+    AnswerWaitingHello(i);
+  }
+}
+
+void FrontendEndpoint::Loop::Lost(size_t engine_index, const std::string& why) {
+  Engine& engine = engines_[engine_index];
+  const bool was_ready = engine.state == Engine::State::kReady;
+  engine.state = Engine::State::kNew;
+  engine.handshake_connection = -1;
+  if (!was_ready) return;
+  LOG_ERROR << "engine " << engine_index << " is lost: " << why;
+  const Status status =
+      UnavailableError("engine " + std::to_string(engine_index) + " is lost: " + why);
+  for (const Client& client : clients_) {
+    if (client.callbacks.on_engine_lost) {
+      client.callbacks.on_engine_lost(static_cast<int>(engine_index), status);
+    }
+  }
+}
+
+FrontendEndpoint::FrontendEndpoint(FrontendEndpointOptions options)
+    : loop_(std::make_unique<Loop>(std::move(options))) {}
+FrontendEndpoint::~FrontendEndpoint() { Close(); }
+
+void FrontendEndpoint::SetClient(int client_index, FrontendClientCallbacks callbacks) {
+  loop_->clients_.at(static_cast<size_t>(client_index)).callbacks = std::move(callbacks);
+}
+Status FrontendEndpoint::Start() { return loop_->Start(); }
+std::string FrontendEndpoint::handshake_address() const { return loop_->handshake_address_; }
+void FrontendEndpoint::Send(int client_index, int engine_index, RequestType type,
+                            EncodedMessage message) {
+  loop_->outgoing_.Push({client_index, engine_index, type, std::move(message)});
+}
+void FrontendEndpoint::Recycle(EngineCoreOutputs outputs) {
+  loop_->spent_.Push(std::move(outputs));
+}
+void FrontendEndpoint::Close() { loop_->Close(); }
+const FrontendEndpointOptions& FrontendEndpoint::options() const { return loop_->options_; }
+
+}  // namespace tandem::wire

@@ -1,0 +1,73 @@
+#include "tests/support/wire_pair.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/check.h"
+
+namespace tandem::wire {
+
+TempFolder::TempFolder() {
+  std::string pattern = std::filesystem::temp_directory_path() / "tandem-wire-XXXXXX";
+  CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
+  path_ = pattern;
+}
+TempFolder::~TempFolder() {
+  std::error_code error;
+  std::filesystem::remove_all(path_, error);
+}
+
+FrontendClientCallbacks HearInto(Inbox<Heard>* inbox) {
+  return {.on_outputs =
+              [inbox](EngineCoreOutputs outputs) {
+                Heard heard;
+                heard.outputs = std::move(outputs);
+                inbox->box.Push(std::move(heard));
+              },
+          .on_engine_ready =
+              [inbox](int engine_index, const EngineCoreReadyResponse& response) {
+                Heard heard;
+                heard.kind = Heard::Kind::kReady;
+                heard.engine_index = engine_index;
+                heard.response = response;
+                inbox->box.Push(std::move(heard));
+              },
+          .on_engine_lost =
+              [inbox](int engine_index, const Status& why) {
+                Heard heard;
+                heard.kind = Heard::Kind::kLost;
+                heard.engine_index = engine_index;
+                heard.why = why;
+                inbox->box.Push(std::move(heard));
+              }};
+}
+
+FrontendEndpointOptions FrontendIn(const TempFolder& folder, int num_engines, int num_clients) {
+  FrontendEndpointOptions options;
+  options.data_address = "ipc://" + folder.path() + "/wire";
+  options.handshake_address = options.data_address + "/handshake";
+  options.num_engines = num_engines;
+  options.num_clients = num_clients;
+  return options;
+}
+
+EngineEndpointOptions EngineIn(const TempFolder& folder, int engine_index) {
+  EngineEndpointOptions options;
+  options.handshake_address = "ipc://" + folder.path() + "/wire/handshake";
+  options.engine_index = engine_index;
+  return options;
+}
+
+EngineCoreReadyResponse TestReadyResponse(int engine_index) {
+  EngineCoreReadyResponse response;
+  response.max_model_len = 4096 - engine_index;
+  response.num_gpu_blocks = 100;
+  response.block_size = 16;
+  response.data_parallel_rank = engine_index;
+  response.max_num_seqs = 8;
+  response.max_num_batched_tokens = 1024;
+  response.instance_id = "test";
+  return response;
+}
+
+}  // namespace tandem::wire

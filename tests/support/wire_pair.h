@@ -1,0 +1,71 @@
+#pragma once
+
+// What tests of the two endpoints share: a private folder for sockets, and mailboxes that are
+// waited for with a limit. Thread: the test's own.
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/mailbox.h"
+#include "proto_msgpack/wire_endpoint.h"
+
+namespace tandem::wire {
+
+// A fresh folder under the temporary folder, removed with all that is in it.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// One thing at a time out of a mailbox.
+template <class T>
+class Inbox {
+ public:
+  // The next thing, or nullopt after ten seconds without one.
+  std::optional<T> Next() {
+    if (taken_.empty()) {
+      if (!box.WaitFor(std::chrono::seconds(10))) return std::nullopt;
+      std::vector<T> drained;
+      box.Drain(&drained);
+      for (T& item : drained) taken_.push_back(std::move(item));
+    }
+    if (taken_.empty()) return std::nullopt;
+    T item = std::move(taken_.front());
+    taken_.pop_front();
+    return item;
+  }
+
+  Mailbox<T> box;
+
+ private:
+  std::deque<T> taken_;
+};
+
+// What a frontend client hears, as values.
+struct Heard {
+  enum class Kind { kOutputs, kReady, kLost } kind = Kind::kOutputs;
+  EngineCoreOutputs outputs;
+  int engine_index = -1;
+  EngineCoreReadyResponse response;
+  Status why;
+};
+FrontendClientCallbacks HearInto(Inbox<Heard>* inbox);
+
+FrontendEndpointOptions FrontendIn(const TempFolder& folder, int num_engines = 1,
+                                   int num_clients = 1);
+EngineEndpointOptions EngineIn(const TempFolder& folder, int engine_index = 0);
+EngineCoreReadyResponse TestReadyResponse(int engine_index = 0);
+
+}  // namespace tandem::wire

@@ -1,0 +1,330 @@
+// Both endpoints over real sockets in one process: start-up, traffic, and every way in which a peer
+// comes and goes.
+
+#include "proto_msgpack/wire_endpoint.h"
+
+#include <sys/stat.h>
+
+#include "common/random.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/wire_endpoint_socket.h"
+#include "tests/support/wire_pair.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem::wire {
+namespace {
+
+struct Engine {
+  explicit Engine(const TempFolder& folder, int index = 0)
+      : endpoint(EngineIn(folder, index), &inbox.box) {
+    REQUIRE(endpoint.Start().ok());
+    endpoint.AnnounceReady(TestReadyResponse(index));
+  }
+  template <class T>
+  T Next() {
+    std::optional<EngineInput> input = inbox.Next();
+    REQUIRE(input.has_value());
+    REQUIRE(std::holds_alternative<T>(*input));
+    return std::get<T>(std::move(*input));
+  }
+
+  Inbox<EngineInput> inbox;
+  EngineEndpoint endpoint;
+};
+
+struct Frontend {
+  explicit Frontend(const TempFolder& folder, int num_engines = 1, int num_clients = 1)
+      : inboxes(static_cast<size_t>(num_clients)),
+        endpoint(FrontendIn(folder, num_engines, num_clients)) {
+    for (int i = 0; i < num_clients; ++i) {
+      endpoint.SetClient(i, HearInto(&inboxes[static_cast<size_t>(i)]));
+    }
+    REQUIRE(endpoint.Start().ok());
+  }
+  Heard Next(Heard::Kind kind, size_t client_index = 0) {
+    std::optional<Heard> heard = inboxes[client_index].Next();
+    REQUIRE(heard.has_value());
+    REQUIRE(heard->kind == kind);
+    return std::move(*heard);
+  }
+  void Add(const std::string& id, int engine_index = 0, int client_index = 0) {
+    EngineCoreRequest request;
+    request.request_id = id;
+    request.prompt_token_ids = {1, 2, 3};
+    request.client_index = client_index;
+    EncodedMessage message;
+    Encode(request, &message);
+    endpoint.Send(client_index, engine_index, RequestType::kAdd, std::move(message));
+  }
+
+  std::vector<Inbox<Heard>> inboxes;
+  FrontendEndpoint endpoint;
+};
+
+EngineCoreOutputs OneToken(const std::string& id, TokenId token_id, int engine_index = 0) {
+  EngineCoreOutputs outputs;
+  outputs.engine_index = engine_index;
+  outputs.timestamp = 1.5;
+  outputs.outputs.resize(1);
+  outputs.outputs[0].request_id = id;
+  outputs.outputs[0].new_token_ids = {token_id};
+  return outputs;
+}
+
+// A request there and a token back.
+void CheckTraffic(Frontend& frontend, Engine& engine, int engine_index = 0, int client_index = 0) {
+  frontend.Add("traffic", engine_index, client_index);
+  CHECK(engine.Next<EngineCoreRequest>().request_id == "traffic");
+  engine.endpoint.Send(client_index, OneToken("traffic", 7, engine_index));
+  const Heard heard = frontend.Next(Heard::Kind::kOutputs, static_cast<size_t>(client_index));
+  CHECK(heard.outputs == OneToken("traffic", 7, engine_index));
+}
+
+TEST_CASE("wire: an engine started before its frontend becomes ready and serves") {
+  const TempFolder folder;
+  Engine engine(folder);
+  Frontend frontend(folder);
+  const Heard ready = frontend.Next(Heard::Kind::kReady);
+  CHECK(ready.engine_index == 0);
+  CHECK(ready.response == TestReadyResponse());
+  CheckTraffic(frontend, engine);
+
+  EncodedMessage message;
+  Encode(AbortRequest{"a", "b"}, &message);
+  frontend.endpoint.Send(0, 0, RequestType::kAbort, message);
+  CHECK(engine.Next<AbortRequest>() == AbortRequest{"a", "b"});
+  Encode(UtilityRequest{0, 9, "is_sleeping", {}}, &message);
+  frontend.endpoint.Send(0, 0, RequestType::kUtility, message);
+  CHECK(engine.Next<UtilityRequest>().call_id == 9);
+}
+
+TEST_CASE("wire: a frontend waits for the engine's model before it is ready") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Inbox<EngineInput> inbox;
+  EngineEndpoint endpoint(EngineIn(folder), &inbox.box);
+  REQUIRE(endpoint.Start().ok());
+  CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
+  endpoint.AnnounceReady(TestReadyResponse());
+  frontend.Next(Heard::Kind::kReady);
+}
+
+TEST_CASE("wire: several engines and several clients reach each other, and only each other") {
+  const TempFolder folder;
+  Frontend frontend(folder, 2, 2);
+  Engine first(folder, 0);
+  Engine second(folder, 1);
+  for (size_t client = 0; client < 2; ++client) {
+    const Heard a = frontend.Next(Heard::Kind::kReady, client);
+    const Heard b = frontend.Next(Heard::Kind::kReady, client);
+    CHECK(a.engine_index + b.engine_index == 1);
+  }
+  for (int client = 0; client < 2; ++client) {
+    CheckTraffic(frontend, first, 0, client);
+    CheckTraffic(frontend, second, 1, client);
+  }
+}
+
+TEST_CASE("wire: tcp addresses work, port 0 is picked and told") {
+  const TempFolder folder;
+  FrontendEndpointOptions options = FrontendIn(folder);
+  options.handshake_address = "tcp://127.0.0.1:0";
+  options.data_address = "tcp://127.0.0.1";
+  Inbox<Heard> heard;
+  FrontendEndpoint frontend(options);
+  frontend.SetClient(0, HearInto(&heard));
+  REQUIRE(frontend.Start().ok());
+  EngineEndpointOptions engine_options;
+  engine_options.handshake_address = frontend.handshake_address();
+  Inbox<EngineInput> inbox;
+  {
+    EngineEndpoint engine(engine_options, &inbox.box);
+    REQUIRE(engine.Start().ok());
+    engine.AnnounceReady(TestReadyResponse());
+    CHECK(heard.Next()->kind == Heard::Kind::kReady);
+  }
+  CHECK(heard.Next()->kind == Heard::Kind::kLost);
+}
+
+TEST_CASE("wire: an engine that goes is reported lost, one that comes back serves again") {
+  const TempFolder folder;
+  Frontend frontend(folder, 1, 2);
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    Engine engine(folder);
+    frontend.Next(Heard::Kind::kReady, 0);
+    frontend.Next(Heard::Kind::kReady, 1);
+    CheckTraffic(frontend, engine, 0, 1);
+    engine.endpoint.Close();
+    const Heard lost = frontend.Next(Heard::Kind::kLost, 0);
+    CHECK(lost.why.code() == StatusCode::kUnavailable);
+    frontend.Next(Heard::Kind::kLost, 1);
+  }
+}
+
+TEST_CASE("wire: outputs sent before a clean close arrive before the loss is told") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Engine engine(folder);
+  frontend.Next(Heard::Kind::kReady);
+  for (TokenId i = 0; i < 100; ++i) engine.endpoint.Send(0, OneToken("r", i));
+  engine.endpoint.Close();
+  for (TokenId i = 0; i < 100; ++i) {
+    CHECK(frontend.Next(Heard::Kind::kOutputs).outputs.outputs[0].new_token_ids[0] == i);
+  }
+  frontend.Next(Heard::Kind::kLost);
+}
+
+TEST_CASE("wire: an engine that reports its own death is lost") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Engine engine(folder);
+  frontend.Next(Heard::Kind::kReady);
+  engine.endpoint.CloseDead();
+  CHECK(frontend.Next(Heard::Kind::kLost).why.message() ==
+        "engine 0 is lost: it reported its own death");
+  Engine next(folder);
+  frontend.Next(Heard::Kind::kReady);
+  CheckTraffic(frontend, next);
+}
+
+TEST_CASE("wire: an engine drops a frontend that goes and serves the one that comes") {
+  const TempFolder folder;
+  Engine engine(folder);
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    Frontend frontend(folder, 1, 2);
+    frontend.Next(Heard::Kind::kReady, 0);
+    frontend.Next(Heard::Kind::kReady, 1);
+    CheckTraffic(frontend, engine, 0, 1);
+    frontend.endpoint.Close();
+    CHECK(engine.Next<ClientLost>().client_index + engine.Next<ClientLost>().client_index == 1);
+    engine.endpoint.Send(0, OneToken("nobody hears this", 1));
+  }
+}
+
+TEST_CASE("wire: a second engine of the same index waits until the first is gone") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  auto first = std::make_unique<Engine>(folder);
+  frontend.Next(Heard::Kind::kReady);
+  Engine second(folder);
+  CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
+  CheckTraffic(frontend, *first);
+  first.reset();
+  frontend.Next(Heard::Kind::kLost);
+  frontend.Next(Heard::Kind::kReady);
+  CheckTraffic(frontend, second);
+}
+
+TEST_CASE("wire: a request that cannot be read is answered when its sender can") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Engine engine(folder);
+  frontend.Next(Heard::Kind::kReady);
+  EngineCoreRequest request;
+  request.request_id = "bad";
+  request.prompt_token_ids = {1, -5};  // our encoder does not mind, a decoder does
+  EncodedMessage message;
+  Encode(request, &message);
+  frontend.endpoint.Send(0, 0, RequestType::kAdd, std::move(message));
+  const Heard heard = frontend.Next(Heard::Kind::kOutputs);
+  REQUIRE(heard.outputs.outputs.size() == 1);
+  CHECK(heard.outputs.outputs[0].request_id == "bad");
+  CHECK(heard.outputs.outputs[0].finish_reason == FinishReason::kError);
+  CHECK(heard.outputs.outputs[0].error->code == kErrorValidation);
+  CheckTraffic(frontend, engine);
+}
+
+TEST_CASE("wire: garbage on every socket disturbs nothing") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Engine engine(folder);
+  frontend.Next(Heard::Kind::kReady);
+  const std::string base = "ipc://" + folder.path() + "/wire/";
+  const uint64_t seed = 20260117;
+  CAPTURE(seed);
+  Context context;
+  uint64_t draws = 0;
+  const auto random_bytes = [&](uint64_t limit) {
+    std::string bytes(MixBits(seed + draws++) % limit, '\0');
+    for (char& c : bytes) c = static_cast<char>(MixBits(seed + draws++));
+    return bytes;
+  };
+  for (const char* name : {"handshake", "input_0"}) {
+    for (const std::string& identity :
+         {std::string("\x09\x00", 2), std::string("four"), std::string("\x00\x01", 2)}) {
+      Socket socket;
+      socket.Open(context, ZMQ_DEALER);
+      socket.SetIdentity(identity);
+      REQUIRE(socket.Connect(base + name).ok());
+      for (int i = 0; i < 20; ++i) {
+        const std::string a = random_bytes(50), b = random_bytes(50);
+        const std::string_view frames[] = {a, b};
+        CHECK(socket.Send(std::span(frames).first(i % 2 + 1)));
+      }
+      socket.Close(1000);
+    }
+  }
+  Socket push;
+  push.Open(context, ZMQ_PUSH);
+  REQUIRE(push.Connect(base + "output_0").ok());
+  for (int i = 0; i < 100; ++i) {
+    const std::string bytes = random_bytes(60);
+    const std::string_view frames[] = {bytes};
+    CHECK(push.Send(frames));
+  }
+  push.Close(1000);
+  for (int i = 0; i < 20; ++i) {
+    frontend.endpoint.Send(0, 0, RequestType::kUtility, EncodedMessage{random_bytes(40), {}});
+  }
+  CheckTraffic(frontend, engine);
+}
+
+TEST_CASE("wire: arrays too large for the body travel beside it, and records are used again") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Engine engine(folder);
+  frontend.Next(Heard::Kind::kReady);
+  EngineCoreOutputs outputs = OneToken("r", 5);
+  LogprobsRows& rows = outputs.outputs[0].new_logprobs.emplace();
+  rows.num_rows = 1;
+  rows.num_columns = 1000;
+  rows.token_ids.assign(1000, 3);
+  rows.logprobs.assign(1000, -2.5f);
+  rows.ranks = {17};
+  for (int i = 0; i < 5; ++i) {
+    engine.endpoint.Send(0, outputs);
+    Heard heard = frontend.Next(Heard::Kind::kOutputs);
+    CHECK(heard.outputs == outputs);
+    frontend.endpoint.Recycle(std::move(heard.outputs));
+    // The record that was sent comes back with the room of its id.
+    EngineCoreOutputs spent = engine.endpoint.TakeSpent();
+    CHECK(spent.outputs.size() <= 1);
+  }
+}
+
+TEST_CASE("wire: Start refuses folders of others, taken folders and impossible addresses") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  FrontendEndpoint again(FrontendIn(folder));
+  CHECK(again.Start().code() == StatusCode::kAlreadyExists);
+
+  FrontendEndpointOptions options = FrontendIn(folder);
+  const std::string open_folder = folder.path() + "/open";
+  REQUIRE(mkdir(open_folder.c_str(), 0700) == 0);
+  REQUIRE(chmod(open_folder.c_str(), 0755) == 0);
+  options.data_address = "ipc://" + open_folder;
+  FrontendEndpoint shared(options);
+  CHECK(shared.Start().code() == StatusCode::kFailedPrecondition);
+
+  Inbox<EngineInput> inbox;
+  EngineEndpointOptions engine_options;
+  engine_options.handshake_address = "carrier-pigeon://home";
+  EngineEndpoint engine(engine_options, &inbox.box);
+  CHECK_FALSE(engine.Start().ok());
+}
+
+}  // namespace
+}  // namespace tandem::wire
