@@ -29,6 +29,7 @@ struct ServerLimits {
   double head_s = 30;       // from the first byte (or accept) to the end of the head: 408
   double body_s = 120;      // from the head to the end of the body: 408
   double write_s = 30;      // without the client reading anything
+  double linger_s = 2;      // for a client to read a refusal while it still sends
 };
 
 struct CorsOptions {

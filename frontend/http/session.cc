@@ -32,7 +32,6 @@ constexpr size_t kReadBytes = 64 << 10;        // one read; a thread's scratch s
 constexpr size_t kPipelinedBytes = 256 << 10;  // kept while a handler runs
 constexpr size_t kSmallBodyBytes = 256 << 10;  // read to the end even when refused
 constexpr size_t kLingerBytes = 64 << 20;
-constexpr double kLingerSeconds = 2;
 
 double Now() { return SystemClock().Monotonic(); }
 
@@ -324,7 +323,7 @@ Awaitable<void> Session::Linger() {
   transport_->Shutdown();
   discarding_ = true;
   in_.clear();
-  const double deadline = Now() + kLingerSeconds;
+  const double deadline = Now() + server_->options_.limits.linger_s;
   while (co_await MoreInput(deadline)) {
   }
 }

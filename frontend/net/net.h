@@ -277,7 +277,9 @@ struct PoolHop {
 }  // namespace internal
 
 // Runs work() on the pool and gives its result back on the calling shard:
-//   auto ids = co_await OnPool(pool, [&tokenizer, text = std::move(text)] { … });
+//   auto work = [&tokenizer, text = std::move(text)] { … };
+//   auto ids = co_await OnPool(pool, std::move(work));
+// Not with the lambda written inside the call: gcc 12 destroys the captures of such a lambda twice.
 template <class F, class R = std::invoke_result_t<F>>
 Awaitable<R> OnPool(TextPool* pool, F work) {
   std::optional<R> result;

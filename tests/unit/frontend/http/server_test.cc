@@ -1,0 +1,539 @@
+#include "test_server.h"
+
+#include <chrono>
+#include <optional>
+
+#include "common/clock.h"
+#include "common/random.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLimit = 20s;
+
+Awaitable<void> Echo(Exchange& exchange) {
+  exchange.Respond({200, exchange.mutable_request().body, "application/json", {}});
+  co_return;
+}
+
+Awaitable<void> Where(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  exchange.Respond({200,
+                    request.method + " " + request.path + "?" + request.query + " a=" +
+                        request.Query("a") + " shard=" + std::to_string(exchange.shard().index()),
+                    "text/plain",
+                    {}});
+  co_return;
+}
+
+// Waits until the client is gone and says so.
+struct Hang {
+  std::promise<void> started;
+  std::promise<void> gone;
+
+  Handler handler(bool stream) {
+    return [this, stream](Exchange& exchange) { return Run(exchange, stream); };
+  }
+  Awaitable<void> Run(Exchange& exchange, bool stream) {
+    Event closed;
+    exchange.OnClosed([&closed] { closed.Set(); });
+    if (stream) exchange.StartEventStream().Send("data: first\n\n");
+    started.set_value();
+    co_await closed.Wait();
+    gone.set_value();
+  }
+};
+
+Route Row(std::string method, std::string path, Handler handler) {
+  Route route;
+  route.method = std::move(method);
+  route.path = std::move(path);
+  route.handler = std::move(handler);
+  return route;
+}
+
+std::vector<Route> BasicRoutes() {
+  std::vector<Route> routes;
+  routes.push_back(Row("POST", "/echo", Echo));
+  routes.push_back(Row("GET", "/where", Where));
+  routes.push_back(Row("GET", "/open*", Where));
+  routes.back().guarded = false;
+  return routes;
+}
+
+bool Happens(std::promise<void>& promise) {
+  return promise.get_future().wait_for(kLimit) == std::future_status::ready;
+}
+
+TEST_CASE("requests on one connection are answered in order") {
+  TestServer server(BasicRoutes());
+  REQUIRE(server.status().ok());
+  Client client(server.port());
+  CHECK(client.Post("/echo", R"({"a":1})").body == R"({"a":1})");
+  const Reply reply = client.Get("/where?a=x%20y&b=2");
+  CHECK(reply.status == 200);
+  CHECK(reply.body == "GET /where?a=x%20y&b=2 a=x y shard=0");
+  CHECK(reply.Has("x-request-id: "));
+}
+
+TEST_CASE("pipelined requests are answered one by one, in order") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  std::string requests;
+  for (int i = 0; i < 50; ++i) {
+    const std::string body = "{\"n\":" + std::to_string(i) + "}";
+    requests +=
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  REQUIRE(client.Send(requests));
+  for (int i = 0; i < 50; ++i) {
+    CHECK(client.ReadReply().body == "{\"n\":" + std::to_string(i) + "}");
+  }
+}
+
+TEST_CASE("a request may arrive byte by byte") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n";
+  for (const char c : request) REQUIRE(client.Send({&c, 1}));
+  CHECK(client.ReadReply().body == "{\"a\":1}");
+}
+
+TEST_CASE("unknown paths are 404, wrong methods 405 with the methods there are") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  Reply reply = client.Get("/nothing");
+  CHECK(reply.status == 404);
+  CHECK(reply.body == R"({"detail":"Not Found"})");
+  reply = client.Get("/echo");
+  CHECK(reply.status == 405);
+  CHECK(reply.body == R"({"detail":"Method Not Allowed"})");
+  CHECK(reply.Has("allow: POST\r\n"));
+  CHECK(client.Get("/open/anything").status == 200);
+  CHECK(client.Get("/openly").status == 200);
+}
+
+TEST_CASE("HEAD answers like GET without a body") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  REQUIRE(client.Send("HEAD /where HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+  REQUIRE(client.ReadToEnd());
+  CHECK(client.pending().find("content-length: ") != std::string::npos);
+  CHECK(client.pending().ends_with("\r\n\r\n"));
+}
+
+TEST_CASE("a body that is not application/json is refused") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  const Reply reply = client.Ask(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  CHECK(reply.status == 400);
+  CHECK(client.Post("/echo", "{}").status == 200);  // the connection is still good
+}
+
+TEST_CASE("guarded rows want one of the keys, open rows do not") {
+  ServerOptions options;
+  options.api_keys = {"first", "second"};
+  TestServer server(BasicRoutes(), std::move(options));
+  Client client(server.port());
+  Reply reply = client.Get("/where");
+  CHECK(reply.status == 401);
+  CHECK(reply.body == R"({"error":"Unauthorized"})");
+  CHECK(client.Get("/where", "Authorization: Bearer firs\r\n").status == 401);
+  CHECK(client.Get("/where", "Authorization: Bearer firsT\r\n").status == 401);
+  CHECK(client.Get("/where", "Authorization: Basic first\r\n").status == 401);
+  CHECK(client.Get("/where", "Authorization: Bearer first\r\n").status == 200);
+  CHECK(client.Get("/where", "authorization: bearer second\r\n").status == 200);
+  CHECK(client.Get("/open").status == 200);
+  CHECK(client.Get("/nothing").status == 404);
+}
+
+TEST_CASE("a body over the limit is 413 before it is sent") {
+  ServerOptions options;
+  options.limits.body_bytes = 1000;
+  TestServer server(BasicRoutes(), std::move(options));
+  SECTION("announced") {
+    Client client(server.port());
+    const Reply reply = client.Ask(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: 1001\r\n\r\n");
+    CHECK(reply.status == 413);
+    CHECK(client.ReadToEnd());
+  }
+  SECTION("chunked") {
+    Client client(server.port());
+    std::string body = "3e8\r\n" + std::string(1000, 'x') + "\r\n1\r\nx\r\n0\r\n\r\n";
+    const Reply reply = client.Ask(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n" +
+        body);
+    CHECK(reply.status == 413);
+  }
+  SECTION("just under it") {
+    Client client(server.port());
+    CHECK(client.Post("/echo", std::string(1000, 'x')).body.size() == 1000);
+  }
+}
+
+TEST_CASE("a client that sends a huge body anyway still reads its 413") {
+  ServerOptions options;
+  options.limits.body_bytes = 1 << 20;
+  TestServer server(BasicRoutes(), std::move(options));
+  Client client(server.port());
+  const std::string body(8 << 20, 'x');
+  const Reply reply = client.Post("/echo", body);
+  CHECK(reply.status == 413);
+  CHECK(Client(server.port()).Post("/echo", "{}").status == 200);
+}
+
+TEST_CASE("large bodies go both ways") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  std::string body(5 << 20, 'x');
+  for (size_t i = 0; i < body.size(); i += 997) body[i] = static_cast<char>('a' + i % 26);
+  CHECK(client.Post("/echo", body).body == body);
+}
+
+TEST_CASE("too large or too many header fields are 431") {
+  ServerOptions options;
+  options.limits.header_bytes = 4096;
+  options.limits.num_headers = 20;
+  TestServer server(BasicRoutes(), std::move(options));
+  CHECK(Client(server.port()).Get("/where", "X-A: " + std::string(5000, 'a') + "\r\n").status ==
+        431);
+  std::string many;
+  for (int i = 0; i < 30; ++i) many += "X-" + std::to_string(i) + ": 1\r\n";
+  CHECK(Client(server.port()).Get("/where", many).status == 431);
+  CHECK(Client(server.port()).Get("/where").status == 200);
+}
+
+TEST_CASE("more connections than allowed are told 503") {
+  ServerOptions options;
+  options.limits.num_connections = 2;
+  TestServer server(BasicRoutes(), std::move(options));
+  Client one(server.port()), two(server.port());
+  CHECK(one.Get("/where").status == 200);
+  CHECK(two.Get("/where").status == 200);
+  Client three(server.port());
+  CHECK(three.ReadReply().status == 503);
+  CHECK(three.ReadToEnd());
+}
+
+TEST_CASE("a head that never ends is 408, an idle connection is closed") {
+  ServerOptions options;
+  options.limits.head_s = 0.05;
+  options.limits.keep_alive_s = 0.05;
+  TestServer server(BasicRoutes(), std::move(options));
+  Client slow(server.port());
+  REQUIRE(slow.Send("GET /where HTTP/1.1\r\nX-Slow: "));
+  CHECK(slow.ReadReply().status == 408);
+  Client idle(server.port());
+  CHECK(idle.Get("/where").status == 200);
+  CHECK(idle.ReadToEnd());
+}
+
+TEST_CASE("Expect: 100-continue is answered before the body") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  REQUIRE(client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+      "Expect: 100-continue\r\n\r\n"));
+  while (client.pending().find("100 Continue") == std::string::npos) REQUIRE(client.Fill());
+  REQUIRE(client.Send("{}"));
+  CHECK(client.ReadReply().body == "{}");
+}
+
+TEST_CASE("the request id is the client's when it is usable") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  CHECK(client.Get("/where", "X-Request-Id: abc-1\r\n").Has("x-request-id: abc-1\r\n"));
+  CHECK_FALSE(client.Get("/where", "X-Request-Id: a b\r\n").Has("x-request-id: a b\r\n"));
+  CHECK_FALSE(client.Get("/where", "X-Request-Id: " + std::string(200, 'a') + "\r\n")
+                  .Has(std::string(200, 'a')));
+}
+
+TEST_CASE("CORS headers are sent to allowed origins only") {
+  ServerOptions options;
+  options.cors.origins = {"https://ui.example"};
+  TestServer server(BasicRoutes(), std::move(options));
+  Client client(server.port());
+  CHECK(client.Get("/where", "Origin: https://ui.example\r\n")
+            .Has("access-control-allow-origin: https://ui.example\r\n"));
+  CHECK_FALSE(
+      client.Get("/where", "Origin: https://other.example\r\n").Has("access-control-allow-origin"));
+  const std::string preflight =
+      "OPTIONS /echo HTTP/1.1\r\nHost: x\r\nOrigin: https://ui.example\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a\r\n\r\n";
+  const Reply reply = client.Ask(preflight);
+  CHECK(reply.status == 200);
+  CHECK(reply.Has("access-control-allow-headers: x-a\r\n"));
+  CHECK(client.Ask("OPTIONS /echo HTTP/1.1\r\nHost: x\r\n\r\n").status == 405);
+}
+
+TEST_CASE("events reach the client as chunks, HTTP/1.0 clients get them until the end") {
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/events", [](Exchange& exchange) -> Awaitable<void> {
+    EventStream& stream = exchange.StartEventStream();
+    for (int i = 0; i < 3; ++i) stream.Send("data: " + std::to_string(i) + "\n\n");
+    stream.Finish();
+    co_return;
+  }));
+  TestServer server(std::move(routes));
+  Client client(server.port());
+  for (int i = 0; i < 2; ++i) {  // the connection stays usable
+    const Reply reply = client.Get("/events");
+    CHECK(reply.body == "data: 0\n\ndata: 1\n\ndata: 2\n\n");
+    CHECK(reply.Has("content-type: text/event-stream; charset=utf-8\r\n"));
+  }
+  Client old(server.port());
+  const Reply reply = old.Ask("GET /events HTTP/1.0\r\n\r\n");
+  CHECK(reply.body == "data: 0\n\ndata: 1\n\ndata: 2\n\n");
+}
+
+TEST_CASE("a client that leaves is noticed while its request waits or streams") {
+  Hang waiting, streaming;
+  std::vector<Route> routes;
+  routes.push_back(Row("POST", "/wait", waiting.handler(false)));
+  routes.push_back(Row("POST", "/stream", streaming.handler(true)));
+  TestServer server(std::move(routes));
+  const auto leave = [&server](std::string_view path, Hang& hang) {
+    Client client(server.port());
+    REQUIRE(client.Send("POST " + std::string(path) +
+                        " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                        "Content-Length: 2\r\n\r\n{}"));
+    REQUIRE(Happens(hang.started));
+    SECTION("with bytes of a next request sent") { CHECK(client.Send("GET /wait HTTP/1.1\r\n")); }
+    SECTION("at once") {}
+    client.Close();
+    CHECK(Happens(hang.gone));
+  };
+  SECTION("waiting") { leave("/wait", waiting); }
+  SECTION("streaming") { leave("/stream", streaming); }
+}
+
+TEST_CASE("a client that had left before the handler asked is reported too") {
+  std::promise<void> started, gone;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/late", [&](Exchange& exchange) -> Awaitable<void> {
+    started.set_value();
+    Event closed;
+    while (!exchange.closed()) co_await SleepUntil(SystemClock().Monotonic() + 0.001);
+    exchange.OnClosed([&closed] { closed.Set(); });
+    co_await closed.Wait();
+    gone.set_value();
+  }));
+  TestServer server(std::move(routes));
+  Client client(server.port());
+  REQUIRE(client.Send("GET /late HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(started));
+  client.Close();
+  CHECK(Happens(gone));
+}
+
+TEST_CASE("a reader too slow for its stream is cut at the limit, memory stays bounded") {
+  std::promise<size_t> most_unsent;
+  std::promise<bool> lagging;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/flood", [&](Exchange& exchange) -> Awaitable<void> {
+    EventStream& stream = exchange.StartEventStream();
+    const std::string event = "data: " + std::string(4096, 'x') + "\n\n";
+    size_t most = 0;
+    while (stream.Send(event)) most = std::max(most, stream.unsent_bytes());
+    most_unsent.set_value(most);
+    lagging.set_value(stream.lagging());
+    co_return;
+  }));
+  ServerOptions options;
+  options.limits.unsent_bytes_per_stream = 256 << 10;
+  TestServer server(std::move(routes), std::move(options));
+  Client client(server.port(), 4096);
+  REQUIRE(client.Send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n"));
+  auto unsent = most_unsent.get_future();
+  REQUIRE(unsent.wait_for(kLimit) == std::future_status::ready);
+  CHECK(unsent.get() <= 256 << 10);
+  CHECK(lagging.get_future().get());
+  CHECK(client.ReadToEnd());
+}
+
+TEST_CASE("a reader that catches up gets every byte") {
+  constexpr int kEvents = 2000;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/events", [](Exchange& exchange) -> Awaitable<void> {
+    EventStream& stream = exchange.StartEventStream();
+    for (int i = 0; i < kEvents; ++i) {
+      stream.Send("data: " + std::to_string(i) + std::string(1000, ' ') + "\n\n");
+    }
+    stream.Finish();
+    co_return;
+  }));
+  ServerOptions options;
+  options.limits.unsent_bytes_per_stream = 64 << 20;
+  TestServer server(std::move(routes), std::move(options));
+  Client client(server.port(), 4096);
+  std::string expected;
+  for (int i = 0; i < kEvents; ++i) {
+    expected += "data: " + std::to_string(i) + std::string(1000, ' ') + "\n\n";
+  }
+  CHECK(client.Get("/events").body == expected);
+}
+
+TEST_CASE("a handler that forgets to answer or to finish does not leave the client hanging") {
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/silent", [](Exchange&) -> Awaitable<void> { co_return; }));
+  routes.push_back(Row("GET", "/unfinished", [](Exchange& exchange) -> Awaitable<void> {
+    exchange.StartEventStream().Send("data: 1\n\n");
+    co_return;
+  }));
+  TestServer server(std::move(routes));
+  CHECK(Client(server.port()).Get("/silent").status == 500);
+  Client client(server.port());
+  CHECK(client.Get("/unfinished").status == 0);
+}
+
+TEST_CASE("connections are dealt over the shards") {
+  TestServer server(BasicRoutes(), {}, 3);
+  std::vector<std::string> seen;
+  for (int i = 0; i < 3; ++i) seen.push_back(Client(server.port()).Get("/where").body);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(seen[static_cast<size_t>(i)].ends_with("shard=" + std::to_string(i)));
+  }
+}
+
+TEST_CASE("a port in use is an error that names it") {
+  TestServer first(BasicRoutes());
+  Shard shard(0);
+  ServerOptions options;
+  options.host = "127.0.0.1";
+  options.port = first.port();
+  options.error = [](int, std::string_view) { return Response(); };
+  HttpServer second(std::move(options), Router({}), {&shard});
+  const Status status = second.Listen();
+  CHECK_FALSE(status.ok());
+  CHECK(status.message().find(std::to_string(first.port())) != std::string::npos);
+}
+
+TEST_CASE("draining refuses new requests, lets open ones end and then reports") {
+  std::promise<void> started;
+  Event* finish = nullptr;
+  std::vector<Route> routes = BasicRoutes();
+  routes.push_back(Row("GET", "/slow", [&](Exchange& exchange) -> Awaitable<void> {
+    Event event;
+    finish = &event;
+    started.set_value();
+    co_await event.Wait();
+    exchange.Respond({200, "done", "text/plain", {}});
+  }));
+  routes.push_back(Row("GET", "/probe", Where));
+  routes.back().during_drain = true;
+  TestServer server(std::move(routes));
+  Client open(server.port()), idle(server.port());
+  CHECK(idle.Get("/where").status == 200);
+  Client half(server.port()), probing(server.port());
+  CHECK(half.Get("/where").status == 200);
+  CHECK(probing.Get("/where").status == 200);
+  REQUIRE(open.Send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(started));
+  // Both are inside a request when the drain begins; the shard has seen the first bytes when a
+  // request that came later on another connection has been answered.
+  REQUIRE(half.Send("GET /where HTTP/1.1\r\n"));
+  REQUIRE(probing.Send("GET /probe HTTP/1.1\r\n"));
+  CHECK(idle.Get("/where").status == 200);
+  CHECK(idle.Get("/where").status == 200);
+  server.server().BeginDrain();
+  CHECK(idle.ReadToEnd());
+  REQUIRE(half.Send("Host: x\r\n\r\n"));
+  const Reply refused = half.ReadReply();
+  CHECK(refused.status == 503);
+  CHECK(refused.Has("retry-after: "));
+  CHECK(refused.Has("connection: close"));
+  REQUIRE(probing.Send("Host: x\r\n\r\n"));
+  CHECK(probing.ReadReply().status == 200);
+  CHECK_FALSE(Client(server.port()).Get("/where").status == 200);
+  std::promise<void> drained;
+  server.server().WhenDrained([&drained] { drained.set_value(); });
+  server.shard().Post([&finish] { finish->Set(); });
+  CHECK(open.ReadReply().body == "done");
+  CHECK(Happens(drained));
+}
+
+TEST_CASE("cutting the open connections tells their handlers") {
+  Hang hang;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/hang", hang.handler(true)));
+  TestServer server(std::move(routes));
+  Client client(server.port());
+  REQUIRE(client.Send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(hang.started));
+  server.server().BeginDrain();
+  std::promise<void> drained;
+  server.server().WhenDrained([&drained] { drained.set_value(); });
+  server.server().CloseAll();
+  CHECK(Happens(hang.gone));
+  CHECK(Happens(drained));
+  CHECK(client.ReadToEnd());
+}
+
+TEST_CASE("random and broken bytes get a 4xx or a closed connection, others are not disturbed") {
+  ServerOptions options;
+  options.limits.head_s = 0.05;
+  options.limits.body_s = 0.05;
+  options.limits.linger_s = 0.01;
+  TestServer server(BasicRoutes(), std::move(options));
+  const std::string good =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n"
+      "Connection: close\r\n\r\n{\"a\":1}";
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    CAPTURE(seed);
+    std::string bytes = good;
+    const uint64_t num_edits = 1 + MixBits(seed) % 4;
+    for (uint64_t i = 0; i < num_edits; ++i) {
+      const uint64_t draw = MixBits(seed * 1000 + i);
+      const size_t at = draw % bytes.size();
+      switch ((draw >> 32) % 3) {
+        case 0:
+          bytes[at] = static_cast<char>(draw >> 40);
+          break;
+        case 1:
+          bytes.erase(at, (draw >> 40) % 8);
+          break;
+        case 2:
+          bytes.insert(at, 1 + (draw >> 40) % 8, static_cast<char>(draw >> 48));
+          break;
+      }
+    }
+    Client client(server.port());
+    client.Send(bytes);
+    client.ReadToEnd();
+    const std::string& answer = client.pending();
+    if (!answer.empty()) CHECK(answer.starts_with("HTTP/1."));
+    CHECK(answer.find(" 500 ") == std::string::npos);
+  }
+  CHECK(Client(server.port()).Post("/echo", "{}").body == "{}");
+}
+
+TEST_CASE("requests that two parsers could read differently are refused") {
+  TestServer server(BasicRoutes());
+  for (const std::string_view head :
+       {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n", "Content-Length: -1\r\n",
+        "Content-Length: 18446744073709551616\r\n", "Transfer-Encoding : chunked\r\n"}) {
+    CAPTURE(head);
+    Client client(server.port());
+    const Reply reply =
+        client.Ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" +
+                   std::string(head) + "\r\n0\r\n\r\n");
+    CHECK(reply.status >= 400);
+    CHECK(reply.status < 500);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
