@@ -189,7 +189,7 @@ void ModelRunner::FillRow(const SchedulerOutput& step, const LogitsRow& row,
   const auto columns = static_cast<size_t>(out.num_columns);
   const auto prompt_row = static_cast<size_t>(row.prompt_row);
   const TokenId next = batch_.token_ids(slot)[prompt_row + 1];
-  FillLogprobs(
+  FillTopLogprobs(
       logits, next,
       {std::span(out.token_ids).subspan(prompt_row * columns, columns),
        std::span(out.logprobs).subspan(prompt_row * columns, columns), &out.ranks[prompt_row]},
