@@ -11,3 +11,5 @@ tandem_test(property_text LABEL property SRCS
 tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc DEPS frontend/net)
 tandem_test(unit_http LABEL unit SRCS unit/frontend/http/server_test.cc DEPS frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
+tandem_test(unit_engine_client LABEL unit SRCS unit/frontend/engine_client/engine_client_test.cc
+  DEPS frontend/engine_client tests/support)

@@ -1,0 +1,334 @@
+// The client over real endpoints; the test's thread plays the shard and the engine's loop.
+
+#include "frontend/engine_client/engine_client.h"
+
+#include <map>
+
+#include "proto_msgpack/codec.h"
+#include "tests/support/wire_pair.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using wire::EngineCoreOutputs;
+using wire::FinishReason;
+using wire::RawValue;
+
+// The shard: what is posted to it runs when the test says so.
+class Shard {
+ public:
+  EngineClient::Post post() {
+    return [this](std::function<void()> f) { inbox_.box.Push(std::move(f)); };
+  }
+  template <class Condition>
+  void RunUntil(Condition condition) {
+    while (!condition()) {
+      std::optional<std::function<void()>> task = inbox_.Next();
+      REQUIRE(task.has_value());
+      (*task)();
+      ++num_posts;
+    }
+  }
+  int num_posts = 0;
+
+ private:
+  wire::Inbox<std::function<void()>> inbox_;
+};
+
+struct Sink final : OutputSink {
+  void OnOutput(const wire::EngineCoreOutput& output, double timestamp) override {
+    token_ids.insert(token_ids.end(), output.new_token_ids.begin(), output.new_token_ids.end());
+    last_timestamp = timestamp;
+    finish_reason = output.finish_reason;
+    ++num_calls;
+    if (during_call) during_call();
+  }
+  void OnError(const Status& status) override {
+    error = status;
+    ++num_calls;
+    if (during_call) during_call();
+  }
+  bool over() const { return finish_reason.has_value() || !error.ok(); }
+
+  std::vector<TokenId> token_ids;
+  std::optional<FinishReason> finish_reason;
+  Status error;
+  double last_timestamp = 0;
+  int num_calls = 0;
+  std::function<void()> during_call;
+};
+
+struct Engine {
+  explicit Engine(const wire::TempFolder& folder, int engine_index = 0)
+      : index(engine_index), endpoint(wire::EngineIn(folder, engine_index), &inbox.box) {
+    REQUIRE(endpoint.Start().ok());
+    endpoint.AnnounceReady(wire::TestReadyResponse(engine_index));
+  }
+  template <class T>
+  T Next() {
+    std::optional<wire::EngineInput> input = inbox.Next();
+    REQUIRE(input.has_value());
+    REQUIRE(std::holds_alternative<T>(*input));
+    return std::get<T>(std::move(*input));
+  }
+  // One message with a token for each id; the ids in `finished` end.
+  void Step(const std::vector<std::string>& ids, const std::vector<std::string>& finished = {}) {
+    EngineCoreOutputs outputs;
+    outputs.engine_index = index;
+    outputs.timestamp = ++now;
+    for (const std::string& id : ids) {
+      wire::EngineCoreOutput& output = outputs.outputs.emplace_back();
+      output.request_id = id;
+      output.new_token_ids = {static_cast<TokenId>(now)};
+      if (std::find(finished.begin(), finished.end(), id) != finished.end()) {
+        output.finish_reason = FinishReason::kStop;
+      }
+    }
+    outputs.finished_requests = finished;
+    endpoint.Send(0, std::move(outputs));
+  }
+
+  int index;
+  double now = 0;
+  wire::Inbox<wire::EngineInput> inbox;
+  wire::EngineEndpoint endpoint;
+};
+
+struct Setup {
+  explicit Setup(int num_engines = 1, size_t max_inflight = 100)
+      : endpoint(wire::FrontendIn(folder, num_engines)),
+        client({.client_index = 0,
+                .num_clients = 1,
+                .num_engines = num_engines,
+                .max_inflight = max_inflight},
+               &endpoint, shard.post()) {
+    REQUIRE(endpoint.Start().ok());
+    for (int i = 0; i < num_engines; ++i) engines.push_back(std::make_unique<Engine>(folder, i));
+    shard.RunUntil([this] { return client.healthy(); });
+  }
+  ~Setup() { endpoint.Close(); }
+  Status Submit(const std::string& id, OutputSink* sink, std::optional<int> rank = {}) {
+    wire::EngineCoreRequest request;
+    request.request_id = id;
+    request.prompt_token_ids = {1, 2};
+    request.data_parallel_rank = rank;
+    return client.Submit(std::move(request), sink);
+  }
+  Engine& engine(size_t i = 0) { return *engines[i]; }
+
+  wire::TempFolder folder;
+  Shard shard;
+  wire::FrontendEndpoint endpoint;
+  EngineClient client;
+  std::vector<std::unique_ptr<Engine>> engines;
+};
+
+TEST_CASE("engine_client: outputs of one engine message reach their sinks in one post") {
+  Setup setup;
+  std::map<std::string, Sink> sinks;
+  for (const char* id : {"a", "b", "c"}) {
+    REQUIRE(setup.Submit(id, &sinks[id]).ok());
+    CHECK(setup.engine().Next<wire::EngineCoreRequest>().request_id == id);
+  }
+  CHECK(setup.client.num_inflight() == 3);
+  const int posts_before = setup.shard.num_posts;
+  setup.engine().Step({"a", "unknown", "b", "c"}, {"b"});
+  setup.shard.RunUntil([&] { return sinks["c"].num_calls == 1; });
+  CHECK(setup.shard.num_posts == posts_before + 1);
+  CHECK(sinks["a"].token_ids == std::vector<TokenId>{1});
+  CHECK(sinks["a"].last_timestamp == 1);
+  CHECK(sinks["b"].finish_reason == FinishReason::kStop);
+  CHECK_FALSE(sinks["a"].over());
+  CHECK(setup.client.num_inflight() == 2);
+  setup.engine().Step({"a", "b", "c"}, {"a", "c"});  // b has ended: what still comes is ignored
+  setup.shard.RunUntil([&] { return sinks["c"].over(); });
+  CHECK(sinks["b"].num_calls == 1);
+  CHECK(setup.client.num_inflight() == 0);
+}
+
+TEST_CASE("engine_client: aborts during a batch go out together, and only for running ids") {
+  Setup setup;
+  Sink a, b, c;
+  REQUIRE(setup.Submit("a", &a).ok());
+  REQUIRE(setup.Submit("b", &b).ok());
+  REQUIRE(setup.Submit("c", &c).ok());
+  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  a.during_call = [&] { setup.client.Abort("a"); };
+  b.during_call = [&] {
+    setup.client.Abort("c");
+    setup.client.Abort("nobody");
+    setup.client.Abort("a");
+  };
+  setup.engine().Step({"a", "b", "c"});
+  CHECK(setup.shard.num_posts > 0);
+  setup.shard.RunUntil([&] { return b.num_calls == 1; });
+  CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"a", "c"});
+  CHECK(c.num_calls == 0);
+  CHECK(setup.client.num_inflight() == 1);
+  setup.client.Abort(std::vector<RequestId>{"b", "a", "b"});
+  CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
+}
+
+TEST_CASE("engine_client: a sink may be destroyed and a new request submitted in its last call") {
+  Setup setup;
+  auto first = std::make_unique<Sink>();
+  Sink second;
+  REQUIRE(setup.Submit("a", first.get()).ok());
+  first->during_call = [&] {
+    const auto submit = [&setup, &second] { REQUIRE(setup.Submit("a", &second).ok()); };
+    first.reset();
+    submit();
+  };
+  setup.engine().Next<wire::EngineCoreRequest>();
+  setup.engine().Step({"a"}, {"a"});
+  setup.shard.RunUntil([&] { return first == nullptr; });
+  setup.engine().Next<wire::EngineCoreRequest>();
+  setup.engine().Step({"a"}, {"a"});
+  setup.shard.RunUntil([&] { return second.over(); });
+}
+
+TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") {
+  Setup setup;
+  Sink a, b;
+  int health_changes = 0;
+  setup.client.OnHealthChange([&] { ++health_changes; });
+  REQUIRE(setup.Submit("a", &a).ok());
+  REQUIRE(setup.Submit("b", &b).ok());
+  setup.engine().Step({"a"});
+  setup.shard.RunUntil([&] { return a.num_calls == 1; });
+  Status called;
+  setup.client.CallUtility(0, "is_sleeping", {},
+                           [&](StatusOr<RawValue> result) { called = result.status(); });
+  setup.engines[0].reset();
+  setup.shard.RunUntil([&] { return a.over() && b.over() && !called.ok(); });
+  CHECK(a.error.code() == StatusCode::kUnavailable);
+  CHECK(called.code() == StatusCode::kUnavailable);
+  CHECK_FALSE(setup.client.healthy());
+  CHECK(health_changes == 1);
+  CHECK(setup.client.num_inflight() == 0);
+  CHECK(setup.Submit("c", &a).code() == StatusCode::kUnavailable);
+  setup.client.CallUtility(0, "x", {},
+                           [&](StatusOr<RawValue> result) { called = result.status(); });
+  CHECK(called.code() == StatusCode::kUnavailable);
+  setup.client.Abort("a");
+
+  setup.engines[0] = std::make_unique<Engine>(setup.folder);
+  setup.shard.RunUntil([&] { return setup.client.healthy(); });
+  CHECK(health_changes == 2);
+  Sink d;
+  REQUIRE(setup.Submit("d", &d).ok());
+  setup.engine().Next<wire::EngineCoreRequest>();
+  setup.engine().Step({"d"}, {"d"});
+  setup.shard.RunUntil([&] { return d.over(); });
+}
+
+TEST_CASE("engine_client: what the engine refuses becomes a Status") {
+  Setup setup;
+  const auto refuse = [&](const std::string& id, std::optional<wire::EngineCoreError> error) {
+    EngineCoreOutputs outputs;
+    wire::EngineCoreOutput& output = outputs.outputs.emplace_back();
+    output.request_id = id;
+    output.finish_reason = FinishReason::kError;
+    if (error) output.error = *error;
+    setup.engine().endpoint.Send(0, std::move(outputs));
+  };
+  const auto code_of = [&](std::optional<wire::EngineCoreError> error) {
+    Sink sink;
+    REQUIRE(setup.Submit("r", &sink).ok());
+    refuse("r", std::move(error));
+    setup.shard.RunUntil([&] { return sink.over(); });
+    return sink.error.code();
+  };
+  CHECK(code_of(wire::EngineCoreError{"validation_error", "no", false}) ==
+        StatusCode::kInvalidArgument);
+  CHECK(code_of(wire::EngineCoreError{"engine_paused", "later", true}) == StatusCode::kUnavailable);
+  CHECK(code_of(wire::EngineCoreError{"boom", "broken", false}) == StatusCode::kInternal);
+  CHECK(code_of(std::nullopt) == StatusCode::kInternal);
+
+  // Listed as finished without a finish: the stream must not hang.
+  Sink dropped;
+  REQUIRE(setup.Submit("dropped", &dropped).ok());
+  EngineCoreOutputs outputs;
+  outputs.finished_requests = {"dropped", "unknown"};
+  setup.engine().endpoint.Send(0, std::move(outputs));
+  setup.shard.RunUntil([&] { return dropped.over(); });
+  CHECK(dropped.error.code() == StatusCode::kInternal);
+}
+
+TEST_CASE("engine_client: utility calls are answered by call id") {
+  Setup setup;
+  std::vector<std::string> results;
+  const auto note = [&](StatusOr<RawValue> result) {
+    results.push_back(result.ok() ? result->packed : result.status().message());
+  };
+  setup.client.CallUtility(0, "one", wire::PackedArray({wire::PackedInt(1)}), note);
+  setup.client.CallUtility(0, "two", {}, note);
+  const auto one = setup.engine().Next<wire::UtilityRequest>();
+  const auto two = setup.engine().Next<wire::UtilityRequest>();
+  CHECK(one.method == "one");
+  CHECK(one.args.packed == "\x91\x01");
+  CHECK(two.args.packed == "\x90");
+  CHECK(one.call_id != two.call_id);
+  const auto reply = [&](wire::UtilityOutput output) {
+    EngineCoreOutputs outputs;
+    outputs.utility_output = std::move(output);
+    setup.engine().endpoint.Send(0, std::move(outputs));
+  };
+  reply({12345, std::nullopt, {}});
+  reply({two.call_id, "two failed", {}});
+  reply({one.call_id, std::nullopt, wire::PackedBool(true)});
+  setup.shard.RunUntil([&] { return results.size() == 2; });
+  CHECK(results == std::vector<std::string>{"two failed", "\xc3"});
+}
+
+TEST_CASE("engine_client: Submit refuses ids in use, wrong ranks and too many requests") {
+  Setup setup(1, 2);
+  Sink sink;
+  REQUIRE(setup.Submit("a", &sink).ok());
+  CHECK(setup.Submit("a", &sink).code() == StatusCode::kAlreadyExists);
+  CHECK(setup.Submit("b", &sink, 7).code() == StatusCode::kInvalidArgument);
+  REQUIRE(setup.Submit("b", &sink).ok());
+  CHECK(setup.Submit("c", &sink).code() == StatusCode::kResourceExhausted);
+  setup.client.Abort("b");
+  CHECK(setup.Submit("c", &sink).ok());
+}
+
+TEST_CASE(
+    "engine_client: the least loaded engine is chosen, a rank is obeyed, a dead one avoided") {
+  Setup setup(2);
+  CHECK(setup.client.engine_info()->max_model_len == 4095);  // the smaller one
+  CHECK(setup.client.engine_info()->num_gpu_blocks == 200);  // of both
+  Sink sink;
+  for (int i = 0; i < 4; ++i) REQUIRE(setup.Submit("spread" + std::to_string(i), &sink).ok());
+  for (int i = 0; i < 2; ++i) {
+    setup.engine(0).Next<wire::EngineCoreRequest>();
+    setup.engine(1).Next<wire::EngineCoreRequest>();
+  }
+  // Engine 0 says that it is busy: everything goes to 1 until that has as much.
+  EngineCoreOutputs busy;
+  busy.scheduler_stats.emplace().num_waiting_reqs = 10;
+  busy.scheduler_stats->num_running_reqs = 10;
+  busy.scheduler_stats->kv_cache_usage = 0.9;
+  bool stats_seen = false;
+  setup.client.OnStats([&](int engine_index, const wire::SchedulerStats& stats, double) {
+    stats_seen = engine_index == 0 && stats.num_waiting_reqs == 10;
+  });
+  setup.engine(0).endpoint.Send(0, std::move(busy));
+  setup.shard.RunUntil([&] { return stats_seen; });
+  for (int i = 0; i < 6; ++i) REQUIRE(setup.Submit("busy" + std::to_string(i), &sink).ok());
+  for (int i = 0; i < 6; ++i) setup.engine(1).Next<wire::EngineCoreRequest>();
+  REQUIRE(setup.Submit("pinned", &sink, 0).ok());
+  CHECK(setup.engine(0).Next<wire::EngineCoreRequest>().request_id == "pinned");
+
+  setup.engines[1].reset();
+  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  CHECK(setup.client.num_inflight() == 3);
+  REQUIRE(setup.Submit("left", &sink).ok());
+  CHECK(setup.engine(0).Next<wire::EngineCoreRequest>().request_id == "left");
+  CHECK(setup.Submit("pinned to the dead", &sink, 1).code() == StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace tandem
