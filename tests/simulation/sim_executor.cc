@@ -1,0 +1,150 @@
+#include "tests/simulation/sim_executor.h"
+
+#include <set>
+
+#include "common/random.h"
+
+namespace tandem {
+namespace {
+
+Status Breach(const RequestId& id, const std::string& what) {
+  return InternalError("request " + id + ": " + what);
+}
+
+}  // namespace
+
+uint64_t ExtendPrefixHash(uint64_t prefix_hash, TokenId token) {
+  return MixBits(prefix_hash * 31 + static_cast<uint64_t>(token) + 1);
+}
+
+TokenId NextSimToken(uint64_t prefix_hash, int32_t vocab_size) {
+  return static_cast<TokenId>(MixBits(prefix_hash ^ 0x746f6b656e) %
+                              static_cast<uint64_t>(vocab_size));
+}
+
+SimExecutor::SimExecutor(const ExecutorLimits& limits)
+    : limits_(limits),
+      rows_(static_cast<size_t>(limits.max_num_seqs)),
+      kv_(static_cast<size_t>(limits.num_blocks) * static_cast<size_t>(limits.block_size)),
+      written_at_(static_cast<size_t>(limits.num_blocks), -1),
+      writer_(static_cast<size_t>(limits.num_blocks)) {}
+
+Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
+  result->Clear();
+  if (++num_steps_ == lost_at_step_) return UnavailableError("the simulated device is gone");
+  for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
+  for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
+
+  std::set<RequestSlot> seen;
+  int32_t total = 0;
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ScheduledRequest& scheduled = step.requests[i];
+    RETURN_IF_ERROR(CheckSlot(scheduled.slot));
+    Row& row = RowOf(scheduled.slot);
+    if (!row.in_use) return InternalError("a step names a slot that is not in use");
+    if (!seen.insert(scheduled.slot).second) return Breach(row.id, "twice in a step");
+    RETURN_IF_ERROR(TakeBlocks(step, scheduled));
+    uint64_t prefix_hash = 0;
+    RETURN_IF_ERROR(Compute(scheduled, &prefix_hash));
+    total += scheduled.num_scheduled_tokens;
+    result->sampled_token_ids.push_back(kNoToken);
+    if (!scheduled.needs_sample) continue;
+    if (fails_at_ && fails_at_(row.id, row.token_ids)) {
+      RequestResult& failed = result->results.emplace_back();
+      failed.request_idx = static_cast<int32_t>(i);
+      failed.status = InternalError("simulated NaN");
+      failed.num_nans_in_logits = 1;
+      continue;
+    }
+    const TokenId token = NextSimToken(prefix_hash, limits_.vocab_size);
+    result->sampled_token_ids.back() = token;
+    row.token_ids.push_back(token);
+  }
+  if (total != step.num_scheduled_tokens) return InternalError("the step's sum is wrong");
+  if (total > limits_.max_num_batched_tokens) return InternalError("the budget is overrun");
+  num_tokens_ += total;
+  return OkStatus();
+}
+
+Status SimExecutor::CheckSlot(RequestSlot slot) const {
+  if (Index(slot) >= 0 && Index(slot) < limits_.max_num_seqs) return OkStatus();
+  return InternalError("slot " + std::to_string(Index(slot)) + " does not exist");
+}
+
+Status SimExecutor::Free(RequestSlot slot) {
+  RETURN_IF_ERROR(CheckSlot(slot));
+  if (!RowOf(slot).in_use) return InternalError("a slot is freed that is not in use");
+  RowOf(slot) = {};
+  return OkStatus();
+}
+
+Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& admitted) {
+  const ScheduledRequest& scheduled = step.requests[static_cast<size_t>(admitted.request_idx)];
+  RETURN_IF_ERROR(CheckSlot(scheduled.slot));
+  if (scheduled.kind == ScheduledKind::kRunning) {
+    return Breach(*admitted.request_id, "admitted, but scheduled as running");
+  }
+  Row& row = RowOf(scheduled.slot);
+  if (row.in_use) return Breach(*admitted.request_id, "admitted to the slot of " + row.id);
+  row.in_use = true;
+  row.id = *admitted.request_id;
+  row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
+  row.num_computed = scheduled.num_computed_tokens;
+  return OkStatus();
+}
+
+Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled) {
+  Row& row = RowOf(scheduled.slot);
+  if (scheduled.num_computed_tokens != row.num_computed) {
+    return Breach(row.id, "computed tokens jump from " + std::to_string(row.num_computed) + " to " +
+                              std::to_string(scheduled.num_computed_tokens));
+  }
+  for (BlockId block : step.NewBlocks(scheduled)) {
+    if (Index(block) < 1 || Index(block) >= limits_.num_blocks) {
+      return Breach(row.id, "block " + std::to_string(Index(block)) + " does not exist");
+    }
+    row.blocks.push_back(block);
+  }
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+  const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
+  if (scheduled.num_scheduled_tokens < 1) return Breach(row.id, "scheduled without tokens");
+  if (end > num_tokens) return Breach(row.id, "scheduled beyond its tokens");
+  if (scheduled.needs_sample != (end == num_tokens)) return Breach(row.id, "needs_sample is wrong");
+  const auto needed = static_cast<size_t>((end + limits_.block_size - 1) / limits_.block_size);
+  if (row.blocks.size() < needed) return Breach(row.id, "has too few blocks");
+  return OkStatus();
+}
+
+Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash) {
+  Row& row = RowOf(scheduled.slot);
+  uint64_t hash = 0;
+  for (int32_t p = 0; p < scheduled.num_computed_tokens; ++p) {
+    hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
+    if (At(row, p) != hash) {
+      return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
+    }
+  }
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+  for (int32_t p = scheduled.num_computed_tokens; p < end; ++p) {
+    const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
+    const auto b = static_cast<size_t>(Index(block));
+    if (written_at_[b] == num_steps_ && writer_[b] != scheduled.slot) {
+      return Breach(row.id, "writes a block that another request writes in the same step");
+    }
+    written_at_[b] = num_steps_;
+    writer_[b] = scheduled.slot;
+    hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
+    At(row, p) = hash;
+  }
+  row.num_computed = end;
+  *prefix_hash = hash;
+  return OkStatus();
+}
+
+uint64_t& SimExecutor::At(const Row& row, int32_t position) {
+  const BlockId block = row.blocks[static_cast<size_t>(position / limits_.block_size)];
+  return kv_[static_cast<size_t>(Index(block)) * static_cast<size_t>(limits_.block_size) +
+             static_cast<size_t>(position % limits_.block_size)];
+}
+
+}  // namespace tandem

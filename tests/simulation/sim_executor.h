@@ -1,0 +1,72 @@
+#pragma once
+
+// An executor without a model. Its KV cache stores in each position the hash of the tokens up to
+// there, and the next token is a function of that hash: every request's right answer is known,
+// whatever it was batched with, however it was chunked, preempted or served from the cache. Before
+// it computes, it reads all that a model would read and compares.
+// Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
+// overrun …) is INTERNAL and says what; failures that were asked for are UNAVAILABLE.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "engine_core/executor/executor.h"
+
+namespace tandem {
+
+// The hash of a prefix is folded token by token, from 0.
+uint64_t ExtendPrefixHash(uint64_t prefix_hash, TokenId token);
+// The token that follows a prefix.
+TokenId NextSimToken(uint64_t prefix_hash, int32_t vocab_size);
+
+class SimExecutor final : public Executor {
+ public:
+  explicit SimExecutor(const ExecutorLimits& limits);
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Execute(const SchedulerOutput& step, ModelOutput* result) override;
+
+  // Asked before a token is given: true ends that request with an error instead.
+  using FailsAt = std::function<bool(const RequestId& id, std::span<const TokenId> token_ids)>;
+  void FailRequestsWhere(FailsAt fails_at) { fails_at_ = std::move(fails_at); }
+  // The executor is lost in its n-th step from now (1: the next).
+  void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
+  int64_t num_steps() const { return num_steps_; }
+  int64_t num_tokens() const { return num_tokens_; }
+  bool IsSlotInUse(RequestSlot slot) const { return RowOf(slot).in_use; }
+
+ private:
+  struct Row {
+    bool in_use = false;
+    RequestId id;
+    std::vector<TokenId> token_ids;
+    std::vector<BlockId> blocks;
+    int32_t num_computed = 0;  // how far this row's KV is
+  };
+
+  Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
+  const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
+  Status CheckSlot(RequestSlot slot) const;
+  Status Free(RequestSlot slot);
+  Status Admit(const SchedulerOutput& step, const AdmittedRequest& admitted);
+  Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
+  Status Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash);
+  uint64_t& At(const Row& row, int32_t position);
+
+  ExecutorLimits limits_;
+  std::vector<Row> rows_;
+  std::vector<uint64_t> kv_;         // [num_blocks, block_size]
+  std::vector<int64_t> written_at_;  // by block: the step that last wrote it …
+  std::vector<RequestSlot> writer_;  // … and for whom
+  int64_t num_steps_ = 0;
+  int64_t num_tokens_ = 0;
+  int64_t lost_at_step_ = -1;
+  FailsAt fails_at_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+// Thousands of seeded runs. SIM_SEED=n replays one, SIM_RUNS=n sets their number, SIM_FIRST=n where
+// they start.
+
+#include "tests/simulation/simulation.h"
+
+#include <cstdlib>
+
+#include "common/log.h"
+#include "common/strings.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : ParseNumber<uint64_t>(text).value_or(otherwise);
+}
+
+TEST_CASE("Simulation: every request ends once with its right answer, whatever happens around it") {
+  REQUIRE(InitLog("simulation", "ERROR").ok());
+  const bool one = std::getenv("SIM_SEED") != nullptr;
+  const uint64_t first = one ? FromEnvironment("SIM_SEED", 0) : FromEnvironment("SIM_FIRST", 1);
+  const uint64_t num_runs = one ? 1 : FromEnvironment("SIM_RUNS", 5000);
+  Simulation::Coverage total;
+  for (uint64_t seed = first; seed < first + num_runs; ++seed) {
+    Simulation simulation(seed);
+    const Status status = simulation.Run();
+    INFO("SIM_SEED=" << seed << ": " << simulation.Describe());
+    REQUIRE(status.ToString() == OkStatus().ToString());
+    const Simulation::Coverage& run = simulation.coverage();
+    total.num_requests += run.num_requests;
+    total.num_steps += run.num_steps;
+    total.num_preemptions += run.num_preemptions;
+    total.num_hit_tokens += run.num_hit_tokens;
+    total.num_aborts += run.num_aborts;
+    total.num_request_failures += run.num_request_failures;
+    total.num_restarts += run.num_restarts;
+    total.num_resets += run.num_resets;
+    total.num_pauses += run.num_pauses;
+  }
+  WARN(num_runs << " runs from seed " << first << ": " << total.num_requests << " requests, "
+                << total.num_steps << " steps, " << total.num_preemptions << " preemptions, "
+                << total.num_hit_tokens << " cached tokens, " << total.num_aborts << " aborts, "
+                << total.num_request_failures << " failed requests, " << total.num_restarts
+                << " restarts, " << total.num_resets << " resets, " << total.num_pauses
+                << " pauses");
+  if (num_runs < 1000) return;
+  // The draw reaches what it is there for.
+  CHECK(total.num_preemptions > 1000);
+  CHECK(total.num_hit_tokens > 10000);
+  CHECK(total.num_aborts > 500);
+  CHECK(total.num_request_failures > 100);
+  CHECK(total.num_restarts > 50);
+  CHECK(total.num_resets > 500);
+  CHECK(total.num_pauses > 200);
+}
+
+}  // namespace
+}  // namespace tandem
