@@ -1,0 +1,213 @@
+// Speed of the cpu backend's ops beside the ceilings measured in the same run.
+//
+// The counter `ceiling` is the share of the time that the machine's limit would take: the larger of
+// bytes over DRAM bandwidth and operations over the peak rate of the compute type. Weights rotate
+// over more than the last-level cache. Run the release preset on a quiet machine:
+//   build/release/bench/bench_kernels --benchmark_min_time=0.3
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/compute_pool.h"
+#include "tests/bench/machine_ceilings.h"
+
+namespace tandem {
+namespace {
+
+MachineCeilings g_ceilings;
+
+// TANDEM_BENCH_THREADS, else every usable CPU.
+int NumThreads() {
+  const char* threads = std::getenv("TANDEM_BENCH_THREADS");
+  return threads == nullptr ? NumUsableCpus() : std::max(1, std::atoi(threads));
+}
+
+Backend& BackendFor(DType dtype) {
+  static auto bf16 = MakeCpuBackend({.dtype = DType::kBf16, .num_threads = NumThreads()}).value();
+  static auto f32 = MakeCpuBackend({.dtype = DType::kF32, .num_threads = NumThreads()}).value();
+  return dtype == DType::kBf16 ? *bf16 : *f32;
+}
+
+OwnedTensor Random(Backend& backend, DType dtype, int64_t rows, int64_t columns) {
+  static std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(rows * columns);
+  for (float& value : values) value = normal(engine);
+  return backend.Upload(Tensor(values.data(), DType::kF32, {rows, columns}), dtype).value();
+}
+
+void Report(benchmark::State& state, DType dtype, double bytes, double flops) {
+  const double peak = dtype == DType::kBf16 && g_ceilings.bf16_flops_per_second > 0
+                          ? g_ceilings.bf16_flops_per_second
+                          : g_ceilings.float_flops_per_second;
+  const double at_best = std::max(bytes / g_ceilings.read_bytes_per_second, flops / peak);
+  using benchmark::Counter;
+  constexpr auto kRate = Counter::kIsIterationInvariantRate;
+  state.counters["GB/s"] = Counter(bytes / 1e9, kRate);
+  state.counters["GFLOP/s"] = Counter(flops / 1e9, kRate);
+  state.counters["ceiling"] = Counter(at_best, kRate);
+}
+
+void BM_Linear(benchmark::State& state, DType dtype) {
+  const int64_t m = state.range(0);
+  const int64_t n = state.range(1);
+  const int64_t k = state.range(2);
+  Backend& backend = BackendFor(dtype);
+  const OwnedTensor weight = Random(backend, DType::kBf16, n, k);
+  const Tensor blocks[] = {weight};
+  std::vector<std::unique_ptr<PackedMatrix>> matrices;
+  int64_t bytes = 0;
+  while (bytes < int64_t{192} << 20) {
+    matrices.push_back(backend.Pack(blocks).value());
+    bytes += matrices.back()->num_bytes();
+  }
+  const OwnedTensor x = Random(backend, backend.activation_dtype(), m, k);
+  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {m, n}).value();
+  size_t next = 0;
+  for (auto _ : state) {
+    backend.Linear(out, x, *matrices[next]);
+    next = (next + 1) % matrices.size();
+  }
+  Report(state, dtype, static_cast<double>(matrices[0]->num_bytes()),
+         2.0 * static_cast<double>(m * n * k));
+}
+
+// requests x queries over `context` keys each; 32 heads over 8, as in Llama 3.
+void BM_Attention(benchmark::State& state, DType dtype) {
+  constexpr int kHeads = 32, kKvHeads = 8, kBlock = 32;
+  const int64_t requests = state.range(0);
+  const int64_t queries = state.range(1);
+  const auto context = static_cast<int32_t>(state.range(2));
+  const auto dim = static_cast<int>(state.range(3));
+  Backend& backend = BackendFor(dtype);
+  const int64_t tokens = requests * queries;
+  const int64_t blocks_each = (context + kBlock - 1) / kBlock;
+  auto cache = backend
+                   .AllocateKvCache({.num_layers = 8,
+                                     .num_kv_heads = kKvHeads,
+                                     .head_dim = dim,
+                                     .block_size = kBlock,
+                                     .num_blocks = requests * blocks_each})
+                   .value();
+  std::vector<int32_t> table(requests * blocks_each), query_start(requests + 1),
+      context_len(requests, context), positions(tokens), slots(tokens);
+  std::iota(table.begin(), table.end(), 0);
+  for (int64_t r = 0; r < requests; ++r) {
+    query_start[r + 1] = static_cast<int32_t>((r + 1) * queries);
+    for (int64_t i = 0; i < queries; ++i) {
+      const int64_t position = context - queries + i;
+      positions[r * queries + i] = static_cast<int32_t>(position);
+      slots[r * queries + i] = static_cast<int32_t>(r * blocks_each * kBlock + position);
+    }
+  }
+  auto plan = backend.MakeAttentionPlan({kHeads, kKvHeads, dim}, tokens, requests);
+  backend.PlanAttention({query_start, context_len, Tensor(positions.data(), DType::kI32, {tokens}),
+                         Tensor(slots.data(), DType::kI32, {tokens}),
+                         Tensor(table.data(), DType::kI32, {requests, blocks_each})},
+                        plan.get());
+  const OwnedTensor q = Random(backend, backend.activation_dtype(), tokens, kHeads * dim);
+  const OwnedTensor out =
+      backend.Allocate(backend.activation_dtype(), {tokens, kHeads * dim}).value();
+  int layer = 0;
+  for (auto _ : state) {
+    backend.PagedAttention(out, q, cache->layer(layer), {.scale = 0.1f}, *plan);
+    layer = (layer + 1) % 8;
+  }
+  const double keys =
+      static_cast<double>(tokens) * (context - static_cast<double>(queries - 1) / 2);
+  Report(state, dtype,
+         static_cast<double>(requests * context) * 2 * kKvHeads * dim *
+             static_cast<double>(SizeOf(dtype)),
+         keys * 4 * kHeads * dim);
+}
+
+void BM_RmsNorm(benchmark::State& state, DType dtype) {
+  Backend& backend = BackendFor(dtype);
+  const int64_t rows = state.range(0);
+  const int64_t hidden = state.range(1);
+  const OwnedTensor x = Random(backend, DType::kF32, rows, hidden);
+  const OwnedTensor weights = Random(backend, DType::kF32, 1, hidden);
+  const Tensor weight(weights.view().data, DType::kF32, {hidden});
+  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {rows, hidden}).value();
+  for (auto _ : state) backend.RmsNorm(out, x, weight, 1e-5f);
+  state.SetItemsProcessed(state.iterations() * rows);
+}
+
+void BM_SiluAndMul(benchmark::State& state, DType dtype) {
+  Backend& backend = BackendFor(dtype);
+  const int64_t rows = state.range(0);
+  const int64_t size = state.range(1);
+  const OwnedTensor x = Random(backend, backend.activation_dtype(), rows, 2 * size);
+  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {rows, size}).value();
+  for (auto _ : state) backend.SiluAndMul(out, x);
+  state.SetItemsProcessed(state.iterations() * rows);
+}
+
+void BM_Argmax(benchmark::State& state) {
+  Backend& backend = BackendFor(DType::kBf16);
+  const int64_t rows = state.range(0);
+  const int64_t vocab = state.range(1);
+  const OwnedTensor logits = Random(backend, DType::kF32, rows, vocab);
+  const OwnedTensor ids = backend.Allocate(DType::kI32, {rows}).value();
+  for (auto _ : state) backend.Argmax(ids, logits);
+}
+
+// The cost of a fork and a join over work of no length.
+void BM_ForkJoin(benchmark::State& state) {
+  Backend& backend = BackendFor(DType::kBf16);
+  const int64_t chunks = 2 * backend.num_threads();
+  for (auto _ : state) backend.ParallelFor(chunks, 1, [](int64_t, int64_t) {});
+}
+
+void LinearShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  for (auto [n, k] : {std::pair{2048, 2048}, std::pair{5632, 2048}, std::pair{2048, 5632}}) {
+    for (int m : {1, 4, 16, 64, 512}) bench->Args({m, n, k});
+  }
+}
+
+void AttentionShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"requests", "queries", "context", "dim"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+  bench->Args({1, 1, 2048, 128})->Args({16, 1, 512, 128})->Args({16, 1, 512, 64});
+  bench->Args({1, 512, 512, 128})->Args({1, 512, 2048, 64});
+}
+
+BENCHMARK_CAPTURE(BM_Linear, bf16, DType::kBf16)->Apply(LinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, f32, DType::kF32)->Apply(LinearShapes);
+BENCHMARK_CAPTURE(BM_Attention, bf16, DType::kBf16)->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(BM_Attention, f32, DType::kF32)->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(BM_RmsNorm, bf16, DType::kBf16)
+    ->Args({1, 2048})
+    ->Args({512, 2048})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_SiluAndMul, bf16, DType::kBf16)
+    ->Args({1, 5632})
+    ->Args({512, 5632})
+    ->UseRealTime();
+BENCHMARK(BM_Argmax)->Args({1, 151936})->Args({16, 151936})->UseRealTime();
+BENCHMARK(BM_ForkJoin)->UseRealTime();
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  tandem::g_ceilings = tandem::MeasureCeilings(tandem::NumThreads());
+  std::printf("%s; %s\n", tandem::BackendFor(tandem::DType::kBf16).description().c_str(),
+              ToString(tandem::g_ceilings).c_str());
+  benchmark::RunSpecifiedBenchmarks();
+  std::printf("after: %s\n", ToString(tandem::MeasureCeilings(tandem::NumThreads())).c_str());
+  return 0;
+}

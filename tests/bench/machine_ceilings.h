@@ -1,0 +1,20 @@
+#pragma once
+
+// What this machine could do at best: the denominators of every figure over kernels. Measured
+// beside the figures, since a shared host's memory bandwidth moves by half from run to run.
+// Thread: the caller's, which must be idle otherwise. Takes about a second.
+
+#include <string>
+
+namespace tandem {
+
+struct MachineCeilings {
+  double read_bytes_per_second = 0;   // from DRAM, all threads
+  double bf16_flops_per_second = 0;   // vdpbf16ps; 0 where the CPU has none
+  double float_flops_per_second = 0;  // FMA on the widest vectors
+};
+
+MachineCeilings MeasureCeilings(int num_threads);
+std::string ToString(const MachineCeilings& ceilings);
+
+}  // namespace tandem
