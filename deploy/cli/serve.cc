@@ -1,0 +1,100 @@
+#include "deploy/cli/serve.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "common/flags.h"
+#include "common/log.h"
+#include "deploy/cli/command_line.h"
+#include "deploy/cli/supervisor.h"
+#include "engine_core/config.h"
+#include "frontend/config.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kBadCommandLine = 2;
+constexpr std::string_view kAbout =
+    "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
+    "MODEL is a Hugging Face folder.";
+
+int Refuse(const Status& status, int exit_code) {
+  std::cerr << "tandem serve: " << status.message() << std::endl;
+  return exit_code;
+}
+
+bool WantsHelp(const std::string& argument) {
+  return argument == "-h" || argument == "--help" || argument.starts_with("--help=");
+}
+
+// Both tables as one; a flag that both have is listed once.
+std::string Help(const std::vector<Flag>& frontend, const std::vector<Flag>& engine,
+                 std::string_view filter) {
+  std::vector<Flag> all = frontend;
+  for (const Flag& flag : engine) {
+    if (FindFlag(frontend, "--" + std::string(flag.name)) == nullptr) all.push_back(flag);
+  }
+  return FlagHelp(all, kAbout, filter);
+}
+
+StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
+                                                  const std::vector<std::string>& args,
+                                                  const std::string& handshake_address) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return InternalError("read /proc/self/exe: " + error.message());
+  std::vector<std::string> argv = {(self.parent_path() / program).string()};
+  argv.insert(argv.end(), args.begin(), args.end());
+  argv.push_back("--handshake-address");
+  argv.push_back(handshake_address);
+  return argv;
+}
+
+}  // namespace
+
+int RunServe(const std::vector<std::string>& args) {
+  FrontendConfig frontend_config;
+  EngineConfig engine_config;
+  const std::vector<Flag> frontend_flags = FrontendFlags(frontend_config);
+  const std::vector<Flag> engine_flags = EngineFlags(engine_config);
+  for (const std::string& argument : args) {
+    if (!WantsHelp(argument)) continue;
+    const size_t equals = argument.find('=');
+    std::cout << Help(frontend_flags, engine_flags,
+                      equals == argument.npos ? "" : argument.substr(equals + 1));
+    return 0;
+  }
+
+  // Parsed here as well, so that a wrong value is refused once and before anything starts.
+  const StatusOr<PairCommandLine> pair = SplitCommandLine(args, frontend_flags, engine_flags);
+  if (!pair.ok()) return Refuse(pair.status(), kBadCommandLine);
+  for (const auto& [flags, words] : {std::pair(&frontend_flags, &pair->frontend),
+                                     std::pair(&engine_flags, &pair->engine_core)}) {
+    const StatusOr<FlagOutcome> parsed = ParseFlags(*flags, *words, kAbout);
+    if (!parsed.ok()) return Refuse(parsed.status(), kBadCommandLine);
+  }
+  if (frontend_config.model.empty()) {
+    return Refuse(InvalidArgumentError("no model: tandem serve MODEL"), kBadCommandLine);
+  }
+  if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
+    return Refuse(status, kBadCommandLine);
+  }
+  for (const std::string& flag : pair->ignored)
+    LOG_WARNING << flag << " has no meaning here and is ignored";
+
+  const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
+  if (!folder.ok()) return Refuse(folder.status(), 1);
+  const std::string handshake_address = "ipc://" + *folder + "/handshake";
+  const StatusOr<std::vector<std::string>> frontend =
+      ProgramCommand("tandem-frontend", pair->frontend, handshake_address);
+  const StatusOr<std::vector<std::string>> engine =
+      ProgramCommand("tandem-engine-core", pair->engine_core, handshake_address);
+  if (!frontend.ok()) return Refuse(frontend.status(), 1);
+  if (!engine.ok()) return Refuse(engine.status(), 1);
+
+  Supervisor supervisor(*folder, {"frontend", *frontend}, {"engine core", *engine});
+  const StatusOr<int> exit_code = supervisor.Run();
+  return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), 1);
+}
+
+}  // namespace tandem
