@@ -24,34 +24,36 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           .num_blocks = num_blocks};
 }
 
-ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, const ModelRunnerOptions& options,
-                         const ExecutorLimits& limits)
-    : limits_(limits),
+ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
+  return {.max_tokens = limits.max_num_batched_tokens,
+          .max_logits_rows = MaxLogitsRows(limits),
+          .max_positions = limits.max_model_len};
+}
+
+ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+                         const ModelRunnerOptions& options)
+    : limits_(options.limits),
       backend_(std::move(backend)),
-      batch_(limits, {.vocab_size = limits.vocab_size,
-                      .max_logprobs = options.max_logprobs,
-                      .process_seed = options.process_seed}),
-      max_logits_rows_(MaxLogitsRows(limits)),
-      drawn_(static_cast<size_t>(limits.max_num_seqs)),
+      model_(std::move(model)),
+      batch_(limits_, {.vocab_size = limits_.vocab_size,
+                       .max_logprobs = options.max_logprobs,
+                       .process_seed = options.process_seed}),
+      max_logits_rows_(MaxLogitsRows(limits_)),
+      drawn_(static_cast<size_t>(limits_.max_num_seqs)),
       scratch_(static_cast<size_t>(backend_->num_threads())) {}
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
+                                                           std::unique_ptr<Model> model,
                                                            const ModelConfig& config,
-                                                           Weights& weights,
                                                            const ModelRunnerOptions& options) {
-  ExecutorLimits limits = options.limits;
-  limits.vocab_size = static_cast<int32_t>(config.vocab_size);
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(backend), options, limits));
-  RETURN_IF_ERROR(runner->Allocate(config, weights));
+  std::unique_ptr<ModelRunner> runner(
+      new ModelRunner(std::move(backend), std::move(model), options));
+  RETURN_IF_ERROR(runner->Allocate(config));
   return runner;
 }
 
-Status ModelRunner::Allocate(const ModelConfig& config, Weights& weights) {
+Status ModelRunner::Allocate(const ModelConfig& config) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
-  const ModelLimits model_limits = {.max_tokens = tokens,
-                                    .max_logits_rows = max_logits_rows_,
-                                    .max_positions = limits_.max_model_len};
-  ASSIGN_OR_RETURN(model_, LoadModel({config, model_limits, weights, *backend_}));
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(
                                   KvSpecOf(config, limits_.block_size, limits_.num_blocks)));
   const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),

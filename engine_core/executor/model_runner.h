@@ -7,7 +7,7 @@
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
 // in Create from the limits. Works on backend memory directly, so the backend's memory must be the
 // host's (reference, cpu).
-// Failure: memory and model files in Create. Execute fails for no input; a request's own trouble is
+// Failure: memory, in Create. Execute fails for no input; a request's own trouble is
 // its RequestResult::status.
 
 #include <memory>
@@ -25,15 +25,20 @@ namespace tandem {
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks);
 
 struct ModelRunnerOptions {
-  ExecutorLimits limits;  // vocab_size is filled in from the model
+  ExecutorLimits limits;
   int64_t max_logprobs = 20;
   uint64_t process_seed = 0;
 };
 
+// What a model has to have room for to run under these limits.
+ModelLimits ModelLimitsOf(const ExecutorLimits& limits);
+
 class ModelRunner final : public Executor {
  public:
+  // REQUIRES: `model` was loaded over `backend` with ModelLimitsOf limits at least as large.
   static StatusOr<std::unique_ptr<ModelRunner>> Create(std::unique_ptr<Backend> backend,
-                                                       const ModelConfig& config, Weights& weights,
+                                                       std::unique_ptr<Model> model,
+                                                       const ModelConfig& config,
                                                        const ModelRunnerOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
@@ -47,9 +52,9 @@ class ModelRunner final : public Executor {
     int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
   };
 
-  ModelRunner(std::unique_ptr<Backend> backend, const ModelRunnerOptions& options,
-              const ExecutorLimits& limits);
-  Status Allocate(const ModelConfig& config, Weights& weights);
+  ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+              const ModelRunnerOptions& options);
+  Status Allocate(const ModelConfig& config);
 
   // The parts of a step, in their order.
   void TakeIn(const SchedulerOutput& step);

@@ -30,11 +30,13 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .block_size = options.block_size,
                            .max_num_seqs = options.max_num_seqs,
                            .max_num_batched_tokens = options.max_num_batched_tokens,
-                           .max_model_len = options.max_model_len};
+                           .max_model_len = options.max_model_len,
+                           .vocab_size = static_cast<int32_t>(config->vocab_size)};
   runner_options.max_logprobs = -1;
-  auto runner = ModelRunner::Create(
-      MakeTestBackend(options.reference_backend, options.dtype, options.num_threads), *config,
-      **weights, runner_options);
+  auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
+  auto model = LoadModel({*config, ModelLimitsOf(runner_options.limits), **weights, *backend});
+  CHECK(model.ok()) << model.status().ToString();
+  auto runner = ModelRunner::Create(std::move(backend), *std::move(model), *config, runner_options);
   CHECK(runner.ok()) << runner.status().ToString();
   runner_ = *std::move(runner);
 

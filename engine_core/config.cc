@@ -1,0 +1,228 @@
+#include "engine_core/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/strings.h"
+
+namespace tandem {
+
+// clang-format off
+std::vector<Flag> EngineFlags(EngineConfig& c) {
+  constexpr double kInt32 = 2147483647;
+  return {
+      {"model", &c.model, "Model folder (config.json, *.safetensors)", {.env = "MODEL", .positional = true}},
+      {"load-format", &c.load_format, "auto, safetensors; dummy: made-up weights of the config's shape", {.choices = {"auto", "safetensors", "dummy"}}},
+      {"dtype", &c.dtype, "What is computed in; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
+      {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
+      {"seed", &c.seed, "With a request's id, the seed of requests that bring none"},
+      {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
+
+      {"device", &c.device, "auto: cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "reference"}}},
+      {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
+
+      {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32", {.min = 1, .max = 4096}},
+      {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "KV blocks, whatever the memory", {.min = 2, .max = kInt32}},
+      {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
+      {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
+      {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
+      {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 is taken as sha256_cbor", {.choices = {"sha256_cbor", "sha256"}}},
+
+      {"max-num-seqs", &c.max_num_seqs, "Most requests of a step. Default: 128", {.min = 1, .max = 65536}},
+      {"max-num-batched-tokens", &c.max_num_batched_tokens, "Most tokens of a step. Default: 2048", {.min = 1, .max = 1 << 20}},
+      {"max-num-scheduled-tokens", &c.max_num_scheduled_tokens, "Most tokens scheduled in a step; 0: --max-num-batched-tokens", {.min = 0, .max = 1 << 20}},
+      {"max-num-active-seqs", &c.max_num_active_seqs, "Admit only up to so many running requests; 0: --max-num-seqs", {.min = 0, .max = 65536}},
+      {"long-prefill-token-threshold", &c.long_prefill_token_threshold, "Most tokens of one request in a step while others run; 0: no such limit", {.min = 0, .max = kInt32}},
+      {"long-prefill-token-threshold-adaptive", &c.long_prefill_token_threshold_adaptive, "Raise that limit while few requests are there"},
+      {"enable-chunked-prefill", &c.enable_chunked_prefill, "Cut prompts into pieces that fit a step"},
+      {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
+      {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
+      {"prefill-schedule-interval", &c.prefill_schedule_interval, "Start prefills at most every so many steps while others decode", {.min = 1, .max = 65536}},
+      {"scheduling-policy", &c.scheduling_policy, "Who runs first: order of arrival, or priority", {.choices = {"fcfs", "priority"}}},
+
+      {"handshake-address", &c.handshake_address, "Where the frontend waits: ipc:///folder/name or tcp://host:port"},
+      {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; gives --handshake-address with the next flag"},
+      {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port the frontend waits at", {.min = 0, .max = 65535}},
+      {"data-parallel-rank", &c.data_parallel_rank, "Index of this engine among its frontend's", {.min = 0, .max = 65535}},
+      {"shutdown-timeout", &c.shutdown_timeout, "Seconds running requests have after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
+      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
+  };
+}
+// clang-format on
+
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// vLLM's older way to say --kv-cache-memory-bytes, in GiB.
+StatusOr<std::optional<int64_t>> KvCacheSpaceFromEnvironment() {
+  for (const char* name : {"TANDEM_CPU_KVCACHE_SPACE", "VLLM_CPU_KVCACHE_SPACE"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr || *text == '\0') continue;
+    const std::optional<double> gib = ParseNumber<double>(text);
+    if (!gib || !(*gib > 0 && *gib < 1e6)) {
+      return InvalidArgumentError(std::string(name) + " is " + text + ", must be GiB above 0");
+    }
+    return std::optional<int64_t>(static_cast<int64_t>(*gib * static_cast<double>(kGiB)));
+  }
+  return std::optional<int64_t>();
+}
+
+// The same as the frontend's, so that both find each other without flags.
+std::string DefaultHandshakeAddress() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  if (base != nullptr && *base == '/') return "ipc://" + std::string(base) + "/tandem/handshake";
+  return "ipc:///tmp/tandem-" + std::to_string(::getuid()) + "/handshake";
+}
+
+// The context a model was trained for or extended to.
+int64_t DerivedMaxModelLen(const ModelConfig& model) {
+  const RopeConfig& rope = model.rope;
+  if (rope.type == RopeType::kLinear) {
+    return static_cast<int64_t>(static_cast<double>(model.max_position_embeddings) * rope.factor);
+  }
+  if (rope.type == RopeType::kYarn) {
+    const double extended =
+        static_cast<double>(rope.original_max_position_embeddings) * rope.factor;
+    return std::max(model.max_position_embeddings, static_cast<int64_t>(extended));
+  }
+  return model.max_position_embeddings;
+}
+
+Status SetLengths(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  const int64_t derived = std::min<int64_t>(DerivedMaxModelLen(model), 1 << 30);
+  const int64_t wanted = config.max_model_len.value_or(derived);
+  setup->auto_max_model_len = wanted == -1;
+  if (wanted != -1 && (wanted < 2 || wanted > derived)) {
+    return InvalidArgumentError("--max-model-len " + std::to_string(wanted) +
+                                ": must be between 2 and the model's " + std::to_string(derived));
+  }
+  setup->runner.limits.max_model_len = static_cast<int32_t>(wanted == -1 ? derived : wanted);
+  return OkStatus();
+}
+
+Status SetBatch(const EngineConfig& config, EngineSetup* setup) {
+  constexpr int64_t kDefaultTokens = 2048, kDefaultSeqs = 128;
+  ExecutorLimits& limits = setup->runner.limits;
+  const int64_t max_model_len = limits.max_model_len;
+  int64_t tokens = config.max_num_batched_tokens.value_or(kDefaultTokens);
+  if (!config.enable_chunked_prefill) {
+    if (config.max_num_batched_tokens && tokens < max_model_len) {
+      return InvalidArgumentError("--max-num-batched-tokens " + std::to_string(tokens) +
+                                  ": without chunked prefill it must be at least --max-model-len " +
+                                  std::to_string(max_model_len));
+    }
+    tokens = std::max(tokens, max_model_len);
+  }
+  const int64_t seqs = config.max_num_seqs ? *config.max_num_seqs : std::min(kDefaultSeqs, tokens);
+  if (seqs > tokens) {
+    return InvalidArgumentError("--max-num-seqs " + std::to_string(seqs) +
+                                ": must not be above --max-num-batched-tokens " +
+                                std::to_string(tokens));
+  }
+  if (!config.max_num_batched_tokens) tokens = std::min(tokens, seqs * max_model_len);
+  limits.max_num_batched_tokens = static_cast<int32_t>(tokens);
+  limits.max_num_seqs = static_cast<int32_t>(seqs);
+  if (config.max_num_active_seqs > seqs) {
+    return InvalidArgumentError("--max-num-active-seqs " +
+                                std::to_string(config.max_num_active_seqs) +
+                                ": must not be above --max-num-seqs " + std::to_string(seqs));
+  }
+  if (config.max_num_scheduled_tokens > tokens) {
+    return InvalidArgumentError(
+        "--max-num-scheduled-tokens " + std::to_string(config.max_num_scheduled_tokens) +
+        ": must not be above --max-num-batched-tokens " + std::to_string(tokens));
+  }
+  if (config.long_prefill_token_threshold > max_model_len) {
+    return InvalidArgumentError(
+        "--long-prefill-token-threshold " + std::to_string(config.long_prefill_token_threshold) +
+        ": must not be above --max-model-len " + std::to_string(max_model_len));
+  }
+  return OkStatus();
+}
+
+Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
+  setup->device = config.device == "auto" ? "cpu" : config.device;
+  const bool is_cpu = setup->device == "cpu";
+  setup->backend.dtype = config.dtype == "float32" || !is_cpu ? DType::kF32 : DType::kBf16;
+  setup->backend.num_threads = static_cast<int>(config.threads);
+  const int64_t block_size = config.block_size.value_or(32);
+  if (is_cpu && block_size % 32 != 0) {
+    return InvalidArgumentError("--block-size " + std::to_string(block_size) +
+                                ": must be a multiple of 32 on cpu");
+  }
+  setup->runner.limits.block_size = static_cast<int32_t>(block_size);
+  return OkStatus();
+}
+
+void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
+  SchedulerConfig& scheduler = setup->engine.scheduler;
+  scheduler.max_num_scheduled_tokens = static_cast<int32_t>(config.max_num_scheduled_tokens);
+  scheduler.max_num_active_seqs = static_cast<int32_t>(config.max_num_active_seqs);
+  scheduler.policy = config.scheduling_policy == "priority" ? SchedulingPolicy::kPriority
+                                                            : SchedulingPolicy::kFcfs;
+  scheduler.enable_chunked_prefill = config.enable_chunked_prefill;
+  scheduler.long_prefill_token_threshold =
+      static_cast<int32_t>(config.long_prefill_token_threshold);
+  scheduler.long_prefill_token_threshold_adaptive = config.long_prefill_token_threshold_adaptive;
+  scheduler.reserve_full_isl = config.scheduler_reserve_full_isl;
+  scheduler.prefill_schedule_interval = static_cast<int32_t>(config.prefill_schedule_interval);
+  KvCacheConfig& cache = setup->engine.kv_cache;
+  cache.enable_prefix_caching = config.enable_prefix_caching;
+  cache.watermark = config.watermark;
+  // Hosts that share cached prefixes agree on it through vLLM's variable.
+  if (const char* seed = std::getenv("PYTHONHASHSEED")) cache.hash_seed = seed;
+  setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);
+  setup->engine.shutdown_timeout_s = config.shutdown_timeout;
+}
+
+}  // namespace
+
+Status Finish(EngineConfig& config) {
+  if (config.model.empty()) return InvalidArgumentError("which model? give a model folder");
+  if (!config.kv_cache_memory_bytes) {
+    ASSIGN_OR_RETURN(config.kv_cache_memory_bytes, KvCacheSpaceFromEnvironment());
+  }
+  if (config.handshake_address.empty()) {
+    config.handshake_address = config.data_parallel_address.empty()
+                                   ? DefaultHandshakeAddress()
+                                   : "tcp://" + config.data_parallel_address + ":" +
+                                         std::to_string(config.data_parallel_rpc_port);
+  }
+  if (!config.handshake_address.starts_with("ipc:///") &&
+      !config.handshake_address.starts_with("tcp://")) {
+    return InvalidArgumentError("--handshake-address " + config.handshake_address +
+                                ": must be ipc:///folder/name or tcp://host:port");
+  }
+  return OkStatus();
+}
+
+StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model) {
+  EngineSetup setup;
+  RETURN_IF_ERROR(SetDevice(config, &setup));
+  RETURN_IF_ERROR(SetLengths(config, model, &setup));
+  RETURN_IF_ERROR(SetBatch(config, &setup));
+  SetScheduling(config, &setup);
+  setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
+  setup.runner.max_logprobs = config.max_logprobs;
+  setup.runner.process_seed = static_cast<uint64_t>(config.seed);
+  setup.kv_cache = {.num_blocks = config.num_gpu_blocks_override,
+                    .bytes = config.kv_cache_memory_bytes,
+                    .utilization = config.gpu_memory_utilization};
+  return setup;
+}
+
+Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup) {
+  ExecutorLimits& limits = setup->runner.limits;
+  ASSIGN_OR_RETURN(limits.num_blocks,
+                   ChooseNumBlocks(setup->kv_cache, bytes_per_block, limits, memory));
+  if (setup->auto_max_model_len) {
+    const int64_t capacity = int64_t{limits.num_blocks - 1} * limits.block_size;
+    limits.max_model_len = static_cast<int32_t>(std::min<int64_t>(limits.max_model_len, capacity));
+  }
+  return OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,100 @@
+#include "engine_core/executor/kv_cache_size.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace tandem {
+namespace {
+
+constexpr double kDefaultUtilization = 0.92;
+
+// "MemTotal:  123 kB" → bytes; 0 when the line is not there.
+int64_t MemInfo(const std::string& name) {
+  std::ifstream in("/proc/meminfo");
+  std::string word;
+  int64_t kib = 0;
+  while (in >> word) {
+    if (word == name && in >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+// A limit file of a cgroup, version 2 or 1; no limit when it is absent or says "max".
+int64_t CgroupLimit() {
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream in(path);
+    int64_t bytes = 0;
+    if (in >> bytes && bytes > 0) return bytes;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+int64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size_pages = 0, resident_pages = 0;
+  in >> size_pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
+                     const HostMemory& memory) {
+  const int64_t share =
+      static_cast<int64_t>(kDefaultUtilization * static_cast<double>(memory.total_bytes)) -
+      memory.resident_bytes;
+  const int64_t blocks_per_request =
+      (int64_t{limits.max_model_len} + limits.block_size - 1) / limits.block_size;
+  const double useful_bytes =
+      2.0 * limits.max_num_seqs * static_cast<double>(blocks_per_request * bytes_per_block);
+  const int64_t polite = std::min(share, memory.available_bytes / 2);
+  return useful_bytes < static_cast<double>(polite) ? static_cast<int64_t>(useful_bytes) : polite;
+}
+
+}  // namespace
+
+HostMemory ReadHostMemory() {
+  HostMemory memory;
+  memory.resident_bytes = ResidentBytes();
+  memory.total_bytes = MemInfo("MemTotal:");
+  memory.available_bytes = MemInfo("MemAvailable:");
+  const int64_t limit = CgroupLimit();
+  if (limit < memory.total_bytes) {
+    memory.total_bytes = limit;
+    memory.available_bytes =
+        std::min(memory.available_bytes, std::max<int64_t>(0, limit - memory.resident_bytes));
+  }
+  return memory;
+}
+
+StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_block,
+                                  const ExecutorLimits& limits, const HostMemory& memory) {
+  // Slots are numbered in 32 bits.
+  const int64_t most = std::numeric_limits<int32_t>::max() / limits.block_size;
+  int64_t blocks = 0;
+  if (wish.num_blocks) {
+    blocks = *wish.num_blocks;
+  } else if (wish.bytes) {
+    blocks = *wish.bytes / bytes_per_block;
+  } else if (wish.utilization) {
+    blocks = (static_cast<int64_t>(*wish.utilization * static_cast<double>(memory.total_bytes)) -
+              memory.resident_bytes) /
+             bytes_per_block;
+  } else {
+    blocks = DefaultBytes(bytes_per_block, limits, memory) / bytes_per_block + 1;
+  }
+  blocks = std::min(blocks, most);
+  if (blocks < 2) {
+    return ResourceExhaustedError("no room for a KV cache: a block of " +
+                                  std::to_string(limits.block_size) + " tokens takes " +
+                                  std::to_string(bytes_per_block) +
+                                  " bytes and at least 2 are needed; raise "
+                                  "--kv-cache-memory-bytes or --gpu-memory-utilization");
+  }
+  return static_cast<int32_t>(blocks);
+}
+
+}  // namespace tandem

@@ -1,0 +1,36 @@
+#pragma once
+
+// How many blocks the KV cache gets. Asked for in blocks or bytes it is exactly that; else a share
+// of the host's memory, bounded by what the limits can use.
+// Thread: main. Units: bytes, blocks of block_size tokens (the null block included).
+
+#include <cstdint>
+#include <optional>
+
+#include "common/status.h"
+#include "engine_core/executor/executor.h"
+
+namespace tandem {
+
+struct HostMemory {
+  int64_t total_bytes = 0;      // of the host, or of this process's cgroup when that is less
+  int64_t available_bytes = 0;  // without pushing others out
+  int64_t resident_bytes = 0;   // of this process
+};
+HostMemory ReadHostMemory();
+
+// In the order in which they win.
+struct KvCacheWish {
+  std::optional<int64_t> num_blocks;
+  std::optional<int64_t> bytes;
+  // Of total_bytes, less what is resident. Unset: 0.92 of it, but at most half of what is available
+  // and twice what max_num_seqs requests of max_model_len tokens hold (the rest would only grow the
+  // prefix cache).
+  std::optional<double> utilization;
+};
+
+// ResourceExhausted when not even two blocks fit.
+StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_block,
+                                  const ExecutorLimits& limits, const HostMemory& memory);
+
+}  // namespace tandem

@@ -1,0 +1,227 @@
+// tandem-engine-core: owns the model and runs it step by step for the frontend that it finds at
+// --handshake-address. Exit status: 0 after SIGTERM or SIGINT, 1 the executor is lost, 2 bad
+// command line, 3 the model cannot be loaded or does not fit.
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mailbox.h"
+#include "common/sd_notify.h"
+#include "common/strings.h"
+#include "common/version.h"
+#include "engine_core/config.h"
+#include "engine_core/engine_core.h"
+#include "engine_core/executor/model_runner.h"
+#include "engine_core/models/model.h"
+#include "proto_msgpack/wire_endpoint.h"
+
+namespace tandem {
+namespace {
+
+enum ExitStatus { kExitOk = 0, kExitExecutorLost = 1, kExitBadFlags = 2, kExitBadModel = 3 };
+
+constexpr char kAbout[] =
+    "tandem-engine-core MODEL [flags]: the model's process; serves the frontend it finds at "
+    "--handshake-address";
+
+// Waits for SIGTERM or SIGINT on a thread of its own. The first one closes the mailbox, which ends
+// the loop in order; while the model is still loading there is nothing to end and it leaves at
+// once.
+class SignalThread {
+ public:
+  explicit SignalThread(Mailbox<wire::EngineInput>* inputs) : inputs_(inputs) {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    // Inherited by every thread started from here on, so that only this one gets them.
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~SignalThread() {
+    stopping_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+  void SetServing() { serving_ = true; }
+
+ private:
+  void Run() {
+    SetThreadName("signals");
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    if (stopping_) return;
+    if (!serving_) {
+      LOG_INFO << "[shutdown] " << strsignal(signal) << " while loading";
+      _exit(kExitOk);
+    }
+    LOG_INFO << "[shutdown] " << strsignal(signal);
+    LogIfError(SdNotify("STOPPING=1"));
+    inputs_->Close();
+  }
+  static void LogIfError(const Status& status) {
+    if (!status.ok()) LOG_WARNING << "systemd was not told: " << status.ToString();
+  }
+
+  Mailbox<wire::EngineInput>* inputs_;
+  sigset_t signals_ = {};
+  std::atomic<bool> serving_{false}, stopping_{false};
+  std::thread thread_;
+};
+
+int Fail(ExitStatus exit_status, const Status& status) {
+  LOG_ERROR << status.message();
+  return exit_status;
+}
+
+StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
+  if (setup.device == "reference") return MakeReferenceBackend();
+  return MakeCpuBackend(setup.backend);
+}
+
+StatusOr<std::unique_ptr<Weights>> OpenWeights(const EngineConfig& config) {
+  if (config.load_format == "dummy") return MakeDummyWeights(static_cast<uint64_t>(config.seed));
+  return OpenSafetensors(config.model);
+}
+
+// 1234567 → "1,234,567"
+std::string WithCommas(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) {
+    digits.insert(static_cast<size_t>(i), ",");
+  }
+  return digits;
+}
+
+std::string Fixed(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+struct CacheSize {
+  int64_t tokens = 0;
+  double max_concurrency = 0;  // requests of max_model_len tokens
+};
+
+CacheSize SizeOf(const ExecutorLimits& limits) {
+  const int64_t tokens = int64_t{limits.num_blocks - 1} * limits.block_size;
+  return {tokens, static_cast<double>(tokens) / limits.max_model_len};
+}
+
+wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
+  const ExecutorLimits& limits = setup.runner.limits;
+  const CacheSize cache = SizeOf(limits);
+  wire::EngineCoreReadyResponse ready;
+  ready.max_model_len = limits.max_model_len;
+  ready.num_gpu_blocks = limits.num_blocks;
+  ready.block_size = limits.block_size;
+  ready.dtype = std::string(DTypeName(setup.backend.dtype));
+  ready.vllm_version = kVllmVersion;
+  ready.data_parallel_rank = setup.engine.engine_index;
+  ready.max_num_seqs = limits.max_num_seqs;
+  ready.max_num_batched_tokens = limits.max_num_batched_tokens;
+  ready.instance_id = RandomHex(16);
+  ready.kv_cache_size_tokens = cache.tokens;
+  ready.kv_cache_max_concurrency = cache.max_concurrency;
+  ready.tandem_version = kVersion;
+  return ready;
+}
+
+int RunEngineCore(const std::vector<std::string>& args) {
+  const SystemClock clock;
+  const double started = clock.Monotonic();
+  EngineConfig config;
+  const StatusOr<FlagOutcome> flags = ParseFlags(EngineFlags(config), args, kAbout);
+  if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
+  const Status logging = InitLog("EngineCore", config.log_level);
+  SetThreadName("tandem-engine");  // the main thread's name is the process's
+  if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
+  if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
+  if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
+
+  Mailbox<wire::EngineInput> inputs;
+  SignalThread signals(&inputs);
+
+  // The model.
+  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
+  if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
+  StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
+  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(*setup);
+  if (!backend.ok()) return Fail(kExitBadModel, backend.status());
+  LOG_INFO << "Tandem " << kVersion << ": model " << config.model << " ("
+           << model_config->architecture << "), device " << (*backend)->description() << ", dtype "
+           << DTypeName(setup->backend.dtype) << ", max_model_len "
+           << setup->runner.limits.max_model_len;
+  StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
+  if (!weights.ok()) return Fail(kExitBadModel, weights.status());
+  const double before_load = clock.Monotonic();
+  const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
+  StatusOr<std::unique_ptr<Model>> model =
+      LoadModel({*model_config, model_limits, **weights, **backend});
+  if (!model.ok()) return Fail(kExitBadModel, model.status());
+  weights->reset();
+  LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";
+
+  // The KV cache and the executor.
+  const int64_t bytes_per_block =
+      (*backend)->KvBytesPerBlock(KvSpecOf(*model_config, setup->runner.limits.block_size, 0));
+  const Status sized = SizeKvCache(bytes_per_block, ReadHostMemory(), &*setup);
+  if (!sized.ok()) return Fail(kExitBadModel, sized);
+  StatusOr<std::unique_ptr<ModelRunner>> runner =
+      ModelRunner::Create(*std::move(backend), *std::move(model), *model_config, setup->runner);
+  if (!runner.ok()) return Fail(kExitBadModel, runner.status());
+  const ExecutorLimits& limits = setup->runner.limits;
+  const CacheSize cache = SizeOf(limits);
+  LOG_INFO << "CPU KV cache size: " << WithCommas(cache.tokens) << " tokens ("
+           << WithCommas(limits.num_blocks) << " blocks of " << limits.block_size << ", "
+           << WithCommas(limits.num_blocks * bytes_per_block >> 20) << " MiB)";
+  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
+           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
+
+  // The engine and its wire.
+  StatusOr<std::unique_ptr<EngineCore>> engine =
+      EngineCore::Create(setup->engine, runner->get(), &clock);
+  if (!engine.ok()) return Fail(kExitBadModel, engine.status());
+  wire::EngineEndpoint endpoint(
+      {.handshake_address = config.handshake_address, .engine_index = setup->engine.engine_index},
+      &inputs);
+  if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
+  endpoint.AnnounceReady(ReadyResponse(*setup));
+  signals.SetServing();
+  if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
+    LOG_WARNING << "systemd was not told: " << status.ToString();
+  }
+  LOG_INFO << "Engine core ready in " << Fixed(clock.Monotonic() - started, 2)
+           << " seconds, frontend at " << config.handshake_address;
+
+  const Status end =
+      RunEngineLoop(engine->get(), {.inputs = &inputs,
+                                    .send =
+                                        [&](int32_t client_index, wire::EngineCoreOutputs message) {
+                                          endpoint.Send(client_index, std::move(message));
+                                        },
+                                    .take_spent = [&] { return endpoint.TakeSpent(); }});
+  if (!end.ok()) {
+    endpoint.CloseDead();
+    return Fail(kExitExecutorLost, end);
+  }
+  endpoint.Close();
+  LOG_INFO << "[shutdown] engine core ended";
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  return tandem::RunEngineCore({argv + 1, argv + argc});
+}
