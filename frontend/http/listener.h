@@ -57,6 +57,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;
   CorsOptions cors;
   bool request_id_headers = true;
+  double sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never
   bool access_log = true;
   std::vector<std::string> access_log_excluded;  // paths
   ServerLimits limits;

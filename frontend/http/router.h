@@ -98,6 +98,9 @@ class Router {
   std::vector<Route> routes_;
 };
 
+// "Not Found" for 404; "" for a code HTTP does not know.
+std::string_view ReasonPhrase(int status);
+
 // Compares without a timing that depends on the contents.
 bool ConstantTimeEqual(std::string_view a, std::string_view b);
 

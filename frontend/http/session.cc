@@ -61,11 +61,6 @@ struct GrowingBody {
   };
 };
 
-std::string_view ReasonPhrase(int status) {
-  const auto phrase = http::obsolete_reason(static_cast<http::status>(status));
-  return {phrase.data(), phrase.size()};
-}
-
 // RFC 9110's date, made once a second.
 std::string_view HttpDate() {
   thread_local time_t made_at = 0;
@@ -120,6 +115,11 @@ bool IsJson(std::string_view content_type) {
 }
 
 }  // namespace
+
+std::string_view ReasonPhrase(int status) {
+  const auto phrase = http::obsolete_reason(static_cast<http::status>(status));
+  return {phrase.data(), phrase.size()};
+}
 
 struct Session::Parser {
   http::request_parser<GrowingBody> beast;
@@ -568,11 +568,27 @@ EventStream& Session::StartEventStream(HeaderList headers) {
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
   Write({RenderHead(200, "text/event-stream; charset=utf-8", headers, std::nullopt)});
+  KeepStreamAlive();
   return stream_;
+}
+
+// Proxies cut connections that are silent; a comment is something that clients skip.
+void Session::KeepStreamAlive() {
+  const double interval = server_->options_.sse_keep_alive_s;
+  if (interval <= 0) return;
+  shard_->At(Now() + interval,
+             [weak = weak_from_this(), number = exchange_number_, seen = response_sends_] {
+               const auto self = weak.lock();
+               if (self == nullptr || self->exchange_number_ != number || self->closed_) return;
+               if (!self->in_exchange_ || self->stream_.finished_) return;
+               if (self->response_sends_ == seen) self->SendChunk(": keep-alive\n\n");
+               self->KeepStreamAlive();
+             });
 }
 
 bool Session::SendChunk(std::string_view events) {
   if (events.empty()) return true;
+  ++response_sends_;
   if (http11_) {
     std::array<char, 20> size;
     auto [end, error] = std::to_chars(size.data(), size.data() + 16, events.size(), 16);

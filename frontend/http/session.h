@@ -59,6 +59,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Respond(Response response);
   EventStream& StartEventStream(HeaderList headers);
   bool SendChunk(std::string_view events);
+  void KeepStreamAlive();
   void FinishStream();
   void OnClosed(std::function<void()> callback);
   std::string RenderHead(int status, std::string_view content_type, const HeaderList& headers,
@@ -110,6 +111,7 @@ class Session : public std::enable_shared_from_this<Session> {
   double response_bytes_ = 0;
   EventStream stream_{this};
   bool streaming_ = false;
+  uint64_t response_sends_ = 0;  // events sent, of all exchanges
   std::function<void()> on_closed_;
 };
 

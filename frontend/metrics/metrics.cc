@@ -130,6 +130,7 @@ void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
 void EngineMetrics::SetMaxModelLen(int64_t max_model_len) {
   const Buckets buckets = RequestTokensBuckets(max_model_len);
   if (buckets == tokens_) return;
+  tokens_ = buckets;
   for (Histogram* histogram :
        {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
         &request_params_max_tokens, &request_prefill_kv_computed_tokens}) {
@@ -173,6 +174,9 @@ Metrics::~Metrics() = default;
 
 std::string Metrics::Scrape() const {
   auto families = registry_->Collect();
+  if (!options_.show_model_series) {
+    std::erase_if(families, [](const auto& family) { return family.name.starts_with("vllm:"); });
+  }
   AppendProcessFamilies(&families);
   return Exposition(families);
 }

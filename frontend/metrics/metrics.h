@@ -56,7 +56,7 @@ struct EngineMetrics {
 
   const MetricScope in;
  private:
-  const Buckets tokens_;
+  Buckets tokens_;
  public:
   // What the scheduler said after its last step.
   Gauge num_requests_running{in, "vllm:num_requests_running", "Requests in the running batch."};
@@ -133,6 +133,7 @@ struct MetricsOptions {
   std::string model_name;
   int num_engines = 1;
   int64_t max_model_len = 32768;
+  bool show_model_series = true;  // false: only the http_ and process_ series are shown
 };
 
 class Metrics {

@@ -1,0 +1,23 @@
+#pragma once
+
+// GET /health (alive), GET /ready (would a request succeed now) and what else the server says about
+// itself: /ping, /version, /load, /is_sleeping, /metrics. All answer from memory of the frontend,
+// no engine is asked, so probes and scrapes cost nothing under load.
+// Thread: the exchange's shard.
+
+#include "frontend/api/generation.h"
+#include "frontend/http/router.h"
+#include "frontend/net/net.h"
+
+namespace tandem {
+
+struct ServerFacts;
+
+Awaitable<void> HandleHealth(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleReady(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
+Awaitable<void> HandleVersion(Exchange& exchange);
+Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts);
+Awaitable<void> HandleIsSleeping(Exchange& exchange);
+Awaitable<void> HandleMetrics(Exchange& exchange, const Metrics* metrics);
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+#include "frontend/api/routes.h"
+
+#include "frontend/api/chat_completions.h"
+#include "frontend/api/completions.h"
+#include "frontend/api/error.h"
+#include "frontend/api/health.h"
+#include "frontend/api/models.h"
+#include "frontend/api/tokenize.h"
+
+namespace tandem {
+
+// clang-format off
+std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFacts* facts,
+                             const Metrics* metrics) {
+  // A handler that works with its shard's context.
+  const auto on_shard = [&contexts](Awaitable<void> (*handle)(Exchange&, ApiContext*)) -> Handler {
+    return [contexts, handle](Exchange& exchange) {
+      return handle(exchange, contexts[static_cast<size_t>(exchange.shard().index())]);
+    };
+  };
+  const Handler ready = [contexts, facts](Exchange& exchange) {
+    return HandleReady(exchange, contexts[static_cast<size_t>(exchange.shard().index())], facts);
+  };
+  const Handler models = [contexts, facts](Exchange& exchange) {
+    return HandleModels(exchange, contexts[static_cast<size_t>(exchange.shard().index())], facts);
+  };
+  const Handler load = [facts](Exchange& exchange) { return HandleLoad(exchange, facts); };
+  const Handler show_metrics = [metrics](Exchange& exchange) { return HandleMetrics(exchange, metrics); };
+
+  // Probes and scrapes: open, not counted, not logged, answered to the very end.
+  constexpr auto kProbe = [](std::string method, std::string path, Handler handler) {
+    return Route{.method = std::move(method), .path = std::move(path), .handler = std::move(handler),
+                 .guarded = false, .counted = false, .json_body = false, .during_drain = true};
+  };
+  return {
+      {.method = "POST", .path = "/v1/chat/completions", .handler = on_shard(HandleChatCompletions)},
+      {.method = "POST", .path = "/v1/completions", .handler = on_shard(HandleCompletions)},
+      {.method = "GET", .path = "/v1/models", .handler = models},
+      {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},
+      {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize)},
+      kProbe("GET", "/health", on_shard(HandleHealth)),
+      kProbe("GET", "/ready", ready),
+      kProbe("GET", "/ping", on_shard(HandleHealth)),
+      kProbe("POST", "/ping", on_shard(HandleHealth)),
+      kProbe("GET", "/version", HandleVersion),
+      kProbe("GET", "/load", load),
+      kProbe("GET", "/metrics*", show_metrics),
+      {.method = "GET", .path = "/is_sleeping", .handler = HandleIsSleeping},
+  };
+}
+// clang-format on
+
+Response HttpErrorResponse(int status, std::string_view message) {
+  const ApiError error{status, std::string(ReasonPhrase(status)), std::string(message), ""};
+  return {status, ErrorBody(error), "application/json", {}};
+}
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+#pragma once
+
+// The HTTP surface: one row per endpoint. To add one: its file in this folder and a row in
+// routes.cc. Thread: main builds the table; handlers run on their exchange's shard.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "frontend/api/generation.h"
+#include "frontend/http/router.h"
+#include "frontend/metrics/metrics.h"
+
+namespace tandem {
+
+// What endpoints tell about the server as a whole.
+struct ServerFacts {
+  std::string model_root;  // the folder the model was loaded from
+  int64_t started_at = 0;  // unix seconds
+  bool track_load = false;
+  std::function<int()> num_exchanges;
+  std::function<bool()> is_draining;
+};
+
+// contexts: one per shard, by its index. Everything is borrowed and outlives the server.
+std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFacts* facts,
+                             const Metrics* metrics);
+
+// The error body for what HTTP itself refuses (ServerOptions::error).
+Response HttpErrorResponse(int status, std::string_view message);
+
+}  // namespace tandem

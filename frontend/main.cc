@@ -1,0 +1,397 @@
+// tandem-frontend: the OpenAI API over HTTP in front of one or more engine cores.
+
+#include <malloc.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/flags.h"
+#include "common/log.h"
+#include "common/mailbox.h"
+#include "common/sd_notify.h"
+#include "common/strings.h"
+#include "common/version.h"
+#include "frontend/api/admission.h"
+#include "frontend/api/generation.h"
+#include "frontend/api/routes.h"
+#include "frontend/config.h"
+#include "frontend/engine_client/engine_client.h"
+#include "frontend/http/listener.h"
+#include "frontend/metrics/metrics.h"
+#include "frontend/metrics/stats_log.h"
+#include "frontend/net/net.h"
+#include "frontend/processing/input_processor.h"
+#include "frontend/text/tokenizer.h"
+#include "proto_msgpack/wire_endpoint.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kUsageExit = 2;
+constexpr double kCutSeconds = 2;  // for handlers to end after their connections were cut
+
+enum class MainEvent { kSignal, kDrained };
+
+// Connections are descriptors, and writing to a closed one is an error value, not a signal.
+void PrepareProcess() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  // Threads that rarely allocate need no arena each.
+  ::mallopt(M_ARENA_MAX, 2);
+}
+
+// Blocks SIGTERM and SIGINT for all threads to come and gives the descriptor that reports them.
+StatusOr<int> OpenSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) return ErrnoError(errno, "signalfd");
+  return fd;
+}
+
+void WatchSignals(Socket* socket, Mailbox<MainEvent>* events) {
+  socket->NotifyReadable([socket, events] {
+    signalfd_siginfo info;
+    while (::read(socket->fd(), &info, sizeof info) == sizeof info) {
+      events->Push(MainEvent::kSignal);
+    }
+    WatchSignals(socket, events);
+  });
+}
+
+// The template named by the flag (a file, or the text itself), else the model's; none is allowed.
+StatusOr<std::optional<ChatTemplate>> LoadChatTemplate(const FrontendConfig& config,
+                                                       const Tokenizer& tokenizer) {
+  std::string source = tokenizer.chat_template();
+  std::string name = "the model's chat template";
+  if (!config.chat_template.empty()) {
+    source = config.chat_template;
+    name = "--chat-template";
+    if (source.find_first_of("{\n") == std::string::npos) {
+      std::ifstream file(source, std::ios::binary);
+      if (!file) return NotFoundError("--chat-template " + source + ": cannot be read");
+      std::stringstream content;
+      content << file.rdbuf();
+      name += " " + source;
+      source = content.str();
+    }
+  }
+  if (source.empty()) return std::optional<ChatTemplate>();
+  auto compiled = ChatTemplate::Compile(source);
+  if (!compiled.ok()) return compiled.status().WithContext(name);
+  return std::optional<ChatTemplate>(std::move(compiled).value());
+}
+
+StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfig& config) {
+  InputConfig input;
+  ASSIGN_OR_RETURN(input.defaults, LoadModelDefaults(config.model, config.generation_config,
+                                                     config.override_generation_config));
+  input.max_logprobs = config.max_logprobs;
+  input.response_role = config.response_role;
+  if (!config.default_chat_template_kwargs.empty()) {
+    auto kwargs = ParseJson(config.default_chat_template_kwargs);
+    if (!kwargs.ok()) return kwargs.status().WithContext("--default-chat-template-kwargs");
+    input.default_chat_template_kwargs = std::move(kwargs).value();
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
+  ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, LoadChatTemplate(config, *tokenizer));
+  if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
+  return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
+                                          std::move(chat_template));
+}
+
+StatusOr<ServerOptions> MakeServerOptions(const FrontendConfig& config, Metrics* metrics) {
+  ServerOptions options;
+  options.host = config.host;
+  options.port = static_cast<int>(config.port);
+  options.uds = config.uds;
+  options.api_keys = config.api_key;
+  ASSIGN_OR_RETURN(options.cors.origins, ParseNameList("allowed-origins", config.allowed_origins));
+  ASSIGN_OR_RETURN(options.cors.methods, ParseNameList("allowed-methods", config.allowed_methods));
+  ASSIGN_OR_RETURN(options.cors.headers, ParseNameList("allowed-headers", config.allowed_headers));
+  options.cors.credentials = config.allow_credentials;
+  options.request_id_headers = config.enable_request_id_headers;
+  options.sse_keep_alive_s = static_cast<double>(config.sse_keep_alive_interval);
+  options.access_log = !config.disable_uvicorn_access_log;
+  for (const std::string_view path : Split(config.disable_access_log_for_endpoints, ',')) {
+    options.access_log_excluded.emplace_back(StripAscii(path));
+  }
+  options.limits = {.body_bytes = static_cast<size_t>(config.max_request_body_bytes),
+                    .header_bytes = static_cast<size_t>(config.max_header_bytes),
+                    .num_headers = static_cast<int>(config.h11_max_header_count),
+                    .num_connections = static_cast<int>(config.max_connections),
+                    .unsent_bytes_per_stream = static_cast<size_t>(config.max_unsent_bytes),
+                    .keep_alive_s = config.http_timeout_keep_alive,
+                    .head_s = config.http_timeout_head,
+                    .body_s = config.http_timeout_body,
+                    .write_s = config.http_timeout_write};
+  if (!config.ssl_certfile.empty()) {
+    ASSIGN_OR_RETURN(options.tls, TlsContext::Load({.certificate = config.ssl_certfile,
+                                                    .key = config.ssl_keyfile,
+                                                    .client_ca = config.ssl_ca_certs,
+                                                    .ciphers = config.ssl_ciphers}));
+  }
+  options.error = HttpErrorResponse;
+  options.on_exchange_end = [metrics](const ExchangeRecord& record) {
+    if (!record.counted) return;
+    metrics->Record(HttpSample{.handler = record.handler,
+                               .method = record.method,
+                               .status = record.status,
+                               .request_bytes = record.request_bytes,
+                               .response_bytes = record.response_bytes,
+                               .duration_s = record.duration_s});
+  };
+  return options;
+}
+
+ApiOptions MakeApiOptions(const FrontendConfig& config) {
+  ApiOptions options;
+  options.served_model_names = config.served_model_name;
+  options.enable_prompt_tokens_details = config.enable_prompt_tokens_details;
+  options.enable_force_include_usage = config.enable_force_include_usage;
+  options.return_tokens_as_token_ids = config.return_tokens_as_token_ids;
+  options.stream_interval = config.stream_interval;
+  options.system_fingerprint = "tandem-" + std::string(kVersion);
+  return options;
+}
+
+int NumTextThreads(const FrontendConfig& config) {
+  if (config.text_threads > 0) return static_cast<int>(config.text_threads);
+  const unsigned half = std::thread::hardware_concurrency() / 2;
+  return static_cast<int>(std::clamp(half, 1u, 8u));
+}
+
+SchedulerSample ToSample(const wire::SchedulerStats& stats) {
+  return {.num_running = stats.num_running_reqs,
+          .num_waiting = stats.num_waiting_reqs,
+          .num_deferred = stats.num_skipped_waiting_reqs,
+          .kv_cache_usage = stats.kv_cache_usage,
+          .prefix_requests = stats.prefix_cache_stats.requests,
+          .prefix_queries = stats.prefix_cache_stats.queries,
+          .prefix_hits = stats.prefix_cache_stats.hits,
+          .prefix_reset = stats.prefix_cache_stats.reset};
+}
+
+// Runs whenever an engine came or went, on the first shard. `was_ready`: of the last call.
+void OnHealthChange(const EngineClient& client, Metrics* metrics, bool* was_ready) {
+  const Status health = client.health();
+  if (health.ok() == *was_ready) return;
+  *was_ready = health.ok();
+  if (!health.ok()) {
+    LOG_ERROR << health.message();
+    (void)SdNotify("STATUS=" + health.message());
+    return;
+  }
+  const wire::EngineCoreReadyResponse& info = *client.engine_info();
+  MetricLabels facts = {{"block_size", std::to_string(info.block_size)},
+                        {"num_gpu_blocks", std::to_string(info.num_gpu_blocks)}};
+  if (info.kv_cache_size_tokens) {
+    facts["kv_cache_size_tokens"] = std::to_string(*info.kv_cache_size_tokens);
+  }
+  for (int i = 0; i < client.num_engines(); ++i) {
+    metrics->engine(i).SetMaxModelLen(info.max_model_len);
+    metrics->SetCacheConfig(i, facts);
+  }
+  LOG_INFO << "Application startup complete.";
+  (void)SdNotify("READY=1\nSTATUS=serving");
+}
+
+Awaitable<void> WriteStats(std::vector<std::unique_ptr<StatsLog>>* logs) {
+  const double interval = StatsLogInterval();
+  double next = SystemClock().Monotonic();
+  while (true) {
+    next += interval;
+    co_await SleepUntil(next);
+    for (const auto& log : *logs) log->Write(SystemClock().Monotonic());
+  }
+}
+
+void LogRoutes(const std::vector<Route>& routes) {
+  LOG_INFO << "Available routes are:";
+  for (const Route& route : routes) {
+    LOG_INFO << "Route: " << route.path << ", Methods: " << route.method;
+  }
+}
+
+Status WritePortFile(const std::string& path, int port) {
+  if (path.empty()) return OkStatus();
+  // Renamed into place: a reader never sees an empty file.
+  const std::string part = path + ".part";
+  std::ofstream file(part, std::ios::trunc);
+  file << port << "\n";
+  file.close();
+  std::error_code error;
+  std::filesystem::rename(part, path, error);
+  if (!file || error) return InternalError("--port-file " + path + ": cannot be written");
+  return OkStatus();
+}
+
+// Lets running requests end (the first signal), or cuts them (time is up, or a second signal).
+void Drain(HttpServer* server, double timeout_s, Mailbox<MainEvent>* events) {
+  LOG_INFO << "[shutdown] " << server->num_exchanges() << " open requests, up to " << timeout_s
+           << " s for them";
+  (void)SdNotify("STOPPING=1");
+  server->BeginDrain();
+  server->WhenDrained([events] { events->Push(MainEvent::kDrained); });
+  const SystemClock clock;
+  double deadline = clock.Monotonic() + timeout_s;
+  bool cut = false;
+  std::vector<MainEvent> arrived;
+  while (true) {
+    const double left = deadline - clock.Monotonic();
+    bool signalled = false;
+    if (left > 0) {
+      events->WaitFor(std::chrono::nanoseconds(static_cast<int64_t>(left * 1e9)));
+      events->Drain(&arrived);
+      for (const MainEvent event : arrived) {
+        if (event == MainEvent::kDrained) return;
+        signalled = true;
+      }
+    }
+    if (left > 0 && !signalled) continue;
+    if (std::exchange(cut, true)) return;
+    server->CloseAll();
+    deadline = clock.Monotonic() + kCutSeconds;
+  }
+}
+
+// Builds everything in order, serves until a signal, and takes it down in the opposite order.
+Status Serve(const FrontendConfig& config) {
+  ASSIGN_OR_RETURN(const int signal_fd, OpenSignals());
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(const std::unique_ptr<InputProcessor> input_processor,
+                   MakeInputProcessor(config));
+  const int num_engines = static_cast<int>(config.data_parallel_size);
+  const int num_shards = static_cast<int>(config.api_server_count);
+  Metrics metrics({.model_name = config.served_model_name.front(),
+                   .num_engines = num_engines,
+                   .show_model_series = !config.disable_log_stats});
+  std::vector<std::unique_ptr<StatsLog>> stats_logs;
+  for (int i = 0; i < num_engines; ++i) {
+    stats_logs.push_back(std::make_unique<StatsLog>(&metrics.engine(i), i, clock.Monotonic()));
+  }
+  Admission admission({.max_num_queued_reqs = config.max_num_queued_reqs,
+                       .max_num_queued_tokens = config.max_num_queued_tokens});
+
+  Mailbox<MainEvent> events;
+  std::vector<std::unique_ptr<Shard>> shards;
+  std::vector<Shard*> shard_list;
+  for (int i = 0; i < num_shards; ++i) {
+    shards.push_back(std::make_unique<Shard>(i));
+    shard_list.push_back(shards.back().get());
+  }
+  TextPool text_pool(NumTextThreads(config));
+
+  wire::FrontendEndpoint endpoint({.handshake_address = config.handshake_address,
+                                   .data_address = DataAddress(config.handshake_address),
+                                   .num_engines = num_engines,
+                                   .num_clients = num_shards});
+  std::vector<std::unique_ptr<EngineClient>> clients;
+  std::vector<std::unique_ptr<ApiContext>> contexts;
+  std::vector<ApiContext*> context_list;
+  for (Shard* shard : shard_list) {
+    clients.push_back(std::make_unique<EngineClient>(
+        EngineClientOptions{
+            .client_index = shard->index(), .num_clients = num_shards, .num_engines = num_engines},
+        &endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); }));
+    contexts.push_back(std::make_unique<ApiContext>());
+    ApiContext* context = contexts.back().get();
+    context_list.push_back(context);
+    context->input_processor = input_processor.get();
+    context->engine_client = clients.back().get();
+    context->text_pool = &text_pool;
+    context->admission = &admission;
+    context->metrics = &metrics;
+    context->clock = &clock;
+    context->options = MakeApiOptions(config);
+    for (int i = 0; i < num_engines; ++i) context->step_tokens.emplace_back(&metrics.engine(i));
+    clients.back()->OnStats(
+        [&metrics, &stats_logs, context](int engine, const wire::SchedulerStats& stats, double) {
+          const SchedulerSample sample = ToSample(stats);
+          metrics.Record(engine, sample);
+          stats_logs[static_cast<size_t>(engine)]->RecordPrefix(sample);
+          context->step_tokens[static_cast<size_t>(engine)].End();
+        });
+  }
+  bool was_ready = false;
+  clients[0]->OnHealthChange([&metrics, &was_ready, client = clients[0].get()] {
+    OnHealthChange(*client, &metrics, &was_ready);
+  });
+
+  HttpServer* server_view = nullptr;
+  const ServerFacts facts{.model_root = config.model,
+                          .started_at = static_cast<int64_t>(clock.Unix()),
+                          .track_load = config.enable_server_load_tracking,
+                          .num_exchanges = [&server_view] { return server_view->num_exchanges(); },
+                          .is_draining = [&server_view] { return server_view->draining(); }};
+  const std::vector<Route> routes = ApiRoutes(context_list, &facts, &metrics);
+  ASSIGN_OR_RETURN(ServerOptions server_options, MakeServerOptions(config, &metrics));
+  HttpServer server(std::move(server_options), Router(routes), shard_list);
+  server_view = &server;
+  RETURN_IF_ERROR(server.Listen());
+  RETURN_IF_ERROR(endpoint.Start());
+  LogRoutes(routes);
+  LOG_INFO << "Tandem frontend listening on " << server.address() << ", engines at "
+           << endpoint.handshake_address();
+  RETURN_IF_ERROR(WritePortFile(config.port_file, server.port()));
+
+  Socket signals(shard_list[0], signal_fd);
+  WatchSignals(&signals, &events);
+  if (!config.disable_log_stats) shards[0]->Spawn(WriteStats(&stats_logs), "statistics line");
+  for (const auto& shard : shards) shard->Start();
+
+  events.Wait();
+  std::vector<MainEvent> arrived;
+  events.Drain(&arrived);
+  Drain(&server, config.shutdown_timeout, &events);
+  for (const auto& shard : shards) shard->Stop();
+  for (const auto& shard : shards) shard->Join();
+  endpoint.Close();
+  LOG_INFO << "[shutdown] done";
+  return OkStatus();
+}
+
+int Main(const std::vector<std::string>& args) {
+  FrontendConfig config;
+  const auto outcome =
+      ParseFlags(FrontendFlags(config), args,
+                 "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
+  if (outcome.ok() && *outcome == FlagOutcome::kHelpShown) return 0;
+  Status status = outcome.ok() ? Finish(config) : outcome.status();
+  if (status.ok()) status = InitLog("APIServer", config.log_level);
+  if (!status.ok()) {
+    std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
+    return kUsageExit;
+  }
+  SetThreadName("tandem-frontend");
+  PrepareProcess();
+  LOG_INFO << "tandem-frontend " << kVersion << " (vLLM API " << kVllmVersion << ")";
+  status = Serve(config);
+  if (status.ok()) return 0;
+  LOG_ERROR << status.message();
+  return 1;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  return tandem::Main(std::vector<std::string>(argv + 1, argv + argc));
+}
