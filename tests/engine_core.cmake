@@ -8,14 +8,24 @@ tandem_test(unit_sampling LABEL unit
   DEPS engine_core/sampling nlohmann_json::nlohmann_json)
 find_package(ZLIB REQUIRED)
 
-tandem_test(unit_kv_cache LABEL unit SRCS unit/engine_core/kv_cache/block_hash_test.cc
+tandem_test(unit_kv_cache LABEL unit
+  SRCS unit/engine_core/kv_cache/block_hash_test.cc unit/engine_core/kv_cache/block_pool_test.cc
+       unit/engine_core/kv_cache/kv_cache_manager_test.cc
   DEPS engine_core/kv_cache)
+tandem_test(property_kv_cache LABEL property SRCS property/block_pool_test.cc
+  DEPS engine_core/kv_cache)
+tandem_test(unit_scheduler LABEL unit
+  SRCS unit/engine_core/scheduler/request_queue_test.cc
+       unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
+  DEPS engine_core/scheduler)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.
-module(tests/simulation SRCS sim_executor.cc simulation.cc DEPS engine_core)
+module(tests/simulation SRCS decode_load.cc sim_executor.cc simulation.cc DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
 tandem_test(simulation LABEL simulation SRCS simulation/simulation_test.cc DEPS tests/simulation)
+tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
+  DEPS tests/simulation)
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support nlohmann_json::nlohmann_json)

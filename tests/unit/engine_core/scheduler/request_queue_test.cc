@@ -1,0 +1,59 @@
+#include "engine_core/scheduler/request_queue.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+std::unique_ptr<Request> MakeRequest(std::string id, int32_t priority = 0, double arrival = 0) {
+  wire::EngineCoreRequest wire;
+  wire.request_id = std::move(id);
+  wire.priority = priority;
+  wire.arrival_time = arrival;
+  wire.prompt_token_ids = {1};
+  return std::make_unique<Request>(std::move(wire), 0);
+}
+
+std::string Order(const RequestQueue& queue) {
+  std::string ids;
+  for (const Request* request : queue.InOrder()) ids += request->id() + " ";
+  return ids;
+}
+
+TEST_CASE("R9 FCFS queue: in order of adding, a preempted request goes to the front") {
+  const auto queue = MakeRequestQueue(SchedulingPolicy::kFcfs);
+  auto a = MakeRequest("a"), b = MakeRequest("b"), c = MakeRequest("c"), d = MakeRequest("d");
+  CHECK(queue->empty());
+  queue->Add(a.get());
+  queue->Add(b.get());
+  queue->Add(c.get());
+  queue->AddFirst(d.get());
+  CHECK(Order(*queue) == "d a b c ");
+  CHECK(queue->First() == d.get());
+  queue->Remove(b.get());
+  queue->Remove(d.get());
+  CHECK(Order(*queue) == "a c ");
+  queue->Remove(c.get());
+  queue->Add(b.get());
+  CHECK(Order(*queue) == "a b ");
+  CHECK(queue->size() == 2);
+  queue->Remove(a.get());
+  queue->Remove(b.get());
+  CHECK(queue->empty());
+  CHECK(queue->First() == nullptr);
+}
+
+TEST_CASE("R6 priority queue: priority, then arrival, then the id as text") {
+  const auto queue = MakeRequestQueue(SchedulingPolicy::kPriority);
+  auto late = MakeRequest("a", 0, 9), low = MakeRequest("b", 5, 1), r2 = MakeRequest("r2", 0, 3),
+       r10 = MakeRequest("r10", 0, 3);
+  for (Request* request : {low.get(), r2.get(), late.get()}) queue->Add(request);
+  queue->AddFirst(r10.get());  // being preempted gives no precedence
+  CHECK(Order(*queue) == "r10 r2 a b ");
+  queue->Remove(r2.get());
+  CHECK(Order(*queue) == "r10 a b ");
+  CHECK(queue->size() == 3);
+}
+
+}  // namespace
+}  // namespace tandem
