@@ -15,6 +15,7 @@ void DecodeStep(benchmark::State& state) {
                    .enable_prefix_caching = state.range(2) != 0});
   load.Prefill();
   for (auto _ : state) load.Step();
+  if (load.num_running() != static_cast<size_t>(state.range(0))) state.SkipWithError("not steady");
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(DecodeStep)

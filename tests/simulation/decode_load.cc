@@ -7,13 +7,13 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kMaxModelLen = 1 << 20;  // nobody reaches it
+constexpr int32_t kMaxModelLen = 1 << 15;  // nobody reaches it, and all fit
 
 }  // namespace
 
 DecodeLoad::NullExecutor::NullExecutor(const DecodeLoadOptions& options) {
   limits_.block_size = options.block_size;
-  limits_.num_blocks = kMaxModelLen / options.block_size + 1;
+  limits_.num_blocks = options.num_requests * (kMaxModelLen / options.block_size) + 1;
   limits_.max_num_seqs = options.num_requests;
   limits_.max_num_batched_tokens = 8192;
   limits_.max_model_len = kMaxModelLen;
