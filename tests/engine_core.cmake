@@ -29,3 +29,6 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support nlohmann_json::nlohmann_json)
+tandem_test(property_batch_invariance LABEL property TIMEOUT 300
+  SRCS property/batch_invariance_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support)

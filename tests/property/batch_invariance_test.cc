@@ -1,118 +1,203 @@
-// Batch invariance, bit for bit: what a row or a request computes does not depend on the rows it
-// runs with, on their order, on chunking, on the number of threads or on the blocks it was given.
+// A request's tokens and logprobs are the same bits whoever runs with it, however its prompt is
+// cut, whether its prefix came from the cache, and after a preemption. Each run draws its
+// conditions from a seed (printed on failure) and is compared with the request run alone.
 
-#include "tests/support/kernels/kernel_cases.h"
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/support/engine_driver.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
+namespace {
 
-TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to 4 threads") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    std::vector<std::unique_ptr<Backend>> backends;
-    for (int threads = 1; threads <= 4; ++threads) backends.push_back(cpu_case.Make(threads));
-    for (int seed = 1; seed <= 3; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
-      Draw draw(seed);
-      const bool deep = seed == 3;  // several K blocks
-      const int64_t m = deep ? 20 : 300;
-      const int64_t n = draw.Int(1, 200);
-      const int64_t k = deep ? 4444 : draw.Int(1, 300);
-      CAPTURE(m, n, k);
-      const auto w = draw.Normals(n * k);
-      const auto x = draw.Normals(m * k);
-      const auto bias = draw.Normals(n);
-      auto run = [&](Backend& backend, const PackedMatrix& packed, const Tensor& rows) {
-        const OwnedTensor out = Make(backend, DType::kF32, {rows.rows(), n});
-        const OwnedTensor bias_tensor = Upload(backend, bias, {n}, DType::kF32);
-        backend.Linear(out, rows, packed, bias_tensor);
-        return Floats(out);
-      };
-      std::vector<float> alone;
-      {
-        const auto packed = Pack(*backends[0], w, n, k);
-        const OwnedTensor all = UploadAct(*backends[0], x, {m, k});
-        for (int64_t row = 0; row < m; ++row) {
-          const auto bits = run(*backends[0], *packed, all.view().Rows(row, 1));
-          alone.insert(alone.end(), bits.begin(), bits.end());
-        }
-      }
-      for (auto& backend : backends) {
-        const auto packed = Pack(*backend, w, n, k);
-        const OwnedTensor all = UploadAct(*backend, x, {m, k});
-        CHECK(SameBits(run(*backend, *packed, all), alone));
-        for (int64_t row = 0; row < m;) {
-          const int64_t count = std::min<int64_t>(m - row, draw.Int(1, 40));
-          const auto bits = run(*backend, *packed, all.view().Rows(row, count));
-          REQUIRE(SameBits(bits, {alone.begin() + row * n, alone.begin() + (row + count) * n}));
-          row += count;
-        }
-      }
+// Numbers from a seed, one after another.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : seed_(seed) {}
+  // Uniform in [low, high].
+  int32_t Roll(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(UniformAt(seed_, next_++, 7) * (high - low + 1));
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t next_ = 0;
+};
+
+struct TestRequest {
+  std::string id;
+  std::vector<TokenId> prompt;
+  wire::SamplingParams params;
+  int32_t arrival_step = 0;
+};
+
+constexpr int32_t kMaxModelLen = 256;
+
+EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool reference) {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+  options.reference_backend = reference;
+  options.dtype = dtype;
+  options.max_model_len = kMaxModelLen;
+  return options;
+}
+
+// Prompts of all lengths, half of them with a common beginning; every kind of sampling.
+std::vector<TestRequest> MakeRequests(uint64_t seed) {
+  Dice dice(seed);
+  std::vector<TokenId> shared;
+  for (int i = 0; i < 128; ++i) shared.push_back(dice.Roll(3, 500));
+  std::vector<TestRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    TestRequest& r = requests.emplace_back();
+    r.id = "request-" + std::to_string(i);
+    if (i % 2 == 0) r.prompt.assign(shared.begin(), shared.begin() + dice.Roll(33, 128));
+    const int32_t own = dice.Roll(1, 70);
+    for (int32_t t = 0; t < own; ++t) r.prompt.push_back(dice.Roll(3, 500));
+    r.params = GreedyParams(dice.Roll(1, 40));
+    r.params.logprobs = dice.Roll(0, 3);
+    if (i % 3 != 0) {
+      r.params.temperature = 0.9;
+      r.params.top_p = i % 3 == 1 ? 0.9 : 1.0;
+      r.params.top_k = i == 4 ? 20 : 0;
+      if (i != 5) r.params.seed = dice.Roll(0, 1 << 20);  // the last one's comes from its id
     }
+    if (i == 2) {
+      r.params.repetition_penalty = 1.2;
+      r.params.frequency_penalty = 0.3;
+    }
+    if (i == 3) r.params.prompt_logprobs = 2;
+    r.arrival_step = dice.Roll(0, 12);
+  }
+  return requests;
+}
+
+bool SameBits(const wire::LogprobsRows& a, const wire::LogprobsRows& b) {
+  return a.num_rows == b.num_rows && a.num_columns == b.num_columns && a.token_ids == b.token_ids &&
+         a.ranks == b.ranks && a.logprobs.size() == b.logprobs.size() &&
+         std::memcmp(a.logprobs.data(), b.logprobs.data(), a.logprobs.size() * sizeof(float)) == 0;
+}
+
+void CheckSame(const Transcript& got, const Transcript& expected) {
+  REQUIRE(got.error.empty());
+  CHECK(got.finished);
+  CHECK(got.token_ids == expected.token_ids);
+  REQUIRE(got.rows.size() == expected.rows.size());
+  for (size_t i = 0; i < got.rows.size(); ++i) {
+    CAPTURE(i);
+    CHECK(SameBits(got.rows[i], expected.rows[i]));
+  }
+  CHECK(SameBits(got.prompt_logprobs, expected.prompt_logprobs));
+}
+
+// Every request in an engine of its own, its prompt in one piece, without a cache.
+std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
+                                 const std::vector<TestRequest>& requests) {
+  std::vector<Transcript> transcripts;
+  for (const TestRequest& r : requests) {
+    EngineDriverOptions options = base;
+    options.enable_prefix_caching = false;
+    EngineDriver engine(options);
+    engine.Add(r.id, r.prompt, r.params);
+    engine.RunAll();
+    transcripts.push_back(engine.transcript(r.id));
+    REQUIRE(transcripts.back().token_ids.size() == static_cast<size_t>(r.params.max_tokens));
+  }
+  return transcripts;
+}
+
+// Adds each request when its step comes.
+void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests) {
+  for (int32_t step = 0; step <= 12; ++step) {
+    for (const TestRequest& r : requests) {
+      if (r.arrival_step == step) engine->Add(r.id, r.prompt, r.params);
+    }
+    engine->Step();
+  }
+  engine->RunAll();
+}
+
+struct Seen {
+  int64_t cached_tokens = 0;
+  int64_t preemptions = 0;
+};
+
+void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& requests,
+                       const std::vector<Transcript>& alone, Seen* seen) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(requests[i].id, requests[i].prompt.size());
+    const Transcript& got = engine->transcript(requests[i].id);
+    CheckSame(got, alone[i]);
+    seen->cached_tokens += got.num_cached_tokens;
+    seen->preemptions += got.num_preemptions;
   }
 }
 
-TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    INFO(cpu_case.name);
-    Draw draw(7);
-    const int64_t m = 50, h = 91;
-    const auto x = draw.Normals(m * 2 * h);
-    const auto w = draw.Normals(h);
-    auto run = [&](Backend& backend, int64_t begin, int64_t count) {
-      const OwnedTensor all = UploadAct(backend, x, {m, 2 * h});
-      const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
-      const OwnedTensor out = Make(backend, backend.activation_dtype(), {2 * m, h});
-      const Tensor rows = all.view().Rows(begin, count);
-      backend.RmsNorm(out.view().Rows(begin, count), rows.Columns(0, h), weight, 1e-6f);
-      backend.SiluAndMul(out.view().Rows(m + begin, count), rows);
-      std::vector<float> result = Floats(out.view().Rows(begin, count));
-      const std::vector<float> activated = Floats(out.view().Rows(m + begin, count));
-      result.insert(result.end(), activated.begin(), activated.end());
-      return result;
-    };
-    auto one = cpu_case.Make(1);
-    auto four = cpu_case.Make(4);
-    const auto together = run(*four, 0, m);
-    for (int64_t row = 0; row < m; ++row) {
-      const auto alone = run(*one, row, 1);
-      REQUIRE(std::equal(alone.begin(), alone.begin() + h, together.begin() + row * h));
-      REQUIRE(std::equal(alone.begin() + h, alone.end(), together.begin() + (m + row) * h));
+void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds) {
+  Seen seen;
+  for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
+    CAPTURE(base.model_dir, seed);
+    Dice dice(1000 + seed);
+    std::vector<TestRequest> requests = MakeRequests(seed);
+    const std::vector<Transcript> alone = RunAlone(base, requests);
+    EngineDriverOptions options = base;
+    options.num_threads = base.reference_backend ? 1 : dice.Roll(1, 3);
+    options.max_num_seqs = dice.Roll(2, 8);
+    options.max_num_batched_tokens = dice.Roll(options.max_num_seqs, 200);
+    {
+      INFO("random batches and chunks of at most " << options.max_num_batched_tokens);
+      options.enable_prefix_caching = false;
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      CheckAgainstAlone(&engine, requests, alone, &seen);
+    }
+    {
+      INFO("with a prefix cache, cold and warm");
+      options.enable_prefix_caching = true;
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      CheckAgainstAlone(&engine, requests, alone, &seen);
+      // The same prompts and ids again: now the cache holds them.
+      std::vector<TestRequest> again = requests;
+      EngineDriver* warm = &engine;
+      warm->Forget();
+      RunTogether(warm, again);
+      CheckAgainstAlone(warm, again, alone, &seen);
+    }
+    {
+      INFO("in a pool that is too small for all");
+      options.enable_prefix_caching = seed % 2 == 0;
+      options.max_num_seqs = 6;
+      options.num_blocks = kMaxModelLen / options.block_size + 4;
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      CheckAgainstAlone(&engine, requests, alone, &seen);
     }
   }
+  // The conditions were really met.
+  CHECK(seen.cached_tokens > 0);
+  CHECK(seen.preemptions > 0);
 }
 
-TEST_CASE("attention: a request alone, token by token, has the bits it has in random batches") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    for (int seed = 1; seed <= 8; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
-      Draw draw(seed);
-      const AttentionModel model = AttentionModel::Random(draw, 400);
-      CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
-              model.block_size, model.options.sliding_window);
-      std::vector<std::vector<float>> qkv;
-      for (int r = 0; r < 4; ++r) qkv.push_back(draw.Normals(draw.Int(1, 290) * model.qkv_size()));
-
-      auto one_thread = cpu_case.Make(1);
-      AttentionRun alone(*one_thread, model, qkv, draw);
-      for (int r = 0; r < 4; ++r) {
-        for (int i = 0; i < alone.length(r); ++i) alone.Step({{r, 1}});
-      }
-      auto check = [&](AttentionRun& run) {
-        for (int r = 0; r < 4; ++r) CHECK(SameBits(run.output(r), alone.output(r)));
-      };
-      AttentionRun at_once(*one_thread, model, qkv, draw);
-      at_once.RunAtOnce();
-      check(at_once);
-      for (int threads = 2; threads <= 4; ++threads) {
-        CAPTURE(threads);
-        auto backend = cpu_case.Make(threads);
-        AttentionRun mixed(*backend, model, qkv, draw);
-        mixed.RunRandomly(draw);
-        check(mixed);
-      }
-    }
-  }
+TEST_CASE("batch invariance: llama in bfloat16 on cpu") {
+  CheckInvariance(BaseOptions("llama_plain", DType::kBf16, false), 0, 8);
 }
 
+TEST_CASE("batch invariance: llama in float32 on cpu") {
+  CheckInvariance(BaseOptions("llama_plain", DType::kF32, false), 100, 6);
+}
+
+TEST_CASE("batch invariance: qwen3 in bfloat16 on cpu") {
+  CheckInvariance(BaseOptions("qwen3", DType::kBf16, false), 200, 6);
+}
+
+TEST_CASE("batch invariance: llama on the reference backend") {
+  CheckInvariance(BaseOptions("llama_plain", DType::kF32, true), 300, 2);
+}
+
+}  // namespace
 }  // namespace tandem

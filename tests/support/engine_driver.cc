@@ -69,7 +69,7 @@ void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
 bool EngineDriver::Step() {
   now_ += 1;
   const SchedulerOutput& step = scheduler_->Schedule(now_);
-  if (step.empty() && !scheduler_->HasNews()) return false;
+  if (step.empty() && step.freed_slots.empty() && !scheduler_->HasNews()) return false;
   const Status status = runner_->Execute(step, &result_);
   CHECK(status.ok()) << status.ToString();
   scheduler_->Update(step, &result_, &outputs_);

@@ -49,6 +49,8 @@ class EngineDriver {
   bool Step();
   void RunAll();
 
+  // Starts new transcripts; the cache stays as it is.
+  void Forget() { transcripts_.clear(); }
   const Transcript& transcript(const std::string& id) { return transcripts_[id]; }
   Scheduler& scheduler() { return *scheduler_; }
   ModelRunner& runner() { return *runner_; }
