@@ -13,3 +13,5 @@ tandem_test(unit_http LABEL unit SRCS unit/frontend/http/server_test.cc DEPS fro
 target_include_directories(unit_http PRIVATE unit/frontend/http)
 tandem_test(unit_engine_client LABEL unit SRCS unit/frontend/engine_client/engine_client_test.cc
   DEPS frontend/engine_client tests/support)
+tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc DEPS frontend/metrics)
+target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)

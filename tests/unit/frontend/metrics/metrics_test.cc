@@ -1,0 +1,572 @@
+#include "frontend/metrics/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "exposition_parser.h"
+#include "frontend/metrics/exposition.h"
+#include "frontend/metrics/request_stats.h"
+#include "frontend/metrics/stats_log.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+Metrics MakeMetrics(int num_engines = 1, int64_t max_model_len = 4096) {
+  return Metrics({.model_name = "m", .num_engines = num_engines, .max_model_len = max_model_len});
+}
+
+ExpositionParser Scrape(const Metrics& metrics) {
+  ExpositionParser parser;
+  const std::string problem = parser.Parse(metrics.Scrape());
+  INFO(problem);
+  REQUIRE(problem.empty());
+  return parser;
+}
+
+const std::map<std::string, std::string> kEngine0 = {{"engine", "0"}, {"model_name", "m"}};
+
+// name → type, for everything that must be there at 0 before the first request.
+const std::map<std::string, std::string> kExpected = {
+    {"vllm:num_requests_running", "gauge"},
+    {"vllm:num_requests_waiting", "gauge"},
+    {"vllm:num_requests_waiting_by_reason", "gauge"},
+    {"vllm:kv_cache_usage_perc", "gauge"},
+    {"vllm:gpu_cache_usage_perc", "gauge"},
+    {"vllm:engine_sleep_state", "gauge"},
+    {"vllm:prefix_cache_queries_total", "counter"},
+    {"vllm:prefix_cache_hits_total", "counter"},
+    {"vllm:gpu_prefix_cache_queries_total", "counter"},
+    {"vllm:gpu_prefix_cache_hits_total", "counter"},
+    {"vllm:external_prefix_cache_queries_total", "counter"},
+    {"vllm:external_prefix_cache_hits_total", "counter"},
+    {"vllm:num_preemptions_total", "counter"},
+    {"vllm:prompt_tokens_total", "counter"},
+    {"vllm:prompt_tokens_by_source_total", "counter"},
+    {"vllm:prompt_tokens_cached_total", "counter"},
+    {"vllm:prompt_tokens_cached_by_source_total", "counter"},
+    {"vllm:generation_tokens_total", "counter"},
+    {"vllm:request_success_total", "counter"},
+    {"vllm:admission_rejections_total", "counter"},
+    {"vllm:iteration_tokens_total", "histogram"},
+    {"vllm:time_to_first_token_seconds", "histogram"},
+    {"vllm:inter_token_latency_seconds", "histogram"},
+    {"vllm:time_per_output_token_seconds", "histogram"},
+    {"vllm:request_time_per_output_token_seconds", "histogram"},
+    {"vllm:e2e_request_latency_seconds", "histogram"},
+    {"vllm:request_queue_time_seconds", "histogram"},
+    {"vllm:request_prefill_time_seconds", "histogram"},
+    {"vllm:request_decode_time_seconds", "histogram"},
+    {"vllm:request_inference_time_seconds", "histogram"},
+    {"vllm:request_prompt_tokens", "histogram"},
+    {"vllm:request_generation_tokens", "histogram"},
+    {"vllm:request_max_num_generation_tokens", "histogram"},
+    {"vllm:request_params_n", "histogram"},
+    {"vllm:request_params_max_tokens", "histogram"},
+    {"vllm:request_prefill_kv_computed_tokens", "histogram"},
+    {"vllm:request_num_preemptions", "histogram"},
+};
+
+TEST_CASE("every series is there at 0 before the first request, with its type and labels") {
+  const Metrics metrics = MakeMetrics();
+  const ExpositionParser page = Scrape(metrics);
+  for (const auto& [name, type] : kExpected) {
+    CAPTURE(name);
+    REQUIRE(page.families().count(name) == 1);
+    const ParsedFamily& family = page.families().at(name);
+    CHECK(family.type == type);
+    CHECK_FALSE(family.help.empty());
+    REQUIRE_FALSE(family.samples.empty());
+    for (const ParsedSample& sample : family.samples) {
+      const bool awake =
+          name == "vllm:engine_sleep_state" && sample.labels.back().second == "awake";
+      CHECK(sample.value == (awake ? 1 : 0));
+      const bool has_engine =
+          sample.labels[0] == std::pair<std::string, std::string>("engine", "0");
+      CHECK(has_engine == (name != "vllm:admission_rejections_total"));
+    }
+  }
+  for (const std::string_view reason : kFinishedReasons) {
+    CHECK(page.Value("vllm:request_success_total", {{"finished_reason", std::string(reason)}}) ==
+          0);
+  }
+  for (const char* old : {"vllm:gpu_cache_usage_perc", "vllm:time_per_output_token_seconds"}) {
+    CHECK(page.families().at(old).help.rfind("DEPRECATED", 0) == 0);
+  }
+}
+
+TEST_CASE("engines are told apart by a label within one family") {
+  const Metrics metrics = MakeMetrics(3);
+  const ExpositionParser page = Scrape(metrics);
+  for (const char* engine : {"0", "1", "2"}) {
+    CHECK(page.Value("vllm:num_requests_running", {{"engine", engine}}) == 0);
+  }
+}
+
+TEST_CASE("histogram buckets are cumulative, in order, and end with +Inf") {
+  Metrics metrics = MakeMetrics();
+  Histogram& ttft = metrics.engine(0).time_to_first_token;
+  for (const double value : {0.0005, 0.001, 0.5, 1.0, 1e9}) ttft.Observe(value);
+  const ExpositionParser page = Scrape(metrics);
+  const auto& samples = page.families().at("vllm:time_to_first_token_seconds").samples;
+  double last_bound = -1, last_count = -1;
+  std::vector<std::string> bounds;
+  for (const ParsedSample& sample : samples) {
+    if (!sample.name.ends_with("_bucket")) continue;
+    REQUIRE(sample.labels[1].first == "le");
+    bounds.push_back(sample.labels[1].second);
+    const double bound = std::strtod(bounds.back().c_str(), nullptr);
+    CHECK(bound > last_bound);
+    CHECK(sample.value >= last_count);
+    last_bound = bound;
+    last_count = sample.value;
+  }
+  CHECK(bounds.size() == TimeToFirstTokenBuckets().size() + 1);
+  CHECK(bounds.front() == "0.001");
+  CHECK(bounds[11] == "1.0");
+  CHECK(bounds.back() == "+Inf");
+  CHECK(last_count == 5);
+  const auto bucket = [&page](const char* le) {
+    return page.Value("vllm:time_to_first_token_seconds_bucket", {{"le", le}});
+  };
+  CHECK(bucket("0.001") == 2);  // a bound belongs to its bucket
+  CHECK(bucket("0.75") == 3);
+  CHECK(bucket("1.0") == 4);
+  CHECK(page.Value("vllm:time_to_first_token_seconds_count") == 5);
+}
+
+TEST_CASE("numbers are written as Python writes them") {
+  CHECK(MetricNumber(0) == "0.0");
+  CHECK(MetricNumber(1) == "1.0");
+  CHECK(MetricNumber(-2.5) == "-2.5");
+  CHECK(MetricNumber(0.1) == "0.1");
+  CHECK(MetricNumber(0.0001) == "0.0001");
+  CHECK(MetricNumber(0.00001) == "1e-05");
+  CHECK(MetricNumber(16384) == "16384.0");
+  CHECK(MetricNumber(999999) == "999999.0");
+  CHECK(MetricNumber(1e6) == "1e+06");
+  CHECK(MetricNumber(1234567) == "1.234567e+06");
+  CHECK(MetricNumber(std::numeric_limits<double>::infinity()) == "+Inf");
+  CHECK(MetricNumber(std::nan("")) == "NaN");
+}
+
+TEST_CASE("label values and help texts are escaped") {
+  prometheus::MetricFamily family;
+  family.name = "x";
+  family.help = "a\nb\\c";
+  family.type = prometheus::MetricType::Gauge;
+  family.metric.resize(1);
+  family.metric[0].label = {{"l", "q\"b\\n\n"}};
+  CHECK(Exposition({family}) ==
+        "# HELP x a\\nb\\\\c\n# TYPE x gauge\nx{l=\"q\\\"b\\\\n\\n\"} 0.0\n");
+}
+
+TEST_CASE("bounds of token histograms reach up to the model's length") {
+  CHECK(RequestTokensBuckets(5) == Buckets{1, 2, 5});
+  CHECK(RequestTokensBuckets(9) == Buckets{1, 2, 5});
+  CHECK(RequestTokensBuckets(4096).back() == 2000);
+  CHECK(RequestTokensBuckets(131072).back() == 100000);
+  Metrics metrics = MakeMetrics(1, 100);
+  CHECK(std::isnan(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "1000.0"}})));
+  metrics.engine(0).SetMaxModelLen(4096);
+  CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "1000.0"}}) == 0);
+  metrics.engine(0).request_prompt_tokens.Observe(3);
+  metrics.engine(0).SetMaxModelLen(4096);  // an engine that comes back loses nothing
+  CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_count") == 1);
+}
+
+TEST_CASE("scheduler stats become gauges and prefix counters, also under their old names") {
+  Metrics metrics = MakeMetrics();
+  for (int i = 0; i < 2; ++i) {
+    metrics.Record(0, SchedulerSample{.num_running = 3,
+                                      .num_waiting = 2,
+                                      .num_deferred = 1,
+                                      .kv_cache_usage = 0.25,
+                                      .prefix_requests = 1,
+                                      .prefix_queries = 100,
+                                      .prefix_hits = 64});
+  }
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("vllm:num_requests_running", kEngine0) == 3);
+  CHECK(page.Value("vllm:num_requests_waiting", kEngine0) == 3);
+  CHECK(page.Value("vllm:num_requests_waiting_by_reason", {{"reason", "capacity"}}) == 2);
+  CHECK(page.Value("vllm:num_requests_waiting_by_reason", {{"reason", "deferred"}}) == 1);
+  CHECK(page.Value("vllm:kv_cache_usage_perc", kEngine0) == 0.25);
+  CHECK(page.Value("vllm:gpu_cache_usage_perc", kEngine0) == 0.25);
+  CHECK(page.Value("vllm:prefix_cache_queries_total", kEngine0) == 200);
+  CHECK(page.Value("vllm:gpu_prefix_cache_queries_total", kEngine0) == 200);
+  CHECK(page.Value("vllm:prefix_cache_hits_total", kEngine0) == 128);
+  CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total", {{"source", "device"}}) == 128);
+}
+
+TEST_CASE("the cache's facts are labels of a constant 1") {
+  Metrics metrics = MakeMetrics();
+  CHECK(Scrape(metrics).families().count("vllm:cache_config_info") == 0);
+  metrics.SetCacheConfig(0, {{"block_size", "32"}, {"num_gpu_blocks", "100"}});
+  CHECK(Scrape(metrics).Value("vllm:cache_config_info",
+                              {{"block_size", "32"}, {"num_gpu_blocks", "100"}, {"engine", "0"}}) ==
+        1);
+}
+
+TEST_CASE("HTTP samples are grouped by handler, method and status class") {
+  Metrics metrics = MakeMetrics();
+  metrics.Record({.handler = "/v1/models", .method = "GET", .status = 200, .duration_s = 0.02});
+  metrics.Record({.handler = "/v1/models", .method = "GET", .status = 204, .duration_s = 0.2});
+  metrics.Record({.handler = "none", .method = "GET", .status = 404, .duration_s = 0.001});
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("http_requests_total", {{"handler", "/v1/models"}, {"status", "2xx"}}) == 2);
+  CHECK(page.Value("http_requests_total", {{"handler", "none"}, {"status", "4xx"}}) == 1);
+  CHECK(page.Value("http_request_duration_seconds_bucket",
+                   {{"handler", "/v1/models"}, {"le", "0.1"}}) == 1);
+  CHECK(page.Value("http_request_duration_highr_seconds_count") == 3);
+}
+
+TEST_CASE("the process's own series are there") {
+  const Metrics metrics = MakeMetrics();
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("process_resident_memory_bytes") > 1e6);
+  CHECK(page.Value("process_virtual_memory_bytes") > page.Value("process_resident_memory_bytes"));
+  CHECK(page.Value("process_open_fds") >= 3);
+  CHECK(page.Value("process_max_fds") > 0);
+  CHECK(page.Value("process_start_time_seconds") > 1.6e9);
+  CHECK(page.families().at("process_cpu_seconds_total").type == "counter");
+}
+
+TEST_CASE("without statistics only http and process series are shown") {
+  const Metrics metrics({.model_name = "m", .show_model_series = false});
+  const ExpositionParser page = Scrape(metrics);
+  for (const auto& [name, _] : page.families()) CHECK(name.rfind("vllm:", 0) != 0);
+  CHECK(page.families().count("process_open_fds") == 1);
+}
+
+TEST_CASE("counts from several threads are all there, scraping meanwhile") {
+  Metrics metrics = MakeMetrics();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&metrics] {
+      for (int i = 0; i < 20000; ++i) {
+        metrics.engine(0).generation_tokens.Increment();
+        metrics.engine(0).inter_token_latency.Observe(0.02);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) Scrape(metrics);
+  for (auto& thread : threads) thread.join();
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("vllm:generation_tokens_total") == 60000);
+  CHECK(page.Value("vllm:inter_token_latency_seconds_count") == 60000);
+}
+
+TEST_CASE("promtool accepts the page") {
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
+    std::puts("SKIPPED: promtool is not installed");
+    return;
+  }
+  Metrics metrics = MakeMetrics(2);
+  metrics.SetCacheConfig(0, {{"block_size", "32"}});
+  metrics.Record({.handler = "/v1/models", .method = "GET", .status = 200, .duration_s = 0.02});
+  metrics.engine(0).time_to_first_token.Observe(0.1);
+  const std::string path = "/tmp/tandem-metrics-" + std::to_string(::getpid()) + ".prom";
+  std::ofstream(path) << metrics.Scrape();
+  // vLLM's names have colons, and one histogram ends in _total; everything else must be clean.
+  const std::string command = "promtool check metrics < " + path +
+                              " 2>&1 | grep -v \"should not contain ':'\" | "
+                              "grep -v 'iteration_tokens_total non-counter' > " +
+                              path + ".out; test ! -s " + path + ".out";
+  const int result = std::system(command.c_str());
+  std::ifstream complaints(path + ".out");
+  INFO(std::string(std::istreambuf_iterator<char>(complaints), {}));
+  CHECK(result == 0);
+  std::remove(path.c_str());
+  std::remove((path + ".out").c_str());
+}
+
+// ---- One request's intervals ----
+
+// Drives a request by a script of engine and frontend stamps and reads what was observed.
+struct Fixture {
+  Metrics metrics = MakeMetrics();
+  EngineMetrics& engine = metrics.engine(0);
+  StepTokens step{&engine};
+
+  double Sum(const std::string& name) const {
+    return Scrape(metrics).Value(name + "_sum", kEngine0);
+  }
+  double Count(const std::string& name) const {
+    return Scrape(metrics).Value(name + "_count", kEngine0);
+  }
+  double Total(const std::string& name, std::map<std::string, std::string> labels = {}) const {
+    return Scrape(metrics).Value(name + "_total", labels);
+  }
+};
+
+// The two clocks differ by far, so that an interval across them would be seen.
+constexpr double kEngineClock = 5000;
+constexpr double kFrontendClock = 100;
+constexpr const char* kLatencies[] = {
+    "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
+    "vllm:request_queue_time_seconds",  "vllm:request_prefill_time_seconds",
+    "vllm:request_decode_time_seconds", "vllm:request_inference_time_seconds",
+    "vllm:e2e_request_latency_seconds", "vllm:request_time_per_output_token_seconds",
+    "vllm:request_generation_tokens",   "vllm:request_prompt_tokens",
+};
+
+TEST_CASE("a plain request: queue, prefill, decode and inference on the engine's clock") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out,
+                       {.arrival = kFrontendClock, .num_prompt_tokens = 10, .max_tokens = 20});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
+  request.OnTokens(1, kEngineClock + 3, kFrontendClock + 3.5, PromptCounts{6, 4, 0});
+  request.OnTokens(1, kEngineClock + 4, kFrontendClock + 4.5);
+  request.OnTokens(1, kEngineClock + 6, kFrontendClock + 6.5);
+  request.OnFinished(FinishedReason::kLength, kFrontendClock + 7);
+  f.step.End();
+  CHECK(f.Sum("vllm:time_to_first_token_seconds") == Approx(3.5));
+  CHECK(f.Count("vllm:time_to_first_token_seconds") == 1);
+  CHECK(f.Sum("vllm:inter_token_latency_seconds") == Approx(3));
+  CHECK(f.Count("vllm:inter_token_latency_seconds") == 2);
+  CHECK(f.Sum("vllm:time_per_output_token_seconds") == Approx(3));
+  CHECK(f.Sum("vllm:request_queue_time_seconds") == Approx(1));
+  CHECK(f.Sum("vllm:request_prefill_time_seconds") == Approx(2));
+  CHECK(f.Sum("vllm:request_decode_time_seconds") == Approx(3));
+  CHECK(f.Sum("vllm:request_inference_time_seconds") == Approx(5));
+  CHECK(f.Sum("vllm:request_time_per_output_token_seconds") == Approx(1.5));
+  CHECK(f.Sum("vllm:e2e_request_latency_seconds") == Approx(7));
+  CHECK(f.Sum("vllm:request_prompt_tokens") == 10);
+  CHECK(f.Sum("vllm:request_generation_tokens") == 3);
+  CHECK(f.Sum("vllm:request_max_num_generation_tokens") == 3);
+  CHECK(f.Sum("vllm:request_params_n") == 1);
+  CHECK(f.Sum("vllm:request_params_max_tokens") == 20);
+  CHECK(f.Sum("vllm:request_prefill_kv_computed_tokens") == 6);
+  CHECK(f.Total("vllm:prompt_tokens") == 10);
+  CHECK(f.Total("vllm:prompt_tokens_by_source", {{"source", "local_compute"}}) == 6);
+  CHECK(f.Total("vllm:prompt_tokens_by_source", {{"source", "local_cache_hit"}}) == 4);
+  CHECK(f.Total("vllm:prompt_tokens_cached") == 4);
+  CHECK(f.Total("vllm:generation_tokens") == 3);
+  CHECK(f.Total("vllm:request_success", {{"finished_reason", "length"}}) == 1);
+  CHECK(f.Total("vllm:request_success", {{"finished_reason", "stop"}}) == 0);
+  // Cached tokens are no work of a step: 6 + 1, 1, 1.
+  CHECK(f.Count("vllm:iteration_tokens_total") == 3);
+  CHECK(f.Sum("vllm:iteration_tokens_total") == 9);
+}
+
+TEST_CASE("preempted while prefilling: in prefill and TTFT, not in the queue") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 0, .num_prompt_tokens = 5});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
+  request.OnEvent(RequestEvent::kPreempted, kEngineClock + 2);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 12);
+  request.OnTokens(1, kEngineClock + 13, 13.5, PromptCounts{5, 0, 0});
+  request.OnFinished(FinishedReason::kStop, 14);
+  CHECK(f.Sum("vllm:request_queue_time_seconds") == Approx(1));
+  CHECK(f.Sum("vllm:request_prefill_time_seconds") == Approx(12));
+  CHECK(f.Sum("vllm:time_to_first_token_seconds") == Approx(13.5));
+  CHECK(f.Sum("vllm:request_inference_time_seconds") == Approx(12));
+  CHECK(f.Sum("vllm:request_num_preemptions") == 1);
+  CHECK(f.Total("vllm:num_preemptions") == 1);
+}
+
+TEST_CASE("preempted while decoding: in decode, inference and the gap between tokens") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 0, .num_prompt_tokens = 5});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
+  request.OnTokens(1, kEngineClock + 2, 2, PromptCounts{5, 0, 0});
+  request.OnEvent(RequestEvent::kPreempted, kEngineClock + 3);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 9);
+  request.OnTokens(1, kEngineClock + 10, 10, PromptCounts{0, 5, 0});
+  request.OnFinished(FinishedReason::kStop, 11);
+  CHECK(f.Sum("vllm:request_queue_time_seconds") == Approx(1));
+  CHECK(f.Sum("vllm:request_prefill_time_seconds") == Approx(1));
+  CHECK(f.Sum("vllm:request_decode_time_seconds") == Approx(8));
+  CHECK(f.Sum("vllm:inter_token_latency_seconds") == Approx(8));
+  CHECK(f.Sum("vllm:request_inference_time_seconds") == Approx(9));
+  CHECK(f.Total("vllm:prompt_tokens") == 5);  // the prompt is counted once
+  CHECK(f.Count("vllm:time_to_first_token_seconds") == 1);
+}
+
+TEST_CASE("one token: TPOT is observed as 0, there is no gap between tokens") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 0, .num_prompt_tokens = 5});
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock);
+  request.OnTokens(1, kEngineClock + 2, 2, PromptCounts{5, 0, 0});
+  request.OnFinished(FinishedReason::kLength, 2);
+  CHECK(f.Count("vllm:request_time_per_output_token_seconds") == 1);
+  CHECK(f.Sum("vllm:request_time_per_output_token_seconds") == 0);
+  CHECK(f.Sum("vllm:request_decode_time_seconds") == 0);
+  CHECK(f.Count("vllm:inter_token_latency_seconds") == 0);
+  CHECK(f.Count("vllm:request_queue_time_seconds") == 0);  // never stamped as queued
+  CHECK(f.Count("vllm:request_params_max_tokens") == 0);   // none was resolved
+}
+
+TEST_CASE("several tokens in one output are one gap and all counted") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 0, .num_prompt_tokens = 1});
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock);
+  request.OnTokens(1, kEngineClock + 1, 1, PromptCounts{1, 0, 0});
+  request.OnTokens(4, kEngineClock + 3, 3);
+  request.OnFinished(FinishedReason::kStop, 3);
+  CHECK(f.Count("vllm:inter_token_latency_seconds") == 1);
+  CHECK(f.Total("vllm:generation_tokens") == 5);
+  CHECK(f.Sum("vllm:request_time_per_output_token_seconds") == Approx(0.5));
+}
+
+TEST_CASE("a client abort is counted and leaves no latency and no length") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 0, .num_prompt_tokens = 5});
+  SECTION("before the first token") {
+    request.OnClientAbort();
+    for (const char* name : kLatencies) CHECK(f.Count(name) == 0);
+    CHECK(f.Total("vllm:prompt_tokens") == 0);
+  }
+  SECTION("between tokens: what was counted stays") {
+    request.OnEvent(RequestEvent::kScheduled, kEngineClock);
+    request.OnTokens(1, kEngineClock + 1, 1, PromptCounts{5, 0, 0});
+    request.OnTokens(1, kEngineClock + 2, 2);
+    request.OnClientAbort();
+    CHECK(f.Count("vllm:e2e_request_latency_seconds") == 0);
+    CHECK(f.Count("vllm:request_generation_tokens") == 0);
+    CHECK(f.Total("vllm:generation_tokens") == 2);
+    CHECK(f.Count("vllm:time_to_first_token_seconds") == 1);
+  }
+  request.OnClientAbort();
+  request.OnFinished(FinishedReason::kStop, 5);  // late news of the engine
+  CHECK(f.Total("vllm:request_success", {{"finished_reason", "abort"}}) == 1);
+  CHECK(f.Total("vllm:request_success", {{"finished_reason", "stop"}}) == 0);
+  CHECK(f.Count("vllm:request_params_n") == 0);
+}
+
+TEST_CASE("a request the engine gave up before running it has no interval but its end") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 1);
+  RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 1, .num_prompt_tokens = 5});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnTokens(0, kEngineClock + 2, 3);
+  request.OnFinished(FinishedReason::kAbort, 4);
+  for (const char* name :
+       {"vllm:time_to_first_token_seconds", "vllm:request_queue_time_seconds",
+        "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
+        "vllm:request_inference_time_seconds", "vllm:request_time_per_output_token_seconds"}) {
+    CAPTURE(name);
+    CHECK(f.Count(name) == 0);
+  }
+  CHECK(f.Sum("vllm:e2e_request_latency_seconds") == Approx(3));
+  CHECK(f.Total("vllm:request_success", {{"finished_reason", "abort"}}) == 1);
+  CHECK(f.Total("vllm:prompt_tokens") == 0);
+}
+
+TEST_CASE("n answers count each for itself, n and the longest once") {
+  Fixture f;
+  FanOutStats fan_out(&f.engine, 3);
+  std::vector<RequestStats> answers;
+  for (int i = 0; i < 3; ++i) {
+    answers.emplace_back(&f.engine, &f.step, &fan_out,
+                         RequestStats::Request{.arrival = 0, .num_prompt_tokens = 4});
+    answers.back().OnEvent(RequestEvent::kScheduled, kEngineClock);
+    answers.back().OnTokens(1, kEngineClock + 1, 1, PromptCounts{4, 0, 0});
+  }
+  f.step.End();
+  CHECK(f.Count("vllm:iteration_tokens_total") == 1);  // one step for all three
+  CHECK(f.Sum("vllm:iteration_tokens_total") == 15);
+  answers[1].OnTokens(6, kEngineClock + 2, 2);
+  answers[0].OnFinished(FinishedReason::kStop, 2);
+  answers[1].OnFinished(FinishedReason::kStop, 2);
+  CHECK(f.Count("vllm:request_params_n") == 0);
+  answers[2].OnFinished(FinishedReason::kLength, 2);
+  CHECK(f.Count("vllm:request_params_n") == 1);
+  CHECK(f.Sum("vllm:request_params_n") == 3);
+  CHECK(f.Sum("vllm:request_max_num_generation_tokens") == 7);
+  CHECK(f.Count("vllm:request_generation_tokens") == 3);
+  CHECK(f.Total("vllm:prompt_tokens") == 12);
+  CHECK(f.Count("vllm:time_to_first_token_seconds") == 3);
+}
+
+TEST_CASE("a step ends when outputs of another time arrive") {
+  Fixture f;
+  f.step.Add(1, 5);
+  f.step.Add(1, 2);
+  f.step.Add(2, 1);
+  CHECK(f.Count("vllm:iteration_tokens_total") == 1);
+  CHECK(f.Sum("vllm:iteration_tokens_total") == 7);
+  f.step.End();
+  f.step.End();
+  CHECK(f.Count("vllm:iteration_tokens_total") == 2);
+}
+
+// ---- The statistics line ----
+
+TEST_CASE("the hit rate is weighted by tokens over the last thousand requests") {
+  HitRateWindow window;
+  CHECK(window.empty());
+  window.Add(0, 0, 0);
+  CHECK(window.empty());
+  window.Add(1, 100, 0);
+  window.Add(1, 300, 200);
+  CHECK(window.rate() == Approx(0.5));
+  window.Add(999, 1000, 1000);  // the first falls out: 1,001 requests
+  CHECK(window.rate() == Approx(1200.0 / 1300));
+  window.Reset();
+  CHECK(window.empty());
+}
+
+TEST_CASE("the statistics line shows rates of the time since the last one") {
+  Metrics metrics = MakeMetrics();
+  EngineMetrics& engine = metrics.engine(0);
+  StatsLog log(&engine, 0, 100);
+  engine.prompt_tokens_by_source[PromptSource::kLocalCompute].Increment(50);
+  engine.prompt_tokens_by_source[PromptSource::kLocalCacheHit].Increment(1000);
+  engine.generation_tokens.Increment(25);
+  engine.num_preemptions.Increment(2);
+  const SchedulerSample sample{.num_running = 2,
+                               .num_waiting = 1,
+                               .kv_cache_usage = 0.123,
+                               .prefix_requests = 1,
+                               .prefix_queries = 8,
+                               .prefix_hits = 6};
+  metrics.Record(0, sample);
+  log.RecordPrefix(sample);
+  bool busy = false;
+  CHECK(
+      log.Line(105, &busy) ==
+      "Engine 000: Avg prompt throughput: 10.0 tokens/s, Avg generation throughput: 5.0 tokens/s, "
+      "Running: 2 reqs, Waiting: 1 reqs, Preemptions: 2, KV cache usage: 12.3%, "
+      "Prefix cache hit rate: 75.0%");
+  CHECK(busy);
+  const std::string idle = log.Line(110, &busy);
+  CHECK(busy);  // the first idle line still tells that it ended
+  CHECK(idle.find("Avg prompt throughput: 0.0 tokens/s") != std::string::npos);
+  CHECK(idle.find("Preemptions") == std::string::npos);
+  log.Line(115, &busy);
+  CHECK_FALSE(busy);
+}
+
+TEST_CASE("the line's interval comes from the environment") {
+  ::unsetenv("TANDEM_LOG_STATS_INTERVAL");
+  ::unsetenv("VLLM_LOG_STATS_INTERVAL");
+  CHECK(StatsLogInterval() == 5);
+  ::setenv("VLLM_LOG_STATS_INTERVAL", "2.5", 1);
+  CHECK(StatsLogInterval() == 2.5);
+  ::setenv("TANDEM_LOG_STATS_INTERVAL", "-1", 1);
+  CHECK(StatsLogInterval() == 5);
+  ::unsetenv("TANDEM_LOG_STATS_INTERVAL");
+  ::unsetenv("VLLM_LOG_STATS_INTERVAL");
+}
+
+}  // namespace
+}  // namespace tandem
