@@ -19,3 +19,4 @@ endforeach()
 tandem_test(integration_wire LABEL integration SRCS integration/mock_engine_test.cc
   DEPS frontend/engine_client tests/support nlohmann_json::nlohmann_json)
 target_compile_definitions(integration_wire PRIVATE TANDEM_TEST_PYTHON="${TANDEM_TEST_PYTHON}")
+python_test(systemd integration/systemd_test.py)
