@@ -21,12 +21,12 @@ HostMemory ReadHostMemory();
 
 // In the order in which they win.
 struct KvCacheWish {
-  std::optional<int64_t> num_blocks;
-  std::optional<int64_t> bytes;
+  std::optional<int64_t> num_blocks = {};
+  std::optional<int64_t> bytes = {};
   // Of total_bytes, less what is resident. Unset: 0.92 of it, but at most half of what is available
   // and twice what max_num_seqs requests of max_model_len tokens hold (the rest would only grow the
   // prefix cache).
-  std::optional<double> utilization;
+  std::optional<double> utilization = {};
 };
 
 // ResourceExhausted when not even two blocks fit.

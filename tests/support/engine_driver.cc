@@ -23,8 +23,9 @@ wire::SamplingParams GreedyParams(int32_t max_tokens) {
 EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   const auto config = ReadModelConfig(options.model_dir);
   CHECK(config.ok()) << config.status().ToString();
-  const auto weights = OpenSafetensors(options.model_dir);
-  CHECK(weights.ok()) << weights.status().ToString();
+  const auto opened = OpenSafetensors(options.model_dir);
+  CHECK(opened.ok()) << opened.status().ToString();
+  Weights& weights = options.weights != nullptr ? *options.weights : **opened;
   ModelRunnerOptions runner_options;
   runner_options.limits = {.num_blocks = options.num_blocks,
                            .block_size = options.block_size,
@@ -34,7 +35,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .vocab_size = static_cast<int32_t>(config->vocab_size)};
   runner_options.max_logprobs = -1;
   auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
-  auto model = LoadModel({*config, ModelLimitsOf(runner_options.limits), **weights, *backend});
+  auto model = LoadModel({*config, ModelLimitsOf(runner_options.limits), weights, *backend});
   CHECK(model.ok()) << model.status().ToString();
   auto runner = ModelRunner::Create(std::move(backend), *std::move(model), *config, runner_options);
   CHECK(runner.ok()) << runner.status().ToString();

@@ -16,6 +16,7 @@ namespace tandem {
 
 struct EngineDriverOptions {
   std::string model_dir;
+  Weights* weights = nullptr;      // in place of the folder's
   bool reference_backend = false;  // else cpu
   DType dtype = DType::kF32;
   int num_threads = 1;

@@ -1,0 +1,172 @@
+#include "engine_core/config.h"
+
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+ModelConfig SmallModel() {
+  ModelConfig model;
+  model.architecture = "LlamaForCausalLM";
+  model.vocab_size = 500;
+  model.max_position_embeddings = 1024;
+  return model;
+}
+
+EngineConfig ParseOk(const std::vector<std::string>& args) {
+  EngineConfig config;
+  const auto outcome = ParseFlags(EngineFlags(config), args, "test");
+  INFO(outcome.status().ToString());
+  REQUIRE(outcome.ok());
+  REQUIRE(Finish(config).ok());
+  return config;
+}
+
+EngineSetup Setup(const std::vector<std::string>& args, const ModelConfig& model = SmallModel()) {
+  const auto setup = MakeSetup(ParseOk(args), model);
+  INFO(setup.status().ToString());
+  REQUIRE(setup.ok());
+  return *setup;
+}
+
+std::string SetupError(const std::vector<std::string>& args) {
+  const auto setup = MakeSetup(ParseOk(args), SmallModel());
+  REQUIRE_FALSE(setup.ok());
+  return setup.status().message();
+}
+
+TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, blocks of 32") {
+  const EngineSetup setup = Setup({"model"});
+  CHECK(setup.runner.limits.max_num_batched_tokens == 2048);
+  CHECK(setup.runner.limits.max_num_seqs == 128);
+  CHECK(setup.runner.limits.block_size == 32);
+  CHECK(setup.runner.limits.max_model_len == 1024);
+  CHECK(setup.backend.dtype == DType::kBf16);
+  CHECK(setup.device == "cpu");
+  CHECK(setup.engine.kv_cache.enable_prefix_caching);
+  CHECK(setup.engine.scheduler.reserve_full_isl);
+}
+
+TEST_CASE("engine config: flags reach the objects they speak of") {
+  const EngineSetup setup = Setup({"model",
+                                   "--max-model-len",
+                                   "512",
+                                   "--max_num_seqs=3",
+                                   "--max-num-batched-tokens",
+                                   "1k",
+                                   "--dtype",
+                                   "float32",
+                                   "--block-size",
+                                   "64",
+                                   "--no-enable-prefix-caching",
+                                   "--watermark",
+                                   "0.25",
+                                   "--scheduling-policy",
+                                   "priority",
+                                   "--seed",
+                                   "9",
+                                   "--max-logprobs",
+                                   "-1",
+                                   "--threads",
+                                   "2",
+                                   "--num-gpu-blocks-override",
+                                   "77",
+                                   "--data-parallel-rank",
+                                   "3",
+                                   "--long-prefill-token-threshold",
+                                   "100"});
+  CHECK(setup.runner.limits.max_model_len == 512);
+  CHECK(setup.runner.limits.max_num_seqs == 3);
+  CHECK(setup.runner.limits.max_num_batched_tokens == 1000);
+  CHECK(setup.runner.limits.block_size == 64);
+  CHECK(setup.backend.dtype == DType::kF32);
+  CHECK(setup.backend.num_threads == 2);
+  CHECK_FALSE(setup.engine.kv_cache.enable_prefix_caching);
+  CHECK(setup.engine.kv_cache.watermark == 0.25);
+  CHECK(setup.engine.scheduler.policy == SchedulingPolicy::kPriority);
+  CHECK(setup.engine.scheduler.long_prefill_token_threshold == 100);
+  CHECK(setup.engine.engine_index == 3);
+  CHECK(setup.runner.process_seed == 9);
+  CHECK(setup.runner.max_logprobs == -1);
+  CHECK(*setup.kv_cache.num_blocks == 77);
+}
+
+TEST_CASE("engine config: a step never has room for more than its requests can use") {
+  const EngineSetup setup = Setup({"model", "--max-num-seqs", "1", "--max-model-len", "100"});
+  CHECK(setup.runner.limits.max_num_batched_tokens == 100);
+}
+
+TEST_CASE("engine config: without chunked prefill a step holds a whole request") {
+  ModelConfig model = SmallModel();
+  model.max_position_embeddings = 8192;
+  const EngineSetup setup = Setup({"model", "--no-enable-chunked-prefill"}, model);
+  CHECK(setup.runner.limits.max_num_batched_tokens == 8192);
+  CHECK_THAT(SetupError({"model", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "64"}),
+             Contains("without chunked prefill"));
+}
+
+TEST_CASE("engine config: rope scaling extends the context") {
+  ModelConfig model = SmallModel();
+  model.rope.type = RopeType::kLinear;
+  model.rope.factor = 4;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 4096);
+  model.rope.type = RopeType::kYarn;
+  model.rope.original_max_position_embeddings = 512;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 2048);
+  model.rope.type = RopeType::kLlama3;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1024);
+}
+
+TEST_CASE("engine config: values that do not fit are refused with both numbers") {
+  CHECK_THAT(SetupError({"model", "--max-model-len", "1025"}),
+             Contains("--max-model-len 1025") && Contains("1024"));
+  CHECK_THAT(SetupError({"model", "--max-model-len", "1"}), Contains("between 2"));
+  CHECK_THAT(SetupError({"model", "--max-num-seqs", "64", "--max-num-batched-tokens", "32"}),
+             Contains("--max-num-seqs 64") && Contains("32"));
+  CHECK_THAT(SetupError({"model", "--block-size", "16"}), Contains("multiple of 32"));
+  CHECK_THAT(SetupError({"model", "--long-prefill-token-threshold", "2000"}), Contains("2000"));
+  CHECK_THAT(SetupError({"model", "--max-num-active-seqs", "129"}), Contains("129"));
+  EngineConfig config;
+  CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--dtype", "int3"}, "test").ok());
+  CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--block-size", "0"}, "test").ok());
+}
+
+TEST_CASE("engine config: no model, or an address of another kind") {
+  EngineConfig config;
+  CHECK_THAT(Finish(config).message(), Contains("which model"));
+  config.model = "m";
+  config.handshake_address = "udp://x";
+  CHECK_THAT(Finish(config).message(), Contains("udp://x"));
+}
+
+TEST_CASE("engine config: vLLM's address flags give the handshake address") {
+  const EngineConfig config =
+      ParseOk({"model", "--data-parallel-address", "10.0.0.1", "--data-parallel-rpc-port", "4000"});
+  CHECK(config.handshake_address == "tcp://10.0.0.1:4000");
+}
+
+TEST_CASE("engine config: max-model-len -1 takes what the KV cache holds") {
+  EngineSetup setup = Setup({"model", "--max-model-len", "-1", "--num-gpu-blocks-override", "11"});
+  CHECK(setup.runner.limits.max_model_len == 1024);
+  REQUIRE(SizeKvCache(1 << 20, {}, &setup).ok());
+  CHECK(setup.runner.limits.num_blocks == 11);
+  CHECK(setup.runner.limits.max_model_len == 320);
+}
+
+TEST_CASE("engine config: VLLM_CPU_KVCACHE_SPACE is GiB, and gives way to the flag") {
+  setenv("VLLM_CPU_KVCACHE_SPACE", "2", 1);
+  CHECK(*ParseOk({"model"}).kv_cache_memory_bytes == int64_t{2} << 30);
+  CHECK(*ParseOk({"model", "--kv-cache-memory-bytes", "5M"}).kv_cache_memory_bytes == 5 << 20);
+  setenv("VLLM_CPU_KVCACHE_SPACE", "lots", 1);
+  EngineConfig config;
+  config.model = "m";
+  CHECK_THAT(Finish(config).message(), Contains("VLLM_CPU_KVCACHE_SPACE is lots"));
+  unsetenv("VLLM_CPU_KVCACHE_SPACE");
+}
+
+}  // namespace
+}  // namespace tandem

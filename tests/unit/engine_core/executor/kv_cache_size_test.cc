@@ -1,0 +1,58 @@
+#include "engine_core/executor/kv_cache_size.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+ExecutorLimits Limits() {
+  ExecutorLimits limits;
+  limits.block_size = 32;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = 1024;
+  return limits;
+}
+
+const HostMemory kMemory = {
+    .total_bytes = 1000 * kMiB, .available_bytes = 600 * kMiB, .resident_bytes = 100 * kMiB};
+
+TEST_CASE("kv cache size: blocks win over bytes, bytes over the share of memory") {
+  KvCacheWish wish = {.num_blocks = 7, .bytes = 50 * kMiB, .utilization = 0.5};
+  CHECK(*ChooseNumBlocks(wish, kMiB, Limits(), kMemory) == 7);
+  wish.num_blocks.reset();
+  CHECK(*ChooseNumBlocks(wish, kMiB, Limits(), kMemory) == 50);
+  wish.bytes.reset();
+  CHECK(*ChooseNumBlocks(wish, kMiB, Limits(), kMemory) == 400);
+}
+
+TEST_CASE("kv cache size: unasked, twice what the limits can use, at most half of what is free") {
+  // 4 requests of 1024 tokens are 128 blocks.
+  CHECK(*ChooseNumBlocks({}, kMiB, Limits(), kMemory) == 2 * 128 + 1);
+  CHECK(*ChooseNumBlocks({}, 2 * kMiB, Limits(), kMemory) == 150 + 1);
+}
+
+TEST_CASE("kv cache size: slots stay within 32 bits") {
+  const auto blocks = ChooseNumBlocks({.num_blocks = 2147483647}, kMiB, Limits(), kMemory);
+  CHECK(*blocks == 2147483647 / 32);
+}
+
+TEST_CASE("kv cache size: no room is an error that says what helps") {
+  const auto blocks = ChooseNumBlocks({.bytes = kMiB}, kMiB, Limits(), kMemory);
+  REQUIRE_FALSE(blocks.ok());
+  CHECK(blocks.status().code() == StatusCode::kResourceExhausted);
+  CHECK_THAT(blocks.status().message(), Catch::Matchers::Contains("--kv-cache-memory-bytes"));
+  CHECK_FALSE(ChooseNumBlocks({.utilization = 0.05}, kMiB, Limits(), kMemory).ok());
+}
+
+TEST_CASE("kv cache size: this host has memory") {
+  const HostMemory memory = ReadHostMemory();
+  CHECK(memory.total_bytes > 64 * kMiB);
+  CHECK(memory.available_bytes > 0);
+  CHECK(memory.available_bytes <= memory.total_bytes);
+  CHECK(memory.resident_bytes > 0);
+}
+
+}  // namespace
+}  // namespace tandem

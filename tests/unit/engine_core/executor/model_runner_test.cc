@@ -1,0 +1,207 @@
+// The runner by hand-made steps: slots, chunks, and what one request's trouble does to others.
+
+#include "engine_core/executor/model_runner.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "tests/support/engine_driver.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr int kBlockSize = 32;
+
+EngineDriverOptions TinyOptions() {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/llama_tied";
+  options.reference_backend = true;
+  return options;
+}
+
+// Builds one step for a runner that is driven without a scheduler.
+class StepBuilder {
+ public:
+  void Admit(int slot, const RequestId& id, const std::vector<TokenId>& tokens,
+             const wire::SamplingParams& params, int num_scheduled, std::vector<BlockId> blocks,
+             bool needs_sample) {
+    prompts.push_back(tokens);
+    step.admitted.push_back({static_cast<int32_t>(step.requests.size()), &id, &params,
+                             prompts.back(), static_cast<int32_t>(tokens.size())});
+    Run(slot, 0, num_scheduled, std::move(blocks), needs_sample);
+    step.requests.back().kind = ScheduledKind::kNew;
+  }
+  void Run(int slot, int num_computed, int num_scheduled, std::vector<BlockId> blocks,
+           bool needs_sample) {
+    ScheduledRequest& request = step.requests.emplace_back();
+    request.slot = RequestSlot{slot};
+    request.num_computed_tokens = num_computed;
+    request.num_scheduled_tokens = num_scheduled;
+    request.new_blocks_begin = static_cast<int32_t>(step.new_block_ids.size());
+    request.num_new_blocks = static_cast<int32_t>(blocks.size());
+    request.needs_sample = needs_sample;
+    step.new_block_ids.insert(step.new_block_ids.end(), blocks.begin(), blocks.end());
+    step.num_scheduled_tokens += num_scheduled;
+  }
+  SchedulerOutput step;
+  std::deque<std::vector<TokenId>> prompts;  // what step.admitted points at
+};
+
+TEST_CASE("model runner: a step without requests only frees slots") {
+  EngineDriver engine(TinyOptions());
+  const wire::SamplingParams params = GreedyParams(4);
+  const RequestId id = "a";
+  ModelOutput result;
+  StepBuilder first;
+  first.Admit(0, id, {5, 6, 7}, params, 3, {BlockId{1}}, true);
+  REQUIRE(engine.runner().Execute(first.step, &result).ok());
+  REQUIRE(result.sampled_token_ids.size() == 1);
+  CHECK(result.sampled_token_ids[0] != kNoToken);
+  CHECK(result.results.empty());
+  StepBuilder second;
+  second.step.freed_slots = {RequestSlot{0}};
+  REQUIRE(engine.runner().Execute(second.step, &result).ok());
+  CHECK(result.sampled_token_ids.empty());
+}
+
+TEST_CASE("model runner: a slot freed in a step can be admitted in the same step") {
+  EngineDriver engine(TinyOptions());
+  const wire::SamplingParams params = GreedyParams(4);
+  const RequestId a = "a", b = "b";
+  ModelOutput result;
+  StepBuilder alone;
+  alone.Admit(3, b, {9, 8}, params, 2, {BlockId{4}}, true);
+  REQUIRE(engine.runner().Execute(alone.step, &result).ok());
+  const TokenId expected = result.sampled_token_ids[0];
+  StepBuilder first;
+  first.Admit(0, a, {5, 6, 7}, params, 3, {BlockId{1}}, true);
+  REQUIRE(engine.runner().Execute(first.step, &result).ok());
+  StepBuilder second;
+  second.step.freed_slots = {RequestSlot{0}};
+  second.Admit(0, b, {9, 8}, params, 2, {BlockId{2}}, true);
+  REQUIRE(engine.runner().Execute(second.step, &result).ok());
+  CHECK(result.sampled_token_ids[0] == expected);
+}
+
+TEST_CASE("model runner: a chunk that does not reach the last token yields none") {
+  EngineDriver engine(TinyOptions());
+  const wire::SamplingParams params = GreedyParams(4);
+  const RequestId id = "a";
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 40; ++i) prompt.push_back(3 + i);
+  ModelOutput result;
+  StepBuilder first;
+  first.Admit(0, id, prompt, params, 17, {BlockId{1}}, false);
+  REQUIRE(engine.runner().Execute(first.step, &result).ok());
+  CHECK(result.sampled_token_ids == std::vector<TokenId>{kNoToken});
+  StepBuilder second;
+  second.Run(0, 17, 23, {BlockId{2}}, true);
+  REQUIRE(engine.runner().Execute(second.step, &result).ok());
+  CHECK(result.sampled_token_ids[0] != kNoToken);
+}
+
+TEST_CASE("model runner: too many logprobs end that request only") {
+  // The driver's runner allows all of them, so this one is made here.
+  const auto config = ReadModelConfig(TinyOptions().model_dir);
+  const auto weights = OpenSafetensors(TinyOptions().model_dir);
+  ModelRunnerOptions options;
+  options.limits = {.num_blocks = 8,
+                    .block_size = kBlockSize,
+                    .max_num_seqs = 2,
+                    .max_num_batched_tokens = 64,
+                    .max_model_len = 64,
+                    .vocab_size = static_cast<int32_t>(config->vocab_size)};
+  options.max_logprobs = 5;
+  auto backend = MakeReferenceBackend();
+  auto model = LoadModel({*config, ModelLimitsOf(options.limits), **weights, *backend});
+  REQUIRE(model.ok());
+  auto runner = ModelRunner::Create(std::move(backend), *std::move(model), *config, options);
+  REQUIRE(runner.ok());
+  wire::SamplingParams greedy = GreedyParams(4), greedy_with_logprobs = greedy;
+  greedy.logprobs = 5;
+  greedy_with_logprobs.logprobs = 6;
+  const RequestId a = "a", b = "b";
+  StepBuilder step;
+  step.Admit(0, a, {5, 6}, greedy_with_logprobs, 2, {BlockId{1}}, true);
+  step.Admit(1, b, {5, 6}, greedy, 2, {BlockId{2}}, true);
+  ModelOutput result;
+  REQUIRE((*runner)->Execute(step.step, &result).ok());
+  REQUIRE(result.results.size() == 2);
+  CHECK(result.results[0].request_idx == 0);
+  CHECK_THAT(result.results[0].status.message(), Contains("logprobs is 6"));
+  CHECK(result.sampled_token_ids[0] == kNoToken);
+  CHECK(result.results[1].status.ok());
+  REQUIRE(result.results[1].logprobs);
+  CHECK(result.results[1].logprobs->num_columns == 6);
+}
+
+// The folder's weights with NaN in the embedding of one token.
+class PoisonedWeights final : public Weights {
+ public:
+  PoisonedWeights(Weights* real, TokenId poisoned) : real_(real), poisoned_(poisoned) {}
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    StatusOr<WeightTensor> tensor = real_->Get(name, rows, columns);
+    if (name != "model.embed_tokens.weight" || !tensor.ok()) return tensor;
+    const auto* begin = static_cast<const std::byte*>(tensor->view().data);
+    std::vector<std::byte> copy(begin, begin + tensor->view().NumBytes());
+    auto* values = reinterpret_cast<Bf16*>(copy.data());
+    for (int64_t i = 0; i < columns; ++i) {
+      values[poisoned_ * columns + i] = ToBf16(std::numeric_limits<float>::quiet_NaN());
+    }
+    return WeightTensor(tensor->view(), std::move(copy));
+  }
+
+ private:
+  Weights* real_;
+  TokenId poisoned_;
+};
+
+TEST_CASE("model runner: NaN logits end their request with an error, nobody else notices") {
+  EngineDriverOptions options = TinyOptions();
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/llama_plain";  // its head is not the embedding
+  const auto real = OpenSafetensors(options.model_dir);
+  REQUIRE(real.ok());
+  PoisonedWeights poisoned(real->get(), 7);
+  const std::vector<TokenId> good = {5, 6, 8, 9};
+  EngineDriver clean(options);
+  clean.Add("good", good, GreedyParams(10));
+  clean.RunAll();
+  options.weights = &poisoned;
+  EngineDriver engine(options);
+  engine.Add("bad", {5, 7}, GreedyParams(10));
+  engine.Add("good", good, GreedyParams(10));
+  engine.RunAll();
+  CHECK_THAT(engine.transcript("bad").error, Contains("not finite"));
+  CHECK(engine.transcript("bad").token_ids.empty());
+  const auto expected = clean.transcript("good").token_ids;
+  const bool drew_poison = std::find(expected.begin(), expected.end(), 7) != expected.end();
+  REQUIRE_FALSE(drew_poison);
+  CHECK(engine.transcript("good").token_ids == expected);
+}
+
+TEST_CASE("model runner: min_tokens keeps stop ids out until enough tokens are there") {
+  EngineDriver engine(TinyOptions());
+  engine.Add("free", {5, 6}, GreedyParams(6));
+  engine.RunAll();
+  const std::vector<TokenId> drawn = engine.transcript("free").token_ids;
+  REQUIRE(drawn.size() == 6);
+  wire::SamplingParams params = GreedyParams(6);
+  params.stop_token_ids = {drawn[0]};
+  params.all_stop_token_ids = {drawn[0]};
+  engine.Add("stopped", {5, 6}, params);
+  params.min_tokens = 4;
+  engine.Add("kept", {5, 6}, params);
+  engine.RunAll();
+  CHECK(engine.transcript("stopped").token_ids.size() == 1);
+  const std::vector<TokenId>& kept = engine.transcript("kept").token_ids;
+  CHECK(kept.size() >= 4);
+  for (size_t i = 0; i < 4; ++i) CHECK(kept[i] != drawn[0]);
+}
+
+}  // namespace
+}  // namespace tandem
