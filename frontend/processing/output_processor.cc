@@ -63,8 +63,7 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
   size_t num_tokens = output.new_token_ids.size();
   // The engine ends a stopped request with its stop token, which is not part of the text.
   if (output.finish_reason == wire::FinishReason::kStop && num_tokens > 0 &&
-      !options_.include_stop_str_in_output &&
-      !std::holds_alternative<std::string>(output.stop_reason)) {
+      !options_.include_stop_str_in_output) {
     --num_tokens;
   }
   for (size_t i = 0; i < num_tokens; ++i) {

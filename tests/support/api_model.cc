@@ -1,0 +1,156 @@
+#include "tests/support/api_model.h"
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "frontend/api/chat_completions.h"
+#include "frontend/api/completions.h"
+#include "tests/support/wire_json.h"
+
+namespace tandem {
+namespace {
+
+const std::string kFolder = TANDEM_GOLDEN_DIR "/api/model";
+
+template <class T>
+T OrDie(StatusOr<T> value) {
+  if (value.ok()) return std::move(*value);
+  std::cerr << value.status().ToString() << "\n";
+  std::abort();
+}
+
+InputConfig WithDefaults(InputConfig config) {
+  config.defaults = OrDie(LoadModelDefaults(kFolder));
+  return config;
+}
+
+ApiOptions WithName(ApiOptions options) {
+  if (options.served_model_names.empty()) options.served_model_names = {"m"};
+  return options;
+}
+
+InputProcessor MakeProcessor(InputConfig config) {
+  auto tokenizer = OrDie(Tokenizer::Load(kFolder));
+  auto chat_template = OrDie(ChatTemplate::Compile(tokenizer->chat_template()));
+  return {WithDefaults(std::move(config)), tokenizer, std::move(chat_template)};
+}
+
+}  // namespace
+
+ApiModel::ApiModel(InputConfig config, ApiOptions options)
+    : options_(WithName(std::move(options))), processor_(MakeProcessor(std::move(config))) {}
+
+PrepareInput ApiModel::Input() const {
+  PrepareInput input;
+  input.input_processor = &processor_;
+  input.options = &options_;
+  input.context.external_id = "test";
+  input.context.arrival_time = 1.5e9;
+  input.context.max_model_len = kMaxModelLen;
+  return input;
+}
+
+StatusOr<PreparedRequest> ApiModel::Prepare(std::string_view path, std::string_view body) const {
+  return Prepare(path, body, Input());
+}
+
+StatusOr<PreparedRequest> ApiModel::Prepare(std::string_view path, std::string_view body,
+                                            PrepareInput input) const {
+  return ParseAndPrepare(body, std::move(input),
+                         path == "/v1/completions" ? &PrepareCompletion : &PrepareChat);
+}
+
+std::string ApiModel::Answer(const PreparedRequest& prepared,
+                             const std::vector<Output>& outputs) const {
+  std::string out;
+  const auto answer = prepared.make_answer(tokenizer(), PromptsOf(prepared.processed), &out);
+  std::vector<std::unique_ptr<OutputProcessor>> processors;
+  for (const auto& request : prepared.processed.requests) {
+    processors.push_back(
+        std::make_unique<OutputProcessor>(tokenizer(), prepared.output, request.prompt_token_ids));
+  }
+  Usage usage;
+  usage.prompt_tokens = prepared.processed.num_prompt_tokens;
+  if (options_.enable_prompt_tokens_details) usage.cached_tokens = 0;
+  size_t num_left = processors.size();
+  for (const Output& output : outputs) {
+    OutputProcessor& processor = *processors[output.choice];
+    if (processor.finished()) continue;  // a stop string ended it before the engine knew
+    usage.completion_tokens += static_cast<int64_t>(output.output.new_token_ids.size());
+    if (output.output.prefill_stats && usage.cached_tokens) {
+      *usage.cached_tokens += output.output.prefill_stats->num_cached_tokens;
+    }
+    const OutputDelta& delta = processor.Process(output.output);
+    if (delta.ready) answer->OnDelta(static_cast<int>(output.choice), delta, usage);
+    if (processor.finished() && --num_left == 0) answer->OnEnd(usage);
+  }
+  return out;
+}
+
+std::string DescribeRequest(const wire::EngineCoreRequest& request) {
+  using nlohmann::json;
+  const wire::SamplingParams& params = request.sampling_params;
+  json sampling = {{"temperature", params.temperature},
+                   {"top_p", params.top_p},
+                   {"top_k", params.top_k},
+                   {"min_p", params.min_p},
+                   {"max_tokens", params.max_tokens},
+                   {"min_tokens", params.min_tokens},
+                   {"frequency_penalty", params.frequency_penalty},
+                   {"presence_penalty", params.presence_penalty},
+                   {"repetition_penalty", params.repetition_penalty},
+                   {"stop_token_ids", params.stop_token_ids},
+                   {"_all_stop_token_ids", params.all_stop_token_ids},
+                   {"routed_experts_prompt_start", params.routed_experts_prompt_start}};
+  const auto add = [&sampling](const char* key, const auto& value) {
+    if (value) sampling[key] = *value;
+  };
+  add("seed", params.seed);
+  add("logprobs", params.logprobs);
+  add("prompt_logprobs", params.prompt_logprobs);
+  add("stream_interval", params.stream_interval);
+  add("_eos_token_id", params.eos_token_id);
+  for (const auto& [id, bias] : params.logit_bias) {
+    sampling["logit_bias"][std::to_string(id)] = bias;
+  }
+  if (!params.allowed_token_ids.empty()) sampling["allowed_token_ids"] = params.allowed_token_ids;
+  if (!params.bad_words_token_ids.empty()) {
+    sampling["_bad_words_token_ids"] = params.bad_words_token_ids;
+  }
+  if (!params.extra_args.is_nil()) sampling["extra_args"] = wire::ToJson(params.extra_args.packed);
+  const auto or_null = [](const auto& value) { return value ? json(*value) : json(nullptr); };
+  return json({{"request_id", request.request_id},
+               {"prompt_token_ids", request.prompt_token_ids},
+               {"sampling", sampling},
+               {"skip_reading_prefix_cache", or_null(params.skip_reading_prefix_cache)},
+               {"cache_salt", or_null(request.cache_salt)},
+               {"data_parallel_rank", or_null(request.data_parallel_rank)},
+               {"priority", request.priority},
+               {"external_req_id", or_null(request.external_req_id)},
+               {"reasoning_parser_kwargs", wire::ToJson(request.reasoning_parser_kwargs.packed)},
+               {"session_id", or_null(request.session_id)}})
+      .dump();
+}
+
+std::vector<std::string> EventBodies(std::string_view stream) {
+  std::vector<std::string> bodies;
+  while (!stream.empty()) {
+    const size_t end = stream.find("\n\n");
+    if (stream.substr(0, 6) != "data: " || end == std::string_view::npos) {
+      std::cerr << "not an event: " << stream << "\n";
+      std::abort();
+    }
+    bodies.emplace_back(stream.substr(6, end - 6));
+    stream.remove_prefix(end + 2);
+  }
+  if (bodies.empty() || bodies.back() != "[DONE]") {
+    std::cerr << "a stream without [DONE]\n";
+    std::abort();
+  }
+  bodies.pop_back();
+  return bodies;
+}
+
+}  // namespace tandem

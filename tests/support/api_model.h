@@ -1,0 +1,51 @@
+#pragma once
+
+// The API over the small recorded model (tests/golden/api/model), without sockets: a body in, the
+// engine requests out; engine outputs in, the answer's text out. Thread: one.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frontend/api/serve.h"
+#include "frontend/processing/input_processor.h"
+
+namespace tandem {
+
+class ApiModel {
+ public:
+  static constexpr int64_t kMaxModelLen = 8192;
+
+  explicit ApiModel(InputConfig config = {}, ApiOptions options = {});
+
+  PrepareInput Input() const;
+  // path: "/v1/completions" or "/v1/chat/completions".
+  StatusOr<PreparedRequest> Prepare(std::string_view path, std::string_view body) const;
+  StatusOr<PreparedRequest> Prepare(std::string_view path, std::string_view body,
+                                    PrepareInput input) const;
+
+  // Feeds outputs to the choices they name (by position in the prepared request) and gives what the
+  // client would get: one body, or all events.
+  struct Output {
+    size_t choice = 0;
+    wire::EngineCoreOutput output;
+  };
+  std::string Answer(const PreparedRequest& prepared, const std::vector<Output>& outputs) const;
+
+  const InputProcessor& input_processor() const { return processor_; }
+  const Tokenizer& tokenizer() const { return processor_.tokenizer(); }
+  const ApiOptions& options() const { return options_; }
+
+ private:
+  ApiOptions options_;
+  InputProcessor processor_;
+};
+
+// The engine request as JSON, by the wire's names; what is nil there is left out of "sampling".
+std::string DescribeRequest(const wire::EngineCoreRequest& request);
+
+// The JSON of each event of a stream but the last; REQUIREs the form of a stream.
+std::vector<std::string> EventBodies(std::string_view stream);
+
+}  // namespace tandem

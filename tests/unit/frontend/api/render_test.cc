@@ -1,0 +1,131 @@
+#include "frontend/api/render.h"
+
+#include <nlohmann/json.hpp>
+
+#include "frontend/api/admission.h"
+#include "frontend/api/error.h"
+#include "frontend/processing/logprobs.h"
+#include "tests/support/api_model.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+TEST_CASE("AppendEscaped is read back as the same text by a JSON reader") {
+  std::string text;
+  for (int c = 0; c < 128; ++c) text.push_back(static_cast<char>(c));
+  text += "é😀\u2028";
+  std::string quoted;
+  AppendQuoted(text, &quoted);
+  CHECK(json::parse(quoted) == json(text));
+  // Nothing in an event may end its line.
+  CHECK(quoted.find('\n') == std::string::npos);
+  CHECK(quoted.find('\r') == std::string::npos);
+}
+
+TEST_CASE("ChunkWriter writes events whose model name needs escaping") {
+  const ChunkWriter writer({"id", 5, "a\"b", "fp"}, "text_completion");
+  std::string out;
+  writer.Begin(3, &out);
+  const Usage usage{4, 2, 1, 0};
+  writer.End(",\"x\":null", &usage, &out);
+  writer.AppendUsage(usage, &out);
+  ChunkWriter::AppendDone(&out);
+  const auto bodies = EventBodies(out);
+  REQUIRE(bodies.size() == 2);
+  const json chunk = json::parse(bodies[0]);
+  CHECK(chunk["model"] == "a\"b");
+  CHECK(chunk["choices"][0]["index"] == 3);
+  CHECK(chunk["usage"]["total_tokens"] == 6);
+  CHECK(chunk["usage"]["prompt_tokens_details"]["cached_tokens"] == 1);
+  const json end = json::parse(bodies[1]);
+  CHECK(end["choices"].empty());
+  CHECK(end["system_fingerprint"] == "fp");
+}
+
+TEST_CASE("Logprobs: each token once, nothing below the lowest, broken characters replaced") {
+  const ApiModel model;
+  wire::LogprobsRows rows;
+  rows.num_rows = 1;
+  rows.num_columns = 3;
+  const TokenId broken = model.tokenizer().Encode("é", false)->at(0);
+  rows.token_ids = {331, 331, 511};
+  rows.logprobs = {-0.5f, -0.5f, -std::numeric_limits<float>::infinity()};
+  rows.ranks = {1};
+  std::vector<PositionLogprobs> positions;
+  AppendPositionLogprobs(model.tokenizer(), {}, rows, &positions);
+  REQUIRE(positions.size() == 1);
+  REQUIRE(positions[0].top.size() == 2);
+  CHECK(positions[0].top[1].logprob == kLowestLogprob);
+  rows.token_ids[0] = broken;
+  AppendPositionLogprobs(model.tokenizer(), {}, rows, &positions);
+  CHECK(json::parse(DumpJson(ChatLogprobsJson(positions, -1)))["content"].size() == 2);
+  AppendPositionLogprobs(model.tokenizer(), {true, true}, rows, &positions);
+  CHECK(positions[2].token.text == "token_id:" + std::to_string(broken));
+  // A row that promises more than the arrays hold is left out.
+  rows.num_rows = 2;
+  positions.clear();
+  AppendPositionLogprobs(model.tokenizer(), {}, rows, &positions);
+  CHECK(positions.size() == 1);
+}
+
+TEST_CASE("Errors have OpenAI's form, HTTP's code and no inside knowledge") {
+  const auto body = [](const Status& status) {
+    return json::parse(ErrorBody(ToApiError(status)))["error"];
+  };
+  const json bad = body(InvalidArgumentError("top_p is 2").WithParam("top_p"));
+  CHECK(bad == json({{"message", "top_p is 2"},
+                     {"type", "BadRequestError"},
+                     {"param", "top_p"},
+                     {"code", 400}}));
+  CHECK(body(InvalidArgumentError("x").WithParam("body.x"))["type"] == "Bad Request");
+  CHECK(body(NotFoundError("x"))["code"] == 404);
+  CHECK(body(ResourceExhaustedError("full"))["type"] == "Service Unavailable");
+  CHECK(body(UnavailableError("paused"))["type"] == "ServiceUnavailableError");
+  const json internal = body(InternalError("segment at 0x7fff"));
+  CHECK(internal["code"] == 500);
+  CHECK(internal["message"] == "Internal server error");
+  CHECK(internal["param"].is_null());
+  CHECK(ErrorResponse(UnavailableError("x")).headers.size() == 1);  // Retry-After
+  CHECK(ErrorEvent(InternalError("x")).rfind("data: {\"error\":", 0) == 0);
+}
+
+TEST_CASE("Admission refuses while too much waits and forgets what has started") {
+  Admission admission({2, 100});
+  CHECK(admission.Check() == Admission::Refusal::kNone);
+  {
+    Admission::Ticket ticket(&admission);
+    ticket.Resize(2, 50);
+    CHECK(admission.Check() == Admission::Refusal::kRequests);
+    ticket.Release(25);
+    CHECK(admission.Check() == Admission::Refusal::kNone);
+    CHECK(admission.num_queued_tokens() == 25);
+    Admission::Ticket large(&admission);
+    large.Resize(1, 80);
+    CHECK(admission.Check() == Admission::Refusal::kRequests);
+    ticket.Release(25);
+    CHECK(admission.Check() == Admission::Refusal::kNone);
+    large.Resize(1, 100);
+    CHECK(admission.Check() == Admission::Refusal::kTokens);
+  }
+  CHECK(admission.num_queued_reqs() == 0);
+  CHECK(admission.num_queued_tokens() == 0);
+  CHECK(Admission({0, 0}).Check() == Admission::Refusal::kNone);
+}
+
+TEST_CASE("ServedModel takes served names, the empty name and nothing else") {
+  ApiOptions options;
+  options.served_model_names = {"a", "b"};
+  CHECK(*ServedModel(options, std::nullopt) == "a");
+  CHECK(*ServedModel(options, "") == "a");
+  CHECK(*ServedModel(options, "b") == "b");
+  CHECK(ServedModel(options, "c").status().code() == StatusCode::kNotFound);
+  options.skip_model_name_validation = true;
+  CHECK(*ServedModel(options, "c") == "c");
+}
+
+}  // namespace
+}  // namespace tandem

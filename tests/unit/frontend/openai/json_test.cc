@@ -1,0 +1,63 @@
+#include "frontend/openai/json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+TEST_CASE("ParseJson keeps the order of keys and Python's numbers") {
+  const auto value = ParseJson(R"({"b": 0.7, "a": [1, 1e22, -3], "é": "\u00e9\ud83d\ude00"})");
+  REQUIRE(value.ok());
+  CHECK(DumpJson(**value) == "{\"b\":0.7,\"a\":[1,1e+22,-3],\"é\":\"é😀\"}");
+}
+
+TEST_CASE("ParseJson refuses what is not JSON, with the place") {
+  for (const char* text : {"", "{", "[1,]", "{\"a\":1,}", "nul", "NaN", "Infinity", "01", "'a'",
+                           "\"\\ud800\"", "\"\\udc00x\"", "\"\xff\"", "\"\xc0\xaf\"", "1 2", "[] x",
+                           "\"a\nb\"", "1e999", "// c\n1"}) {
+    CAPTURE(text);
+    const auto value = ParseJson(text);
+    CHECK_FALSE(value.ok());
+    CHECK_FALSE(value.status().message().empty());
+  }
+}
+
+TEST_CASE("ParseJson refuses the same key twice, among few and many") {
+  CHECK_FALSE(ParseJson(R"({"a": 1, "b": 2, "a": 3})").ok());
+  std::string many = "{";
+  for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\":1,";
+  CHECK(ParseJson(many + "\"z\":1}").ok());
+  CHECK_FALSE(ParseJson(many + "\"k17\":1}").ok());
+  // Equal keys of different objects are fine.
+  CHECK(ParseJson(R"([{"a": 1}, {"a": {"a": 1}}])").ok());
+}
+
+TEST_CASE("ParseJson holds its limits") {
+  JsonLimits limits;
+  limits.max_depth = 4;
+  limits.max_values = 10;
+  limits.max_object_keys = 3;
+  CHECK(ParseJson("[[[[1]]]]", limits).ok());
+  CHECK_FALSE(ParseJson("[[[[[1]]]]]", limits).ok());
+  CHECK(ParseJson("[1,2,3,4,5,6,7,8,9]", limits).ok());
+  CHECK_FALSE(ParseJson("[1,2,3,4,5,6,7,8,9,10]", limits).ok());
+  CHECK(ParseJson(R"({"a":1,"b":2,"c":3})", limits).ok());
+  CHECK_FALSE(ParseJson(R"({"a":1,"b":2,"c":3,"d":4})", limits).ok());
+  CHECK_FALSE(ParseJson(std::string(200'000, '[')).ok());
+  CHECK_FALSE(ParseJson([] {
+                std::string deep;
+                for (int i = 0; i < 200'000; ++i) deep += "{\"a\":";
+                return deep;
+              }())
+                  .ok());
+}
+
+TEST_CASE("DumpJson writes broken UTF-8 as U+FFFD") {
+  CHECK(DumpJson(Json("a\xff")) == "\"a\xEF\xBF\xBD\"");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,128 @@
+#include "frontend/processing/output_processor.h"
+
+#include "tests/support/api_model.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+const ApiModel& Model() {
+  static const ApiModel model;
+  return model;
+}
+
+std::vector<TokenId> Ids(std::string_view text) { return *Model().tokenizer().Encode(text, false); }
+
+wire::EngineCoreOutput Output(std::vector<TokenId> ids,
+                              std::optional<wire::FinishReason> reason = std::nullopt) {
+  wire::EngineCoreOutput output;
+  output.request_id = "r";
+  output.new_token_ids = std::move(ids);
+  output.finish_reason = reason;
+  return output;
+}
+
+TEST_CASE("OutputProcessor shows each token and how the choice ends") {
+  OutputProcessor processor(Model().tokenizer(), {}, {});
+  const auto ids = Ids("The quick");
+  std::string text;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool last = i + 1 == ids.size();
+    const auto& delta = processor.Process(
+        Output({ids[i]}, last ? std::optional(wire::FinishReason::kLength) : std::nullopt));
+    CHECK(delta.ready);
+    CHECK(delta.token_ids == std::vector<TokenId>{ids[i]});
+    text += delta.text;
+  }
+  CHECK(text == "The quick");
+  CHECK(processor.finished());
+  CHECK_FALSE(processor.must_abort());
+  CHECK(processor.delta().finish_reason == wire::FinishReason::kLength);
+  CHECK(processor.num_output_tokens() == static_cast<int64_t>(ids.size()));
+}
+
+TEST_CASE("OutputProcessor drops the stop token's text unless it is asked for") {
+  for (const bool include : {false, true}) {
+    OutputOptions options;
+    options.include_stop_str_in_output = include;
+    OutputProcessor processor(Model().tokenizer(), options, {});
+    auto ids = Ids("The");
+    const auto stop = Ids(" fox");
+    ids.insert(ids.end(), stop.begin(), stop.begin() + 1);
+    const auto& delta = processor.Process(Output(ids, wire::FinishReason::kStop));
+    CHECK(delta.text ==
+          (include ? "The" + std::string(Model().tokenizer().TokenBytes(stop[0])) : "The"));
+    CHECK(delta.token_ids == ids);
+  }
+}
+
+TEST_CASE("OutputProcessor ends at a stop string and wants the engine told") {
+  OutputOptions options;
+  options.stop = {" brown"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  std::string text;
+  for (const TokenId id : Ids("The quick brown fox")) {
+    if (processor.finished()) break;
+    text += processor.Process(Output({id})).text;
+  }
+  CHECK(text == "The quick");
+  CHECK(processor.must_abort());
+  CHECK(processor.delta().finish_reason == wire::FinishReason::kStop);
+  CHECK(std::get<std::string>(processor.delta().stop_reason) == " brown");
+}
+
+TEST_CASE("OutputProcessor does not tell an engine that has finished by itself") {
+  OutputOptions options;
+  options.stop = {"fox"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const auto& delta = processor.Process(Output(Ids("a fox"), wire::FinishReason::kLength));
+  CHECK(delta.text == "a ");
+  CHECK(delta.finish_reason == wire::FinishReason::kStop);
+  CHECK_FALSE(processor.must_abort());
+}
+
+TEST_CASE("OutputProcessor ignores stop strings until min_tokens") {
+  const auto ids = Ids("fox and fox");
+  OutputOptions options;
+  options.stop = {"fox"};
+  options.min_tokens = static_cast<int64_t>(Ids("fox").size());
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  std::string text;
+  for (const TokenId id : ids) text += processor.Process(Output({id})).text;
+  CHECK(text == "fox and ");
+}
+
+TEST_CASE("OutputProcessor shows held-back text when the answer ends without a match") {
+  OutputOptions options;
+  options.stop = {"foxes"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  std::string text;
+  const auto ids = Ids("a fox");
+  for (const TokenId id : ids) text += processor.Process(Output({id})).text;
+  CHECK(text == "a ");
+  text += processor.Process(Output({}, wire::FinishReason::kAbort)).text;
+  CHECK(text == "a fox");
+}
+
+TEST_CASE("OutputProcessor gathers tokens by stream_interval after the first") {
+  OutputOptions options;
+  options.stream_interval = 3;
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  std::vector<size_t> sizes;
+  std::string text;
+  const auto ids = Ids("The quick brown fox");
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool last = i + 1 == ids.size();
+    const auto& delta = processor.Process(
+        Output({ids[i]}, last ? std::optional(wire::FinishReason::kLength) : std::nullopt));
+    if (!delta.ready) continue;
+    sizes.push_back(delta.token_ids.size());
+    text += delta.text;
+  }
+  CHECK(sizes == std::vector<size_t>{1, 3, 3, 3});
+  CHECK(text == "The quick brown fox");
+}
+
+}  // namespace
+}  // namespace tandem
