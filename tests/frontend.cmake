@@ -28,3 +28,5 @@ tandem_test(unit_api LABEL unit SRCS
   unit/frontend/processing/output_processor_test.cc cases/api_cases_test.cc
   DEPS tandem_tests_support_api)
 tandem_test(property_api LABEL property SRCS property/api_test.cc DEPS tandem_tests_support_api)
+tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
+  DEPS frontend/chat)

@@ -13,6 +13,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -63,7 +65,10 @@ class ChatTemplate {
   ContentFormat content_format() const { return content_format_; }
 
  private:
-  ChatTemplate() = default;
+  ChatTemplate();
+  StatusOr<std::string> RenderDict(
+      const std::vector<std::pair<std::string, const nlohmann::ordered_json*>>& variables,
+      int64_t now_s) const;
 
   std::unique_ptr<const jinja::Template> template_;
   ChatTemplateLimits limits_;
