@@ -32,6 +32,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void write(const char* data, size_t size) {  // NOLINT(readability-identifier-naming): msgpack's
+    if (size == 0) return;                     // an empty list may have no address
     if (bytes_->size() - used_ < size) bytes_->resize(2 * (used_ + size));
     std::memcpy(bytes_->data() + used_, data, size);
     used_ += size;

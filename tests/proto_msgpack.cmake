@@ -4,4 +4,5 @@ target_compile_definitions(tandem_tests_support PRIVATE TANDEM_GOLDEN_DIR="${CMA
 tandem_test(golden_wire LABEL golden SRCS golden/wire_test.cc DEPS proto_msgpack tests/support)
 tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_test.cc
   DEPS proto_msgpack tests/support cppzmq)
-tandem_test(property_codec LABEL property SRCS property/codec_test.cc DEPS proto_msgpack tests/support)
+tandem_test(property_codec LABEL property SRCS property/codec_test.cc
+  unit/proto_msgpack/allocations_test.cc DEPS proto_msgpack tests/support)
