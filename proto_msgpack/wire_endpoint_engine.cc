@@ -125,7 +125,7 @@ void EngineEndpoint::Loop::Run() {
     wake_up_.Clear();
     SendOutgoing();
     for (Client& client : clients_) ReceiveInputs(&client);
-    if (phase_ == Phase::kHello) ReceiveInit();
+    ReceiveInit();
     ApplyConnectionEvents();
   }
   SendOutgoing();
@@ -164,10 +164,12 @@ void EngineEndpoint::Loop::SendStatus(std::string_view word) {
 }
 
 void EngineEndpoint::Loop::ReceiveInit() {
-  while (phase_ == Phase::kHello && received_.ReceiveFrom(handshake_.get())) {
+  while (handshake_.is_open() && received_.ReceiveFrom(handshake_.get())) {
     InitMessage init;
     const Status status = Decode(received_.frames(), &init);
-    if (!status.ok()) {
+    if (phase_ != Phase::kHello) {
+      LOG_WARNING << "the frontend repeats its first message";
+    } else if (!status.ok()) {
       LOG_WARNING << "the frontend's first message is not understood: " << status.message();
     } else if (init.addresses.inputs.empty() ||
                init.addresses.inputs.size() != init.addresses.outputs.size()) {
