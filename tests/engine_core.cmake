@@ -24,6 +24,9 @@ tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_tes
 module(tests/simulation SRCS decode_load.cc sim_executor.cc simulation.cc DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
 tandem_test(simulation LABEL simulation SRCS simulation/simulation_test.cc DEPS tests/simulation)
+tandem_test(unit_engine_core LABEL unit
+  SRCS unit/engine_core/engine_core_test.cc unit/engine_core/request_check_test.cc
+  DEPS tests/simulation engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation)
 tandem_test(golden_models LABEL golden

@@ -68,13 +68,13 @@ bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int
   return true;
 }
 
-void KvCacheManager::ForgetUncomputed(RequestSlot slot, int32_t num_computed_tokens) {
+void KvCacheManager::ForgetBeyond(RequestSlot slot, int32_t num_tokens) {
   Row& row = RowOf(slot);
-  const int32_t num_computed_blocks = num_computed_tokens / config_.block_size;
-  for (int32_t i = num_computed_blocks; i < row.num_registered; ++i) {
+  const int32_t num_kept = num_tokens / config_.block_size;
+  for (int32_t i = num_kept; i < row.num_registered; ++i) {
     pool_.Unregister(Table(slot)[i]);
   }
-  row.num_registered = std::min(row.num_registered, num_computed_blocks);
+  row.num_registered = std::min(row.num_registered, num_kept);
 }
 
 void KvCacheManager::Free(RequestSlot slot) {

@@ -6,7 +6,7 @@
 // TryAdmit and TryGrow return false when the blocks are not there: normal; nothing has changed
 // then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache when
 // their tokens are scheduled, before they are computed: a request admitted later in the same step
-// may share them, because the executor computes requests in the order of the step. ForgetUncomputed
+// may share them, because the executor computes requests in the order of the step. ForgetBeyond
 // takes that back for a request whose scheduled tokens will not run.
 
 #include <cstdint>
@@ -62,8 +62,8 @@ class KvCacheManager {
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
   // Room for the first num_tokens of an admitted request.
   bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
-  // Makes blocks that reach beyond num_computed_tokens unfindable.
-  void ForgetUncomputed(RequestSlot slot, int32_t num_computed_tokens);
+  // Makes those blocks of the request unfindable that reach beyond its first num_tokens.
+  void ForgetBeyond(RequestSlot slot, int32_t num_tokens);
   void Free(RequestSlot slot);
   // Forgets all cached content; refused (false, no change) while any block is held.
   bool TryReset();

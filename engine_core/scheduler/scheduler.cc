@@ -200,7 +200,7 @@ void Scheduler::TakeBack(Request* request, StepPlan* plan) {
   if (entry == scheduled_.end()) return;
   plan->budget_tokens += entry->num_tokens;
   scheduled_.erase(entry);
-  kv_cache_->ForgetUncomputed(request->slot, request->num_computed_tokens);
+  kv_cache_->ForgetBeyond(request->slot, request->num_computed_tokens);
 }
 
 void Scheduler::Preempt(size_t running_idx, double now) {
@@ -331,7 +331,7 @@ void Scheduler::Update(const SchedulerOutput& step, ModelOutput* result, ClientO
     Request* request = by_slot_[static_cast<size_t>(Index(scheduled.slot))];
     if (request == nullptr) continue;  // aborted while the step ran
     if (own != nullptr && !own->status.ok()) {
-      Fail(request, scheduled, own, outputs);
+      Fail(request, own, outputs);
     } else if (scheduled.needs_sample) {
       AppendToken(request, result->sampled_token_ids[i], own, outputs);
     }
@@ -367,17 +367,16 @@ void Scheduler::AppendToken(Request* request, TokenId token, RequestResult* extr
   }
 }
 
-// Ends a request that the executor could not go on with. What the step put into the cache for it is
-// not trusted.
-void Scheduler::Fail(Request* request, const ScheduledRequest& scheduled, RequestResult* extra,
-                     ClientOutputs* outputs) {
+// Ends a request that the executor could not go on with. Nothing it has put into the cache or read
+// from there is trusted: blocks with NaN in them would fail every later request with this prefix.
+void Scheduler::Fail(Request* request, RequestResult* extra, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   record.finish_reason = wire::FinishReason::kError;
   record.num_nans_in_logits = extra->num_nans_in_logits;
   record.events.swap(request->events);
   record.error = wire::EngineCoreError{.code = std::string(wire::kErrorInternal),
                                        .message = extra->status.message()};
-  kv_cache_->ForgetUncomputed(request->slot, scheduled.num_computed_tokens);
+  kv_cache_->ForgetBeyond(request->slot, 0);
   Finish(request, wire::RequestStatus::kFinishedError);
 }
 

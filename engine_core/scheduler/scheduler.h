@@ -128,8 +128,7 @@ class Scheduler {
   void BuildOutput();
 
   void AppendToken(Request* request, TokenId token, RequestResult* extra, ClientOutputs* outputs);
-  void Fail(Request* request, const ScheduledRequest& scheduled, RequestResult* extra,
-            ClientOutputs* outputs);
+  void Fail(Request* request, RequestResult* extra, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
   void Release(Request* request);
   void Finish(Request* request, wire::RequestStatus status);

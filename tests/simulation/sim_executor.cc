@@ -1,5 +1,6 @@
 #include "tests/simulation/sim_executor.h"
 
+#include <algorithm>
 #include <set>
 
 #include "common/random.h"
@@ -36,14 +37,19 @@ Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
 
   std::set<RequestSlot> seen;
-  int32_t total = 0;
-  for (size_t i = 0; i < step.requests.size(); ++i) {
-    const ScheduledRequest& scheduled = step.requests[i];
+  for (const ScheduledRequest& scheduled : step.requests) {
     RETURN_IF_ERROR(CheckSlot(scheduled.slot));
-    Row& row = RowOf(scheduled.slot);
+    const Row& row = RowOf(scheduled.slot);
     if (!row.in_use) return InternalError("a step names a slot that is not in use");
     if (!seen.insert(scheduled.slot).second) return Breach(row.id, "twice in a step");
     RETURN_IF_ERROR(TakeBlocks(step, scheduled));
+    used_blocks_.insert(used_blocks_.end(), row.blocks.begin(), row.blocks.end());
+  }
+
+  int32_t total = 0;
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ScheduledRequest& scheduled = step.requests[i];
+    Row& row = RowOf(scheduled.slot);
     uint64_t prefix_hash = 0;
     RETURN_IF_ERROR(Compute(scheduled, &prefix_hash));
     total += scheduled.num_scheduled_tokens;
@@ -54,6 +60,7 @@ Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
       failed.request_idx = static_cast<int32_t>(i);
       failed.status = InternalError("simulated NaN");
       failed.num_nans_in_logits = 1;
+      Spoil(scheduled);
       continue;
     }
     const TokenId token = NextSimToken(prefix_hash, limits_.vocab_size);
@@ -89,7 +96,7 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   row.in_use = true;
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
-  row.num_computed = scheduled.num_computed_tokens;
+  row.num_cached = row.num_computed = scheduled.num_computed_tokens;
   return OkStatus();
 }
 
@@ -139,6 +146,20 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
   row.num_computed = end;
   *prefix_hash = hash;
   return OkStatus();
+}
+
+// What was computed for a request that failed is as bad as its logits. Blocks that another request
+// shares already are left alone: nobody can take those back.
+void SimExecutor::Spoil(const ScheduledRequest& scheduled) {
+  const Row& row = RowOf(scheduled.slot);
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+  for (int32_t p = row.num_cached; p < end; ++p) {
+    const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
+    const auto holds = [=](const Row& r) {
+      return std::find(r.blocks.begin(), r.blocks.end(), block) != r.blocks.end();
+    };
+    if (std::count_if(rows_.begin(), rows_.end(), holds) == 1) At(row, p) = ~At(row, p);
+  }
 }
 
 uint64_t& SimExecutor::At(const Row& row, int32_t position) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ids.h"
@@ -38,6 +39,8 @@ class SimExecutor final : public Executor {
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
   int64_t num_tokens() const { return num_tokens_; }
+  // The blocks that steps since the last call have named in a table.
+  std::vector<BlockId> TakeUsedBlocks() { return std::exchange(used_blocks_, {}); }
   bool IsSlotInUse(RequestSlot slot) const { return RowOf(slot).in_use; }
 
  private:
@@ -46,6 +49,7 @@ class SimExecutor final : public Executor {
     RequestId id;
     std::vector<TokenId> token_ids;
     std::vector<BlockId> blocks;
+    int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // how far this row's KV is
   };
 
@@ -56,6 +60,7 @@ class SimExecutor final : public Executor {
   Status Admit(const SchedulerOutput& step, const AdmittedRequest& admitted);
   Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   Status Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash);
+  void Spoil(const ScheduledRequest& scheduled);
   uint64_t& At(const Row& row, int32_t position);
 
   ExecutorLimits limits_;
@@ -63,6 +68,7 @@ class SimExecutor final : public Executor {
   std::vector<uint64_t> kv_;         // [num_blocks, block_size]
   std::vector<int64_t> written_at_;  // by block: the step that last wrote it …
   std::vector<RequestSlot> writer_;  // … and for whom
+  std::vector<BlockId> used_blocks_;
   int64_t num_steps_ = 0;
   int64_t num_tokens_ = 0;
   int64_t lost_at_step_ = -1;

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <utility>
 
-#include "engine_core/scheduler/stop_check.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -15,6 +14,22 @@ constexpr TokenId kEos = 2;
 
 Status Wrong(const RequestId& id, const std::string& what) {
   return InternalError("client of " + id + ": " + what);
+}
+
+// Whether the tail is min_count times the same block, compared block by block.
+bool Repeats(const std::vector<TokenId>& answer, const wire::RepetitionDetection& rule) {
+  if (rule.min_count < 2) return false;
+  for (int32_t size = std::max(1, rule.min_pattern_size); size <= rule.max_pattern_size; ++size) {
+    if (static_cast<size_t>(size * rule.min_count) > answer.size()) continue;
+    const std::vector<TokenId> last(answer.end() - size, answer.end());
+    int32_t count = 1;
+    while (count < rule.min_count &&
+           std::equal(last.begin(), last.end(), answer.end() - (count + 1) * size)) {
+      ++count;
+    }
+    if (count == rule.min_count) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -150,26 +165,38 @@ void Simulation::DrawStream() {
   ++coverage_.num_requests;
 }
 
-// The answer, one token after the other, without a scheduler.
+// The answer, one token after the other, without a scheduler and with stop rules of its own.
 void Simulation::SolveStream(Stream* stream) const {
-  const wire::EngineCoreRequest& request = stream->request;
-  std::vector<TokenId> tokens = request.prompt_token_ids;
+  const wire::SamplingParams& params = stream->request.sampling_params;
   uint64_t hash = 0;
-  for (TokenId token : tokens) hash = ExtendPrefixHash(hash, token);
+  for (TokenId token : stream->request.prompt_token_ids) hash = ExtendPrefixHash(hash, token);
+  std::vector<TokenId>& answer = stream->answer;
+  stream->stop_reason = {};
   for (;;) {
-    tokens.push_back(NextSimToken(hash, limits_.vocab_size));
-    hash = ExtendPrefixHash(hash, tokens.back());
-    stream->answer.push_back(tokens.back());
-    const auto stop =
-        CheckStop(request.sampling_params, tokens,
-                  static_cast<int32_t>(request.prompt_token_ids.size()), limits_.max_model_len);
-    if (!stop) continue;
-    stream->stop_reason = stop->reason;
-    stream->reason =
-        stop->status == wire::RequestStatus::kFinishedStopped      ? wire::FinishReason::kStop
-        : stop->status == wire::RequestStatus::kFinishedRepetition ? wire::FinishReason::kRepetition
-                                                                   : wire::FinishReason::kLength;
-    return;
+    const TokenId token = NextSimToken(hash, limits_.vocab_size);
+    hash = ExtendPrefixHash(hash, token);
+    answer.push_back(token);
+    const size_t num_tokens = stream->request.prompt_token_ids.size() + answer.size();
+    if (params.eos_token_id == token) {
+      stream->reason = wire::FinishReason::kStop;
+      return;
+    }
+    if (!params.stop_token_ids.empty() && params.stop_token_ids[0] == token) {
+      stream->reason = wire::FinishReason::kStop;
+      stream->stop_reason = int64_t{token};
+      return;
+    }
+    if (num_tokens == static_cast<size_t>(limits_.max_model_len) ||
+        answer.size() == static_cast<size_t>(params.max_tokens)) {
+      stream->reason = wire::FinishReason::kLength;
+      return;
+    }
+    if (answer.size() >= static_cast<size_t>(params.min_tokens) && params.repetition_detection &&
+        Repeats(answer, *params.repetition_detection)) {
+      stream->reason = wire::FinishReason::kRepetition;
+      stream->stop_reason = "repetition_detected";
+      return;
+    }
   }
 }
 
@@ -290,7 +317,9 @@ Status Simulation::StepOnce() {
   const bool idle = runnable && executor_->num_tokens() == num_tokens_before;
   num_idle_steps_ = idle ? num_idle_steps_ + 1 : 0;
   if (num_idle_steps_ > 3) return InternalError("steps without tokens\n" + engine_->DebugString());
-  return CheckBlocks();
+  RETURN_IF_ERROR(CheckBlocks());
+  RETURN_IF_ERROR(CheckFreeOrder());
+  return CheckQueues();
 }
 
 // The engine's process died: a new one gets every stream again, with what it has emitted.
@@ -298,6 +327,7 @@ Status Simulation::Restart() {
   ++coverage_.num_restarts;
   lossy_ = Chance(0.5);
   calls_.clear();
+  last_held_.clear();
   paused_ = false;
   StartEngine();
   for (const RequestId& id : order_) {
@@ -455,7 +485,7 @@ Status Simulation::HearStats(const wire::SchedulerStats& stats) {
 // ---- invariants ----
 
 // Free and held blocks are all blocks, each is held as often as tables name it, none is both.
-Status Simulation::CheckBlocks() const {
+Status Simulation::CheckBlocks() {
   const KvCacheManager& kv_cache = engine_->kv_cache();
   const BlockPool& pool = kv_cache.pool();
   const Scheduler& scheduler = engine_->scheduler();
@@ -480,9 +510,43 @@ Status Simulation::CheckBlocks() const {
   for (const auto& [block, count] : holders) {
     if (free.contains(block)) return InternalError("a held block is on the free list");
     if (pool.num_holders(block) != count) return InternalError("a block's holders are miscounted");
+    last_held_[block] = coverage_.num_steps;
   }
+  for (BlockId block : executor_->TakeUsedBlocks()) last_held_[block] = coverage_.num_steps;
+  return OkStatus();
+}
+
+// Blocks without content are taken first, then the least recently held content is lost first.
+Status Simulation::CheckFreeOrder() {
+  const BlockPool& pool = engine_->kv_cache().pool();
+  int64_t last_held = -1;
+  bool cached = false;
+  for (BlockId block : pool.FreeList()) {
+    if (!pool.is_registered(block)) {
+      if (cached)
+        return InternalError("cached content would be lost before an empty block is used");
+      continue;
+    }
+    cached = true;
+    if (last_held_[block] < last_held) return InternalError("content is not lost in LRU order");
+    last_held = last_held_[block];
+  }
+  return OkStatus();
+}
+
+// Each request is in one queue; first come, first served.
+Status Simulation::CheckQueues() const {
+  const Scheduler& scheduler = engine_->scheduler();
   if (scheduler.num_running() + scheduler.num_waiting() != scheduler.num_requests()) {
     return InternalError("a request is in no queue");
+  }
+  if (options_.scheduler.policy != SchedulingPolicy::kFcfs) return OkStatus();
+  int64_t last = -1;
+  for (const auto& queue : {scheduler.running(), scheduler.Waiting()}) {
+    for (const Request* request : queue) {
+      if (request->order < last) return Wrong(request->id(), "has been overtaken");
+      last = request->order;
+    }
   }
   return OkStatus();
 }

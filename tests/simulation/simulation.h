@@ -78,7 +78,9 @@ class Simulation {
   Status HearFinish(const wire::EngineCoreOutput& output, const Stream& stream) const;
   Status HearFinishedId(const RequestId& id);
   Status HearStats(const wire::SchedulerStats& stats);
-  Status CheckBlocks() const;
+  Status CheckBlocks();
+  Status CheckFreeOrder();
+  Status CheckQueues() const;
   Status CheckEnd();
 
   bool Chance(double probability);
@@ -101,6 +103,7 @@ class Simulation {
   bool paused_ = false;
   int64_t steps_left_ = 0;  // bounded progress
   int32_t num_idle_steps_ = 0;
+  std::map<BlockId, int64_t> last_held_;  // block → step; absent: never
   double last_timestamp_ = 0;
   uint64_t next_call_id_ = 1;
   std::map<uint64_t, bool> calls_;  // id → answered

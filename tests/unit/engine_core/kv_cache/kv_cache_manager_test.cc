@@ -140,7 +140,7 @@ TEST_CASE("R7: blocks that will not be computed are forgotten, computed ones sta
   const Sequence sequence = MakeSequence(&cache, 16);
   REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(6)));
   REQUIRE(cache.TryGrow(kA, sequence.view(), 16));
-  cache.ForgetUncomputed(kA, 6);
+  cache.ForgetBeyond(kA, 6);
   CHECK(cache.FindCachedPrefix(sequence.hashes, 16).size() == 1);
   CHECK(cache.NumRegisteredTokens(kA) == 4);
   const BlockId tail = cache.BlockTable(kA).back();

@@ -152,9 +152,12 @@ TEST_CASE("R33: a request aborted before it ever ran is told as finished, and no
 }
 
 TEST_CASE(
-    "A request that the executor fails ends alone, and its blocks of the step are forgotten") {
+    "A request that the executor fails ends alone, and its blocks are forgotten, earlier chunks "
+    "too") {
   Bench bench;
-  REQUIRE(bench.Add("a", {1, 2, 3, 4, 5}).ok());
+  REQUIRE(bench.Add("a", std::vector<TokenId>(40, 5)).ok());
+  bench.Step();
+  CHECK(bench.kv_.pool().num_cached_hashes() == 8);
   REQUIRE(bench.Add("b", {6}).ok());
   const SchedulerOutput& step = bench.Schedule();
   ModelOutput result = bench.Result(step, 9);

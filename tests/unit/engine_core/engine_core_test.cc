@@ -1,0 +1,458 @@
+#include "engine_core/engine_core.h"
+
+#include <thread>
+
+#include "proto_msgpack/codec.h"
+#include "tests/simulation/sim_executor.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Records = std::vector<wire::EngineCoreOutput>;
+
+ExecutorLimits SmallLimits() {
+  ExecutorLimits limits;
+  limits.num_blocks = 33;
+  limits.block_size = 4;
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 32;
+  limits.max_model_len = 64;
+  limits.vocab_size = 1 << 20;  // the simulated model does not meet EOS by chance
+  return limits;
+}
+
+wire::EngineCoreRequest MakeRequest(RequestId id, int32_t max_tokens = 4, int32_t client = 0) {
+  wire::EngineCoreRequest request;
+  request.request_id = std::move(id);
+  request.prompt_token_ids = {10, 11, 12, 13, 14};
+  request.client_index = client;
+  request.sampling_params.max_tokens = max_tokens;
+  return request;
+}
+
+class Engine {
+ public:
+  explicit Engine(EngineCoreOptions options = {}) : executor(SmallLimits()) {
+    auto created = EngineCore::Create(options, &executor, &clock);
+    REQUIRE(created.ok());
+    core = std::move(*created);
+  }
+
+  void Add(RequestId id, int32_t max_tokens = 4, int32_t client = 0) {
+    core->Handle(MakeRequest(std::move(id), max_tokens, client));
+  }
+  void Call(uint64_t call_id, std::string method, wire::RawValue args = {}) {
+    core->Handle(wire::UtilityRequest{1, call_id, std::move(method), std::move(args)});
+  }
+  std::vector<ClientMessage> Step() {
+    clock.Advance(0.1);
+    status = core->Step();
+    std::vector<ClientMessage> messages;
+    core->TakeMessages(&messages);
+    return messages;
+  }
+  // Steps until nothing is left to do; all records and finished ids of all clients.
+  void Finish() {
+    for (int i = 0; core->HasWork() && status.ok(); ++i) {
+      REQUIRE(i < 1000);
+      for (ClientMessage& message : Step()) {
+        for (auto& record : message.outputs.outputs) records.push_back(std::move(record));
+        for (auto& id : message.outputs.finished_requests) finished.push_back(id);
+        if (message.outputs.utility_output) replies.push_back(*message.outputs.utility_output);
+      }
+    }
+  }
+  size_t CountEnds(wire::FinishReason reason) const {
+    size_t count = 0;
+    for (const auto& record : records) count += record.finish_reason == reason;
+    return count;
+  }
+
+  ManualClock clock{10};
+  SimExecutor executor;
+  std::unique_ptr<EngineCore> core;
+  Status status;
+  Records records;
+  std::vector<RequestId> finished;
+  std::vector<wire::UtilityOutput> replies;
+};
+
+TEST_CASE("Create: refuses a KV cache that one request could outgrow") {
+  ExecutorLimits limits = SmallLimits();
+  limits.num_blocks = 16;
+  SimExecutor executor(limits);
+  ManualClock clock;
+  const auto engine = EngineCore::Create({}, &executor, &clock);
+  CHECK(engine.status().code() == StatusCode::kFailedPrecondition);
+  CHECK(engine.status().message().find("holds 60 tokens, one request may need 64") !=
+        std::string::npos);
+}
+
+TEST_CASE("Create: without chunked prefill a batch must hold the longest prompt") {
+  SimExecutor executor(SmallLimits());
+  ManualClock clock;
+  EngineCoreOptions options;
+  options.scheduler.enable_chunked_prefill = false;
+  CHECK_FALSE(EngineCore::Create(options, &executor, &clock).ok());
+}
+
+TEST_CASE("A request runs to its end; every step's message has stats and the step's time") {
+  Engine engine;
+  CHECK_FALSE(engine.core->HasWork());
+  engine.Add("a", 3, 2);
+  CHECK(engine.core->HasWork());
+  auto messages = engine.Step();
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].client_index == 2);
+  CHECK(messages[0].outputs.timestamp == Approx(10.1));
+  REQUIRE(messages[0].outputs.scheduler_stats.has_value());
+  CHECK(messages[0].outputs.scheduler_stats->num_running_reqs == 1);
+  CHECK(messages[0].outputs.scheduler_stats->kv_cache_usage == Approx(2.0 / 32));
+  CHECK(messages[0].outputs.scheduler_stats->step_counter == 1);
+  REQUIRE(messages[0].outputs.outputs.size() == 1);
+  CHECK(messages[0].outputs.outputs[0].new_token_ids.size() == 1);
+  engine.Finish();
+  REQUIRE(engine.records.size() == 2);
+  CHECK(engine.records[1].finish_reason == wire::FinishReason::kLength);
+  CHECK(engine.finished == std::vector<RequestId>{"a"});
+  CHECK_FALSE(engine.executor.IsSlotInUse(RequestSlot{0}));  // the last step told the executor
+}
+
+TEST_CASE("ADD: what cannot run is answered with an error record and disturbs nobody") {
+  Engine engine;
+  engine.Add("good");
+  wire::EngineCoreRequest bad = MakeRequest("bad");
+  bad.prompt_token_ids.assign(64, 1);
+  engine.core->Handle(bad);
+  engine.Finish();
+  REQUIRE(engine.CountEnds(wire::FinishReason::kError) == 1);
+  CHECK(engine.records[0].request_id == "bad");
+  REQUIRE(engine.records[0].error.has_value());
+  CHECK(engine.records[0].error->code == wire::kErrorValidation);
+  CHECK(engine.records[0].error->message.find("maximum context length is 64 tokens") !=
+        std::string::npos);
+  CHECK_FALSE(engine.records[0].error->retryable);
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+  CHECK(engine.finished.size() == 2);
+}
+
+TEST_CASE("ADD: above max_num_requests the answer is retryable") {
+  EngineCoreOptions options;
+  options.max_num_requests = 1;
+  Engine engine(options);
+  engine.Add("a");
+  engine.Add("b");
+  engine.Finish();
+  REQUIRE(engine.records[0].request_id == "b");
+  REQUIRE(engine.records[0].error.has_value());
+  CHECK(engine.records[0].error->retryable);
+}
+
+TEST_CASE("ADD: client numbers out of reason are dropped, abort_immediately is answered at once") {
+  Engine engine;
+  engine.Add("a", 4, -1);
+  engine.Add("b", 4, 1 << 30);
+  CHECK_FALSE(engine.core->HasWork());
+  wire::EngineCoreRequest stillborn = MakeRequest("c");
+  stillborn.abort_immediately = true;
+  engine.core->Handle(stillborn);
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
+  CHECK(engine.executor.num_tokens() == 0);
+}
+
+TEST_CASE("ABORT: no record, only the finished id; unknown ids are ignored") {
+  Engine engine;
+  engine.Add("a", 20);
+  engine.Step();
+  engine.core->Handle(wire::AbortRequest{"nobody", "a", "a"});
+  engine.Finish();
+  CHECK(engine.records.empty());
+  CHECK(engine.finished == std::vector<RequestId>{"a"});
+  CHECK(engine.core->kv_cache().pool().Usage() == 0);
+}
+
+TEST_CASE("A vanished frontend's requests are dropped, others go on") {
+  Engine engine;
+  engine.Add("a", 20, 0);
+  engine.Add("b", 3, 1);
+  engine.Step();
+  engine.core->Handle(wire::ClientLost{0});
+  CHECK(engine.core->scheduler().num_requests() == 1);
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+}
+
+TEST_CASE("UTILITY: replies come alone, with the call's id bit for bit") {
+  Engine engine;
+  const uint64_t call_id = 0xfedcba9876543210u;
+  engine.Call(call_id, "get_supported_tasks");
+  const auto messages = engine.Step();
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].client_index == 1);
+  CHECK(messages[0].outputs.outputs.empty());
+  CHECK_FALSE(messages[0].outputs.scheduler_stats.has_value());
+  REQUIRE(messages[0].outputs.utility_output.has_value());
+  const wire::UtilityOutput& reply = *messages[0].outputs.utility_output;
+  CHECK(static_cast<uint64_t>(reply.call_id) == call_id);
+  CHECK_FALSE(reply.failure_message.has_value());
+  CHECK(reply.result == wire::PackedStrings({"generate"}));
+}
+
+TEST_CASE("UTILITY: each method of the table answers; others and bad arguments fail with words") {
+  Engine engine;
+  const wire::RawValue t = wire::PackedBool(true), f = wire::PackedBool(false);
+  const struct {
+    std::string method;
+    wire::RawValue args;
+    wire::RawValue result;
+  } good[] = {
+      {"is_sleeping", {}, f},
+      {"is_scheduler_paused", wire::PackedArray({}), f},
+      {"reset_prefix_cache", wire::PackedArray({f, f}), t},
+      {"reset_mm_cache", {}, {}},
+      {"reset_encoder_cache", {}, {}},
+      {"get_weight_version", {}, {}},
+      {"set_weight_version", wire::PackedArray({wire::PackedString("v2")}), {}},
+      {"get_weight_version", {}, wire::PackedString("v2")},
+      {"list_loras", {}, wire::PackedArray({})},
+      {"pause_generation", wire::PackedArray({wire::PackedString("keep"), t}), {}},
+      {"is_scheduler_paused", {}, t},
+      {"resume_scheduler", {}, {}},
+      {"is_scheduler_paused", {}, f},
+  };
+  for (const auto& call : good) {
+    INFO(call.method);
+    engine.Call(1, call.method, call.args);
+    engine.replies.clear();
+    engine.Finish();
+    REQUIRE(engine.replies.size() == 1);
+    CHECK_FALSE(engine.replies[0].failure_message.has_value());
+    CHECK(engine.replies[0].result == call.result);
+  }
+  const struct {
+    std::string method;
+    wire::RawValue args;
+    std::string words;
+  } bad[] = {
+      {"collective_rpc", wire::PackedArray({wire::PackedString("x")}), "collective_rpc"},
+      {"pause_scheduler", wire::PackedArray({wire::PackedString("later")}), "later"},
+      {"reset_prefix_cache", wire::PackedArray({wire::PackedString("yes")}), "true or false"},
+      {"reset_prefix_cache", wire::PackedInt(3), "array"},
+  };
+  for (const auto& call : bad) {
+    INFO(call.method);
+    engine.Call(1, call.method, call.args);
+    engine.replies.clear();
+    engine.Finish();
+    REQUIRE(engine.replies.size() == 1);
+    REQUIRE(engine.replies[0].failure_message.has_value());
+    CHECK(engine.replies[0].failure_message->find(call.words) != std::string::npos);
+  }
+}
+
+TEST_CASE("B13 reset_prefix_cache: refused beside running requests unless they are preempted") {
+  Engine engine;
+  engine.Add("a", 8);
+  engine.Step();
+  engine.Call(1, "reset_prefix_cache", wire::PackedArray({wire::PackedBool(false)}));
+  engine.Call(2, "reset_prefix_cache", wire::PackedArray({wire::PackedBool(true)}));
+  CHECK(engine.core->scheduler().num_waiting() == 1);
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 2);
+  CHECK(engine.replies[0].result == wire::PackedBool(false));
+  CHECK(engine.replies[1].result == wire::PackedBool(true));
+  CHECK(engine.records.size() == 7);
+  CHECK(engine.records.back().finish_reason == wire::FinishReason::kLength);
+}
+
+TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps; resume goes on") {
+  Engine engine;
+  engine.Add("a", 6);
+  engine.Step();
+  engine.Call(1, "pause_scheduler",
+              wire::PackedArray({wire::PackedString("keep"), wire::PackedBool(false)}));
+  engine.Add("b", 2);
+  engine.Finish();
+  CHECK(engine.replies.size() == 1);
+  CHECK_FALSE(engine.core->HasWork());
+  CHECK(engine.records.empty());
+  CHECK(engine.core->scheduler().num_requests() == 2);
+  engine.Call(2, "resume_scheduler");
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
+}
+
+TEST_CASE("Pause wait: running requests finish first, then the answer; new ones are refused") {
+  Engine engine;
+  engine.Add("a", 4);
+  engine.Step();
+  engine.Call(1, "pause_scheduler", wire::PackedArray({wire::PackedString("wait")}));
+  engine.Add("late", 4);
+  engine.Step();
+  CHECK(engine.core->scheduler().num_running() == 1);
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 1);
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+  CHECK(engine.core->kv_cache().pool().num_cached_hashes() == 0);  // cleared with the pause
+  engine.Add("later", 4);
+  engine.records.clear();
+  engine.Finish();
+  REQUIRE(engine.records.size() == 1);
+  REQUIRE(engine.records[0].error.has_value());
+  CHECK(engine.records[0].error->code == wire::kErrorEnginePaused);
+  CHECK(engine.records[0].error->retryable);
+}
+
+TEST_CASE("Pause abort: every request ends with an abort record before the call is answered") {
+  Engine engine;
+  for (const char* id : {"a", "b", "c", "d", "waiting"}) engine.Add(id, 20);
+  engine.Step();
+  engine.Call(1, "pause_scheduler");
+  const auto messages = engine.Step();
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].outputs.outputs.size() == 5);
+  CHECK(messages[0].outputs.outputs[0].finish_reason == wire::FinishReason::kAbort);
+  CHECK(messages[0].outputs.finished_requests.size() == 5);
+  CHECK(messages[1].outputs.utility_output.has_value());
+}
+
+TEST_CASE("A request that the executor fails ends with an error, others and the engine go on") {
+  Engine engine;
+  engine.executor.FailRequestsWhere(
+      [](const RequestId& id, auto tokens) { return id == "a" && tokens.size() == 6; });
+  engine.Add("a", 8);
+  engine.Add("b", 8);
+  engine.Finish();
+  CHECK(engine.status.ok());
+  CHECK(engine.CountEnds(wire::FinishReason::kError) == 1);
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+}
+
+TEST_CASE("A lost executor ends the engine with its Status") {
+  Engine engine;
+  engine.executor.LoseAfter(2);
+  engine.Add("a", 8);
+  engine.Finish();
+  CHECK(engine.status.code() == StatusCode::kUnavailable);
+}
+
+TEST_CASE("Shutdown at once: running and waiting requests are aborted with records") {
+  Engine engine;
+  for (const char* id : {"a", "b", "c", "d", "waiting"}) engine.Add(id, 20);
+  engine.Step();
+  engine.core->BeginShutdown();
+  engine.Add("late");
+  engine.Call(1, "is_sleeping");
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 6);
+  REQUIRE(engine.replies.size() == 1);
+  CHECK(engine.replies[0].failure_message == "Server shutting down");
+  CHECK(engine.core->done());
+}
+
+TEST_CASE("Shutdown with time: running requests finish, those out of time are aborted") {
+  EngineCoreOptions options;
+  options.shutdown_timeout_s = 0.75;  // 7 steps of this test
+  Engine engine(options);
+  engine.Add("short", 4);
+  engine.Add("long", 40);
+  engine.Step();
+  engine.core->BeginShutdown();
+  CHECK_FALSE(engine.core->done());
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
+  CHECK(engine.core->done());
+}
+
+TEST_CASE("Shutdown of a paused engine does not wait for requests that cannot run") {
+  EngineCoreOptions options;
+  options.shutdown_timeout_s = 1000;
+  Engine engine(options);
+  engine.Add("a", 40);
+  engine.Call(1, "pause_scheduler", wire::PackedArray({wire::PackedString("keep")}));
+  engine.Finish();
+  engine.core->BeginShutdown();
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
+  CHECK(engine.core->done());
+}
+
+// The loop on a thread of its own, as in the process.
+class RunningLoop {
+ public:
+  explicit RunningLoop(Engine* engine)
+      : thread_([this, engine] {
+          status = RunEngineLoop(engine->core.get(),
+                                 {.inputs = &inputs,
+                                  .send =
+                                      [this](int32_t client, wire::EngineCoreOutputs message) {
+                                        sent_.Push({client, std::move(message)});
+                                      },
+                                  .take_spent = [] { return wire::EngineCoreOutputs(); }});
+          sent_.Close();
+        }) {}
+  ~RunningLoop() { Join(); }
+  void Join() {
+    inputs.Close();
+    if (thread_.joinable()) thread_.join();
+  }
+  // The next record of any message.
+  wire::EngineCoreOutput NextRecord() {
+    while (records_.empty()) {
+      REQUIRE(sent_.WaitFor(std::chrono::seconds(20)));
+      std::vector<ClientMessage> messages;
+      if (!sent_.Drain(&messages)) return {};  // closed
+      for (ClientMessage& message : messages) {
+        for (auto& record : message.outputs.outputs) records_.push_back(std::move(record));
+      }
+    }
+    wire::EngineCoreOutput record = std::move(records_.front());
+    records_.erase(records_.begin());
+    return record;
+  }
+
+  Mailbox<wire::EngineInput> inputs;
+  Status status;
+
+ private:
+  Mailbox<ClientMessage> sent_;
+  Records records_;
+  std::thread thread_;
+};
+
+TEST_CASE("Loop: serves what arrives, sleeps in between, ends when its inputs close") {
+  Engine engine;
+  RunningLoop loop(&engine);
+  for (int i = 0; i < 3; ++i) {
+    loop.inputs.Push(MakeRequest("r" + std::to_string(i), 2));
+    CHECK(loop.NextRecord().request_id == "r" + std::to_string(i));
+    CHECK(loop.NextRecord().finish_reason == wire::FinishReason::kLength);
+  }
+  loop.inputs.Push(MakeRequest("long", 50));
+  loop.NextRecord();
+  loop.inputs.Close();
+  wire::EngineCoreOutput last;
+  do {
+    last = loop.NextRecord();
+  } while (!last.finished() && !last.request_id.empty());
+  loop.Join();
+  CHECK(loop.status.ok());
+  CHECK(engine.core->done());
+}
+
+TEST_CASE("Loop: returns why the executor was lost") {
+  Engine engine;
+  engine.executor.LoseAfter(1);
+  RunningLoop loop(&engine);
+  loop.inputs.Push(MakeRequest("a"));
+  loop.NextRecord();
+  loop.Join();
+  CHECK(loop.status.code() == StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace tandem
