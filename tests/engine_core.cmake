@@ -43,3 +43,6 @@ tandem_test(unit_executor LABEL unit
 tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
   DEPS engine_core/models engine_core/weights)
 tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc DEPS engine_core)
+tandem_test(unit_runner_allocations LABEL unit
+  SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support)

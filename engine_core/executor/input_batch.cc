@@ -36,7 +36,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.status = ResolveParams(request, num_computed_tokens, &r);
   if (!r.status.ok()) r.num_prompt_logprobs = -1;
   if (r.status.ok() && r.sampling.has_penalties()) {
-    r.counts.Reset(limits_.vocab_size);
+    r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
     for (const TokenId id : output_ids(slot)) r.counts.AddOutput(id);
   }

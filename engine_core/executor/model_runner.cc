@@ -40,7 +40,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
                        .process_seed = options.process_seed}),
       max_logits_rows_(MaxLogitsRows(limits_)),
       drawn_(static_cast<size_t>(limits_.max_num_seqs)),
-      scratch_(static_cast<size_t>(backend_->num_threads())) {}
+      scratch_(static_cast<size_t>(backend_->num_threads()),
+               static_cast<size_t>(limits_.vocab_size)) {}
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
                                                            std::unique_ptr<Model> model,

@@ -22,6 +22,13 @@ bool Before(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
+void TokenDistribution::Reserve(size_t vocab_size) {
+  weights_.reserve(vocab_size);
+  candidates_.reserve(vocab_size);
+  in_bucket_.reserve(vocab_size);
+  bucket_.reserve(kNumBuckets);
+}
+
 void TokenDistribution::Build(std::span<const float> logits, float max,
                               const DistributionLimits& limits) {
   weights_.resize(logits.size());

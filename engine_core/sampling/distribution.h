@@ -32,6 +32,9 @@ class TokenDistribution {
   static constexpr int kBucketShift = 20;
   static constexpr int kNumBuckets = (0x3f800000 >> kBucketShift) + 1;
 
+  // Room for rows of so many logits; nothing is allocated afterwards.
+  void Reserve(size_t vocab_size);
+
   // REQUIRES `max` to be the largest of `logits` and finite; -infinity means not allowed.
   void Build(std::span<const float> logits, float max, const DistributionLimits& limits);
 

@@ -1,5 +1,7 @@
 #include "engine_core/sampling/penalties.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace tandem {
@@ -10,12 +12,13 @@ constexpr int32_t kOneOutput = 2;
 
 }  // namespace
 
-void TokenCounts::Reset(int64_t vocab_size) {
+void TokenCounts::Reset(int64_t vocab_size, int64_t max_tokens) {
   if (counts_.size() != static_cast<size_t>(vocab_size)) {
     counts_.assign(static_cast<size_t>(vocab_size), 0);
   }
   for (const TokenId id : seen_) counts_[static_cast<size_t>(id)] = 0;
   seen_.clear();
+  seen_.reserve(static_cast<size_t>(std::min(vocab_size, max_tokens)));
 }
 
 void TokenCounts::Add(TokenId token_id, int32_t change) {

@@ -14,8 +14,9 @@ namespace tandem {
 
 class TokenCounts {
  public:
-  // Forgets everything; afterwards counts are kept for tokens in [0, vocab_size).
-  void Reset(int64_t vocab_size);
+  // Forgets everything; afterwards counts are kept for up to max_tokens tokens of [0, vocab_size),
+  // without further allocation.
+  void Reset(int64_t vocab_size, int64_t max_tokens);
   void AddPrompt(std::span<const TokenId> token_ids);
   void AddOutput(TokenId token_id);
 

@@ -37,6 +37,12 @@ void MaskBadWords(const SampleInput& input) {
 
 }  // namespace
 
+void SamplerScratch::Reserve(size_t vocab_size) {
+  distribution.Reserve(vocab_size);
+  raw_logits.reserve(vocab_size);
+  kept.reserve(vocab_size);
+}
+
 DistributionLimits LimitsOf(const SamplingConfig& config, size_t vocab_size) {
   DistributionLimits limits;
   limits.temperature = config.temperature;

@@ -43,6 +43,9 @@ struct SamplerScratch {
   std::vector<float> raw_logits;
   std::vector<float> kept;  // logits of allowed tokens
   std::vector<TokenId> heap;
+
+  // Room for rows of so many logits; a step without logprobs allocates nothing afterwards.
+  void Reserve(size_t vocab_size);
 };
 
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch);

@@ -14,8 +14,10 @@ namespace tandem {
 
 class ScratchPool {
  public:
-  explicit ScratchPool(size_t size)
-      : scratch_(size), taken_(std::make_unique<std::atomic_flag[]>(size)) {}
+  ScratchPool(size_t size, size_t vocab_size)
+      : scratch_(size), taken_(std::make_unique<std::atomic_flag[]>(size)) {
+    for (SamplerScratch& scratch : scratch_) scratch.Reserve(vocab_size);
+  }
 
   size_t Claim() {
     for (size_t i = 0;; i = (i + 1) % scratch_.size()) {

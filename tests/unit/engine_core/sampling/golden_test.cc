@@ -81,7 +81,7 @@ std::vector<Case> ReadCases() {
     one.argmax = c["argmax"];
     one.raw_top5_ids = c["raw_top5"][0].get<std::vector<TokenId>>();
     one.raw_top5_logprobs = c["raw_top5"][1].get<std::vector<float>>();
-    one.counts.Reset(json["vocab"]);
+    one.counts.Reset(json["vocab"], 1000);
     one.counts.AddPrompt(one.prompt_ids);
     for (const TokenId id : one.output_ids) one.counts.AddOutput(id);
   }

@@ -175,7 +175,7 @@ TEST_CASE("logprobs: asked ids instead of the top ones, in their order") {
 
 TEST_CASE("penalties: counts survive a reset for another request only as capacity") {
   TokenCounts counts;
-  counts.Reset(10);
+  counts.Reset(10, 100);
   const std::vector<TokenId> prompt = {1, 1, 2};
   counts.AddPrompt(prompt);
   counts.AddOutput(2);
@@ -188,7 +188,7 @@ TEST_CASE("penalties: counts survive a reset for another request only as capacit
   CHECK(row[1] == 0.5f);                  // in the prompt only: repetition
   CHECK(row[2] == 0.5f - 1.0f - 0.25f);   // twice in the output
   CHECK(row[3] == -2.0f - 0.5f - 0.25f);  // negative logits are multiplied
-  counts.Reset(10);
+  counts.Reset(10, 100);
   std::vector<float> untouched(10, 1.0f);
   counts.Apply(2, 0.5f, 0.25f, untouched);
   CHECK(untouched == std::vector<float>(10, 1.0f));

@@ -1,0 +1,61 @@
+// A steady decode step of the model runner allocates nothing, with any kind of sampling but
+// logprobs. operator new counts in this program.
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/support/engine_driver.h"
+
+#include <catch2/catch.hpp>
+
+namespace {
+std::atomic<int64_t> num_allocations{0};
+}  // namespace
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  std::abort();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace tandem {
+namespace {
+
+TEST_CASE("Steady decode: the model runner allocates nothing") {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/qwen3";
+  options.dtype = DType::kBf16;
+  options.num_threads = 2;
+  options.num_blocks = 128;
+  EngineDriver engine(options);
+  for (int i = 0; i < 8; ++i) {
+    wire::SamplingParams params = GreedyParams(200);
+    if (i % 2 == 1) params.temperature = 0.8;
+    if (i == 3) params.top_p = 0.9;
+    if (i == 5) params.top_k = 10;
+    if (i == 7) params.repetition_penalty = 1.3;
+    engine.Add(std::to_string(i), {3, 4, 5, 6}, params);
+  }
+  for (int step = 0; step < 20; ++step) REQUIRE(engine.Step());
+  ModelOutput result;
+  ClientOutputs outputs;
+  int64_t during_steps = 0;
+  for (int step = 0; step < 100; ++step) {
+    const SchedulerOutput& scheduled = engine.scheduler().Schedule(step);
+    REQUIRE(scheduled.requests.size() == 8);
+    const int64_t before = num_allocations;
+    const Status status = engine.runner().Execute(scheduled, &result);
+    if (step > 0) during_steps += num_allocations - before;  // `result` grows in the first
+    REQUIRE(status.ok());
+    engine.scheduler().Update(scheduled, &result, &outputs);
+    std::vector<ClientMessage> messages;
+    outputs.Take(step, &messages);
+  }
+  CHECK(during_steps == 0);
+}
+
+}  // namespace
+}  // namespace tandem
