@@ -18,6 +18,7 @@ namespace {
 constexpr int kStepVecs = kStepTokens / kVecLanes;
 constexpr int kStepTiles = kStepTokens / kTileTokens;
 constexpr int kKeyVecs = kStripVecs < 2 ? kStripVecs : 2;  // of a tile's 32 keys
+constexpr int kScoreTiles = kStripVecs / kKeyVecs;  // tiles whose scores are computed at once
 
 template <class Type>
 struct AttentionScratch {
@@ -43,85 +44,129 @@ struct AttentionScratch {
   }
 };
 
-// scores[r, 0..31] = q[r, :] . K tile.
-template <class Type, int kRows>
-void TileScores(const uint32_t* q, int64_t q_units, const uint32_t* k, float* scores) {
+// A tile of the current step, and the rows that see any of its keys.
+struct StepTile {
+  const uint32_t* k;
+  const uint32_t* v;
+  int number;  // in the step
+  int valid;   // keys that the request has in it; kTileTokens or less
+  int row_begin;
+  int row_end;
+};
+
+// scores[r, keys of the tiles] = q[r, :] . K, for kTiles neighbours.
+template <class Type, int kRows, int kTiles>
+void TileScores(const uint32_t* q, int64_t q_units, const StepTile* tiles, float* scores) {
   for (int strip = 0; strip < kTileTokens; strip += kKeyVecs * kVecLanes) {
-    Vec sum[kRows][kKeyVecs];
+    Vec sum[kRows][kTiles * kKeyVecs];
     TANDEM_UNROLL
     for (int r = 0; r < kRows; ++r) {
       TANDEM_UNROLL
-      for (int v = 0; v < kKeyVecs; ++v) sum[r][v] = Zero();
+      for (int v = 0; v < kTiles * kKeyVecs; ++v) sum[r][v] = Zero();
     }
-    AccumulateTile<Type, kRows, kKeyVecs, false, false>(q, q_units, k + strip, kTileTokens, q_units,
-                                                        sum);
+    const uint32_t* k[kTiles];
+    for (int t = 0; t < kTiles; ++t) k[t] = tiles[t].k + strip;
+    AccumulateTile<Type, false>(q, q_units, k, kTileTokens, q_units, sum);
     TANDEM_UNROLL
     for (int r = 0; r < kRows; ++r) {
       TANDEM_UNROLL
-      for (int v = 0; v < kKeyVecs; ++v) {
-        Store(scores + r * kStepTokens + strip + v * kVecLanes, sum[r][v]);
+      for (int v = 0; v < kTiles * kKeyVecs; ++v) {
+        Store(scores + r * kStepTokens + (tiles[0].number + v / kKeyVecs) * kTileTokens + strip +
+                  v % kKeyVecs * kVecLanes,
+              sum[r][v]);
       }
     }
   }
 }
 
-// sums[r, columns] += weights[r, 0..31] . V tile, for kVecs vectors of columns. kMasked: tokens
-// from `valid` on count as zero whatever the cache holds there.
+// sums[r, columns] += weights[r, keys] . V over some neighbouring tiles, for kVecs vectors of
+// columns. kMasked: one tile, whose keys from `valid` on count as zero whatever the cache holds.
 template <class Type, int kRows, int kVecs, bool kMasked>
-void TileValues(const uint32_t* weights, const uint32_t* v_tile, int64_t padded_dim, int valid,
-                float* sums) {
+void TileValues(const typename Type::Element* weights, const StepTile* tiles, int num_tiles,
+                int64_t column, int64_t padded_dim, float* sums) {
   constexpr int64_t kWeightStride = kStepTokens / Type::kStep;
   Vec sum[kRows][kVecs];
   TANDEM_UNROLL
   for (int r = 0; r < kRows; ++r) {
     TANDEM_UNROLL
-    for (int v = 0; v < kVecs; ++v) sum[r][v] = Load(sums + r * padded_dim + v * kVecLanes);
+    for (int v = 0; v < kVecs; ++v)
+      sum[r][v] = Load(sums + r * padded_dim + column + v * kVecLanes);
   }
-  AccumulateTile<Type, kRows, kVecs, false, false, kMasked>(
-      weights, kWeightStride, v_tile, padded_dim, kTileTokens / Type::kStep, sum, valid);
+  for (int t = 0; t < num_tiles; ++t) {
+    AccumulateTile<Type, false, 0, kMasked>(
+        reinterpret_cast<const uint32_t*>(weights + tiles[t].number * kTileTokens), kWeightStride,
+        {tiles[t].v + column}, padded_dim, kTileTokens / Type::kStep, sum, nullptr, tiles[t].valid);
+  }
   TANDEM_UNROLL
   for (int r = 0; r < kRows; ++r) {
     TANDEM_UNROLL
-    for (int v = 0; v < kVecs; ++v) Store(sums + r * padded_dim + v * kVecLanes, sum[r][v]);
+    for (int v = 0; v < kVecs; ++v)
+      Store(sums + r * padded_dim + column + v * kVecLanes, sum[r][v]);
   }
 }
 
-template <class Type, int kRows>
-void TileValuesAllColumns(const uint32_t* weights, const uint32_t* v_tile, int64_t padded_dim,
-                          int valid, float* sums) {
-  auto columns = [&]<int kVecs>(int64_t column) {
-    if (valid >= kTileTokens) {
-      TileValues<Type, kRows, kVecs, false>(weights, v_tile + column, padded_dim, valid,
-                                            sums + column);
-    } else {
-      TileValues<Type, kRows, kVecs, true>(weights, v_tile + column, padded_dim, valid,
-                                           sums + column);
-    }
-  };
+template <class Type, int kRows, bool kMasked>
+void TileValuesAllColumns(const typename Type::Element* weights, const StepTile* tiles,
+                          int num_tiles, int64_t padded_dim, float* sums) {
   int64_t column = 0;
   for (; column + kStripVecs * kVecLanes <= padded_dim; column += kStripVecs * kVecLanes) {
-    columns.template operator()<kStripVecs>(column);
+    TileValues<Type, kRows, kStripVecs, kMasked>(weights, tiles, num_tiles, column, padded_dim,
+                                                 sums);
   }
-  for (; column < padded_dim; column += kVecLanes) columns.template operator()<1>(column);
+  for (; column < padded_dim; column += kVecLanes) {
+    TileValues<Type, kRows, 1, kMasked>(weights, tiles, num_tiles, column, padded_dim, sums);
+  }
+}
+
+// Calls f(row_begin, row_end, first tile, number of tiles) for runs of at most max_run tiles that
+// the same rows of [row_begin, row_end) see, which then go through a product together. Masked tiles
+// go alone.
+template <class F>
+inline void ForEachRun(const StepTile* tiles, int num_tiles, int row_begin, int row_end,
+                       int max_run, F f) {
+  auto begin_of = [&](int t) {
+    return tiles[t].row_begin > row_begin ? tiles[t].row_begin : row_begin;
+  };
+  auto end_of = [&](int t) { return tiles[t].row_end < row_end ? tiles[t].row_end : row_end; };
+  for (int t = 0, run = 0; t < num_tiles; t += run) {
+    const int begin = begin_of(t);
+    const int end = end_of(t);
+    run = 1;
+    if (begin >= end) continue;
+    while (run < max_run && t + run < num_tiles && tiles[t].valid == kTileTokens &&
+           tiles[t + run].valid == kTileTokens && begin_of(t + run) == begin &&
+           end_of(t + run) == end) {
+      ++run;
+    }
+    f(begin, end, tiles + t, run);
+  }
 }
 
 // Turns one row's scores of a step into weights and rescales what the row has so far. Keys
-// [begin, end) of the step are visible.
-template <class Type>
+// [begin, end) of the step are visible; kAll: that is every one.
+template <class Type, bool kAll>
 void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratch, int64_t row,
                  int begin, int end) {
   auto clamp = [](int lane) { return lane < 0 ? 0 : lane > kVecLanes ? kVecLanes : lane; };
   const Vec hidden = Set1(-__builtin_inff());
   Vec score[kStepVecs];
-  Vec max = hidden;
   TANDEM_UNROLL
   for (int v = 0; v < kStepVecs; ++v) {
     score[v] = Mul(Load(scratch.scores + row * kStepTokens + v * kVecLanes), Set1(task.scale));
-    if (task.soft_cap > 0) {
+  }
+  if (task.soft_cap > 0) {
+    TANDEM_UNROLL
+    for (int v = 0; v < kStepVecs; ++v) {
       score[v] = Mul(Set1(task.soft_cap), Tanh(Mul(score[v], Set1(1 / task.soft_cap))));
     }
-    score[v] =
-        KeepLanes(score[v], clamp(begin - v * kVecLanes), clamp(end - v * kVecLanes), hidden);
+  }
+  Vec max = hidden;
+  TANDEM_UNROLL
+  for (int v = 0; v < kStepVecs; ++v) {
+    if constexpr (!kAll) {
+      score[v] =
+          KeepLanes(score[v], clamp(begin - v * kVecLanes), clamp(end - v * kVecLanes), hidden);
+    }
     max = Max(max, score[v]);
   }
   float* maximum = scratch.maxima + row * kVecLanes;
@@ -156,10 +201,19 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
   const int last_position = item.first_position + item.num_queries - 1;
 
   auto head_of_row = [&](int row) { return kv_head * group + row % group; };
+  auto query_of_row = [&](int row) {
+    return static_cast<const Element*>(task.q) + (item.first_token + row / group) * task.q_stride +
+           head_of_row(row) * task.head_dim;
+  };
+  // Query rows of one head lie far apart: without this every one of them is a cache miss of its
+  // own.
   for (int row = 0; row < rows; ++row) {
-    const Element* q = static_cast<const Element*>(task.q) +
-                       (item.first_token + row / group) * task.q_stride +
-                       head_of_row(row) * task.head_dim;
+    for (int i = 0; i < task.head_dim; i += 64 / static_cast<int>(sizeof(Element))) {
+      __builtin_prefetch(query_of_row(row) + i);
+    }
+  }
+  for (int row = 0; row < rows; ++row) {
+    const Element* q = query_of_row(row);
     Element* to = scratch.q + int64_t{row} * dim;
     for (int i = 0; i < dim; i += kVecLanes) {
       const int left = task.head_dim - i;
@@ -174,54 +228,73 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
   auto first_key = [&](int position) {
     return task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
   };
-  // Calls f(row_begin, row_end, tile, units offset of the tile) for the tiles of a step, with the
-  // rows that see any of its keys.
-  auto for_each_tile = [&](int step, auto f) {
-    for (int tile = 0; tile < kStepTiles; ++tile) {
-      const int key = step + tile * kTileTokens;
-      if (key > last_position) return;
-      int row_begin = key > item.first_position ? (key - item.first_position) * group : 0;
-      int row_end = rows;
+  const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
+  for (int step = first_step; step <= last_position; step += kStepTokens) {
+    StepTile tiles[kStepTiles];
+    int num_tiles = 0;
+    for (int number = 0; number < kStepTiles; ++number) {
+      const int key = step + number * kTileTokens;
+      if (key > last_position) break;
+      StepTile& tile = tiles[num_tiles];
+      tile.number = number;
+      tile.valid = item.context_len - key < kTileTokens ? item.context_len - key : kTileTokens;
+      tile.row_begin = key > item.first_position ? (key - item.first_position) * group : 0;
+      tile.row_end = rows;
       if (task.window > 0) {
         const int queries = key + kTileTokens - 1 + task.window - item.first_position;
-        row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
+        tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
       }
-      if (row_begin >= row_end) continue;
+      if (tile.row_begin >= tile.row_end) continue;
       const int block_tokens = task.tiles_per_block * kTileTokens;
       const int64_t tile_idx = int64_t{item.blocks[key / block_tokens]} * task.tiles_per_block +
                                key % block_tokens / kTileTokens;
-      f(row_begin, row_end, tile, (tile_idx * task.num_kv_heads + kv_head) * tile_units);
+      const int64_t offset = (tile_idx * task.num_kv_heads + kv_head) * tile_units;
+      tile.k = task.k + offset;
+      tile.v = task.v + offset;
+      ++num_tiles;
     }
-  };
 
-  const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
-  for (int step = first_step; step <= last_position; step += kStepTokens) {
-    for_each_tile(step, [&](int row_begin, int row_end, int tile, int64_t offset) {
-      for (int row = row_begin; row < row_end; row += kTileRows) {
-        WithRows(row_end - row < kTileRows ? row_end - row : kTileRows, [&]<int kRows>() {
-          TileScores<Type, kRows>(reinterpret_cast<const uint32_t*>(scratch.q + int64_t{row} * dim),
-                                  q_units, task.k + offset,
-                                  scratch.scores + row * kStepTokens + tile * kTileTokens);
-        });
-      }
-    });
+    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
+      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
+      ForEachRun(tiles, num_tiles, row0, row1, kScoreTiles,
+                 [&](int begin, int end, const StepTile* first, int run) {
+                   const auto* q =
+                       reinterpret_cast<const uint32_t*>(scratch.q + int64_t{begin} * dim);
+                   float* scores = scratch.scores + begin * kStepTokens;
+                   WithRows(end - begin, [&]<int kRows>() {
+                     if (run == kScoreTiles) {
+                       TileScores<Type, kRows, kScoreTiles>(q, q_units, first, scores);
+                     } else {
+                       TileScores<Type, kRows, 1>(q, q_units, first, scores);
+                     }
+                   });
+                 });
+    }
     for (int row = 0; row < rows; ++row) {
       const int position = item.first_position + row / group;
       const int begin = first_key(position) - step;
       if (position < step || begin >= kStepTokens) continue;
-      SoftmaxStep<Type>(task, scratch, row, begin, position + 1 - step);
-    }
-    for_each_tile(step, [&](int row_begin, int row_end, int tile, int64_t offset) {
-      const int valid = item.context_len - (step + tile * kTileTokens);
-      for (int row = row_begin; row < row_end; row += kTileRows) {
-        WithRows(row_end - row < kTileRows ? row_end - row : kTileRows, [&]<int kRows>() {
-          TileValuesAllColumns<Type, kRows>(
-              reinterpret_cast<const uint32_t*>(scratch.weights + row * kStepTokens +
-                                                tile * kTileTokens),
-              task.v + offset, dim, valid, scratch.sums + int64_t{row} * dim);
-        });
+      if (begin <= 0 && position + 1 >= step + kStepTokens) {
+        SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens);
+      } else {
+        SoftmaxStep<Type, false>(task, scratch, row, begin, position + 1 - step);
       }
-    });
+    }
+    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
+      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
+      ForEachRun(tiles, num_tiles, row0, row1, kStepTiles,
+                 [&](int begin, int end, const StepTile* first, int run) {
+                   const auto* weights = scratch.weights + begin * kStepTokens;
+                   float* sums = scratch.sums + int64_t{begin} * dim;
+                   WithRows(end - begin, [&]<int kRows>() {
+                     if (first->valid == kTileTokens) {
+                       TileValuesAllColumns<Type, kRows, false>(weights, first, run, dim, sums);
+                     } else {
+                       TileValuesAllColumns<Type, kRows, true>(weights, first, run, dim, sums);
+                     }
+                   });
+                 });
+    }
   }
 
   for (int row = 0; row < rows; ++row) {

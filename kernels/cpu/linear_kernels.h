@@ -20,24 +20,30 @@ constexpr int kVecLanes = 16;
 // Units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
 constexpr int64_t kBlockUnits = 1024;
 
+// How far ahead of its use a step's line is prefetched when there is one tile only: 4 KiB.
+constexpr int kPrefetchSteps = 16;
+
 // sum[r][v] += a[r, :] . w[:, v], `units` steps; w_stride: units from step to step.
 // a of row r at step s: a[s * kRows + r] when packed, a[r * a_stride + s] otherwise.
+// w: the columns in kParts places, an equal share of the kVecs vectors in each.
+// kLines: cache lines to prefetch per step, one after another from `ahead` on.
 // kMasked: numbers of w from the valid-th of K on count as zero.
-template <class Type, int kRows, int kVecs, bool kPacked, bool kPrefetch, bool kMasked = false>
-inline __attribute__((always_inline)) void AccumulateTile(const uint32_t* a, int64_t a_stride,
-                                                          const uint32_t* w, int64_t w_stride,
-                                                          int64_t units, Vec (&sum)[kRows][kVecs],
-                                                          int valid = 0) {
+template <class Type, bool kPacked, int kLines = 0, bool kMasked = false, int kRows, int kVecs,
+          int kParts>
+inline __attribute__((always_inline)) void AccumulateTile(
+    const uint32_t* a, int64_t a_stride, const uint32_t* const (&w)[kParts], int64_t w_stride,
+    int64_t units, Vec (&sum)[kRows][kVecs], const uint32_t* ahead = nullptr, int valid = 0) {
+  constexpr int kPartVecs = kVecs / kParts;
   for (int64_t s = 0; s < units; ++s) {
-    const uint32_t* w_step = w + s * w_stride;
-    if constexpr (kPrefetch) {
-      TANDEM_UNROLL
-      for (int v = 0; v < kVecs; ++v)
-        __builtin_prefetch(w_step + 16 * w_stride + v * kVecLanes, 0, 3);
+    TANDEM_UNROLL
+    for (int line = 0; line < kLines; ++line) {
+      __builtin_prefetch(ahead + (s * kLines + line) * kVecLanes, 0, 3);
     }
     Units weight[kVecs];
     TANDEM_UNROLL
-    for (int v = 0; v < kVecs; ++v) weight[v] = LoadUnits(w_step + v * kVecLanes);
+    for (int v = 0; v < kVecs; ++v) {
+      weight[v] = LoadUnits(w[v / kPartVecs] + s * w_stride + v % kPartVecs * kVecLanes);
+    }
     if constexpr (kMasked) {
       const int64_t left = valid - s * Type::kStep;
       const uint32_t mask = left >= Type::kStep ? 0xffffffff : left <= 0 ? 0 : 0xffff;
@@ -93,9 +99,10 @@ inline void StoreOutput(const LinearTask& task, int64_t row, int64_t column, Vec
 
 // One tile of rows against `units` steps of one panel. `partial`, [rows][64], carries the sums from
 // one K block to the next; null: there is only one block.
-template <class Type, int kRows, bool kPacked, bool kPrefetch>
+template <class Type, int kRows, bool kPacked, int kLines>
 void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int64_t units,
-               int64_t row, int64_t column, float* partial, bool is_first, bool is_last) {
+               int64_t row, int64_t column, float* partial, bool is_first, bool is_last,
+               const uint32_t* ahead) {
   for (int strip = 0; strip < kPanelColumns; strip += kStripVecs * kVecLanes) {
     Vec sum[kRows][kStripVecs];
     TANDEM_UNROLL
@@ -105,8 +112,8 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
         sum[r][v] = is_first ? Zero() : Load(partial + r * kPanelColumns + strip + v * kVecLanes);
       }
     }
-    AccumulateTile<Type, kRows, kStripVecs, kPacked, kPrefetch>(a, task.a_stride, w + strip,
-                                                                kPanelColumns, units, sum);
+    AccumulateTile<Type, kPacked, kLines>(a, task.a_stride, {w + strip}, kPanelColumns, units, sum,
+                                          ahead);
     TANDEM_UNROLL
     for (int r = 0; r < kRows; ++r) {
       TANDEM_UNROLL
@@ -122,40 +129,64 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
   }
 }
 
+// One block of a panel against all tiles of a block of rows. Together the first tiles prefetch the
+// block that follows in memory, which is the next one to be walked: the first tile would otherwise
+// run at the speed of DRAM and the others at that of the arithmetic, one after the other.
+template <class Type, int kLines>
+void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, const uint32_t* w,
+                int64_t k, int64_t units, int64_t column, float* partial) {
+  const bool is_first = k == 0;
+  const bool is_last = k + units == task.k_units;
+  const uint32_t* ahead = w + units * kPanelColumns;
+  const uint32_t* ahead_end = ahead + units * kPanelColumns;
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    const int64_t rows = task.m - row < kTileRows ? task.m - row : kTileRows;
+    const uint32_t* a = task.a + row * task.k_units + k * rows;
+    float* sums = partial + (row - row_begin) * kPanelColumns;
+    WithRows(rows, [&]<int kRows>() {
+      if (ahead < ahead_end) {
+        PanelTile<Type, kRows, true, kLines>(task, a, w, units, row, column, sums, is_first,
+                                             is_last, ahead);
+      } else {
+        PanelTile<Type, kRows, true, 0>(task, a, w, units, row, column, sums, is_first, is_last,
+                                        nullptr);
+      }
+    });
+    ahead += units * kLines * kVecLanes;
+  }
+}
+
 template <class Type>
 void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end, float* partial) {
+  constexpr int kPanelLines = kPanelColumns / kVecLanes;
+  constexpr int kOn = kPrefetchWeights ? 1 : 0;
+  const int64_t rows = row_end - row_begin;
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const uint32_t* w = task.weight + panel * task.k_units * kPanelColumns;
     const int64_t column = panel * kPanelColumns;
     if (!task.packed) {
       WithRows(task.m, [&]<int kRows>() {
-        PanelTile<Type, kRows, false, kPrefetchWeights>(task, task.a, w, task.k_units, 0, column,
-                                                        nullptr, true, true);
+        PanelTile<Type, kRows, false, kOn * kPanelLines>(task, task.a, w, task.k_units, 0, column,
+                                                         nullptr, true, true,
+                                                         w + kPrefetchSteps * kPanelColumns);
       });
       continue;
     }
     // With one tile of rows there is nothing to keep a block of the panel in cache for.
-    const int64_t block = row_end - row_begin <= kTileRows || task.k_units < kBlockUnits * 3 / 2
-                              ? task.k_units
-                              : kBlockUnits;
+    const int64_t block =
+        rows <= kTileRows || task.k_units < kBlockUnits * 3 / 2 ? task.k_units : kBlockUnits;
     for (int64_t k = 0; k < task.k_units; k += block) {
       const int64_t units = task.k_units - k < block ? task.k_units - k : block;
-      const bool is_first = k == 0;
-      const bool is_last = k + units == task.k_units;
-      for (int64_t row = row_begin; row < row_end; row += kTileRows) {
-        const int64_t rows = task.m - row < kTileRows ? task.m - row : kTileRows;
-        const uint32_t* a = task.a + row * task.k_units + k * rows;
-        float* sums = partial + (row - row_begin) * kPanelColumns;
-        WithRows(rows, [&]<int kRows>() {
-          if (row == row_begin) {
-            PanelTile<Type, kRows, true, kPrefetchWeights>(task, a, w + k * kPanelColumns, units,
-                                                           row, column, sums, is_first, is_last);
-          } else {
-            PanelTile<Type, kRows, true, false>(task, a, w + k * kPanelColumns, units, row, column,
-                                                sums, is_first, is_last);
-          }
-        });
+      const uint32_t* w_block = w + k * kPanelColumns;
+      if (rows <= kTileRows) {
+        PanelBlock<Type, kOn * kPanelLines>(task, row_begin, row_end, w_block, k, units, column,
+                                            partial);
+      } else if (rows <= 3 * kTileRows) {
+        PanelBlock<Type, kOn * kPanelLines / 2>(task, row_begin, row_end, w_block, k, units, column,
+                                                partial);
+      } else {
+        PanelBlock<Type, kOn>(task, row_begin, row_end, w_block, k, units, column, partial);
       }
     }
   }

@@ -1,0 +1,119 @@
+// Batch invariance, bit for bit: what a row or a request computes does not depend on the rows it
+// runs with, on their order, on chunking, on the number of threads or on the blocks it was given.
+
+#include "tests/support/kernels/kernel_cases.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+
+TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to 4 threads") {
+  for (const CpuCase& cpu_case : CpuCases()) {
+    std::vector<std::unique_ptr<Backend>> backends;
+    for (int threads = 1; threads <= 4; ++threads) backends.push_back(cpu_case.Make(threads));
+    for (int seed = 1; seed <= 3; ++seed) {
+      INFO(cpu_case.name << " seed " << seed);
+      Draw draw(seed);
+      const bool deep = seed == 3;  // several K blocks
+      const int64_t m = deep ? 20 : 300;
+      const int64_t n = draw.Int(1, 200);
+      const int64_t k = deep ? 4444 : draw.Int(1, 300);
+      CAPTURE(m, n, k);
+      const auto w = draw.Normals(n * k);
+      const auto x = draw.Normals(m * k);
+      const auto bias = draw.Normals(n);
+      auto run = [&](Backend& backend, const PackedMatrix& packed, const Tensor& rows) {
+        const OwnedTensor out = Make(backend, DType::kF32, {rows.rows(), n});
+        const OwnedTensor bias_tensor = Upload(backend, bias, {n}, DType::kF32);
+        backend.Linear(out, rows, packed, bias_tensor);
+        return Floats(out);
+      };
+      std::vector<float> alone;
+      {
+        const auto packed = Pack(*backends[0], w, n, k);
+        const OwnedTensor all = UploadAct(*backends[0], x, {m, k});
+        for (int64_t row = 0; row < m; ++row) {
+          const auto bits = run(*backends[0], *packed, all.view().Rows(row, 1));
+          alone.insert(alone.end(), bits.begin(), bits.end());
+        }
+      }
+      for (auto& backend : backends) {
+        const auto packed = Pack(*backend, w, n, k);
+        const OwnedTensor all = UploadAct(*backend, x, {m, k});
+        CHECK(SameBits(run(*backend, *packed, all), alone));
+        for (int64_t row = 0; row < m;) {
+          const int64_t count = std::min<int64_t>(m - row, draw.Int(1, 40));
+          const auto bits = run(*backend, *packed, all.view().Rows(row, count));
+          REQUIRE(SameBits(bits, {alone.begin() + row * n, alone.begin() + (row + count) * n}));
+          row += count;
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
+  for (const CpuCase& cpu_case : CpuCases()) {
+    INFO(cpu_case.name);
+    Draw draw(7);
+    const int64_t m = 50, h = 91;
+    const auto x = draw.Normals(m * 2 * h);
+    const auto w = draw.Normals(h);
+    auto run = [&](Backend& backend, int64_t begin, int64_t count) {
+      const OwnedTensor all = UploadAct(backend, x, {m, 2 * h});
+      const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
+      const OwnedTensor out = Make(backend, backend.activation_dtype(), {2 * m, h});
+      const Tensor rows = all.view().Rows(begin, count);
+      backend.RmsNorm(out.view().Rows(begin, count), rows.Columns(0, h), weight, 1e-6f);
+      backend.SiluAndMul(out.view().Rows(m + begin, count), rows);
+      std::vector<float> result = Floats(out.view().Rows(begin, count));
+      const std::vector<float> activated = Floats(out.view().Rows(m + begin, count));
+      result.insert(result.end(), activated.begin(), activated.end());
+      return result;
+    };
+    auto one = cpu_case.Make(1);
+    auto four = cpu_case.Make(4);
+    const auto together = run(*four, 0, m);
+    for (int64_t row = 0; row < m; ++row) {
+      const auto alone = run(*one, row, 1);
+      REQUIRE(std::equal(alone.begin(), alone.begin() + h, together.begin() + row * h));
+      REQUIRE(std::equal(alone.begin() + h, alone.end(), together.begin() + (m + row) * h));
+    }
+  }
+}
+
+TEST_CASE("attention: a request alone, token by token, has the bits it has in random batches") {
+  for (const CpuCase& cpu_case : CpuCases()) {
+    const int num_seeds = cpu_case.isa == CpuIsa::kScalar ? 2 : 8;  // it is slow
+    for (int seed = 1; seed <= num_seeds; ++seed) {
+      INFO(cpu_case.name << " seed " << seed);
+      Draw draw(seed);
+      const AttentionModel model = AttentionModel::Random(draw, 400);
+      CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
+              model.block_size, model.options.sliding_window);
+      std::vector<std::vector<float>> qkv;
+      for (int r = 0; r < 4; ++r) qkv.push_back(draw.Normals(draw.Int(1, 290) * model.qkv_size()));
+
+      auto one_thread = cpu_case.Make(1);
+      AttentionRun alone(*one_thread, model, qkv, draw);
+      for (int r = 0; r < 4; ++r) {
+        for (int i = 0; i < alone.length(r); ++i) alone.Step({{r, 1}});
+      }
+      auto check = [&](AttentionRun& run) {
+        for (int r = 0; r < 4; ++r) CHECK(SameBits(run.output(r), alone.output(r)));
+      };
+      AttentionRun at_once(*one_thread, model, qkv, draw);
+      at_once.RunAtOnce();
+      check(at_once);
+      for (int threads = 2; threads <= 4; ++threads) {
+        CAPTURE(threads);
+        auto backend = cpu_case.Make(threads);
+        AttentionRun mixed(*backend, model, qkv, draw);
+        mixed.RunRandomly(draw);
+        check(mixed);
+      }
+    }
+  }
+}
+
+}  // namespace tandem
