@@ -46,3 +46,6 @@ tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc D
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)
+tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
+  DEPS common)
+add_dependencies(integration_engine_process tandem-engine-core)

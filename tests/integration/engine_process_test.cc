@@ -1,0 +1,164 @@
+// The engine core's process by itself: what it says and how it ends.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+
+const std::string kModels = TANDEM_GOLDEN_DIR "/models/";
+
+// A child with its output in a pipe. Killed and reaped when it goes away.
+class Child {
+ public:
+  explicit Child(std::vector<std::string> args) {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    args.insert(args.begin(), TANDEM_BIN_DIR "/tandem-engine-core");
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    output_fd_ = ends[0];
+  }
+  ~Child() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_fd_);
+  }
+
+  // Reads until `text` was written; false when the output ended before.
+  bool WaitFor(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      if (!ReadMore()) return false;
+    }
+    return true;
+  }
+  int WaitForExit() {
+    while (ReadMore()) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  void Signal(int signal) { kill(pid_, signal); }
+  const std::string& output() const { return output_; }
+  std::string CommandName() const {
+    std::ifstream in("/proc/" + std::to_string(pid_) + "/comm");
+    std::string name;
+    std::getline(in, name);
+    return name;
+  }
+
+ private:
+  bool ReadMore() {
+    char buffer[4096];
+    const ssize_t size = read(output_fd_, buffer, sizeof buffer);
+    if (size > 0) output_.append(buffer, static_cast<size_t>(size));
+    return size > 0;
+  }
+
+  pid_t pid_ = -1;
+  int output_fd_ = -1;
+  std::string output_;
+};
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = fs::temp_directory_path() / "tandem_engine_XXXXXX";
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TempDir() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST_CASE("engine process: starts without a frontend, says what it has, ends in order on SIGTERM") {
+  const TempDir dir;
+  Child engine({kModels + "qwen3", "--handshake-address", "ipc://" + dir.path() + "/handshake",
+                "--num-gpu-blocks-override", "65"});
+  const bool ready = engine.WaitFor("Engine core ready in");
+  CAPTURE(engine.output());
+  REQUIRE(ready);
+  CHECK_THAT(engine.output(), Contains("Qwen3ForCausalLM") && Contains("bfloat16"));
+  CHECK_THAT(engine.output(), Contains("CPU KV cache size: 2,048 tokens"));
+  CHECK_THAT(engine.output(), Contains("Maximum concurrency for 1,024 tokens per request: 2.00x"));
+  CHECK(engine.CommandName() == "tandem-engine");
+  engine.Signal(SIGTERM);
+  CHECK(engine.WaitForExit() == 0);
+  CHECK_THAT(engine.output(), Contains("[shutdown]"));
+}
+
+TEST_CASE("engine process: dummy weights need only a config") {
+  const TempDir dir;
+  fs::copy(kModels + "qwen3/config.json", dir.path());
+  Child engine({dir.path(), "--load-format", "dummy", "--handshake-address",
+                "ipc://" + dir.path() + "/handshake"});
+  CHECK(engine.WaitFor("Engine core ready in"));
+  engine.Signal(SIGINT);
+  CHECK(engine.WaitForExit() == 0);
+}
+
+TEST_CASE("engine process: a bad command line ends with status 2 and a hint") {
+  Child unknown({kModels + "qwen3", "--max-num-seq", "3"});
+  CHECK(unknown.WaitForExit() == 2);
+  CHECK_THAT(unknown.output(), Contains("--max-num-seqs"));
+  Child too_long({kModels + "qwen3", "--max-model-len", "4000"});
+  CHECK(too_long.WaitForExit() == 2);
+  CHECK_THAT(too_long.output(), Contains("4000") && Contains("1024"));
+}
+
+TEST_CASE("engine process: a bad model ends with status 3 and its name") {
+  const TempDir dir;
+  Child missing({dir.path() + "/nowhere"});
+  CHECK(missing.WaitForExit() == 3);
+  CHECK_THAT(missing.output(), Contains("nowhere/config.json"));
+
+  for (const auto& file : fs::directory_iterator(kModels + "qwen3")) fs::copy(file, dir.path());
+  const std::string weights = dir.path() + "/model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) / 2);
+  Child truncated({dir.path()});
+  CHECK(truncated.WaitForExit() == 3);
+  CHECK_THAT(truncated.output(), Contains(weights) && Contains("truncated"));
+
+  std::ofstream(dir.path() + "/config.json") << "{\"architectures\": [\"Lla";
+  Child broken({dir.path()});
+  CHECK(broken.WaitForExit() == 3);
+  CHECK_THAT(broken.output(), Contains("config.json") && Contains("JSON"));
+}
+
+TEST_CASE("engine process: a KV cache too small for one request ends with status 3") {
+  const TempDir dir;
+  Child engine({kModels + "qwen3", "--kv-cache-memory-bytes", "200K", "--handshake-address",
+                "ipc://" + dir.path() + "/handshake"});
+  CHECK(engine.WaitForExit() == 3);
+  CHECK_THAT(engine.output(), Contains("--kv-cache-memory-bytes"));
+}
+
+}  // namespace
