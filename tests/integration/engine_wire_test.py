@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""The engine core behind a strict frontend of another make: start-up, both spellings of requests,
+everything vllm-rs was ever recorded to send, and frontends that come and go."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "support"))
+import pair
+
+try:
+    import strict_frontend
+    from strict_frontend import ABORT, UTILITY, StrictFrontend, python_params, rust_params
+except ImportError as missing:
+    pair.skip(f"{missing.name} is not installed (tests/run.sh installs it when PyPI answers)")
+
+
+class EngineWire(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.frontend = StrictFrontend(cls.folder.name)
+        cls.engine = strict_frontend.start_engine(cls.frontend, pair.MODEL)
+        cls.ready = cls.frontend.meet()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.terminate()
+        cls.engine.wait(pair.LIMIT)
+        cls.frontend.close()
+        cls.folder.cleanup()
+
+    def tokens(self, outputs):
+        return [token for output in outputs for token in output[1]]
+
+    def test_both_spellings_of_a_request_give_the_same_tokens(self):
+        self.frontend.add("rust", [5, 6, 7, 8], rust_params(temperature=0.0, max_tokens=12))
+        self.frontend.add("python", [5, 6, 7, 8], python_params(temperature=0.0, max_tokens=12))
+        found = self.frontend.collect("rust", "python")
+        for request_id, outputs in found.items():
+            self.assertEqual(len(self.tokens(outputs)), 12, request_id)
+            self.assertEqual(outputs[-1][5], 1)
+            self.assertEqual([event["type"] for event in outputs[0][7]], [1, 2])
+            self.assertEqual(outputs[0][11]["num_prompt_tokens"], 4)
+            self.assertTrue(all(output[11] is None for output in outputs[1:]))
+        self.assertEqual(self.tokens(found["rust"]), self.tokens(found["python"]))
+
+    def test_an_idle_engine_says_nothing(self):
+        self.frontend.add("last", [5, 6], rust_params(temperature=0.0, max_tokens=2))
+        self.frontend.collect("last")
+        while not self.frontend.is_silent():
+            self.frontend.receive()
+        self.assertTrue(self.frontend.is_silent(500))
+
+    def test_an_abort_ends_a_request_without_an_output(self):
+        self.frontend.add("endless", [5, 6], rust_params(max_tokens=1000, seed=1))
+        message, _ = self.frontend.receive()
+        self.frontend.abort("endless", "never heard of")
+        while "endless" not in (message[5] or ()):
+            message, _ = self.frontend.receive()
+            self.assertTrue(all(output[5] is None for output in message[1] if output[0] == "endless"))
+
+    def test_logprobs_of_sampled_and_prompt_tokens_have_their_shapes(self):
+        self.frontend.add("logprobs", [5, 6, 7], rust_params(temperature=0.0, max_tokens=2, logprobs=3,
+                                                             prompt_logprobs=1))
+        outputs = self.frontend.collect("logprobs")["logprobs"]
+        for output in outputs:
+            ids, values, ranks, _ = output[2]
+            self.assertEqual((ids[1], values[1], ranks[1]), ([1, 4], [1, 4], [1]))
+        self.assertEqual(outputs[0][3][0][1], [2, 2])
+        self.assertIsNone(outputs[1][3])
+
+    def test_every_recorded_request_of_vllm_rs_is_answered(self):
+        sent = 0
+        with open(TESTS / "golden" / "wire" / "requests.jsonl", encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                for message in record["messages"]:
+                    frames = [bytes.fromhex(frame) for frame in message["frames_hex"]]
+                    if frames[0] in (ABORT, UTILITY):
+                        continue
+                    with self.subTest(record["name"]):
+                        self.frontend.send(*frames)
+                        request_id = message["decoded"][0]
+                        if message["decoded"][3].get("max_tokens", 16) > 1000:
+                            self.frontend.abort(request_id)
+                        self.ended(request_id)
+                        sent += 1
+        self.assertGreater(sent, 70)
+
+    def ended(self, request_id):
+        while True:
+            message, _ = self.frontend.receive()
+            for output in message[1]:
+                if output[0] == request_id and output[5] is not None:
+                    if output[5] == 3:
+                        self.assertTrue(output[18]["code"])
+                        self.assertTrue(output[18]["message"])
+                    return
+            if request_id in (message[5] or ()):
+                return
+
+    def test_every_recorded_utility_call_is_answered(self):
+        self.assertEqual(self.frontend.call(1 << 63, "get_supported_tasks", []), (None, ["generate"]))
+        self.assertEqual(self.frontend.call(2, "is_sleeping", []), (None, False))
+        with open(TESTS / "golden" / "wire" / "requests.jsonl", encoding="utf-8") as lines:
+            for call_id, line in enumerate(lines, 100):
+                record = json.loads(line)
+                for message in record["messages"]:
+                    if message["frames_hex"][0] != "03":
+                        continue
+                    with self.subTest(record["name"]):
+                        _, _, method, args = message["decoded"]
+                        failure, _ = self.frontend.call(call_id, method, args)
+                        self.assertTrue(failure is None or failure)
+        # Whatever was paused or put to sleep above is awake again.
+        for call_id, (method, args) in enumerate([("wake_up", [None]), ("resume_scheduler", [])], 500):
+            self.frontend.call(call_id, method, args)
+        self.assertEqual(self.frontend.call(600, "make_coffee", [])[1], None)
+        self.assertIn("make_coffee", self.frontend.call(601, "make_coffee", [])[0])
+
+    def test_a_frontend_that_vanishes_is_forgotten_and_the_next_one_is_met(self):
+        cls = type(self)
+        cls.frontend.add("orphan", [5, 6], rust_params(max_tokens=1500, seed=1))
+        cls.frontend.receive()
+        cls.frontend.close()
+        cls.frontend = StrictFrontend(cls.folder.name)
+        ready = cls.frontend.meet()
+        self.assertEqual(ready["instance_id"], cls.ready["instance_id"])
+        cls.frontend.add("next", [5, 6], rust_params(temperature=0.0, max_tokens=3))
+        cls.frontend.collect("next")
+        message = None
+        while not cls.frontend.is_silent():
+            message, _ = cls.frontend.receive()
+        if message is not None and message[2] is not None:
+            self.assertEqual(message[2]["num_running_reqs"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
