@@ -1,7 +1,7 @@
 #pragma once
 
 // Every record of schema.h once, in wire order: the one table that both encoding and decoding read.
-// A field added to a record gets one row here. Included by codec.cc only; compile-time data.
+// A field added to a record gets one row here. Included by the codec only; compile-time data.
 
 #include <cstdint>
 #include <string_view>
@@ -10,6 +10,8 @@
 #include "proto_msgpack/schema.h"
 
 namespace tandem::wire {
+
+constexpr int8_t kExtRawView = 3;  // msgpack Ext type of an array that stands in the body
 
 // Differences between a C++ value and its place on the wire.
 enum class Form {

@@ -17,6 +17,9 @@ void* operator new(size_t size) {
   ++num_allocations;
   return std::malloc(size);
 }
+void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return operator new(size);
+}
 void operator delete(void* pointer) noexcept { std::free(pointer); }
 void operator delete(void* pointer, size_t /*size*/) noexcept { std::free(pointer); }
 

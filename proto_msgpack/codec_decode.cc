@@ -1,245 +1,15 @@
-#include "proto_msgpack/codec.h"
-
-#include <bit>
 #include <cstring>
 #include <limits>
-#include <msgpack.hpp>
 #include <type_traits>
 
-#include "common/check.h"
+#include "proto_msgpack/codec.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/msgpack_reader.h"
 
 namespace tandem::wire {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "arrays are sent as they lie in memory");
-
-// ---- Bytes out ----
-
-constexpr size_t kInlineArrayBytes = 256;  // larger arrays travel as frames of their own
-constexpr int8_t kExtRawView = 3;
-constexpr char kNil = '\xc0';
-constexpr char kEmptyArray = '\x90';
-constexpr char kEmptyMap = '\x80';
-
-// Appends to a string whose size runs ahead of what is used, so that a byte costs no call.
-class Buffer {
- public:
-  explicit Buffer(std::string* bytes) : bytes_(bytes) { bytes_->resize(bytes_->capacity()); }
-  ~Buffer() { bytes_->resize(used_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  void write(const char* data, size_t size) {  // NOLINT(readability-identifier-naming): msgpack's
-    if (size == 0) return;                     // an empty list may have no address
-    if (bytes_->size() - used_ < size) bytes_->resize(2 * (used_ + size));
-    std::memcpy(bytes_->data() + used_, data, size);
-    used_ += size;
-  }
-
- private:
-  std::string* bytes_;
-  size_t used_ = 0;
-};
-
-struct Writer {
-  explicit Writer(EncodedMessage* m) : buffer(&m->body), packer(buffer), message(m) {
-    message->aux.clear();
-  }
-
-  void Nil() { buffer.write(&kNil, 1); }
-  void String(std::string_view text) {
-    packer.pack_str(static_cast<uint32_t>(text.size()));
-    packer.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
-  }
-  void Bytes(std::string_view bytes) { buffer.write(bytes.data(), bytes.size()); }
-
-  Buffer buffer;
-  msgpack::packer<Buffer> packer;
-  EncodedMessage* message;
-};
-
-// ---- Pack: one overload per kind of value ----
-
-void Pack(Writer& w, bool value) { value ? w.packer.pack_true() : w.packer.pack_false(); }
-void Pack(Writer& w, int32_t value) { w.packer.pack_int32(value); }
-void Pack(Writer& w, int64_t value) { w.packer.pack_int64(value); }
-// pack_double would send 1.0 as the integer 1; Python never does.
-void Pack(Writer& w, double value) {
-  char bytes[9] = {'\xcb'};
-  const uint64_t big_endian = __builtin_bswap64(std::bit_cast<uint64_t>(value));
-  std::memcpy(bytes + 1, &big_endian, sizeof(big_endian));
-  w.buffer.write(bytes, sizeof(bytes));
-}
-void Pack(Writer& w, const std::string& value) { w.String(value); }
-void Pack(Writer& w, const RawValue& value) { value.is_nil() ? w.Nil() : w.Bytes(value.packed); }
-
-// A call id; the notices -1 and -2 keep their sign.
-void Pack(Writer& w, uint64_t value) {
-  const auto wrapped = static_cast<int64_t>(value);
-  wrapped == -1 || wrapped == -2 ? w.packer.pack_int64(wrapped) : w.packer.pack_uint64(value);
-}
-
-template <class T>
-requires std::is_enum_v<T>
-void Pack(Writer& w, T value) { w.packer.pack_int32(static_cast<int32_t>(value)); }
-
-void Pack(Writer& w, const StopReason& value) {
-  if (const auto* token_id = std::get_if<int64_t>(&value)) return Pack(w, *token_id);
-  if (const auto* words = std::get_if<std::string>(&value)) return Pack(w, *words);
-  w.Nil();
-}
-
-void PackArray(Writer& w, std::string_view dtype, std::initializer_list<int32_t> shape,
-               std::string_view data) {
-  w.packer.pack_array(3);
-  w.String(dtype);
-  w.packer.pack_array(static_cast<uint32_t>(shape.size()));
-  for (const int32_t size : shape) Pack(w, size);
-  if (data.size() < kInlineArrayBytes) {
-    w.packer.pack_ext(data.size(), kExtRawView);
-    w.packer.pack_ext_body(data.data(), static_cast<uint32_t>(data.size()));
-  } else {
-    w.message->aux.emplace_back(data);
-    Pack(w, static_cast<int64_t>(w.message->aux.size()));
-  }
-}
-
-template <class T>
-std::string_view BytesOf(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-void PackLogprobs(Writer& w, const LogprobsRows& rows, bool tensors) {
-  const auto cells = static_cast<size_t>(rows.num_rows) * static_cast<size_t>(rows.num_columns);
-  CHECK_EQ(rows.token_ids.size(), cells);
-  CHECK_EQ(rows.logprobs.size(), cells);
-  CHECK_EQ(rows.ranks.size(), static_cast<size_t>(rows.num_rows));
-  w.packer.pack_array(tensors ? 5 : 4);
-  PackArray(w, tensors ? "int32" : "<i4", {rows.num_rows, rows.num_columns},
-            BytesOf(rows.token_ids));
-  PackArray(w, tensors ? "float32" : "<f4", {rows.num_rows, rows.num_columns},
-            BytesOf(rows.logprobs));
-  PackArray(w, tensors ? "int64" : "<i8", {rows.num_rows}, BytesOf(rows.ranks));
-  w.Nil();
-  if (tensors) w.Nil();
-}
-
-template <class T>
-void Pack(Writer& w, const std::optional<T>& value);
-template <class T>
-void Pack(Writer& w, const Rare<T>& value);
-template <class A, class B>
-void Pack(Writer& w, const std::vector<std::pair<A, B>>& map);
-template <class T>
-void Pack(Writer& w, const std::vector<T>& list);
-template <ArrayRecord T>
-void Pack(Writer& w, const T& record);
-template <MapRecord T>
-void Pack(Writer& w, const T& record);
-
-template <class T>
-void Pack(Writer& w, const std::optional<T>& value) {
-  value ? Pack(w, *value) : w.Nil();
-}
-template <class T>
-void Pack(Writer& w, const Rare<T>& value) {
-  value ? Pack(w, *value) : w.Nil();
-}
-template <class A, class B>
-void Pack(Writer& w, const std::vector<std::pair<A, B>>& map) {
-  w.packer.pack_map(static_cast<uint32_t>(map.size()));
-  for (const auto& [key, value] : map) {
-    Pack(w, key);
-    Pack(w, value);
-  }
-}
-template <class T>
-void Pack(Writer& w, const std::vector<T>& list) {
-  w.packer.pack_array(static_cast<uint32_t>(list.size()));
-  for (const T& value : list) Pack(w, value);
-}
-
-template <class T, class Value>
-void PackAs(Writer& w, Form form, const T& record, const Value& value) {
-  if constexpr (requires { value.empty(); }) {
-    if (form == Form::kNilIfEmpty && value.empty()) return w.Nil();
-  }
-  if constexpr (std::is_same_v<Value, RawValue>) {
-    if (form == Form::kArrayIfEmpty && value.is_nil()) return w.buffer.write(&kEmptyArray, 1);
-    if (form == Form::kMapIfEmpty && value.is_nil()) return w.buffer.write(&kEmptyMap, 1);
-  }
-  if constexpr (std::is_same_v<Value, Rare<LogprobsRows>>) {
-    if (!value) return w.Nil();
-    return PackLogprobs(w, *value, form == Form::kTensors);
-  } else if constexpr (std::is_same_v<T, UtilityOutput> && std::is_same_v<Value, RawValue>) {
-    if (record.failure_message) return w.Nil();
-    w.packer.pack_array(2);
-    w.Nil();
-    Pack(w, value);
-  } else if constexpr (std::is_same_v<T, EngineCoreRequest> &&
-                       std::is_same_v<Value, SamplingParams>) {
-    record.pooling_params.is_nil() ? Pack(w, value) : w.Nil();
-  } else {
-    Pack(w, value);
-  }
-}
-
-template <class T, auto kMember, Form kForm>
-void PackElement(Writer& w, const T& record, At<kMember, kForm> /*element*/) {
-  PackAs(w, kForm, record, record.*kMember);
-}
-
-template <ArrayRecord T>
-void Pack(Writer& w, const T& record) {
-  using Fields = typename ArrayOf<T>::Fields;
-  w.packer.pack_array(std::tuple_size_v<Fields>);
-  std::apply([&](auto... element) { (PackElement(w, record, element), ...); }, Fields());
-}
-
-template <class T, auto kMember, Sent kSent, Form kForm>
-bool IsSent(const T& record, const T& defaults, Key<kMember, kSent, kForm> /*key*/) {
-  return kSent == Sent::kAlways || !(record.*kMember == defaults.*kMember);
-}
-
-template <class T, auto kMember, Sent kSent, Form kForm>
-void PackEntry(Writer& w, const T& record, Key<kMember, kSent, kForm> key) {
-  w.String(key.name);
-  PackAs(w, kForm, record, record.*kMember);
-}
-
-// msgspec sizes a map's header by the number of keys there could be, so a long record with few keys
-// still gets the three-byte header.
-void PackMapSize(Writer& w, uint32_t num_sent, size_t num_keys) {
-  constexpr size_t kMaxOneByte = 15;
-  if (num_keys <= kMaxOneByte) {
-    w.packer.pack_map(num_sent);
-    return;
-  }
-  const char header[3] = {'\xde', static_cast<char>(num_sent >> 8), static_cast<char>(num_sent)};
-  w.buffer.write(header, sizeof(header));
-}
-
-template <MapRecord T>
-void Pack(Writer& w, const T& record) {
-  static const T defaults;
-  std::apply(
-      [&](auto... key) {
-        PackMapSize(w, (uint32_t{0} + ... + uint32_t{IsSent(record, defaults, key)}),
-                    sizeof...(key));
-        ((IsSent(record, defaults, key) ? PackEntry(w, record, key) : void()), ...);
-      },
-      MapOf<T>::kKeys);
-}
-
-template <class T>
-void EncodeRecord(const T& record, EncodedMessage* message) {
-  Writer writer(message);
-  Pack(writer, record);
-}
-
-// ---- Unpack: the same kinds of value ----
+// ---- Unpack: one overload per kind of value ----
 
 // A list of strings or records may be announced with one byte each and become much larger here.
 constexpr uint32_t kMaxListElements = 1 << 20;
@@ -516,36 +286,7 @@ StatusOr<EngineInput> DecodeAs(Frames frames) {
   return EngineInput(std::move(record));
 }
 
-template <class F>
-RawValue PackedBy(F pack) {
-  EncodedMessage message;
-  {
-    Writer writer(&message);
-    pack(writer);
-  }
-  return RawValue{std::move(message.body)};
-}
-
 }  // namespace
-
-void Encode(const EngineCoreRequest& record, EncodedMessage* message) {
-  EncodeRecord(record, message);
-  message->aux = record.aux_frames;
-}
-void Encode(const AbortRequest& record, EncodedMessage* message) { EncodeRecord(record, message); }
-void Encode(const StartDpWave& record, EncodedMessage* message) { EncodeRecord(record, message); }
-void Encode(const UtilityRequest& record, EncodedMessage* message) {
-  EncodeRecord(record, message);
-}
-void Encode(const EngineCoreOutputs& record, EncodedMessage* message) {
-  CHECK(!record.is_empty()) << "an empty message means death to some readers";
-  EncodeRecord(record, message);
-}
-void Encode(const EngineStatus& record, EncodedMessage* message) { EncodeRecord(record, message); }
-void Encode(const InitMessage& record, EncodedMessage* message) { EncodeRecord(record, message); }
-void Encode(const EngineCoreReadyResponse& record, EncodedMessage* message) {
-  EncodeRecord(record, message);
-}
 
 StatusOr<EngineInput> DecodeInput(uint8_t type, Frames frames) {
   switch (static_cast<RequestType>(type)) {
@@ -594,22 +335,6 @@ std::optional<Sender> FindSender(std::string_view add_body) {
   if (size > kClientIndex) Unpack(reader, &sender.client_index);
   if (!reader.ok()) return std::nullopt;
   return sender;
-}
-
-RawValue PackedBool(bool value) {
-  return PackedBy([&](Writer& w) { Pack(w, value); });
-}
-RawValue PackedInt(int64_t value) {
-  return PackedBy([&](Writer& w) { Pack(w, value); });
-}
-RawValue PackedString(std::string_view value) {
-  return PackedBy([&](Writer& w) { w.String(value); });
-}
-RawValue PackedStrings(const std::vector<std::string>& values) {
-  return PackedBy([&](Writer& w) { Pack(w, values); });
-}
-RawValue PackedArray(const std::vector<RawValue>& values) {
-  return PackedBy([&](Writer& w) { Pack(w, values); });
 }
 
 }  // namespace tandem::wire
