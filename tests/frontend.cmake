@@ -9,7 +9,13 @@ tandem_test(property_text LABEL property SRCS
   property/tokenizer_file_test.cc
   DEPS frontend/text)
 tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc DEPS frontend/net)
-tandem_test(unit_http LABEL unit SRCS unit/frontend/http/server_test.cc DEPS frontend/http)
+tandem_test(unit_http LABEL unit SRCS
+  unit/frontend/http/server_test.cc unit/frontend/http/transport_test.cc
+  DEPS frontend/http OpenSSL::SSL)
+tandem_test(unit_frontend LABEL unit SRCS
+  unit/frontend/config_test.cc unit/frontend/api/routes_test.cc
+  DEPS frontend frontend/api nlohmann_json::nlohmann_json)
+target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
 tandem_test(unit_engine_client LABEL unit SRCS unit/frontend/engine_client/engine_client_test.cc
   DEPS frontend/engine_client tests/support)

@@ -1,0 +1,118 @@
+#include "frontend/api/routes.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "frontend/api/models.h"
+#include "proto_msgpack/wire_endpoint.h"
+#include "test_server.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+// The whole table over a server, with an engine that never comes.
+struct Fixture {
+  explicit Fixture(std::vector<std::string> api_keys = {})
+      : metrics({.model_name = "m"}),
+        endpoint({.handshake_address = "ipc:///nowhere", .data_address = "ipc:///"}),
+        client({}, &endpoint, [](std::function<void()>) {}) {
+    context.engine_client = &client;
+    context.metrics = &metrics;
+    context.options.served_model_names = {"m"};
+    facts.model_root = "/models/m";
+    facts.num_exchanges = [this] { return server->server().num_exchanges(); };
+    facts.is_draining = [this] { return server->server().draining(); };
+    ServerOptions options;
+    options.api_keys = std::move(api_keys);
+    options.error = HttpErrorResponse;
+    server =
+        std::make_unique<TestServer>(ApiRoutes({&context}, &facts, &metrics), std::move(options));
+  }
+
+  Metrics metrics;
+  wire::FrontendEndpoint endpoint;
+  EngineClient client;
+  ApiContext context;
+  ServerFacts facts;
+  std::unique_ptr<TestServer> server;
+};
+
+TEST_CASE("without an engine: alive is no, metrics and version are there") {
+  Fixture f;
+  Client client(f.server->port());
+  for (const char* path : {"/health", "/ping", "/ready", "/v1/models"}) {
+    CAPTURE(path);
+    const Reply reply = client.Get(path);
+    CHECK(reply.status == 503);
+    CHECK(json::parse(reply.body)["error"]["code"] == 503);
+    CHECK_FALSE(json::parse(reply.body)["error"]["message"].get<std::string>().empty());
+  }
+  CHECK(client.Post("/ping", "").status == 503);
+  CHECK(client.Get("/version").body == R"({"version":"0.33.0"})");
+  CHECK(client.Get("/load").body == R"({"server_load":0})");
+  CHECK(client.Get("/is_sleeping").body == R"({"is_sleeping":false})");
+  for (const char* path : {"/metrics", "/metrics/", "/metrics/x"}) {
+    const Reply reply = client.Get(path);
+    CHECK(reply.status == 200);
+    CHECK(reply.Has("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    CHECK(reply.body.find("vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0.0\n") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("/load counts open requests when told to") {
+  Fixture f;
+  f.facts.track_load = true;
+  CHECK(Client(f.server->port()).Get("/load").body == R"({"server_load":1})");
+}
+
+TEST_CASE("with a key, only probes and metrics are open") {
+  Fixture f({"key"});
+  const std::set<std::string> open = {"/health",  "/ready", "/ping",
+                                      "/version", "/load",  "/metrics*"};
+  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+    CAPTURE(route.path);
+    CHECK(route.guarded == (open.count(route.path) == 0));
+    CHECK(route.counted == route.guarded);
+  }
+  Client client(f.server->port());
+  CHECK(client.Get("/v1/models").status == 401);
+  CHECK(client.Get("/v1/models", "Authorization: Bearer key\r\n").status == 503);
+  CHECK(client.Post("/v1/completions", "{}").status == 401);
+  CHECK(client.Get("/metrics").status == 200);
+}
+
+TEST_CASE("what HTTP refuses has the form of the API's errors") {
+  const Response response = HttpErrorResponse(413, "too large");
+  CHECK(response.status == 413);
+  const json error = json::parse(response.body)["error"];
+  CHECK(error["message"] == "too large");
+  CHECK(error["code"] == 413);
+  CHECK_FALSE(error["type"].get<std::string>().empty());
+  CHECK(error["param"].is_null());
+}
+
+TEST_CASE("the model list has a card for each served name") {
+  const json list = json::parse(ModelListBody({"a", "b"}, "/models/a", 1700000000, 4096));
+  CHECK(list["object"] == "list");
+  REQUIRE(list["data"].size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    const json& card = list["data"][i];
+    CHECK(card["id"] == (i == 0 ? "a" : "b"));
+    CHECK(card["object"] == "model");
+    CHECK(card["owned_by"] == "vllm");
+    CHECK(card["root"] == "/models/a");
+    CHECK(card["parent"].is_null());
+    CHECK(card["created"] == 1700000000);
+    CHECK(card["max_model_len"] == 4096);
+    CHECK(card["permission"][0]["allow_sampling"] == true);
+    CHECK(card["permission"][0]["allow_create_engine"] == false);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

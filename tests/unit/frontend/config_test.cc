@@ -1,0 +1,85 @@
+#include "frontend/config.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+const std::string kFolder = std::filesystem::temp_directory_path();
+
+StatusOr<FrontendConfig> Parse(std::vector<std::string> args) {
+  FrontendConfig config;
+  auto outcome = ParseFlags(FrontendFlags(config), args, "test");
+  if (!outcome.ok()) return outcome.status();
+  RETURN_IF_ERROR(Finish(config));
+  return config;
+}
+
+TEST_CASE("each flag has one row, a help text and a target of its own") {
+  FrontendConfig config;
+  std::set<std::string_view> names;
+  std::set<const void*> targets;
+  for (const Flag& flag : FrontendFlags(config)) {
+    CAPTURE(flag.name);
+    CHECK(names.insert(flag.name).second);
+    CHECK_FALSE(flag.help.empty());
+    CHECK(
+        targets.insert(std::visit([](auto* target) -> const void* { return target; }, flag.target))
+            .second);
+  }
+}
+
+TEST_CASE("what is not given follows from what is") {
+  ::unsetenv("TANDEM_API_KEY");
+  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+  const auto config = Parse({kFolder});
+  REQUIRE(config.ok());
+  CHECK(config->model == kFolder);
+  CHECK(config->tokenizer == kFolder);
+  CHECK(config->served_model_name == std::vector<std::string>{kFolder});
+  CHECK(config->handshake_address == "ipc:///run/user/7/tandem/handshake");
+  CHECK(DataAddress(config->handshake_address) == "ipc:///run/user/7/tandem");
+
+  const auto far = Parse({kFolder, "--data-parallel-address", "10.0.0.1",
+                          "--data-parallel-rpc-port", "1234", "--served-model-name", "a"});
+  REQUIRE(far.ok());
+  CHECK(far->handshake_address == "tcp://10.0.0.1:1234");
+  CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
+}
+
+TEST_CASE("keys come from the environment when no flag gives them") {
+  ::setenv("TANDEM_API_KEY", "secret", 1);
+  CHECK(Parse({kFolder})->api_key == std::vector<std::string>{"secret"});
+  CHECK(Parse({kFolder, "--api-key", "other"})->api_key == std::vector<std::string>{"other"});
+  ::unsetenv("TANDEM_API_KEY");
+}
+
+TEST_CASE("bad values are refused by name") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "model"},
+      {{"/no/such/folder"}, "/no/such/folder"},
+      {{kFolder, "--tokenizer", "/no/such"}, "tokenizer"},
+      {{kFolder, "--port", "65536"}, "port"},
+      {{kFolder, "--port", "x"}, "port"},
+      {{kFolder, "--api-server-count", "0"}, "api-server-count"},
+      {{kFolder, "--allowed-origins", "*"}, "allowed-origins"},
+      {{kFolder, "--allowed-origins", "[1]"}, "allowed-origins"},
+      {{kFolder, "--handshake-address", "http://x"}, "handshake-address"},
+      {{kFolder, "--ssl-keyfile", "key.pem"}, "ssl-certfile"},
+      {{kFolder, "--log-level", "LOUD"}, "log-level"},
+      {{kFolder, "--prot", "1"}, "port"},
+  };
+  for (const auto& [args, words] : cases) {
+    CAPTURE(args);
+    const auto config = Parse(args);
+    REQUIRE_FALSE(config.ok());
+    CHECK(config.status().message().find(words) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

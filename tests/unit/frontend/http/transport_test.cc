@@ -1,0 +1,162 @@
+#include <openssl/ssl.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "frontend/http/transport.h"
+#include "test_server.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TempFolder {
+  TempFolder() {
+    std::string name = (fs::temp_directory_path() / "tandem-http-XXXXXX").string();
+    path = ::mkdtemp(name.data()) == nullptr ? "" : name;
+  }
+  ~TempFolder() { fs::remove_all(path); }
+  std::string path;
+};
+
+std::vector<Route> Routes() {
+  Route events;
+  events.method = "GET";
+  events.path = "/events";
+  events.handler = [](Exchange& exchange) -> Awaitable<void> {
+    EventStream& stream = exchange.StartEventStream();
+    for (int i = 0; i < 3; ++i) stream.Send("data: " + std::to_string(i) + "\n\n");
+    stream.Finish();
+    co_return;
+  };
+  Route echo;
+  echo.method = "POST";
+  echo.path = "/echo";
+  echo.handler = [](Exchange& exchange) -> Awaitable<void> {
+    exchange.Respond({200, exchange.request().body, "application/json", {}});
+    co_return;
+  };
+  return {events, echo};
+}
+
+// A TLS client that blocks; certificates are not checked, this is about bytes.
+class TlsClient {
+ public:
+  explicit TlsClient(int port)
+      : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    const timeval limit{20, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    SSL_set_fd(ssl_, fd_);
+    connected_ = SSL_connect(ssl_) == 1;
+  }
+  ~TlsClient() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+    ::close(fd_);
+  }
+  bool connected() const { return connected_; }
+  void Send(std::string_view bytes) {
+    SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size()));
+  }
+  // Until the text ends with `end`.
+  std::string ReadUntil(std::string_view end) {
+    std::string text;
+    char bytes[16384];
+    while (!text.ends_with(end)) {
+      const int n = SSL_read(ssl_, bytes, sizeof bytes);
+      if (n <= 0) break;
+      text.append(bytes, static_cast<size_t>(n));
+    }
+    return text;
+  }
+
+ private:
+  SSL_CTX* context_;
+  SSL* ssl_;
+  int fd_ = -1;
+  bool connected_ = false;
+};
+
+TEST_CASE("TLS: requests, large bodies and streams over the same session code") {
+  const TempFolder folder;
+  const std::string key = folder.path + "/key.pem", certificate = folder.path + "/cert.pem";
+  const std::string command =
+      "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + key +
+      " -out " + certificate + " >/dev/null 2>&1";
+  REQUIRE(std::system(command.c_str()) == 0);
+  auto tls =
+      TlsContext::Load({.certificate = certificate, .key = key, .client_ca = "", .ciphers = ""});
+  REQUIRE(tls.ok());
+  ServerOptions options;
+  options.tls = std::move(tls).value();
+  TestServer server(Routes(), std::move(options));
+  REQUIRE(server.status().ok());
+  CHECK(server.server().address().starts_with("https://"));
+
+  TlsClient client(server.port());
+  REQUIRE(client.connected());
+  client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(client.ReadUntil("0\r\n\r\n").find("data: 2\n\n") != std::string::npos);
+  std::string body(3 << 20, 'x');
+  body.back() = 'y';
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
+  CHECK(client.ReadUntil("y").ends_with("\r\n\r\n" + body));
+
+  Client plain(server.port());
+  CHECK(plain.Get("/events").status == 0);  // not TLS: closed, nothing else disturbed
+  client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(client.ReadUntil("0\r\n\r\n").find("data: 2\n\n") != std::string::npos);
+}
+
+TEST_CASE("TLS: files that are missing or do not fit are an error that names them") {
+  const auto missing =
+      TlsContext::Load({.certificate = "/no/such.pem", .key = "", .client_ca = "", .ciphers = ""});
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.status().message().find("/no/such.pem") != std::string::npos);
+}
+
+TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
+  const TempFolder folder;
+  const std::string path = folder.path + "/socket";
+  const auto listen = [&path](HttpServer& server) { return server.Listen(); };
+  const auto options = [&path] {
+    ServerOptions result;
+    result.uds = path;
+    result.error = [](int status, std::string_view) { return Response{status, "", "", {}}; };
+    return result;
+  };
+  Shard shard(0);
+  {
+    HttpServer first(options(), Router(Routes()), {&shard});
+    REQUIRE(listen(first).ok());
+    HttpServer second(options(), Router(Routes()), {&shard});
+    CHECK_FALSE(listen(second).ok());
+    CHECK(fs::exists(path));
+  }
+  CHECK_FALSE(fs::exists(path));
+  // What a server leaves that was killed.
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int dead = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(::bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  ::close(dead);
+  HttpServer third(options(), Router(Routes()), {&shard});
+  CHECK(listen(third).ok());
+  CHECK(third.address() == "unix:" + path);
+}
+
+}  // namespace
+}  // namespace tandem
