@@ -37,7 +37,9 @@ DecodeLoad::DecodeLoad(const DecodeLoadOptions& options) : executor_(options) {
   for (int32_t i = 0; i < options.num_requests; ++i) {
     wire::EngineCoreRequest request;
     request.request_id = "chatcmpl-0123456789abcdef-" + std::to_string(10000000 + i);
-    for (int32_t t = 0; t < options.prompt_tokens; ++t) {
+    // Lengths differ, so that blocks do not all fill in the same step.
+    const int32_t prompt_tokens = options.prompt_tokens + i % options.block_size;
+    for (int32_t t = 0; t < prompt_tokens; ++t) {
       request.prompt_token_ids.push_back((i * 31 + t * 7) % 1000);
     }
     request.sampling_params.max_tokens = 100000;
