@@ -298,6 +298,8 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
     CLI::Option* option = app.add_option("--" + std::string(flag.name), values[i]);
     const bool is_list = std::holds_alternative<std::vector<std::string>*>(flag.target);
     option->expected(1, is_list ? CLI::detail::expected_max_vector_size : 1);
+    // Without this CLI11 gives a flag all bare words behind it, the positional one included.
+    option->allow_extra_args(is_list);
     option->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll
                                         : CLI::MultiOptionPolicy::TakeLast);
   }
