@@ -51,6 +51,12 @@ TEST_CASE("what is not given follows from what is") {
   CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
 }
 
+TEST_CASE("the model may stand before or behind the flags") {
+  CHECK(Parse({"--port", "1", kFolder})->model == kFolder);
+  CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->host == "h");
+  CHECK_FALSE(Parse({kFolder, "--port", "1", "other"}).ok());
+}
+
 TEST_CASE("keys come from the environment when no flag gives them") {
   ::setenv("TANDEM_API_KEY", "secret", 1);
   CHECK(Parse({kFolder})->api_key == std::vector<std::string>{"secret"});

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""tandem-frontend as a process: how it starts, refuses, drains and ends; several network threads; the metrics
+of preempted and cached requests. The engine makes up its tokens."""
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from api_test import MODEL, Frontend, long_stream
+from pair import LIMIT, bin_dir, wait_for
+
+
+def run(*flags):
+    """(exit code, log) of a frontend that is expected to end by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([str(bin_dir() / "tandem-frontend"), "--handshake-address", f"ipc://{folder}/h", *flags],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        return done.returncode, done.stdout
+
+
+class Refusals(unittest.TestCase):
+    def test_a_port_in_use_is_named_and_the_exit_code_is_1(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = str(other.getsockname()[1])
+            code, log = run(str(MODEL), "--host", "127.0.0.1", "--port", port)
+        self.assertEqual(code, 1)
+        self.assertIn(port, log)
+        self.assertIn("in use", log)
+
+    def test_bad_command_lines_are_exit_code_2_with_a_hint(self):
+        for flags, words in (([], "model"), (["/no/such/model"], "/no/such/model"),
+                             ([str(MODEL), "--max-conections", "5"], "--max-connections"),
+                             ([str(MODEL), "--port", "99999"], "port")):
+            with self.subTest(flags):
+                code, log = run(*flags)
+                self.assertEqual(code, 2)
+                self.assertIn(words, log)
+
+    def test_a_folder_that_is_no_model_is_refused_by_file_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "config.json").write_text("{}")
+            code, log = run(folder, "--port", "0", "--host", "127.0.0.1")
+            self.assertEqual(code, 1)
+            self.assertIn("tokenizer.json", log)
+            pathlib.Path(folder, "tokenizer.json").write_text('{"model": ')
+            code, log = run(folder, "--port", "0", "--host", "127.0.0.1")
+            self.assertEqual(code, 1)
+            self.assertIn("tokenizer.json", log)
+
+    def test_help_lists_every_flag(self):
+        code, text = run("--help")
+        self.assertEqual(code, 0)
+        for flag in ("--host", "--port", "--api-key", "--served-model-name", "--ssl-certfile", "--shutdown-timeout"):
+            self.assertIn(flag, text)
+
+
+class Ends(unittest.TestCase):
+    def test_term_lets_running_streams_end_and_exits_0(self):
+        with Frontend("--shutdown-timeout", "60", engine=("--tokens-per-second", "200")) as server:
+            stream = server.client().completions.create(model="m", prompt="x", max_tokens=100, stream=True)
+            next(iter(stream))
+            with socket.create_connection(("127.0.0.1", int(server.port_file.read_text()))) as idle:
+                server.process.send_signal(signal.SIGTERM)
+                idle.settimeout(LIMIT)
+                self.assertEqual(idle.recv(1), b"")  # an idle connection is closed at once
+            self.assertEqual(server.get("/health")[0], 0)  # nobody listens any more
+            self.assertEqual([c.choices[0].finish_reason for c in stream][-1], "length")
+            self.assertEqual(server.process.wait(LIMIT), 0)
+
+    def test_without_patience_or_at_a_second_signal_streams_are_cut_and_aborted(self):
+        for timeout, signals in (("0", 1), ("600", 2)):
+            with self.subTest(timeout), Frontend("--shutdown-timeout", timeout,
+                                                 engine=("--tokens-per-second", "50")) as server:
+                stream = long_stream(server)
+                next(iter(stream))
+                server.process.send_signal(signal.SIGTERM)
+                if signals == 2:
+                    wait_for(lambda: "[shutdown]" in server.log, "the first signal was seen")
+                    server.process.send_signal(signal.SIGINT)
+                with self.assertRaises(Exception):
+                    for _ in stream:
+                        pass
+                self.assertEqual(server.process.wait(LIMIT), 0)
+                wait_for(lambda: server.received(1), "the engine was told")
+
+    def test_the_log_has_the_lines_that_people_look_for(self):
+        with Frontend() as server:
+            port = server.port_file.read_text().strip()
+            for words in ("Available routes are:", "Route: /v1/chat/completions, Methods: POST",
+                          f"Tandem frontend listening on http://127.0.0.1:{port}", "Application startup complete."):
+                self.assertIn(words, server.log)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(LIMIT), 0)
+
+
+class Serves(unittest.TestCase):
+    def ask(self, server, count, **fields):
+        client = server.client()
+        threads = [threading.Thread(target=client.completions.create, kwargs=dict(
+            model="m", prompt="one two three", max_tokens=5, **fields)) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def test_three_network_threads_count_into_one_page(self):
+        with Frontend("--api-server-count", "3") as server:
+            self.assertEqual(len([t for t in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/comm")
+                                  if t.read_text().startswith("shard-")]), 3)
+            self.ask(server, 12)
+            wait_for(lambda: server.total("vllm:request_success_total") == 12, "all are counted")
+            self.assertEqual(server.total("vllm:generation_tokens_total"), 60)
+            self.assertEqual(server.total("vllm:e2e_request_latency_seconds_count"), 12)
+            self.assertEqual(server.total("http_requests_total", handler="/v1/completions"), 12)
+
+    def test_preempted_and_cached_requests_are_counted_as_such(self):
+        with Frontend() as server:
+            self.ask(server, 1, extra_body={"vllm_xargs": {"mock_preempt": 1, "mock_cached": 2}})
+            self.assertEqual(server.total("vllm:num_preemptions_total"), 1)
+            self.assertEqual(server.total("vllm:request_num_preemptions_sum"), 1)
+            prompt = server.total("vllm:prompt_tokens_total")
+            self.assertEqual(server.total("vllm:prompt_tokens_by_source_total", source="local_cache_hit"), 2)
+            self.assertEqual(server.total("vllm:prompt_tokens_by_source_total", source="local_compute"), prompt - 2)
+            self.assertEqual(server.total("vllm:request_prefill_kv_computed_tokens_sum"), prompt - 2)
+
+    def test_keys_open_what_needs_one(self):
+        with Frontend("--api-key", "a", "--api-key", "b") as server:
+            body = {"model": "m", "prompt": "x", "max_tokens": 1}
+            self.assertEqual(server.post("/v1/completions", body)[0], 401)
+            self.assertEqual(server.get("/v1/models", Authorization="Bearer c")[0], 401)
+            for key in "ab":
+                self.assertEqual(server.post("/v1/completions", body, Authorization=f"Bearer {key}")[0], 200)
+            self.assertEqual(server.get("/metrics")[0], 200)
+
+    def test_statistics_can_be_turned_off(self):
+        with Frontend("--disable-log-stats") as server:
+            self.ask(server, 1)
+            self.assertFalse([name for name in server.metrics() if name.startswith("vllm:")])
+
+    def test_an_idle_frontend_sleeps(self):
+        with Frontend() as server:
+            stat = pathlib.Path(f"/proc/{server.process.pid}/stat")
+
+            def ticks():
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+                return int(fields[11]) + int(fields[12])
+            before = ticks()
+            with self.assertRaises(subprocess.TimeoutExpired):
+                server.process.wait(2)
+            self.assertLessEqual(ticks() - before, 0.02 * 2 * os.sysconf("SC_CLK_TCK"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]], verbosity=2)
