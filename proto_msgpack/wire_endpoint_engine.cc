@@ -80,6 +80,7 @@ class EngineEndpoint::Loop {
   PollSet poll_;
   ReceivedMessage received_;
   EncodedMessage encoded_;
+  ComplaintLimit complaints_;
   std::vector<std::string_view> frames_;
   std::vector<Outgoing> drained_;
   std::thread thread_;
@@ -238,7 +239,9 @@ void EngineEndpoint::Loop::ReceiveInputs(Client* client) {
 
 void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames) {
   if (frames.size() < 2 || frames[0].size() != 1) {
-    LOG_WARNING << "a message of " << frames.size() << " frames without a request type";
+    if (complaints_.Next()) {
+      LOG_WARNING << "a message of " << frames.size() << " frames without a request type";
+    }
     return;
   }
   const auto type = static_cast<uint8_t>(frames[0][0]);
@@ -257,8 +260,10 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
     inputs_->Push(*std::move(input));
     return;
   }
-  LOG_WARNING << "a message of type " << int{type}
-              << " is not understood: " << input.status().message();
+  if (complaints_.Next()) {
+    LOG_WARNING << "a message of type " << int{type}
+                << " is not understood: " << input.status().message();
+  }
   if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
 }
 

@@ -124,7 +124,7 @@ class FrontendEndpoint::Loop {
   void Lost(size_t engine_index, const std::string& why);
   void AnswerWaitingHello(size_t engine_index);
   // The engine a message's first frame names, or nullopt after logging it.
-  std::optional<size_t> EngineOf(std::string_view identity, std::string_view what) const;
+  std::optional<size_t> EngineOf(std::string_view identity, std::string_view what);
 
   Listening handshake_;
   std::vector<Engine> engines_;
@@ -133,6 +133,7 @@ class FrontendEndpoint::Loop {
   PollSet poll_;
   ReceivedMessage received_;
   EncodedMessage encoded_;
+  ComplaintLimit complaints_;
   std::vector<EngineCoreOutputs> spare_;
   std::vector<Outgoing> drained_;
   std::thread thread_;
@@ -143,6 +144,8 @@ class FrontendEndpoint::Loop {
 };
 
 Status FrontendEndpoint::Loop::Start() {
+  WarnIfOpenToNetwork(options_.handshake_address);
+  WarnIfOpenToNetwork(options_.data_address);
   const bool is_ipc = options_.data_address.starts_with(kIpc);
   if (is_ipc) {
     ASSIGN_OR_RETURN(lock_fd_, TakeFolder(options_.data_address.substr(kIpc.size())));
@@ -222,11 +225,12 @@ void FrontendEndpoint::Loop::SendOutgoing() {
 }
 
 std::optional<size_t> FrontendEndpoint::Loop::EngineOf(std::string_view identity,
-                                                       std::string_view what) const {
+                                                       std::string_view what) {
   const int index = EngineIndexOf(identity);
   if (index >= 0 && static_cast<size_t>(index) < engines_.size()) {
     return static_cast<size_t>(index);
   }
+  if (!complaints_.Next()) return std::nullopt;
   LOG_WARNING << what << " from an unknown engine (identity of " << identity.size()
               << " bytes, index " << index << ", engines expected: " << engines_.size() << ")";
   return std::nullopt;
@@ -330,7 +334,9 @@ void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
     return;
   }
   if (received_.total_bytes() > options_.max_message_bytes) {
-    LOG_WARNING << "a message of " << received_.total_bytes() << " bytes was dropped";
+    if (complaints_.Next()) {
+      LOG_WARNING << "a message of " << received_.total_bytes() << " bytes was dropped";
+    }
     return;
   }
   if (spare_.empty()) spent_.Drain(&spare_);
@@ -342,7 +348,9 @@ void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
   }
   const Status status = Decode(frames, &outputs);
   if (!status.ok()) {
-    LOG_WARNING << "an engine's message is not understood: " << status.message();
+    if (complaints_.Next()) {
+      LOG_WARNING << "an engine's message is not understood: " << status.message();
+    }
     return;
   }
   if (outputs.engine_index < 0 || static_cast<size_t>(outputs.engine_index) >= engines_.size()) {

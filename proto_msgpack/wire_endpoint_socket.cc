@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/log.h"
 
 namespace tandem::wire {
 
@@ -158,6 +159,15 @@ void SetHeartbeats(Socket* socket, std::string_view address) {
   if (!address.starts_with("tcp://")) return;
   socket->SetOption(ZMQ_HEARTBEAT_IVL, 5000);
   socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 15000);
+}
+
+void WarnIfOpenToNetwork(std::string_view address) {
+  if (!address.starts_with("tcp://")) return;
+  for (const std::string_view loopback : {"tcp://127.", "tcp://localhost", "tcp://[::1]"}) {
+    if (address.starts_with(loopback)) return;
+  }
+  LOG_WARNING << address << " is open to the network: prompts and answers travel unencrypted and "
+              << "anyone who reaches the port may take part";
 }
 
 std::string EngineIdentity(int engine_index) {

@@ -112,6 +112,18 @@ class Socket {
 // Pings on tcp, where a host may vanish without closing its connections.
 void SetHeartbeats(Socket* socket, std::string_view address);
 
+// Says loudly that what crosses to another host is neither encrypted nor authenticated.
+void WarnIfOpenToNetwork(std::string_view address);
+
+// Whether one more complaint about a peer's bytes is logged: a broken peer must not fill the log.
+class ComplaintLimit {
+ public:
+  bool Next() { return ++count_ <= 20 || count_ % 1000 == 0; }
+
+ private:
+  int64_t count_ = 0;
+};
+
 // The identity of an engine: its index, 2 bytes little-endian.
 std::string EngineIdentity(int engine_index);
 // -1: not two bytes.
