@@ -40,23 +40,25 @@ class SignalThread {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, kStopWaiting);
     // Inherited by every thread started from here on, so that only this one gets them.
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] { Run(); });
   }
   ~SignalThread() {
-    stopping_ = true;
-    pthread_kill(thread_.native_handle(), SIGTERM);
+    pthread_kill(thread_.native_handle(), kStopWaiting);
     thread_.join();
   }
   void SetServing() { serving_ = true; }
 
  private:
+  static constexpr int kStopWaiting = SIGUSR2;
+
   void Run() {
     SetThreadName("signals");
     int signal = 0;
     sigwait(&signals_, &signal);
-    if (stopping_) return;
+    if (signal == kStopWaiting) return;
     if (!serving_) {
       LOG_INFO << "[shutdown] " << strsignal(signal) << " while loading";
       _exit(kExitOk);
@@ -71,7 +73,7 @@ class SignalThread {
 
   Mailbox<wire::EngineInput>* inputs_;
   sigset_t signals_ = {};
-  std::atomic<bool> serving_{false}, stopping_{false};
+  std::atomic<bool> serving_{false};
   std::thread thread_;
 };
 

@@ -249,11 +249,10 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
   if (map == index.end() || !map->is_object()) return InvalidArgumentError("no weight_map");
   std::map<std::string, std::vector<std::string>> names_by_file;
   for (const auto& [name, file] : map->items()) {
-    if (!file.is_string()) return InvalidArgumentError("weight_map." + name + " is no string");
-    const std::string file_name = file.get<std::string>();
+    const std::string file_name = file.is_string() ? file.get<std::string>() : "";
     if (file_name.empty() || file_name.find('/') != std::string::npos) {
-      return InvalidArgumentError("weight_map." + name + ": " + file_name +
-                                  " must be the name of a file in the same folder");
+      const Status status = InvalidArgumentError("must name a file in the same folder");
+      return status.WithContext(name).WithContext("weight_map");
     }
     names_by_file[file_name].push_back(name);
   }
@@ -261,7 +260,7 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
   for (const auto& [file_name, names] : names_by_file) {
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(dir + "/" + file_name));
     for (const std::string& name : names) {
-      if (!file.Has(name)) return NotFoundError(file_name + " does not hold " + name);
+      if (!file.Has(name)) return NotFoundError("does not hold " + name).WithContext(file_name);
     }
     files.push_back(std::move(file));
   }
@@ -312,11 +311,12 @@ WeightTensor::~WeightTensor() {
   if (!is_mapped_) return;
   // Only whole pages inside the tensor: a neighbour may still be read. A page given back is read
   // from the page cache again when touched, so this is never wrong, only a hint.
-  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(view_.data);
-  const uintptr_t first = (begin + page - 1) / page * page;
-  const uintptr_t last = (begin + static_cast<uintptr_t>(view_.NumBytes())) / page * page;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  auto* begin = static_cast<std::byte*>(view_.data);
+  const uintptr_t skipped = (page - reinterpret_cast<uintptr_t>(begin) % page) % page;
+  const auto num_bytes = static_cast<uintptr_t>(view_.NumBytes());
+  if (num_bytes < skipped + page) return;
+  madvise(begin + skipped, (num_bytes - skipped) / page * page, MADV_DONTNEED);
 }
 
 StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir) {

@@ -197,7 +197,7 @@ TEST_CASE("safetensors: shards are found through the index, and checked against 
   SECTION("a tensor that its shard does not hold") {
     dir.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
     CHECK_THAT(OpenSafetensors(dir.path()).status().message(),
-               Contains("two.safetensors does not hold c"));
+               Contains("two.safetensors: does not hold c"));
   }
   SECTION("a shard that is not there") {
     dir.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
