@@ -12,31 +12,21 @@ import gdb
 
 
 def frames_of_all_threads():
-    chosen = gdb.selected_thread()
     for thread in gdb.selected_inferior().threads():
         thread.switch()
         frame = gdb.newest_frame()
         while frame is not None:
             yield thread, frame
             frame = frame.older()
-    if chosen is not None:
-        chosen.switch()
 
 
-def object_in(function, *names):
-    """Each (thread, value of the first of `names` that is readable) in frames of `function`."""
-    for thread, frame in frames_of_all_threads():
-        if frame.name() is None or function not in frame.name():
-            continue
-        frame.select()
-        for name in names:
-            try:
-                value = gdb.parse_and_eval(name)
-            except gdb.error:
-                continue
-            if not value.is_optimized_out:
-                yield thread, value
-                break
+def find_frame(function):
+    """Selects the frame of a function in whatever thread runs it; False when none does."""
+    for _, frame in frames_of_all_threads():
+        if frame.name() is not None and frame.name().endswith(function):
+            frame.select()
+            return True
+    return False
 
 
 def text_of(value):
@@ -58,21 +48,17 @@ class Tandem(gdb.Command):
             raise gdb.GdbError("tandem requests | streams | threads")
         action()
 
-    def dump(self, function, *names):
-        seen = set()
-        for _, pointer in object_in(function, *names):
-            if int(pointer) in seen:
-                continue
-            seen.add(int(pointer))
-            print(text_of(gdb.parse_and_eval(f"(({pointer.type}){int(pointer)})->DebugString()")))
-        if not seen:
-            raise gdb.GdbError(f"no thread is in {function} with its object readable: is this the right process?")
-
     def requests(self):
-        self.dump("tandem::RunEngineLoop", "engine")
+        if not find_frame("tandem::RunEngineLoop"):
+            raise gdb.GdbError("no engine loop here: is this the engine core?")
+        print(text_of(gdb.parse_and_eval("engine->scheduler_.DebugString()")))
 
     def streams(self):
-        self.dump("tandem::RunShard", "shard")
+        if not find_frame("::Serve"):
+            raise gdb.GdbError("no network shards here: is this the frontend?")
+        shards = gdb.parse_and_eval("clients._M_impl")
+        for i in range(int(shards["_M_finish"] - shards["_M_start"])):
+            print(text_of(gdb.parse_and_eval(f"clients._M_impl._M_start[{i}]._M_t._M_t._M_head_impl->DebugString()")))
 
     def threads(self):
         seen = set()

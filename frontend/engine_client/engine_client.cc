@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "common/check.h"
@@ -302,6 +303,23 @@ void EngineClient::UpdateEngineInfo() {
 
 const wire::EngineCoreReadyResponse* EngineClient::engine_info() const {
   return has_engine_info_ ? &engine_info_ : nullptr;
+}
+
+std::string EngineClient::DebugString() const {
+  std::ostringstream text;
+  text << "client " << options_.client_index << ": " << running_.size() << " running\n";
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const Engine& engine = engines_[i];
+    text << "  engine " << i
+         << (engine.ready ? " ready" : " not ready: " + engine.why_not.message()) << ", "
+         << engine.num_inflight << " in flight\n";
+  }
+  for (const auto& [id, running] : running_) {
+    text << "  " << id << " engine " << running.engine_index << " prompt "
+         << running.request.prompt_token_ids.size() << " emitted " << running.emitted.size()
+         << "\n";
+  }
+  return text.str();
 }
 
 Status ToStatus(const wire::EngineCoreError& error) {

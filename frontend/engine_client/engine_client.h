@@ -76,6 +76,8 @@ class EngineClient {
   bool healthy() const { return health().ok(); }
   int num_engines() const { return options_.num_engines; }
   size_t num_inflight() const { return running_.size(); }
+  // Engines and running requests as text, for a debugger.
+  std::string DebugString() const;
 
   // What the engines said at READY, the smallest max_model_len, the sum of num_gpu_blocks over all.
   // Nullptr until each has been ready once.
