@@ -36,5 +36,6 @@ tandem_test(unit_api LABEL unit SRCS
 tandem_test(property_api LABEL property SRCS property/api_test.cc DEPS tandem_tests_support_api)
 tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
   DEPS frontend/chat)
-tandem_test(unit_chat LABEL unit SRCS unit/frontend/chat/chat_template_test.cc DEPS frontend/chat)
+tandem_test(unit_chat LABEL unit SRCS
+  unit/frontend/chat/chat_template_test.cc cases/template_cases_test.cc DEPS frontend/chat)
 tandem_test(property_chat LABEL property SRCS property/chat_template_test.cc DEPS frontend/chat)

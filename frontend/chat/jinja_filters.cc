@@ -72,7 +72,10 @@ TANDEM_FILTER(FilterRound) {
 TANDEM_FILTER(FilterFileSize) {
   ASSIGN_OR_RETURN(const auto bound, Bind("filesizeformat", args, {"binary"}));
   const bool binary = Flag(bound[0], false);
-  ASSIGN_OR_RETURN(const Value number, FilterFloat(interpreter, input, {}));
+  Arguments strict;
+  strict.positional.push_back(None());
+  ASSIGN_OR_RETURN(const Value number, FilterFloat(interpreter, input, strict));
+  if (number.IsNone()) return InvalidArgumentError("filesizeformat() needs a number");
   const double bytes = number.AsDouble();
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return Text("1 Byte");

@@ -107,6 +107,11 @@ bool CanRepeat(const Value& value) {
   return value.IsString() || value.kind == Kind::kList || value.kind == Kind::kTuple;
 }
 
+// What "%" takes as a mapping, and then does not mind when no name is asked of it.
+bool IsMappingLike(const Value& value) {
+  return value.IsDict() || value.kind == Kind::kList || value.kind == Kind::kRange;
+}
+
 StatusOr<Value> Add(Interpreter& interpreter, const Value& left, const Value& right) {
   if (left.IsString()) {
     if (!right.IsString()) {
@@ -141,7 +146,7 @@ StatusOr<Value> ApplyBinary(Interpreter& interpreter, std::string_view op, const
     if (right.kind == Kind::kTuple) args = right.sequence->items;
     RETURN_IF_ERROR(interpreter.CountSteps(Weight(right) / 32));
     ASSIGN_OR_RETURN(std::string text,
-                     PercentFormat(left.View(), args, right.IsDict() ? right : Value()));
+                     PercentFormat(left.View(), args, IsMappingLike(right) ? right : Value()));
     return interpreter.String(std::move(text));
   }
   if (right.IsUndefined()) return InvalidArgumentError(*right.message);
@@ -167,6 +172,9 @@ StatusOr<bool> Contains(Interpreter& interpreter, const Value& whole, const Valu
       RETURN_IF_ERROR(interpreter.CountSteps(static_cast<int64_t>(whole.text.size) / 64));
       return whole.View().find(part.View()) != std::string_view::npos;
     case Kind::kDict:
+      if (!IsHashable(part)) {
+        return InvalidArgumentError("unhashable type: '" + std::string(TypeName(part)) + "'");
+      }
       RETURN_IF_ERROR(interpreter.CountSteps(static_cast<int64_t>(whole.dict->items.size()) / 8));
       return whole.dict->Find(part) != nullptr;
     default:

@@ -71,6 +71,12 @@ StatusOr<std::vector<Keyed>> WithKeys(Interpreter& interpreter, const std::vecto
   return keyed;
 }
 
+// Equal keys need no order: items that lack the attribute stay where they are.
+StatusOr<int> CompareKeys(const Value& left, const Value& right) {
+  if (IsEqual(left, right)) return 0;
+  return Compare(left, right);
+}
+
 Status SortByKey(Interpreter& interpreter, bool reverse, std::vector<Keyed>* keyed) {
   Status status;
   int64_t cost = 0;
@@ -78,7 +84,7 @@ Status SortByKey(Interpreter& interpreter, bool reverse, std::vector<Keyed>* key
   const auto less = [&](const Keyed& a, const Keyed& b) {
     if (!status.ok()) return false;
     cost += 1 + std::min(Weight(a.key), Weight(b.key)) / 32;
-    const auto order = reverse ? Compare(b.key, a.key) : Compare(a.key, b.key);
+    const auto order = reverse ? CompareKeys(b.key, a.key) : CompareKeys(a.key, b.key);
     if (!order.ok()) status = order.status();
     return order.ok() && *order < 0;
   };
@@ -250,9 +256,9 @@ StatusOr<Value> Extreme(Interpreter& interpreter, const Value& input, const Argu
   ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
                    WithKeys(interpreter, items, bound[1], case_sensitive));
   const Keyed* best = &keyed[0];
-  for (const Keyed& entry : keyed) {
-    ASSIGN_OR_RETURN(const int order, Compare(entry.key, best->key));
-    if (order * sign > 0) best = &entry;
+  for (size_t i = 1; i < keyed.size(); ++i) {
+    ASSIGN_OR_RETURN(const int order, Compare(keyed[i].key, best->key));
+    if (order * sign > 0) best = &keyed[i];
   }
   return best->item;
 }
@@ -298,6 +304,7 @@ TANDEM_FILTER(FilterSlice) {
 }
 
 TANDEM_FILTER(FilterMap) {
+  if (!IsTrue(input)) return NewGenerator(interpreter, {});  // none as well as an empty list
   ASSIGN_OR_RETURN(const std::vector<Value> items, interpreter.Items(input));
   std::vector<Value> mapped;
   mapped.reserve(items.size());
@@ -322,6 +329,7 @@ TANDEM_FILTER(FilterMap) {
 // select, reject, selectattr, rejectattr: keeps the items whose value (or attribute) is `wanted`.
 StatusOr<Value> Choose(Interpreter& interpreter, const Value& input, const Arguments& args,
                        bool by_attribute, bool wanted) {
+  if (!IsTrue(input)) return NewGenerator(interpreter, {});
   ASSIGN_OR_RETURN(const std::vector<Value> items, interpreter.Items(input));
   Arguments rest = args;
   Value attribute;

@@ -79,7 +79,8 @@ TANDEM_FILTER(FilterReplace) {
 
 TANDEM_FILTER(FilterIndent) {
   ASSIGN_OR_RETURN(const auto bound, Bind("indent", args, {"width", "first", "blank"}));
-  ASSIGN_OR_RETURN(const std::string_view text, interpreter.Str(input));
+  ASSIGN_OR_RETURN(const std::string_view text,
+                   ToString(input.IsUndefined() ? Value() : input, "the input of indent()", ""));
   const bool first = Flag(bound[1], false);
   const bool blank = Flag(bound[2], false);
   std::string indention;
@@ -120,7 +121,8 @@ TANDEM_FILTER(FilterCenter) {
 TANDEM_FILTER(FilterTruncate) {
   ASSIGN_OR_RETURN(const auto bound,
                    Bind("truncate", args, {"length", "killwords", "end", "leeway"}));
-  ASSIGN_OR_RETURN(const std::string_view text, interpreter.Str(input));
+  ASSIGN_OR_RETURN(const std::string_view text,
+                   ToString(input.IsUndefined() ? Value() : input, "the input of truncate()", ""));
   ASSIGN_OR_RETURN(const int64_t length, ToIndex(bound[0], "length", 255));
   const bool killwords = Flag(bound[1], false);
   ASSIGN_OR_RETURN(const std::string_view end, ToString(bound[2], "end", "..."));

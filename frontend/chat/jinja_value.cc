@@ -352,6 +352,23 @@ void AppendDictRepr(const Dict& dict, std::string* out) {
   *out += '}';
 }
 
+void AppendNamespaceRepr(const Dict& dict, std::string* out) {
+  *out += "<Namespace {";
+  for (size_t i = 0; i < dict.items.size(); ++i) {
+    const auto& [name, value] = dict.items[i];
+    if (i > 0) *out += ", ";
+    AppendRepr(name, out);
+    *out += ": ";
+    // A list in between could lead back as well.
+    if (value.kind == Kind::kNamespace || value.IsSequence() || value.IsDict()) {
+      *out += "...";
+    } else {
+      AppendRepr(value, out);
+    }
+  }
+  *out += "}>";
+}
+
 // range(a, b, c) from its items; the stop of an empty one is not known any more and shown as 0.
 void AppendRangeRepr(const std::vector<Value>& items, std::string* out) {
   const Int start = items.empty() ? 0 : items[0].integer;
@@ -406,9 +423,8 @@ void AppendRepr(const Value& value, std::string* out) {
       AppendDictRepr(*value.dict, out);
       return;
     case Kind::kNamespace:
-      *out += "<Namespace ";
-      // A namespace can hold itself; its inside is of no use in a prompt anyway.
-      *out += std::to_string(value.dict->items.size()) + " items>";
+      // A namespace can hold itself: inside another one it is only named.
+      AppendNamespaceRepr(*value.dict, out);
       return;
     case Kind::kCallable:
       *out += "<function " + std::string(value.callable->name) + ">";
