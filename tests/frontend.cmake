@@ -27,7 +27,8 @@ target_link_libraries(tandem_tests_support_api
   PUBLIC tandem_frontend_api tandem_tests_support nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support_api PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 tandem_test(golden_api LABEL golden SRCS golden/api_test.cc DEPS tandem_tests_support_api)
-tandem_test(unit_openai LABEL unit SRCS unit/frontend/openai/json_test.cc
+tandem_test(unit_openai LABEL unit SRCS
+  unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/render_test.cc unit/frontend/processing/model_defaults_test.cc

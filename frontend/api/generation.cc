@@ -28,16 +28,13 @@ FinishedReason MetricReason(wire::FinishReason reason) {
 class Generation::Choice final : public OutputSink {
  public:
   Choice(Generation* generation, int choice_idx, const wire::EngineCoreRequest& request,
-         const OutputOptions& options, EngineMetrics* metrics, StepTokens* step,
-         FanOutStats* fan_out)
+         const OutputOptions& options)
       : id(request.request_id),
         index(choice_idx),
         num_prompt_tokens(static_cast<int64_t>(request.prompt_token_ids.size())),
+        max_tokens(request.sampling_params.max_tokens),
         processor(generation->context_->input_processor->tokenizer(), options,
                   request.prompt_token_ids),
-        stats(metrics, step, fan_out,
-              {generation->arrival_monotonic_, num_prompt_tokens,
-               request.sampling_params.max_tokens}),
         generation_(generation) {}
 
   void OnOutput(const wire::EngineCoreOutput& output, double timestamp) override {
@@ -48,9 +45,10 @@ class Generation::Choice final : public OutputSink {
   const RequestId id;
   const int index;
   const int64_t num_prompt_tokens;
+  const int64_t max_tokens;
   OutputProcessor processor;
-  RequestStats stats;
-  bool counts_prompt = false;  // the first of its prompt's choices: cached tokens count once
+  std::optional<RequestStats> stats;  // set once the request is with an engine
+  bool counts_prompt = false;         // the first of its prompt's choices: cached tokens count once
   bool running = false;
   bool started = false;  // has its first token
 
@@ -111,17 +109,11 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
       arrival_monotonic_(arrival_monotonic),
       ticket_(std::move(ticket)),
       num_unfinished_(request_.requests.size()) {
-  EngineMetrics* metrics = &context_->metrics->engine(0);
   int64_t num_queued_tokens = 0;
   for (size_t i = 0; i < request_.requests.size(); ++i) {
-    const bool first_of_prompt = i % static_cast<size_t>(request_.n) == 0;
-    if (first_of_prompt) {
-      fan_out_.push_back(std::make_unique<FanOutStats>(metrics, static_cast<int>(request_.n)));
-    }
-    choices_.push_back(std::make_unique<Choice>(this, static_cast<int>(i), request_.requests[i],
-                                                options, metrics, &context_->step_tokens[0],
-                                                fan_out_.back().get()));
-    choices_.back()->counts_prompt = first_of_prompt;
+    choices_.push_back(
+        std::make_unique<Choice>(this, static_cast<int>(i), request_.requests[i], options));
+    choices_.back()->counts_prompt = i % static_cast<size_t>(request_.n) == 0;
     num_queued_tokens += choices_.back()->num_prompt_tokens;
   }
   if (ticket_) {
@@ -140,7 +132,10 @@ Status Generation::Start(GenerationListener* listener, std::function<void()> on_
     choices_[i]->running = true;
     const Status status =
         context_->engine_client->Submit(std::move(request_.requests[i]), choices_[i].get());
-    if (status.ok()) continue;
+    if (status.ok()) {
+      BeginStats(choices_[i].get());
+      continue;
+    }
     choices_[i]->running = false;
     aborted_ = true;
     AbortRunning();
@@ -149,12 +144,23 @@ Status Generation::Start(GenerationListener* listener, std::function<void()> on_
   return OkStatus();
 }
 
+void Generation::BeginStats(Choice* choice) {
+  const int engine = context_->engine_client->EngineOf(choice->id);
+  EngineMetrics* metrics = &context_->metrics->engine(engine);
+  if (choice->counts_prompt) {
+    fan_out_.push_back(std::make_unique<FanOutStats>(metrics, static_cast<int>(request_.n)));
+  }
+  choice->stats.emplace(
+      metrics, &context_->step_tokens[static_cast<size_t>(engine)], fan_out_.back().get(),
+      RequestStats::Request{arrival_monotonic_, choice->num_prompt_tokens, choice->max_tokens});
+}
+
 void Generation::Abort() {
   if (aborted_ || done_.is_set()) return;
   aborted_ = true;
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
-    choice->stats.OnClientAbort();
+    choice->stats->OnClientAbort();
     LOG_INFO << "request aborted id=" << choice->id
              << " prompt_tokens=" << choice->num_prompt_tokens
              << " output_tokens=" << choice->processor.num_output_tokens();
@@ -175,8 +181,8 @@ void Generation::AbortRunning() {
 void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output,
                                 double timestamp) {
   for (const wire::EngineCoreEvent& event : output.events) {
-    choice->stats.OnEvent(static_cast<RequestEvent>(static_cast<int>(event.type) - 1),
-                          event.timestamp);
+    choice->stats->OnEvent(static_cast<RequestEvent>(static_cast<int>(event.type) - 1),
+                           event.timestamp);
   }
   const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
   std::optional<PromptCounts> prompt;
@@ -190,7 +196,7 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
     }
   }
   if (num_new > 0 || prompt) {
-    choice->stats.OnTokens(num_new, timestamp, context_->clock->Monotonic(), prompt);
+    choice->stats->OnTokens(num_new, timestamp, context_->clock->Monotonic(), prompt);
   }
   if (!choice->started) {
     choice->started = true;
@@ -218,8 +224,8 @@ void Generation::Finish(Choice* choice) {
   if (choice->processor.must_abort()) context_->engine_client->Abort(choice->id);
   const OutputDelta& delta = choice->processor.delta();
   const double now = context_->clock->Monotonic();
-  choice->stats.OnFinished(MetricReason(*delta.finish_reason), now);
-  const RequestStats& stats = choice->stats;
+  choice->stats->OnFinished(MetricReason(*delta.finish_reason), now);
+  const RequestStats& stats = *choice->stats;
   LOG_INFO << "request finished id=" << choice->id
            << " reason=" << wire::FinishReasonName(*delta.finish_reason)
            << " prompt_tokens=" << choice->num_prompt_tokens

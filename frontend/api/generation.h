@@ -111,6 +111,8 @@ class Generation {
  private:
   class Choice;
 
+  // The request is with an engine now: its metrics are that engine's.
+  void BeginStats(Choice* choice);
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);

@@ -301,6 +301,11 @@ void EngineClient::UpdateEngineInfo() {
   has_engine_info_ = true;
 }
 
+int EngineClient::EngineOf(const RequestId& request_id) const {
+  const auto it = running_.find(request_id);
+  return it == running_.end() ? 0 : it->second.engine_index;
+}
+
 const wire::EngineCoreReadyResponse* EngineClient::engine_info() const {
   return has_engine_info_ ? &engine_info_ : nullptr;
 }

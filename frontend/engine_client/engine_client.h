@@ -78,6 +78,8 @@ class EngineClient {
   size_t num_inflight() const { return running_.size(); }
   // Engines and running requests as text, for a debugger.
   std::string DebugString() const;
+  // Where a running request was sent; 0 for one that is not running.
+  int EngineOf(const RequestId& request_id) const;
 
   // What the engines said at READY, the smallest max_model_len, the sum of num_gpu_blocks over all.
   // Nullptr until each has been ready once.
