@@ -26,8 +26,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   Simulation::Coverage total;
   for (uint64_t seed = first; seed < first + num_runs; ++seed) {
     Simulation simulation(seed);
+    INFO("SIM_SEED=" << seed << ": " << simulation.Describe());  // also shown when a CHECK ends it
     const Status status = simulation.Run();
-    INFO("SIM_SEED=" << seed << ": " << simulation.Describe());
     REQUIRE(status.ToString() == OkStatus().ToString());
     const Simulation::Coverage& run = simulation.coverage();
     total.num_requests += run.num_requests;
