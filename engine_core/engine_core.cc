@@ -176,7 +176,7 @@ void EngineCore::Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::Ra
   message.outputs.engine_index = options_.engine_index;
   message.outputs.timestamp = clock_->Monotonic();
   wire::UtilityOutput& output = message.outputs.utility_output.emplace();
-  output.call_id = static_cast<int64_t>(call_id);
+  output.call_id = call_id;
   if (result.ok()) {
     output.result = std::move(*result);
   } else {
