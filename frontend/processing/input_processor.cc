@@ -19,7 +19,7 @@ Status Refuse(const char* field, std::string message) {
 
 Status TooLong(int64_t num_tokens, bool at_least, int64_t max_model_len) {
   return Refuse(
-      "input_tokens",
+      at_least ? "input_text" : "input_tokens",
       std::string("the prompt has ") + (at_least ? "at least " : "") + std::to_string(num_tokens) +
           " tokens, but this model's maximum context length is " + std::to_string(max_model_len) +
           " tokens and one of them is needed for the answer; shorten the prompt");
@@ -33,10 +33,12 @@ wire::RawValue Pack(const Json& value) {
 // kv_transfer_params, ec_transfer_params and each key of vllm_xargs, in one map.
 wire::RawValue ExtraArgs(const GenerationRequest& request) {
   Json args = Json::object();
-  if (!request.kv_transfer_params.is_null())
-    args["kv_transfer_params"] = *request.kv_transfer_params;
-  if (!request.ec_transfer_params.is_null())
-    args["ec_transfer_params"] = *request.ec_transfer_params;
+  const std::pair<const char*, const JsonDocument*> transfers[] = {
+      {"kv_transfer_params", &request.kv_transfer_params},
+      {"ec_transfer_params", &request.ec_transfer_params}};
+  for (const auto& [name, params] : transfers) {
+    if (!params->is_null()) args[name] = **params;
+  }
   if (!request.vllm_xargs.is_null()) args.update(*request.vllm_xargs);
   return args.empty() ? wire::RawValue() : Pack(args);
 }

@@ -1,0 +1,65 @@
+// A streamed token costs no allocation between the engine's output and the event's text. operator
+// new counts in this program.
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "tests/support/api_model.h"
+
+#include <catch2/catch.hpp>
+
+namespace {
+std::atomic<int64_t> num_allocations{0};
+}  // namespace
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  std::abort();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace tandem {
+namespace {
+
+int64_t AllocationsPerStream(const ApiModel& model, std::string_view path, std::string_view body) {
+  const auto prepared = model.Prepare(path, body);
+  REQUIRE(prepared.ok());
+  std::string events;
+  const auto answer =
+      prepared->make_answer(model.tokenizer(), PromptsOf(prepared->processed), &events);
+  OutputProcessor processor(model.tokenizer(), prepared->output,
+                            prepared->processed.requests[0].prompt_token_ids);
+  const auto words = model.tokenizer().Encode("The quick brown fox d\u00e9j\u00e0 vu \n\"", false);
+  REQUIRE(words.ok());
+  wire::EngineCoreOutput output;
+  output.request_id = "r";
+  int64_t before = 0;
+  for (int step = 0; step < 400; ++step) {
+    if (step == 200) before = num_allocations;  // buffers have grown
+    output.new_token_ids.assign(1, (*words)[static_cast<size_t>(step) % words->size()]);
+    const OutputDelta& delta = processor.Process(output);
+    if (delta.ready) answer->OnDelta(0, delta, {10, step, 0, 0});
+    events.clear();
+  }
+  return num_allocations - before;
+}
+
+TEST_CASE("Steady stream: a token allocates nothing") {
+  const ApiModel model;
+  const char* const kChat = "/v1/chat/completions";
+  const char* const kCompletion = "/v1/completions";
+  CHECK(AllocationsPerStream(model, kChat,
+                             R"({"messages":[{"role":"user","content":"x"}],"stream":true})") == 0);
+  CHECK(AllocationsPerStream(model, kCompletion, R"({"prompt":"x","stream":true})") == 0);
+  CHECK(AllocationsPerStream(
+            model, kCompletion,
+            R"({"prompt":"x","stream":true,"stop":["quicker","foxes"],"return_token_ids":true,
+                "stream_options":{"include_usage":true,"continuous_usage_stats":true}})") == 0);
+}
+
+}  // namespace
+}  // namespace tandem
