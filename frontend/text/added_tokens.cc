@@ -93,12 +93,11 @@ void AddedTokenFinder::Split(std::string_view text, std::vector<Part>* parts) co
     size_t end = pos + token.content.size();
     pos = end;
     if (token.single_word && (WordEndsAt(text, begin) || WordStartsAt(text, end))) continue;
-    if (token.lstrip) begin = SkipSpacesLeft(text, begin);
+    if (token.lstrip) begin = std::max(SkipSpacesLeft(text, begin), done);
     if (token.rstrip) end = SkipSpacesRight(text, end);
-    begin = std::max(begin, done);
-    if (end <= begin) continue;
     if (begin > done) parts->push_back({-1, text.substr(done, begin - done)});
-    parts->push_back({token.id, text.substr(begin, end - begin)});
+    // A token of white space counts even inside what the token before it took for itself.
+    parts->push_back({token.id, text.substr(begin, std::max(begin, end) - begin)});
     done = end;
   }
   if (done < text.size()) parts->push_back({-1, text.substr(done)});

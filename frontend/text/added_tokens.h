@@ -37,7 +37,8 @@ class AddedTokenFinder {
     TokenId id;
     std::string_view text;
   };
-  // Appends the parts of text, none of them empty, in order. REQUIRES well-formed UTF-8.
+  // Appends the parts of text in order; those that are no token are not empty. REQUIRES well-formed
+  // UTF-8.
   void Split(std::string_view text, std::vector<Part>* parts) const;
 
  private:

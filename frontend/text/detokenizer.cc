@@ -36,6 +36,10 @@ size_t UnfinishedBytes(std::string_view bytes) {
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
                          std::span<const TokenId> prompt_tail)
     : tokenizer_(tokenizer), options_(options) {
+  if (!tokenizer_.is_byte_level()) {
+    window_.assign(prompt_tail.begin(), prompt_tail.end());
+    return;
+  }
   for (const TokenId id : prompt_tail) {
     if (options_.skip_special_tokens && tokenizer_.IsSpecial(id)) continue;
     held_ += tokenizer_.TokenBytes(id);
@@ -44,6 +48,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
 }
 
 void Detokenizer::Append(TokenId id, std::string* text) {
+  if (!tokenizer_.is_byte_level()) return AppendByWindow(id, text);
   const bool added = tokenizer_.IsAdded(id);
   if (options_.skip_special_tokens && added && tokenizer_.IsSpecial(id)) return;
   const bool spell = !options_.spaces_between_special_tokens && added && last_was_added_;
@@ -67,7 +72,43 @@ void Detokenizer::AppendBytes(std::string_view bytes, std::string* text) {
   }
 }
 
+// The algorithm of DecodeStream.
+void Detokenizer::AppendByWindow(TokenId id, std::string* text) {
+  const bool skip = options_.skip_special_tokens;
+  const auto is_sure = [](const std::string& decoded) { return !decoded.ends_with("\uFFFD"); };
+  if (prefix_.empty() && !window_.empty()) {
+    std::string prefix = tokenizer_.Decode(window_, skip);
+    if (is_sure(prefix)) {
+      prefix_ = std::move(prefix);
+      prefix_idx_ = window_.size();
+    }
+  }
+  window_.push_back(id);
+  const std::string decoded = tokenizer_.Decode(window_, skip);
+  const bool full = window_.size() - prefix_idx_ > kMaxHeldTokens;
+  if (decoded.size() <= prefix_.size() || (!is_sure(decoded) && !full)) return;
+  const bool added = tokenizer_.IsAdded(id);
+  if (!options_.spaces_between_special_tokens && added && last_was_added_) {
+    text->append(tokenizer_.IdToToken(id).value_or(""));
+  } else {
+    text->append(decoded, prefix_.size());
+  }
+  last_was_added_ = added;
+  const size_t num_kept = window_.size() - prefix_idx_;
+  window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(num_kept));
+  prefix_ = tokenizer_.Decode(window_, skip);
+  prefix_idx_ = num_kept;
+}
+
 void Detokenizer::Flush(std::string* text) {
+  if (!tokenizer_.is_byte_level()) {
+    const std::string decoded = tokenizer_.Decode(window_, options_.skip_special_tokens);
+    if (decoded.size() > prefix_.size()) text->append(decoded, prefix_.size());
+    window_.clear();
+    prefix_.clear();
+    prefix_idx_ = 0;
+    return;
+  }
   AppendLossyUtf8(held_, text);
   held_.clear();
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/ids.h"
 #include "frontend/text/tokenizer.h"
@@ -25,6 +26,7 @@ struct DetokenizerOptions {
 class Detokenizer {
  public:
   static constexpr size_t kMaxHeldBytes = 256;
+  static constexpr size_t kMaxHeldTokens = 64;  // where bytes are not known, but tokens are
 
   // prompt_tail: the prompt's last tokens (a handful is enough); a character that the prompt leaves
   // unfinished is completed, and shown, by the first deltas.
@@ -38,10 +40,15 @@ class Detokenizer {
 
  private:
   void AppendBytes(std::string_view bytes, std::string* text);
+  void AppendByWindow(TokenId id, std::string* text);
 
   const Tokenizer& tokenizer_;
   DetokenizerOptions options_;
-  std::string held_;  // bytes not shown yet
+  std::string held_;  // bytes not shown yet (byte-level)
+  // Otherwise the last tokens are decoded with and without the new one and the difference is shown.
+  std::vector<TokenId> window_;
+  std::string prefix_;  // text of window_ up to prefix_idx_: shown already
+  size_t prefix_idx_ = 0;
   bool last_was_added_ = false;
 };
 

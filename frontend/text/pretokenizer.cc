@@ -51,6 +51,7 @@ Status Pretokenizer::Add(const nlohmann::json& spec, int depth) {
   }
   if (kind == "ByteLevel") return AddByteLevel(spec);
   if (kind == "Split") return AddSplit(spec);
+  if (kind == "Metaspace") return AddMetaspace(spec);
   if (kind == "Digits") {
     ASSIGN_OR_RETURN(const bool individual, BoolField(spec, "individual_digits", false));
     steps_.emplace_back(Digits{individual});
@@ -88,6 +89,48 @@ Status Pretokenizer::AddSplit(const nlohmann::json& spec) {
   ASSIGN_OR_RETURN(const bool invert, BoolField(spec, "invert", false));
   steps_.emplace_back(SplitBy{std::move(pattern), behavior->second, invert});
   return OkStatus();
+}
+
+Status Pretokenizer::AddMetaspace(const nlohmann::json& spec) {
+  Metaspace step;
+  ASSIGN_OR_RETURN(step.replacement, StringField(spec, "replacement", "\u2581"));
+  ASSIGN_OR_RETURN(const std::string scheme, StringField(spec, "prepend_scheme", "always"));
+  ASSIGN_OR_RETURN(step.split, BoolField(spec, "split", true));
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    return UnimplementedError("Metaspace prepend_scheme \"" + scheme + "\" is not supported");
+  }
+  step.prepend = scheme == "always"  ? Metaspace::kAlways
+                 : scheme == "first" ? Metaspace::kFirst
+                                     : Metaspace::kNever;
+  if (step.replacement.empty()) return InvalidArgumentError("Metaspace without a replacement");
+  steps_.emplace_back(std::move(step));
+  return OkStatus();
+}
+
+void Pretokenizer::ApplyMetaspace(const Metaspace& step, bool at_start, Pieces* pieces) {
+  const std::vector<std::string_view> before = std::move(pieces->pieces);
+  pieces->pieces.clear();
+  for (size_t i = 0; i < before.size(); ++i) {
+    std::string text;
+    for (const char c : before[i]) {
+      if (c == ' ') {
+        text += step.replacement;
+      } else {
+        text += c;
+      }
+    }
+    const bool prepend = step.prepend == Metaspace::kAlways ||
+                         (step.prepend == Metaspace::kFirst && at_start && i == 0);
+    if (prepend && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
+    const std::string_view piece = pieces->owned.emplace_back(std::move(text));
+    size_t begin = 0;
+    for (size_t at = step.split ? piece.find(step.replacement, 1) : std::string_view::npos;
+         at != std::string_view::npos; at = piece.find(step.replacement, at + 1)) {
+      pieces->pieces.push_back(piece.substr(begin, at - begin));
+      begin = at;
+    }
+    pieces->pieces.push_back(piece.substr(begin));
+  }
 }
 
 void Pretokenizer::Cut(std::string_view text, const std::vector<TextRange>& matches,
@@ -147,7 +190,11 @@ void Pretokenizer::Cut(std::string_view text, const std::vector<TextRange>& matc
   emit(pending);
 }
 
-Status Pretokenizer::ApplyStep(const Step& step, Pieces* pieces) {
+Status Pretokenizer::ApplyStep(const Step& step, bool at_start, Pieces* pieces) {
+  if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
+    ApplyMetaspace(*metaspace, at_start, pieces);
+    return OkStatus();
+  }
   std::vector<std::string_view> out;
   out.reserve(pieces->pieces.size());
   if (const auto* split = std::get_if<SplitBy>(&step)) {
@@ -172,11 +219,11 @@ Status Pretokenizer::ApplyStep(const Step& step, Pieces* pieces) {
   return OkStatus();
 }
 
-Status Pretokenizer::Split(std::string_view text, Pieces* out) const {
+Status Pretokenizer::Split(std::string_view text, bool at_start, Pieces* out) const {
   out->pieces.clear();
   out->owned.clear();
   if (!text.empty()) out->pieces.push_back(text);
-  for (const Step& step : steps_) RETURN_IF_ERROR(ApplyStep(step, out));
+  for (const Step& step : steps_) RETURN_IF_ERROR(ApplyStep(step, at_start, out));
   return OkStatus();
 }
 

@@ -32,7 +32,8 @@ class Pretokenizer {
   // Whether the model behind sees bytes spelled in GPT-2's alphabet; pieces are raw bytes always.
   bool byte_level() const { return byte_level_; }
   // Puts the pieces of text, none of them empty, in *out. REQUIRES well-formed UTF-8.
-  Status Split(std::string_view text, Pieces* out) const;
+  // at_start: nothing stands before the text.
+  Status Split(std::string_view text, bool at_start, Pieces* out) const;
 
  private:
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -45,12 +46,19 @@ class Pretokenizer {
     bool individual;
   };
   struct PrefixSpace {};
-  using Step = std::variant<SplitBy, Digits, PrefixSpace>;
+  struct Metaspace {  // blanks become a visible character
+    std::string replacement;
+    enum { kAlways, kFirst, kNever } prepend;
+    bool split;
+  };
+  using Step = std::variant<SplitBy, Digits, PrefixSpace, Metaspace>;
 
   Status Add(const nlohmann::json& spec, int depth);
   Status AddByteLevel(const nlohmann::json& spec);
   Status AddSplit(const nlohmann::json& spec);
-  static Status ApplyStep(const Step& step, Pieces* pieces);
+  Status AddMetaspace(const nlohmann::json& spec);
+  static Status ApplyStep(const Step& step, bool at_start, Pieces* pieces);
+  static void ApplyMetaspace(const Metaspace& step, bool at_start, Pieces* pieces);
   static void Cut(std::string_view text, const std::vector<TextRange>& matches,
                   const SplitBy& split, std::vector<std::string_view>* out);
 

@@ -43,6 +43,8 @@ struct Tokenizer::Parts {
   AddedTokenFinder raw_finder;         // looks at the text as it came
   AddedTokenFinder normalized_finder;  // looks at normalized text
   std::vector<uint8_t> flags;          // by id: kAdded, kSpecial
+  // Added tokens as they look in normalized text, which is what a decoder is given.
+  std::map<TokenId, std::string> normalized_contents;
   std::optional<TokenId> bos_id;
   std::optional<TokenId> eos_id;
 
@@ -52,7 +54,9 @@ struct Tokenizer::Parts {
   bool Has(TokenId id, uint8_t flag) const {
     return id >= 0 && static_cast<size_t>(id) < flags.size() && (flags[id] & flag) != 0;
   }
-  Status EncodePart(std::string_view text, Pieces* pieces, std::vector<TokenId>* ids) const;
+  // at_start: the part begins where the whole text does.
+  Status EncodePart(std::string_view text, bool at_start, Pieces* pieces,
+                    std::vector<TokenId>* ids) const;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -94,6 +98,7 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tok
     }
     normalized.push_back(token);
     ASSIGN_OR_RETURN(normalized.back().content, parts->file->normalizer.Apply(token.content));
+    parts->normalized_contents.emplace(token.id, normalized.back().content);
   }
   parts->raw_finder = AddedTokenFinder(std::move(raw));
   parts->normalized_finder = AddedTokenFinder(std::move(normalized));
@@ -107,7 +112,7 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tok
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
-Status Tokenizer::Parts::EncodePart(std::string_view text, Pieces* pieces,
+Status Tokenizer::Parts::EncodePart(std::string_view text, bool at_start, Pieces* pieces,
                                     std::vector<TokenId>* ids) const {
   std::string normal;
   if (!file->normalizer.empty()) {
@@ -121,7 +126,8 @@ Status Tokenizer::Parts::EncodePart(std::string_view text, Pieces* pieces,
       ids->push_back(part.id);
       continue;
     }
-    RETURN_IF_ERROR(file->pretokenizer.Split(part.text, pieces));
+    const bool first = at_start && part.text.data() == text.data();
+    RETURN_IF_ERROR(file->pretokenizer.Split(part.text, first, pieces));
     for (const std::string_view piece : pieces->pieces) file->bpe.Encode(piece, ids);
   }
   return OkStatus();
@@ -142,7 +148,8 @@ StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else {
-      RETURN_IF_ERROR(parts_->EncodePart(part.text, &pieces, &ids));
+      const bool at_start = part.text.data() == text.data();
+      RETURN_IF_ERROR(parts_->EncodePart(part.text, at_start, &pieces, &ids));
     }
   }
   if (add_special_tokens) {
@@ -153,6 +160,17 @@ StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
 }
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  if (!is_byte_level()) {
+    std::vector<std::string> tokens;
+    for (const TokenId id : ids) {
+      const auto token = IdToToken(id);
+      if (!token.has_value() || (skip_special_tokens && IsSpecial(id))) continue;
+      const auto normalized = parts_->normalized_contents.find(id);
+      tokens.emplace_back(normalized == parts_->normalized_contents.end() ? *token
+                                                                          : normalized->second);
+    }
+    return parts_->file->decoder.Decode(std::move(tokens));
+  }
   std::string bytes;
   for (const TokenId id : ids) {
     if (!skip_special_tokens || !IsSpecial(id)) bytes += TokenBytes(id);
@@ -162,6 +180,8 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special_to
   AppendLossyUtf8(bytes, &text);
   return text;
 }
+
+bool Tokenizer::is_byte_level() const { return parts_->file->decoder.byte_level(); }
 
 std::string_view Tokenizer::TokenBytes(TokenId id) const { return parts_->file->bytes.Text(id); }
 

@@ -38,6 +38,9 @@ class Tokenizer {
   // What the token adds to the byte stream; may be part of a character. Empty for an unknown id.
   std::string_view TokenBytes(TokenId id) const;
 
+  // Whether text is the tokens' bytes put together; else a token's text depends on its neighbours.
+  bool is_byte_level() const;
+
   // The token as the vocabulary file spells it ("Ġhello"); nullopt for an unknown id.
   std::optional<std::string_view> IdToToken(TokenId id) const;
   std::optional<TokenId> TokenToId(std::string_view token) const;

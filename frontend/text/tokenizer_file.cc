@@ -173,18 +173,6 @@ Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
   return UnimplementedError("post_processor \"" + kind + "\" is not supported");
 }
 
-Status CheckDecoder(const json& spec, int depth) {
-  if (depth > kMaxDepth) return InvalidArgumentError("decoder is nested too deeply");
-  if (spec.is_null()) return UnimplementedError("tokenizer.json without a decoder");
-  ASSIGN_OR_RETURN(const std::string kind, KindOf(spec, "decoder"));
-  if (kind == "ByteLevel") return OkStatus();
-  const json& items = Field(spec, "decoders");
-  if (kind == "Sequence" && items.is_array() && items.size() == 1) {
-    return CheckDecoder(items[0], depth + 1);
-  }
-  return UnimplementedError("decoder \"" + kind + "\" is not supported");
-}
-
 // Added tokens come after the model's and win.
 void FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
   std::set<TokenId> added_ids;
@@ -198,7 +186,7 @@ void FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
   TokenList bytes;
   bytes.reserve(spelled.size());
   for (const auto& [id, text] : spelled) {
-    bytes.emplace_back(id, AlphabetToBytes(text).value_or(text));
+    bytes.emplace_back(id, file->decoder.TokenBytes(text));
   }
   file->spelled = Vocabulary(spelled);
   file->bytes = Vocabulary(bytes);
@@ -220,11 +208,8 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
   ASSIGN_OR_RETURN(file->added_tokens, ParseAddedTokens(Field(root, "added_tokens")));
   ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(Field(root, "normalizer")));
   ASSIGN_OR_RETURN(file->pretokenizer, Pretokenizer::Create(Field(root, "pre_tokenizer")));
-  if (!file->pretokenizer.byte_level()) {
-    return UnimplementedError("a pre_tokenizer without ByteLevel is not supported");
-  }
   RETURN_IF_ERROR(AddPostProcessor(Field(root, "post_processor"), 0, file.get()));
-  RETURN_IF_ERROR(CheckDecoder(Field(root, "decoder"), 0));
+  ASSIGN_OR_RETURN(file->decoder, Decoder::Create(Field(root, "decoder")));
 
   const json& model = Field(root, "model");
   RETURN_IF_ERROR(CheckBpeModel(model));

@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "frontend/text/added_tokens.h"
 #include "frontend/text/bpe.h"
+#include "frontend/text/decoder.h"
 #include "frontend/text/normalizer.h"
 #include "frontend/text/pretokenizer.h"
 #include "frontend/text/vocabulary.h"
@@ -25,6 +26,7 @@ struct TokenizerFile {
   Normalizer normalizer;
   Pretokenizer pretokenizer;
   Bpe bpe;
+  Decoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text when special tokens are asked for
   std::vector<TokenId> suffix_ids;
   Vocabulary spelled;  // tokens as the file spells them, added tokens included

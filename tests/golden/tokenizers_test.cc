@@ -50,7 +50,7 @@ struct Fixture {
 
 std::string AnyTokenizer() {
   return GENERATE(as<std::string>(), "gpt2", "gpt2_prefix_space", "llama3", "qwen2", "o200k",
-                  "deepseek_v3", "starcoder");
+                  "deepseek_v3", "starcoder", "llama2", "gemma", "metaspace_first");
 }
 
 TEST_CASE("Encode gives the recorded ids with and without special tokens") {
@@ -127,7 +127,7 @@ TEST_CASE("Detokenizer gives the recorded deltas of DecodeStream") {
       ++num_strict;
     }
     detokenizer.Flush(&all);
-    if (prime.empty()) CHECK(all == item["text"].get<std::string>());
+    if (prime.empty() && item["consistent"]) CHECK(all == item["text"].get<std::string>());
   }
   CHECK(num_strict > 70);
 }
