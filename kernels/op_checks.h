@@ -24,6 +24,9 @@ void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up);
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 void CheckQkNormRopeWriteKv(OpTypes types, const Tensor& out, const Tensor& qkv, const QkRope& rope,
                             const LayerKv& kv, const AttentionPlan& plan);
+// The same op's indices, for backends whose memory the host can read: every position has a row in
+// the tables, every slot is in the cache.
+void CheckPositionsAndSlots(const QkRope& rope, const LayerKv& kv, const AttentionPlan& plan);
 void CheckPagedAttention(OpTypes types, const Tensor& out, const Tensor& q, const LayerKv& kv,
                          const AttentionPlan& plan);
 void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows);

@@ -50,6 +50,7 @@ void CpuBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan)
 void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                    const LayerKv& kv, const AttentionPlan& plan) {
   CheckQkNormRopeWriteKv(types(), out, qkv, rope, kv, plan);
+  CheckPositionsAndSlots(rope, kv, plan);
   auto data = [](const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); };
   RopeTask task;
   task.qkv = qkv.data;

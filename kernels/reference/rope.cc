@@ -33,6 +33,7 @@ void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& 
 void ReferenceBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                          const LayerKv& kv, const AttentionPlan& plan) {
   CheckQkNormRopeWriteKv({DType::kF32, DType::kF32}, out, qkv, rope, kv, plan);
+  CheckPositionsAndSlots(rope, kv, plan);
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;
   std::vector<float> head(dim);
