@@ -2,7 +2,9 @@
 tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc DEPS frontend/text)
 tandem_test(unit_text LABEL unit SRCS
   unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
-  unit/frontend/text/tokenizer_test.cc unit/frontend/text/detokenizer_test.cc
+  unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
+  unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc
+  unit/frontend/text/regex_test.cc unit/frontend/text/tokenizer_test.cc
   DEPS frontend/text)
 tandem_test(property_text LABEL property SRCS
   property/stop_strings_test.cc property/bpe_test.cc property/detokenizer_test.cc

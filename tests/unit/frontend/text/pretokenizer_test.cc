@@ -1,0 +1,74 @@
+#include "frontend/text/pretokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts Split(const char* spec, std::string_view text, bool at_start = true) {
+  const Pretokenizer pretokenizer = Pretokenizer::Create(nlohmann::json::parse(spec)).value();
+  Pieces pieces;
+  REQUIRE(pretokenizer.Split(text, at_start, &pieces).ok());
+  return Texts(pieces.pieces.begin(), pieces.pieces.end());
+}
+
+Texts SplitCommas(const std::string& behavior, bool invert = false) {
+  const std::string spec = R"({"type": "Split", "pattern": {"String": ","}, "behavior": ")" +
+                           behavior + R"(", "invert": )" + (invert ? "true" : "false") + "}";
+  return Split(spec.c_str(), "a,b,,c");
+}
+
+TEST_CASE("Pretokenizer Split keeps, drops or joins the matches as its behavior says") {
+  CHECK(SplitCommas("Isolated") == Texts{"a", ",", "b", ",", ",", "c"});
+  CHECK(SplitCommas("Removed") == Texts{"a", "b", "c"});
+  CHECK(SplitCommas("Removed", true) == Texts{",", ",", ","});
+  CHECK(SplitCommas("MergedWithPrevious") == Texts{"a,", "b,", ",", "c"});
+  CHECK(SplitCommas("MergedWithNext") == Texts{"a", ",b", ",", ",c"});
+  CHECK(SplitCommas("Contiguous") == Texts{"a", ",", "b", ",,", "c"});
+}
+
+TEST_CASE("Pretokenizer Digits cuts off runs of digits or each digit") {
+  CHECK(Split(R"({"type": "Digits", "individual_digits": false})", "a12½b3") ==
+        Texts{"a", "12½", "b", "3"});
+  CHECK(Split(R"({"type": "Digits", "individual_digits": true})", "a12b") ==
+        Texts{"a", "1", "2", "b"});
+}
+
+TEST_CASE("Pretokenizer ByteLevel puts a blank before a piece that has none") {
+  const char* spec = R"({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true})";
+  CHECK(Split(spec, "Hi there's") == Texts{" Hi", " there", "'s"});
+  CHECK(Split(spec, " Hi") == Texts{" Hi"});
+  CHECK(Split(spec, "").empty());
+}
+
+TEST_CASE("Pretokenizer Metaspace marks the start always, at the text's start, or never") {
+  const char* always = R"({"type": "Metaspace", "prepend_scheme": "always", "split": true})";
+  const char* first = R"({"type": "Metaspace", "prepend_scheme": "first", "split": false})";
+  const char* never = R"({"type": "Metaspace", "prepend_scheme": "never", "split": false})";
+  CHECK(Split(always, "a b", false) == Texts{"▁a", "▁b"});
+  CHECK(Split(first, "a b", true) == Texts{"▁a▁b"});
+  CHECK(Split(first, "a b", false) == Texts{"a▁b"});
+  CHECK(Split(never, "a b") == Texts{"a▁b"});
+  CHECK(Split(always, " a") == Texts{"▁a"});
+}
+
+TEST_CASE("Pretokenizer refuses what it does not know") {
+  const auto code = [](const char* spec) {
+    return Pretokenizer::Create(nlohmann::json::parse(spec)).status().code();
+  };
+  CHECK(code(R"({"type": "Nosuch"})") == StatusCode::kUnimplemented);
+  CHECK(code(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Odd"})") ==
+        StatusCode::kUnimplemented);
+  CHECK(code(R"({"type": "Split", "pattern": 1, "behavior": "Isolated"})") ==
+        StatusCode::kInvalidArgument);
+  CHECK(code(R"({"type": "Sequence", "pretokenizers":
+             [{"type": "ByteLevel"}, {"type": "Digits"}]})") == StatusCode::kUnimplemented);
+  CHECK(code("[]") == StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem
