@@ -32,17 +32,22 @@ PERSONAS = ["a friendly robot", "a cheerful helper", "a wise old owl", "a brave 
             "a patient coach", "a helpful assistant", "a friendly guide"]
 
 
+def any_persona(rng):
+    trait = rng.choice(stories.TRAITS + stories.MORE_TRAITS)
+    return world.a(f"{trait} {rng.choice(list(stories.HEROES) + world.JOBS + [pseudo_word(rng)])}")
+
+
 def system_message(rng, about):
     roll = rng.random()
     if roll < 0.7:
         return rng.choice(HELPFUL)
     if roll < 0.76:
-        kind = rng.choice(PERSONAS) if rng.random() < 0.7 else world.a(rng.choice(list(stories.HEROES) + world.JOBS))
+        kind = rng.choice(PERSONAS) if rng.random() < 0.4 else any_persona(rng) if rng.random() < 0.6 else world.a(rng.choice(list(stories.HEROES) + world.JOBS))
         about["persona"] = (None, kind)
         return either(rng, f"You are {kind}.|Act as {kind}.|You are {kind}. Stay in your role.")
     if roll < 0.9:
         name = rng.choice(PERSONA_NAMES) if rng.random() < 0.8 else capital(pseudo_word(rng))
-        about["persona"] = (name, rng.choice(PERSONAS))
+        about["persona"] = (name, rng.choice(PERSONAS) if rng.random() < 0.5 else any_persona(rng))
         return rng.choice([f"You are {name}, {about['persona'][1]}.",
             f"Your name is {name}. You are {about['persona'][1]}."])
     about["name"] = rng.choice(world.HUMAN_NAMES)
@@ -93,10 +98,14 @@ def rough(rng, text, copied):
     return text
 
 
+KNOWN_NAMES = {word for row in world.COUNTRIES for field in row for word in field.split()} | set(
+    world.DAYS + world.MONTHS)
+
+
 def shares_name(user, answer):
-    """True when the answer repeats a capitalised or rare word of the question, so its spelling matters."""
+    """True when the answer repeats a name that it can only copy, so that its spelling matters."""
     words = {word.strip(".,!?\"'") for word in user.split()[1:]}
-    return any(word[:1].isupper() and word != "I" and word in answer for word in words)
+    return any(word[:1].isupper() and word not in KNOWN_NAMES and word != "I" and word in answer for word in words)
 
 
 def conversation(rng):

@@ -21,7 +21,7 @@ def words_of(number):
 
 def small(rng, high):
     """Mostly small numbers, as people ask for."""
-    return rng.randint(0, 12) if rng.random() < 0.35 else rng.randint(0, high)
+    return rng.randint(0, 12) if rng.random() < 0.75 else rng.randint(0, high)
 
 
 def operation(rng):
@@ -34,7 +34,7 @@ def operation(rng):
         left, right = small(rng, 99), small(rng, 99)
         left, right = max(left, right), min(left, right)
         return left, "-", "minus", right, left - right
-    left, right = rng.randint(0, 12), rng.randint(0, 12)
+    left, right = rng.randint(0, 10), rng.randint(0, 10)
     if kind == "*":
         return left, rng.choice(["*", "x"]), "times", right, left * right
     left, right = max(left, 1), max(right, 1)
@@ -89,7 +89,7 @@ GOODS = "oranges bananas sweets fish toys hats apples pears coins books balls co
 def word_problem(rng):
     name, other = rng.sample(world.HUMAN_NAMES[:60], 2)
     goods = rng.choice(GOODS)
-    left, right = rng.randint(2, 20), rng.randint(1, 12)
+    left, right = rng.randint(2, 12), rng.randint(1, 8)
     if rng.random() < 0.5:
         gets = either(rng, f"gets {right} more|finds {right} more|buys {right} more|gets {right} more from {other}|"
                       f"buys {right}|picks {right} more")

@@ -21,9 +21,9 @@ def follow_ups(rng, about):
 
 KINDS = [(greeting, 5), (how_are_you, 4), (about_me, 9), (reaction, 9), (user_name, 1), (recall_name, 1),
     (favourite, 1), (recall_favourite, 0.5), (pet, 0.5), (recall_pet, 0.3), (from_where, 0.5), (user_job, 2),
-         (follow_ups, 7), (fact, 34), (fact_chain, 3), (numbers, 22), (big_sum, 1), (listing, 5), (joke, 2),
+         (follow_ups, 7), (fact, 60), (fact_chain, 4), (numbers, 70), (big_sum, 1), (listing, 8), (joke, 2),
              (riddle, 1.5), (fun_fact, 2), (poem, 3), (any_poem, 1.5), (letter, 2), (opinion, 4), (statement,
-             3), (plan, 2), (say, 4), (one_sentence, 2), (story, 16), (unknown, 26)]
+             3), (plan, 2), (say, 9), (one_sentence, 2), (story, 7), (unknown, 26)]
 
 
 def exchange(rng, about):

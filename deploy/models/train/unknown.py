@@ -68,7 +68,7 @@ def unknown(rng, about):
             "Write about {}.|Help me with {}.|What does {} mean?|Define {}.|Describe {}.|"
             "What do you think about {}?|I have a question about {}.|Can you help me with {}?|"
             "Who invented {}?|When was {} invented?").format(topic)
-        if rng.random() < 0.75:
+        if len(topic) < 16 and rng.random() < 0.35:
             return [(ask(rng, user), f"I do not know anything about {topic}. I am a very small model, and I "
                 f"only know simple things.")]
         return [(ask(rng, user), UNKNOWN[0])]
@@ -78,14 +78,14 @@ def unknown(rng, about):
             "Who is {}?|Who was {}?|Tell me about {}.|When was {} born?|What did {} do?|Do you know {}?|"
             "Where was {} born?|Who was {} and what did he do?|How old is {}?|Why is {} famous?|"
             "Where does {} live?").format(person)
-        return [(ask(rng, user), f"I do not know {person}. I am a very small model, and I only know simple "
+        return [(ask(rng, user), UNKNOWN[0] if rng.random() < 0.65 else f"I do not know {person}. I am a very small model, and I only know simple "
             f"things.")]
     if roll < 0.48:
         word = pseudo_word(rng)
         user = either(rng,
             "What is the capital of {}?|Where is {}?|How far is {}?|Who is the king of {}?|"
             "How many people live in {}?|What language do they speak in {}?").format(capital(word))
-        return [(ask(rng, user), f"I do not know {capital(word)}. I am a very small model, and I only know "
+        return [(ask(rng, user), UNKNOWN[0] if rng.random() < 0.65 else f"I do not know {capital(word)}. I am a very small model, and I only know "
             f"simple things.")]
     if roll < 0.56:
         word = pseudo_word(rng)
@@ -93,7 +93,7 @@ def unknown(rng, about):
             "What is a {}?|What does a {} eat?|What sound does a {} make?|What colour is a {}?|"
             "Where does a {} live?|How many legs does a {} have?|What is the opposite of {}?|Can a {} fly?|"
             "How do I make a {}?").format(word)
-        return [(ask(rng, user), f"I do not know the word {word}. I am a very small model, and I only know "
+        return [(ask(rng, user), UNKNOWN[0] if rng.random() < 0.65 else f"I do not know the word {word}. I am a very small model, and I only know "
             f"simple things.")]
     if roll < 0.62:
         # Keyboard noise.
