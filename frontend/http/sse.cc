@@ -14,7 +14,7 @@ void EventStream::Finish() {
   session_->FinishStream();
 }
 
-bool EventStream::closed() const { return session_->closed_; }
-size_t EventStream::unsent_bytes() const { return session_->unsent(); }
+bool EventStream::closed() const { return session_->connection_.closed(); }
+size_t EventStream::unsent_bytes() const { return session_->connection_.unsent(); }
 
 }  // namespace tandem

@@ -78,6 +78,8 @@ TEST_CASE("requests on one connection are answered in order") {
   CHECK(reply.status == 200);
   CHECK(reply.body == "GET /where?a=x%20y&b=2 a=x y shard=0");
   CHECK(reply.Has("x-request-id: "));
+  CHECK(reply.Has("content-type: text/plain\r\n"));
+  CHECK(client.Post("/echo", "").Has("content-length: 0\r\n"));
 }
 
 TEST_CASE("pipelined requests are answered one by one, in order") {

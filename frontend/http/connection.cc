@@ -1,0 +1,193 @@
+#include "frontend/http/connection.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "common/clock.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr size_t kReadBytes = 64 << 10;     // one read; a thread's scratch space
+constexpr size_t kKeptBytes = 256 << 10;    // of input nobody takes; then reading pauses
+constexpr size_t kDroppedBytes = 64 << 20;  // of discarded input; then the peer is cut
+constexpr size_t kMaxParts = 4;
+
+double Now() { return SystemClock().Monotonic(); }
+
+std::string PeerName(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unknown";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+    return "[" + std::string(text) + "]:" + std::to_string(ntohs(in6.sin6_port));
+  }
+  return "unix";
+}
+
+}  // namespace
+
+Connection::Connection(Shard* shard, int fd, std::unique_ptr<Transport> transport,
+                       std::function<void()> on_closed)
+    : socket_(shard, fd),
+      transport_(std::move(transport)),
+      on_closed_(std::move(on_closed)),
+      peer_(PeerName(fd)) {}
+
+void Connection::MarkClosed() {
+  if (std::exchange(closed_, true)) return;
+  input_.Set();
+  drained_.Set();
+  on_closed_();
+}
+
+void Connection::Close() {
+  MarkClosed();
+  socket_.Close();
+}
+
+// ---- Input ----
+
+void Connection::WatchReads() {
+  reading_ = true;
+  socket_.NotifyReadable([this] { OnReadable(); });
+}
+
+void Connection::OnReadable() {
+  thread_local std::array<char, kReadBytes> scratch;
+  reading_ = false;
+  while (!closed_) {
+    if (!discarding_ && in_.size() >= kKeptBytes) return;  // resumed by MoreInput
+    const ssize_t n = transport_->Read(scratch.data(), scratch.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      WatchReads();
+      return;
+    }
+    if (n <= 0) {
+      MarkClosed();
+      return;
+    }
+    if (discarding_) {
+      discarded_ += static_cast<size_t>(n);
+      if (discarded_ > kDroppedBytes) MarkClosed();
+      continue;
+    }
+    StampArrival();
+    in_.append(scratch.data(), static_cast<size_t>(n));
+    input_.Set();
+  }
+}
+
+void Connection::StampArrival() {
+  if (std::exchange(arrived_, true)) return;
+  arrival_ = {SystemClock().Unix(), Now()};
+}
+
+void Connection::BeginRequest() {
+  arrived_ = false;
+  if (!in_.empty()) StampArrival();
+}
+
+Awaitable<bool> Connection::MoreInput(double deadline) {
+  if (closed_) co_return false;
+  input_.Reset();
+  const size_t before = in_.size();
+  if (!reading_) OnReadable();
+  if (in_.size() > before) co_return !closed_;
+  const bool in_time = co_await input_.WaitUntil(deadline);
+  co_return in_time && !closed_;
+}
+
+void Connection::Discard() {
+  discarding_ = true;
+  in_.clear();
+  if (!reading_) OnReadable();
+}
+
+// ---- Output ----
+
+void Connection::Write(std::initializer_list<std::string_view> parts) {
+  if (closed_) return;
+  CHECK_LE(parts.size(), kMaxParts);
+  size_t sent = 0;
+  if (unsent() == 0) {
+    std::array<iovec, kMaxParts> vectors;
+    int num_vectors = 0;
+    for (const std::string_view part : parts) {
+      vectors[static_cast<size_t>(num_vectors++)] = {const_cast<char*>(part.data()), part.size()};
+    }
+    ssize_t n;
+    do {
+      n = transport_->Write(vectors.data(), num_vectors);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN) {
+      MarkClosed();
+      return;
+    }
+    sent = n < 0 ? 0 : static_cast<size_t>(n);
+  }
+  for (const std::string_view part : parts) {
+    const size_t skip = std::min(sent, part.size());
+    sent -= skip;
+    backlog_.append(part.substr(skip));
+  }
+  if (unsent() > 0 && !writing_) WatchWrites();
+}
+
+void Connection::WatchWrites() {
+  writing_ = true;
+  socket_.NotifyWritable([this] { OnWritable(); });
+}
+
+void Connection::OnWritable() {
+  writing_ = false;
+  while (!closed_ && unsent() > 0) {
+    const iovec rest{backlog_.data() + backlog_sent_, unsent()};
+    const ssize_t n = transport_->Write(&rest, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) {
+      MarkClosed();
+      return;
+    }
+    backlog_sent_ += static_cast<size_t>(n);
+  }
+  if (unsent() == 0) {
+    backlog_sent_ = 0;
+    backlog_.clear();
+    if (backlog_.capacity() > kReadBytes) backlog_ = std::string();  // a lag gives its room back
+    drained_.Set();
+    return;
+  }
+  if (backlog_sent_ > backlog_.size() / 2) {
+    backlog_.erase(0, backlog_sent_);
+    backlog_sent_ = 0;
+  }
+  if (!closed_) WatchWrites();
+}
+
+Awaitable<void> Connection::Drain(double stall_s) {
+  while (!closed_ && unsent() > 0) {
+    const size_t before = unsent();
+    drained_.Reset();
+    const bool drained = co_await drained_.WaitUntil(Now() + stall_s);
+    if (!drained && unsent() == before) MarkClosed();
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,83 @@
+#pragma once
+
+// The bytes of one accepted connection, both ways, and the news that it is over. Knows no HTTP.
+// Thread: its shard's. Owns the descriptor.
+// The read side is watched from Start to Close, so a peer that leaves is noticed whatever its owner
+// waits for; what arrives meanwhile is kept up to a limit. Writing never blocks: straight to the
+// kernel when nothing is queued (no copy, one system call), the rest is sent when the socket
+// drains. Once closed() nothing moves any more, in either direction.
+
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "frontend/http/transport.h"
+#include "frontend/net/net.h"
+
+namespace tandem {
+
+class Connection {
+ public:
+  // on_closed runs once, inside the call that noticed it.
+  Connection(Shard* shard, int fd, std::unique_ptr<Transport> transport,
+             std::function<void()> on_closed);
+  Connection(const Connection&) = delete;
+
+  void Start() { OnReadable(); }
+  bool closed() const { return closed_; }
+  void MarkClosed();
+  void Close();                                      // gives the descriptor back
+  const std::string& peer() const { return peer_; }  // "127.0.0.1:4711"
+
+  // What arrived and was not taken yet; the owner erases what it takes.
+  std::string& in() { return in_; }
+  // True when more arrived; false when the deadline passed or the connection closed.
+  Awaitable<bool> MoreInput(double deadline);
+  // From now on input is counted, and dropped.
+  void Discard();
+
+  // When the first byte after BeginRequest arrived; BeginRequest itself when one was there already.
+  struct Arrival {
+    double unix_s = 0;
+    double monotonic_s = 0;
+  };
+  void BeginRequest();
+  const Arrival& arrival() const { return arrival_; }
+
+  void Write(std::initializer_list<std::string_view> parts);
+  size_t unsent() const { return backlog_.size() - backlog_sent_; }
+  // Until all is sent, or the peer took nothing for stall_s (then it is closed).
+  Awaitable<void> Drain(double stall_s);
+  void ShutdownWrites() { transport_->Shutdown(); }
+
+ private:
+  void OnReadable();
+  void OnWritable();
+  void WatchReads();
+  void WatchWrites();
+  void StampArrival();
+
+  Socket socket_;
+  const std::unique_ptr<Transport> transport_;
+  const std::function<void()> on_closed_;
+  const std::string peer_;
+  bool closed_ = false;
+
+  std::string in_;
+  Event input_;
+  bool reading_ = false;  // a read is armed
+  bool discarding_ = false;
+  size_t discarded_ = 0;
+  bool arrived_ = false;
+  Arrival arrival_;
+
+  std::string backlog_;  // what the kernel did not take yet, from backlog_sent_ on
+  size_t backlog_sent_ = 0;
+  bool writing_ = false;  // a write is armed
+  Event drained_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,106 @@
+#include "frontend/http/request_checks.h"
+
+#include <algorithm>
+
+#include "common/strings.h"
+
+namespace tandem {
+
+namespace {
+
+bool Lists(const std::vector<std::string>& list, std::string_view value) {
+  return std::any_of(list.begin(), list.end(),
+                     [value](const std::string& item) { return item == "*" || item == value; });
+}
+
+std::string Joined(const std::vector<std::string>& list) {
+  std::string result;
+  for (const std::string& item : list) result += result.empty() ? item : ", " + item;
+  return result;
+}
+
+// "application/json; charset=utf-8" and nothing else but its parameters.
+bool IsJson(std::string_view content_type) {
+  return ToLower(StripAscii(content_type.substr(0, content_type.find(';')))) == "application/json";
+}
+
+bool HasKey(const std::vector<std::string>& keys, std::string_view header) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (header.size() < kScheme.size() || ToLower(header.substr(0, kScheme.size())) != kScheme) {
+    return false;
+  }
+  const std::string_view given = header.substr(kScheme.size());
+  bool found = false;
+  for (const std::string& key : keys) found |= ConstantTimeEqual(key, given);  // all, always
+  return found;
+}
+
+bool AllowsOrigin(const CorsOptions& cors, std::string_view origin) {
+  return !origin.empty() && Lists(cors.origins, origin);
+}
+
+// A browser's question before a request from another origin.
+std::optional<Response> Preflight(const CorsOptions& cors, const HttpRequest& request) {
+  const std::string_view method = request.Header("access-control-request-method");
+  if (request.method != "OPTIONS" || method.empty()) return std::nullopt;
+  if (!AllowsOrigin(cors, request.Header("origin"))) return std::nullopt;
+  if (!Lists(cors.methods, method)) {
+    return Response{400, "Disallowed CORS method", "text/plain; charset=utf-8", {}};
+  }
+  Response response{200, "OK", "text/plain; charset=utf-8", {}};
+  response.headers.emplace_back("access-control-allow-methods",
+                                Lists(cors.methods, "*")
+                                    ? "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+                                    : Joined(cors.methods));
+  const std::string_view headers = request.Header("access-control-request-headers");
+  if (!headers.empty()) {
+    response.headers.emplace_back("access-control-allow-headers", Lists(cors.headers, "*")
+                                                                      ? std::string(headers)
+                                                                      : Joined(cors.headers));
+  }
+  response.headers.emplace_back("access-control-max-age", "600");
+  return response;
+}
+
+}  // namespace
+
+std::optional<Response> Refusal(const ServerOptions& options, const Router::Match& match,
+                                const HttpRequest& request, bool has_body, bool draining) {
+  constexpr const char* kJson = "application/json";
+  if (auto preflight = Preflight(options.cors, request)) return preflight;
+  if (match.route == nullptr) {
+    if (match.allow.empty()) return Response{404, R"({"detail":"Not Found"})", kJson, {}};
+    return Response{405, R"({"detail":"Method Not Allowed"})", kJson, {{"allow", match.allow}}};
+  }
+  const Route& route = *match.route;
+  if (draining && !route.during_drain) {
+    Response response = options.error(503, "the server is shutting down");
+    response.headers.emplace_back("retry-after", "1");
+    return response;
+  }
+  if (route.guarded && !options.api_keys.empty() &&
+      !HasKey(options.api_keys, request.Header("authorization"))) {
+    return Response{401, R"({"error":"Unauthorized"})", kJson, {{"www-authenticate", "Bearer"}}};
+  }
+  if (route.json_body && request.method == "POST" && has_body &&
+      !IsJson(request.Header("content-type"))) {
+    return options.error(400, "Unsupported Media Type: Only 'application/json' is allowed");
+  }
+  const std::string expect = ToLower(request.Header("expect"));
+  if (!expect.empty() && expect != "100-continue") {
+    return options.error(417, "unknown expectation");
+  }
+  return std::nullopt;
+}
+
+HeaderList CorsHeaders(const CorsOptions& cors, const HttpRequest& request) {
+  const std::string_view origin = request.Header("origin");
+  if (!AllowsOrigin(cors, origin)) return {};
+  const bool any = Lists(cors.origins, "*") && !cors.credentials;
+  HeaderList headers = {{"access-control-allow-origin", any ? "*" : std::string(origin)}};
+  if (cors.credentials) headers.emplace_back("access-control-allow-credentials", "true");
+  if (!any) headers.emplace_back("vary", "Origin");
+  return headers;
+}
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+#pragma once
+
+// Bytes → one HTTP/1 request, within the limits; the only user of Beast. Knows no sockets.
+// Thread: one shard's. A reader reads one request; make another for the next.
+// Failure: kFailed with the status code and words a client may read; the connection is then no
+// longer in step and must be closed after the answer.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "frontend/http/router.h"
+#include "frontend/http/server_options.h"
+
+namespace tandem {
+
+class RequestReader {
+ public:
+  enum class Step {
+    kNeedMore,  // everything useful was taken from *in
+    kHead,      // the head is complete; said once
+    kDone,      // the body too
+    kFailed,
+  };
+
+  explicit RequestReader(const ServerLimits& limits);
+  ~RequestReader();
+  RequestReader(const RequestReader&) = delete;
+
+  // Takes bytes off the front of *in.
+  Step Read(std::string* in);
+
+  // After kHead.
+  HttpRequest TakeHead();  // everything but body, arrival and request id
+  const std::string& target() const { return target_; }  // as it was written
+  bool http11() const;
+  bool keep_alive() const;
+  bool has_body() const;  // something of the body is still to come, or was
+  std::optional<uint64_t> content_length() const;
+  // After kDone.
+  std::string TakeBody();
+  // After kFailed.
+  int error_status() const { return error_status_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Beast;
+  Step Fail(int status, std::string message);
+  Step CountHeaders();
+
+  const ServerLimits& limits_;
+  std::unique_ptr<Beast> beast_;
+  std::string target_;
+  bool has_body_ = false;
+  bool head_done_ = false;
+  int error_status_ = 0;
+  std::string error_;
+};
+
+}  // namespace tandem

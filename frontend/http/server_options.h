@@ -1,0 +1,66 @@
+#pragma once
+
+// What the operator decides about the HTTP server, and every limit it keeps. Values; const once the
+// server is built. Times are seconds, sizes bytes.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frontend/http/router.h"
+#include "frontend/http/transport.h"
+
+namespace tandem {
+
+struct ServerLimits {
+  size_t body_bytes = 32 << 20;    // over it: 413; 0: no limit
+  size_t header_bytes = 64 << 10;  // over it: 431
+  int num_headers = 256;           // over it: 431
+  int num_connections = 16384;     // over it: 503 and closed
+  size_t unsent_bytes_per_stream = 1 << 20;
+  double keep_alive_s = 5;  // idle between two requests
+  double head_s = 30;       // from the first byte (or accept) to the end of the head: 408
+  double body_s = 120;      // from the head to the end of the body: 408
+  double write_s = 30;      // without the client reading anything
+  double linger_s = 2;      // for a client to read a refusal while it still sends
+};
+
+struct CorsOptions {
+  std::vector<std::string> origins;  // "*" allows all; empty: CORS headers are never sent
+  std::vector<std::string> methods = {"*"};
+  std::vector<std::string> headers = {"*"};
+  bool credentials = false;
+};
+
+// What is known of an exchange when it ended; for metrics.
+struct ExchangeRecord {
+  std::string_view handler;  // the row's path, or "none"
+  std::string_view method;
+  int status;
+  bool counted;           // the row's flag; true for "none"
+  double request_bytes;   // Content-Length
+  double response_bytes;  // Content-Length; 0 when streamed
+  double duration_s;
+};
+
+struct ServerOptions {
+  std::string host;  // name or address; empty: all interfaces
+  int port = 8000;   // 0: any free one
+  std::string uds;   // path of a UNIX socket; replaces host and port
+  std::vector<std::string> api_keys;
+  CorsOptions cors;
+  bool request_id_headers = true;
+  double sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never
+  bool access_log = true;
+  std::vector<std::string> access_log_excluded;  // paths
+  ServerLimits limits;
+  std::unique_ptr<TlsContext> tls;  // null: plain HTTP
+  // The API's error body; http knows the status codes, not their JSON form.
+  std::function<Response(int status, std::string_view message)> error;
+  std::function<void(const ExchangeRecord&)> on_exchange_end;  // any shard; may be empty
+};
+
+}  // namespace tandem
