@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "common/check.h"
@@ -138,11 +139,64 @@ void EngineMetrics::SetMaxModelLen(int64_t max_model_len) {
   }
 }
 
+namespace {
+
+// A summary without quantiles: a count and a sum for each handler. The library's own summaries keep
+// windows of samples, which nobody would read.
+class SizeSummary {
+ public:
+  SizeSummary(const char* name, const char* help, prometheus::Registry* registry)
+      : name_(name),
+        help_(help),
+        count_(prometheus::BuildCounter().Name(name_ + "_count").Register(*registry)),
+        sum_(prometheus::BuildCounter().Name(name_ + "_sum").Register(*registry)) {}
+
+  void Observe(const std::string& handler, double bytes) {
+    count_.Add({{"handler", handler}}).Increment();
+    sum_.Add({{"handler", handler}}).Increment(bytes);
+  }
+
+  void AppendTo(std::vector<prometheus::MetricFamily>* families) const {
+    std::map<std::string, prometheus::ClientMetric> by_handler;
+    for (const auto& family : count_.Collect()) {
+      for (const auto& metric : family.metric) {
+        auto& summary = by_handler[metric.label[0].value];
+        summary.label = metric.label;
+        summary.summary.sample_count = static_cast<uint64_t>(metric.counter.value);
+      }
+    }
+    for (const auto& family : sum_.Collect()) {
+      for (const auto& metric : family.metric) {
+        const auto it = by_handler.find(metric.label[0].value);
+        if (it != by_handler.end()) it->second.summary.sample_sum = metric.counter.value;
+      }
+    }
+    prometheus::MetricFamily family;
+    family.name = name_;
+    family.help = help_;
+    family.type = prometheus::MetricType::Summary;
+    for (auto& [handler, metric] : by_handler) family.metric.push_back(std::move(metric));
+    families->push_back(std::move(family));
+  }
+
+ private:
+  const std::string name_;
+  const std::string help_;
+  prometheus::Family<prometheus::Counter>& count_;
+  prometheus::Family<prometheus::Counter>& sum_;
+};
+
+}  // namespace
+
 // Children appear with the first request of their labels, as elsewhere.
 struct Metrics::HttpFamilies {
   prometheus::Family<prometheus::Counter>& requests;
   prometheus::Family<prometheus::Histogram>& fine_duration;
   prometheus::Family<prometheus::Histogram>& duration;
+  prometheus::Registry sizes{};  // not shown as it is
+  SizeSummary request_size{"http_request_size_bytes", "Content-Length of requests.", &sizes};
+  SizeSummary response_size{"http_response_size_bytes", "Content-Length of answers, 0 for streams.",
+                            &sizes};
 };
 
 Metrics::Metrics(MetricsOptions options)
@@ -177,6 +231,8 @@ std::string Metrics::Scrape() const {
   if (!options_.show_model_series) {
     std::erase_if(families, [](const auto& family) { return family.name.starts_with("vllm:"); });
   }
+  http_->request_size.AppendTo(&families);
+  http_->response_size.AppendTo(&families);
   AppendProcessFamilies(&families);
   return Exposition(families);
 }
@@ -206,6 +262,8 @@ void Metrics::Record(const HttpSample& sample) {
   const std::string status_class = std::to_string(sample.status / 100) + "xx";
   http_->requests.Add({{"handler", handler}, {"method", method}, {"status", status_class}})
       .Increment();
+  http_->request_size.Observe(handler, sample.request_bytes);
+  http_->response_size.Observe(handler, sample.response_bytes);
   http_->fine_duration.Add({}, HttpFineLatencyBuckets()).Observe(sample.duration_s);
   http_->duration.Add({{"handler", handler}, {"method", method}}, HttpLatencyBuckets())
       .Observe(sample.duration_s);

@@ -220,13 +220,22 @@ TEST_CASE("HTTP samples are grouped by handler, method and status class") {
   Metrics metrics = MakeMetrics();
   metrics.Record({.handler = "/v1/models", .method = "GET", .status = 200, .duration_s = 0.02});
   metrics.Record({.handler = "/v1/models", .method = "GET", .status = 204, .duration_s = 0.2});
-  metrics.Record({.handler = "none", .method = "GET", .status = 404, .duration_s = 0.001});
+  metrics.Record({.handler = "none",
+                  .method = "GET",
+                  .status = 404,
+                  .request_bytes = 100,
+                  .response_bytes = 22,
+                  .duration_s = 0.001});
   const ExpositionParser page = Scrape(metrics);
   CHECK(page.Value("http_requests_total", {{"handler", "/v1/models"}, {"status", "2xx"}}) == 2);
   CHECK(page.Value("http_requests_total", {{"handler", "none"}, {"status", "4xx"}}) == 1);
   CHECK(page.Value("http_request_duration_seconds_bucket",
                    {{"handler", "/v1/models"}, {"le", "0.1"}}) == 1);
   CHECK(page.Value("http_request_duration_highr_seconds_count") == 3);
+  CHECK(page.families().at("http_request_size_bytes").type == "summary");
+  CHECK(page.Value("http_request_size_bytes_sum", {{"handler", "none"}}) == 100);
+  CHECK(page.Value("http_response_size_bytes_sum", {{"handler", "none"}}) == 22);
+  CHECK(page.Value("http_response_size_bytes_count", {{"handler", "/v1/models"}}) == 2);
 }
 
 TEST_CASE("the process's own series are there") {
