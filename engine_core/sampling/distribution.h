@@ -1,8 +1,8 @@
 #pragma once
 
 // The distribution a token is drawn from: temperature, min_p, top_k, top_p, softmax over one row.
-// No full sort: weights fall into buckets by their float exponent and leading mantissa bits, and
-// only the bucket that a limit falls into is looked at token by token.
+// No full sort: tokens above a guessed weight are gathered until they are sure to hold everything
+// that the limits keep (the guess is lowered when they do not); only those are selected from.
 // Thread: one row at a time per object. Ownership: scratch that grows to the vocabulary once.
 
 #include <cstdint>
@@ -22,16 +22,6 @@ struct DistributionLimits {
 
 class TokenDistribution {
  public:
-  struct Candidate {
-    float logit;
-    float weight;  // proportional to the probability; the largest is 1
-    TokenId token_id;
-  };
-
-  // Buckets: positive floats up to 1 by exponent and 3 leading mantissa bits.
-  static constexpr int kBucketShift = 20;
-  static constexpr int kNumBuckets = (0x3f800000 >> kBucketShift) + 1;
-
   // Room for rows of so many logits; nothing is allocated afterwards.
   void Reserve(size_t vocab_size);
 
@@ -41,18 +31,27 @@ class TokenDistribution {
   // The token whose share of [0, 1), in order of ids, holds `uniform`.
   TokenId Draw(double uniform) const;
 
-  std::span<const Candidate> candidates() const { return candidates_; }
-  double total_weight() const { return total_weight_; }
+  double Probability(TokenId token_id) const;
 
  private:
-  void KeepTopK(size_t k);
-  void KeepTopP(double top_p);
+  struct Candidate {
+    float logit;
+    float weight;
+    TokenId token_id;
+  };
+  static bool Before(const Candidate& a, const Candidate& b);
 
-  std::vector<float> weights_;
-  std::vector<Candidate> candidates_;  // ascending ids
-  std::vector<Candidate> in_bucket_;   // those of the bucket a limit falls into
-  std::vector<double> bucket_;
-  double total_weight_ = 0;
+  double Gather(std::span<const float> logits, float least_weight);
+  void KeepTopK(size_t k);
+  void KeepTopP(double wanted_weight);
+  TokenId DrawFromAll(double wanted_weight) const;
+
+  std::vector<float> weights_;          // proportional to the probability; the largest is 1
+  bool keeps_all_ = false;              // no limit: weights_ is the distribution
+  std::vector<Candidate> candidates_;   // else these, in ascending ids
+  std::vector<double> bucket_weights_;  // scratch of top_p
+  std::vector<Candidate> by_weight_;    // scratch: some of them, the likely ones first
+  double total_weight_ = 0;             // of what is kept
 };
 
 }  // namespace tandem

@@ -71,17 +71,32 @@ void ExpScaled(std::span<const float> x, float max, float temperature, std::span
   for (size_t i = 0; i < n; ++i) result[i] = ExpNonPositive((in[i] - max) / temperature);
 }
 
+double Sum(std::span<const float> x) {
+  double total = 0;
+  for (size_t begin = 0; begin < x.size(); begin += kSumBlock) {
+    const size_t end = std::min(begin + kSumBlock, x.size());
+    const size_t whole = begin + (end - begin) / kLanes * kLanes;
+    float lanes[kLanes] = {};
+    for (size_t i = begin; i < whole; i += kLanes) {
+      for (size_t j = 0; j < kLanes; ++j) lanes[j] += x[i + j];
+    }
+    double block = 0;
+    for (const float lane : lanes) block += lane;
+    for (size_t i = whole; i < end; ++i) block += x[i];
+    total += block;
+  }
+  return total;
+}
+
 double LogSumExp(std::span<const float> x) {
   const float max = FindMax(x).max;
   if (!std::isfinite(max)) return max;
-  // Blocks of floats, then doubles: keeps the inner loop in floats without losing small terms.
-  constexpr size_t kBlock = 256;
   double sum = 0;
-  float values[kBlock];
-  for (size_t begin = 0; begin < x.size(); begin += kBlock) {
-    const auto block = x.subspan(begin, std::min(kBlock, x.size() - begin));
+  float values[kSumBlock];
+  for (size_t begin = 0; begin < x.size(); begin += kSumBlock) {
+    const auto block = x.subspan(begin, std::min(kSumBlock, x.size() - begin));
     ExpScaled(block, max, 1.0f, {values, block.size()});
-    for (size_t i = 0; i < block.size(); ++i) sum += values[i];
+    sum += Sum({values, block.size()});
   }
   return max + std::log(sum);
 }

@@ -4,6 +4,7 @@
 // sampled token costs a few passes. Thread: pure functions. Results do not depend on the machine's
 // instruction set (no fused multiply-add), so a seeded draw repeats on another host.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -21,6 +22,11 @@ RowMax FindMax(std::span<const float> x);
 // out[i] = exp((x[i] - max) / temperature), within 2e-7 relative; 0 for -infinity.
 // REQUIRES max >= x[i], temperature > 0.
 void ExpScaled(std::span<const float> x, float max, float temperature, std::span<float> out);
+
+// Sums of blocks of kSumBlock numbers (in float, lane by lane) added up in double, in order.
+// REQUIRES numbers in [0, 1].
+constexpr size_t kSumBlock = 256;
+double Sum(std::span<const float> x);
 
 // log(sum exp(x)), summed in double.
 double LogSumExp(std::span<const float> x);

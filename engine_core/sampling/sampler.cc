@@ -73,7 +73,8 @@ void ProcessLogits(const SampleInput& input, SamplerScratch* scratch) {
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
   const SamplingConfig& config = *input.config;
   SampleResult result;
-  result.num_nans = FindMax(input.logits).num_nans;
+  RowMax best = FindMax(input.logits);
+  result.num_nans = best.num_nans;
   if (result.num_nans > 0) {
     result.status = InternalError("the model's logits hold " + std::to_string(result.num_nans) +
                                   " values that are not finite");
@@ -82,8 +83,10 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
   if (config.num_logprobs >= 0) {
     scratch->raw_logits.assign(input.logits.begin(), input.logits.end());
   }
-  ProcessLogits(input, scratch);
-  const RowMax best = FindMax(input.logits);
+  if (config.has_processors()) {
+    ProcessLogits(input, scratch);
+    best = FindMax(input.logits);
+  }
   if (!std::isfinite(best.max)) {
     result.status = InvalidArgumentError("no token is left that may be sampled");
     return result;

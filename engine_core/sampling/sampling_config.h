@@ -32,6 +32,11 @@ struct SamplingConfig {
   std::vector<TokenId> logprob_token_ids;  // these instead of the top ones; num_logprobs of them
 
   bool is_greedy() const { return temperature < kGreedyBelowTemperature; }
+  // Whether anything changes logits before temperature.
+  bool has_processors() const {
+    return has_penalties() || min_tokens > 0 || !allowed_token_ids.empty() || !bad_words.empty() ||
+           !logit_bias.empty();
+  }
   bool has_penalties() const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
   }

@@ -50,8 +50,8 @@ std::vector<double> ByBuckets(const std::vector<float>& logits, const Distributi
   TokenDistribution distribution;
   distribution.Build(logits, FindMax(logits).max, limits);
   std::vector<double> probs(logits.size(), 0);
-  for (const auto& c : distribution.candidates()) {
-    probs[static_cast<size_t>(c.token_id)] = c.weight / distribution.total_weight();
+  for (size_t i = 0; i < probs.size(); ++i) {
+    probs[i] = distribution.Probability(static_cast<TokenId>(i));
   }
   return probs;
 }
@@ -69,6 +69,9 @@ TEST_CASE("distribution: equals sorting the whole row, on random rows and limits
     DistributionLimits limits;
     limits.temperature = static_cast<float>(0.2 + 2 * uniform(2));
     if (seed % 2 == 0) limits.top_k = 1 + static_cast<int32_t>(uniform(3) * 50);
+    if (seed % 3 == 1) {  // a long tail far below the guessed weight
+      for (float& logit : logits) logit -= 40 * static_cast<float>(&logit != logits.data());
+    }
     if (seed % 5 != 0) limits.top_p = static_cast<float>(uniform(4));
     if (seed % 7 == 0) limits.min_p = static_cast<float>(0.3 * uniform(5));
     const std::vector<double> expected = BySorting(logits, limits), got = ByBuckets(logits, limits);
@@ -90,6 +93,27 @@ TEST_CASE("distribution: exp is within 2e-7 of the exact value") {
   }
   CHECK(worst < 2e-7);
   CHECK(out[0] == 1.0f);
+}
+
+TEST_CASE("distribution: an unlimited draw finds the same token as adding up one by one") {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    std::vector<float> logits(1 + static_cast<size_t>(UniformAt(seed, 0) * 2000));
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>(200 * UniformAt(seed, 1 + i) - 100);
+    }
+    TokenDistribution distribution;
+    distribution.Build(logits, FindMax(logits).max, {});
+    for (uint64_t draw = 0; draw < 20; ++draw) {
+      const double uniform = UniformAt(seed, draw, 1);
+      const TokenId got = distribution.Draw(uniform);
+      double before = 0;
+      for (TokenId id = 0; id < got; ++id) before += distribution.Probability(id);
+      CHECK(before <= uniform + 1e-6);
+      CHECK(uniform <= before + distribution.Probability(got) + 1e-6);
+      CHECK(distribution.Probability(got) > 0);
+    }
+  }
 }
 
 TEST_CASE("distribution: the first and the last share of [0, 1) reach the first and last token") {

@@ -113,9 +113,8 @@ TEST_CASE("sampling goldens: the final distribution of all cases") {
     } else {
       TokenDistribution distribution;
       distribution.Build(logits, best.max, LimitsOf(c.config, logits.size()));
-      for (const auto& candidate : distribution.candidates()) {
-        probs[static_cast<size_t>(candidate.token_id)] =
-            candidate.weight / distribution.total_weight();
+      for (size_t i = 0; i < probs.size(); ++i) {
+        probs[i] = distribution.Probability(static_cast<TokenId>(i));
       }
     }
     const bool huge = FindMax(c.logits).max > 1000;
