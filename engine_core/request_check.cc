@@ -101,7 +101,28 @@ Status CheckDistribution(const wire::SamplingParams& params) {
   return OkStatus();
 }
 
+// Longer lists than this say nothing more, but each costs time in every step.
+Status CheckListSizes(const wire::SamplingParams& params, int32_t vocab_size) {
+  const auto max_size = static_cast<size_t>(vocab_size);
+  const struct {
+    size_t size;
+    std::string_view name;
+  } lists[] = {{params.stop_token_ids.size(), "stop_token_ids"},
+               {params.allowed_token_ids.size(), "allowed_token_ids"},
+               {params.logprob_token_ids.size(), "logprob_token_ids"},
+               {params.bad_words_token_ids.size(), "bad_words"},
+               {params.logit_bias.size(), "logit_bias"}};
+  for (const auto& [size, name] : lists) {
+    if (size > max_size) {
+      return InvalidArgumentError(std::string(name) + " has " + std::to_string(size) +
+                                  " entries, must be at most " + std::to_string(max_size));
+    }
+  }
+  return OkStatus();
+}
+
 Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
+  RETURN_IF_ERROR(CheckListSizes(params, vocab_size));
   // Stop ids are only compared, so any number is harmless; the others index logits.
   RETURN_IF_ERROR(CheckTokenIds("allowed_token_ids", params.allowed_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckTokenIds("logprob_token_ids", params.logprob_token_ids, vocab_size));
@@ -119,6 +140,9 @@ Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
 
 Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits& limits) {
   if (request.request_id.empty()) return InvalidArgumentError("the request id is empty");
+  if (!std::isfinite(request.arrival_time)) {  // the priority queue sorts by it
+    return InvalidArgumentError("arrival_time is not a finite number");
+  }
   RETURN_IF_ERROR(CheckKind(request));
   RETURN_IF_ERROR(CheckPrompt(request, limits));
   RETURN_IF_ERROR(CheckLengths(request.sampling_params));

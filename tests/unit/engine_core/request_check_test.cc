@@ -86,6 +86,9 @@ TEST_CASE("Ingress: each thing that could do harm is refused with words") {
        [](auto& r) {
          r.sampling_params.bad_words_token_ids = {{1}, {2, 100}};
        }},
+      {"arrival_time", [=](auto& r) { r.arrival_time = nan; }},
+      {"stop_token_ids has 101 entries",
+       [](auto& r) { r.sampling_params.stop_token_ids.assign(101, 5); }},
       {"logit_bias",
        [](auto& r) {
          r.sampling_params.logit_bias = {{100, 1}};
