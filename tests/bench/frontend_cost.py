@@ -4,7 +4,7 @@
 Runs our frontend and, with --peer, vLLM's Rust frontend (the `vllm-rs` program of the vllm wheel), in turn, over
 the same mock engine and client, and prints both and their ratio:
 
-  tests/bench/frontend_cost.py --bin build/release/bin --load build/release/tests/stream_load --peer /path/to/vllm-rs
+  tests/bench/frontend_cost.py --bin build/release/bin --load build/release/bench/stream_load --peer /path/to/vllm-rs
 
 The mock engine needs the msgpack and pyzmq packages (build/venv has them).
 """
@@ -91,9 +91,9 @@ def measure(kind, options, model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
-    parser.add_argument("--load", default=str(ROOT / "build/release/tests/stream_load"))
+    parser.add_argument("--load", default=str(ROOT / "build/release/bench/stream_load"))
     parser.add_argument("--peer", help="path of vllm-rs; without it only ours is measured")
-    parser.add_argument("--model", default=str(ROOT / "tests/golden/models/qwen3"))
+    parser.add_argument("--model", default=str(ROOT / "deploy/models/tandem-tiny"))
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=400, help="per stream")
     parser.add_argument("--rate", type=float, default=50, help="tokens per second and stream")
