@@ -13,6 +13,7 @@ namespace tandem::jinja {
 namespace {
 
 TANDEM_FILTER(FilterInt) {
+  if (input.IsUndefined()) return InvalidArgumentError(*input.message);
   ASSIGN_OR_RETURN(const auto bound, Bind("int", args, {"default", "base"}));
   ASSIGN_OR_RETURN(const int64_t base, ToIndex(bound[1], "base", 10));
   const Value fallback = bound[0].IsGiven() ? bound[0] : Integer(0);
@@ -32,6 +33,7 @@ TANDEM_FILTER(FilterInt) {
 }
 
 TANDEM_FILTER(FilterFloat) {
+  if (input.IsUndefined()) return InvalidArgumentError(*input.message);
   ASSIGN_OR_RETURN(const auto bound, Bind("float", args, {"default"}));
   const Value fallback = bound[0].IsGiven() ? bound[0] : Float(0);
   if (input.IsNumber()) return Float(input.AsDouble());

@@ -1,5 +1,6 @@
 #include "frontend/text/tokenizer.h"
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <utility>
