@@ -20,7 +20,7 @@ ChatShape MakeShape(const ChatRequest& request, const InputConfig& config,
 // ---- One body ----
 
 ChatResponse::ChatResponse(const Tokenizer& tokenizer, ChatShape shape,
-                           std::vector<ChoicePrompt> prompts, std::string* out)
+                           const std::vector<ChoicePrompt>& prompts, std::string* out)
     : tokenizer_(tokenizer),
       shape_(std::move(shape)),
       prompt_(prompts.front()),
@@ -188,10 +188,10 @@ StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input) {
   shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
                 std::move(model), input.options->system_fingerprint};
   prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
+                             const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts,
                              std::string* out) -> std::unique_ptr<GenerationListener> {
-    if (stream) return std::make_unique<ChatStream>(tokenizer, shape, std::move(prompts), out);
-    return std::make_unique<ChatResponse>(tokenizer, shape, std::move(prompts), out);
+    if (stream) return std::make_unique<ChatStream>(tokenizer, shape, prompts, out);
+    return std::make_unique<ChatResponse>(tokenizer, shape, prompts, out);
   };
   return prepared;
 }

@@ -32,8 +32,8 @@ ChatShape MakeShape(const ChatRequest& request, const InputConfig& config,
 class ChatResponse final : public GenerationListener {
  public:
   // prompts: of each choice, borrowed like the tokenizer.
-  ChatResponse(const Tokenizer& tokenizer, ChatShape shape, std::vector<ChoicePrompt> prompts,
-               std::string* out);
+  ChatResponse(const Tokenizer& tokenizer, ChatShape shape,
+               const std::vector<ChoicePrompt>& prompts, std::string* out);
   void OnDelta(int choice, const OutputDelta& delta, const Usage& usage) override;
   void OnEnd(const Usage& usage) override;
 

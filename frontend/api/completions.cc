@@ -27,7 +27,7 @@ CompletionShape MakeShape(const CompletionRequest& request, const ApiOptions& op
 }
 
 CompletionResponse::CompletionResponse(const Tokenizer& tokenizer, CompletionShape shape,
-                                       std::vector<ChoicePrompt> prompts, std::string* out)
+                                       const std::vector<ChoicePrompt>& prompts, std::string* out)
     : tokenizer_(tokenizer), shape_(std::move(shape)), out_(out) {
   for (const ChoicePrompt& prompt : prompts) {
     choices_.emplace_back().prompt = prompt;
@@ -96,7 +96,7 @@ void CompletionResponse::OnEnd(const Usage& usage) {
 }
 
 CompletionStream::CompletionStream(const Tokenizer& tokenizer, CompletionShape shape,
-                                   std::vector<ChoicePrompt> prompts, std::string* out)
+                                   const std::vector<ChoicePrompt>& prompts, std::string* out)
     : tokenizer_(tokenizer),
       shape_(std::move(shape)),
       writer_(shape_.head, "text_completion"),
@@ -171,12 +171,12 @@ StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input
   shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
                 std::move(model), input.options->system_fingerprint};
   prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts,
+                             const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts,
                              std::string* out) -> std::unique_ptr<GenerationListener> {
     if (stream) {
-      return std::make_unique<CompletionStream>(tokenizer, shape, std::move(prompts), out);
+      return std::make_unique<CompletionStream>(tokenizer, shape, prompts, out);
     }
-    return std::make_unique<CompletionResponse>(tokenizer, shape, std::move(prompts), out);
+    return std::make_unique<CompletionResponse>(tokenizer, shape, prompts, out);
   };
   return prepared;
 }

@@ -31,7 +31,7 @@ class CompletionResponse final : public GenerationListener {
  public:
   // prompts: of each choice, borrowed like the tokenizer.
   CompletionResponse(const Tokenizer& tokenizer, CompletionShape shape,
-                     std::vector<ChoicePrompt> prompts, std::string* out);
+                     const std::vector<ChoicePrompt>& prompts, std::string* out);
   void OnDelta(int choice, const OutputDelta& delta, const Usage& usage) override;
   void OnEnd(const Usage& usage) override;
 
@@ -56,7 +56,7 @@ class CompletionResponse final : public GenerationListener {
 class CompletionStream final : public GenerationListener {
  public:
   CompletionStream(const Tokenizer& tokenizer, CompletionShape shape,
-                   std::vector<ChoicePrompt> prompts, std::string* out);
+                   const std::vector<ChoicePrompt>& prompts, std::string* out);
   void OnDelta(int choice, const OutputDelta& delta, const Usage& usage) override;
   void OnEnd(const Usage& usage) override;
 

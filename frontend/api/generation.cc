@@ -130,7 +130,7 @@ Status Generation::Start(GenerationListener* listener, std::function<void()> on_
   on_progress_ = std::move(on_progress);
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i]->running = true;
-    const Status status =
+    Status status =
         context_->engine_client->Submit(std::move(request_.requests[i]), choices_[i].get());
     if (status.ok()) {
       BeginStats(choices_[i].get());

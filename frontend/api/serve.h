@@ -32,7 +32,7 @@ struct PreparedRequest {
   bool stream = false;
   // The writer of its answer: events or, at the end, one body appended to *out.
   std::function<std::unique_ptr<GenerationListener>(
-      const Tokenizer& tokenizer, std::vector<ChoicePrompt> prompts, std::string* out)>
+      const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts, std::string* out)>
       make_answer;
 };
 

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "common/strings.h"
@@ -41,6 +42,17 @@ wire::RawValue ExtraArgs(const GenerationRequest& request) {
   }
   if (!request.vllm_xargs.is_null()) args.update(*request.vllm_xargs);
   return args.empty() ? wire::RawValue() : Pack(args);
+}
+
+// The n requests of one prompt: ids and seeds of their own.
+void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
+  for (size_t i = 0; i < children.size(); ++i) {
+    children[i].request_id =
+        children.size() == 1 ? internal_id : std::to_string(i) + "_" + internal_id;
+    std::optional<int64_t>& seed = children[i].sampling_params.seed;
+    // Wraps round instead of overflowing.
+    if (seed) seed = static_cast<int64_t>(static_cast<uint64_t>(*seed) + i);
+  }
 }
 
 void SortUnique(std::vector<TokenId>* ids) {
@@ -408,17 +420,9 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
     engine_request.external_req_id =
         context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
     const std::string internal_id = *engine_request.external_req_id + "-" + RandomHex(8);
-    for (int64_t i = 0; i < request.n; ++i) {
-      wire::EngineCoreRequest child =
-          i + 1 < request.n ? engine_request : std::move(engine_request);
-      child.request_id = request.n == 1 ? internal_id : std::to_string(i) + "_" + internal_id;
-      if (child.sampling_params.seed) {
-        // Wraps round instead of overflowing.
-        child.sampling_params.seed = static_cast<int64_t>(
-            static_cast<uint64_t>(*child.sampling_params.seed) + static_cast<uint64_t>(i));
-      }
-      result.requests.push_back(std::move(child));
-    }
+    for (int64_t i = 1; i < request.n; ++i) result.requests.push_back(engine_request);
+    result.requests.push_back(std::move(engine_request));
+    NameChildren(internal_id, std::span(result.requests).last(static_cast<size_t>(request.n)));
     result.prompt_texts.push_back(std::move(prompt.text));
     result.prompt_token_ids.push_back(std::move(shown_ids));
   }
