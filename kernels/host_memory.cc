@@ -30,9 +30,8 @@ StatusOr<OwnedTensor> AllocateHost(DType dtype, std::span<const int64_t> shape) 
   }
   view.data = memory;
   if (mapped > bytes) {
-    auto address = reinterpret_cast<uintptr_t>(memory);
-    address = (address + kHugePage - 1) / kHugePage * kHugePage;
-    view.data = reinterpret_cast<void*>(address);
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    view.data = static_cast<std::byte*>(memory) + (kHugePage - address % kHugePage) % kHugePage;
     madvise(view.data, bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
   }
   return OwnedTensor(OwnedTensor::Memory(memory, [mapped](void* m) { munmap(m, mapped); }), view);

@@ -14,7 +14,7 @@ class BorrowedFunction {
  public:
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, BorrowedFunction>)
-      BorrowedFunction(F&& function)  // NOLINT(google-explicit-constructor)
+      BorrowedFunction(F&& function)  // NOLINT: the constraint keeps copies out
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
         call_([](void* object, Args... args) {
           (*static_cast<std::remove_reference_t<F>*>(object))(args...);

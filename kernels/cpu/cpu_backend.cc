@@ -13,18 +13,18 @@ constexpr int kMaxHeadDim = 512;
 const KernelTable* TableOf(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kScalar:
-      return &kScalarKernels;
+      return &ScalarKernels();
     case CpuIsa::kAvx2:
-      return &kAvx2Kernels;
+      return &Avx2Kernels();
     case CpuIsa::kAvx512Bf16:
-      return &kAvx512Bf16Kernels;
+      return &Avx512Bf16Kernels();
     case CpuIsa::kAuto:
       break;
   }
   for (CpuIsa best : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx2}) {
     if (CpuHasIsa(best)) return TableOf(best);
   }
-  return &kScalarKernels;
+  return &ScalarKernels();
 }
 
 OwnedTensor AllocateScratch(DType dtype, int64_t size) {

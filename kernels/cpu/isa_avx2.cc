@@ -4,6 +4,9 @@
 
 namespace tandem {
 
-const KernelTable kAvx2Kernels = ListKernels("avx2");
+const KernelTable& Avx2Kernels() {
+  static constexpr KernelTable kTable = ListKernels("avx2");
+  return kTable;
+}
 
 }  // namespace tandem

@@ -4,6 +4,9 @@
 
 namespace tandem {
 
-const KernelTable kAvx512Bf16Kernels = ListKernels("avx512_bf16");
+const KernelTable& Avx512Bf16Kernels() {
+  static constexpr KernelTable kTable = ListKernels("avx512_bf16");
+  return kTable;
+}
 
 }  // namespace tandem

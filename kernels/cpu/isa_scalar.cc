@@ -4,6 +4,9 @@
 
 namespace tandem {
 
-const KernelTable kScalarKernels = ListKernels("scalar");
+const KernelTable& ScalarKernels() {
+  static constexpr KernelTable kTable = ListKernels("scalar");
+  return kTable;
+}
 
 }  // namespace tandem

@@ -116,9 +116,9 @@ struct KernelTable {
   float (*log_sum_exp)(const float* x, int64_t size);
 };
 
-extern const KernelTable kScalarKernels;
-extern const KernelTable kAvx2Kernels;
-extern const KernelTable kAvx512Bf16Kernels;
+const KernelTable& ScalarKernels();
+const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Bf16Kernels();
 
 // Per row: q (padded_dim), accumulator (padded_dim), scores and their weights (kStepTokens each),
 // the running sums (16 lanes) and maximum (padded to 16).
