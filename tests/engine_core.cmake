@@ -28,7 +28,7 @@ tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/request_check_test.cc
   DEPS tests/simulation engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
-  DEPS tests/simulation)
+  DEPS tests/simulation tests/support/heap)
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support nlohmann_json::nlohmann_json)
@@ -45,7 +45,7 @@ tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
 tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc DEPS engine_core)
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/heap)
 tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
   DEPS common)
 add_dependencies(integration_engine_process tandem-engine-core)

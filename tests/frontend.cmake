@@ -42,5 +42,6 @@ tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.c
 tandem_test(unit_chat LABEL unit SRCS
   unit/frontend/chat/chat_template_test.cc cases/template_cases_test.cc DEPS frontend/chat)
 tandem_test(property_chat LABEL property SRCS property/chat_template_test.cc DEPS frontend/chat)
-tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_test.cc DEPS tandem_tests_support_api)
+tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_test.cc
+  DEPS tandem_tests_support_api tests/support/heap)
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)

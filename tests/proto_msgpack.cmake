@@ -5,4 +5,4 @@ tandem_test(golden_wire LABEL golden SRCS golden/wire_test.cc DEPS proto_msgpack
 tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_test.cc
   DEPS proto_msgpack tests/support cppzmq)
 tandem_test(property_codec LABEL property SRCS property/codec_test.cc
-  unit/proto_msgpack/allocations_test.cc DEPS proto_msgpack tests/support)
+  unit/proto_msgpack/allocations_test.cc DEPS proto_msgpack tests/support tests/support/heap)

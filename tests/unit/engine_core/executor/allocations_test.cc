@@ -1,25 +1,10 @@
 // A steady decode step of the model runner allocates nothing, with any kind of sampling but
-// logprobs. operator new counts in this program.
-
-#include <atomic>
-#include <cstdlib>
-#include <new>
+// logprobs.
 
 #include "tests/support/engine_driver.h"
+#include "tests/support/heap/num_allocations.h"
 
 #include <catch2/catch.hpp>
-
-namespace {
-std::atomic<int64_t> num_allocations{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  std::abort();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tandem {
 namespace {
@@ -46,9 +31,9 @@ TEST_CASE("Steady decode: the model runner allocates nothing") {
   for (int step = 0; step < 100; ++step) {
     const SchedulerOutput& scheduled = engine.scheduler().Schedule(step);
     REQUIRE(scheduled.requests.size() == 8);
-    const int64_t before = num_allocations;
+    const int64_t before = NumAllocations();
     const Status status = engine.runner().Execute(scheduled, &result);
-    if (step > 0) during_steps += num_allocations - before;  // `result` grows in the first
+    if (step > 0) during_steps += NumAllocations() - before;  // `result` grows in the first
     REQUIRE(status.ok());
     engine.scheduler().Update(scheduled, &result, &outputs);
     std::vector<ClientMessage> messages;

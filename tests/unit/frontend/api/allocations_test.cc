@@ -1,26 +1,11 @@
-// A streamed token costs no allocation between the engine's output and the event's text. operator
-// new counts in this program.
+// A streamed token costs no allocation between the engine's output and the event's text.
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "tests/support/api_model.h"
+#include "tests/support/heap/num_allocations.h"
 
 #include <catch2/catch.hpp>
-
-namespace {
-std::atomic<int64_t> num_allocations{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  std::abort();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tandem {
 namespace {
@@ -39,13 +24,13 @@ int64_t AllocationsPerStream(const ApiModel& model, std::string_view path, std::
   output.request_id = "r";
   int64_t before = 0;
   for (int step = 0; step < 400; ++step) {
-    if (step == 200) before = num_allocations;  // buffers have grown
+    if (step == 200) before = NumAllocations();  // buffers have grown
     output.new_token_ids.assign(1, (*words)[static_cast<size_t>(step) % words->size()]);
     const OutputDelta& delta = processor.Process(output);
     if (delta.ready) answer->OnDelta(0, delta, {10, step, 0, 0});
     events.clear();
   }
-  return num_allocations - before;
+  return NumAllocations() - before;
 }
 
 TEST_CASE("Steady stream: a token allocates nothing") {
