@@ -58,7 +58,9 @@ class Tandem(gdb.Command):
             raise gdb.GdbError("no network shards here: is this the frontend?")
         shards = gdb.parse_and_eval("clients._M_impl")
         for i in range(int(shards["_M_finish"] - shards["_M_start"])):
-            print(text_of(gdb.parse_and_eval(f"clients._M_impl._M_start[{i}]._M_t._M_t._M_head_impl->DebugString()")))
+            # A unique_ptr holds its pointer and nothing else.
+            client = f"(*(tandem::EngineClient**)&clients._M_impl._M_start[{i}])"
+            print(text_of(gdb.parse_and_eval(f"{client}->DebugString()")))
 
     def threads(self):
         seen = set()
