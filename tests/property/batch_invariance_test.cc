@@ -2,7 +2,8 @@
 // cut, whether its prefix came from the cache, and after a preemption. Each run draws its
 // conditions from a seed (printed on failure) and is compared with the request run alone.
 
-#include <cstring>
+#include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -78,8 +79,11 @@ std::vector<TestRequest> MakeRequests(uint64_t seed) {
 
 bool SameBits(const wire::LogprobsRows& a, const wire::LogprobsRows& b) {
   return a.num_rows == b.num_rows && a.num_columns == b.num_columns && a.token_ids == b.token_ids &&
-         a.ranks == b.ranks && a.logprobs.size() == b.logprobs.size() &&
-         std::memcmp(a.logprobs.data(), b.logprobs.data(), a.logprobs.size() * sizeof(float)) == 0;
+         a.ranks == b.ranks &&
+         std::equal(a.logprobs.begin(), a.logprobs.end(), b.logprobs.begin(), b.logprobs.end(),
+                    [](float x, float y) {
+                      return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+                    });
 }
 
 void CheckSame(const Transcript& got, const Transcript& expected) {
