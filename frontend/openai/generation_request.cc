@@ -113,6 +113,12 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
     return InvalidArgumentError("prompt_logprobs are not available with stream")
         .WithParam("prompt_logprobs");
   }
+  // It becomes part of response ids and log lines.
+  if (request.request_id && !std::all_of(request.request_id->begin(), request.request_id->end(),
+                                         [](char c) { return c > ' ' && c <= '~'; })) {
+    return InvalidArgumentError("request_id must be printable ASCII without blanks")
+        .WithParam("request_id");
+  }
   if (request.allowed_token_ids && request.allowed_token_ids->empty()) {
     return InvalidArgumentError("allowed_token_ids must not be empty")
         .WithParam("allowed_token_ids");

@@ -143,7 +143,7 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      &GenerationRequest::priority,
      {-2147483648.0, 2147483647.0},
      "Lower is served first, if the policy says so."},
-    {"request_id", &GenerationRequest::request_id, {1, 256}, "Part of the response id."},
+    {"request_id", &GenerationRequest::request_id, {1, 128}, "Part of the response id."},
     {"session_id", &GenerationRequest::session_id, {1, 256}, "Passed to the engine."},
     {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Keeps cached prefixes apart."},
     {"return_token_ids", &GenerationRequest::return_token_ids, {}, "Adds token ids to answers."},

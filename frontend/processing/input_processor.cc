@@ -44,6 +44,21 @@ wire::RawValue ExtraArgs(const GenerationRequest& request) {
   return args.empty() ? wire::RawValue() : Pack(args);
 }
 
+// What each engine request and the stream behind it hold beside the prompt; a client decides how
+// long these lists are and how many copies there will be.
+int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreRequest& model,
+                   const wire::SamplingParams& sampling) {
+  constexpr size_t kStopStringCost = 10;  // the text twice, and a table of 8 bytes each
+  size_t bytes = sizeof model + model.reasoning_parser_kwargs.packed.size();
+  for (const std::string& stop : request.stop) bytes += stop.size() * kStopStringCost;
+  bytes += (sampling.stop_token_ids.size() + sampling.all_stop_token_ids.size() +
+            sampling.allowed_token_ids.size()) *
+           sizeof(TokenId);
+  bytes += sampling.logit_bias.size() * sizeof sampling.logit_bias[0];
+  bytes += sampling.extra_args.packed.size();
+  return static_cast<int64_t>(bytes);
+}
+
 // The n requests of one prompt: ids and seeds of their own.
 void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
   for (size_t i = 0; i < children.size(); ++i) {
@@ -274,6 +289,7 @@ StatusOr<wire::SamplingParams> InputProcessor::Sampling(const GenerationRequest&
       RETURN_IF_ERROR(CheckId("allowed_token_ids", id));
       params.allowed_token_ids.push_back(static_cast<TokenId>(id));
     }
+    SortUnique(&params.allowed_token_ids);
   }
   if (request.stream_interval)
     params.stream_interval = static_cast<int32_t>(*request.stream_interval);
@@ -290,22 +306,23 @@ Status InputProcessor::AddStopTokens(const GenerationRequest& request,
     return Refuse("stop", "stop has " + std::to_string(request.stop.size()) + " strings, at most " +
                               std::to_string(config_.max_stop_strings) + " are allowed");
   }
+  std::vector<bool> seen(static_cast<size_t>(vocab_size_));
+  const auto add = [&seen, params](TokenId id) {
+    if (seen[static_cast<size_t>(id)]) return;
+    seen[static_cast<size_t>(id)] = true;
+    params->stop_token_ids.push_back(id);
+  };
   for (const int64_t id : request.stop_token_ids) {
     RETURN_IF_ERROR(CheckId("stop_token_ids", id));
-    const auto token = static_cast<TokenId>(id);
-    auto& ids = params->stop_token_ids;
-    if (std::find(ids.begin(), ids.end(), token) == ids.end()) ids.push_back(token);
-    params->all_stop_token_ids.push_back(token);
+    add(static_cast<TokenId>(id));
   }
+  params->all_stop_token_ids = params->stop_token_ids;
   if (eos_id_) params->all_stop_token_ids.push_back(*eos_id_);
   for (const TokenId id : other_eos_ids_) params->all_stop_token_ids.push_back(id);
   SortUnique(&params->all_stop_token_ids);
   if (request.ignore_eos) return OkStatus();
   params->eos_token_id = eos_id_;
-  for (const TokenId id : other_eos_ids_) {
-    auto& ids = params->stop_token_ids;
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-  }
+  for (const TokenId id : other_eos_ids_) add(id);
   return OkStatus();
 }
 
@@ -313,8 +330,15 @@ Status InputProcessor::AddStopTokens(const GenerationRequest& request,
 // a blank.
 Status InputProcessor::AddBadWords(const GenerationRequest& request,
                                    wire::SamplingParams* params) const {
+  const Status too_many = Refuse(
+      "bad_words", "bad_words are too many: at most " + std::to_string(config_.max_bad_words) +
+                       " spellings of " + std::to_string(config_.max_bad_words_total_tokens) +
+                       " tokens in all are allowed");
+  const size_t most_bytes =
+      static_cast<size_t>(config_.max_bad_words_total_tokens) * longest_token_bytes_;
   int64_t num_tokens = 0;
   for (const std::string& word : request.bad_words) {
+    if (word.size() > most_bytes) return too_many;
     const size_t start = word.find_first_not_of(" \t\r\n");
     const std::string bare = start == std::string::npos ? "" : word.substr(start);
     ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(bare, false));
@@ -324,13 +348,10 @@ Status InputProcessor::AddBadWords(const GenerationRequest& request,
     num_tokens += static_cast<int64_t>(ids.size() + (other ? spaced.size() : 0));
     params->bad_words_token_ids.push_back(std::move(ids));
     if (other) params->bad_words_token_ids.push_back(std::move(spaced));
-  }
-  if (static_cast<int64_t>(params->bad_words_token_ids.size()) > config_.max_bad_words ||
-      num_tokens > config_.max_bad_words_total_tokens) {
-    return Refuse("bad_words", "bad_words are too many: at most " +
-                                   std::to_string(config_.max_bad_words) + " spellings of " +
-                                   std::to_string(config_.max_bad_words_total_tokens) +
-                                   " tokens in all are allowed");
+    if (static_cast<int64_t>(params->bad_words_token_ids.size()) > config_.max_bad_words ||
+        num_tokens > config_.max_bad_words_total_tokens) {
+      return too_many;
+    }
   }
   for (const auto& ids : params->bad_words_token_ids) {
     for (const TokenId id : ids) RETURN_IF_ERROR(CheckId("bad_words", id));
@@ -393,6 +414,8 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
       {"chat_template_kwargs", template_kwargs.is_null() ? Json::object() : *template_kwargs}};
   model.reasoning_parser_kwargs = Pack(parser_kwargs);
 
+  const int64_t child_bytes = ChildBytes(request, model, sampling);
+  int64_t num_bytes = 0;
   ProcessedRequest result;
   result.n = request.n;
   result.requests.reserve(static_cast<size_t>(num_prompts * request.n));
@@ -407,9 +430,11 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
                         std::to_string(request.min_tokens));
     }
     result.num_prompt_tokens += prompt_len;
-    if (result.num_prompt_tokens > config_.max_fanout_tokens / request.n) {
-      return Refuse("n", "n times the prompt tokens is more than " +
-                             std::to_string(config_.max_fanout_tokens));
+    num_bytes += request.n * (child_bytes + prompt_len * static_cast<int64_t>(sizeof(TokenId)));
+    if (num_bytes > config_.max_fanout_bytes && (request.n > 1 || num_prompts > 1)) {
+      return Refuse("n", "all answers together would need more than " +
+                             std::to_string(config_.max_fanout_bytes) +
+                             " bytes for their requests; ask for fewer");
     }
     std::vector<TokenId> shown_ids;
     if (request.return_token_ids || request.echo) shown_ids = prompt.token_ids;

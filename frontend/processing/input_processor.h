@@ -31,7 +31,7 @@ struct InputConfig {
   int64_t max_bad_words_total_tokens = 1024;
   int64_t max_completion_prompts = 1024;
   int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
-  int64_t max_fanout_tokens = 1 << 24;      // n times the prompt tokens: each child has a copy
+  int64_t max_fanout_bytes = 256 << 20;     // of all engine requests made from one request
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
 };
