@@ -160,7 +160,6 @@ void Generation::Abort() {
   aborted_ = true;
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
-    choice->stats->OnClientAbort();
     LOG_INFO << "request aborted id=" << choice->id
              << " prompt_tokens=" << choice->num_prompt_tokens
              << " output_tokens=" << choice->processor.num_output_tokens();
@@ -172,8 +171,10 @@ void Generation::Abort() {
 void Generation::AbortRunning() {
   std::vector<RequestId> ids;
   for (const auto& choice : choices_) {
-    if (choice->running) ids.push_back(choice->id);
+    if (!choice->running) continue;
     choice->running = false;
+    choice->stats->OnClientAbort();
+    ids.push_back(choice->id);
   }
   if (!ids.empty()) context_->engine_client->Abort(ids);
 }
