@@ -74,7 +74,7 @@ Status InitLog(std::string_view process_name, std::string_view level) {
   }
   ProcessName() = std::string(process_name);
   SetThreadName(process_name);
-  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  auto sink = std::make_shared<spdlog::sinks::stdout_sink_mt>();
   auto logger = std::make_shared<spdlog::logger>("tandem", std::move(sink));
   logger->set_level(parsed);
   logger->set_pattern("%v");

@@ -1,6 +1,6 @@
 #pragma once
 
-// Process log, through spdlog. One layout for both processes:
+// Process log on stdout, through spdlog. One layout for both processes:
 //   (EngineCore pid=123) INFO 11-20 13:02:11 [scheduler.cc:42] message
 // A message of several lines repeats the prefix on each. Thread: any, after InitLog in main.
 // Level: TANDEM_LOGGING_LEVEL, else VLLM_LOGGING_LEVEL, else the argument; DEBUG INFO WARNING
