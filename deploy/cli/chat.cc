@@ -170,7 +170,7 @@ Status ChatLoop(Conversation& conversation, bool is_terminal) {
       conversation.Reset();
     } else if (text.starts_with("/system ")) {
       conversation.SetSystem(StripAscii(text.substr(8)));
-    } else if (const Status status = conversation.Say(text); !status.ok()) {
+    } else if (Status status = conversation.Say(text); !status.ok()) {
       if (!is_terminal) return status;
       std::cerr << "error: " << status.message() << std::endl;
     }

@@ -20,7 +20,7 @@ bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
 }  // namespace
 
 Status ParsePrompt(const Json& value, CompletionRequest* out) {
-  const Status wrong = InvalidArgumentError(
+  Status wrong = InvalidArgumentError(
       "must be a string, a list of strings, a list of token ids or a list of such lists");
   if (value.is_string()) {
     out->prompt = TextPrompts{value.get<std::string>()};
