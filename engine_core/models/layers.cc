@@ -11,25 +11,30 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
   LinearLayer layer;
   std::vector<WeightTensor> tensors;
   std::vector<Tensor> views;
-  int64_t rows = 0;
   for (const RowBlock& block : blocks) {
     ASSIGN_OR_RETURN(WeightTensor tensor,
                      context.weights.Get(block.name + ".weight", block.rows, columns));
     views.push_back(tensor.view());
     tensors.push_back(std::move(tensor));
-    rows += block.rows;
   }
   ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views));
-  if (!has_bias) return layer;
+  if (has_bias) {
+    ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
+  }
+  return layer;
+}
 
-  ASSIGN_OR_RETURN(layer.bias, context.backend.Allocate(DType::kF32, {rows}));
+StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks) {
+  int64_t rows = 0;
+  for (const RowBlock& block : blocks) rows += block.rows;
+  ASSIGN_OR_RETURN(OwnedTensor merged, context.backend.Allocate(DType::kF32, {rows}));
   int64_t begin = 0;
   for (const RowBlock& block : blocks) {
     ASSIGN_OR_RETURN(const OwnedTensor bias, LoadVector(context, block.name + ".bias", block.rows));
-    context.backend.CopyIn(layer.bias.view().Rows(begin, block.rows), bias);
+    context.backend.CopyIn(merged.view().Rows(begin, block.rows), bias);
     begin += block.rows;
   }
-  return layer;
+  return merged;
 }
 
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name,
@@ -38,28 +43,40 @@ StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& 
   return context.backend.Upload(tensor.view(), DType::kF32);
 }
 
+std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const std::string& prefix) {
+  const int64_t q_rows = config.num_heads * config.head_dim;
+  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
+  return {
+      {{prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}}};
+}
+
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const std::string& prefix) {
   const ModelConfig& config = context.config;
   const int64_t q_rows = config.num_heads * config.head_dim;
-  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
-  const RowBlock qkv[] = {
-      {prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}};
+  const auto qkv = QkvBlocks(config, prefix);
   const RowBlock out[] = {{prefix + ".o_proj", config.hidden_size}};
   AttentionLayer layer;
   ASSIGN_OR_RETURN(layer.qkv, LoadLinear(context, qkv, config.hidden_size, config.attention_bias));
   ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out, q_rows, config.attention_bias));
-  layer.options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
+  layer.options.scale = AttentionScale(static_cast<double>(config.head_dim));
   return layer;
 }
 
+float AttentionScale(double dim) { return static_cast<float>(1 / std::sqrt(dim)); }
+
 StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix) {
+  const int64_t rows = context.config.intermediate_size;
+  const RowBlock gate_up[] = {{prefix + ".gate_proj", rows}, {prefix + ".up_proj", rows}};
+  return LoadGatedMlp(context, prefix, gate_up);
+}
+
+StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix,
+                                     std::span<const RowBlock> gate_up) {
   const ModelConfig& config = context.config;
   if (config.hidden_act != "silu") {
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be silu");
   }
-  const RowBlock gate_up[] = {{prefix + ".gate_proj", config.intermediate_size},
-                              {prefix + ".up_proj", config.intermediate_size}};
   const RowBlock down[] = {{prefix + ".down_proj", config.hidden_size}};
   GatedMlpLayer layer;
   ASSIGN_OR_RETURN(layer.gate_up,
@@ -93,10 +110,10 @@ Status Decoder::LoadWeights(const LoadContext& context) {
 }
 
 Status Decoder::LoadRope(const LoadContext& context) {
-  const int64_t positions = context.limits.max_positions, head_dim = context.config.head_dim;
-  RopeTable table = MakeRopeTable(context.config.rope, head_dim, positions);
-  const Tensor cos(table.cos.data(), DType::kF32, {positions, head_dim / 2});
-  const Tensor sin(table.sin.data(), DType::kF32, {positions, head_dim / 2});
+  const int64_t positions = context.limits.max_positions, dim = context.config.rotary_dim;
+  RopeTable table = MakeRopeTable(context.config.rope, dim, positions);
+  const Tensor cos(table.cos.data(), DType::kF32, {positions, dim / 2});
+  const Tensor sin(table.sin.data(), DType::kF32, {positions, dim / 2});
   ASSIGN_OR_RETURN(rope_cos_, context.backend.Upload(cos, DType::kF32));
   ASSIGN_OR_RETURN(rope_sin_, context.backend.Upload(sin, DType::kF32));
   return OkStatus();
@@ -137,7 +154,7 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
   const Tensor attended = attended_.view().Rows(0, num_tokens_);
   const QkRope rope = {.cos = rope_cos_,
                        .sin = rope_sin_,
-                       .rotary_dim = kv.head_dim,
+                       .rotary_dim = static_cast<int>(rope_cos_.view().shape[1]) * 2,
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
                        .norm_epsilon = norm_epsilon_};

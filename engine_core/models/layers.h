@@ -5,6 +5,7 @@
 // Thread: engine loop. Owns: packed weights and activations; borrows the backend.
 // Shapes: T tokens, H hidden, V vocabulary. "act" and "res" as in kernels/backend.h.
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,8 @@ struct RowBlock {
 // Packs the blocks, each [rows, columns], under one another.
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
                                  int64_t columns, bool has_bias);
+// The blocks' biases, one after another.
+StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks);
 // A vector as float32.
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size);
 
@@ -43,9 +46,16 @@ struct GatedMlpLayer {
   LinearLayer down;
 };
 
+// 1 / sqrt(dim)
+float AttentionScale(double dim);
+
 // HF's usual names below `prefix`: q_proj, k_proj, v_proj, o_proj; gate_proj, up_proj, down_proj.
+std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const std::string& prefix);
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const std::string& prefix);
 StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix);
+// The same with gate and up stored some other way.
+StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix,
+                                     std::span<const RowBlock> gate_up);
 
 class Decoder {
  public:

@@ -31,15 +31,20 @@ class LlamaModel final : public Model {
 }  // namespace
 
 StatusOr<LlamaLayer> LoadLlamaLayer(const LoadContext& context, const std::string& prefix) {
-  const int64_t hidden = context.config.hidden_size;
   LlamaLayer layer;
-  ASSIGN_OR_RETURN(layer.input_norm,
-                   LoadVector(context, prefix + ".input_layernorm.weight", hidden));
+  RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer));
   ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, prefix + ".self_attn"));
-  ASSIGN_OR_RETURN(layer.post_attention_norm,
-                   LoadVector(context, prefix + ".post_attention_layernorm.weight", hidden));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp"));
   return layer;
+}
+
+Status LoadLlamaNorms(const LoadContext& context, const std::string& prefix, LlamaLayer* layer) {
+  const int64_t hidden = context.config.hidden_size;
+  ASSIGN_OR_RETURN(layer->input_norm,
+                   LoadVector(context, prefix + ".input_layernorm.weight", hidden));
+  ASSIGN_OR_RETURN(layer->post_attention_norm,
+                   LoadVector(context, prefix + ".post_attention_layernorm.weight", hidden));
+  return OkStatus();
 }
 
 StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,

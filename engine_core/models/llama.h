@@ -23,6 +23,9 @@ struct LlamaLayer {
 // `prefix`: "model.layers.<i>".
 StatusOr<LlamaLayer> LoadLlamaLayer(const LoadContext& context, const std::string& prefix);
 
+// input_norm and post_attention_norm alone.
+Status LoadLlamaNorms(const LoadContext& context, const std::string& prefix, LlamaLayer* layer);
+
 // Loads the embedding, all layers by `load_layer`, and the head.
 using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const std::string& prefix);
 StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,

@@ -50,7 +50,7 @@ struct LoadContext {
 // Loads the architecture that the config names. An unknown one is an error that lists the known.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
 
-// "LlamaForCausalLM, Qwen3ForCausalLM"
+// "LlamaForCausalLM, MistralForCausalLM, ..."
 std::string KnownArchitectures();
 
 }  // namespace tandem

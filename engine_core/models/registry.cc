@@ -11,7 +11,8 @@ struct ArchitectureRow {
 };
 
 constexpr ArchitectureRow kArchitectures[] = {
-    {"LlamaForCausalLM", LoadLlama},
+    {"LlamaForCausalLM", LoadLlama}, {"MistralForCausalLM", LoadMistral},
+    {"Phi3ForCausalLM", LoadPhi3},   {"Qwen2ForCausalLM", LoadQwen2},
     {"Qwen3ForCausalLM", LoadQwen3},
 };
 

@@ -7,6 +7,9 @@
 namespace tandem {
 
 StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadMistral(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadPhi3(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadQwen2(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadQwen3(const LoadContext& context);
 
 }  // namespace tandem

@@ -147,9 +147,13 @@ Status ReadRope(const Json& json, ModelConfig* config) {
   }
   double partial = 1;
   RETURN_IF_ERROR(ReadPositive(json, "partial_rotary_factor", &partial));
-  if (partial != 1) {
-    return UnimplementedError("partial_rotary_factor " + std::to_string(partial) +
-                              " is not supported, only 1");
+  if (const Json* parameters = Find(json, "rope_parameters")) {
+    RETURN_IF_ERROR(ReadPositive(*parameters, "partial_rotary_factor", &partial));
+  }
+  config->rotary_dim = static_cast<int64_t>(static_cast<double>(config->head_dim) * partial);
+  if (partial > 1 || config->rotary_dim % 2 != 0) {
+    return InvalidArgumentError("partial_rotary_factor " + std::to_string(partial) +
+                                " must be at most 1 and turn an even number of dimensions");
   }
   return OkStatus();
 }
@@ -231,6 +235,7 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
   RETURN_IF_ERROR(ReadRope(json, &config));
+  RETURN_IF_ERROR(ReadSize(json, "sliding_window", kMaxPositions - 1, 0, &config.sliding_window));
   bool use_sliding_window = false;
   RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &use_sliding_window));
   if (use_sliding_window) return UnimplementedError("use_sliding_window must be false");

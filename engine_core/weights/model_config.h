@@ -40,6 +40,8 @@ struct ModelConfig {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t rotary_dim = 0;      // even, <= head_dim; dimensions beyond it are not turned
+  int64_t sliding_window = 0;  // keys a token sees where the architecture says so; 0: all
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   std::string hidden_act = "silu";

@@ -19,10 +19,22 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kModels[] = {
-    "llama_plain",   "llama_tied",     "llama_bias_headdim", "llama_fp16",        "llama_fp32",
-    "llama_sharded", "llama_v5config", "llama_rope_linear",  "llama_rope_llama3", "llama_rope_yarn",
-    "qwen3"};
+const char* const kModels[] = {"llama_plain",
+                               "llama_tied",
+                               "llama_bias_headdim",
+                               "llama_fp16",
+                               "llama_fp32",
+                               "llama_sharded",
+                               "llama_v5config",
+                               "llama_rope_linear",
+                               "llama_rope_llama3",
+                               "llama_rope_yarn",
+                               "mistral_swa",
+                               "mistral_headdim",
+                               "phi3",
+                               "phi3_partial_rotary",
+                               "qwen2",
+                               "qwen3"};
 constexpr double kF32LogitTolerance = 2e-3;
 
 std::string DirOf(const std::string& model) { return TANDEM_GOLDEN_DIR "/models/" + model; }

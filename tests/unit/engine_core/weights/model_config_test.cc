@@ -108,7 +108,7 @@ TEST_CASE("model config: what is wrong is named with its value and what is allow
   CHECK_THAT(Refusal("tie_word_embeddings", "yes"), Contains("true or false"));
   CHECK_THAT(Refusal("torch_dtype", "int8"), Contains("int8") && Contains("bfloat16"));
   CHECK_THAT(Refusal("eos_token_id", 100), Contains("below vocab_size"));
-  CHECK_THAT(Refusal("partial_rotary_factor", 0.5), Contains("partial_rotary_factor"));
+  CHECK_THAT(Refusal("partial_rotary_factor", 1.5), Contains("partial_rotary_factor"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
              Contains("spiral") && Contains("default, linear, llama3, yarn"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
