@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "common/strings.h"
+#include "engine_core/kv_events.h"
 
 namespace tandem {
 
@@ -29,6 +30,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
       {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 is taken as sha256_cbor", {.choices = {"sha256_cbor", "sha256"}}},
+      {"kv-events-config", &c.kv_events_config, "Publish changes of the prefix cache over ZMQ; a JSON object with vLLM's keys: enable_kv_cache_events, endpoint, replay_endpoint, topic, buffer_steps, hwm, max_queue_size. Default: off"},
 
       {"max-num-seqs", &c.max_num_seqs, "Most requests of a step. Default: 128", {.min = 1, .max = 65536}},
       {"max-num-batched-tokens", &c.max_num_batched_tokens, "Most tokens of a step. Default: 2048", {.min = 1, .max = 1 << 20}},
@@ -205,6 +207,8 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
   SetScheduling(config, &setup);
+  ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
+  setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);

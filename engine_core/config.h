@@ -17,6 +17,7 @@
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/weights/model_config.h"
 #include "kernels/backend.h"
+#include "proto_msgpack/kv_events.h"
 
 namespace tandem {
 
@@ -40,6 +41,7 @@ struct EngineConfig {
   std::optional<double> gpu_memory_utilization;
   bool enable_prefix_caching = true;
   std::string prefix_caching_hash_algo = "sha256_cbor";
+  std::string kv_events_config;  // JSON
 
   // scheduler
   std::optional<int64_t> max_num_seqs;
@@ -76,6 +78,7 @@ struct EngineSetup {
   ModelRunnerOptions runner;
   EngineCoreOptions engine;
   KvCacheWish kv_cache;
+  wire::KvEventsConfig kv_events;
   bool auto_max_model_len = false;
 };
 

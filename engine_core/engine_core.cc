@@ -268,6 +268,10 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
     const Status status = engine->Step();
     send_all();
+    if (wire.publish) {
+      std::vector<KvCacheEvent> events = engine->TakeKvEvents();
+      if (!events.empty()) wire.publish(std::move(events));
+    }
     if (!status.ok()) {
       LOG_ERROR << "the executor is lost: " << status.ToString() << "\n" << engine->DebugString();
       return status;

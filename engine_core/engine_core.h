@@ -60,6 +60,9 @@ class EngineCore {
   // Gives back a message that has been sent; see ClientOutputs.
   void Recycle(wire::EngineCoreOutputs spent) { outputs_.Recycle(std::move(spent)); }
 
+  // What changed in the prefix cache since the last call; nothing without enable_events.
+  std::vector<KvCacheEvent> TakeKvEvents() { return kv_cache_.TakeEvents(); }
+
   // From here on new requests are aborted and calls fail; running requests have shutdown_timeout_s.
   void BeginShutdown();
   bool shutting_down() const { return shutdown_deadline_.has_value(); }
@@ -123,6 +126,8 @@ struct EngineLoopWire {
   std::function<void(int32_t client_index, wire::EngineCoreOutputs message)> send;
   // A message whose content is no longer needed, or an empty one.
   std::function<wire::EngineCoreOutputs()> take_spent;
+  // What a step changed in the prefix cache; empty: nobody wants to know.
+  std::function<void(std::vector<KvCacheEvent> events)> publish = {};
 };
 
 // Runs until a shutdown is complete (OK) or the executor is lost (its Status; what could still be

@@ -19,7 +19,9 @@
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/kv_events.h"
 #include "engine_core/models/model.h"
+#include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
@@ -136,6 +138,20 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
   return ready;
 }
 
+// Not started when nobody asked for KV events.
+StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetup& setup) {
+  if (!setup.kv_events.publishes()) return std::unique_ptr<wire::KvEventPublisher>();
+  if (!setup.engine.kv_cache.enable_events) {
+    LOG_WARNING << "there will be no KV events: prefix caching is off";
+  }
+  auto publisher = std::make_unique<wire::KvEventPublisher>(
+      wire::KvEventPublisherOptions{.config = setup.kv_events,
+                                    .data_parallel_rank = setup.engine.engine_index,
+                                    .hash_form = KvHashFormFromEnvironment()});
+  RETURN_IF_ERROR(publisher->Start());
+  return publisher;
+}
+
 int RunEngineCore(const std::vector<std::string>& args) {
   const SystemClock clock;
   const double started = clock.Monotonic();
@@ -192,11 +208,26 @@ int RunEngineCore(const std::vector<std::string>& args) {
   StatusOr<std::unique_ptr<EngineCore>> engine =
       EngineCore::Create(setup->engine, runner->get(), &clock);
   if (!engine.ok()) return Fail(kExitBadModel, engine.status());
+  StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(*setup);
+  if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
   wire::EngineEndpoint endpoint(
       {.handshake_address = config.handshake_address, .engine_index = setup->engine.engine_index},
       &inputs);
   if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
-  endpoint.AnnounceReady(ReadyResponse(*setup));
+  wire::EngineCoreReadyResponse ready = ReadyResponse(*setup);
+  EngineLoopWire loop_wire = {.inputs = &inputs,
+                              .send =
+                                  [&](int32_t client_index, wire::EngineCoreOutputs message) {
+                                    endpoint.Send(client_index, std::move(message));
+                                  },
+                              .take_spent = [&] { return endpoint.TakeSpent(); }};
+  if (*kv_events != nullptr) {
+    ready.kv_events_config = wire::PackedKvEventsConfig((*kv_events)->config());
+    loop_wire.publish = [&](std::vector<KvCacheEvent> events) {
+      (*kv_events)->Publish(ToKvEventBatch(std::move(events), limits.block_size, clock.Unix()));
+    };
+  }
+  endpoint.AnnounceReady(std::move(ready));
   signals.SetServing();
   if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
     LOG_WARNING << "systemd was not told: " << status.ToString();
@@ -204,13 +235,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   LOG_INFO << "Engine core ready in " << Fixed(clock.Monotonic() - started, 2)
            << " seconds, frontend at " << config.handshake_address;
 
-  const Status end =
-      RunEngineLoop(engine->get(), {.inputs = &inputs,
-                                    .send =
-                                        [&](int32_t client_index, wire::EngineCoreOutputs message) {
-                                          endpoint.Send(client_index, std::move(message));
-                                        },
-                                    .take_spent = [&] { return endpoint.TakeSpent(); }});
+  const Status end = RunEngineLoop(engine->get(), loop_wire);
   if (!end.ok()) {
     endpoint.CloseDead();
     return Fail(kExitExecutorLost, end);

@@ -1,8 +1,11 @@
 #include "frontend/api/health.h"
 
+#include <nlohmann/json.hpp>
+
 #include "common/version.h"
 #include "frontend/api/error.h"
 #include "frontend/api/routes.h"
+#include "frontend/openai/json.h"
 
 namespace tandem {
 
@@ -39,6 +42,20 @@ Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts) {
 // An engine of ours never sleeps; routers ask anyway.
 Awaitable<void> HandleIsSleeping(Exchange& exchange) {
   exchange.Respond({200, R"({"is_sleeping":false})", "application/json", {}});
+  co_return;
+}
+
+// Where routers can subscribe: data-parallel rank → what its engine publishes.
+Awaitable<void> HandleKvEventSources(Exchange& exchange, ApiContext* context) {
+  Json sources = Json::object();
+  for (int i = 0; i < context->engine_client->num_engines(); ++i) {
+    const wire::EngineCoreReadyResponse& info = context->engine_client->engine_info(i);
+    if (info.kv_events_config.is_nil()) continue;
+    Json config = Json::from_msgpack(info.kv_events_config.packed, /*strict=*/true,
+                                     /*allow_exceptions=*/false);
+    if (config.is_object()) sources[std::to_string(info.data_parallel_rank)] = std::move(config);
+  }
+  exchange.Respond({200, DumpJson(sources), "application/json", {}});
   co_return;
 }
 

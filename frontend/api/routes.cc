@@ -46,6 +46,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
       kProbe("GET", "/load", load),
       kProbe("GET", "/metrics*", show_metrics),
       {.method = "GET", .path = "/is_sleeping", .handler = HandleIsSleeping},
+      {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources)},
   };
 }
 // clang-format on

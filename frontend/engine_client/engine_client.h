@@ -84,6 +84,10 @@ class EngineClient {
   // What the engines said at READY, the smallest max_model_len, the sum of num_gpu_blocks over all.
   // Nullptr until each has been ready once.
   const wire::EngineCoreReadyResponse* engine_info() const;
+  // What one engine said; its defaults before it has been ready once.
+  const wire::EngineCoreReadyResponse& engine_info(int engine_index) const {
+    return engines_[static_cast<size_t>(engine_index)].response;
+  }
 
   // Called once for each engine message that carries stats, after its outputs.
   void OnStats(StatsCallback callback) { on_stats_ = std::move(callback); }

@@ -1,0 +1,149 @@
+#include <bit>
+#include <cstring>
+#include <msgpack.hpp>
+#include <string_view>
+
+#include "proto_msgpack/kv_events.h"
+
+namespace tandem::wire {
+namespace {
+
+struct Sink {
+  std::string bytes;
+  void write(const char* data, size_t size) {  // NOLINT(readability-identifier-naming): msgpack's
+    bytes.append(data, size);
+  }
+};
+
+class Writer {
+ public:
+  explicit Writer(KvHashForm form) : form_(form) {}
+  std::string Take() { return std::move(sink_.bytes); }
+
+  void Array(size_t size) { packer_.pack_array(static_cast<uint32_t>(size)); }
+  void Map(size_t size) { packer_.pack_map(static_cast<uint32_t>(size)); }
+  void Nil() { packer_.pack_nil(); }
+  void Bool(bool value) { value ? packer_.pack_true() : packer_.pack_false(); }
+  void Int(int64_t value) { packer_.pack_int64(value); }
+  void String(std::string_view text) {
+    packer_.pack_str(static_cast<uint32_t>(text.size()));
+    packer_.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
+  }
+  // pack_double would send a whole number as an integer.
+  void Number(double value) {
+    char bytes[9] = {'\xcb'};
+    const uint64_t big_endian = __builtin_bswap64(std::bit_cast<uint64_t>(value));
+    std::memcpy(bytes + 1, &big_endian, sizeof(big_endian));
+    sink_.write(bytes, sizeof(bytes));
+  }
+  void Hash(const KvBlockHash& hash) {
+    if (form_ == KvHashForm::kBytes) {
+      packer_.pack_bin(hash.size());
+      packer_.pack_bin_body(reinterpret_cast<const char*>(hash.data()), hash.size());
+      return;
+    }
+    uint64_t value = 0;
+    for (size_t i = hash.size() - 8; i < hash.size(); ++i) value = value << 8 | hash[i];
+    packer_.pack_uint64(value);
+  }
+
+ private:
+  const KvHashForm form_;
+  Sink sink_;
+  msgpack::packer<Sink> packer_{sink_};
+};
+
+constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
+
+void Pack(Writer& w, const KvBlockStored& stored) {
+  w.Map(11);
+  w.String("type");
+  w.String("BlockStored");
+  w.String("block_hashes");
+  w.Array(stored.block_hashes.size());
+  for (const KvBlockHash& hash : stored.block_hashes) w.Hash(hash);
+  w.String("parent_block_hash");
+  stored.parent_block_hash ? w.Hash(*stored.parent_block_hash) : w.Nil();
+  w.String("token_ids");
+  w.Array(stored.token_ids.size());
+  for (const TokenId token : stored.token_ids) w.Int(token);
+  w.String("block_size");
+  w.Int(stored.block_size);
+  w.String("lora_id");
+  w.Nil();
+  w.String("medium");
+  w.String(kMedium);
+  w.String("lora_name");
+  w.Nil();
+  w.String("extra_keys");
+  w.Array(stored.block_hashes.size());
+  for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
+    if (i > 0 || stored.cache_salt.empty()) {
+      w.Nil();
+    } else {
+      w.Array(1);
+      w.String(stored.cache_salt);
+    }
+  }
+  w.String("group_idx");
+  w.Int(0);
+  w.String("kv_cache_spec_kind");
+  w.String("full_attention");
+}
+
+void Pack(Writer& w, const KvBlockRemoved& removed) {
+  w.Map(4);
+  w.String("type");
+  w.String("BlockRemoved");
+  w.String("block_hashes");
+  w.Array(1);
+  w.Hash(removed.block_hash);
+  w.String("medium");
+  w.String(kMedium);
+  w.String("group_idx");
+  w.Int(0);
+}
+
+void Pack(Writer& w, const KvAllBlocksCleared&) {
+  w.Map(1);
+  w.String("type");
+  w.String("AllBlocksCleared");
+}
+
+}  // namespace
+
+std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form) {
+  Writer w(form);
+  w.Array(3);
+  w.Number(batch.ts);
+  w.Array(batch.events.size());
+  for (const KvEvent& event : batch.events) {
+    std::visit([&w](const auto& one) { Pack(w, one); }, event);
+  }
+  w.Int(batch.data_parallel_rank);
+  return w.Take();
+}
+
+RawValue PackedKvEventsConfig(const KvEventsConfig& config) {
+  Writer w(KvHashForm::kInteger);
+  w.Map(8);
+  w.String("enable_kv_cache_events");
+  w.Bool(config.enable_kv_cache_events);
+  w.String("publisher");
+  w.String(config.publisher);
+  w.String("endpoint");
+  w.String(config.endpoint);
+  w.String("replay_endpoint");
+  config.replay_endpoint ? w.String(*config.replay_endpoint) : w.Nil();
+  w.String("buffer_steps");
+  w.Int(config.buffer_steps);
+  w.String("hwm");
+  w.Int(config.hwm);
+  w.String("max_queue_size");
+  w.Int(config.max_queue_size);
+  w.String("topic");
+  w.String(config.topic);
+  return {w.Take()};
+}
+
+}  // namespace tandem::wire

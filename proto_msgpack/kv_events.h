@@ -1,0 +1,62 @@
+#pragma once
+
+// What an engine tells routers about its prefix cache, in vLLM 0.33's form: a batch is the array
+// [Unix time, events, data-parallel rank], an event a map with "type" first. And the configuration
+// of the publisher, with vLLM's keys and defaults.
+// Thread: plain values and pure functions.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem::wire {
+
+using KvBlockHash = std::array<uint8_t, 32>;
+
+// Consecutive blocks of one request that became findable.
+struct KvBlockStored {
+  std::vector<KvBlockHash> block_hashes;
+  std::optional<KvBlockHash> parent_block_hash;
+  std::vector<TokenId> token_ids;  // of all the blocks
+  int32_t block_size = 0;
+  std::string cache_salt;  // of the first block; empty: none
+};
+struct KvBlockRemoved {
+  KvBlockHash block_hash;
+};
+struct KvAllBlocksCleared {};
+using KvEvent = std::variant<KvBlockStored, KvBlockRemoved, KvAllBlocksCleared>;
+
+struct KvEventBatch {
+  double ts = 0;
+  std::vector<KvEvent> events;
+  int32_t data_parallel_rank = 0;
+};
+
+// kInteger: the last 8 bytes, big-endian, as an unsigned integer.
+enum class KvHashForm { kInteger, kBytes };
+
+std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form);
+
+struct KvEventsConfig {
+  bool enable_kv_cache_events = false;
+  std::string publisher = "zmq";  // or "null": nobody is told
+  std::string endpoint = "tcp://*:5557";
+  std::optional<std::string> replay_endpoint;
+  int64_t buffer_steps = 10'000;     // batches kept for replay
+  int64_t hwm = 100'000;             // batches kept for one slow subscriber
+  int64_t max_queue_size = 100'000;  // batches between the engine and the publisher
+  std::string topic;
+
+  bool publishes() const { return enable_kv_cache_events && publisher == "zmq"; }
+};
+
+RawValue PackedKvEventsConfig(const KvEventsConfig& config);
+
+}  // namespace tandem::wire

@@ -1,0 +1,101 @@
+#include "proto_msgpack/kv_events.h"
+
+#include <string_view>
+
+#include "proto_msgpack/kv_event_publisher.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem::wire {
+namespace {
+
+using namespace std::string_literals;
+using namespace std::string_view_literals;
+
+KvBlockHash HashEndingIn(uint8_t last) {
+  KvBlockHash hash;
+  hash.fill(0xee);
+  for (size_t i = 24; i < 31; ++i) hash[i] = 0;
+  hash[31] = last;
+  return hash;
+}
+
+KvEventBatch Batch(KvEvent event) {
+  KvEventBatch batch;
+  batch.ts = 1;
+  batch.events.push_back(std::move(event));
+  batch.data_parallel_rank = 3;
+  return batch;
+}
+
+constexpr std::string_view kBatchHead = "\x93\xcb\x3f\xf0\0\0\0\0\0\0\x91"sv;  // [1.0, [
+
+TEST_CASE("KV events: BlockStored is a map with type first, hashes as integers") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};
+  stored.token_ids = {5, 6, 300, 8};
+  stored.block_size = 2;
+  stored.cache_salt = "abc";
+  const std::string want =
+      std::string(kBatchHead) +
+      "\x8b\xa4type\xab"
+      "BlockStored\xac"
+      "block_hashes\x92\x01\x02\xb1parent_block_hash\xc0\xa9token_ids\x94\x05\x06\xcd\x01\x2c\x08"
+      "\xaa"
+      "block_size\x02\xa7lora_id\xc0\xa6medium\xa3GPU\xa9lora_name\xc0\xaa"
+      "extra_keys\x92\x91\xa3"
+      "abc\xc0\xa9group_idx\x00\xb2kv_cache_spec_kind\xae"
+      "full_attention\x03"s;
+  CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger) == want);
+}
+
+TEST_CASE("KV events: the integer of a hash is its last 8 bytes, big-endian, without a sign") {
+  KvBlockRemoved removed;
+  for (size_t i = 0; i < 32; ++i) removed.block_hash[i] = static_cast<uint8_t>(0xe0 + i);
+  const std::string got = EncodeKvEvents(Batch(removed), KvHashForm::kInteger);
+  CHECK(got == std::string(kBatchHead) +
+                   "\x84\xa4type\xac"
+                   "BlockRemoved\xac"
+                   "block_hashes\x91\xcf\xf8\xf9\xfa\xfb\xfc\xfd\xfe\xff\xa6medium\xa3GPU"
+                   "\xa9group_idx\x00\x03"s);
+}
+
+TEST_CASE("KV events: hashes as bytes, the parent too") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1)};
+  stored.parent_block_hash = HashEndingIn(9);
+  const std::string got = EncodeKvEvents(Batch(stored), KvHashForm::kBytes);
+  const auto bytes = [](const KvBlockHash& hash) {
+    return "\xc4\x20" + std::string(hash.begin(), hash.end());
+  };
+  CHECK(got.find("block_hashes\x91" + bytes(HashEndingIn(1))) != std::string::npos);
+  CHECK(got.find("parent_block_hash" + bytes(HashEndingIn(9))) != std::string::npos);
+  CHECK(got.find("extra_keys\x91\xc0") != std::string::npos);
+}
+
+TEST_CASE("KV events: a cleared cache is a map of its type alone") {
+  CHECK(EncodeKvEvents(Batch(KvAllBlocksCleared{}), KvHashForm::kInteger) ==
+        std::string(kBatchHead) +
+            "\x81\xa4type\xb0"
+            "AllBlocksCleared\x03");
+}
+
+TEST_CASE("KV events: each data-parallel rank has its own endpoint") {
+  CHECK(*KvEndpointOfRank("tcp://*:5557", 0) == "tcp://*:5557");
+  CHECK(*KvEndpointOfRank("tcp://*:5557", 2) == "tcp://*:5559");
+  CHECK(*KvEndpointOfRank("tcp://127.0.0.1:*", 2) == "tcp://127.0.0.1:*");
+  CHECK(*KvEndpointOfRank("ipc:///a/b", 0) == "ipc:///a/b");
+  CHECK(*KvEndpointOfRank("ipc:///a/b", 2) == "ipc:///a/b_dp2");
+  CHECK_FALSE(KvEndpointOfRank("tcp://host", 0).ok());
+  CHECK_FALSE(KvEndpointOfRank("tcp://*:65535", 1).ok());
+}
+
+TEST_CASE("KV events: an address that cannot be bound is an error of Start") {
+  KvEventPublisherOptions options;
+  options.config.endpoint = "ipc:///nowhere/at/all";
+  KvEventPublisher publisher(options);
+  CHECK_FALSE(publisher.Start().ok());
+}
+
+}  // namespace
+}  // namespace tandem::wire
