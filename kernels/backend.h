@@ -122,6 +122,17 @@ class Backend {
   virtual void AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
                           const Tensor& weight, float epsilon) = 0;
 
+  // out = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, row by row.
+  // out, x: [T, H] act or f32; weight, bias: [H] f32.
+  virtual void LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                         const Tensor& bias, float epsilon) = 0;
+
+  // residual += x.  residual: [T, H] res; x: [T, H] act or f32.
+  virtual void Add(const Tensor& residual, const Tensor& x) = 0;
+
+  // out = x in out's type.  out, x: [T, H] act or f32.
+  virtual void Convert(const Tensor& out, const Tensor& x) = 0;
+
   // out = x W^T + bias, rounded once to out's type.  out: [T, n] act or f32 (logits: f32); x: [T,
   // k] act; bias: [n] f32, may be empty. Rows of out and x may be strided.
   virtual void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
@@ -131,6 +142,21 @@ class Backend {
   // out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].  out: [T, I] act; gate_up: [T, 2 I] act or
   // f32.
   virtual void SiluAndMul(const Tensor& out, const Tensor& gate_up) = 0;
+
+  // The same with gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) for silu.
+  virtual void GeluAndMul(const Tensor& out, const Tensor& gate_up) = 0;
+
+  // out[t, i] = gelu(x[t, i]), gelu as above.  out: [T, I] act; x: [T, I] act or f32.
+  virtual void Gelu(const Tensor& out, const Tensor& x) = 0;
+
+  // out[t, e] = softmax(logits[t, :])[e] for the k largest (the lowest e of equals), 0 elsewhere;
+  // `renormalize`: divided by their sum.  out, logits: [T, E] f32; 1 <= k <= E.
+  virtual void TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) = 0;
+
+  // residual[rows[i], :] += scales[i] * x[i, :].  residual: [T, H] res; x: [N, H] act or f32; rows:
+  // [N] i32, each once; scales: [N] f32.
+  virtual void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                          const Tensor& scales) = 0;
 
   // For each token: RMS norm per head of q and k (when rope.q_norm, k_norm are there),
   // half-rotation RoPE as in HF llama (i pairs with i + rotary_dim / 2) at batch.positions, K and V
@@ -146,6 +172,9 @@ class Backend {
 
   // out[i, :] = x[rows[i], :].  out: [R, H]; x: [T, H], both of one type; rows: [R] i32.
   virtual void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) = 0;
+
+  // x = cap tanh(x / cap), in place.  x: [R, V] f32; cap > 0.
+  virtual void SoftCap(const Tensor& x, float cap) = 0;
 
   // ids[r] = the index of the largest logits[r, :], the lowest of equals.  ids: [R] i32; logits:
   // [R, V] f32.

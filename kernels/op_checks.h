@@ -21,6 +21,15 @@ void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, c
 void CheckLinear(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                  const Tensor& bias, LinearEpilogue epilogue);
 void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up);
+void CheckLayerNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias);
+void CheckAdd(OpTypes types, const Tensor& residual, const Tensor& x);
+void CheckConvert(OpTypes types, const Tensor& out, const Tensor& x);
+void CheckGelu(OpTypes types, const Tensor& out, const Tensor& x);
+void CheckTopKSoftmax(const Tensor& out, const Tensor& logits, int k);
+void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
+                     const Tensor& scales);
+void CheckSoftCap(const Tensor& x, float cap);
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 void CheckQkNormRopeWriteKv(OpTypes types, const Tensor& out, const Tensor& qkv, const QkRope& rope,
                             const LayerKv& kv, const AttentionPlan& plan);

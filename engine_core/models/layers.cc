@@ -37,10 +37,14 @@ StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBl
   return merged;
 }
 
-StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name,
-                                 int64_t size) {
+StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
+                                 float offset) {
   ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
-  return context.backend.Upload(tensor.view(), DType::kF32);
+  std::vector<float> values(static_cast<size_t>(size));
+  const Tensor view(values.data(), DType::kF32, {size});
+  ConvertTensor(view, tensor.view());
+  for (float& value : values) value += offset;
+  return context.backend.Upload(view, DType::kF32);
 }
 
 std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const std::string& prefix) {
@@ -64,32 +68,36 @@ StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const std::st
 
 float AttentionScale(double dim) { return static_cast<float>(1 / std::sqrt(dim)); }
 
-StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix) {
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix) {
   const int64_t rows = context.config.intermediate_size;
   const RowBlock gate_up[] = {{prefix + ".gate_proj", rows}, {prefix + ".up_proj", rows}};
   return LoadGatedMlp(context, prefix, gate_up);
 }
 
-StatusOr<GatedMlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix,
-                                     std::span<const RowBlock> gate_up) {
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& prefix,
+                                std::span<const RowBlock> gate_up) {
   const ModelConfig& config = context.config;
-  if (config.hidden_act != "silu") {
-    return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
-                                " must be silu");
-  }
   const RowBlock down[] = {{prefix + ".down_proj", config.hidden_size}};
-  GatedMlpLayer layer;
-  ASSIGN_OR_RETURN(layer.gate_up,
-                   LoadLinear(context, gate_up, config.hidden_size, config.mlp_bias));
+  MlpLayer layer;
+  if (config.hidden_act == "gelu_pytorch_tanh") {
+    layer.activation = Activation::kGeluAndMul;
+  } else if (config.hidden_act != "silu") {
+    return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
+                                " must be silu or gelu_pytorch_tanh");
+  }
+  ASSIGN_OR_RETURN(layer.up, LoadLinear(context, gate_up, config.hidden_size, config.mlp_bias));
   ASSIGN_OR_RETURN(layer.down,
                    LoadLinear(context, down, config.intermediate_size, config.mlp_bias));
   return layer;
 }
 
-StatusOr<Decoder> Decoder::Load(const LoadContext& context) {
-  Decoder decoder(context);
+StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions options) {
+  Decoder decoder(context, std::move(options));
   RETURN_IF_ERROR(decoder.LoadWeights(context));
-  RETURN_IF_ERROR(decoder.LoadRope(context));
+  ASSIGN_OR_RETURN(decoder.rope_, decoder.LoadRope(context, context.config.rope));
+  if (decoder.options_.local_rope) {
+    ASSIGN_OR_RETURN(decoder.local_rope_, decoder.LoadRope(context, *decoder.options_.local_rope));
+  }
   RETURN_IF_ERROR(decoder.AllocateActivations(context));
   return decoder;
 }
@@ -97,7 +105,7 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context) {
 Status Decoder::LoadWeights(const LoadContext& context) {
   const ModelConfig& config = context.config;
   norm_epsilon_ = static_cast<float>(config.rms_norm_eps);
-  const RowBlock embedding[] = {{"model.embed_tokens", config.vocab_size}};
+  const RowBlock embedding[] = {{options_.embedding, config.vocab_size}};
   ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, embedding, config.hidden_size, false));
   embedding_ = std::move(table.weight);
   if (!config.tie_word_embeddings) {
@@ -105,18 +113,26 @@ Status Decoder::LoadWeights(const LoadContext& context) {
     ASSIGN_OR_RETURN(LinearLayer layer, LoadLinear(context, head, config.hidden_size, false));
     lm_head_ = std::move(layer.weight);
   }
-  ASSIGN_OR_RETURN(final_norm_, LoadVector(context, "model.norm.weight", config.hidden_size));
+  ASSIGN_OR_RETURN(final_norm_, LoadVector(context, options_.final_norm + ".weight",
+                                           config.hidden_size, options_.norm_offset));
+  if (options_.has_layer_norm) {
+    ASSIGN_OR_RETURN(final_norm_bias_,
+                     LoadVector(context, options_.final_norm + ".bias", config.hidden_size));
+  }
   return OkStatus();
 }
 
-Status Decoder::LoadRope(const LoadContext& context) {
+StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context,
+                                                 const RopeConfig& rope) const {
+  RopeTensors tensors;
+  if (context.config.rotary_dim == 0) return tensors;
   const int64_t positions = context.limits.max_positions, dim = context.config.rotary_dim;
-  RopeTable table = MakeRopeTable(context.config.rope, dim, positions);
+  RopeTable table = MakeRopeTable(rope, dim, positions);
   const Tensor cos(table.cos.data(), DType::kF32, {positions, dim / 2});
   const Tensor sin(table.sin.data(), DType::kF32, {positions, dim / 2});
-  ASSIGN_OR_RETURN(rope_cos_, context.backend.Upload(cos, DType::kF32));
-  ASSIGN_OR_RETURN(rope_sin_, context.backend.Upload(sin, DType::kF32));
-  return OkStatus();
+  ASSIGN_OR_RETURN(tensors.cos, context.backend.Upload(cos, DType::kF32));
+  ASSIGN_OR_RETURN(tensors.sin, context.backend.Upload(sin, DType::kF32));
+  return tensors;
 }
 
 Status Decoder::AllocateActivations(const LoadContext& context) {
@@ -140,47 +156,91 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
 
 void Decoder::Embed(const Tensor& token_ids) {
   num_tokens_ = token_ids.rows();
-  backend_->Embedding(residual_.view().Rows(0, num_tokens_), token_ids, *embedding_);
+  backend_->Embedding(residual_.view().Rows(0, num_tokens_), token_ids, *embedding_,
+                      options_.embedding_scale);
 }
 
-void Decoder::Norm(const OwnedTensor& weight) {
-  backend_->RmsNorm(normed_.view().Rows(0, num_tokens_), residual_.view().Rows(0, num_tokens_),
-                    weight, norm_epsilon_);
+void Decoder::Add(const Tensor& x) { backend_->Add(residual_.view().Rows(0, num_tokens_), x); }
+
+void Decoder::Norm(const Tensor& weight, const Tensor& bias) {
+  const Tensor normed = normed_.view().Rows(0, num_tokens_);
+  const Tensor residual = residual_.view().Rows(0, num_tokens_);
+  if (weight.empty()) {
+    backend_->Convert(normed, residual);
+  } else if (bias.empty()) {
+    backend_->RmsNorm(normed, residual, weight, norm_epsilon_);
+  } else {
+    backend_->LayerNorm(normed, residual, weight, bias, norm_epsilon_);
+  }
+}
+
+void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& post_norm) {
+  const Tensor residual = residual_.view().Rows(0, num_tokens_);
+  if (post_norm.empty()) {
+    backend_->Linear(residual, x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
+    return;
+  }
+  const Tensor branch = normed_.view().Rows(0, num_tokens_);  // what it held has been used
+  backend_->Linear(branch, x, *out.weight, out.bias);
+  backend_->RmsNorm(branch, branch, post_norm, norm_epsilon_);
+  backend_->Add(residual, branch);
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
   const Tensor normed = normed_.view().Rows(0, num_tokens_);
   const Tensor qkv = qkv_.view().Rows(0, num_tokens_), q = q_.view().Rows(0, num_tokens_);
   const Tensor attended = attended_.view().Rows(0, num_tokens_);
-  const QkRope rope = {.cos = rope_cos_,
-                       .sin = rope_sin_,
-                       .rotary_dim = static_cast<int>(rope_cos_.view().shape[1]) * 2,
+  const RopeTensors& tables = layer.use_local_rope ? local_rope_ : rope_;
+  const QkRope rope = {.cos = tables.cos,
+                       .sin = tables.sin,
+                       .rotary_dim = static_cast<int>(tables.cos.view().shape[1]) * 2,
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
                        .norm_epsilon = norm_epsilon_};
   backend_->Linear(qkv, normed, *layer.qkv.weight, layer.qkv.bias);
+  if (!layer.q_projection_norm.view().empty()) {
+    const int64_t q_size = q.shape[1], k_size = layer.k_projection_norm.view().rows();
+    const Tensor k = qkv.Columns(q_size, k_size);
+    backend_->RmsNorm(qkv.Columns(0, q_size), qkv.Columns(0, q_size), layer.q_projection_norm,
+                      norm_epsilon_);
+    backend_->RmsNorm(k, k, layer.k_projection_norm, norm_epsilon_);
+  }
   backend_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
   backend_->PagedAttention(attended, q, kv, layer.options, plan);
-  backend_->Linear(residual_.view().Rows(0, num_tokens_), attended, *layer.out.weight,
-                   layer.out.bias, LinearEpilogue::kAddResidual);
+  AddBranch(attended, layer.out, layer.post_norm);
 }
 
-void Decoder::RunMlp(const GatedMlpLayer& layer) {
+void Decoder::Activate(Activation activation, const Tensor& out, const Tensor& up) {
+  switch (activation) {
+    case Activation::kSiluAndMul:
+      return backend_->SiluAndMul(out, up);
+    case Activation::kGeluAndMul:
+      return backend_->GeluAndMul(out, up);
+    case Activation::kGelu:
+      return backend_->Gelu(out, up);
+  }
+}
+
+void Decoder::RunMlp(const MlpLayer& layer) {
   const Tensor normed = normed_.view().Rows(0, num_tokens_);
-  const Tensor gate_up = gate_up_.view().Rows(0, num_tokens_);
+  const Tensor up(gate_up_.view().data, gate_up_.view().dtype, {num_tokens_, layer.up.weight->n()});
   const Tensor activated = activated_.view().Rows(0, num_tokens_);
-  backend_->Linear(gate_up, normed, *layer.gate_up.weight, layer.gate_up.bias);
-  backend_->SiluAndMul(activated, gate_up);
-  backend_->Linear(residual_.view().Rows(0, num_tokens_), activated, *layer.down.weight,
-                   layer.down.bias, LinearEpilogue::kAddResidual);
+  backend_->Linear(up, normed, *layer.up.weight, layer.up.bias);
+  Activate(layer.activation, activated, up);
+  AddBranch(activated, layer.down, layer.post_norm);
 }
 
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
   const Tensor normed = last_normed_.view().Rows(0, rows.rows());
   backend_->GatherRows(last, residual_.view().Rows(0, num_tokens_), rows);
-  backend_->RmsNorm(normed, last, final_norm_, norm_epsilon_);
+  if (options_.has_layer_norm) {
+    backend_->LayerNorm(normed, last, final_norm_, final_norm_bias_, norm_epsilon_);
+  } else {
+    backend_->RmsNorm(normed, last, final_norm_, norm_epsilon_);
+  }
   backend_->Linear(logits, normed, lm_head_ ? *lm_head_ : *embedding_);
+  if (options_.logits_soft_cap > 0) backend_->SoftCap(logits, options_.logits_soft_cap);
 }
 
 }  // namespace tandem

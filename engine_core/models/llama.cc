@@ -55,8 +55,11 @@ StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,
     ASSIGN_OR_RETURN(LlamaLayer layer, load_layer(context, "model.layers." + std::to_string(i)));
     layers.push_back(std::move(layer));
   }
-  return std::unique_ptr<Model>(
-      std::make_unique<LlamaModel>(std::move(decoder), std::move(layers)));
+  return MakeLlamaLike(std::move(decoder), std::move(layers));
+}
+
+std::unique_ptr<Model> MakeLlamaLike(Decoder decoder, std::vector<LlamaLayer> layers) {
+  return std::make_unique<LlamaModel>(std::move(decoder), std::move(layers));
 }
 
 StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context) {

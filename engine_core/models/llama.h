@@ -14,10 +14,10 @@
 namespace tandem {
 
 struct LlamaLayer {
-  OwnedTensor input_norm;
+  OwnedTensor input_norm;  // a norm that is empty leaves its input as it is
   AttentionLayer attention;
   OwnedTensor post_attention_norm;
-  GatedMlpLayer mlp;
+  MlpLayer mlp;
 };
 
 // `prefix`: "model.layers.<i>".
@@ -30,5 +30,7 @@ Status LoadLlamaNorms(const LoadContext& context, const std::string& prefix, Lla
 using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const std::string& prefix);
 StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,
                                                LlamaLayerLoader load_layer);
+// A model that runs layers loaded some other way.
+std::unique_ptr<Model> MakeLlamaLike(Decoder decoder, std::vector<LlamaLayer> layers);
 
 }  // namespace tandem

@@ -11,9 +11,17 @@ struct ArchitectureRow {
 };
 
 constexpr ArchitectureRow kArchitectures[] = {
-    {"LlamaForCausalLM", LoadLlama}, {"MistralForCausalLM", LoadMistral},
-    {"Phi3ForCausalLM", LoadPhi3},   {"Qwen2ForCausalLM", LoadQwen2},
+    // clang-format off
+    {"GemmaForCausalLM", LoadGemma},
+    {"Gemma2ForCausalLM", LoadGemma2},
+    {"Gemma3ForCausalLM", LoadGemma3},
+    {"LlamaForCausalLM", LoadLlama},
+    {"MistralForCausalLM", LoadMistral},
+    {"Olmo2ForCausalLM", LoadOlmo2},
+    {"Phi3ForCausalLM", LoadPhi3},
+    {"Qwen2ForCausalLM", LoadQwen2},
     {"Qwen3ForCausalLM", LoadQwen3},
+    // clang-format on
 };
 
 }  // namespace

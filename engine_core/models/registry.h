@@ -7,6 +7,10 @@
 namespace tandem {
 
 StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context);
+StatusOr<std::unique_ptr<Model>> LoadOlmo2(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadMistral(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadPhi3(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadQwen2(const LoadContext& context);

@@ -198,12 +198,22 @@ Status ReadArchitecture(const Json& json, ModelConfig* config) {
   return ReadString(json, "model_type", &config->model_type);
 }
 
+// GPT-2's config has names of its own for what everybody else has.
+const char* Spelled(const Json& json, const char* key, const char* gpt2_key) {
+  return Find(json, key) == nullptr && Find(json, gpt2_key) != nullptr ? gpt2_key : key;
+}
+
 Status ReadShape(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadSize(json, "vocab_size", kMaxDim, -1, &config->vocab_size));
-  RETURN_IF_ERROR(ReadSize(json, "hidden_size", kMaxDim, -1, &config->hidden_size));
-  RETURN_IF_ERROR(ReadSize(json, "intermediate_size", kMaxDim, -1, &config->intermediate_size));
-  RETURN_IF_ERROR(ReadSize(json, "num_hidden_layers", kMaxLayers, -1, &config->num_layers));
-  RETURN_IF_ERROR(ReadSize(json, "num_attention_heads", kMaxDim, -1, &config->num_heads));
+  RETURN_IF_ERROR(
+      ReadSize(json, Spelled(json, "hidden_size", "n_embd"), kMaxDim, -1, &config->hidden_size));
+  RETURN_IF_ERROR(ReadSize(json, Spelled(json, "intermediate_size", "n_inner"), kMaxDim,
+                           Find(json, "n_embd") == nullptr ? -1 : 4 * config->hidden_size,
+                           &config->intermediate_size));
+  RETURN_IF_ERROR(ReadSize(json, Spelled(json, "num_hidden_layers", "n_layer"), kMaxLayers, -1,
+                           &config->num_layers));
+  RETURN_IF_ERROR(ReadSize(json, Spelled(json, "num_attention_heads", "n_head"), kMaxDim, -1,
+                           &config->num_heads));
   RETURN_IF_ERROR(
       ReadSize(json, "num_key_value_heads", kMaxDim, config->num_heads, &config->num_kv_heads));
   if (config->num_heads % config->num_kv_heads != 0) {
@@ -220,8 +230,24 @@ Status ReadShape(const Json& json, ModelConfig* config) {
   if (config->num_heads > kMaxDim / config->head_dim) {
     return InvalidArgumentError("num_attention_heads times head_dim is too large");
   }
-  return ReadSize(json, "max_position_embeddings", kMaxPositions, 2048,
-                  &config->max_position_embeddings);
+  return ReadSize(json, Spelled(json, "max_position_embeddings", "n_positions"), kMaxPositions,
+                  2048, &config->max_position_embeddings);
+}
+
+Status ReadGemma(const Json& json, ModelConfig* config) {
+  RETURN_IF_ERROR(ReadPositive(json, "query_pre_attn_scalar", &config->query_pre_attn_scalar));
+  RETURN_IF_ERROR(ReadPositive(json, "attn_logit_softcapping", &config->attn_logit_softcapping));
+  RETURN_IF_ERROR(ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping));
+  RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &config->rope_local_base_freq));
+  RETURN_IF_ERROR(ReadSize(json, "sliding_window_pattern", kMaxLayers,
+                           config->sliding_window_pattern, &config->sliding_window_pattern));
+  const Json* types = Find(json, "layer_types");
+  if (types == nullptr) return OkStatus();
+  if (!types->is_array() || types->size() != static_cast<size_t>(config->num_layers)) {
+    return InvalidArgumentError("layer_types must name a type for each layer");
+  }
+  for (const Json& type : *types) config->sliding_layers.push_back(type == "sliding_attention");
+  return OkStatus();
 }
 
 StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
@@ -229,8 +255,12 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   ModelConfig config;
   RETURN_IF_ERROR(ReadArchitecture(json, &config));
   RETURN_IF_ERROR(ReadShape(json, &config));
-  RETURN_IF_ERROR(ReadPositive(json, "rms_norm_eps", &config.rms_norm_eps));
-  RETURN_IF_ERROR(ReadString(json, "hidden_act", &config.hidden_act));
+  RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
+                               &config.rms_norm_eps));
+  RETURN_IF_ERROR(
+      ReadString(json, Spelled(json, "hidden_act", "activation_function"), &config.hidden_act));
+  RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
+  RETURN_IF_ERROR(ReadGemma(json, &config));
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));

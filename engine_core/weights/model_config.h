@@ -44,6 +44,12 @@ struct ModelConfig {
   int64_t sliding_window = 0;  // keys a token sees where the architecture says so; 0: all
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
+  double query_pre_attn_scalar = 0;  // gemma: attention scores are scaled by its root; 0: not given
+  double attn_logit_softcapping = 0;  // 0: none
+  double final_logit_softcapping = 0;
+  double rope_local_base_freq = 10000;  // gemma 3: theta of layers with a window
+  int64_t sliding_window_pattern = 6;   // gemma 3: every so many layers one has no window
+  std::vector<bool> sliding_layers;     // layer_types; empty: not given
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
   bool attention_bias = false;

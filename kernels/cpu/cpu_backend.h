@@ -75,6 +75,16 @@ class CpuBackend final : public Backend {
   void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
               LinearEpilogue epilogue) override;
   void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
+  void LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 float epsilon) override;
+  void Add(const Tensor& residual, const Tensor& x) override;
+  void Convert(const Tensor& out, const Tensor& x) override;
+  void GeluAndMul(const Tensor& out, const Tensor& gate_up) override;
+  void Gelu(const Tensor& out, const Tensor& x) override;
+  void TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) override;
+  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                  const Tensor& scales) override;
+  void SoftCap(const Tensor& x, float cap) override;
   void QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                          const LayerKv& kv, const AttentionPlan& plan) override;
   void PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,

@@ -21,6 +21,9 @@ constexpr TypedKernels ListTypedKernels() {
       .rms_norm = RmsNorm<Type>,
       .add = AddToResidual<Type>,
       .silu_and_mul = SiluAndMul<Type>,
+      .gelu_and_mul = GeluAndMul<Type>,
+      .layer_norm = LayerNorm<Type>,
+      .scaled_add = ScaledAdd<Type>,
       .rope = Rope<Type>,
       .attention = Attention<Type>,
   };
@@ -34,6 +37,7 @@ constexpr KernelTable ListKernels(const char* name) {
       .f32 = ListTypedKernels<F32Type>(),
       .argmax = Argmax,
       .log_sum_exp = LogSumExp,
+      .soft_cap = SoftCap,
   };
 }
 

@@ -31,5 +31,12 @@ inline Vec Tanh(Vec x) {
   return Sub(Set1(1.0f), Div(Set1(2.0f), Add(power, Set1(1.0f))));
 }
 
+// In its tanh form; an argument as large as 88 on either side is x or 0.
+inline Vec Gelu(Vec x) {
+  const Vec cube = Mul(Mul(x, x), x);
+  const Vec inner = Mul(Set1(0.7978845608f), Fma(Set1(0.044715f), cube, x));
+  return Mul(Mul(Set1(0.5f), x), Add(Set1(1.0f), Tanh(inner)));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,6 +1,7 @@
-// RmsNorm, AddRmsNorm and SiluAndMul: one row at a time.
+// Norms, activations and sums: one row at a time.
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/top_k_softmax.h"
 
 namespace tandem {
 
@@ -43,6 +44,76 @@ void CpuBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
       kernels().silu_and_mul(RowOf(gate_up.Columns(0, size), t),
                              RowOf(gate_up.Columns(size, size), t), IsF32(gate_up), size,
                              RowOf(out, t));
+    }
+  });
+}
+
+void CpuBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                           const Tensor& bias, float epsilon) {
+  CheckLayerNorm(types(), out, x, weight, bias);
+  ForEach(x.rows(), x.shape[1] / 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().layer_norm(RowOf(x, t), IsF32(x), weight.Data<float>(), bias.Data<float>(), epsilon,
+                           x.shape[1], RowOf(out, t), IsF32(out));
+    }
+  });
+}
+
+void CpuBackend::Add(const Tensor& residual, const Tensor& x) {
+  CheckAdd(types(), residual, x);
+  ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().add(residual.Row<float>(t), RowOf(x, t), IsF32(x), x.shape[1]);
+    }
+  });
+}
+
+void CpuBackend::Convert(const Tensor& out, const Tensor& x) {
+  CheckConvert(types(), out, x);
+  ForEach(x.rows(), x.shape[1], [&](int64_t begin, int64_t end, int) {
+    ConvertTensor(out.Rows(begin, end - begin), x.Rows(begin, end - begin));
+  });
+}
+
+void CpuBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckSiluAndMul(types(), out, gate_up);
+  const int64_t size = out.shape[1];
+  ForEach(out.rows(), size / 3, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().gelu_and_mul(RowOf(gate_up.Columns(0, size), t),
+                             RowOf(gate_up.Columns(size, size), t), IsF32(gate_up), size,
+                             RowOf(out, t));
+    }
+  });
+}
+
+void CpuBackend::Gelu(const Tensor& out, const Tensor& x) {
+  CheckGelu(types(), out, x);
+  ForEach(out.rows(), out.shape[1] / 3, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().gelu_and_mul(RowOf(x, t), nullptr, IsF32(x), out.shape[1], RowOf(out, t));
+    }
+  });
+}
+
+void CpuBackend::TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) {
+  CheckTopKSoftmax(out, logits, k);
+  ForEach(logits.rows(), logits.shape[1] * (k + 10), [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      TopKSoftmaxRow(logits.Row<float>(t), logits.shape[1], k, renormalize, out.Row<float>(t));
+    }
+  });
+}
+
+void CpuBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                            const Tensor& scales) {
+  CheckScatterAdd(types(), residual, x, rows, scales);
+  ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = rows.Data<int32_t>()[i];
+      CHECK(row >= 0 && row < residual.rows()) << row << " of " << residual.rows();
+      kernels().scaled_add(residual.Row<float>(row), RowOf(x, i), IsF32(x), scales.Data<float>()[i],
+                           x.shape[1]);
     }
   });
 }

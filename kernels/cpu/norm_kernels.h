@@ -83,5 +83,81 @@ void SiluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, voi
   }
 }
 
+template <class X, class Out>
+void GeluRow(const X* gate, const X* up, int64_t size, Out* out) {
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec gelu = Gelu(LoadN(gate + i, count));
+    StoreN(out + i, up == nullptr ? gelu : Mul(gelu, LoadN(up + i, count)), count);
+  });
+}
+
+template <class Type>
+void GeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out) {
+  using Element = typename Type::Element;
+  auto* to = static_cast<Element*>(out);
+  if (is_f32) {
+    GeluRow(static_cast<const float*>(gate), static_cast<const float*>(up), size, to);
+  } else {
+    GeluRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), size, to);
+  }
+}
+
+// The partial vector's lanes beyond the row must not count as values that lie `mean` below it.
+template <class X, class Out>
+void LayerNormRow(const X* x, const float* weight, const float* bias, float epsilon, int64_t size,
+                  Out* out) {
+  Vec sum = Zero();
+  ForEachVec(size, [&](int64_t i, int64_t count) { sum = Add(sum, LoadN(x + i, count)); });
+  const Vec mean = Set1(ReduceAdd(sum) / static_cast<float>(size));
+  Vec squares = Zero();
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec apart = KeepLanes(Sub(LoadN(x + i, count), mean), 0, static_cast<int>(count), Zero());
+    squares = Fma(apart, apart, squares);
+  });
+  const Vec scale =
+      Set1(1.0f / __builtin_sqrtf(ReduceAdd(squares) / static_cast<float>(size) + epsilon));
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec normed = Mul(Sub(LoadN(x + i, count), mean), scale);
+    StoreN(out + i, Fma(normed, LoadN(weight + i, count), LoadN(bias + i, count)), count);
+  });
+}
+
+template <class Type>
+void LayerNorm(const void* x, bool x_is_f32, const float* weight, const float* bias, float epsilon,
+               int64_t size, void* out, bool out_is_f32) {
+  using Element = typename Type::Element;
+  const auto* x_f32 = static_cast<const float*>(x);
+  const auto* x_act = static_cast<const Element*>(x);
+  auto* out_f32 = static_cast<float*>(out);
+  auto* out_act = static_cast<Element*>(out);
+  if (x_is_f32) {
+    out_is_f32 ? LayerNormRow(x_f32, weight, bias, epsilon, size, out_f32)
+               : LayerNormRow(x_f32, weight, bias, epsilon, size, out_act);
+  } else {
+    out_is_f32 ? LayerNormRow(x_act, weight, bias, epsilon, size, out_f32)
+               : LayerNormRow(x_act, weight, bias, epsilon, size, out_act);
+  }
+}
+
+template <class X>
+void ScaledAddRow(float* residual, const X* x, float scale, int64_t size) {
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(residual + i, Fma(Set1(scale), LoadN(x + i, count), LoadN(residual + i, count)), count);
+  });
+}
+
+template <class Type>
+void ScaledAdd(float* residual, const void* x, bool x_is_f32, float scale, int64_t size) {
+  x_is_f32 ? ScaledAddRow(residual, static_cast<const float*>(x), scale, size)
+           : ScaledAddRow(residual, static_cast<const typename Type::Element*>(x), scale, size);
+}
+
+inline void SoftCap(float* x, float cap, int64_t size) {
+  const Vec wide = Set1(cap);
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(x + i, Mul(wide, Tanh(Div(LoadN(x + i, count), wide))), count);
+  });
+}
+
 }  // namespace
 }  // namespace tandem

@@ -14,6 +14,13 @@ void CpuBackend::Argmax(const Tensor& ids, const Tensor& logits) {
   });
 }
 
+void CpuBackend::SoftCap(const Tensor& x, float cap) {
+  CheckSoftCap(x, cap);
+  ForEach(x.rows(), x.shape[1] / 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) table_.soft_cap(x.Row<float>(r), cap, x.shape[1]);
+  });
+}
+
 void CpuBackend::LogSumExp(const Tensor& out, const Tensor& logits) {
   CheckLogSumExp(out, logits);
   const int64_t size = logits.shape[1];

@@ -15,6 +15,15 @@ void ReferenceBackend::Argmax(const Tensor& ids, const Tensor& logits) {
   }
 }
 
+void ReferenceBackend::SoftCap(const Tensor& x, float cap) {
+  CheckSoftCap(x, cap);
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t v = 0; v < x.shape[1]; ++v) {
+      x.Row<float>(r)[v] = cap * std::tanh(x.Row<float>(r)[v] / cap);
+    }
+  }
+}
+
 void ReferenceBackend::LogSumExp(const Tensor& out, const Tensor& logits) {
   CheckLogSumExp(out, logits);
   for (int64_t r = 0; r < logits.rows(); ++r) {

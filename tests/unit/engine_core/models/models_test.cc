@@ -52,7 +52,7 @@ TEST_CASE("models: a tensor of another shape than the config's is named with bot
              Contains("gate_proj.weight") && Contains("[96, 64]") && Contains("[128, 64]"));
 }
 
-TEST_CASE("models: an activation that is not silu is refused") {
+TEST_CASE("models: an activation that is not known is refused") {
   ModelConfig config = ConfigOf("llama_tied");
   config.hidden_act = "gelu";
   CHECK_THAT(LoadError(config, "llama_tied").message(), Contains("gelu") && Contains("silu"));

@@ -1,0 +1,60 @@
+#include "engine_core/models/gemma.h"
+
+#include <cmath>
+
+#include "engine_core/models/registry.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<LlamaLayer> LoadGemmaLayer(const LoadContext& context, const std::string& prefix) {
+  const int64_t hidden = context.config.hidden_size;
+  LlamaLayer layer;
+  ASSIGN_OR_RETURN(layer.input_norm,
+                   LoadGemmaNorm(context, prefix + ".input_layernorm.weight", hidden));
+  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, prefix + ".self_attn"));
+  ASSIGN_OR_RETURN(layer.post_attention_norm,
+                   LoadGemmaNorm(context, prefix + ".post_attention_layernorm.weight", hidden));
+  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp"));
+  return layer;
+}
+
+}  // namespace
+
+ModelConfig GemmaConfig(const ModelConfig& config) {
+  ModelConfig gemma = config;
+  gemma.hidden_act = "gelu_pytorch_tanh";
+  gemma.tie_word_embeddings = true;
+  return gemma;
+}
+
+DecoderOptions GemmaDecoderOptions(const ModelConfig& config) {
+  DecoderOptions options;
+  options.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  options.norm_offset = 1;
+  return options;
+}
+
+StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::string& name,
+                                    int64_t size) {
+  return LoadVector(context, name, size, 1);
+}
+
+bool IsSlidingLayer(const ModelConfig& config, int64_t layer, int64_t pattern) {
+  if (!config.sliding_layers.empty()) return config.sliding_layers[static_cast<size_t>(layer)];
+  return (layer + 1) % pattern != 0;
+}
+
+StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context) {
+  const ModelConfig config = GemmaConfig(context.config);
+  const LoadContext gemma = {config, context.limits, context.weights, context.backend};
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, GemmaDecoderOptions(config)));
+  std::vector<LlamaLayer> layers;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemmaLayer(gemma, "model.layers." + std::to_string(i)));
+    layers.push_back(std::move(layer));
+  }
+  return MakeLlamaLike(std::move(decoder), std::move(layers));
+}
+
+}  // namespace tandem

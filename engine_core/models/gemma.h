@@ -1,0 +1,28 @@
+#pragma once
+
+// What the three Gemmas share: embeddings scaled by the root of the hidden size, norms that
+// multiply by 1 + weight, a tanh GELU in the MLP, and a head tied to the embedding.
+// Thread, ownership: as Model. Source: Gemma Team 2024, 2024 (2), 2025 (3); HF's Gemma*ForCausalLM.
+
+#include <string>
+
+#include "engine_core/models/llama.h"
+
+namespace tandem {
+
+// The config with what every Gemma has, whatever the file spells or leaves out.
+ModelConfig GemmaConfig(const ModelConfig& config);
+DecoderOptions GemmaDecoderOptions(const ModelConfig& config);
+
+StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::string& name,
+                                    int64_t size);
+
+// Gemma 2 and 3: norms before and after both halves of a layer, soft caps where the config has
+// them, the scale of query_pre_attn_scalar.
+StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::string& prefix);
+
+// Whether the layer has a window: by layer_types where given, else each layer but every
+// `pattern`-th.
+bool IsSlidingLayer(const ModelConfig& config, int64_t layer, int64_t pattern);
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// Gemma 3 (text): Gemma 2's layer with norms of q and k per head; layers with a window turn by
+// unscaled angles of a base frequency of their own.
+
+#include "engine_core/models/gemma.h"
+#include "engine_core/models/registry.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<LlamaLayer> LoadGemma3Layer(const LoadContext& context, int64_t index) {
+  const ModelConfig& config = context.config;
+  const std::string prefix = "model.layers." + std::to_string(index);
+  ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma2Layer(context, prefix));
+  ASSIGN_OR_RETURN(layer.attention.q_norm,
+                   LoadGemmaNorm(context, prefix + ".self_attn.q_norm.weight", config.head_dim));
+  ASSIGN_OR_RETURN(layer.attention.k_norm,
+                   LoadGemmaNorm(context, prefix + ".self_attn.k_norm.weight", config.head_dim));
+  if (IsSlidingLayer(config, index, config.sliding_window_pattern)) {
+    layer.attention.options.sliding_window = static_cast<int32_t>(config.sliding_window);
+    layer.attention.use_local_rope = true;
+  }
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context) {
+  const ModelConfig config = GemmaConfig(context.config);
+  const LoadContext gemma = {config, context.limits, context.weights, context.backend};
+  DecoderOptions options = GemmaDecoderOptions(config);
+  options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
+  options.local_rope = RopeConfig{.theta = config.rope_local_base_freq};
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, options));
+  std::vector<LlamaLayer> layers;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma3Layer(gemma, i));
+    layers.push_back(std::move(layer));
+  }
+  return MakeLlamaLike(std::move(decoder), std::move(layers));
+}
+
+}  // namespace tandem
