@@ -266,7 +266,7 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     if (wire.inputs->closed()) engine->BeginShutdown();
     // As many come back as went out in the step before.
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
-    const Status status = engine->Step();
+    Status status = engine->Step();
     send_all();
     if (wire.publish) {
       std::vector<KvCacheEvent> events = engine->TakeKvEvents();

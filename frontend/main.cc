@@ -284,6 +284,7 @@ Status Serve(const FrontendConfig& config) {
                    .num_engines = num_engines,
                    .show_model_series = !config.disable_log_stats});
   std::vector<std::unique_ptr<StatsLog>> stats_logs;
+  stats_logs.reserve(static_cast<size_t>(num_engines));
   for (int i = 0; i < num_engines; ++i) {
     stats_logs.push_back(std::make_unique<StatsLog>(&metrics.engine(i), i, clock.Monotonic()));
   }

@@ -259,7 +259,10 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
   }
   std::vector<SafetensorsFile> files;
   for (const auto& [file_name, names] : names_by_file) {
-    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(dir + "/" + file_name));
+    std::string path = dir;
+    path += "/";
+    path += file_name;
+    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
     for (const std::string& name : names) {
       if (!file.Has(name)) return NotFoundError("does not hold " + name).WithContext(file_name);
     }

@@ -63,7 +63,7 @@ void Gauge::Set(double value) {
 double Gauge::Value() const { return gauge_->Value(); }
 
 Histogram::Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
-                     Buckets buckets, DeprecatedAlias alias)
+                     const Buckets& buckets, DeprecatedAlias alias)
     : scope_(scope), name_(name), help_(help), alias_name_(alias) {
   Declare(buckets);
 }
@@ -84,6 +84,6 @@ void Histogram::Observe(double value) {
   if (alias_ != nullptr) alias_->Observe(value);
 }
 
-void Histogram::SetBuckets(Buckets buckets) { Declare(buckets); }
+void Histogram::SetBuckets(const Buckets& buckets) { Declare(buckets); }
 
 }  // namespace tandem

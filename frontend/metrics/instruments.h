@@ -61,11 +61,11 @@ class Gauge {
 
 class Histogram {
  public:
-  Histogram(const MetricScope& scope, std::string_view name, std::string_view help, Buckets buckets,
-            DeprecatedAlias alias = {});
+  Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
+            const Buckets& buckets, DeprecatedAlias alias = {});
   void Observe(double value);
   // Declares the histogram again with other bounds. REQUIRES: nothing was observed yet.
-  void SetBuckets(Buckets buckets);
+  void SetBuckets(const Buckets& buckets);
 
  private:
   void Declare(const Buckets& buckets);

@@ -330,7 +330,7 @@ Status InputProcessor::AddStopTokens(const GenerationRequest& request,
 // a blank.
 Status InputProcessor::AddBadWords(const GenerationRequest& request,
                                    wire::SamplingParams* params) const {
-  const Status too_many = Refuse(
+  Status too_many = Refuse(
       "bad_words", "bad_words are too many: at most " + std::to_string(config_.max_bad_words) +
                        " spellings of " + std::to_string(config_.max_bad_words_total_tokens) +
                        " tokens in all are allowed");

@@ -100,7 +100,7 @@ Status Normalizer::Add(const nlohmann::json& spec, int depth) {
   return OkStatus();
 }
 
-StatusOr<std::string> Normalizer::ApplyStep(const Step& step, std::string text) {
+StatusOr<std::string> Normalizer::ApplyStep(const Step& step, const std::string& text) {
   if (const auto* form = std::get_if<NormalForm>(&step)) return Normalize(text, *form);
   if (const auto* replace = std::get_if<Replace>(&step)) {
     return ReplaceAll(replace->pattern, replace->content, text);
@@ -117,7 +117,7 @@ StatusOr<std::string> Normalizer::ApplyStep(const Step& step, std::string text) 
 StatusOr<std::string> Normalizer::Apply(std::string_view text) const {
   std::string current(text);
   for (const Step& step : steps_) {
-    ASSIGN_OR_RETURN(current, ApplyStep(step, std::move(current)));
+    ASSIGN_OR_RETURN(current, ApplyStep(step, current));
   }
   return current;
 }

@@ -40,7 +40,7 @@ class Normalizer {
   using Step = std::variant<NormalForm, Replace, Prepend, Strip, Lowercase>;
 
   Status Add(const nlohmann::json& spec, int depth);
-  static StatusOr<std::string> ApplyStep(const Step& step, std::string text);
+  static StatusOr<std::string> ApplyStep(const Step& step, const std::string& text);
 
   std::vector<Step> steps_;
 };
