@@ -15,6 +15,7 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"GemmaForCausalLM", LoadGemma},
     {"Gemma2ForCausalLM", LoadGemma2},
     {"Gemma3ForCausalLM", LoadGemma3},
+    {"GPT2LMHeadModel", LoadGpt2},
     {"LlamaForCausalLM", LoadLlama},
     {"MistralForCausalLM", LoadMistral},
     {"Olmo2ForCausalLM", LoadOlmo2},

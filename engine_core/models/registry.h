@@ -6,6 +6,7 @@
 
 namespace tandem {
 
+StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context);
