@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -128,6 +129,11 @@ Status HttpServer::BindUnix() {
   if (fd < 0) return ErrnoError(errno, "socket");
   listen_fd_ = fd;
   if (::bind(fd, name, sizeof address) != 0 && errno == EADDRINUSE) {
+    // Only a socket is ever removed: connecting to a plain file is refused as well.
+    struct stat info {};
+    if (::lstat(options_.uds.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) {
+      return AlreadyExistsError("--uds " + options_.uds + ": exists and is not a socket");
+    }
     // A socket nobody listens on was left by a server that is gone.
     if (::connect(fd, name, sizeof address) == 0 || errno != ECONNREFUSED) {
       return AlreadyExistsError("cannot listen on " + options_.uds + ": another server is there");

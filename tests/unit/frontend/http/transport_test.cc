@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "frontend/http/transport.h"
 #include "test_server.h"
@@ -156,6 +157,25 @@ TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
   HttpServer third(options(), Router(Routes()), {&shard});
   CHECK(listen(third).ok());
   CHECK(third.address() == "unix:" + path);
+}
+
+TEST_CASE("UNIX socket: a path that is not a socket is refused and left alone") {
+  const TempFolder folder;
+  const std::string path = folder.path + "/precious";
+  std::ofstream(path) << "keep me";
+  Shard shard(0);
+  {
+    ServerOptions options;
+    options.uds = path;
+    options.error = [](int status, std::string_view) { return Response{status, "", "", {}}; };
+    HttpServer server(std::move(options), Router(Routes()), {&shard});
+    const Status status = server.Listen();
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.message().find(path) != std::string::npos);
+  }
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  CHECK(text == "keep me");
 }
 
 }  // namespace
