@@ -180,6 +180,12 @@ int RunEngineCore(const std::vector<std::string>& args) {
            << setup->runner.limits.max_model_len;
   StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
   if (!weights.ok()) return Fail(kExitBadModel, weights.status());
+  const int64_t bytes_per_block =
+      (*backend)->KvBytesPerBlock(KvSpecOf(*model_config, setup->runner.limits.block_size, 0));
+  const StatusOr<int32_t> max_model_len = ChooseMaxModelLen(
+      setup->auto_max_model_len, bytes_per_block, setup->runner.limits, ReadHostMemory());
+  if (!max_model_len.ok()) return Fail(kExitBadModel, max_model_len.status());
+  setup->runner.limits.max_model_len = *max_model_len;
   const double before_load = clock.Monotonic();
   const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
   StatusOr<std::unique_ptr<Model>> model =
@@ -189,8 +195,6 @@ int RunEngineCore(const std::vector<std::string>& args) {
   LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";
 
   // The KV cache and the executor.
-  const int64_t bytes_per_block =
-      (*backend)->KvBytesPerBlock(KvSpecOf(*model_config, setup->runner.limits.block_size, 0));
   const Status sized = SizeKvCache(bytes_per_block, ReadHostMemory(), &*setup);
   if (!sized.ok()) return Fail(kExitBadModel, sized);
   StatusOr<std::unique_ptr<ModelRunner>> runner =

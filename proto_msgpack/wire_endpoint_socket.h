@@ -67,7 +67,8 @@ struct ConnectionEvent {
 
 class Context {
  public:
-  Context() : context_(zmq_ctx_new()) {}
+  // Each client has two sockets with a monitor's pair each; ZeroMQ's own limit is 1023.
+  Context() : context_(zmq_ctx_new()) { zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, 4096); }
   ~Context() { zmq_ctx_term(context_); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

@@ -37,6 +37,19 @@ std::string Help(const std::vector<Flag>& frontend, const std::vector<Flag>& eng
   return FlagHelp(all, kAbout, filter);
 }
 
+// We start one engine and choose where it meets the frontend; anything else would wait forever.
+Status CheckOnePair(const FrontendConfig& frontend, const EngineConfig& engine) {
+  std::string_view flag;
+  if (frontend.data_parallel_size != 1) flag = "--data-parallel-size";
+  if (engine.data_parallel_rank != 0) flag = "--data-parallel-rank";
+  if (!frontend.data_parallel_address.empty()) flag = "--data-parallel-address";
+  if (!frontend.handshake_address.empty()) flag = "--handshake-address";
+  if (flag.empty()) return OkStatus();
+  return InvalidArgumentError(std::string(flag) +
+                              ": this command starts one engine core for its frontend; for other "
+                              "layouts start tandem-frontend and each tandem-engine-core yourself");
+}
+
 StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
                                                   const std::vector<std::string>& args,
                                                   const std::string& handshake_address) {
@@ -75,6 +88,9 @@ int RunServe(const std::vector<std::string>& args) {
   }
   if (frontend_config.model.empty()) {
     return Refuse(InvalidArgumentError("no model: tandem serve MODEL"), kBadCommandLine);
+  }
+  if (const Status status = CheckOnePair(frontend_config, engine_config); !status.ok()) {
+    return Refuse(status, kBadCommandLine);
   }
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kBadCommandLine);

@@ -87,6 +87,14 @@ StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_blo
     blocks = DefaultBytes(bytes_per_block, limits, memory) / bytes_per_block + 1;
   }
   blocks = std::min(blocks, most);
+  // Memory that is not there is granted all the same and kills when it is touched.
+  if (blocks > memory.total_bytes / bytes_per_block) {
+    return ResourceExhaustedError(
+        "a KV cache of " + std::to_string(blocks) + " blocks of " +
+        std::to_string(bytes_per_block) + " bytes does not fit into the " +
+        std::to_string(memory.total_bytes) +
+        " bytes of memory here; lower --kv-cache-memory-bytes or --num-gpu-blocks-override");
+  }
   if (blocks < 2) {
     return ResourceExhaustedError("no room for a KV cache: a block of " +
                                   std::to_string(limits.block_size) + " tokens takes " +
@@ -95,6 +103,18 @@ StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_blo
                                   "--kv-cache-memory-bytes or --gpu-memory-utilization");
   }
   return static_cast<int32_t>(blocks);
+}
+
+StatusOr<int32_t> ChooseMaxModelLen(bool is_auto, int64_t bytes_per_block,
+                                    const ExecutorLimits& limits, const HostMemory& memory) {
+  const int64_t most = memory.total_bytes / bytes_per_block * limits.block_size;
+  if (limits.max_model_len <= most) return limits.max_model_len;
+  if (is_auto && most >= 2) return static_cast<int32_t>(most);
+  return ResourceExhaustedError("--max-model-len " + std::to_string(limits.max_model_len) +
+                                " (the model's when not given): the " +
+                                std::to_string(memory.total_bytes) +
+                                " bytes of memory here hold the KV cache of " +
+                                std::to_string(most) + " tokens; lower --max-model-len");
 }
 
 }  // namespace tandem

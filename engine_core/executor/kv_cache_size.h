@@ -29,8 +29,13 @@ struct KvCacheWish {
   std::optional<double> utilization = {};
 };
 
-// ResourceExhausted when not even two blocks fit.
+// ResourceExhausted when not even two blocks fit, or more are asked for than the host has memory.
 StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_block,
                                   const ExecutorLimits& limits, const HostMemory& memory);
+
+// The length that one request can have at all, before anything is allocated for it. When the host
+// cannot hold it: what it can hold if is_auto, else ResourceExhausted.
+StatusOr<int32_t> ChooseMaxModelLen(bool is_auto, int64_t bytes_per_block,
+                                    const ExecutorLimits& limits, const HostMemory& memory);
 
 }  // namespace tandem

@@ -186,6 +186,10 @@ class Lives(unittest.TestCase):
             server.process.wait()
             wait_for(lambda: not any(map(is_alive, left)), "both processes gone", limit=5)
 
+    def test_most_network_threads_start(self):
+        with Pair("--api-server-count", 256) as server:
+            self.assertEqual(server.get("/health")[0], 200)
+
     def test_sigterm_ends_with_status_0(self):
         with Pair() as server:
             left = list(pair.children(server.process.pid).values())
@@ -217,6 +221,23 @@ class Starts(unittest.TestCase):
 
     def test_unknown_flag_is_refused_with_a_hint(self):
         self.assertIn("did you mean --max-num-seqs?", self.refused("--max-num-seq", "3"))
+
+    def test_layouts_that_one_pair_cannot_be(self):
+        for flags in (("--data-parallel-size", "2"), ("--data-parallel-rank", "1"), ("--handshake-address", "ipc:///x/y")):
+            with self.subTest(flags):
+                self.assertIn(flags[0], self.refused(*flags))
+
+    def test_more_memory_than_there_is(self):
+        self.assertIn("--kv-cache-memory-bytes", self.refused("--kv-cache-memory-bytes", str(2**63 - 1)))
+
+    def test_context_longer_than_memory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in MODEL.iterdir():
+                if file.is_file():
+                    (pathlib.Path(folder) / file.name).write_bytes(file.read_bytes())
+            config = json.loads((MODEL / "config.json").read_text())
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2**31}))
+            self.assertIn("--max-model-len", self.refused(model=folder))
 
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

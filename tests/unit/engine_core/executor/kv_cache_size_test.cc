@@ -34,8 +34,26 @@ TEST_CASE("kv cache size: unasked, twice what the limits can use, at most half o
 }
 
 TEST_CASE("kv cache size: slots stay within 32 bits") {
-  const auto blocks = ChooseNumBlocks({.num_blocks = 2147483647}, kMiB, Limits(), kMemory);
+  const auto blocks = ChooseNumBlocks({.num_blocks = 2147483647}, 1, Limits(), kMemory);
   CHECK(*blocks == 2147483647 / 32);
+}
+
+TEST_CASE("kv cache size: more than the host's memory is refused, not taken and killed for") {
+  CHECK(ChooseNumBlocks({.num_blocks = 1000}, kMiB, Limits(), kMemory).ok());
+  CHECK_FALSE(ChooseNumBlocks({.num_blocks = 1001}, kMiB, Limits(), kMemory).ok());
+  const auto bytes = ChooseNumBlocks({.bytes = INT64_MAX}, kMiB, Limits(), kMemory);
+  REQUIRE_FALSE(bytes.ok());
+  CHECK_THAT(bytes.status().message(), Catch::Matchers::Contains("--kv-cache-memory-bytes"));
+}
+
+TEST_CASE("max model len: what memory cannot hold is refused, or cut when it may be") {
+  ExecutorLimits limits = Limits();
+  CHECK(*ChooseMaxModelLen(false, kMiB, limits, kMemory) == 1024);
+  limits.max_model_len = 1 << 30;
+  CHECK(*ChooseMaxModelLen(true, kMiB, limits, kMemory) == 1000 * 32);
+  const auto refused = ChooseMaxModelLen(false, kMiB, limits, kMemory);
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.status().message(), Catch::Matchers::Contains("--max-model-len"));
 }
 
 TEST_CASE("kv cache size: no room is an error that says what helps") {
