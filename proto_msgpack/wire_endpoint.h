@@ -9,10 +9,11 @@
 //
 // Threads: each endpoint runs one wire thread (plus ZMQ's own). Methods may be called from any
 // thread; callbacks run on the wire thread and must only post. Idle, everything sleeps in the
-// kernel. A peer that vanishes is noticed by its connection closing (at once on ipc, by heartbeats
-// on tcp): the frontend reports the engine lost and answers its next HELLO; the engine reports its
-// clients lost, so that their requests are dropped, and says HELLO again. Failure: addresses that
-// cannot be bound are a Status of Start; what arrives and cannot be decoded is logged and dropped.
+// kernel. A peer that vanishes is noticed by its connection closing (at once on ipc, by the
+// kernel's probes on tcp): the frontend reports the engine lost and answers its next HELLO; the
+// engine reports its clients lost, so that their requests are dropped, and says HELLO again.
+// Failure: addresses that cannot be bound are a Status of Start; what arrives and cannot be decoded
+// is logged and dropped.
 
 #include <cstddef>
 #include <functional>
@@ -37,7 +38,6 @@ struct FrontendEndpointOptions {
   int num_engines = 1;
   int num_clients = 1;                    // one per network shard
   size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
-  bool heartbeats = true;                 // ZMTP pings on tcp; ipc needs none
 };
 
 // What one client (network shard) hears, on the wire thread. The functions must only post.
@@ -80,7 +80,6 @@ struct EngineEndpointOptions {
   bool local = true;
   bool headless = false;
   size_t max_message_bytes = 64u << 20;  // a larger message from a frontend is dropped
-  bool heartbeats = true;
 };
 
 class EngineEndpoint {

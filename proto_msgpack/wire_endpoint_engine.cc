@@ -107,7 +107,7 @@ void EngineEndpoint::Loop::StartHandshake() {
   handshake_.SetIdentity(EngineIdentity(options_.engine_index));
   handshake_.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
   handshake_.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
-  if (options_.heartbeats) SetHeartbeats(&handshake_, options_.handshake_address);
+  NoticeVanishedHosts(&handshake_);
   handshake_.Monitor(context_);
 }
 
@@ -194,10 +194,8 @@ void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
     client.input.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
     client.input.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
     client.output.Open(context_, ZMQ_PUSH);
-    if (options_.heartbeats) {
-      SetHeartbeats(&client.input, addresses.inputs[i]);
-      SetHeartbeats(&client.output, addresses.outputs[i]);
-    }
+    NoticeVanishedHosts(&client.input);
+    NoticeVanishedHosts(&client.output);
     client.input.Monitor(context_);
     Status status = client.input.Connect(addresses.inputs[i]);
     if (status.ok()) status = client.output.Connect(addresses.outputs[i]);

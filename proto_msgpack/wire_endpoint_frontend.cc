@@ -162,7 +162,7 @@ Status FrontendEndpoint::Loop::Start() {
     input.Open(context_, ZMQ_ROUTER);
     input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
     input.SetOption(ZMQ_ROUTER_HANDOVER, 1);
-    if (options_.heartbeats) SetHeartbeats(&input, options_.data_address);
+    NoticeVanishedHosts(&input);
     input.Monitor(context_);
     RETURN_IF_ERROR(input.Bind(options_.data_address + suffix));
     init_.addresses.inputs.push_back(input.bound_address());

@@ -155,10 +155,14 @@ bool Socket::Send(std::span<const std::string_view> frames) {
   return true;
 }
 
-void SetHeartbeats(Socket* socket, std::string_view address) {
-  if (!address.starts_with("tcp://")) return;
-  socket->SetOption(ZMQ_HEARTBEAT_IVL, 5000);
-  socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 15000);
+void NoticeVanishedHosts(Socket* socket) {
+  constexpr int kIdleSeconds = 5;
+  constexpr int kProbes = 3;
+  socket->SetOption(ZMQ_TCP_KEEPALIVE, 1);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kIdleSeconds);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, kIdleSeconds);
+  socket->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kProbes);
+  socket->SetOption(ZMQ_TCP_MAXRT, kIdleSeconds * kProbes * 1000);  // the same with data on its way
 }
 
 void WarnIfOpenToNetwork(std::string_view address) {

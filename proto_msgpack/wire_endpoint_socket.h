@@ -110,8 +110,9 @@ class Socket {
   void* monitor_ = nullptr;
 };
 
-// Pings on tcp, where a host may vanish without closing its connections.
-void SetHeartbeats(Socket* socket, std::string_view address);
+// Closes connections to a host that vanished without closing them. The kernel's probes (tcp only)
+// and not ZMTP pings: vLLM's Rust frontend takes a ping for a broken peer and dies.
+void NoticeVanishedHosts(Socket* socket);
 
 // Says loudly that what crosses to another host is neither encrypted nor authenticated.
 void WarnIfOpenToNetwork(std::string_view address);
