@@ -26,3 +26,9 @@ python_test(frontend_process integration/frontend_process_test.py)
 foreach(group Answers Trouble)
   python_test(api_${group} integration/api_test.py ${group})
 endforeach()
+
+# vLLM's own frontend over our engine core. Its binary is downloaded only when TANDEM_INTEROP is set;
+# without it the test is skipped and says so.
+add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-download)
+set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
+  ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
