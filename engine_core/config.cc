@@ -30,6 +30,8 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
       {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 is taken as sha256_cbor", {.choices = {"sha256_cbor", "sha256"}}},
+      {"kv-cache-metrics", &c.kv_cache_metrics, "Watch how long a sample of KV blocks stays and how it is used; the frontend shows it with the same flag"},
+      {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks watched", {.min = 1e-6, .max = 1}},
       {"kv-events-config", &c.kv_events_config, "Publish changes of the prefix cache over ZMQ; a JSON object with vLLM's keys: enable_kv_cache_events, endpoint, replay_endpoint, topic, buffer_steps, hwm, max_queue_size. Default: off"},
 
       {"max-num-seqs", &c.max_num_seqs, "Most requests of a step. Default: 128", {.min = 1, .max = 65536}},
@@ -174,6 +176,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   KvCacheConfig& cache = setup->engine.kv_cache;
   cache.enable_prefix_caching = config.enable_prefix_caching;
   cache.watermark = config.watermark;
+  cache.residency_sample = config.kv_cache_metrics ? config.kv_cache_metrics_sample : 0;
   // Hosts that share cached prefixes agree on it through vLLM's variable.
   if (const char* seed = std::getenv("PYTHONHASHSEED")) cache.hash_seed = seed;
   setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);

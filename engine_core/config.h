@@ -42,6 +42,8 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   std::string prefix_caching_hash_algo = "sha256_cbor";
   std::string kv_events_config;  // JSON
+  bool kv_cache_metrics = false;
+  double kv_cache_metrics_sample = 0.01;
 
   // scheduler
   std::optional<int64_t> max_num_seqs;

@@ -68,6 +68,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
+      {"kv-cache-metrics", &c.kv_cache_metrics, "Show what the engine says about the residency of KV blocks (its flag of the same name)"},
       {"disable-uvicorn-access-log", &c.disable_uvicorn_access_log, "No line per request"},
       {"disable-access-log-for-endpoints", &c.disable_access_log_for_endpoints, "Comma-separated paths without a line per request"},
   };

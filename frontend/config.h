@@ -77,6 +77,7 @@ struct FrontendConfig {
   // logs
   std::string log_level = "INFO";
   bool disable_log_stats = false;
+  bool kv_cache_metrics = false;
   bool disable_uvicorn_access_log = false;
   std::string disable_access_log_for_endpoints;
 };

@@ -282,6 +282,7 @@ Status Serve(const FrontendConfig& config) {
   const int num_shards = static_cast<int>(config.api_server_count);
   Metrics metrics({.model_name = config.served_model_name.front(),
                    .num_engines = num_engines,
+                   .kv_cache_metrics = config.kv_cache_metrics,
                    .show_model_series = !config.disable_log_stats});
   std::vector<std::unique_ptr<StatsLog>> stats_logs;
   stats_logs.reserve(static_cast<size_t>(num_engines));
@@ -327,6 +328,10 @@ Status Serve(const FrontendConfig& config) {
         [&metrics, &stats_logs, context](int engine, const wire::SchedulerStats& stats, double) {
           const SchedulerSample sample = ToSample(stats);
           metrics.Record(engine, sample);
+          for (const wire::KvCacheEvictionEvent& event : stats.kv_cache_eviction_events) {
+            metrics.Record(engine, KvEvictionSample{event.lifetime_seconds, event.idle_seconds,
+                                                    event.reuse_gaps_seconds});
+          }
           stats_logs[static_cast<size_t>(engine)]->RecordPrefix(sample);
           context->step_tokens[static_cast<size_t>(engine)].End();
         });

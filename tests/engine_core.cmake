@@ -10,6 +10,7 @@ find_package(ZLIB REQUIRED)
 
 tandem_test(unit_kv_cache LABEL unit
   SRCS unit/engine_core/kv_cache/block_hash_test.cc unit/engine_core/kv_cache/block_pool_test.cc
+       unit/engine_core/kv_cache/block_residency_test.cc
        unit/engine_core/kv_cache/kv_cache_manager_test.cc
   DEPS engine_core/kv_cache)
 tandem_test(property_kv_cache LABEL property SRCS property/block_pool_test.cc

@@ -9,11 +9,13 @@ constexpr BlockId kNullBlock{0};  // also the sentinel of the free list
 
 }  // namespace
 
-BlockPool::BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events)
+BlockPool::BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events,
+                     BlockResidency* residency)
     : blocks_(static_cast<size_t>(num_blocks)),
       map_(num_blocks),
       num_free_(num_blocks - 1),
-      events_(events) {
+      events_(events),
+      residency_(residency) {
   CHECK_GE(num_blocks, 2);
   for (int32_t i = 0; i < num_blocks; ++i) {
     At(BlockId{i}).next_free = BlockId{i + 1 == num_blocks ? 0 : i + 1};
@@ -28,11 +30,13 @@ void BlockPool::Allocate(std::span<BlockId> blocks) {
     RemoveFree(block);
     Unregister(block);
     At(block).num_holders = 1;
+    if (residency_ != nullptr) residency_->Allocated(block);
   }
 }
 
 void BlockPool::Hold(BlockId block) {
   if (At(block).num_holders++ == 0) RemoveFree(block);
+  if (residency_ != nullptr) residency_->Hit(block);
 }
 
 void BlockPool::Free(std::span<const BlockId> table) {
@@ -93,6 +97,7 @@ void BlockPool::Clear() {
   CHECK_EQ(num_free_, num_blocks() - 1);
   map_.Clear();
   for (Block& block : blocks_) block.registered = false;
+  if (residency_ != nullptr) residency_->Clear();
   if (events_ != nullptr) events_->emplace_back(AllBlocksCleared{});
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/block_hash.h"
+#include "engine_core/kv_cache/block_residency.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
 #include "engine_core/kv_cache/prefix_map.h"
 
@@ -22,8 +23,10 @@ namespace tandem {
 
 class BlockPool {
  public:
-  // events (nullptr: not wanted) gets a BlockRemoved for each content lost; must outlive the pool.
-  BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events);
+  // events (nullptr: not wanted) gets a BlockRemoved for each content lost; residency (likewise)
+  // hears of allocations and hits. Both must outlive the pool.
+  BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events,
+            BlockResidency* residency = nullptr);
 
   // Takes blocks.size() blocks off the front; what they cached is forgotten.
   void Allocate(std::span<BlockId> blocks);
@@ -74,6 +77,7 @@ class BlockPool {
   PrefixMap map_;
   int32_t num_free_;
   std::vector<KvCacheEvent>* events_;
+  BlockResidency* residency_;
 };
 
 }  // namespace tandem

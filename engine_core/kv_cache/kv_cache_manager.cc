@@ -9,7 +9,12 @@ namespace tandem {
 
 KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(config),
-      pool_(config.num_blocks, config.enable_events ? &events_ : nullptr),
+      residency_(config.residency_sample > 0
+                     ? std::optional<BlockResidency>(std::in_place, config.num_blocks,
+                                                     config.residency_sample)
+                     : std::nullopt),
+      pool_(config.num_blocks, config.enable_events ? &events_ : nullptr,
+            residency_ ? &*residency_ : nullptr),
       hasher_(config.block_size, config.hash_seed),
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
       max_blocks_per_seq_(std::min(NumBlocksFor(config.max_model_len), config.num_blocks - 1)),
@@ -18,6 +23,10 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
                           static_cast<size_t>(max_blocks_per_seq_)]),
       rows_(static_cast<size_t>(config.max_num_seqs)) {
   found_.reserve(static_cast<size_t>(max_blocks_per_seq_));
+}
+
+void KvCacheManager::SetNow(double now) {
+  if (residency_) residency_->SetNow(now);
 }
 
 void KvCacheManager::ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
@@ -97,6 +106,10 @@ int32_t KvCacheManager::NumRegisteredTokens(RequestSlot slot) const {
 }
 
 std::vector<KvCacheEvent> KvCacheManager::TakeEvents() { return std::exchange(events_, {}); }
+
+std::vector<BlockEviction> KvCacheManager::TakeEvictions() {
+  return residency_ ? residency_->TakeEvictions() : std::vector<BlockEviction>();
+}
 
 int32_t KvCacheManager::NumBlocksFor(int32_t num_tokens) const {
   const int32_t capped = std::min(num_tokens, config_.max_model_len);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "common/ids.h"
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_cache/block_pool.h"
+#include "engine_core/kv_cache/block_residency.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
 
 namespace tandem {
@@ -31,6 +33,7 @@ struct KvCacheConfig {
   bool enable_prefix_caching = true;
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
+  double residency_sample = 0;  // share of block lives that are watched; 0: none
   std::string hash_seed{BlockHasher::kDefaultSeed};
 };
 
@@ -52,6 +55,8 @@ class KvCacheManager {
  public:
   explicit KvCacheManager(const KvCacheConfig& config);
 
+  // The time of what is called from here on, monotonic seconds; only residency_sample reads it.
+  void SetNow(double now);
   // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
   void ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
                     std::vector<BlockHash>* hashes);
@@ -73,6 +78,7 @@ class KvCacheManager {
   int32_t NumRegisteredTokens(RequestSlot slot) const;
   // Since the last call.
   std::vector<KvCacheEvent> TakeEvents();
+  std::vector<BlockEviction> TakeEvictions();
 
   const KvCacheConfig& config() const { return config_; }
   const BlockPool& pool() const { return pool_; }
@@ -93,6 +99,7 @@ class KvCacheManager {
 
   KvCacheConfig config_;
   std::vector<KvCacheEvent> events_;
+  std::optional<BlockResidency> residency_;
   BlockPool pool_;
   BlockHasher hasher_;
   int32_t watermark_blocks_;

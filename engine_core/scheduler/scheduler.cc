@@ -111,6 +111,7 @@ std::vector<FinishedRequest> Scheduler::AbortIf(Predicate predicate) {
 
 const SchedulerOutput& Scheduler::Schedule(double now) {
   scheduled_.clear();
+  kv_cache_->SetNow(now);
   if (pause_state_ != PauseState::kPausedAll) {
     StepPlan plan = StartStep(now);
     ScheduleRunning(&plan);
@@ -429,6 +430,10 @@ wire::SchedulerStats Scheduler::TakeStats() {
   stats.step_counter = num_steps_;
   stats.kv_cache_usage = kv_cache_->pool().Usage();
   stats.prefix_cache_stats = std::exchange(prefix_cache_stats_, {});
+  for (BlockEviction& eviction : kv_cache_->TakeEvictions()) {
+    stats.kv_cache_eviction_events.push_back(
+        {eviction.lifetime_s, eviction.idle_s, std::move(eviction.reuse_gaps_s)});
+  }
   return stats;
 }
 

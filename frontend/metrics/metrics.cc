@@ -52,6 +52,10 @@ Buckets RequestTokensBuckets(int64_t max_model_len) {
 
 Buckets ParamsNBuckets() { return {1, 2, 5, 10, 20}; }
 Buckets NumPreemptionsBuckets() { return {1, 2, 3, 4, 5, 10, 20}; }
+Buckets KvCacheResidencyBuckets() {
+  return {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,  1,   2,
+          5,     10,    20,    30,   60,   120,  300, 600, 1200, 1800};
+}
 
 namespace {
 
@@ -205,6 +209,9 @@ Metrics::Metrics(MetricsOptions options)
     const MetricScope scope{registry_.get(),
                             {{"engine", std::to_string(i)}, {"model_name", options_.model_name}}};
     engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.max_model_len));
+    if (options_.kv_cache_metrics) {
+      residency_.push_back(std::make_unique<KvResidencyMetrics>(scope));
+    }
   }
   frontend_ = std::make_unique<FrontendMetrics>(
       MetricScope{registry_.get(), {{"model_name", options_.model_name}}});
@@ -255,6 +262,14 @@ void Metrics::Record(int engine_index, const SchedulerSample& sample) {
     metrics.prefix_cache_hits.Increment(hits);
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
+}
+
+void Metrics::Record(int engine_index, const KvEvictionSample& sample) {
+  if (residency_.empty()) return;
+  KvResidencyMetrics& metrics = *residency_[static_cast<size_t>(engine_index)];
+  metrics.kv_block_lifetime.Observe(sample.lifetime_s);
+  metrics.kv_block_idle_before_evict.Observe(sample.idle_s);
+  for (const double gap : sample.reuse_gaps_s) metrics.kv_block_reuse_gap.Observe(gap);
 }
 
 void Metrics::Record(const HttpSample& sample) {

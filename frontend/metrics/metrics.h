@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,7 @@ Buckets IterationTokensBuckets();
 Buckets RequestTokensBuckets(int64_t max_model_len);  // 1-2-5 decades up to max_model_len
 Buckets ParamsNBuckets();
 Buckets NumPreemptionsBuckets();
+Buckets KvCacheResidencyBuckets();
 
 // Series of one engine; labels engine and model_name.
 // clang-format off
@@ -100,6 +102,15 @@ struct EngineMetrics {
   Histogram request_num_preemptions{in, "vllm:request_num_preemptions", "Times a request was preempted.", NumPreemptionsBuckets()};
 };
 
+// Series of one engine that exist only when block residency is watched.
+struct KvResidencyMetrics {
+  explicit KvResidencyMetrics(const MetricScope& scope) : in(scope) {}
+  const MetricScope in;
+  Histogram kv_block_lifetime{in, "vllm:kv_block_lifetime_seconds", "Watched KV blocks: allocation to eviction.", KvCacheResidencyBuckets()};
+  Histogram kv_block_idle_before_evict{in, "vllm:kv_block_idle_before_evict_seconds", "Watched KV blocks: last use to eviction.", KvCacheResidencyBuckets()};
+  Histogram kv_block_reuse_gap{in, "vllm:kv_block_reuse_gap_seconds", "Watched KV blocks: between one use and the next, the last four.", KvCacheResidencyBuckets()};
+};
+
 // Series of the frontend itself; label model_name.
 struct FrontendMetrics {
   explicit FrontendMetrics(const MetricScope& scope) : in(scope) {}
@@ -129,10 +140,17 @@ struct SchedulerSample {
   bool prefix_reset = false;
 };
 
+struct KvEvictionSample {
+  double lifetime_s = 0;
+  double idle_s = 0;
+  std::span<const double> reuse_gaps_s;
+};
+
 struct MetricsOptions {
   std::string model_name;
   int num_engines = 1;
   int64_t max_model_len = 32768;
+  bool kv_cache_metrics = false;  // whether the residency series exist
   bool show_model_series = true;  // false: only the http_ and process_ series are shown
 };
 
@@ -152,6 +170,8 @@ class Metrics {
 
   void Record(int engine_index, const SchedulerSample& sample);
   void Record(const HttpSample& sample);
+  // A watched KV block was evicted. Nothing without kv_cache_metrics.
+  void Record(int engine_index, const KvEvictionSample& sample);
   // vllm:cache_config_info, once the engine has said it: a constant 1 with the facts as labels.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 
@@ -159,6 +179,7 @@ class Metrics {
   const MetricsOptions options_;
   std::unique_ptr<prometheus::Registry> registry_;
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
+  std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
   struct HttpFamilies;
   std::unique_ptr<HttpFamilies> http_;

@@ -577,5 +577,23 @@ TEST_CASE("the line's interval comes from the environment") {
   ::unsetenv("VLLM_LOG_STATS_INTERVAL");
 }
 
+TEST_CASE("KV residency: three histograms, only when asked for") {
+  Metrics without = MakeMetrics();
+  without.Record(0, KvEvictionSample{1, 1, {}});
+  CHECK(without.Scrape().find("vllm:kv_block_") == std::string::npos);
+
+  Metrics metrics({.model_name = "m", .kv_cache_metrics = true});
+  CHECK(metrics.Scrape().find("vllm:kv_block_reuse_gap_seconds_count{") != std::string::npos);
+  const std::vector<double> gaps = {0.25, 0.5};
+  metrics.Record(0, KvEvictionSample{12, 3, gaps});
+  metrics.Record(0, KvEvictionSample{20, 4, {}});
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("vllm:kv_block_lifetime_seconds_count", kEngine0) == 2);
+  CHECK(page.Value("vllm:kv_block_lifetime_seconds_sum", kEngine0) == 32);
+  CHECK(page.Value("vllm:kv_block_idle_before_evict_seconds_sum", kEngine0) == 7);
+  CHECK(page.Value("vllm:kv_block_reuse_gap_seconds_count", kEngine0) == 2);
+  CHECK(page.Value("vllm:kv_block_reuse_gap_seconds_sum", kEngine0) == 0.75);
+}
+
 }  // namespace
 }  // namespace tandem
