@@ -149,15 +149,6 @@ class Backend {
   // out[t, i] = gelu(x[t, i]), gelu as above.  out: [T, I] act; x: [T, I] act or f32.
   virtual void Gelu(const Tensor& out, const Tensor& x) = 0;
 
-  // out[t, e] = softmax(logits[t, :])[e] for the k largest (the lowest e of equals), 0 elsewhere;
-  // `renormalize`: divided by their sum.  out, logits: [T, E] f32; 1 <= k <= E.
-  virtual void TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) = 0;
-
-  // residual[rows[i], :] += scales[i] * x[i, :].  residual: [T, H] res; x: [N, H] act or f32; rows:
-  // [N] i32, each once; scales: [N] f32.
-  virtual void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                          const Tensor& scales) = 0;
-
   // For each token: RMS norm per head of q and k (when rope.q_norm, k_norm are there),
   // half-rotation RoPE as in HF llama (i pairs with i + rotary_dim / 2) at batch.positions, K and V
   // written to batch.slot_mapping, rotated q to out. out: [T, heads * head_dim] act; qkv: [T,

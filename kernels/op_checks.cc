@@ -88,21 +88,6 @@ void CheckGelu(OpTypes types, const Tensor& out, const Tensor& x) {
   CHECK(IsFloat(x, types.activation) && IsMatrix(x, out.shape[0], out.shape[1])) << out << x;
 }
 
-void CheckTopKSoftmax(const Tensor& out, const Tensor& logits, int k) {
-  CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;
-  CHECK(out.dtype == DType::kF32 && IsMatrix(out, logits.shape[0], logits.shape[1])) << out;
-  CHECK(k >= 1 && k <= logits.shape[1]) << k << " of " << logits.shape[1];
-}
-
-void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
-                     const Tensor& scales) {
-  CHECK(x.rank == 2 && IsFloat(x, types.activation)) << x;
-  CHECK(residual.dtype == types.residual && IsMatrix(residual, residual.rows(), x.shape[1]))
-      << residual << x;
-  CHECK(IsVector(rows, DType::kI32, x.shape[0])) << rows << x;
-  CHECK(IsVector(scales, DType::kF32, x.shape[0])) << scales << x;
-}
-
 void CheckSoftCap(const Tensor& x, float cap) {
   CHECK(x.rank == 2 && x.dtype == DType::kF32) << x;
   CHECK(cap > 0) << cap;

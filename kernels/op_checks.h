@@ -26,9 +26,6 @@ void CheckLayerNorm(OpTypes types, const Tensor& out, const Tensor& x, const Ten
 void CheckAdd(OpTypes types, const Tensor& residual, const Tensor& x);
 void CheckConvert(OpTypes types, const Tensor& out, const Tensor& x);
 void CheckGelu(OpTypes types, const Tensor& out, const Tensor& x);
-void CheckTopKSoftmax(const Tensor& out, const Tensor& logits, int k);
-void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
-                     const Tensor& scales);
 void CheckSoftCap(const Tensor& x, float cap);
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 void CheckQkNormRopeWriteKv(OpTypes types, const Tensor& out, const Tensor& qkv, const QkRope& rope,

@@ -250,6 +250,18 @@ Status ReadGemma(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+// Variants of GPT-2's attention that would be computed wrongly if they went unseen.
+Status RefuseGpt2Variants(const Json& json) {
+  bool scales = true, scales_by_layer = false;
+  RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &scales));
+  RETURN_IF_ERROR(ReadBool(json, "scale_attn_by_inverse_layer_idx", &scales_by_layer));
+  if (!scales) return UnimplementedError("scale_attn_weights is false, must be true");
+  if (scales_by_layer) {
+    return UnimplementedError("scale_attn_by_inverse_layer_idx is true, must be false");
+  }
+  return OkStatus();
+}
+
 StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   ModelConfig config;
@@ -261,6 +273,7 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
       ReadString(json, Spelled(json, "hidden_act", "activation_function"), &config.hidden_act));
   RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
   RETURN_IF_ERROR(ReadGemma(json, &config));
+  RETURN_IF_ERROR(RefuseGpt2Variants(json));
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));

@@ -23,7 +23,6 @@ constexpr TypedKernels ListTypedKernels() {
       .silu_and_mul = SiluAndMul<Type>,
       .gelu_and_mul = GeluAndMul<Type>,
       .layer_norm = LayerNorm<Type>,
-      .scaled_add = ScaledAdd<Type>,
       .rope = Rope<Type>,
       .attention = Attention<Type>,
   };

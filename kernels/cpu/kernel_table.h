@@ -105,7 +105,6 @@ struct TypedKernels {
   void (*gelu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
   void (*layer_norm)(const void* x, bool x_is_f32, const float* weight, const float* bias,
                      float epsilon, int64_t size, void* out, bool out_is_f32);
-  void (*scaled_add)(float* residual, const void* x, bool x_is_f32, float scale, int64_t size);
   void (*rope)(const RopeTask& task, int64_t token, int kv_head);
   // scratch: AttentionScratchFloats(rows, padded_dim) floats, 64-byte aligned.
   void (*attention)(const AttentionTask& task, const AttentionItem& item, int kv_head,

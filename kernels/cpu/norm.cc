@@ -1,7 +1,6 @@
 // Norms, activations and sums: one row at a time.
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/top_k_softmax.h"
 
 namespace tandem {
 
@@ -92,28 +91,6 @@ void CpuBackend::Gelu(const Tensor& out, const Tensor& x) {
   ForEach(out.rows(), out.shape[1] / 3, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       kernels().gelu_and_mul(RowOf(x, t), nullptr, IsF32(x), out.shape[1], RowOf(out, t));
-    }
-  });
-}
-
-void CpuBackend::TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) {
-  CheckTopKSoftmax(out, logits, k);
-  ForEach(logits.rows(), logits.shape[1] * (k + 10), [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      TopKSoftmaxRow(logits.Row<float>(t), logits.shape[1], k, renormalize, out.Row<float>(t));
-    }
-  });
-}
-
-void CpuBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                            const Tensor& scales) {
-  CheckScatterAdd(types(), residual, x, rows, scales);
-  ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = rows.Data<int32_t>()[i];
-      CHECK(row >= 0 && row < residual.rows()) << row << " of " << residual.rows();
-      kernels().scaled_add(residual.Row<float>(row), RowOf(x, i), IsF32(x), scales.Data<float>()[i],
-                           x.shape[1]);
     }
   });
 }

@@ -139,19 +139,6 @@ void LayerNorm(const void* x, bool x_is_f32, const float* weight, const float* b
   }
 }
 
-template <class X>
-void ScaledAddRow(float* residual, const X* x, float scale, int64_t size) {
-  ForEachVec(size, [&](int64_t i, int64_t count) {
-    StoreN(residual + i, Fma(Set1(scale), LoadN(x + i, count), LoadN(residual + i, count)), count);
-  });
-}
-
-template <class Type>
-void ScaledAdd(float* residual, const void* x, bool x_is_f32, float scale, int64_t size) {
-  x_is_f32 ? ScaledAddRow(residual, static_cast<const float*>(x), scale, size)
-           : ScaledAddRow(residual, static_cast<const typename Type::Element*>(x), scale, size);
-}
-
 inline void SoftCap(float* x, float cap, int64_t size) {
   const Vec wide = Set1(cap);
   ForEachVec(size, [&](int64_t i, int64_t count) {

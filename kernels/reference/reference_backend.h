@@ -55,9 +55,6 @@ class ReferenceBackend final : public Backend {
   void Convert(const Tensor& out, const Tensor& x) override;
   void GeluAndMul(const Tensor& out, const Tensor& gate_up) override;
   void Gelu(const Tensor& out, const Tensor& x) override;
-  void TopKSoftmax(const Tensor& out, const Tensor& logits, int k, bool renormalize) override;
-  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                  const Tensor& scales) override;
   void SoftCap(const Tensor& x, float cap) override;
   void QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                          const LayerKv& kv, const AttentionPlan& plan) override;
