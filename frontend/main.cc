@@ -191,6 +191,10 @@ SchedulerSample ToSample(const wire::SchedulerStats& stats) {
 
 // Runs whenever an engine came or went, on the first shard. `was_ready`: of the last call.
 void OnHealthChange(const EngineClient& client, Metrics* metrics, bool* was_ready) {
+  for (int i = 0; i < client.num_engines(); ++i) {
+    // An engine that is gone runs nothing: its last numbers must not stay.
+    if (!client.engine_ready(i)) metrics->Record(i, SchedulerSample{});
+  }
   const Status health = client.health();
   if (health.ok() == *was_ready) return;
   *was_ready = health.ok();

@@ -14,6 +14,7 @@ namespace tandem {
 namespace {
 
 constexpr int kBadCommandLine = 2;
+constexpr double kStopGraceSeconds = 10;  // for an end that does not wait for requests
 constexpr std::string_view kAbout =
     "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
     "MODEL is a Hugging Face folder.";
@@ -108,7 +109,9 @@ int RunServe(const std::vector<std::string>& args) {
   if (!frontend.ok()) return Refuse(frontend.status(), 1);
   if (!engine.ok()) return Refuse(engine.status(), 1);
 
-  Supervisor supervisor(*folder, {"frontend", *frontend}, {"engine core", *engine});
+  // Each process may take its time to drain, one after the other.
+  const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
+  Supervisor supervisor(*folder, {"frontend", *frontend}, {"engine core", *engine}, stop_timeout_s);
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), 1);
 }

@@ -35,8 +35,9 @@ StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
   return path;
 }
 
-Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core)
-    : runtime_directory_(std::move(runtime_directory)) {
+Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
+                       double stop_timeout_s)
+    : runtime_directory_(std::move(runtime_directory)), stop_timeout_s_(stop_timeout_s) {
   members_[0].program = std::move(frontend);
   members_[0].is_frontend = true;
   members_[1].program = std::move(engine_core);
@@ -70,6 +71,12 @@ StatusOr<int> Supervisor::Run() {
     if (fds[2].revents != 0) OnExit(members_[0]);
     if (fds[3].revents != 0) OnExit(members_[1]);
     StartDueMembers();
+    if (kill_at_ && clock_.Monotonic() >= *kill_at_) {
+      kill_at_.reset();
+      LOG_WARNING << "[shutdown] not ended within " << stop_timeout_s_
+                  << " s: killing what is left";
+      KillAll();
+    }
   }
   return *exit_code_;
 }
@@ -122,13 +129,14 @@ void Supervisor::StartDueMembers() {
 }
 
 int Supervisor::PollTimeoutMs() const {
-  double wait = -1;
+  std::optional<double> next = kill_at_;
   for (const Member& member : members_) {
-    if (!member.start_again_at) continue;
-    const double left = std::max(0.0, *member.start_again_at - clock_.Monotonic());
-    wait = wait < 0 ? left : std::min(wait, left);
+    if (member.start_again_at && (!next || *member.start_again_at < *next)) {
+      next = member.start_again_at;
+    }
   }
-  return wait < 0 ? -1 : static_cast<int>(std::ceil(wait * 1000));
+  if (!next) return -1;
+  return static_cast<int>(std::ceil(std::max(0.0, *next - clock_.Monotonic()) * 1000));
 }
 
 void Supervisor::OnSignal() {
@@ -136,7 +144,7 @@ void Supervisor::OnSignal() {
   while (read(signal_fd_, &info, sizeof info) == sizeof info) {
     if (exit_code_) {
       LOG_WARNING << "second signal: killing both processes";
-      for (const Member& member : members_) member.child.Signal(SIGKILL);
+      KillAll();
     } else {
       LOG_INFO << "[shutdown] signal " << info.ssi_signo;
       Stop(0);
@@ -214,6 +222,7 @@ void Supervisor::PlanRestart(Member& member, const ChildProcess::Exit& exit) {
 
 void Supervisor::Stop(int exit_code) {
   exit_code_ = exit_code;
+  kill_at_ = clock_.Monotonic() + stop_timeout_s_;
   for (Member& member : members_) member.start_again_at.reset();
   if (const Status status = SdNotify("STOPPING=1"); !status.ok()) LOG_WARNING << status.message();
   AdvanceStop();
@@ -223,6 +232,10 @@ void Supervisor::Stop(int exit_code) {
 void Supervisor::AdvanceStop() {
   const Member& next = members_[0].child.running() ? members_[0] : members_[1];
   next.child.Signal(SIGTERM);
+}
+
+void Supervisor::KillAll() const {
+  for (const Member& member : members_) member.child.Signal(SIGKILL);
 }
 
 }  // namespace tandem

@@ -6,7 +6,7 @@
 // - One that dies later is started again, after 0, 1, 2, 4 ... s; the sixth death within a minute
 //   ends everything with status 1.
 // - SIGTERM or SIGINT: the frontend is told first, so that it can drain; then the engine. A second
-//   signal kills both. Exit status 0.
+//   signal, or stop_timeout_s without an end, kills both. Exit status 0.
 // - Readiness: both report to a socket of ours as they would to systemd; when the frontend says
 //   READY=1 we pass it on.
 // Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
@@ -34,7 +34,8 @@ class Supervisor {
   // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
   static StatusOr<std::string> MakeRuntimeDirectory();
 
-  Supervisor(std::string runtime_directory, Program frontend, Program engine_core);
+  Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
+             double stop_timeout_s);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -62,15 +63,18 @@ class Supervisor {
   void PlanRestart(Member& member, const ChildProcess::Exit& exit);
   void Stop(int exit_code);
   void AdvanceStop();
+  void KillAll() const;
 
   const std::string runtime_directory_;
+  const double stop_timeout_s_;
   std::array<Member, 2> members_;  // frontend, engine core
   SystemClock clock_;
   double started_at_ = 0;
   int signal_fd_ = -1;
   int notify_fd_ = -1;
   bool ready_ = false;
-  std::optional<int> exit_code_;  // set once stopping
+  std::optional<int> exit_code_;   // set once stopping
+  std::optional<double> kill_at_;  // then whatever still runs is killed
 };
 
 }  // namespace tandem

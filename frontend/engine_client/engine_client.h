@@ -74,6 +74,9 @@ class EngineClient {
   // OK while every engine is connected and ready; else says which is not.
   Status health() const;
   bool healthy() const { return health().ok(); }
+  bool engine_ready(int engine_index) const {
+    return engines_[static_cast<size_t>(engine_index)].ready;
+  }
   int num_engines() const { return options_.num_engines; }
   size_t num_inflight() const { return running_.size(); }
   // Engines and running requests as text, for a debugger.

@@ -190,6 +190,24 @@ class Lives(unittest.TestCase):
         with Pair("--api-server-count", 256) as server:
             self.assertEqual(server.get("/health")[0], 200)
 
+    def test_gauges_of_a_dead_engine_are_0(self):
+        with Pair("--served-model-name", NAME) as server:
+            streams = [slow_request(server) for _ in range(3)]
+            for stream in streams:
+                next(iter(stream))
+            wait_for(lambda: server.total("vllm:num_requests_running") == 3, "three requests run")
+            engine = server.pid_of("tandem-engine-core")
+            os.kill(engine, signal.SIGKILL)
+            wait_for(lambda: server.total("vllm:num_requests_running") == 0, "gauge at 0")
+            wait_for(lambda: server.total("vllm:kv_cache_usage_perc") == 0, "usage at 0")
+
+    def test_stopped_child_does_not_hold_up_the_end(self):
+        with Pair() as server:
+            left = list(pair.children(server.process.pid).values())
+            os.kill(server.pid_of("tandem-engine-core"), signal.SIGSTOP)
+            self.assertEqual(server.stop(), 0)
+            self.assertFalse(any(map(is_alive, left)))
+
     def test_sigterm_ends_with_status_0(self):
         with Pair() as server:
             left = list(pair.children(server.process.pid).values())
