@@ -274,6 +274,10 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
   RETURN_IF_ERROR(ReadGemma(json, &config));
   RETURN_IF_ERROR(RefuseGpt2Variants(json));
+  if (Find(json, "quantization_config") != nullptr) {
+    return UnimplementedError(
+        "quantization_config is set: only weights in bf16, fp16 or fp32 load");
+  }
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));

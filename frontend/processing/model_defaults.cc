@@ -92,6 +92,9 @@ StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
   const std::string folder =
       generation_config == "auto" || none ? model_folder : std::string(generation_config);
   const std::string generation = ReadWholeFile(folder + "/generation_config.json");
+  if (folder != model_folder && generation.empty()) {
+    return NotFoundError("--generation-config " + folder + " holds no generation_config.json");
+  }
   auto defaults =
       ParseModelDefaults(ReadWholeFile(model_folder + "/config.json"), generation, override_json);
   if (!defaults.ok() || !none) return defaults;

@@ -257,6 +257,9 @@ class Starts(unittest.TestCase):
             (pathlib.Path(folder) / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2**31}))
             self.assertIn("--max-model-len", self.refused(model=folder))
 
+    def test_generation_config_that_is_not_there(self):
+        self.assertIn("--generation-config /nope", self.refused("--generation-config", "/nope"))
+
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])

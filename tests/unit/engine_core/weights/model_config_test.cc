@@ -112,6 +112,8 @@ TEST_CASE("model config: what is wrong is named with its value and what is allow
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
              Contains("spiral") && Contains("default, linear, llama3, yarn"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
+  CHECK_THAT(Refusal("quantization_config", {{"quant_method", "awq"}}),
+             Contains("quantization_config"));
   CHECK_THAT(Refusal("scale_attn_weights", false), Contains("must be true"));
   CHECK_THAT(Refusal("scale_attn_by_inverse_layer_idx", true), Contains("must be false"));
   CHECK_THAT(Refusal("rope_parameters", 3), Contains("rope_parameters"));
