@@ -152,7 +152,7 @@ TEST_CASE("engine config: vLLM's address flags give the handshake address") {
 TEST_CASE("engine config: max-model-len -1 takes what the KV cache holds") {
   EngineSetup setup = Setup({"model", "--max-model-len", "-1", "--num-gpu-blocks-override", "11"});
   CHECK(setup.runner.limits.max_model_len == 1024);
-  REQUIRE(SizeKvCache(1 << 20, {}, &setup).ok());
+  REQUIRE(SizeKvCache(1 << 20, {.total_bytes = int64_t{1} << 30}, &setup).ok());
   CHECK(setup.runner.limits.num_blocks == 11);
   CHECK(setup.runner.limits.max_model_len == 320);
 }
