@@ -67,17 +67,14 @@ Status Status::WithContext(std::string_view context) const {
 TANDEM_STATUS_MAKER(InvalidArgument)
 TANDEM_STATUS_MAKER(NotFound)
 TANDEM_STATUS_MAKER(AlreadyExists)
-TANDEM_STATUS_MAKER(DeadlineExceeded)
 TANDEM_STATUS_MAKER(ResourceExhausted)
 TANDEM_STATUS_MAKER(FailedPrecondition)
-TANDEM_STATUS_MAKER(OutOfRange)
 TANDEM_STATUS_MAKER(Unimplemented)
 TANDEM_STATUS_MAKER(Internal)
 TANDEM_STATUS_MAKER(Unavailable)
 TANDEM_STATUS_MAKER(DataLoss)
 TANDEM_STATUS_MAKER(Cancelled)
 TANDEM_STATUS_MAKER(Aborted)
-TANDEM_STATUS_MAKER(Unauthenticated)
 #undef TANDEM_STATUS_MAKER
 
 Status ErrnoError(int error_number, std::string_view what) {

@@ -68,17 +68,14 @@ inline Status OkStatus() { return Status(); }
 Status InvalidArgumentError(std::string message);
 Status NotFoundError(std::string message);
 Status AlreadyExistsError(std::string message);
-Status DeadlineExceededError(std::string message);
 Status ResourceExhaustedError(std::string message);
 Status FailedPreconditionError(std::string message);
-Status OutOfRangeError(std::string message);
 Status UnimplementedError(std::string message);
 Status InternalError(std::string message);
 Status UnavailableError(std::string message);
 Status DataLossError(std::string message);
 Status CancelledError(std::string message);
 Status AbortedError(std::string message);
-Status UnauthenticatedError(std::string message);
 // "open /path: No such file or directory", code from errno.
 Status ErrnoError(int error_number, std::string_view what);
 

@@ -1,12 +1,11 @@
 #include "engine_core/config.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "common/strings.h"
 #include "engine_core/kv_events.h"
+#include "proto_msgpack/handshake_address.h"
 
 namespace tandem {
 
@@ -75,12 +74,6 @@ StatusOr<std::optional<int64_t>> KvCacheSpaceFromEnvironment() {
 }
 
 // The same as the frontend's, so that both find each other without flags.
-std::string DefaultHandshakeAddress() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  if (base != nullptr && *base == '/') return "ipc://" + std::string(base) + "/tandem/handshake";
-  return "ipc:///tmp/tandem-" + std::to_string(::getuid()) + "/handshake";
-}
-
 // The context a model was trained for or extended to.
 int64_t DerivedMaxModelLen(const ModelConfig& model) {
   const RopeConfig& rope = model.rope;
@@ -190,17 +183,10 @@ Status Finish(EngineConfig& config) {
   if (!config.kv_cache_memory_bytes) {
     ASSIGN_OR_RETURN(config.kv_cache_memory_bytes, KvCacheSpaceFromEnvironment());
   }
-  if (config.handshake_address.empty()) {
-    config.handshake_address = config.data_parallel_address.empty()
-                                   ? DefaultHandshakeAddress()
-                                   : "tcp://" + config.data_parallel_address + ":" +
-                                         std::to_string(config.data_parallel_rpc_port);
-  }
-  if (!config.handshake_address.starts_with("ipc:///") &&
-      !config.handshake_address.starts_with("tcp://")) {
-    return InvalidArgumentError("--handshake-address " + config.handshake_address +
-                                ": must be ipc:///folder/name or tcp://host:port");
-  }
+  ASSIGN_OR_RETURN(
+      config.handshake_address,
+      wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
+                                    config.data_parallel_rpc_port));
   return OkStatus();
 }
 

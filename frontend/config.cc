@@ -1,10 +1,10 @@
 #include "frontend/config.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "proto_msgpack/handshake_address.h"
 
 namespace tandem {
 
@@ -83,12 +83,6 @@ Status CheckFolder(std::string_view flag, const std::string& path) {
   return NotFoundError("--" + std::string(flag) + " " + path + ": no such folder");
 }
 
-std::string DefaultHandshakeAddress() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  if (base != nullptr && *base == '/') return "ipc://" + std::string(base) + "/tandem/handshake";
-  return "ipc:///tmp/tandem-" + std::to_string(::getuid()) + "/handshake";
-}
-
 }  // namespace
 
 Status Finish(FrontendConfig& config) {
@@ -103,17 +97,10 @@ Status Finish(FrontendConfig& config) {
   for (const std::string& key : config.api_key) {
     if (key.empty()) return InvalidArgumentError("--api-key is empty");
   }
-  if (config.handshake_address.empty()) {
-    config.handshake_address = config.data_parallel_address.empty()
-                                   ? DefaultHandshakeAddress()
-                                   : "tcp://" + config.data_parallel_address + ":" +
-                                         std::to_string(config.data_parallel_rpc_port);
-  }
-  if (!config.handshake_address.starts_with("ipc:///") &&
-      !config.handshake_address.starts_with("tcp://")) {
-    return InvalidArgumentError("--handshake-address " + config.handshake_address +
-                                ": must be ipc:///folder/name or tcp://host:port");
-  }
+  ASSIGN_OR_RETURN(
+      config.handshake_address,
+      wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
+                                    config.data_parallel_rpc_port));
   for (const auto& [flag, value] : {std::pair{"allowed-origins", &config.allowed_origins},
                                     {"allowed-methods", &config.allowed_methods},
                                     {"allowed-headers", &config.allowed_headers}}) {

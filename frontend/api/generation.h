@@ -106,7 +106,6 @@ class Generation {
   Event& done() { return done_; }
   bool aborted() const { return aborted_; }
   const Status& error() const { return error_; }  // of the engine; OK when all finished
-  Usage usage() const { return usage_; }
 
  private:
   class Choice;

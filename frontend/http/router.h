@@ -92,7 +92,6 @@ class Router {
     std::string allow;             // methods the path has, "GET, POST"; empty: unknown path
   };
   Match Find(std::string_view method, std::string_view path) const;
-  const std::vector<Route>& routes() const { return routes_; }
 
  private:
   std::vector<Route> routes_;

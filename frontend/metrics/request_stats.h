@@ -84,7 +84,6 @@ class RequestStats {
   std::optional<double> inference_s() const { return Interval(scheduled_, last_token_); }
   std::optional<double> time_to_first_token_s() const { return time_to_first_token_; }
   int num_preemptions() const { return num_preemptions_; }
-  int64_t num_generation_tokens() const { return num_generation_tokens_; }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
 
  private:

@@ -204,8 +204,6 @@ void Shard::Spawn(Awaitable<void> coroutine, const char* what) {
 
 void Shard::At(double deadline, Task task) { state_->AddDeadline(deadline, std::move(task)); }
 
-int Shard::num_spawned() const { return static_cast<int>(state_->roots.size()); }
-
 // ---- Socket ----
 
 // Outlives the Socket while the reactor still holds a handler.

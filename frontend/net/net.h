@@ -217,8 +217,6 @@ class Shard {
   void Spawn(Awaitable<void> coroutine, const char* what);
   // Runs task after the deadline, unless the shard stops first.
   void At(double deadline, Task task);
-  // Coroutines spawned here that have not ended.
-  int num_spawned() const;
 
  private:
   friend class Event;

@@ -36,13 +36,6 @@ constexpr std::array<int16_t, kAlphabetEnd> kByteOfChar = MakeByteOfChar();
 
 }  // namespace
 
-std::string BytesToAlphabet(std::string_view bytes) {
-  std::string token;
-  token.reserve(bytes.size() * 2);
-  for (const char byte : bytes) AppendUtf8(kCharOfByte[static_cast<unsigned char>(byte)], &token);
-  return token;
-}
-
 std::optional<std::string> AlphabetToBytes(std::string_view token) {
   std::string bytes;
   bytes.reserve(token.size());

@@ -9,7 +9,6 @@
 
 namespace tandem {
 
-std::string BytesToAlphabet(std::string_view bytes);
 // nullopt when the token holds a character outside the alphabet. REQUIRES well-formed UTF-8.
 std::optional<std::string> AlphabetToBytes(std::string_view token);
 
