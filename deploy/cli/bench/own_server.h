@@ -1,0 +1,39 @@
+#pragma once
+
+// A `tandem serve` of our own, for a measurement: started on a private UNIX socket (a folder of
+// mode 0700), ended and cleaned up with the object. It also ends, in order, when this process dies.
+// Thread: the one that called Start. Owns: the process and its folder.
+//   ASSIGN_OR_RETURN(auto server, OwnServer::Start({"/model", "--max-num-seqs", "64"}, 300));
+//   options.base_url = server->base_url();
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "deploy/cli/child_process.h"
+
+namespace tandem {
+
+class OwnServer {
+ public:
+  // args: what would follow `tandem serve`. Returns once the pair is ready. UNAVAILABLE when it
+  // ends before (the message holds the end of its log) or is not ready in time.
+  static StatusOr<std::unique_ptr<OwnServer>> Start(const std::vector<std::string>& args,
+                                                    double ready_timeout_s);
+  ~OwnServer();
+  OwnServer(const OwnServer&) = delete;
+  OwnServer& operator=(const OwnServer&) = delete;
+
+  std::string base_url() const { return "unix:" + folder_ + "/http"; }
+  double ready_after_s() const { return ready_after_s_; }  // from start to READY=1
+  std::string LogTail() const;                             // its last lines
+
+ private:
+  explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}
+  const std::string folder_;
+  ChildProcess child_;
+  double ready_after_s_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,96 @@
+#pragma once
+
+// What `tandem bench serve` can be asked for: one member per flag, with its default. A value; any
+// thread. Rates are requests per second, times seconds unless the name says ms, lengths tokens.
+//   BenchServeOptions options;
+//   ParseFlags(BenchServeFlags(options), args, about);   // or set the members
+//   RETURN_IF_ERROR(CheckBenchServeOptions(options));    // what no single row can tell
+//   BenchServe(options)                                  // bench_serve.h
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/flags.h"
+#include "common/status.h"
+
+namespace tandem {
+
+struct BenchServeOptions {
+  // The server.
+  std::string backend = "openai";  // openai, vllm: completions; openai-chat: chat completions
+  // http://host:port[/prefix], https://…, or unix:/path/of/socket. Empty: host and port.
+  std::string base_url;
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;
+  std::string endpoint;              // empty: the backend's own path
+  std::vector<std::string> headers;  // KEY=VALUE
+  bool insecure = false;             // https: take any certificate
+  std::string model;                 // empty: the first of /v1/models
+  std::string served_model_name;     // sent in place of model
+  std::string tokenizer;             // folder; empty: the model's, when it is a folder here
+  bool skip_tokenizer_init = false;
+  double ready_check_timeout_s = 0;  // a test request is repeated so long; 0: no test request
+  double request_timeout_s = 6 * 3600;
+
+  // The requests.
+  std::string dataset_name = "random";  // random, sharegpt, sonnet, prefix_repetition, custom
+  std::string dataset_path;
+  int64_t num_prompts = 1000;
+  int64_t num_warmups = 0;
+  int64_t seed = 0;
+  bool disable_shuffle = false;
+  bool no_oversample = false;
+  std::optional<int64_t> input_len, output_len;  // stand in for the dataset's own lengths
+  int64_t random_input_len = 1024;
+  int64_t random_output_len = 128;
+  double random_range_ratio = 0;
+  int64_t random_prefix_len = 0;
+  int64_t prefix_repetition_prefix_len = 256;
+  int64_t prefix_repetition_suffix_len = 256;
+  int64_t prefix_repetition_num_prefixes = 10;
+  int64_t prefix_repetition_output_len = 128;
+  int64_t sonnet_input_len = 550;
+  int64_t sonnet_output_len = 150;
+  int64_t sonnet_prefix_len = 200;
+  std::optional<int64_t> sharegpt_output_len;  // none: as long as the recorded answer
+  int64_t custom_output_len = 256;             // -1: each line's "output_tokens"
+
+  // When they are sent.
+  double request_rate = std::numeric_limits<double>::infinity();
+  double burstiness = 1;
+  std::optional<int64_t> max_concurrency;
+  std::string ramp_up_strategy;  // "", linear, exponential
+  std::optional<double> ramp_up_start_rps, ramp_up_end_rps;
+
+  // What they ask for.
+  bool ignore_eos = false;  // always with dataset random
+  std::optional<int64_t> logprobs, top_k;
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> frequency_penalty, presence_penalty, repetition_penalty;
+  std::string extra_body;         // JSON object laid over the body
+  std::string request_id_prefix;  // of the X-Request-Id header; empty: "bench-<8 hex>-"
+
+  // What is shown and kept.
+  std::vector<std::string> goodput;  // "ttft:200" "tpot:50" "e2el:500", in ms
+  std::string percentile_metrics = "ttft,tpot,itl";
+  std::string metric_percentiles = "99";
+  std::string label;
+  std::vector<std::string> metadata;  // KEY=VALUE
+  bool save_result = false;
+  bool append_result = false;
+  bool save_detailed = false;
+  std::string result_dir;
+  std::string result_filename;
+  bool disable_tqdm = false;  // no progress bar
+};
+
+// Rows that point into `options`, which must outlive them.
+std::vector<Flag> BenchServeFlags(BenchServeOptions& options);
+
+// Errors name the flag, the value and what is allowed.
+Status CheckBenchServeOptions(const BenchServeOptions& options);
+
+}  // namespace tandem
