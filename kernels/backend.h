@@ -164,6 +164,18 @@ class Backend {
   // out[i, :] = x[rows[i], :].  out: [R, H]; x: [T, H], both of one type; rows: [R] i32.
   virtual void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) = 0;
 
+  // The experts of each token: the K largest of softmax(logits[t, :]), computed in float32 over all
+  // of them, in falling order, the lowest id of equals first; divided by their sum if
+  // `renormalize`. expert_ids: [T, K] i32; weights: [T, K] f32; logits: [T, E] f32; 1 <= K <= E.
+  // Ids are in [0, E) even where logits are no numbers.
+  virtual void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                         bool renormalize) = 0;
+
+  // residual[rows[i], :] += weights[i] * x[i, :] for i = 0, 1, ... in this order for each row.
+  // residual: [T, H] res; x: [R, H] act or f32; rows: [R] i32 in [0, T); weights: [R] f32.
+  virtual void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                          const Tensor& weights) = 0;
+
   // x = cap tanh(x / cap), in place.  x: [R, V] f32; cap > 0.
   virtual void SoftCap(const Tensor& x, float cap) = 0;
 

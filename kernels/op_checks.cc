@@ -155,6 +155,25 @@ void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   CHECK(x.rank == 2 && x.dtype == out.dtype && IsMatrix(out, rows.rows(), x.shape[1])) << out << x;
 }
 
+void CheckRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits) {
+  CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;
+  CHECK(expert_ids.rank == 2 && expert_ids.dtype == DType::kI32) << expert_ids;
+  CHECK(expert_ids.shape[0] == logits.shape[0] && expert_ids.shape[1] >= 1 &&
+        expert_ids.shape[1] <= logits.shape[1])
+      << expert_ids << " of " << logits;
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, logits.shape[0], expert_ids.shape[1]))
+      << weights << expert_ids;
+}
+
+void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
+                     const Tensor& weights) {
+  CHECK(x.rank == 2 && IsFloat(x, types.activation)) << x;
+  CHECK(residual.rank == 2 && residual.dtype == types.residual && residual.shape[1] == x.shape[1])
+      << residual << x;
+  CHECK(IsVector(rows, DType::kI32, x.shape[0])) << rows << x;
+  CHECK(IsVector(weights, DType::kF32, x.shape[0])) << weights << x;
+}
+
 void CheckArgmax(const Tensor& ids, const Tensor& logits) {
   CHECK(logits.rank == 2 && logits.dtype == DType::kF32 && logits.shape[1] > 0) << logits;
   CHECK(IsVector(ids, DType::kI32, logits.rows())) << ids;

@@ -36,6 +36,10 @@ void CheckPositionsAndSlots(const QkRope& rope, const LayerKv& kv, const Attenti
 void CheckPagedAttention(OpTypes types, const Tensor& out, const Tensor& q, const LayerKv& kv,
                          const AttentionPlan& plan);
 void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows);
+void CheckRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits);
+// `rows` itself is checked where the host can read it, by the backend.
+void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
+                     const Tensor& weights);
 void CheckArgmax(const Tensor& ids, const Tensor& logits);
 void CheckLogSumExp(const Tensor& out, const Tensor& logits);
 

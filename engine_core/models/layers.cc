@@ -6,14 +6,26 @@
 
 namespace tandem {
 
+namespace {
+
+StatusOr<WeightTensor> GetBlock(const LoadContext& context, const RowBlock& block,
+                                int64_t columns) {
+  if (block.stack_size == 0) {
+    return context.weights.Get(block.name + ".weight", block.rows, columns);
+  }
+  return context.weights.GetFromStack(block.name, block.stack_idx, block.stack_size, block.rows,
+                                      columns);
+}
+
+}  // namespace
+
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
                                  int64_t columns, bool has_bias) {
   LinearLayer layer;
   std::vector<WeightTensor> tensors;
   std::vector<Tensor> views;
   for (const RowBlock& block : blocks) {
-    ASSIGN_OR_RETURN(WeightTensor tensor,
-                     context.weights.Get(block.name + ".weight", block.rows, columns));
+    ASSIGN_OR_RETURN(WeightTensor tensor, GetBlock(context, block, columns));
     views.push_back(tensor.view());
     tensors.push_back(std::move(tensor));
   }

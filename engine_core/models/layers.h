@@ -23,8 +23,11 @@ struct LinearLayer {
 
 // One matrix of the checkpoint that becomes rows of a merged one.
 struct RowBlock {
-  std::string name;  // ".weight" and ".bias" follow it
+  std::string name;  // ".weight" and ".bias" follow it; not those of a stack
   int64_t rows = 0;
+  // Where all experts' matrices are one tensor [stack_size, rows, columns]: which of them.
+  int64_t stack_idx = 0;
+  int64_t stack_size = 0;  // 0: a matrix of its own
 };
 
 // Packs the blocks, each [rows, columns], under one another.
@@ -92,6 +95,9 @@ class Decoder {
   void Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
+  // For layers that have ops of their own: the step's rows of both.
+  Tensor residual() const { return residual_.view().Rows(0, num_tokens_); }
+  Tensor normed() const { return normed_.view().Rows(0, num_tokens_); }
   // logits = lm_head(final_norm(residual[rows])).
   void Logits(const Tensor& logits, const Tensor& rows);
 

@@ -23,6 +23,9 @@ struct LlamaLayer {
 // `prefix`: "model.layers.<i>".
 StatusOr<LlamaLayer> LoadLlamaLayer(const LoadContext& context, const std::string& prefix);
 
+// LoadAttention with Qwen3's norm over each head of q and k before the rotation.
+StatusOr<AttentionLayer> LoadQwen3Attention(const LoadContext& context, const std::string& prefix);
+
 // input_norm and post_attention_norm alone.
 Status LoadLlamaNorms(const LoadContext& context, const std::string& prefix, LlamaLayer* layer);
 

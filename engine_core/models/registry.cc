@@ -18,10 +18,12 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"GPT2LMHeadModel", LoadGpt2},
     {"LlamaForCausalLM", LoadLlama},
     {"MistralForCausalLM", LoadMistral},
+    {"MixtralForCausalLM", LoadMixtral},
     {"Olmo2ForCausalLM", LoadOlmo2},
     {"Phi3ForCausalLM", LoadPhi3},
     {"Qwen2ForCausalLM", LoadQwen2},
     {"Qwen3ForCausalLM", LoadQwen3},
+    {"Qwen3MoeForCausalLM", LoadQwen3Moe},
     // clang-format on
 };
 

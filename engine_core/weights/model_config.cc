@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxDim = int64_t{1} << 24;  // keeps every product of two sizes in an int64
 constexpr int64_t kMaxLayers = 10'000;
+constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 // The value of `key`, or null when it is absent or null: HF writes both for "not set".
@@ -250,6 +251,29 @@ Status ReadGemma(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+// A mixture's experts; sizes that are not given stay 0.
+Status ReadExperts(const Json& json, ModelConfig* config) {
+  RETURN_IF_ERROR(ReadSize(json, "num_experts", kMaxExperts, 0, &config->num_experts));
+  RETURN_IF_ERROR(
+      ReadSize(json, "num_local_experts", kMaxExperts, config->num_experts, &config->num_experts));
+  RETURN_IF_ERROR(
+      ReadSize(json, "num_experts_per_tok", kMaxExperts, 0, &config->num_experts_per_tok));
+  RETURN_IF_ERROR(
+      ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
+  RETURN_IF_ERROR(
+      ReadSize(json, "decoder_sparse_step", kMaxLayers, 1, &config->decoder_sparse_step));
+  RETURN_IF_ERROR(ReadBool(json, "norm_topk_prob", &config->norm_topk_prob));
+  const Json* layers = Find(json, "mlp_only_layers");
+  if (layers == nullptr) return OkStatus();
+  for (const Json& layer : *layers) {
+    if (!layers->is_array() || !layer.is_number_unsigned()) {
+      return BadValue("mlp_only_layers", *layers, "a list of layer numbers");
+    }
+    config->mlp_only_layers.push_back(layer.get<int64_t>());
+  }
+  return OkStatus();
+}
+
 // Variants of GPT-2's attention that would be computed wrongly if they went unseen.
 Status RefuseGpt2Variants(const Json& json) {
   bool scales = true, scales_by_layer = false;
@@ -273,6 +297,7 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
       ReadString(json, Spelled(json, "hidden_act", "activation_function"), &config.hidden_act));
   RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
   RETURN_IF_ERROR(ReadGemma(json, &config));
+  RETURN_IF_ERROR(ReadExperts(json, &config));
   RETURN_IF_ERROR(RefuseGpt2Variants(json));
   if (Find(json, "quantization_config") != nullptr) {
     return UnimplementedError(

@@ -50,6 +50,12 @@ struct ModelConfig {
   double rope_local_base_freq = 10000;  // gemma 3: theta of layers with a window
   int64_t sliding_window_pattern = 6;   // gemma 3: every so many layers one has no window
   std::vector<bool> sliding_layers;     // layer_types; empty: not given
+  int64_t num_experts = 0;  // mixtures; where not given, the architecture's loader knows
+  int64_t num_experts_per_tok = 0;
+  int64_t moe_intermediate_size = 0;
+  int64_t decoder_sparse_step = 1;       // every so many layers one is a mixture
+  std::vector<int64_t> mlp_only_layers;  // these are none
+  bool norm_topk_prob = false;           // the chosen experts' weights are made to sum to 1
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
   bool attention_bias = false;

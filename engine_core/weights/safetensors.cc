@@ -163,13 +163,14 @@ class SafetensorsFile {
 
   bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
 
-  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) const {
+  // `shape` is the whole tensor's shape; the view is its last one or two dimensions, those at
+  // `index` of a stack.
+  StatusOr<WeightTensor> Get(std::string_view name, const std::vector<int64_t>& shape,
+                             int64_t index) const {
     const auto it = entries_.find(name);
     if (it == entries_.end()) return NotFoundError(path_ + ": no tensor " + std::string(name));
     const Entry& entry = it->second;
     const std::string place = path_ + ": tensor " + std::string(name);
-    const std::vector<int64_t> shape =
-        rows == 0 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns};
     if (entry.shape != shape) {
       return InvalidArgumentError(place + " has shape " + ShapeText(entry.shape) +
                                   ", the config needs " + ShapeText(shape));
@@ -179,7 +180,12 @@ class SafetensorsFile {
       return InvalidArgumentError(place + " has dtype " + entry.dtype +
                                   ", must be F32, F16 or BF16");
     }
-    const auto bytes = file_.bytes().subspan(data_begin_ + entry.begin, entry.end - entry.begin);
+    const int64_t columns = shape.back();
+    const int64_t rows = shape.size() == 1 ? 0 : shape[shape.size() - 2];
+    const auto num_bytes =
+        static_cast<size_t>(std::max<int64_t>(rows, 1) * columns * SizeOf(*dtype));
+    const size_t begin = data_begin_ + entry.begin + static_cast<size_t>(index) * num_bytes;
+    const auto bytes = file_.bytes().subspan(begin, num_bytes);
     const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
     if (aligned) return WeightTensor(View(bytes.data(), *dtype, rows, columns));
     return WeightTensor(View(nullptr, *dtype, rows, columns), {bytes.begin(), bytes.end()});
@@ -233,13 +239,30 @@ class SafetensorsWeights final : public Weights {
       : files_(std::move(files)), where_(std::move(where)) {}
 
   StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    if (rows == 0) return GetShaped(name, {columns}, 0);
+    return GetShaped(name, {rows, columns}, 0);
+  }
+
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    CHECK(index >= 0 && index < count) << index << " of " << count;
+    return GetShaped(name, {count, rows, columns}, index);
+  }
+
+  bool Has(std::string_view name) const override {
+    return std::any_of(files_.begin(), files_.end(),
+                       [name](const SafetensorsFile& file) { return file.Has(name); });
+  }
+
+ private:
+  StatusOr<WeightTensor> GetShaped(std::string_view name, const std::vector<int64_t>& shape,
+                                   int64_t index) const {
     for (const SafetensorsFile& file : files_) {
-      if (file.Has(name)) return file.Get(name, rows, columns);
+      if (file.Has(name)) return file.Get(name, shape, index);
     }
     return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
   }
 
- private:
   std::vector<SafetensorsFile> files_;
   std::string where_;
 };
@@ -298,6 +321,14 @@ class DummyWeights final : public Weights {
     }
     return WeightTensor(View(nullptr, DType::kBf16, rows, columns), std::move(memory));
   }
+
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t /*count*/,
+                                      int64_t rows, int64_t columns) override {
+    return Get(std::string(name) + "." + std::to_string(index), rows, columns);
+  }
+
+  // Whatever is asked for is there, but no name is the one a checkpoint chose.
+  bool Has(std::string_view /*name*/) const override { return false; }
 
  private:
   uint64_t seed_;

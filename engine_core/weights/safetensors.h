@@ -47,6 +47,11 @@ class Weights {
   // A matrix [rows, columns]; or a vector [columns] with rows 0. NotFound when the name is unknown,
   // InvalidArgument when its shape differs or its dtype is another one.
   virtual StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) = 0;
+  // Matrix `index` of a stack [count, rows, columns]. The same failures.
+  virtual StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                              int64_t rows, int64_t columns) = 0;
+  // For checkpoints that are written in several ways.
+  virtual bool Has(std::string_view name) const = 0;
 };
 
 // Opens model.safetensors, or the shards that model.safetensors.index.json names.

@@ -20,6 +20,7 @@ constexpr TypedKernels ListTypedKernels() {
       .linear = Linear<Type>,
       .rms_norm = RmsNorm<Type>,
       .add = AddToResidual<Type>,
+      .add_scaled = AddScaled<Type>,
       .silu_and_mul = SiluAndMul<Type>,
       .gelu_and_mul = GeluAndMul<Type>,
       .layer_norm = LayerNorm<Type>,
@@ -36,6 +37,7 @@ constexpr KernelTable ListKernels(const char* name) {
       .f32 = ListTypedKernels<F32Type>(),
       .argmax = Argmax,
       .log_sum_exp = LogSumExp,
+      .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
   };
 }

@@ -100,6 +100,8 @@ struct TypedKernels {
   void (*rms_norm)(const void* x, bool x_is_f32, const float* weight, float epsilon, int64_t size,
                    void* out, bool out_is_f32);
   void (*add)(float* residual, const void* x, bool x_is_f32, int64_t size);
+  // residual += scale * x
+  void (*add_scaled)(float* residual, const void* x, bool x_is_f32, float scale, int64_t size);
   void (*silu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
   // up null: gelu alone.
   void (*gelu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
@@ -118,6 +120,9 @@ struct KernelTable {
   TypedKernels f32;
   int64_t (*argmax)(const float* x, int64_t size);
   float (*log_sum_exp)(const float* x, int64_t size);
+  // What Backend::RouteTopK does with a row; scratch: `size` floats.
+  void (*route_top_k)(const float* logits, int64_t size, int64_t top_k, bool renormalize,
+                      float* scratch, int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);
 };
 

@@ -168,9 +168,11 @@ void CpuBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMat
 
 void CpuBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   CheckGatherRows(out, x, rows);
-  for (int64_t i = 0; i < rows.rows(); ++i) {
-    ConvertTensor(out.Rows(i, 1), x.Rows(rows.Data<int32_t>()[i], 1));
-  }
+  ForEach(rows.rows(), x.shape[1] / 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      ConvertTensor(out.Rows(i, 1), x.Rows(rows.Data<int32_t>()[i], 1));
+    }
+  });
 }
 
 }  // namespace tandem

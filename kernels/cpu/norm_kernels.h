@@ -65,6 +65,20 @@ void AddToResidual(float* residual, const void* x, bool x_is_f32, int64_t size) 
            : AddRow(residual, static_cast<const typename Type::Element*>(x), size);
 }
 
+template <class X>
+void AddScaledRow(float* residual, const X* x, float scale, int64_t size) {
+  const Vec wide = Set1(scale);
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(residual + i, Fma(wide, LoadN(x + i, count), LoadN(residual + i, count)), count);
+  });
+}
+
+template <class Type>
+void AddScaled(float* residual, const void* x, bool x_is_f32, float scale, int64_t size) {
+  x_is_f32 ? AddScaledRow(residual, static_cast<const float*>(x), scale, size)
+           : AddScaledRow(residual, static_cast<const typename Type::Element*>(x), scale, size);
+}
+
 template <class X, class Out>
 void SiluAndMulRow(const X* gate, const X* up, int64_t size, Out* out) {
   ForEachVec(size, [&](int64_t i, int64_t count) {

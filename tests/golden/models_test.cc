@@ -35,11 +35,13 @@ const char* const kModels[] = {"llama_plain",
                                "gpt2",
                                "mistral_swa",
                                "mistral_headdim",
+                               "mixtral",
                                "olmo2",
                                "phi3",
                                "phi3_partial_rotary",
                                "qwen2",
-                               "qwen3"};
+                               "qwen3",
+                               "qwen3_moe"};
 constexpr double kF32LogitTolerance = 2e-3;
 
 std::string DirOf(const std::string& model) { return TANDEM_GOLDEN_DIR "/models/" + model; }

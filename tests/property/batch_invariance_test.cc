@@ -199,6 +199,15 @@ TEST_CASE("batch invariance: qwen3 in bfloat16 on cpu") {
   CheckInvariance(BaseOptions("qwen3", DType::kBf16, false), 200, 6);
 }
 
+TEST_CASE("batch invariance: mixtral in bfloat16 on cpu") {
+  CheckInvariance(BaseOptions("mixtral", DType::kBf16, false), 400, 5);
+}
+
+TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
+  CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 500, 4);
+  CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
+}
+
 TEST_CASE("batch invariance: llama on the reference backend") {
   CheckInvariance(BaseOptions("llama_plain", DType::kF32, true), 300, 2);
 }

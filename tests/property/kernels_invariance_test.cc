@@ -82,6 +82,58 @@ TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
   }
 }
 
+TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to 4 threads") {
+  for (const CpuCase& cpu_case : CpuCases()) {
+    INFO(cpu_case.name);
+    Draw draw(9);
+    const int64_t m = 60, h = 600, num_experts = 37, top_k = 5;
+    auto logits = draw.Normals(m * num_experts);
+    const auto stream = draw.Normals(m * h);
+    const auto x = draw.Normals(m * top_k * h);
+    struct Result {
+      std::vector<int32_t> ids;
+      std::vector<float> weights, sums;
+    };
+    // Tokens [begin, begin + count), their rows of x added one expert rank after the other.
+    auto run = [&](Backend& backend, int64_t begin, int64_t count) {
+      Result result = {std::vector<int32_t>(count * top_k), std::vector<float>(count * top_k), {}};
+      backend.RouteTopK(View(result.ids, {count, top_k}), View(result.weights, {count, top_k}),
+                        View(logits, {m, num_experts}).Rows(begin, count), true);
+      std::vector<int32_t> tokens;
+      std::vector<float> weights, rows;
+      for (int64_t k = 0; k < top_k; ++k) {
+        for (int64_t t = 0; t < count; ++t) {
+          tokens.push_back(static_cast<int32_t>(t));
+          weights.push_back(result.weights[t * top_k + k]);
+          const auto row = x.begin() + ((begin + t) * top_k + k) * h;
+          rows.insert(rows.end(), row, row + h);
+        }
+      }
+      const std::vector<float> before(stream.begin() + begin * h,
+                                      stream.begin() + (begin + count) * h);
+      const OwnedTensor residual = Upload(backend, before, {count, h}, DType::kF32);
+      backend.ScatterAdd(residual, UploadAct(backend, rows, {count * top_k, h}),
+                         View(tokens, {count * top_k}), View(weights, {count * top_k}));
+      result.sums = Floats(residual);
+      return result;
+    };
+    for (int threads = 1; threads <= 4; ++threads) {
+      CAPTURE(threads);
+      auto one = cpu_case.Make(1);
+      auto several = cpu_case.Make(threads);
+      const Result together = run(*several, 0, m);
+      for (int64_t t = 0; t < m; ++t) {
+        const Result alone = run(*one, t, 1);
+        REQUIRE(std::equal(alone.ids.begin(), alone.ids.end(), together.ids.begin() + t * top_k));
+        REQUIRE(SameBits(alone.weights, {together.weights.begin() + t * top_k,
+                                         together.weights.begin() + (t + 1) * top_k}));
+        REQUIRE(SameBits(alone.sums,
+                         {together.sums.begin() + t * h, together.sums.begin() + (t + 1) * h}));
+      }
+    }
+  }
+}
+
 TEST_CASE("attention: a request alone, token by token, has the bits it has in random batches") {
   for (const CpuCase& cpu_case : CpuCases()) {
     const int num_seeds = cpu_case.isa == CpuIsa::kScalar ? 2 : 8;  // it is slow

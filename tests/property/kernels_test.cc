@@ -227,6 +227,78 @@ TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
   });
 }
 
+TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
+  ForEachCase(6, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t tokens = draw.Int(1, 40);
+    const int num_experts = draw.Int(1, 130);
+    const int64_t top_k = draw.Int(1, num_experts);
+    const bool renormalize = draw.Int(0, 1) == 1;
+    CAPTURE(tokens, num_experts, top_k, renormalize);
+    // Few distinct values: most of them are ties. Far apart: equal exponentials mean equal logits.
+    std::vector<float> logits(tokens * num_experts);
+    for (float& logit : logits) logit = static_cast<float>(draw.Int(-6, 6));
+    auto run = [&](Backend& backend) {
+      std::vector<int32_t> ids(tokens * top_k);
+      std::vector<float> weights(tokens * top_k);
+      backend.RouteTopK(View(ids, {tokens, top_k}), View(weights, {tokens, top_k}),
+                        View(logits, {tokens, num_experts}), renormalize);
+      return std::pair(ids, weights);
+    };
+    const auto [ids, weights] = run(cpu);
+    const auto [expected_ids, expected_weights] = run(reference);
+    CHECK(ids == expected_ids);
+    CHECK(MaxError(weights, expected_weights) < 1e-6f);
+    for (int64_t t = 0; t < tokens; ++t) {
+      float sum = 0;
+      for (int64_t k = 0; k < top_k; ++k) {
+        sum += weights[t * top_k + k];
+        if (k == 0) continue;
+        const int32_t last = ids[t * top_k + k - 1], id = ids[t * top_k + k];
+        const float before = logits[t * num_experts + last], now = logits[t * num_experts + id];
+        REQUIRE((before > now || (before == now && last < id)));
+      }
+      if (renormalize || top_k == num_experts) CHECK(sum == Approx(1.0f));
+    }
+  });
+}
+
+TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") {
+  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw&) {
+    std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
+    for (Backend* backend : {&cpu, &reference}) {
+      std::vector<int32_t> ids(4 * 2, -1);
+      std::vector<float> weights(4 * 2);
+      backend->RouteTopK(View(ids, {4, 2}), View(weights, {4, 2}), View(logits, {4, 4}), true);
+      for (int32_t id : ids) CHECK((id >= 0 && id < 4));
+      for (float weight : weights) CHECK(std::isnan(weight));
+    }
+  });
+}
+
+TEST_CASE("ScatterAdd equals the reference, rows named several times or never") {
+  ForEachCase(4, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t tokens = draw.Int(1, 9);
+    const int64_t rows = draw.Int(0, 60);
+    const int64_t h = draw.Int(1, 700);
+    CAPTURE(tokens, rows, h);
+    const auto stream = draw.Normals(tokens * h);
+    const auto x = draw.Normals(rows * h);
+    auto weights = draw.Normals(rows);
+    std::vector<int32_t> to(rows);
+    for (int32_t& row : to) row = draw.Int(0, static_cast<int>(tokens) - 1);
+    for (bool f32_in : {false, true}) {
+      auto run = [&](Backend& backend) {
+        const OwnedTensor residual = Upload(backend, stream, {tokens, h}, DType::kF32);
+        const DType type = f32_in ? DType::kF32 : backend.activation_dtype();
+        backend.ScatterAdd(residual, Upload(backend, x, {rows, h}, type), View(to, {rows}),
+                           View(weights, {rows}));
+        return Floats(residual);
+      };
+      CHECK(MaxError(run(cpu), run(reference)) < 2e-6f * static_cast<float>(1 + rows));
+    }
+  });
+}
+
 TEST_CASE("the cpu backend refuses what it cannot do, in words") {
   CHECK_FALSE(MakeCpuBackend({.dtype = DType::kF16}).ok());
   CHECK_FALSE(MakeCpuBackend({.num_threads = -1}).ok());

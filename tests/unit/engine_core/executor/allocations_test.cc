@@ -11,7 +11,9 @@ namespace {
 
 TEST_CASE("Steady decode: the model runner allocates nothing") {
   EngineDriverOptions options;
-  options.model_dir = TANDEM_GOLDEN_DIR "/models/qwen3";
+  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
+  CAPTURE(model);
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
   options.dtype = DType::kBf16;
   options.num_threads = 2;
   options.num_blocks = 128;

@@ -58,35 +58,55 @@ TEST_CASE("models: an activation that is not known is refused") {
   CHECK_THAT(LoadError(config, "llama_tied").message(), Contains("gelu") && Contains("silu"));
 }
 
-TEST_CASE("models: dummy weights give any shape finite logits") {
-  ModelConfig config = ConfigOf("qwen3");
-  config.num_layers = 12;
-  config.hidden_size = 192;
-  const auto weights = MakeDummyWeights(3);
+// The logits after `ids` in one step, on the reference backend.
+std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
+                              std::vector<int32_t> ids) {
+  const auto count = static_cast<int64_t>(ids.size());
   const auto backend = MakeReferenceBackend();
-  const ModelLimits limits = {.max_tokens = 8, .max_logits_rows = 4, .max_positions = 64};
-  const auto model = LoadModel({config, limits, *weights, *backend});
+  const ModelLimits limits = {.max_tokens = count, .max_logits_rows = 4, .max_positions = 64};
+  const auto model = LoadModel({config, limits, weights, *backend});
   REQUIRE(model.ok());
-  const auto cache = backend->AllocateKvCache(
-      {.num_layers = 12, .num_kv_heads = 2, .head_dim = 32, .block_size = 32, .num_blocks = 2});
+  const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),
+                                .num_kv_heads = static_cast<int>(config.num_kv_heads),
+                                .head_dim = static_cast<int>(config.head_dim)};
+  const auto cache = backend->AllocateKvCache({.num_layers = static_cast<int>(config.num_layers),
+                                               .num_kv_heads = shape.num_kv_heads,
+                                               .head_dim = shape.head_dim,
+                                               .block_size = 64,
+                                               .num_blocks = 2});
   REQUIRE(cache.ok());
-  const auto plan = backend->MakeAttentionPlan({4, 2, 32}, 8, 1);
-  std::vector<int32_t> ids = {1, 2, 3}, positions = {0, 1, 2}, slots = {32, 33, 34}, blocks = {1};
-  const std::vector<int32_t> query_start = {0, 3}, context_len = {3};
+  const auto plan = backend->MakeAttentionPlan(shape, count, 1);
+  std::vector<int32_t> positions, slots, blocks = {1};
+  for (int32_t p = 0; p < count; ++p) {
+    positions.push_back(p);
+    slots.push_back(64 + p);
+  }
+  const std::vector<int32_t> query_start = {0, static_cast<int32_t>(count)};
+  const std::vector<int32_t> context_len = {static_cast<int32_t>(count)};
   AttentionBatch batch;
   batch.query_start = query_start;
   batch.context_len = context_len;
-  batch.positions = Tensor(positions.data(), DType::kI32, {3});
-  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {3});
+  batch.positions = Tensor(positions.data(), DType::kI32, {count});
+  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {count});
   batch.block_table = Tensor(blocks.data(), DType::kI32, {1, 1});
   backend->PlanAttention(batch, plan.get());
-  (*model)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {3}),
+  (*model)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                      .plan = plan.get(),
                      .kv_cache = cache->get()});
   std::vector<float> logits(static_cast<size_t>(config.vocab_size));
-  int32_t last = 2;
   (*model)->Logits(Tensor(logits.data(), DType::kF32, {1, config.vocab_size}),
-                   Tensor(&last, DType::kI32, {1}));
+                   Tensor(&positions.back(), DType::kI32, {1}));
+  return logits;
+}
+
+TEST_CASE("models: dummy weights give any shape finite logits") {
+  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
+  CAPTURE(model);
+  ModelConfig config = ConfigOf(model);
+  config.num_layers = 12;
+  config.hidden_size = 192;
+  const auto weights = MakeDummyWeights(3);
+  const std::vector<float> logits = LastLogits(config, *weights, {1, 2, 3});
   float low = logits[0], high = logits[0];
   for (const float x : logits) {
     REQUIRE(std::isfinite(x));
@@ -94,6 +114,92 @@ TEST_CASE("models: dummy weights give any shape finite logits") {
     high = std::max(high, x);
   }
   CHECK(low < high);
+}
+
+// A folder's experts as transformers 5 holds them: one tensor for all gates and ups of a layer, one
+// for all downs.
+class StackedExperts final : public Weights {
+ public:
+  StackedExperts(Weights* real, std::string block, std::vector<std::string> names)
+      : real_(real), block_(std::move(block)), names_(std::move(names)) {}
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    return real_->Get(Renamed(name), rows, columns);
+  }
+  bool Has(std::string_view name) const override {
+    return name.ends_with(".mlp.experts.gate_up_proj") && real_->Has(Expert(name, 0, names_[0]));
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t /*count*/,
+                                      int64_t rows, int64_t columns) override {
+    if (name.ends_with(".down_proj"))
+      return real_->Get(Expert(name, index, names_[2]), rows, columns);
+    std::vector<std::byte> memory;
+    for (size_t i = 0; i < 2; ++i) {
+      const auto half = real_->Get(Expert(name, index, names_[i]), rows / 2, columns);
+      REQUIRE(half.ok());
+      const auto* begin = static_cast<const std::byte*>(half->view().data);
+      memory.insert(memory.end(), begin, begin + half->view().NumBytes());
+    }
+    return WeightTensor(Tensor(nullptr, DType::kBf16, {rows, columns}), std::move(memory));
+  }
+
+ private:
+  // "model.layers.1.mlp.experts.gate_up_proj" → "model.layers.1.<block>.experts.<index>.<part>"
+  std::string Expert(std::string_view stack, int64_t index, const std::string& part) const {
+    const std::string prefix = Renamed(stack.substr(0, stack.rfind('.')));
+    return prefix + "." + std::to_string(index) + "." + part + ".weight";
+  }
+  std::string Renamed(std::string_view name) const {
+    std::string text(name);
+    const size_t at = text.find(".mlp.");
+    return at == std::string::npos ? text : text.replace(at, 5, "." + block_ + ".");
+  }
+
+  Weights* real_;
+  std::string block_;
+  std::vector<std::string> names_;
+};
+
+TEST_CASE("models: experts in one tensor give the bits of experts in many") {
+  struct Row {
+    std::string model, block;
+    std::vector<std::string> names;
+  };
+  for (const Row& row : {Row{"mixtral", "block_sparse_moe", {"w1", "w3", "w2"}},
+                         Row{"qwen3_moe", "mlp", {"gate_proj", "up_proj", "down_proj"}}}) {
+    CAPTURE(row.model);
+    const ModelConfig config = ConfigOf(row.model);
+    const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/" + row.model);
+    REQUIRE(weights.ok());
+    StackedExperts stacked(weights->get(), row.block, row.names);
+    const std::vector<int32_t> ids = {5, 6, 7, 8, 300};
+    CHECK(LastLogits(config, stacked, ids) == LastLogits(config, **weights, ids));
+  }
+}
+
+TEST_CASE("models: which layers of Qwen3-MoE are mixtures, and of how many experts") {
+  ModelConfig config = ConfigOf("qwen3_moe");
+  config.mlp_only_layers.clear();
+  CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("model.layers.0.mlp.gate.weight"));
+  config.decoder_sparse_step = 3;  // neither of two
+  CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("model.layers.1.mlp.gate_proj"));
+  config = ConfigOf("qwen3_moe");
+  config.num_experts_per_tok = 9;
+  CHECK_THAT(LoadError(config, "qwen3_moe").message(),
+             Contains("num_experts_per_tok 9") && Contains("which is 8"));
+  config = ConfigOf("qwen3_moe");
+  config.num_experts = 7;
+  CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("[8, 64]") && Contains("[7, 64]"));
+  config = ConfigOf("mixtral");
+  config.hidden_act = "gelu_pytorch_tanh";
+  CHECK_THAT(LoadError(config, "mixtral").message(), Contains("must be silu"));
+}
+
+TEST_CASE("models: mixtures with a shared expert are other architectures") {
+  ModelConfig config = ConfigOf("qwen3_moe");
+  config.architecture = "Qwen2MoeForCausalLM";
+  CHECK_THAT(LoadError(config, "qwen3_moe").message(),
+             Contains("Qwen2MoeForCausalLM") && Contains("Qwen3MoeForCausalLM"));
 }
 
 TEST_CASE("rope table: unscaled angles") {

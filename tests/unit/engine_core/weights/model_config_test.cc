@@ -88,6 +88,27 @@ TEST_CASE("model config: rope scalings") {
   CHECK(yarn->rope.attention_factor == Approx(0.1 * std::log(4.0) + 1));
 }
 
+TEST_CASE("model config: the experts of a mixture, in both spellings") {
+  const auto mixtral = ReadModelConfig(kModels + "mixtral");
+  REQUIRE(mixtral.ok());
+  CHECK(mixtral->num_experts == 4);
+  CHECK(mixtral->num_experts_per_tok == 2);
+  CHECK(mixtral->head_dim == 16);
+  const auto qwen3 = ReadModelConfig(kModels + "qwen3_moe");
+  REQUIRE(qwen3.ok());
+  CHECK(qwen3->num_experts == 8);
+  CHECK(qwen3->moe_intermediate_size == 32);
+  CHECK(qwen3->mlp_only_layers == std::vector<int64_t>{0});
+  CHECK(qwen3->norm_topk_prob);
+  Json json = Minimal();
+  CHECK(Parse(json)->num_experts == 0);
+  json["num_experts"] = 128;  // transformers 4's name for Qwen3's
+  CHECK(Parse(json)->num_experts == 128);
+  CHECK_THAT(Refusal("mlp_only_layers", {1, "x"}), Contains("mlp_only_layers"));
+  CHECK_THAT(Refusal("mlp_only_layers", 3), Contains("mlp_only_layers"));
+  CHECK_THAT(Refusal("decoder_sparse_step", 0), Contains("decoder_sparse_step"));
+}
+
 TEST_CASE("model config: generation_config's eos ids win, one or several") {
   Json json = Minimal();
   json["eos_token_id"] = 7;

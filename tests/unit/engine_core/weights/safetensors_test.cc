@@ -72,6 +72,25 @@ TEST_CASE("safetensors: a tensor is read with its shape and values") {
   CHECK(b->view().Data<float>()[0] == 5);
 }
 
+TEST_CASE("safetensors: a matrix of a stack, and what is not one") {
+  const TempDir dir;
+  dir.Write("model.safetensors",
+            FileBytes(R"({"s":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}})",
+                      Floats({1, 2, 3, 4, 5, 6})));
+  const auto weights = OpenSafetensors(dir.path());
+  REQUIRE(weights.ok());
+  CHECK((*weights)->Has("s"));
+  CHECK_FALSE((*weights)->Has("t"));
+  const auto last = (*weights)->GetFromStack("s", 2, 3, 2, 1);
+  REQUIRE(last.ok());
+  CHECK(last->view().Row<float>(0)[0] == 5);
+  CHECK(last->view().Row<float>(1)[0] == 6);
+  CHECK((*weights)->GetFromStack("t", 0, 3, 2, 1).status().code() == StatusCode::kNotFound);
+  CHECK_THAT((*weights)->GetFromStack("s", 0, 2, 2, 1).status().message(),
+             Contains("[3, 2, 1]") && Contains("[2, 2, 1]"));
+  CHECK_THAT((*weights)->Get("s", 2, 1).status().message(), Contains("[3, 2, 1]"));
+}
+
 TEST_CASE("safetensors: data that is not aligned to its element is copied") {
   const TempDir dir;
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
