@@ -2,6 +2,7 @@
 
 // What this machine could do at best: the denominators of every figure over kernels. Measured
 // beside the figures, since a shared host's memory bandwidth moves by half from run to run.
+// Bandwidth is the best of some tries by wall clock, arithmetic is by thread CPU time.
 // Thread: the caller's, which must be idle otherwise. Takes about a second.
 
 #include <string>
