@@ -29,10 +29,11 @@ struct Request {
   wire::RequestStatus status = wire::RequestStatus::kWaiting;
   RequestSlot slot{-1};  // while running
   int32_t num_preemptions = 0;
-  int32_t num_cached_tokens = 0;  // prefix cache hit of the first admission
-  int64_t order;                  // of adding, over the life of the scheduler
-  bool mid_prefill = false;       // the last step left prompt (or outputs to redo) uncomputed
-  bool has_output = false;        // a record with prefill_stats has gone to the client
+  int32_t num_cached_tokens = 0;    // prefix cache hit of the first admission
+  int64_t order;                    // of adding, over the life of the scheduler
+  bool mid_prefill = false;         // the last step left prompt (or outputs to redo) uncomputed
+  int32_t num_steps_in_flight = 0;  // scheduled and not updated yet, that name this request
+  bool has_output = false;          // a record with prefill_stats has gone to the client
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record
   // Neighbours in the FCFS queue.

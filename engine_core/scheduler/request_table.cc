@@ -1,0 +1,134 @@
+#include "engine_core/scheduler/request_table.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "common/check.h"
+
+namespace tandem {
+
+RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache)
+    : max_model_len_(config.max_model_len),
+      kv_cache_(kv_cache),
+      waiting_(MakeRequestQueue(config.policy)) {
+  for (int32_t i = config.max_num_seqs; i-- > 0;) free_slots_.push_back(RequestSlot{i});
+  running_.reserve(static_cast<size_t>(config.max_num_seqs));
+  freed_slots_.reserve(static_cast<size_t>(config.max_num_seqs));
+}
+
+Request* RequestTable::Add(wire::EngineCoreRequest from_wire, double now) {
+  auto added = std::make_unique<Request>(std::move(from_wire), num_added_++);
+  Request* request = added.get();
+  const bool inserted = requests_.emplace(request->id(), std::move(added)).second;
+  CHECK(inserted) << request->id() << " is in use";
+  request->events.push_back({wire::EventType::kQueued, now});
+  waiting_->Add(request);
+  return request;
+}
+
+Request* RequestTable::Find(const RequestId& id) const {
+  const auto entry = requests_.find(id);
+  return entry == requests_.end() ? nullptr : entry->second.get();
+}
+
+std::vector<Request*> RequestTable::InOrderOfAdding() const {
+  std::vector<Request*> all;
+  all.reserve(requests_.size());
+  for (const auto& [id, request] : requests_) all.push_back(request.get());
+  std::sort(all.begin(), all.end(),
+            [](const Request* a, const Request* b) { return a->order < b->order; });
+  return all;
+}
+
+void RequestTable::Admit(Request* request, int32_t num_hit_tokens, double now) {
+  waiting_->Remove(request);
+  request->slot = next_slot();
+  free_slots_.pop_back();
+  running_.push_back(request);
+  request->status = wire::RequestStatus::kRunning;
+  request->num_computed_tokens = num_hit_tokens;
+  if (request->num_preemptions == 0) request->num_cached_tokens = num_hit_tokens;
+  request->events.push_back({wire::EventType::kScheduled, now});
+  // Room for all it can become, so that decoding does not allocate.
+  const int64_t max_tokens =
+      std::min<int64_t>(max_model_len_, int64_t{request->num_prompt_tokens} +
+                                            request->wire.sampling_params.max_tokens);
+  request->token_ids.reserve(static_cast<size_t>(max_tokens));
+  if (kv_cache_->config().enable_prefix_caching) {
+    request->block_hashes.reserve(static_cast<size_t>(max_tokens / kv_cache_->config().block_size));
+  }
+}
+
+void RequestTable::Preempt(Request* request, double now) {
+  std::erase(running_, request);
+  ReleaseSlot(request);
+  request->num_computed_tokens = 0;
+  request->status = wire::RequestStatus::kPreempted;
+  ++request->num_preemptions;
+  request->events.push_back({wire::EventType::kPreempted, now});
+  waiting_->AddFirst(request);
+}
+
+void RequestTable::Finish(Request* request, wire::RequestStatus status) {
+  if (request->status == wire::RequestStatus::kRunning) {
+    ReleaseSlot(request);
+  } else {
+    waiting_->Remove(request);
+  }
+  request->status = status;
+  finished_.push_back({request->id(), request->wire.client_index});
+}
+
+void RequestTable::RemoveFinished() {
+  std::erase_if(departed_, [](const auto& request) { return request->num_steps_in_flight == 0; });
+  if (finished_.empty()) return;
+  std::erase_if(running_, [](const Request* request) { return request->finished(); });
+  for (const FinishedRequest& finished : finished_) {
+    // An aborted one is gone already, and its id perhaps another's by now.
+    const Request* request = Find(finished.id);
+    if (request != nullptr && request->finished()) Remove(finished.id);
+  }
+}
+
+void RequestTable::Abort(Request* request) {
+  Finish(request, wire::RequestStatus::kFinishedAborted);
+  std::erase(running_, request);
+  Remove(request->id());
+}
+
+void RequestTable::Remove(const RequestId& id) {
+  const auto entry = requests_.find(id);
+  if (entry->second->num_steps_in_flight > 0) departed_.push_back(std::move(entry->second));
+  requests_.erase(entry);
+}
+
+void RequestTable::ReleaseSlot(Request* request) {
+  kv_cache_->Free(request->slot);
+  free_slots_.push_back(request->slot);
+  freed_slots_.push_back(request->slot);
+  request->slot = RequestSlot{-1};
+}
+
+std::string RequestTable::DebugString() const {
+  std::string text;
+  for (const Request* request : running_) text += DebugLine(*request);
+  for (const Request* request : waiting_->InOrder()) text += DebugLine(*request);
+  return text;
+}
+
+std::string RequestTable::DebugLine(const Request& request) const {
+  std::ostringstream line;
+  line << "  " << request.id() << " " << wire::RequestStatusName(request.status) << " tokens "
+       << request.num_prompt_tokens << "+" << request.num_output_tokens() << " computed "
+       << request.num_computed_tokens << " slot " << Index(request.slot) << " preempted "
+       << request.num_preemptions;
+  if (request.status == wire::RequestStatus::kRunning) {
+    line << " blocks";
+    for (BlockId block : kv_cache_->BlockTable(request.slot)) line << " " << Index(block);
+  }
+  line << "\n";
+  return line.str();
+}
+
+}  // namespace tandem

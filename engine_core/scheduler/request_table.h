@@ -1,0 +1,82 @@
+#pragma once
+
+// The requests of a scheduler and what each is doing: waiting in the queue, running in a slot, or
+// gone. Every change of a request's status is a call here; who changes when is the passes' and the
+// update's business.
+// Thread: engine loop. Owns: the requests from Add until no step in flight names them, the slots,
+// both queues; the blocks of a request are freed here when it loses its slot.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "common/ids.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/request.h"
+#include "engine_core/scheduler/request_queue.h"
+#include "engine_core/scheduler/scheduler_config.h"
+
+namespace tandem {
+
+// Who finished, when several did at once.
+struct FinishedRequest {
+  RequestId id;
+  int32_t client_index = 0;
+};
+
+class RequestTable {
+ public:
+  RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache);
+
+  // Takes a request in as the last of those waiting. REQUIRES: its id is not in use.
+  Request* Add(wire::EngineCoreRequest from_wire, double now);
+  Request* Find(const RequestId& id) const;
+  std::vector<Request*> InOrderOfAdding() const;
+
+  // The slot that the next Admit gives. REQUIRES: fewer running requests than slots.
+  RequestSlot next_slot() const { return free_slots_.back(); }
+  // From the queue into next_slot(), with blocks that the cache manager has given to that slot.
+  void Admit(Request* request, int32_t num_hit_tokens, double now);
+  // From its slot back to the queue, without blocks.
+  void Preempt(Request* request, double now);
+  // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
+  void Finish(Request* request, wire::RequestStatus status);
+  void RemoveFinished();
+  // Both at once for one request, which must not be finished.
+  void Abort(Request* request);
+
+  const std::vector<Request*>& running() const { return running_; }  // in the order of admission
+  const RequestQueue& waiting() const { return *waiting_; }
+  size_t size() const { return requests_.size(); }
+
+  // Slots given back since the last step was built.
+  std::vector<RequestSlot>& freed_slots() { return freed_slots_; }
+  const std::vector<RequestSlot>& freed_slots() const { return freed_slots_; }
+  // Finished since the last Update.
+  std::vector<FinishedRequest>& finished() { return finished_; }
+  const std::vector<FinishedRequest>& finished() const { return finished_; }
+
+  // Requests and queues as text.
+  std::string DebugString() const;
+
+ private:
+  void ReleaseSlot(Request* request);
+  void Remove(const RequestId& id);
+  std::string DebugLine(const Request& request) const;
+
+  int32_t max_model_len_;
+  KvCacheManager* kv_cache_;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
+  std::vector<Request*> running_;
+  std::unique_ptr<RequestQueue> waiting_;
+  std::vector<RequestSlot> free_slots_;  // taken from the back
+  std::vector<RequestSlot> freed_slots_;
+  std::vector<FinishedRequest> finished_;
+  // Finished, but a step in flight still names them.
+  std::vector<std::unique_ptr<Request>> departed_;
+  int64_t num_added_ = 0;
+};
+
+}  // namespace tandem

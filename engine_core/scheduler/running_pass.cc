@@ -1,0 +1,69 @@
+#include "engine_core/scheduler/running_pass.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tandem {
+
+void RunningPass::Run(StepPlan* plan) {
+  const std::vector<Request*>& running = requests_->running();
+  for (size_t i = 0; i < running.size() && plan->budget_tokens() > 0;) {
+    Request* request = running[i];
+    const int32_t num_tokens = NumTokensFor(*request, *plan);
+    if (num_tokens == 0) {
+      ++i;
+      continue;
+    }
+    const auto num_blocks_before =
+        static_cast<int32_t>(kv_cache_->BlockTable(request->slot).size());
+    if (!MakeRoom(&i, num_tokens, plan)) continue;  // it is gone from i
+    plan->AddRunning(request, num_tokens, num_blocks_before);
+    if (request->mid_prefill) plan->NotePrefill();
+    ++i;
+  }
+}
+
+// 0: the request sits this step out, those behind it do not.
+int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
+  if (request.mid_prefill && plan.holds_prefills()) return 0;
+  return std::min({request.num_uncomputed_tokens(), plan.chunk_limit(), plan.budget_tokens(),
+                   config_->max_model_len - request.num_computed_tokens - 1});
+}
+
+// Gets blocks for the next num_tokens of running()[*running_idx], preempting others as often as
+// needed; *running_idx follows the request. False when the request itself had to go.
+bool RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
+  Request* request = requests_->running()[*running_idx];
+  const int32_t num_tokens_after = request->num_computed_tokens + num_tokens;
+  while (!kv_cache_->TryGrow(request->slot, request->sequence(), num_tokens_after)) {
+    const size_t victim_idx = PickVictim();
+    Request* victim = requests_->running()[victim_idx];
+    TakeBack(victim, plan);
+    requests_->Preempt(victim, plan->now());
+    plan->NotePreemption();
+    if (victim == request) return false;
+    if (victim_idx < *running_idx) --*running_idx;
+  }
+  return true;
+}
+
+size_t RunningPass::PickVictim() const {
+  const std::vector<Request*>& running = requests_->running();
+  if (config_->policy == SchedulingPolicy::kFcfs) return running.size() - 1;
+  const auto key = [](const Request* r) {
+    return std::tie(r->wire.priority, r->wire.arrival_time);
+  };
+  const auto victim =
+      std::max_element(running.begin(), running.end(),
+                       [&](const Request* a, const Request* b) { return key(a) < key(b); });
+  return static_cast<size_t>(victim - running.begin());
+}
+
+// Undoes what this step has given to a victim. Its blocks filled by tokens that now will not run
+// were made findable when they were scheduled: nobody may hit them.
+void RunningPass::TakeBack(Request* request, StepPlan* plan) {
+  if (!plan->TryTakeBack(request)) return;
+  kv_cache_->ForgetBeyond(request->slot, request->num_computed_tokens);
+}
+
+}  // namespace tandem

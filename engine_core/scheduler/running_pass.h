@@ -1,0 +1,36 @@
+#pragma once
+
+// The first pass over a step: requests that run get their next tokens in the order of their
+// admission. One that needs blocks when none is left preempts others, the last admitted first
+// (under priority scheduling: the least urgent).
+// Thread: engine loop. Owns nothing.
+
+#include <cstdint>
+
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/request_table.h"
+#include "engine_core/scheduler/scheduler_config.h"
+#include "engine_core/scheduler/step_plan.h"
+
+namespace tandem {
+
+class RunningPass {
+ public:
+  // All must outlive the pass.
+  RunningPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache)
+      : config_(config), requests_(requests), kv_cache_(kv_cache) {}
+
+  void Run(StepPlan* plan);
+
+ private:
+  int32_t NumTokensFor(const Request& request, const StepPlan& plan) const;
+  bool MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan);
+  size_t PickVictim() const;
+  void TakeBack(Request* request, StepPlan* plan);
+
+  const SchedulerConfig* config_;
+  RequestTable* requests_;
+  KvCacheManager* kv_cache_;
+};
+
+}  // namespace tandem

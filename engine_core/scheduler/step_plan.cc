@@ -1,0 +1,55 @@
+#include "engine_core/scheduler/step_plan.h"
+
+#include <algorithm>
+
+namespace tandem {
+
+void StepPlan::Begin(double now, const Limits& limits) {
+  now_ = now;
+  limits_ = limits;
+  has_prefill_ = preempted_ = false;
+  entries_.clear();
+}
+
+bool StepPlan::TryTakeBack(const Request* request) {
+  const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                  [=](const Entry& e) { return e.request == request; });
+  if (entry == entries_.end()) return false;
+  limits_.budget_tokens += entry->num_tokens;
+  entries_.erase(entry);
+  return true;
+}
+
+void StepPlan::Build(const KvCacheManager& kv_cache, Step* step) const {
+  SchedulerOutput& output = step->output;
+  for (const Entry& entry : entries_) {
+    Request* request = entry.request;
+    const auto request_idx = static_cast<int32_t>(output.requests.size());
+    const auto new_blocks =
+        kv_cache.BlockTable(request->slot).subspan(static_cast<size_t>(entry.num_blocks_before));
+    output.requests.push_back({
+        .slot = request->slot,
+        .num_computed_tokens = request->num_computed_tokens,
+        .num_scheduled_tokens = entry.num_tokens,
+        .new_blocks_begin = static_cast<int32_t>(output.new_block_ids.size()),
+        .num_new_blocks = static_cast<int32_t>(new_blocks.size()),
+        .kind = entry.kind,
+        .needs_sample = entry.num_tokens == request->num_uncomputed_tokens(),
+    });
+    output.new_block_ids.insert(output.new_block_ids.end(), new_blocks.begin(), new_blocks.end());
+    if (entry.kind != ScheduledKind::kRunning) {
+      output.admitted.push_back({.request_idx = request_idx,
+                                 .request_id = &request->id(),
+                                 .sampling_params = &request->wire.sampling_params,
+                                 .token_ids = request->token_ids,
+                                 .num_prompt_tokens = request->num_prompt_tokens});
+    }
+    output.num_scheduled_tokens += entry.num_tokens;
+    request->num_computed_tokens += entry.num_tokens;
+    request->mid_prefill = request->num_uncomputed_tokens() > 0;
+    ++request->num_steps_in_flight;
+    step->requests.push_back(request);
+  }
+}
+
+}  // namespace tandem

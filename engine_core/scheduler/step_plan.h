@@ -1,0 +1,69 @@
+#pragma once
+
+// The step being made: what has been given to whom, and what is left to give. The passes write into
+// it, Build writes it down for the executor.
+// Thread: engine loop. Counts are tokens.
+
+#include <cstdint>
+#include <vector>
+
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/request.h"
+#include "engine_core/scheduler/step.h"
+
+namespace tandem {
+
+class StepPlan {
+ public:
+  struct Limits {
+    int32_t budget_tokens = 0;
+    int32_t chunk_limit = 0;     // most tokens of one request
+    bool hold_prefills = false;  // decodes only
+  };
+
+  explicit StepPlan(int32_t max_num_seqs) { entries_.reserve(static_cast<size_t>(max_num_seqs)); }
+
+  void Begin(double now, const Limits& limits);
+  void AddRunning(Request* request, int32_t num_tokens, int32_t num_blocks_before) {
+    Add({request, num_tokens, num_blocks_before, ScheduledKind::kRunning});
+  }
+  void AddAdmitted(Request* request, int32_t num_tokens, bool resumed) {
+    Add({request, num_tokens, 0, resumed ? ScheduledKind::kResumed : ScheduledKind::kNew});
+  }
+  // Takes back what the request has got. False: it has got nothing.
+  bool TryTakeBack(const Request* request);
+  void NotePrefill() { has_prefill_ = true; }
+  void NotePreemption() { preempted_ = true; }
+
+  double now() const { return now_; }
+  int32_t budget_tokens() const { return limits_.budget_tokens; }
+  int32_t chunk_limit() const { return limits_.chunk_limit; }
+  bool holds_prefills() const { return limits_.hold_prefills; }
+  bool has_prefill() const { return has_prefill_; }
+  bool preempted() const { return preempted_; }
+  bool empty() const { return entries_.empty(); }
+
+  // Writes the step down and moves each request's num_computed_tokens to where the step will have
+  // brought them.
+  void Build(const KvCacheManager& kv_cache, Step* step) const;
+
+ private:
+  struct Entry {
+    Request* request = nullptr;
+    int32_t num_tokens = 0;
+    int32_t num_blocks_before = 0;  // of its table, known to the worker
+    ScheduledKind kind = ScheduledKind::kRunning;
+  };
+  void Add(const Entry& entry) {
+    entries_.push_back(entry);
+    limits_.budget_tokens -= entry.num_tokens;
+  }
+
+  double now_ = 0;
+  Limits limits_;  // what is left of them
+  bool has_prefill_ = false;
+  bool preempted_ = false;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tandem
