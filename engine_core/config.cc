@@ -19,6 +19,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
       {"seed", &c.seed, "With a request's id, the seed of requests that bring none"},
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
+      {"logprobs-mode", &c.logprobs_mode, "What logprobs are: of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 
       {"device", &c.device, "auto: cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
@@ -154,6 +155,13 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+LogprobsMode LogprobsModeOf(std::string_view word) {
+  return word == "raw_logits"           ? LogprobsMode::kRawLogits
+         : word == "processed_logprobs" ? LogprobsMode::kProcessedLogprobs
+         : word == "processed_logits"   ? LogprobsMode::kProcessedLogits
+                                        : LogprobsMode::kRawLogprobs;
+}
+
 void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   SchedulerConfig& scheduler = setup->engine.scheduler;
   scheduler.max_num_scheduled_tokens = static_cast<int32_t>(config.max_num_scheduled_tokens);
@@ -200,6 +208,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
   setup.runner.max_logprobs = config.max_logprobs;
+  setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);
   setup.kv_cache = {.num_blocks = config.num_gpu_blocks_override,
                     .bytes = config.kv_cache_memory_bytes,

@@ -29,6 +29,7 @@ struct EngineConfig {
   std::optional<int64_t> max_model_len;  // -1: as much as the KV cache holds
   int64_t seed = 0;
   int64_t max_logprobs = 20;
+  std::string logprobs_mode = "raw_logprobs";
 
   // device
   std::string device = "auto";

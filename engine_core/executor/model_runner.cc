@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "engine_core/sampling/row_math.h"
+
 namespace tandem {
 namespace {
 
@@ -37,6 +39,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       model_(std::move(model)),
       batch_(limits_, {.vocab_size = limits_.vocab_size,
                        .max_logprobs = options.max_logprobs,
+                       .logprobs_mode = options.logprobs_mode,
                        .process_seed = options.process_seed}),
       max_logits_rows_(MaxLogitsRows(limits_)),
       drawn_(static_cast<size_t>(limits_.max_num_seqs)),
@@ -165,7 +168,7 @@ void ModelRunner::RunLogits(const SchedulerOutput& step) {
   const auto total = static_cast<int64_t>(logits_rows_.size());
   for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
     const int64_t count = std::min(max_logits_rows_, total - begin);
-    const LogitsRow* rows = logits_rows_.data() + begin;
+    LogitsRow* rows = logits_rows_.data() + begin;
     for (int64_t i = 0; i < count; ++i) {
       logits_idx_.view().Data<int32_t>()[i] = rows[i].token_row;
     }
@@ -175,7 +178,7 @@ void ModelRunner::RunLogits(const SchedulerOutput& step) {
       const size_t lane = scratch_.Claim();
       for (int64_t i = first; i < last; ++i) {
         const std::span<float> row(logits.Row<float>(i), static_cast<size_t>(limits_.vocab_size));
-        FillRow(step, rows[i], row, scratch_[lane]);
+        FillRow(step, row, &rows[i], scratch_[lane]);
       }
       scratch_.Release(lane);
     });
@@ -183,17 +186,19 @@ void ModelRunner::RunLogits(const SchedulerOutput& step) {
 }
 
 // On a thread of the compute pool: touches what belongs to this row only.
-void ModelRunner::FillRow(const SchedulerOutput& step, const LogitsRow& row,
-                          std::span<float> logits, SamplerScratch* scratch) {
-  const auto request_idx = static_cast<size_t>(row.request_idx);
+void ModelRunner::FillRow(const SchedulerOutput& step, std::span<float> logits, LogitsRow* row,
+                          SamplerScratch* scratch) {
+  const auto request_idx = static_cast<size_t>(row->request_idx);
   const RequestSlot slot = step.requests[request_idx].slot;
-  if (row.prompt_row < 0) return Draw(slot, logits, request_idx, scratch);
+  if (row->prompt_row < 0) return Draw(slot, logits, request_idx, scratch);
+  row->num_nans = FindMax(logits).num_nans;
+  if (row->num_nans > 0) return;
   wire::LogprobsRows& out = batch_.row(slot).prompt_logprobs;
   const auto columns = static_cast<size_t>(out.num_columns);
-  const auto prompt_row = static_cast<size_t>(row.prompt_row);
+  const auto prompt_row = static_cast<size_t>(row->prompt_row);
   const TokenId next = batch_.token_ids(slot)[prompt_row + 1];
   FillTopLogprobs(
-      logits, next,
+      logits, IsNormalized(batch_.row(slot).sampling.logprobs_mode), next,
       {std::span(out.token_ids).subspan(prompt_row * columns, columns),
        std::span(out.logprobs).subspan(prompt_row * columns, columns), &out.ranks[prompt_row]},
       &scratch->heap);
@@ -224,13 +229,22 @@ void ModelRunner::Draw(RequestSlot slot, std::span<float> logits, size_t request
 
 // Tokens into the rows and the result; what goes beyond a token into RequestResults.
 void ModelRunner::FoldBack(const SchedulerOutput& step, ModelOutput* result) {
+  auto logits_row = logits_rows_.begin();  // in the order of the requests
   for (size_t i = 0; i < step.requests.size(); ++i) {
     const ScheduledRequest& request = step.requests[i];
     InputBatch::Row& row = batch_.row(request.slot);
     RequestResult extra;
     extra.request_idx = static_cast<int32_t>(i);
     TokenId token = kNoToken;
-    if (!row.status.ok()) {
+    int64_t prompt_nans = 0;
+    for (; logits_row != logits_rows_.end() && logits_row->request_idx == extra.request_idx;
+         ++logits_row) {
+      prompt_nans += logits_row->num_nans;
+    }
+    if (prompt_nans > 0) {
+      extra.status = NotFiniteError(prompt_nans);
+      extra.num_nans_in_logits = static_cast<int32_t>(prompt_nans);
+    } else if (!row.status.ok()) {
       extra.status = row.status;
     } else if (request.needs_sample) {
       Drawn& drawn = drawn_[i];

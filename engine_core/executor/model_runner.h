@@ -27,6 +27,7 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
 struct ModelRunnerOptions {
   ExecutorLimits limits;
   int64_t max_logprobs = 20;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   uint64_t process_seed = 0;
 };
 
@@ -50,6 +51,7 @@ class ModelRunner final : public Executor {
     int32_t request_idx = 0;
     int32_t token_row = 0;
     int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
+    int64_t num_nans = 0;     // found in a prompt's row
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -64,7 +66,7 @@ class ModelRunner final : public Executor {
   void RunLogits(const SchedulerOutput& step);
   void FoldBack(const SchedulerOutput& step, ModelOutput* result);
 
-  void FillRow(const SchedulerOutput& step, const LogitsRow& row, std::span<float> logits,
+  void FillRow(const SchedulerOutput& step, std::span<float> logits, LogitsRow* row,
                SamplerScratch* scratch);
   void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
 

@@ -56,6 +56,7 @@ StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
   for (const auto& [id, bias] : params.logit_bias) {
     config.logit_bias.push_back({id, static_cast<float>(bias)});
   }
+  config.logprobs_mode = limits.logprobs_mode;
   config.logprob_token_ids = params.logprob_token_ids;
   ASSIGN_OR_RETURN(config.num_logprobs, ResolveNumLogprobs(params.logprobs, "logprobs", limits));
   if (!config.logprob_token_ids.empty()) {

@@ -18,6 +18,7 @@ namespace tandem {
 struct SamplingLimits {
   int64_t vocab_size = 0;
   int64_t max_logprobs = 20;  // -1: the whole vocabulary
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   uint64_t process_seed = 0;  // with the request's id it is the seed of an unseeded request
 };
 

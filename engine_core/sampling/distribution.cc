@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
+#include <limits>
 
 #include "common/check.h"
 #include "engine_core/sampling/row_math.h"
@@ -141,6 +143,28 @@ TokenId TokenDistribution::DrawFromAll(double wanted_weight) const {
   // Only by rounding of uniform * total: the last token that is possible at all.
   while (last_possible + 1 < weights_.size() && weights_[last_possible] == 0) ++last_possible;
   return static_cast<TokenId>(last_possible);
+}
+
+void TokenDistribution::MaskDropped(const DistributionLimits& limits, std::span<float> logits) {
+  if (keeps_all_) return;
+  constexpr float kDropped = -std::numeric_limits<float>::infinity();
+  // top_k alone also keeps tokens whose weight is too small to count.
+  if (limits.top_p >= 1 && limits.min_p <= 0) {
+    weights_.assign(logits.begin(), logits.end());
+    const auto kth = weights_.begin() + (limits.top_k - 1);
+    std::nth_element(weights_.begin(), kth, weights_.end(), std::greater<float>());
+    const float bound = *kth;
+    for (float& x : logits) x = x < bound ? kDropped : x;
+    return;
+  }
+  size_t next = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (next < candidates_.size() && candidates_[next].token_id == static_cast<TokenId>(i)) {
+      ++next;
+    } else {
+      logits[i] = kDropped;
+    }
+  }
 }
 
 double TokenDistribution::Probability(TokenId token_id) const {

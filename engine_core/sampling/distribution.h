@@ -33,6 +33,9 @@ class TokenDistribution {
 
   double Probability(TokenId token_id) const;
 
+  // Sets what Build's limits dropped to -infinity. `logits` as given to Build.
+  void MaskDropped(const DistributionLimits& limits, std::span<float> logits);
+
  private:
   struct Candidate {
     float logit;

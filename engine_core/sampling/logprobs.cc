@@ -33,9 +33,9 @@ void TopTokens(std::span<const float> logits, size_t k, std::vector<TokenId>* he
 
 }  // namespace
 
-void FillLogprobsOf(std::span<const float> logits, TokenId chosen,
+void FillLogprobsOf(std::span<const float> logits, bool normalized, TokenId chosen,
                     std::span<const TokenId> token_ids, const LogprobsRow& out) {
-  const double log_sum = LogSumExp(logits);
+  const double log_sum = normalized ? LogSumExp(logits) : 0;
   const auto logprob = [&](TokenId id) {
     return static_cast<float>(logits[static_cast<size_t>(id)] - log_sum);
   };
@@ -48,10 +48,10 @@ void FillLogprobsOf(std::span<const float> logits, TokenId chosen,
   }
 }
 
-void FillTopLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
-                     std::vector<TokenId>* heap) {
+void FillTopLogprobs(std::span<const float> logits, bool normalized, TokenId chosen,
+                     const LogprobsRow& out, std::vector<TokenId>* heap) {
   TopTokens(logits, out.token_ids.size() - 1, heap);
-  FillLogprobsOf(logits, chosen, *heap, out);
+  FillLogprobsOf(logits, normalized, chosen, *heap, out);
 }
 
 }  // namespace tandem

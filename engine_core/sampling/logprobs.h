@@ -1,7 +1,8 @@
 #pragma once
 
-// Logprobs of one row of logits: a chosen token's, its rank, and the most probable ones.
-// Thread: pure functions over the caller's memory. Units: natural logarithm.
+// What is told of one row of logits: a chosen token's number, its rank, and those of others.
+// Thread: pure functions over the caller's memory. Units: natural logarithm when normalized, else
+// the logits as they are. A row may hold -infinity, not NaN.
 
 #include <cstdint>
 #include <span>
@@ -21,11 +22,11 @@ struct LogprobsRow {
 
 // The others are the top tokens, most probable first and the lower id first among equals.
 // `heap` is scratch that grows to their number.
-void FillTopLogprobs(std::span<const float> logits, TokenId chosen, const LogprobsRow& out,
-                     std::vector<TokenId>* heap);
+void FillTopLogprobs(std::span<const float> logits, bool normalized, TokenId chosen,
+                     const LogprobsRow& out, std::vector<TokenId>* heap);
 
 // The others are `token_ids`, in this order.
-void FillLogprobsOf(std::span<const float> logits, TokenId chosen,
+void FillLogprobsOf(std::span<const float> logits, bool normalized, TokenId chosen,
                     std::span<const TokenId> token_ids, const LogprobsRow& out);
 
 }  // namespace tandem

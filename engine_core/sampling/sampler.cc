@@ -35,11 +35,28 @@ void MaskBadWords(const SampleInput& input) {
   }
 }
 
+// Temperature and limits, as they went into the distribution that was built.
+void LimitLogits(const SamplingConfig& config, SamplerScratch* scratch) {
+  std::vector<float>& logits = scratch->told_logits;
+  scratch->distribution.MaskDropped(LimitsOf(config, logits.size()), logits);
+  for (float& x : logits) x /= config.temperature;
+}
+
+void FillLogprobs(const SamplingConfig& config, TokenId chosen, const LogprobsRow& out,
+                  SamplerScratch* scratch) {
+  const bool normalized = IsNormalized(config.logprobs_mode);
+  if (!config.logprob_token_ids.empty()) {
+    FillLogprobsOf(scratch->told_logits, normalized, chosen, config.logprob_token_ids, out);
+  } else {
+    FillTopLogprobs(scratch->told_logits, normalized, chosen, out, &scratch->heap);
+  }
+}
+
 }  // namespace
 
 void SamplerScratch::Reserve(size_t vocab_size) {
   distribution.Reserve(vocab_size);
-  raw_logits.reserve(vocab_size);
+  told_logits.reserve(vocab_size);
   kept.reserve(vocab_size);
 }
 
@@ -70,18 +87,23 @@ void ProcessLogits(const SampleInput& input, SamplerScratch* scratch) {
   }
 }
 
+Status NotFiniteError(int64_t num_values) {
+  return InternalError("the model's logits hold " + std::to_string(num_values) +
+                       " values that are not finite");
+}
+
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
   const SamplingConfig& config = *input.config;
   SampleResult result;
   RowMax best = FindMax(input.logits);
   result.num_nans = best.num_nans;
   if (result.num_nans > 0) {
-    result.status = InternalError("the model's logits hold " + std::to_string(result.num_nans) +
-                                  " values that are not finite");
+    result.status = NotFiniteError(result.num_nans);
     return result;
   }
-  if (config.num_logprobs >= 0) {
-    scratch->raw_logits.assign(input.logits.begin(), input.logits.end());
+  const bool tells = config.num_logprobs >= 0, processed = IsProcessed(config.logprobs_mode);
+  if (tells && !processed) {
+    scratch->told_logits.assign(input.logits.begin(), input.logits.end());
   }
   if (config.has_processors()) {
     ProcessLogits(input, scratch);
@@ -98,11 +120,11 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.token_id =
         scratch->distribution.Draw(UniformAt(config.seed, static_cast<uint64_t>(input.position)));
   }
-  if (!config.logprob_token_ids.empty()) {
-    FillLogprobsOf(scratch->raw_logits, result.token_id, config.logprob_token_ids, input.logprobs);
-  } else if (config.num_logprobs >= 0) {
-    FillTopLogprobs(scratch->raw_logits, result.token_id, input.logprobs, &scratch->heap);
+  if (tells && processed) {
+    scratch->told_logits.assign(input.logits.begin(), input.logits.end());
+    if (!config.is_greedy()) LimitLogits(config, scratch);
   }
+  if (tells) FillLogprobs(config, result.token_id, input.logprobs, scratch);
   return result;
 }
 

@@ -3,10 +3,12 @@
 // Draws one token from one row of logits. Order of the steps (vLLM V1's): logprobs of the untouched
 // logits, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or temperature,
 // min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings nothing back.
+// Modes of "processed" logprobs take them from the row as it is before the softmax instead.
 // The draw is a function of (seed, position): not of the batch, of chunking or of a restart.
 // Thread: any thread of the compute pool, each with a SamplerScratch of its own; rows and
 // counts of different requests do not overlap.
 // Failure: NaN or infinite logits and a row with no token left are a Status for this request only.
+// Only the model's own logits are held to be finite, before any mask puts a -infinity there.
 
 #include <cstdint>
 #include <span>
@@ -40,8 +42,8 @@ struct SampleResult {
 // Memory that a thread reuses from row to row.
 struct SamplerScratch {
   TokenDistribution distribution;
-  std::vector<float> raw_logits;
-  std::vector<float> kept;  // logits of allowed tokens
+  std::vector<float> told_logits;  // the row that logprobs are of
+  std::vector<float> kept;         // logits of allowed tokens
   std::vector<TokenId> heap;
 
   // Room for rows of so many logits; a step without logprobs allocates nothing afterwards.
@@ -49,6 +51,9 @@ struct SamplerScratch {
 };
 
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch);
+
+// Ends a request whose logits hold NaN or infinity.
+Status NotFiniteError(int64_t num_values);
 
 // The steps from allowed ids to penalties, in place.
 void ProcessLogits(const SampleInput& input, SamplerScratch* scratch);

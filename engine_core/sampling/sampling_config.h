@@ -13,6 +13,24 @@ namespace tandem {
 
 constexpr float kGreedyBelowTemperature = 1e-5f;
 
+// What the numbers in logprobs are, vLLM's --logprobs-mode. Raw: of the model's logits as they are.
+// Processed: after masks, bias and penalties and, unless the request is greedy, temperature, min_p,
+// top_k and top_p, with -infinity for what cannot be drawn. Prompt positions draw nothing, so
+// processed is raw there.
+enum class LogprobsMode : uint8_t {
+  kRawLogprobs,
+  kRawLogits,
+  kProcessedLogprobs,
+  kProcessedLogits
+};
+
+constexpr bool IsProcessed(LogprobsMode mode) {
+  return mode == LogprobsMode::kProcessedLogprobs || mode == LogprobsMode::kProcessedLogits;
+}
+constexpr bool IsNormalized(LogprobsMode mode) {
+  return mode == LogprobsMode::kRawLogprobs || mode == LogprobsMode::kProcessedLogprobs;
+}
+
 struct SamplingConfig {
   float temperature = 1;
   float top_p = 1;    // >= 1: off
@@ -28,7 +46,7 @@ struct SamplingConfig {
   std::vector<std::vector<TokenId>> bad_words;  // the last id is banned after the ids before it
   std::vector<std::pair<TokenId, float>> logit_bias;
   int32_t num_logprobs = -1;  // besides the sampled token's; < 0: none wanted at all
-
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   std::vector<TokenId> logprob_token_ids;  // these instead of the top ones; num_logprobs of them
 
   bool is_greedy() const { return temperature < kGreedyBelowTemperature; }

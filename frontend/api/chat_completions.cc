@@ -8,7 +8,9 @@ ChatShape MakeShape(const ChatRequest& request, const InputConfig& config,
                     const ApiOptions& options) {
   ChatShape shape;
   shape.choice = MakeChoiceShape(request, options);
-  if (request.logprobs) shape.top_logprobs = request.top_logprobs;
+  if (request.logprobs) {
+    shape.top_logprobs = request.logprob_token_ids.empty() ? request.top_logprobs : -1;
+  }
   shape.show_prompt_logprobs = request.prompt_logprobs.has_value();
   shape.return_prompt_text = request.return_prompt_text;
   shape.role = config.response_role;

@@ -19,6 +19,7 @@ CompletionShape MakeShape(const CompletionRequest& request, const ApiOptions& op
   CompletionShape shape;
   shape.choice = MakeChoiceShape(request, options);
   shape.logprobs = request.logprobs;
+  if (!request.logprob_token_ids.empty()) shape.logprobs = -1;
   shape.show_prompt_logprobs = request.prompt_logprobs || (request.echo && request.logprobs);
   shape.echo = request.echo;
   shape.echo_only = request.echo && request.max_tokens == 0;
@@ -59,7 +60,7 @@ void CompletionResponse::OnEnd(const Usage& usage) {
   for (const Choice& choice : choices_) {
     Json logprobs = nullptr;
     if (shape_.logprobs) {
-      CompletionLogprobs list;
+      CompletionLogprobs list(*shape_.logprobs);
       if (shape_.echo) {
         list.AddUnscored(
             FirstTokenText(tokenizer_, shape_.choice.logprobs_style, *choice.prompt.token_ids));
@@ -138,7 +139,7 @@ void CompletionStream::OnDelta(int index, const OutputDelta& delta, const Usage&
 void CompletionStream::AppendLogprobs(Choice* choice, const OutputDelta& delta, bool first) {
   const LogprobsStyle& style = shape_.choice.logprobs_style;
   std::vector<PositionLogprobs> positions;
-  CompletionLogprobs list(choice->text_offset);
+  CompletionLogprobs list(*shape_.logprobs, choice->text_offset);
   if (first && shape_.echo) {
     list.AddUnscored(FirstTokenText(tokenizer_, style, *choice->prompt.token_ids));
     AppendPositionLogprobs(tokenizer_, style, delta.prompt_logprobs, &positions);

@@ -18,7 +18,7 @@ namespace tandem {
 struct CompletionShape {
   ResponseHead head;
   ChoiceShape choice;
-  std::optional<int64_t> logprobs;
+  std::optional<int64_t> logprobs;  // of so many others at each token; -1: all there are
   bool echo = false;
   bool echo_only = false;  // max_tokens 0: the prompt without an answer
   bool show_prompt_logprobs = false;

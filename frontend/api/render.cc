@@ -177,7 +177,9 @@ void CompletionLogprobs::AddUnscored(std::string_view token) {
 void CompletionLogprobs::Add(const PositionLogprobs& position) {
   AddToken(position.token.text);
   token_logprobs_.push_back(position.token.logprob);
-  top_.push_back(position.top);
+  const auto size = static_cast<int64_t>(position.top.size());
+  const int64_t num_shown = num_top_ < 0 ? size : std::min(size, num_top_ + 1);
+  top_.emplace_back(position.top.begin(), position.top.begin() + num_shown);
 }
 
 Json CompletionLogprobs::ToJson() const {

@@ -38,7 +38,9 @@ Json UnpackJson(const wire::RawValue& value);
 // Offsets are characters from the start of the text.
 class CompletionLogprobs {
  public:
-  explicit CompletionLogprobs(size_t text_offset = 0) : text_offset_(text_offset) {}
+  // num_top: of the others at most so many are shown at each token; -1: all.
+  explicit CompletionLogprobs(int64_t num_top, size_t text_offset = 0)
+      : num_top_(num_top), text_offset_(text_offset) {}
   void AddUnscored(std::string_view token);  // the first echoed token
   void Add(const PositionLogprobs& position);
   size_t text_offset() const { return text_offset_; }
@@ -46,6 +48,7 @@ class CompletionLogprobs {
 
  private:
   void AddToken(std::string_view token);
+  const int64_t num_top_;
   size_t text_offset_;
   std::vector<std::string> tokens_;
   std::vector<size_t> offsets_;

@@ -189,6 +189,10 @@ Status CheckChatRequest(const ChatRequest& request) {
   if (request.top_logprobs != 0 && !request.logprobs) {
     return InvalidArgumentError("top_logprobs needs logprobs to be true").WithParam("top_logprobs");
   }
+  if (!request.logprob_token_ids.empty() && !request.logprobs) {
+    return InvalidArgumentError("logprob_token_ids needs logprobs to be true")
+        .WithParam("logprob_token_ids");
+  }
   if (request.continue_final_message && request.add_generation_prompt.value_or(false)) {
     return InvalidArgumentError(
                "continue_final_message and add_generation_prompt must not both be true")

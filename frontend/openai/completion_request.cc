@@ -49,4 +49,17 @@ Status ParsePrompt(const Json& value, CompletionRequest* out) {
   return OkStatus();
 }
 
+Status CheckCompletionRequest(const CompletionRequest& request) {
+  if (request.logprob_token_ids.empty()) return OkStatus();
+  if (!request.logprobs) {
+    return InvalidArgumentError("logprob_token_ids needs logprobs").WithParam("logprob_token_ids");
+  }
+  if (request.echo && request.max_tokens == 0) {
+    return InvalidArgumentError(
+               "logprob_token_ids is not available with echo and max_tokens 0: nothing is drawn")
+        .WithParam("logprob_token_ids");
+  }
+  return OkStatus();
+}
+
 }  // namespace tandem

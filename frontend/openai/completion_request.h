@@ -24,6 +24,9 @@ struct CompletionRequest : GenerationRequest {
 
 Status ParsePrompt(const Json& value, CompletionRequest* out);
 
+// Fields that contradict each other.
+Status CheckCompletionRequest(const CompletionRequest& request);
+
 inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
     {"prompt", &ParsePrompt, {}, "A text, several, token ids, or several lists of them."},
     {"logprobs",

@@ -91,6 +91,38 @@ Status ParseXargs(const Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
+Status ParseRepetitionDetection(const Json& value, GenerationRequest* out) {
+  if (!value.is_object()) return WrongType("an object", value);
+  RepetitionDetection rule;
+  const std::pair<const char*, int64_t*> numbers[] = {{"max_pattern_size", &rule.max_pattern_size},
+                                                      {"min_pattern_size", &rule.min_pattern_size},
+                                                      {"min_count", &rule.min_count}};
+  for (const auto& [name, number] : numbers) {
+    const auto it = value.find(name);
+    if (it == value.end() || it->is_null()) continue;
+    if (!it->is_number_integer()) return WrongType("an object of integers", *it);
+    // Beyond the limit the sign is what matters.
+    *number = it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{kMaxRepetitionSize}
+                  ? kMaxRepetitionSize + 1
+                  : it->get<int64_t>();
+    if (*number < 0 || *number > kMaxRepetitionSize) {
+      return ValueError(
+          "repetition_detection",
+          std::string(name) + " must be between 0 and " + std::to_string(kMaxRepetitionSize), *it);
+    }
+  }
+  if (rule.min_pattern_size > rule.max_pattern_size) {
+    return ValueError("repetition_detection", "min_pattern_size must not be above max_pattern_size",
+                      value);
+  }
+  if (rule.max_pattern_size > 0 && rule.min_count < 2) {
+    return ValueError("repetition_detection",
+                      "min_count must be at least 2; max_pattern_size 0 turns it off", value);
+  }
+  out->repetition_detection = rule;
+  return OkStatus();
+}
+
 Status ParseResponseFormat(const Json& value, GenerationRequest*) {
   if (!value.is_object()) return WrongType("an object", value);
   const auto type = value.find("type");
@@ -122,6 +154,12 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
   if (request.allowed_token_ids && request.allowed_token_ids->empty()) {
     return InvalidArgumentError("allowed_token_ids must not be empty")
         .WithParam("allowed_token_ids");
+  }
+  if (request.logprob_token_ids.size() > kMaxLogprobTokenIds) {
+    return InvalidArgumentError(
+               "logprob_token_ids has " + std::to_string(request.logprob_token_ids.size()) +
+               " ids, at most " + std::to_string(kMaxLogprobTokenIds) + " are allowed")
+        .WithParam("logprob_token_ids");
   }
   if (request.truncation_side && *request.truncation_side != "left" &&
       *request.truncation_side != "right") {

@@ -18,6 +18,13 @@ struct StreamOptions {
   bool continuous_usage_stats = false;
 };
 
+// Ends an answer whose last tokens are one pattern, min_count times over.
+struct RepetitionDetection {
+  int64_t max_pattern_size = 0;  // tokens; 0: off
+  int64_t min_pattern_size = 0;  // 0: 1
+  int64_t min_count = 0;
+};
+
 struct GenerationRequest {
   std::optional<std::string> model;
 
@@ -43,6 +50,8 @@ struct GenerationRequest {
   std::optional<std::map<int64_t, double>> logit_bias;
   std::optional<std::vector<int64_t>> allowed_token_ids;
   std::vector<std::string> bad_words;
+  std::vector<int64_t> logprob_token_ids;
+  std::optional<RepetitionDetection> repetition_detection;
 
   std::optional<bool> skip_special_tokens;
   bool spaces_between_special_tokens = true;
@@ -73,6 +82,7 @@ Status ParseStreamOptions(const Json& value, GenerationRequest* out);
 Status ParseKvTransferParams(const Json& value, GenerationRequest* out);
 Status ParseEcTransferParams(const Json& value, GenerationRequest* out);
 Status ParseXargs(const Json& value, GenerationRequest* out);
+Status ParseRepetitionDetection(const Json& value, GenerationRequest* out);
 Status ParseResponseFormat(const Json& value, GenerationRequest* out);  // only {"type": "text"}
 
 // Fields that contradict each other.
@@ -81,6 +91,8 @@ Status CheckGenerationRequest(const GenerationRequest& request);
 inline constexpr int64_t kMaxSequences = 16384;  // of one request (n)
 inline constexpr int64_t kMaxTokenId = 2147483647;
 inline constexpr double kMaxLogitBias = 100;
+inline constexpr size_t kMaxLogprobTokenIds = 128;
+inline constexpr int64_t kMaxRepetitionSize = 1 << 20;  // of each number in repetition_detection
 
 inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"model", &GenerationRequest::model, {}, "A served model name; absent: the first one."},
@@ -158,9 +170,15 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"structured_outputs", Unsupported{}, {}, "Grammar constraints."},
     {"use_beam_search", Unsupported{"false"}, {}, "Beam search."},
     {"length_penalty", Unsupported{"1.0"}, {}, "Of beam search."},
-    {"logprob_token_ids", Unsupported{}, {}, "Logprobs of given tokens."},
+    {"logprob_token_ids",
+     &GenerationRequest::logprob_token_ids,
+     {0, kMaxTokenId},
+     "Logprobs of these tokens, at most 128, in place of the most likely; needs logprobs."},
     {"thinking_token_budget", Unsupported{"-1"}, {}, "Limit of reasoning tokens."},
-    {"repetition_detection", Unsupported{}, {}, "Ends an answer that repeats itself."},
+    {"repetition_detection",
+     &ParseRepetitionDetection,
+     {},
+     "Ends an answer that repeats itself: {max_pattern_size, min_pattern_size, min_count}."},
     {"watermarking", Unsupported{"false"}, {}, "Watermarked sampling."},
     {"return_weight_versions", Unsupported{"false"}, {}, "Weight versions per token span."},
     {"return_token_offsets", Unsupported{"false"}, {}, "Character offsets of prompt tokens."},

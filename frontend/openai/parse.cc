@@ -217,6 +217,7 @@ StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body) {
   ParseFields<CompletionRequest>(body, kCompletionFields, &request, &errors);
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));
+  RETURN_IF_ERROR(CheckCompletionRequest(request));
   return request;
 }
 

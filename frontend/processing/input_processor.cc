@@ -52,7 +52,7 @@ int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreReque
   size_t bytes = sizeof model + model.reasoning_parser_kwargs.packed.size();
   for (const std::string& stop : request.stop) bytes += stop.size() * kStopStringCost;
   bytes += (sampling.stop_token_ids.size() + sampling.all_stop_token_ids.size() +
-            sampling.allowed_token_ids.size()) *
+            sampling.allowed_token_ids.size() + sampling.logprob_token_ids.size()) *
            sizeof(TokenId);
   bytes += sampling.logit_bias.size() * sizeof sampling.logit_bias[0];
   bytes += sampling.extra_args.packed.size();
@@ -272,11 +272,21 @@ StatusOr<wire::SamplingParams> InputProcessor::Sampling(const GenerationRequest&
 
   if (logprobs) {
     RETURN_IF_ERROR(CheckLogprobs("logprobs", *logprobs));
-    params.logprobs = static_cast<int32_t>(*logprobs);
+    if (request.logprob_token_ids.empty()) params.logprobs = static_cast<int32_t>(*logprobs);
   }
   if (request.prompt_logprobs) {
     RETURN_IF_ERROR(CheckLogprobs("prompt_logprobs", *request.prompt_logprobs));
     params.prompt_logprobs = static_cast<int32_t>(*request.prompt_logprobs);
+  }
+  for (const int64_t id : request.logprob_token_ids) {
+    RETURN_IF_ERROR(CheckId("logprob_token_ids", id));
+    params.logprob_token_ids.push_back(static_cast<TokenId>(id));
+  }
+  if (request.repetition_detection) {
+    const RepetitionDetection& rule = *request.repetition_detection;
+    params.repetition_detection = {.max_pattern_size = static_cast<int32_t>(rule.max_pattern_size),
+                                   .min_pattern_size = static_cast<int32_t>(rule.min_pattern_size),
+                                   .min_count = static_cast<int32_t>(rule.min_count)};
   }
   if (request.logit_bias) {
     for (const auto& [id, bias] : *request.logit_bias) {
@@ -400,7 +410,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
   ASSIGN_OR_RETURN(wire::SamplingParams sampling, Sampling(request, logprobs));
   // The echoed prompt has logprobs like the rest of the text.
   if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
-    sampling.prompt_logprobs = sampling.logprobs;
+    sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
   }
   sampling.skip_reading_prefix_cache = sampling.prompt_logprobs.has_value();
 

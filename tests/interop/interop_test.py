@@ -158,6 +158,15 @@ CASES = {
     "logprobs": completion(logprobs=3),
     "logprobs of the drawn alone": sampled(completion, logprobs=0),
     "logprobs of an echoed prompt": completion(logprobs=2, echo=True),
+    "logprobs of asked tokens": sampled(completion, logprobs=1, logprob_token_ids=[335, 79, 3000]),
+    "chat, logprobs of asked tokens": chat(logprobs=True, top_logprobs=1, logprob_token_ids=[360, 335, 79, 412]),
+    "more prompt logprobs than logprobs": completion(logprobs=1, prompt_logprobs=3),
+    "chat, prompt logprobs": chat(prompt_logprobs=1),
+    "an answer that repeats itself": completion(
+        prompt="a", max_tokens=400, allowed_token_ids=[335, 79, 360], ignore_eos=True,
+        repetition_detection={"max_pattern_size": 8, "min_pattern_size": 1, "min_count": 3}),
+    "chat, an answer that repeats itself": chat(
+        max_tokens=200, allowed_token_ids=[335], repetition_detection={"max_pattern_size": 4, "min_count": 5}),
     "echo": completion(echo=True),
     "prompt logprobs": completion(prompt_logprobs=2),
     "prompt logprobs of several chunks": completion(prompt=STORY * 20, prompt_logprobs=1, max_tokens=4),

@@ -116,6 +116,13 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
     sampling["logit_bias"][std::to_string(id)] = bias;
   }
   if (!params.allowed_token_ids.empty()) sampling["allowed_token_ids"] = params.allowed_token_ids;
+  if (!params.logprob_token_ids.empty()) sampling["logprob_token_ids"] = params.logprob_token_ids;
+  if (params.repetition_detection) {
+    const auto& rule = *params.repetition_detection;
+    sampling["repetition_detection"] = {{"max_pattern_size", rule.max_pattern_size},
+                                        {"min_pattern_size", rule.min_pattern_size},
+                                        {"min_count", rule.min_count}};
+  }
   if (!params.bad_words_token_ids.empty()) {
     sampling["_bad_words_token_ids"] = params.bad_words_token_ids;
   }

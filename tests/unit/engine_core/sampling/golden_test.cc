@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "common/random.h"
@@ -152,6 +154,120 @@ TEST_CASE("sampling goldens: raw top logprobs are of the untouched logits") {
   }
 }
 
+// ---- --logprobs-mode ----
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// The row after masks, bias, penalties and temperature, from the definitions, in double.
+std::vector<double> ProcessedRow(const Case& c) {
+  std::vector<double> row(c.logits.begin(), c.logits.end());
+  const SamplingConfig& config = c.config;
+  const auto& allowed = config.allowed_token_ids;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const auto count = std::count(c.output_ids.begin(), c.output_ids.end(), id);
+    const bool seen = count > 0 || std::count(c.prompt_ids.begin(), c.prompt_ids.end(), id) > 0;
+    bool masked = !allowed.empty() && std::count(allowed.begin(), allowed.end(), id) == 0;
+    for (const auto& word : config.bad_words) {
+      const size_t before = word.size() - 1;
+      masked |= word.back() == id && before <= c.output_ids.size() &&
+                std::equal(word.begin(), word.end() - 1, c.output_ids.end() - before);
+    }
+    const auto& stops = config.min_tokens_mask;
+    masked |= static_cast<int>(c.output_ids.size()) < config.min_tokens &&
+              std::count(stops.begin(), stops.end(), id) > 0;
+    for (const auto& [token, bias] : config.logit_bias) row[i] += token == id ? bias : 0;
+    if (seen) row[i] *= row[i] > 0 ? 1.0 / config.repetition_penalty : config.repetition_penalty;
+    if (count > 0) {
+      row[i] -= config.frequency_penalty * static_cast<double>(count) + config.presence_penalty;
+    }
+    if (masked) row[i] = kNever;
+    if (!config.is_greedy()) row[i] /= config.temperature;
+  }
+  return row;
+}
+
+// And after min_p, top_k and top_p; what these two cut is read off the golden distribution.
+std::vector<double> LimitedRow(const Case& c) {
+  std::vector<double> row = ProcessedRow(c);
+  if (c.config.is_greedy()) return row;
+  std::vector<double> sorted = row;
+  std::sort(sorted.rbegin(), sorted.rend());
+  const auto k = static_cast<size_t>(std::max(c.config.top_k, 0));
+  const double least = k > 0 && k < row.size() ? sorted[k - 1] : kNever;
+  const bool by_weight = c.config.top_p < 1 || c.config.min_p > 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row[i] < least || (by_weight && c.probs[i] == 0)) row[i] = kNever;
+  }
+  return row;
+}
+
+std::vector<double> LogSoftmax(std::vector<double> row) {
+  const double max = *std::max_element(row.begin(), row.end());
+  double sum = 0;
+  for (const double x : row) sum += std::exp(x - max);
+  for (double& x : row) x -= max + std::log(sum);
+  return row;
+}
+
+std::vector<double> ExpectedRow(const Case& c, LogprobsMode mode) {
+  std::vector<double> raw(c.logits.begin(), c.logits.end());
+  switch (mode) {
+    case LogprobsMode::kRawLogits:
+      return raw;
+    case LogprobsMode::kRawLogprobs:
+      return LogSoftmax(raw);
+    case LogprobsMode::kProcessedLogits:
+      return LimitedRow(c);
+    default:
+      return LogSoftmax(LimitedRow(c));
+  }
+}
+
+TEST_CASE("sampling goldens: every token's number in each logprobs mode") {
+  SamplerScratch scratch;
+  for (const LogprobsMode mode :
+       {LogprobsMode::kRawLogprobs, LogprobsMode::kRawLogits, LogprobsMode::kProcessedLogprobs,
+        LogprobsMode::kProcessedLogits}) {
+    for (const Case& c : ReadCases()) {
+      CAPTURE(static_cast<int>(mode), c.index);
+      const std::vector<double> expected = ExpectedRow(c, mode);
+      std::vector<float> logits = c.logits;
+      SampleInput input = InputOf(c, logits);
+      SamplingConfig config = c.config;
+      config.num_logprobs = static_cast<int32_t>(logits.size());
+      config.logprobs_mode = mode;
+      input.config = &config;
+      std::vector<TokenId> ids(logits.size() + 1);
+      std::vector<float> told(logits.size() + 1);
+      int64_t rank = 0;
+      input.logprobs = {ids, told, &rank};
+      const SampleResult sampled = SampleToken(input, &scratch);
+      REQUIRE(sampled.status.ok());
+      CHECK(ids[0] == sampled.token_id);
+      double worst = 0;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const double want = expected[static_cast<size_t>(ids[i])];
+        if (want == kNever || told[i] == -std::numeric_limits<float>::infinity()) {
+          if (want != told[i])
+            FAIL_CHECK("token " << ids[i] << ": " << told[i] << ", not " << want);
+          continue;
+        }
+        worst = std::max(worst, std::abs(told[i] - want) / std::max(1.0, std::abs(want)));
+        if (mode == LogprobsMode::kProcessedLogprobs && !config.is_greedy()) {
+          CHECK(std::exp(want) == Approx(c.probs[static_cast<size_t>(ids[i])]).margin(2e-5));
+        }
+      }
+      CHECK(worst <= 1e-5);
+      const double of_drawn = expected[static_cast<size_t>(sampled.token_id)];
+      CHECK(rank == std::count_if(expected.begin(), expected.end(), [&](double x) {
+              return static_cast<float>(x) >= static_cast<float>(of_drawn);
+            }));
+      CHECK(std::is_sorted(told.rbegin(), told.rend() - 1));
+    }
+  }
+}
+
 // Upper tail of the chi-square distribution, by Wilson and Hilferty's normal approximation.
 double ChiSquareTail(double x, double degrees) {
   const double scale = 2.0 / (9 * degrees);
@@ -161,6 +277,7 @@ double ChiSquareTail(double x, double degrees) {
 
 TEST_CASE("sampling goldens: draws follow the distribution (chi-square, fixed seeds)") {
   constexpr int kDraws = 20'000;
+  int num_greedy = 0, num_drawn = 0;
   SamplerScratch scratch;
   for (const Case& c : ReadCases()) {
     CAPTURE(c.index);
@@ -174,7 +291,11 @@ TEST_CASE("sampling goldens: draws follow the distribution (chi-square, fixed se
     limits.top_p = config.top_p;
     limits.top_k = config.top_k;
     limits.min_p = config.min_p;
-    if (limits.is_greedy()) continue;
+    if (limits.is_greedy()) {  // one token has all of the probability
+      CHECK(SampleToken(InputOf(c, logits = c.logits), &scratch).token_id == c.argmax);
+      ++num_greedy;
+      continue;
+    }
     TokenDistribution distribution;
     distribution.Build(logits, FindMax(logits).max, LimitsOf(limits, logits.size()));
     for (int i = 0; i < kDraws; ++i) {
@@ -201,7 +322,16 @@ TEST_CASE("sampling goldens: draws follow the distribution (chi-square, fixed se
       CHECK(rest_seen <= rest_expected + 20);
     }
     if (cells > 1) CHECK(ChiSquareTail(chi_square, cells - 1) > 1e-4);
+    ++num_drawn;
+    // The same draw as a request makes it.
+    SampleInput input = InputOf(c, logits = c.logits);
+    SamplingConfig seeded = c.config;
+    seeded.seed = 1234 + static_cast<uint64_t>(c.index);
+    input.config = &seeded;
+    input.position = 7;
+    CHECK(SampleToken(input, &scratch).token_id == distribution.Draw(UniformAt(seeded.seed, 7)));
   }
+  CHECK(num_greedy + num_drawn == 64);
 }
 
 }  // namespace

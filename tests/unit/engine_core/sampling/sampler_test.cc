@@ -139,7 +139,7 @@ TEST_CASE("logprobs: chosen first, then the best in order; the rank counts equal
   float logprobs[4];
   int64_t rank = 0;
   std::vector<TokenId> heap;
-  FillTopLogprobs(row, 2, {ids, logprobs, &rank}, &heap);
+  FillTopLogprobs(row, true, 2, {ids, logprobs, &rank}, &heap);
   CHECK(ids[0] == 2);
   CHECK(ids[1] == 1);
   CHECK(ids[2] == 3);
@@ -148,7 +148,8 @@ TEST_CASE("logprobs: chosen first, then the best in order; the rank counts equal
   double sum = 0;
   for (const float x : row) sum += std::exp(static_cast<double>(x));
   CHECK(logprobs[1] == Approx(3 - std::log(sum)).margin(1e-6));
-  FillTopLogprobs(row, 3, {std::span(ids).first(1), std::span(logprobs).first(1), &rank}, &heap);
+  FillTopLogprobs(row, true, 3, {std::span(ids).first(1), std::span(logprobs).first(1), &rank},
+                  &heap);
   CHECK(rank == 2);
 }
 
@@ -171,6 +172,29 @@ TEST_CASE("logprobs: asked ids instead of the top ones, in their order") {
   CHECK(ids[2] == 0);
   CHECK(logprobs[0] - logprobs[1] == Approx(3));
   CHECK(logprobs[2] - logprobs[1] == Approx(1));
+}
+
+TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be drawn") {
+  SamplingConfig config;
+  config.temperature = 0.01f;
+  config.top_k = 3;
+  config.num_logprobs = 4;
+  config.logprobs_mode = LogprobsMode::kProcessedLogits;
+  std::vector<float> row = {-9, 5, 0, 3};
+  TokenId ids[5];
+  float told[5];
+  int64_t rank = 0;
+  SamplerScratch scratch;
+  SampleInput input;
+  input.logits = row;
+  input.config = &config;
+  input.logprobs = {ids, told, &rank};
+  CHECK(SampleToken(input, &scratch).token_id == 1);
+  CHECK(std::vector<TokenId>(ids, ids + 5) == std::vector<TokenId>{1, 1, 3, 2, 0});
+  CHECK(told[0] == Approx(500));
+  CHECK(told[2] == Approx(300));
+  CHECK(told[3] == 0);
+  CHECK(told[4] == -std::numeric_limits<float>::infinity());
 }
 
 TEST_CASE("penalties: counts survive a reset for another request only as capacity") {
