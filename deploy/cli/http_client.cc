@@ -7,6 +7,8 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 
+#include "deploy/cli/sse_parser.h"
+
 namespace tandem {
 namespace {
 
@@ -128,29 +130,6 @@ StatusOr<HttpReply> HttpClient::PostForEvents(
                                             return true;
                                           }));
   return reply;
-}
-
-bool SseParser::Feed(std::string_view bytes,
-                     const std::function<bool(std::string_view data)>& on_event) {
-  while (!bytes.empty()) {
-    const size_t end = bytes.find('\n');
-    line_ += bytes.substr(0, end);
-    if (end == bytes.npos) return true;
-    bytes.remove_prefix(end + 1);
-    if (line_.ends_with('\r')) line_.pop_back();
-
-    if (line_.empty()) {
-      const bool complete = std::exchange(has_data_, false);
-      const std::string data = std::exchange(data_, {});
-      if (complete && (data == "[DONE]" || !on_event(data))) return false;
-    } else if (line_.starts_with("data:")) {
-      if (has_data_) data_ += '\n';
-      has_data_ = true;
-      data_ += std::string_view(line_).substr(line_.starts_with("data: ") ? 6 : 5);
-    }
-    line_.clear();
-  }
-  return true;
 }
 
 }  // namespace tandem

@@ -36,16 +36,4 @@ class HttpClient {
   std::string host_, port_, prefix_, api_key_;
 };
 
-// Splits a stream of bytes into the data of server-sent events, whatever way it was cut.
-class SseParser {
- public:
-  // Calls on_event for each event completed by `bytes`; false as soon as on_event says so.
-  bool Feed(std::string_view bytes, const std::function<bool(std::string_view data)>& on_event);
-
- private:
-  std::string line_;
-  std::string data_;
-  bool has_data_ = false;
-};
-
 }  // namespace tandem

@@ -1,5 +1,5 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
-// `tandem chat` talks to a running server.
+// `tandem chat` talks to a running server, `tandem bench` measures one.
 
 #include <cstdio>
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/version.h"
+#include "deploy/cli/bench/bench.h"
 #include "deploy/cli/chat.h"
 #include "deploy/cli/serve.h"
 
@@ -20,6 +21,7 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
+    {"bench", tandem::RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: talk to a running server in the terminal"},
 };
 

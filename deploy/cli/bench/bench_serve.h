@@ -30,7 +30,7 @@ struct BenchServeResult {
   ServeMetrics metrics;
   std::vector<RequestOutcome> outcomes;  // in the order they were due
   std::vector<RateChange> rate_changes;  // with a ramp: when the whole rate grew
-  double client_cpu_s = 0;               // CPU time of this process during the run
+  double client_cpu_s = 0;               // CPU time of the network thread during the run
 };
 
 StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options);
@@ -39,6 +39,8 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options);
 // requests only with options.save_detailed).
 std::string BenchServeReport(const BenchServeOptions& options, const BenchServeResult& result);
 std::string BenchServeJson(const BenchServeOptions& options, const BenchServeResult& result);
+// --result-filename, or a name made of label, rate, concurrency, model and date.
+std::string BenchServeFileName(const BenchServeOptions& options, const BenchServeResult& result);
 
 // Returns the exit status: 0; 1 when the server was never ready or every request failed; 2 for a
 // bad command line.

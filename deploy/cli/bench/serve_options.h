@@ -11,10 +11,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/flags.h"
 #include "common/status.h"
+#include "deploy/cli/bench/serve_metrics.h"
 
 namespace tandem {
 
@@ -92,5 +94,13 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& options);
 
 // Errors name the flag, the value and what is allowed.
 Status CheckBenchServeOptions(const BenchServeOptions& options);
+
+// What --percentile-metrics may name, in the order of the report.
+constexpr std::string_view kServeMetricNames[] = {
+    "ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue"};
+
+StatusOr<Goodput> ParseGoodput(const std::vector<std::string>& items);
+StatusOr<std::vector<double>> ParsePercentiles(std::string_view text);
+StatusOr<std::vector<std::string>> ParseMetricNames(std::string_view text);
 
 }  // namespace tandem

@@ -1,7 +1,9 @@
-#include "deploy/cli/http_client.h"
+#include "deploy/cli/sse_parser.h"
 
 #include <string>
 #include <vector>
+
+#include "deploy/cli/http_client.h"
 
 #include <catch2/catch.hpp>
 

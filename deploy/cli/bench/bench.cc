@@ -1,0 +1,46 @@
+#include "deploy/cli/bench/bench.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "deploy/cli/bench/bench_serve.h"
+
+namespace tandem {
+namespace {
+
+struct Subcommand {
+  std::string_view name;
+  int (*run)(const std::vector<std::string>& args);
+  std::string_view help;
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"serve", RunBenchServe, "[flags]: load any OpenAI-compatible server and measure its answers"},
+};
+
+int Usage(std::FILE* out) {
+  std::fprintf(out, "usage: tandem bench <what> [flags], tandem bench <what> --help\n");
+  for (const Subcommand& subcommand : kSubcommands) {
+    std::fprintf(out, "  %-10.*s %.*s\n", static_cast<int>(subcommand.name.size()),
+                 subcommand.name.data(), static_cast<int>(subcommand.help.size()),
+                 subcommand.help.data());
+  }
+  return out == stdout ? 0 : 2;
+}
+
+}  // namespace
+
+int RunBench(const std::vector<std::string>& args) {
+  if (args.empty()) return Usage(stderr);
+  const std::string& name = args[0];
+  if (name == "--help" || name == "-h" || name == "help") return Usage(stdout);
+  for (const Subcommand& subcommand : kSubcommands) {
+    if (subcommand.name == name) {
+      return subcommand.run(std::vector<std::string>(args.begin() + 1, args.end()));
+    }
+  }
+  std::fprintf(stderr, "tandem bench: unknown '%s'\n", name.c_str());
+  return Usage(stderr);
+}
+
+}  // namespace tandem

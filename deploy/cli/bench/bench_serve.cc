@@ -1,0 +1,284 @@
+#include "deploy/cli/bench/bench_serve.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "deploy/cli/bench/arrivals.h"
+#include "deploy/cli/bench/load_client.h"
+#include "deploy/cli/bench/progress_bar.h"
+#include "deploy/cli/bench/prompts.h"
+#include "deploy/cli/bench/request_body.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFailed = 1;
+constexpr int kBadCommandLine = 2;
+constexpr int kHttpOk = 200;
+constexpr double kPageTimeoutSeconds = 10;
+constexpr std::chrono::milliseconds kReadyPause(250);
+constexpr size_t kMaxShownErrors = 10;
+
+double Now() { return SystemClock().Monotonic(); }
+
+StatusOr<std::unique_ptr<LoadClient>> StartClient(const BenchServeOptions& options) {
+  LoadTarget target;
+  const std::string url =
+      options.base_url.empty() ? UrlOfHostAndPort(options.host, options.port) : options.base_url;
+  ASSIGN_OR_RETURN(target.url, ParseServerUrl(url));
+  target.insecure = options.insecure;
+  bool has_authorization = false;
+  for (const std::string& item : options.headers) {
+    const size_t equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    has_authorization |= ToLower(name) == "authorization";
+    target.header_lines.push_back(name + ": " + item.substr(equals + 1));
+  }
+  if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && !has_authorization) {
+    target.header_lines.push_back("Authorization: Bearer " + std::string(key));
+  }
+  return LoadClient::Start(std::move(target));
+}
+
+// Calls `attempt` until it succeeds or the time is over; at least once.
+template <class F>
+Status UntilReady(double timeout_s, F attempt) {
+  const double deadline = Now() + timeout_s;
+  while (true) {
+    const Status status = attempt();
+    if (status.ok() || Now() >= deadline) return status;
+    std::this_thread::sleep_for(kReadyPause);
+  }
+}
+
+struct ServedModel {
+  std::string id;
+  std::string root;  // the folder it was loaded from, when the server says so
+};
+
+StatusOr<ServedModel> FirstModel(LoadClient& client, double ready_timeout_s) {
+  ServedModel model;
+  const Status status = UntilReady(ready_timeout_s, [&]() -> Status {
+    ASSIGN_OR_RETURN(const LoadReply reply, client.Get("/v1/models", kPageTimeoutSeconds));
+    const Json list = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+    const Json::json_pointer id("/data/0/id"), root("/data/0/root");
+    if (reply.status_code != kHttpOk || !list.is_object() || !list.contains(id) ||
+        !list[id].is_string()) {
+      return UnavailableError("/v1/models answers " + std::to_string(reply.status_code) +
+                              " and names no model; give --model");
+    }
+    model.id = list[id].get<std::string>();
+    if (list.contains(root) && list[root].is_string()) model.root = list[root].get<std::string>();
+    return OkStatus();
+  });
+  RETURN_IF_ERROR(status);
+  return model;
+}
+
+bool HasTokenizer(const std::string& folder) {
+  std::error_code error;
+  return !folder.empty() && std::filesystem::exists(folder + "/tokenizer.json", error);
+}
+
+// The folder to read the tokenizer from.
+StatusOr<std::string> FindTokenizer(const BenchServeOptions& options, const ServedModel& model) {
+  if (!options.tokenizer.empty()) return options.tokenizer;
+  for (const std::string& folder : {model.id, model.root}) {
+    if (HasTokenizer(folder)) return folder;
+  }
+  return InvalidArgumentError("no tokenizer for '" + model.id +
+                              "': it is no folder here with a tokenizer.json; give --tokenizer "
+                              "FOLDER, or --skip-tokenizer-init");
+}
+
+std::string EndpointOf(const BenchServeOptions& options) {
+  if (!options.endpoint.empty()) return options.endpoint;
+  return options.backend == "openai-chat" ? "/v1/chat/completions" : "/v1/completions";
+}
+
+ArrivalRules RulesOf(const BenchServeOptions& options) {
+  ArrivalRules rules;
+  rules.request_rate = options.request_rate;
+  rules.burstiness = options.burstiness;
+  if (options.ramp_up_strategy.empty()) return rules;
+  rules.ramp_up = options.ramp_up_strategy == "linear" ? RampUp::kLinear : RampUp::kExponential;
+  rules.ramp_up_start_rps = *options.ramp_up_start_rps;
+  rules.ramp_up_end_rps = *options.ramp_up_end_rps;
+  return rules;
+}
+
+// When a ramp's rate reached each whole number.
+std::vector<BenchServeResult::RateChange> RateChanges(const BenchServeOptions& options,
+                                                      const Arrivals& arrivals, double unix_begin) {
+  std::vector<BenchServeResult::RateChange> changes;
+  if (options.ramp_up_strategy.empty()) return changes;
+  auto rps = static_cast<int64_t>(*options.ramp_up_start_rps);
+  changes.push_back({rps, unix_begin});
+  for (size_t i = 0; i < arrivals.rates.size(); ++i) {
+    while (rps < static_cast<int64_t>(arrivals.rates[i])) {
+      changes.push_back({++rps, unix_begin + arrivals.due[i]});
+    }
+  }
+  return changes;
+}
+
+LoadPlan RepeatedPlan(const BenchServeOptions& options, const LoadRequest& request, int64_t count) {
+  LoadPlan plan;
+  plan.requests.assign(static_cast<size_t>(count), request);
+  plan.max_concurrency = options.max_concurrency;
+  plan.request_timeout_s = options.request_timeout_s;
+  return plan;
+}
+
+// Servers that send no usage leave the counting to us.
+void CountMissingTokens(const Tokenizer* tokenizer, std::vector<RequestOutcome>* outcomes) {
+  for (RequestOutcome& outcome : *outcomes) {
+    if (!outcome.success || outcome.output_tokens > 0) continue;
+    const auto num_chunks = static_cast<int64_t>(outcome.itl.size()) + 1;
+    outcome.output_tokens = num_chunks;
+    if (tokenizer == nullptr) continue;
+    const auto ids = tokenizer->Encode(outcome.text, false);
+    if (ids.ok()) outcome.output_tokens = static_cast<int64_t>(ids->size());
+  }
+}
+
+Status SaveResult(const BenchServeOptions& options, const BenchServeResult& result) {
+  std::filesystem::path path = BenchServeFileName(options, result);
+  std::error_code error;
+  if (!options.result_dir.empty()) {
+    std::filesystem::create_directories(options.result_dir, error);
+    path = std::filesystem::path(options.result_dir) / path;
+  }
+  const bool follows = options.append_result && std::filesystem::exists(path, error) &&
+                       std::filesystem::file_size(path, error) > 0;
+  std::ofstream file(path, options.append_result ? std::ios::app : std::ios::trunc);
+  if (follows) file << '\n';
+  file << BenchServeJson(options, result);
+  file.flush();
+  if (!file) return UnavailableError("cannot write " + path.string());
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
+  RETURN_IF_ERROR(CheckBenchServeOptions(options));
+  ASSIGN_OR_RETURN(const Goodput goodput, ParseGoodput(options.goodput));
+  ASSIGN_OR_RETURN(const std::vector<double> percentiles,
+                   ParsePercentiles(options.metric_percentiles));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LoadClient> client, StartClient(options));
+
+  ServedModel model{options.model, ""};
+  if (model.id.empty()) {
+    ASSIGN_OR_RETURN(model, FirstModel(*client, options.ready_check_timeout_s));
+  }
+  BenchServeResult result;
+  result.model_id = model.id;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!options.skip_tokenizer_init) {
+    ASSIGN_OR_RETURN(result.tokenizer_id, FindTokenizer(options, model));
+    ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(result.tokenizer_id));
+  }
+  ASSIGN_OR_RETURN(const std::vector<BenchPrompt> prompts,
+                   MakePrompts(options, tokenizer.get(), options.backend != "openai-chat"));
+
+  const std::string& name =
+      options.served_model_name.empty() ? model.id : options.served_model_name;
+  const std::string id_prefix =
+      options.request_id_prefix.empty() ? "bench-" + RandomHex(8) + "-" : options.request_id_prefix;
+  const auto count = static_cast<int64_t>(prompts.size());
+  const Arrivals arrivals =
+      MakeArrivals(RulesOf(options), count, static_cast<uint64_t>(options.seed));
+  LoadPlan plan;
+  plan.max_concurrency = options.max_concurrency;
+  plan.request_timeout_s = options.request_timeout_s;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    plan.requests.push_back(
+        {arrivals.due[i],
+         client->PostBytes(EndpointOf(options), RequestBody(options, name, prompts[i]),
+                           "X-Request-Id: " + id_prefix + std::to_string(i)),
+         prompts[i].prompt_tokens});
+  }
+
+  // The first prompt tests and warms up, under an id of its own.
+  LoadRequest rehearsal = plan.requests.front();
+  rehearsal.due = 0;
+  rehearsal.bytes = client->PostBytes(EndpointOf(options), RequestBody(options, name, prompts[0]),
+                                      "X-Request-Id: " + id_prefix + "warmup");
+  if (options.ready_check_timeout_s > 0) {
+    const Status ready = UntilReady(options.ready_check_timeout_s, [&]() -> Status {
+      const LoadRun run = client->Run(RepeatedPlan(options, rehearsal, 1));
+      return run.outcomes[0].success ? OkStatus() : UnavailableError(run.outcomes[0].error);
+    });
+    if (!ready.ok()) return ready.WithContext("the server is not ready");
+  }
+  if (options.num_warmups > 0) {
+    client->Run(RepeatedPlan(options, rehearsal, options.num_warmups));
+  }
+
+  ProgressBar bar(prompts.size(), !options.disable_tqdm && isatty(STDERR_FILENO) != 0);
+  plan.on_progress = [&bar](size_t num_done, size_t num_failed) { bar.Show(num_done, num_failed); };
+  result.started_at = SystemClock().Unix();
+  LoadRun run = client->Run(std::move(plan));
+  bar.Finish();
+  result.rate_changes = RateChanges(options, arrivals, result.started_at);
+  result.client_cpu_s = run.cpu_s;
+  CountMissingTokens(tokenizer.get(), &run.outcomes);
+  result.metrics = CalculateMetrics(run.outcomes, run.duration, goodput, percentiles);
+  result.outcomes = std::move(run.outcomes);
+  return result;
+}
+
+int RunBenchServe(const std::vector<std::string>& args) {
+  constexpr std::string_view kAbout =
+      "tandem bench serve [flags]: send requests to an OpenAI-compatible server, measure answers.";
+  const auto refuse = [](const Status& status, int exit_code) {
+    std::cerr << "tandem bench serve: " << status.message() << std::endl;
+    return exit_code;
+  };
+  BenchServeOptions options;
+  const StatusOr<FlagOutcome> parsed = ParseFlags(BenchServeFlags(options), args, kAbout);
+  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
+  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (const Status status = CheckBenchServeOptions(options); !status.ok()) {
+    return refuse(status, kBadCommandLine);
+  }
+  if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
+    return refuse(status, kBadCommandLine);
+  }
+
+  const StatusOr<BenchServeResult> result = BenchServe(options);
+  if (!result.ok()) {
+    const bool wrong_words = result.status().code() == StatusCode::kInvalidArgument ||
+                             result.status().code() == StatusCode::kNotFound;
+    return refuse(result.status(), wrong_words ? kBadCommandLine : kFailed);
+  }
+  size_t num_shown = 0;
+  for (const RequestOutcome& outcome : result->outcomes) {
+    if (outcome.success || num_shown++ >= kMaxShownErrors) continue;
+    std::cerr << "failed request: " << outcome.error << std::endl;
+  }
+  std::cout << BenchServeReport(options, *result) << std::flush;
+  if (options.save_result || options.append_result) {
+    if (const Status status = SaveResult(options, *result); !status.ok()) {
+      return refuse(status, kFailed);
+    }
+  }
+  return result->metrics.completed > 0 ? 0 : kFailed;
+}
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+#pragma once
+
+// One connection to a server: TCP or UNIX, plain or TLS, never blocking its shard.
+// Thread: the shard's. A ServerPeer is resolved before and may be shared by all connections.
+// Failure: UNAVAILABLE with the system's words when the server refuses, resets or is cut by Abort.
+
+#include <sys/socket.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "deploy/cli/bench/server_url.h"
+#include "frontend/net/net.h"
+
+namespace tandem {
+
+// The server's addresses, and for https the rules of trust. Immutable.
+class ServerPeer {
+ public:
+  // Looks the name up (blocks). `insecure` takes any certificate.
+  static StatusOr<std::unique_ptr<ServerPeer>> Resolve(const ServerUrl& url, bool insecure);
+  ~ServerPeer();
+  ServerPeer(const ServerPeer&) = delete;
+
+ private:
+  friend class ClientSocket;
+  struct Address {
+    sockaddr_storage storage{};
+    socklen_t size = 0;
+  };
+  ServerPeer() = default;
+  std::string host_;
+  std::vector<Address> addresses_;
+  void* tls_ = nullptr;  // SSL_CTX; null for plain connections
+};
+
+class ClientSocket {
+ public:
+  ClientSocket(Shard* shard, const ServerPeer* peer) : shard_(shard), peer_(peer) {}
+  ~ClientSocket();
+  ClientSocket(const ClientSocket&) = delete;
+
+  // Tries the addresses in order; with TLS the server is also identified.
+  Awaitable<Status> Connect();
+  // All of it.
+  Awaitable<Status> Write(std::string_view bytes);
+  // At least one byte; 0 at the end of the stream.
+  Awaitable<StatusOr<size_t>> Read(char* data, size_t size);
+
+  // Whether an unused connection can be used again: the server has not closed it or said anything.
+  bool IsIdle() const;
+  // Whoever waits on this connection gets an error.
+  void Abort();
+
+ private:
+  enum class Need { kNothing, kReadable, kWritable };
+  Awaitable<Status> ConnectTo(const ServerPeer::Address& address);
+  Awaitable<Status> Handshake();
+  Need TlsNeed(int result) const;
+  void Close();
+
+  Shard* shard_;
+  const ServerPeer* peer_;
+  std::optional<Socket> socket_;
+  void* tls_ = nullptr;         // SSL
+  bool may_have_more_ = false;  // the last read took all the room it had
+};
+
+}  // namespace tandem

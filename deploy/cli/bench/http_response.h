@@ -1,0 +1,42 @@
+#pragma once
+
+// Reads one HTTP/1.1 response out of bytes that arrive in pieces cut anywhere: length, chunked, or
+// until the connection closes. Thread: one. Keeps only what an unfinished line of the protocol
+// needs. Failure: DATA_LOSS for what is not HTTP, and for an end in the middle.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace tandem {
+
+class HttpResponse {
+ public:
+  // on_body sees each piece of the body; a Status from it ends the reading and comes back from
+  // Feed.
+  explicit HttpResponse(std::function<Status(std::string_view piece)> on_body);
+  ~HttpResponse();
+  HttpResponse(const HttpResponse&) = delete;
+
+  // The next bytes, or the end of the connection.
+  Status Feed(std::string_view bytes);
+  Status End();
+
+  bool has_head() const;
+  bool done() const;
+  // REQUIRES has_head().
+  int status_code() const;
+  const std::string& reason() const;
+  bool is_event_stream() const;  // by its content type
+  bool keep_alive() const;
+
+ private:
+  class Parser;
+  std::unique_ptr<Parser> parser_;
+  std::string unread_;  // an incomplete line
+};
+
+}  // namespace tandem

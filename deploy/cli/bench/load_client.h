@@ -1,0 +1,72 @@
+#pragma once
+
+// Sends prepared requests to one server when they are due and keeps what came back. One network
+// thread carries all streams; connections are kept and used again, across runs too.
+// Thread: Run and Get from the one that made the object, which they block. Units: seconds.
+// Failure: a request's failure is in its outcome. A reused connection that the server closed
+// without a word is replaced once; nothing else is tried again.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "deploy/cli/bench/serve_metrics.h"
+#include "deploy/cli/bench/server_url.h"
+
+namespace tandem {
+
+struct LoadTarget {
+  ServerUrl url;
+  bool insecure = false;
+  std::vector<std::string> header_lines;  // "Name: value", without line ends
+};
+
+struct LoadRequest {
+  double due = 0;     // after the beginning of the run
+  std::string bytes;  // the whole HTTP request; see PostBytes
+  int64_t prompt_tokens = 0;
+};
+
+struct LoadPlan {
+  std::vector<LoadRequest> requests;       // by `due`, ascending
+  std::optional<int64_t> max_concurrency;  // more than that wait their turn
+  double request_timeout_s = 6 * 3600;
+  // Called a few times a second on the network thread, and at the end.
+  std::function<void(size_t num_done, size_t num_failed)> on_progress;
+};
+
+struct LoadRun {
+  std::vector<RequestOutcome> outcomes;  // in the order of the requests
+  double duration = 0;
+  double cpu_s = 0;  // of the network thread
+};
+
+struct LoadReply {
+  int status_code = 0;
+  std::string body;
+};
+
+class LoadClient {
+ public:
+  // Looks the server's name up; connects to nothing yet.
+  static StatusOr<std::unique_ptr<LoadClient>> Start(LoadTarget target);
+  ~LoadClient();
+
+  // The bytes of a POST of JSON with the target's headers; `extra_header` is one line or empty.
+  std::string PostBytes(const std::string& path, const std::string& json,
+                        const std::string& extra_header) const;
+
+  LoadRun Run(LoadPlan plan);
+  // A small page: /v1/models, /metrics.
+  StatusOr<LoadReply> Get(const std::string& path, double timeout_s);
+
+ private:
+  struct State;
+  explicit LoadClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+#include "deploy/cli/bench/request_body.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void AddSampling(const BenchServeOptions& options, Json* body) {
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) (*body)[name] = *value;
+  };
+  if (options.ignore_eos || options.dataset_name == "random") (*body)["ignore_eos"] = true;
+  add("temperature", options.temperature);
+  add("top_p", options.top_p);
+  add("top_k", options.top_k);
+  add("min_p", options.min_p);
+  add("frequency_penalty", options.frequency_penalty);
+  add("presence_penalty", options.presence_penalty);
+  add("repetition_penalty", options.repetition_penalty);
+}
+
+}  // namespace
+
+std::string RequestBody(const BenchServeOptions& options, const std::string& model,
+                        const BenchPrompt& prompt) {
+  Json body;
+  body["model"] = model;
+  if (options.backend == "openai-chat") {
+    body["messages"] = Json::array({Json{{"role", "user"}, {"content", prompt.text}}});
+    body["max_completion_tokens"] = prompt.output_tokens;
+    if (options.logprobs) {
+      body["logprobs"] = true;
+      body["top_logprobs"] = *options.logprobs;
+    }
+  } else {
+    body["prompt"] = prompt.token_ids.empty() ? Json(prompt.text) : Json(prompt.token_ids);
+    body["repetition_penalty"] = 1.0;
+    body["max_tokens"] = prompt.output_tokens;
+    if (options.logprobs) body["logprobs"] = *options.logprobs;
+  }
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  AddSampling(options, &body);
+  if (!options.extra_body.empty()) {
+    body.update(Json::parse(options.extra_body, nullptr, /*allow_exceptions=*/false));
+  }
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace tandem

@@ -1,0 +1,216 @@
+#include "deploy/cli/bench/serve_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kMaxTokens = 1 << 24;
+constexpr double kMaxPrompts = 1e7;
+
+Status CheckRamp(const BenchServeOptions& options) {
+  if (options.ramp_up_strategy.empty()) {
+    if (options.ramp_up_start_rps || options.ramp_up_end_rps) {
+      return InvalidArgumentError(
+          "--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy");
+    }
+    return OkStatus();
+  }
+  if (!std::isinf(options.request_rate)) {
+    return InvalidArgumentError(
+        "--request-rate cannot be given with --ramp-up-strategy, which sets the rate");
+  }
+  if (!options.ramp_up_start_rps || !options.ramp_up_end_rps) {
+    return InvalidArgumentError(
+        "--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps");
+  }
+  if (*options.ramp_up_start_rps > *options.ramp_up_end_rps || *options.ramp_up_end_rps <= 0) {
+    return InvalidArgumentError("--ramp-up-end-rps must be positive and at least the start");
+  }
+  if (options.ramp_up_strategy == "exponential" && *options.ramp_up_start_rps == 0) {
+    return InvalidArgumentError("an exponential ramp cannot start at --ramp-up-start-rps 0");
+  }
+  return OkStatus();
+}
+
+Status CheckPairs(std::string_view flag, const std::vector<std::string>& items) {
+  for (const std::string& item : items) {
+    if (item.find('=') != item.npos && item.front() != '=') continue;
+    return InvalidArgumentError("--" + std::string(flag) + " is '" + item + "', must be KEY=VALUE");
+  }
+  return OkStatus();
+}
+
+Status CheckDataset(const BenchServeOptions& options) {
+  const bool from_file = options.dataset_name == "sharegpt" || options.dataset_name == "custom";
+  if (from_file && options.dataset_path.empty()) {
+    return InvalidArgumentError("--dataset-name " + options.dataset_name + " needs --dataset-path");
+  }
+  if (!from_file && !options.dataset_path.empty()) {
+    return InvalidArgumentError("--dataset-name " + options.dataset_name +
+                                " makes its prompts; --dataset-path is for sharegpt and custom");
+  }
+  if (options.dataset_name == "sonnet" && !options.input_len &&
+      options.sonnet_prefix_len > options.sonnet_input_len) {
+    return InvalidArgumentError("--sonnet-prefix-len must be at most --sonnet-input-len");
+  }
+  if (options.dataset_name == "prefix_repetition" &&
+      options.num_prompts < options.prefix_repetition_num_prefixes) {
+    return InvalidArgumentError("--num-prompts must be at least --prefix-repetition-num-prefixes");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
+  const FlagRules tokens = {.min = 0, .max = kMaxTokens};
+  const FlagRules some_tokens = {.min = 1, .max = kMaxTokens};
+  // clang-format off
+  return {
+      {"backend", &o.backend, "API to speak: completions (openai, vllm) or chat completions", {.choices = {"openai", "vllm", "openai-chat"}}},
+      {"base-url", &o.base_url, "Server: http://host:port, https://host:port or unix:/path. Default: --host and --port"},
+      {"host", &o.host, "Host of the server"},
+      {"port", &o.port, "Port of the server", {.min = 1, .max = 65535}},
+      {"endpoint", &o.endpoint, "Path of the API. Default: /v1/completions, or /v1/chat/completions for openai-chat"},
+      {"header", &o.headers, "KEY=VALUE of a header sent with each request; OPENAI_API_KEY in the environment makes one"},
+      {"insecure", &o.insecure, "https: take any certificate"},
+      {"model", &o.model, "Model to ask for. Default: the first of /v1/models", {.positional = true}},
+      {"served-model-name", &o.served_model_name, "Name sent in requests in place of --model"},
+      {"tokenizer", &o.tokenizer, "Folder of the tokenizer. Default: the model's, when it is a folder here"},
+      {"skip-tokenizer-init", &o.skip_tokenizer_init, "No tokenizer: prompts are token ids (chat: words), counts are the server's"},
+      {"ready-check-timeout-sec", &o.ready_check_timeout_s, "Repeat a test request for so long until the server answers; 0: do not", {.min = 0, .max = 86400}},
+      {"request-timeout-sec", &o.request_timeout_s, "A request that takes longer has failed", {.min = 0.1, .max = 7 * 86400}},
+
+      {"dataset-name", &o.dataset_name, "Where prompts come from", {.choices = {"random", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
+      {"dataset-path", &o.dataset_path, "sharegpt: JSON file of conversations; custom: lines of JSON with \"prompt\""},
+      {"num-prompts", &o.num_prompts, "Requests to send", {.min = 1, .max = kMaxPrompts}},
+      {"num-warmups", &o.num_warmups, "Requests sent before, not measured", {.min = 0, .max = kMaxPrompts}},
+      {"seed", &o.seed, "Of prompts and arrival times"},
+      {"disable-shuffle", &o.disable_shuffle, "Keep the order of the file"},
+      {"no-oversample", &o.no_oversample, "Send fewer requests when the file has fewer prompts"},
+      {"input-len", &o.input_len, "Prompt length, for the dataset's own flag", some_tokens},
+      {"output-len", &o.output_len, "Output length, for the dataset's own flag", some_tokens},
+      {"random-input-len", &o.random_input_len, "random: tokens of a prompt", tokens},
+      {"random-output-len", &o.random_output_len, "random: tokens of an answer", some_tokens},
+      {"random-range-ratio", &o.random_range_ratio, "random: lengths are drawn from length * (1 - r) to length * (1 + r)", {.min = 0, .max = 0.999}},
+      {"random-prefix-len", &o.random_prefix_len, "random: tokens before each prompt that all share", tokens},
+      {"prefix-repetition-prefix-len", &o.prefix_repetition_prefix_len, "prefix_repetition: tokens of a prefix", tokens},
+      {"prefix-repetition-suffix-len", &o.prefix_repetition_suffix_len, "prefix_repetition: tokens behind it", tokens},
+      {"prefix-repetition-num-prefixes", &o.prefix_repetition_num_prefixes, "prefix_repetition: different prefixes", {.min = 1, .max = kMaxPrompts}},
+      {"prefix-repetition-output-len", &o.prefix_repetition_output_len, "prefix_repetition: tokens of an answer", some_tokens},
+      {"sonnet-input-len", &o.sonnet_input_len, "sonnet: tokens of a prompt", some_tokens},
+      {"sonnet-output-len", &o.sonnet_output_len, "sonnet: tokens of an answer", some_tokens},
+      {"sonnet-prefix-len", &o.sonnet_prefix_len, "sonnet: tokens of verse that all prompts begin with", tokens},
+      {"sharegpt-output-len", &o.sharegpt_output_len, "sharegpt: tokens of an answer. Default: as long as the recorded one", some_tokens},
+      {"custom-output-len", &o.custom_output_len, "custom: tokens of an answer; -1: each line's \"output_tokens\"", {.min = -1, .max = kMaxTokens}},
+
+      {"request-rate", &o.request_rate, "Requests per second; inf: all at once", {.min = 1e-6}},
+      {"burstiness", &o.burstiness, "Shape of the Gamma distribution of gaps; 1: Poisson, less: bursts, inf: even", {.min = 1e-3}},
+      {"max-concurrency", &o.max_concurrency, "Most requests under way at once", {.min = 1, .max = kMaxPrompts}},
+      {"ramp-up-strategy", &o.ramp_up_strategy, "Let the rate grow from --ramp-up-start-rps to --ramp-up-end-rps", {.choices = {"linear", "exponential"}}},
+      {"ramp-up-start-rps", &o.ramp_up_start_rps, "Requests per second of the first request", {.min = 0}},
+      {"ramp-up-end-rps", &o.ramp_up_end_rps, "Requests per second of the last request", {.min = 0}},
+
+      {"ignore-eos", &o.ignore_eos, "Answers have their full length; always so with random prompts"},
+      {"logprobs", &o.logprobs, "Ask for so many logprobs per token", {.min = 0, .max = 1 << 20}},
+      {"temperature", &o.temperature, "Default: the server's", {.min = 0, .max = 2}},
+      {"top-p", &o.top_p, "Default: the server's", {.min = 0, .max = 1}},
+      {"top-k", &o.top_k, "Default: the server's", {.min = -1, .max = 1 << 24}},
+      {"min-p", &o.min_p, "Default: the server's", {.min = 0, .max = 1}},
+      {"frequency-penalty", &o.frequency_penalty, "Default: the server's", {.min = -2, .max = 2}},
+      {"presence-penalty", &o.presence_penalty, "Default: the server's", {.min = -2, .max = 2}},
+      {"repetition-penalty", &o.repetition_penalty, "Default: 1 for completions, the server's for chat", {.min = 0}},
+      {"extra-body", &o.extra_body, "JSON object laid over the body of each request"},
+      {"request-id-prefix", &o.request_id_prefix, "X-Request-Id is this and a number. Default: bench-<8 hex digits>-"},
+
+      {"goodput", &o.goodput, "Limits in ms of a good request: ttft:MS tpot:MS e2el:MS"},
+      {"percentile-metrics", &o.percentile_metrics, "Metrics to report: some of ttft,tpot,itl,e2el,client_queue_time,e2el_including_client_queue"},
+      {"metric-percentiles", &o.metric_percentiles, "Percentiles to report, comma-separated"},
+      {"label", &o.label, "Name of this run in the result"},
+      {"metadata", &o.metadata, "KEY=VALUE pairs kept in the result"},
+      {"save-result", &o.save_result, "Write the result as JSON"},
+      {"append-result", &o.append_result, "Append the result to the file, one line of JSON"},
+      {"save-detailed", &o.save_detailed, "Keep each request's figures and text in the result"},
+      {"result-dir", &o.result_dir, "Folder of the result. Default: the current one"},
+      {"result-filename", &o.result_filename, "File of the result. Default: made of label, rate, model and date"},
+      {"disable-tqdm", &o.disable_tqdm, "No progress bar"},
+  };
+  // clang-format on
+}
+
+Status CheckBenchServeOptions(const BenchServeOptions& options) {
+  RETURN_IF_ERROR(CheckRamp(options));
+  RETURN_IF_ERROR(CheckDataset(options));
+  RETURN_IF_ERROR(CheckPairs("header", options.headers));
+  RETURN_IF_ERROR(CheckPairs("metadata", options.metadata));
+  RETURN_IF_ERROR(ParseGoodput(options.goodput).status());
+  RETURN_IF_ERROR(ParsePercentiles(options.metric_percentiles).status());
+  RETURN_IF_ERROR(ParseMetricNames(options.percentile_metrics).status());
+  if (!options.endpoint.empty() && options.endpoint.front() != '/') {
+    return InvalidArgumentError("--endpoint is '" + options.endpoint + "', must start with /");
+  }
+  if (!options.extra_body.empty() &&
+      !nlohmann::json::parse(options.extra_body, nullptr, false).is_object()) {
+    return InvalidArgumentError("--extra-body must be a JSON object");
+  }
+  return OkStatus();
+}
+
+StatusOr<Goodput> ParseGoodput(const std::vector<std::string>& items) {
+  Goodput goodput;
+  for (const std::string& item : items) {
+    const size_t colon = item.find(':');
+    const std::string name = item.substr(0, colon);
+    const std::optional<double> limit =
+        colon == item.npos ? std::nullopt : ParseNumber<double>(item.substr(colon + 1));
+    if (!limit || !(*limit >= 0)) {
+      return InvalidArgumentError("--goodput is '" + item + "', must be like ttft:200 (in ms)");
+    }
+    if (name == "ttft") {
+      goodput.ttft_ms = limit;
+    } else if (name == "tpot") {
+      goodput.tpot_ms = limit;
+    } else if (name == "e2el") {
+      goodput.e2el_ms = limit;
+    } else {
+      return InvalidArgumentError("--goodput speaks of '" + name + "', knows ttft, tpot and e2el");
+    }
+  }
+  return goodput;
+}
+
+StatusOr<std::vector<double>> ParsePercentiles(std::string_view text) {
+  std::vector<double> percentiles;
+  for (const std::string_view item : Split(text, ',')) {
+    const std::optional<double> percent = ParseNumber<double>(StripAscii(item));
+    if (!percent || !(*percent >= 0 && *percent <= 100)) {
+      return InvalidArgumentError("--metric-percentiles has '" + std::string(item) +
+                                  "', must be numbers between 0 and 100");
+    }
+    percentiles.push_back(*percent);
+  }
+  return percentiles;
+}
+
+StatusOr<std::vector<std::string>> ParseMetricNames(std::string_view text) {
+  std::vector<std::string> names;
+  for (const std::string_view item : Split(text, ',')) {
+    const std::string name(StripAscii(item));
+    const std::vector<std::string_view> known(std::begin(kServeMetricNames),
+                                              std::end(kServeMetricNames));
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      return InvalidArgumentError("--percentile-metrics has '" + name +
+                                  "', knows ttft, tpot, itl, e2el, client_queue_time, "
+                                  "e2el_including_client_queue");
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace tandem

@@ -1,0 +1,13 @@
+#pragma once
+
+// Lines of made-up verse in ten syllables or so, for prompts that look like poems. Pure: line `i`
+// of a seed is always the same.
+
+#include <cstdint>
+#include <string>
+
+namespace tandem {
+
+std::string VerseLine(uint64_t seed, uint64_t i);
+
+}  // namespace tandem
