@@ -124,6 +124,16 @@ void TimedBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& 
   Timed(OpKind::kRowWise, [&] { inside_->GatherRows(out, x, rows); });
 }
 
+void TimedBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                             bool renormalize) {
+  Timed(OpKind::kRowWise, [&] { inside_->RouteTopK(expert_ids, weights, logits, renormalize); });
+}
+
+void TimedBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                              const Tensor& weights) {
+  Timed(OpKind::kRowWise, [&] { inside_->ScatterAdd(residual, x, rows, weights); });
+}
+
 void TimedBackend::SoftCap(const Tensor& x, float cap) {
   Timed(OpKind::kLogits, [&] { inside_->SoftCap(x, cap); });
 }

@@ -66,6 +66,10 @@ class TimedBackend final : public Backend {
   void PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
                       const AttentionOptions& options, const AttentionPlan& plan) override;
   void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
+  void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                 bool renormalize) override;
+  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                  const Tensor& weights) override;
   void SoftCap(const Tensor& x, float cap) override;
   void Argmax(const Tensor& ids, const Tensor& logits) override;
   void LogSumExp(const Tensor& out, const Tensor& logits) override;
