@@ -11,7 +11,8 @@ using TokenId = int32_t;  // an index into the vocabulary; what kernels and the 
 using RequestId =
     std::string;  // the internal id: "<external id>-<8 hex>", unique over its lifetime
 
-enum class BlockId : int32_t {};      // a KV cache block; 0 is the null block
+enum class BlockId : int32_t {};         // a KV cache block; 0 is the null block
+inline constexpr BlockId kNullBlock{0};  // never handed out; in a table: nothing is here
 enum class RequestSlot : int32_t {};  // a row of the worker's persistent batch, [0, max_num_seqs)
 
 constexpr int32_t Index(BlockId id) { return static_cast<int32_t>(id); }

@@ -207,6 +207,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
+  setup.runner.limits.sliding_window = static_cast<int32_t>(UniformSlidingWindow(model));
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);
@@ -221,8 +222,7 @@ Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetu
   ASSIGN_OR_RETURN(limits.num_blocks,
                    ChooseNumBlocks(setup->kv_cache, bytes_per_block, limits, memory));
   if (setup->auto_max_model_len) {
-    const int64_t capacity = int64_t{limits.num_blocks - 1} * limits.block_size;
-    limits.max_model_len = static_cast<int32_t>(std::min<int64_t>(limits.max_model_len, capacity));
+    limits.max_model_len = MaxModelLenOf(limits.num_blocks - 1, limits);
   }
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/log.h"
+#include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/request_check.h"
 #include "engine_core/utility_calls.h"
 
@@ -20,21 +21,13 @@ SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits)
   return config;
 }
 
-KvCacheConfig WithLimits(KvCacheConfig config, const ExecutorLimits& limits) {
-  config.num_blocks = limits.num_blocks;
-  config.block_size = limits.block_size;
-  config.max_num_seqs = limits.max_num_seqs;
-  config.max_model_len = limits.max_model_len;
-  return config;
-}
-
 Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
-  const int64_t capacity = int64_t{limits.num_blocks - 1} * limits.block_size;
-  if (capacity < limits.max_model_len) {
-    return FailedPreconditionError("the KV cache holds " + std::to_string(capacity) +
-                                   " tokens, one request may need " +
-                                   std::to_string(limits.max_model_len) +
-                                   ": lower --max-model-len or raise --kv-cache-memory-bytes");
+  const int32_t num_needed = MaxHeldBlocks(CacheWithLimits({}, limits));
+  if (limits.num_blocks - 1 < num_needed) {
+    return FailedPreconditionError(
+        "the KV cache holds " + std::to_string(int64_t{limits.num_blocks - 1} * limits.block_size) +
+        " tokens, one request may need " + std::to_string(int64_t{num_needed} * limits.block_size) +
+        ": lower --max-model-len or raise --kv-cache-memory-bytes");
   }
   if (limits.max_model_len < 2 || limits.max_num_seqs < 1 || limits.max_num_batched_tokens < 1) {
     return FailedPreconditionError(
@@ -78,7 +71,7 @@ EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, con
     : options_(options),
       executor_(executor),
       clock_(clock),
-      kv_cache_(WithLimits(options.kv_cache, executor->limits())),
+      kv_cache_(CacheWithLimits(options.kv_cache, executor->limits())),
       scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_),
       outputs_(options.engine_index) {}
 

@@ -58,20 +58,23 @@ Status SetKey(const std::string& key, const Json& value, wire::KvEventsConfig* c
   return InvalidArgumentError("--kv-events-config: no key is called " + key);
 }
 
-wire::KvEvent ToWire(BlockStored&& stored, int32_t block_size) {
+wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   wire::KvBlockStored out;
   out.block_hashes.reserve(stored.block_hashes.size());
   for (const BlockHash& hash : stored.block_hashes) out.block_hashes.push_back(hash.bytes);
   if (stored.parent) out.parent_block_hash = stored.parent->bytes;
   out.token_ids = std::move(stored.token_ids);
-  out.block_size = block_size;
+  out.block_size = cache.block_size;
+  out.sliding_window = cache.sliding_window;
   out.cache_salt = std::move(stored.cache_salt);
   return out;
 }
-wire::KvEvent ToWire(BlockRemoved&& removed, int32_t) {
+wire::KvEvent ToWire(BlockRemoved&& removed, const KvCacheConfig&) {
   return wire::KvBlockRemoved{removed.block_hash.bytes};
 }
-wire::KvEvent ToWire(AllBlocksCleared&&, int32_t) { return wire::KvAllBlocksCleared{}; }
+wire::KvEvent ToWire(AllBlocksCleared&&, const KvCacheConfig&) {
+  return wire::KvAllBlocksCleared{};
+}
 
 }  // namespace
 
@@ -94,14 +97,14 @@ wire::KvHashForm KvHashFormFromEnvironment() {
   return wire::KvHashForm::kInteger;
 }
 
-wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, int32_t block_size,
+wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, const KvCacheConfig& cache,
                                   double unix_time) {
   wire::KvEventBatch batch;
   batch.ts = unix_time;
   batch.events.reserve(events.size());
   for (KvCacheEvent& event : events) {
     batch.events.push_back(
-        std::visit([&](auto& one) { return ToWire(std::move(one), block_size); }, event));
+        std::visit([&](auto& one) { return ToWire(std::move(one), cache); }, event));
   }
   return batch;
 }

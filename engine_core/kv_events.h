@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
 #include "proto_msgpack/kv_events.h"
 
 namespace tandem {
@@ -20,7 +21,7 @@ StatusOr<wire::KvEventsConfig> ParseKvEventsConfig(const std::string& text);
 // VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES (or TANDEM_…): 0 sends whole hashes.
 wire::KvHashForm KvHashFormFromEnvironment();
 
-wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, int32_t block_size,
+wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, const KvCacheConfig& cache,
                                   double unix_time);
 
 }  // namespace tandem

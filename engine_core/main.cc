@@ -116,7 +116,11 @@ struct CacheSize {
 
 CacheSize SizeOf(const ExecutorLimits& limits) {
   const int64_t tokens = int64_t{limits.num_blocks - 1} * limits.block_size;
-  return {tokens, static_cast<double>(tokens) / limits.max_model_len};
+  if (limits.sliding_window == 0) {
+    return {tokens, static_cast<double>(tokens) / limits.max_model_len};
+  }
+  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits));
+  return {tokens, static_cast<double>(limits.num_blocks - 1) / num_held};
 }
 
 wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
@@ -228,7 +232,9 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (*kv_events != nullptr) {
     ready.kv_events_config = wire::PackedKvEventsConfig((*kv_events)->config());
     loop_wire.publish = [&](std::vector<KvCacheEvent> events) {
-      (*kv_events)->Publish(ToKvEventBatch(std::move(events), limits.block_size, clock.Unix()));
+      (*kv_events)
+          ->Publish(
+              ToKvEventBatch(std::move(events), (*engine)->kv_cache().config(), clock.Unix()));
     };
   }
   endpoint.AnnounceReady(std::move(ready));

@@ -56,7 +56,7 @@ class Writer {
 constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
 
 void Pack(Writer& w, const KvBlockStored& stored) {
-  w.Map(11);
+  w.Map(stored.sliding_window > 0 ? 12 : 11);
   w.String("type");
   w.String("BlockStored");
   w.String("block_hashes");
@@ -88,7 +88,13 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   w.String("group_idx");
   w.Int(0);
   w.String("kv_cache_spec_kind");
-  w.String("full_attention");
+  if (stored.sliding_window == 0) {
+    w.String("full_attention");
+    return;
+  }
+  w.String("sliding_window");
+  w.String("kv_cache_spec_sliding_window");
+  w.Int(stored.sliding_window);
 }
 
 void Pack(Writer& w, const KvBlockRemoved& removed) {

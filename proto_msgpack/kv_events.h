@@ -25,7 +25,8 @@ struct KvBlockStored {
   std::optional<KvBlockHash> parent_block_hash;
   std::vector<TokenId> token_ids;  // of all the blocks
   int32_t block_size = 0;
-  std::string cache_salt;  // of the first block; empty: none
+  std::string cache_salt;      // of the first block; empty: none
+  int32_t sliding_window = 0;  // keys that every layer sees; 0: all
 };
 struct KvBlockRemoved {
   KvBlockHash block_hash;

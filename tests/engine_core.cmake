@@ -13,7 +13,8 @@ tandem_test(unit_kv_cache LABEL unit
        unit/engine_core/kv_cache/block_residency_test.cc
        unit/engine_core/kv_cache/kv_cache_manager_test.cc
   DEPS engine_core/kv_cache)
-tandem_test(property_kv_cache LABEL property SRCS property/block_pool_test.cc
+tandem_test(property_kv_cache LABEL property
+  SRCS property/block_pool_test.cc property/sliding_window_test.cc
   DEPS engine_core/kv_cache)
 tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc

@@ -27,6 +27,9 @@ struct ExecutorLimits {
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
+  // Keys that a token sees in every layer, its own included; a step names the null block where none
+  // of its tokens sees a block. 0: some layer sees all.
+  int32_t sliding_window = 0;
 };
 
 class Executor {

@@ -46,8 +46,7 @@ int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
   const int64_t share =
       static_cast<int64_t>(kDefaultUtilization * static_cast<double>(memory.total_bytes)) -
       memory.resident_bytes;
-  const int64_t blocks_per_request =
-      (int64_t{limits.max_model_len} + limits.block_size - 1) / limits.block_size;
+  const int64_t blocks_per_request = MaxHeldBlocks(CacheWithLimits({}, limits));
   const double useful_bytes =
       2.0 * limits.max_num_seqs * static_cast<double>(blocks_per_request * bytes_per_block);
   const int64_t polite = std::min(share, memory.available_bytes / 2);
@@ -55,6 +54,16 @@ int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
 }
 
 }  // namespace
+
+KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits) {
+  config.num_blocks = limits.num_blocks;
+  config.block_size = limits.block_size;
+  config.max_num_seqs = limits.max_num_seqs;
+  config.max_model_len = limits.max_model_len;
+  config.max_num_batched_tokens = limits.max_num_batched_tokens;
+  config.sliding_window = limits.sliding_window;
+  return config;
+}
 
 HostMemory ReadHostMemory() {
   HostMemory memory;
@@ -105,11 +114,16 @@ StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_blo
   return static_cast<int32_t>(blocks);
 }
 
+int32_t MaxModelLenOf(int64_t num_blocks, const ExecutorLimits& limits) {
+  if (MaxHeldBlocks(CacheWithLimits({}, limits)) <= num_blocks) return limits.max_model_len;
+  return static_cast<int32_t>(
+      std::min<int64_t>(limits.max_model_len, num_blocks * limits.block_size));
+}
+
 StatusOr<int32_t> ChooseMaxModelLen(bool is_auto, int64_t bytes_per_block,
                                     const ExecutorLimits& limits, const HostMemory& memory) {
-  const int64_t most = memory.total_bytes / bytes_per_block * limits.block_size;
-  if (limits.max_model_len <= most) return limits.max_model_len;
-  if (is_auto && most >= 2) return static_cast<int32_t>(most);
+  const int32_t most = MaxModelLenOf(memory.total_bytes / bytes_per_block, limits);
+  if (most == limits.max_model_len || (is_auto && most >= 2)) return most;
   return ResourceExhaustedError("--max-model-len " + std::to_string(limits.max_model_len) +
                                 " (the model's when not given): the " +
                                 std::to_string(memory.total_bytes) +

@@ -1,7 +1,8 @@
 #pragma once
 
-// How many blocks the KV cache gets. Asked for in blocks or bytes it is exactly that; else a share
-// of the host's memory, bounded by what the limits can use.
+// The size of the KV cache: from an executor's limits, and before there is one from the host. Asked
+// for in blocks or bytes it is exactly that; else a share of the host's memory, bounded by what the
+// limits can use.
 // Thread: main. Units: bytes, blocks of block_size tokens (the null block included).
 
 #include <cstdint>
@@ -9,8 +10,12 @@
 
 #include "common/status.h"
 #include "engine_core/executor/executor.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
 
 namespace tandem {
+
+// The cache that serves an executor: its sizes are the executor's, the rest is config's.
+KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits);
 
 struct HostMemory {
   int64_t total_bytes = 0;      // of the host, or of this process's cgroup when that is less
@@ -32,6 +37,9 @@ struct KvCacheWish {
 // ResourceExhausted when not even two blocks fit, or more are asked for than the host has memory.
 StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_block,
                                   const ExecutorLimits& limits, const HostMemory& memory);
+
+// The length that one request can have with so many blocks for it: what the limits say, or less.
+int32_t MaxModelLenOf(int64_t num_blocks, const ExecutorLimits& limits);
 
 // The length that one request can have at all, before anything is allocated for it. When the host
 // cannot hold it: what it can hold if is_auto, else ResourceExhausted.

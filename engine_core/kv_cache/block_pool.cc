@@ -3,11 +3,8 @@
 #include "common/check.h"
 
 namespace tandem {
-namespace {
 
-constexpr BlockId kNullBlock{0};  // also the sentinel of the free list
-
-}  // namespace
+// The null block is also the sentinel of the free list.
 
 BlockPool::BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events,
                      BlockResidency* residency)
@@ -91,6 +88,15 @@ void BlockPool::Unregister(BlockId id) {
   }
   block.registered = false;
   if (events_ != nullptr) events_->emplace_back(BlockRemoved{block.hash});
+}
+
+void BlockPool::Forget(const BlockHash& hash) {
+  while (const std::optional<BlockId> block = Find(hash)) {
+    Unregister(*block);
+    if (!is_free(*block)) continue;
+    RemoveFree(*block);
+    InsertFree(*block, At(kNullBlock).next_free);
+  }
 }
 
 void BlockPool::Clear() {

@@ -41,6 +41,8 @@ class BlockPool {
   void Register(BlockId block, const BlockHash& hash);
   // Takes the hash off a block, if it has one.
   void Unregister(BlockId block);
+  // Takes the hash off every block that has it; those that are free go to the front.
+  void Forget(const BlockHash& hash);
   // Forgets all content. REQUIRES: all blocks are free.
   void Clear();
 

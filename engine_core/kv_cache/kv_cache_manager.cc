@@ -6,6 +6,20 @@
 #include "common/check.h"
 
 namespace tandem {
+namespace {
+
+int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+int32_t MaxHeldBlocks(const KvCacheConfig& config) {
+  const int32_t num_all = CeilDiv(config.max_model_len, config.block_size);
+  if (config.sliding_window == 0) return num_all;
+  // The window of the step's first token and the step's tokens; the window may begin mid-block.
+  const int64_t num_tokens = int64_t{config.sliding_window} - 1 + config.max_num_batched_tokens;
+  if (num_tokens >= config.max_model_len) return num_all;
+  return std::min(num_all, CeilDiv(static_cast<int32_t>(num_tokens), config.block_size) + 1);
+}
 
 KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(config),
@@ -17,7 +31,8 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
             residency_ ? &*residency_ : nullptr),
       hasher_(config.block_size, config.hash_seed),
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
-      max_blocks_per_seq_(std::min(NumBlocksFor(config.max_model_len), config.num_blocks - 1)),
+      max_held_blocks_(MaxHeldBlocks(config)),
+      max_blocks_per_seq_(NumBlocksFor(config.max_model_len)),
       // Not initialised: rows are touched only as far as they are used.
       tables_(new BlockId[static_cast<size_t>(config.max_num_seqs) *
                           static_cast<size_t>(max_blocks_per_seq_)]),
@@ -36,40 +51,68 @@ void KvCacheManager::ExtendHashes(std::span<const TokenId> token_ids, std::strin
 
 std::span<const BlockId> KvCacheManager::FindCachedPrefix(std::span<const BlockHash> hashes,
                                                           int32_t max_tokens) {
-  found_.clear();
   const size_t max_blocks = static_cast<size_t>(max_tokens / config_.block_size);
-  for (const BlockHash& hash : hashes.first(std::min(hashes.size(), max_blocks))) {
+  hashes = hashes.first(std::min(hashes.size(), max_blocks));
+  config_.sliding_window > 0 ? FindWindow(hashes) : FindFromStart(hashes);
+  return found_;
+}
+
+void KvCacheManager::FindFromStart(std::span<const BlockHash> hashes) {
+  found_.clear();
+  for (const BlockHash& hash : hashes) {
     const std::optional<BlockId> block = pool_.Find(hash);
     if (!block) break;
     found_.push_back(*block);
   }
-  return found_;
+}
+
+// From the right, for the first run that fills a window or reaches the start.
+void KvCacheManager::FindWindow(std::span<const BlockHash> hashes) {
+  const auto window_blocks =
+      static_cast<size_t>(std::max(1, CeilDiv(config_.sliding_window - 1, config_.block_size)));
+  found_.assign(hashes.size(), kNullBlock);
+  size_t end = hashes.size();
+  for (size_t i = end; i > 0 && end - i < window_blocks; --i) {
+    if (const std::optional<BlockId> block = pool_.Find(hashes[i - 1])) {
+      found_[i - 1] = *block;
+    } else {
+      end = i - 1;
+    }
+  }
+  found_.resize(end);
 }
 
 bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
                               const Admission& admission) {
   const Row& row = RowOf(slot);
   CHECK_EQ(row.num_blocks, 0) << "slot " << Index(slot) << " is in use";
+  const auto first_seen =
+      std::find_if(admission.cached_prefix.begin(), admission.cached_prefix.end(),
+                   [](BlockId block) { return block != kNullBlock; });
+  const std::span<const BlockId> seen(first_seen, admission.cached_prefix.end());
+  const auto num_cached = static_cast<int32_t>(admission.cached_prefix.size());
+  const auto num_seen = static_cast<int32_t>(seen.size());
   // Cached blocks that nobody holds leave the free list too.
-  const int32_t num_cached = static_cast<int32_t>(admission.cached_prefix.size());
-  const int32_t num_free_cached = static_cast<int32_t>(
-      std::count_if(admission.cached_prefix.begin(), admission.cached_prefix.end(),
-                    [this](BlockId block) { return pool_.is_free(block); }));
+  const auto num_free_cached = static_cast<int32_t>(std::count_if(
+      seen.begin(), seen.end(), [this](BlockId block) { return pool_.is_free(block); }));
   const int32_t num_new = NumBlocksFor(admission.num_tokens) - num_cached;
-  const int32_t num_to_fit = NumBlocksFor(admission.num_tokens_to_fit) - num_cached;
+  const int32_t num_to_fit =
+      std::min(NumBlocksFor(admission.num_tokens_to_fit) - num_cached, max_held_blocks_ - num_seen);
   const int32_t num_needed = std::max({num_new, num_to_fit, 0}) + num_free_cached;
   const int32_t num_kept = admission.keep_watermark ? watermark_blocks_ : 0;
   if (num_needed + num_kept > pool_.num_free()) return false;
 
-  for (BlockId block : admission.cached_prefix) pool_.Hold(block);
+  for (BlockId block : seen) pool_.Hold(block);
   std::copy(admission.cached_prefix.begin(), admission.cached_prefix.end(), Table(slot));
-  RowOf(slot) = {.num_blocks = num_cached, .num_registered = num_cached};
+  RowOf(slot) = {
+      .num_blocks = num_cached, .num_null = num_cached - num_seen, .num_registered = num_cached};
   Append(slot, num_new);
   RegisterFullBlocks(slot, sequence, admission.num_tokens);
   return true;
 }
 
 bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
+  if (config_.sliding_window > 0) GiveBackBefore(slot, sequence.num_computed_tokens);
   const int32_t num_new = NumBlocksFor(num_tokens) - RowOf(slot).num_blocks;
   if (num_new > pool_.num_free()) return false;
   Append(slot, num_new);
@@ -77,11 +120,16 @@ bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int
   return true;
 }
 
-void KvCacheManager::ForgetBeyond(RequestSlot slot, int32_t num_tokens) {
+void KvCacheManager::ForgetBeyond(RequestSlot slot, const SequenceView& sequence,
+                                  int32_t num_tokens) {
   Row& row = RowOf(slot);
   const int32_t num_kept = num_tokens / config_.block_size;
   for (int32_t i = num_kept; i < row.num_registered; ++i) {
-    pool_.Unregister(Table(slot)[i]);
+    if (i < row.num_null) {
+      pool_.Forget(sequence.block_hashes[static_cast<size_t>(i)]);
+    } else {
+      pool_.Unregister(Table(slot)[i]);
+    }
   }
   row.num_registered = std::min(row.num_registered, num_kept);
 }
@@ -113,7 +161,7 @@ std::vector<BlockEviction> KvCacheManager::TakeEvictions() {
 
 int32_t KvCacheManager::NumBlocksFor(int32_t num_tokens) const {
   const int32_t capped = std::min(num_tokens, config_.max_model_len);
-  return (capped + config_.block_size - 1) / config_.block_size;
+  return CeilDiv(capped, config_.block_size);
 }
 
 BlockId* KvCacheManager::Table(RequestSlot slot) const {
@@ -128,17 +176,31 @@ void KvCacheManager::Append(RequestSlot slot, int32_t num_new_blocks) {
   row.num_blocks += num_new_blocks;
 }
 
+void KvCacheManager::GiveBackBefore(RequestSlot slot, int32_t num_computed_tokens) {
+  Row& row = RowOf(slot);
+  const int32_t num_hidden_tokens = num_computed_tokens - config_.sliding_window + 1;
+  const int32_t end = std::min(num_hidden_tokens / config_.block_size, row.num_blocks);
+  if (end <= row.num_null) return;
+  const std::span<BlockId> hidden(Table(slot) + row.num_null,
+                                  static_cast<size_t>(end - row.num_null));
+  pool_.Free(hidden);
+  std::fill(hidden.begin(), hidden.end(), kNullBlock);
+  row.num_null = end;
+}
+
 void KvCacheManager::RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence,
                                         int32_t num_tokens) {
   if (!config_.enable_prefix_caching) return;
   Row& row = RowOf(slot);
   const int32_t num_full =
       std::min(num_tokens / config_.block_size, static_cast<int32_t>(sequence.block_hashes.size()));
-  if (num_full <= row.num_registered) return;
-  for (int32_t i = row.num_registered; i < num_full; ++i) {
+  // A block may have left the window before its last token was known.
+  const int32_t begin = std::max(row.num_registered, row.num_null);
+  if (num_full <= begin) return;
+  for (int32_t i = begin; i < num_full; ++i) {
     pool_.Register(Table(slot)[i], sequence.block_hashes[static_cast<size_t>(i)]);
   }
-  if (config_.enable_events) EmitStored(sequence, row.num_registered, num_full);
+  if (config_.enable_events) EmitStored(sequence, begin, num_full);
   row.num_registered = num_full;
 }
 

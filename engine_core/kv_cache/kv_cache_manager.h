@@ -3,11 +3,14 @@
 // Which blocks each running request holds, and which it may share: block tables over a BlockPool.
 // Thread: engine loop. Owns: the pool and one slab of block tables, a row per RequestSlot; a
 // request holds blocks only while it has a slot. Lengths are in tokens unless the name says blocks.
-// TryAdmit and TryGrow return false when the blocks are not there: normal; nothing has changed
-// then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache when
-// their tokens are scheduled, before they are computed: a request admitted later in the same step
-// may share them, because the executor computes requests in the order of the step. ForgetBeyond
-// takes that back for a request whose scheduled tokens will not run.
+// TryAdmit and TryGrow return false when the blocks are not there: normal; the request has got
+// nothing then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache
+// when their tokens are scheduled, before they are computed: a request admitted later in the same
+// step may share them, because the executor computes requests in the order of the step.
+// ForgetBeyond takes that back for a request whose scheduled tokens will not run. With a sliding
+// window a request holds the blocks its next token sees and those of the step: each TryGrow gives
+// back what lies wholly left of the window, and the table names the null block there. They go to
+// the free list like any freed block, the newest first, and stay findable until they are taken.
 
 #include <cstdint>
 #include <memory>
@@ -30,6 +33,8 @@ struct KvCacheConfig {
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;
+  int32_t max_num_batched_tokens = 0;  // of a step; only sliding_window reads it
+  int32_t sliding_window = 0;  // every layer sees so many keys, the token's own included; 0: all
   bool enable_prefix_caching = true;
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
@@ -37,11 +42,15 @@ struct KvCacheConfig {
   std::string hash_seed{BlockHasher::kDefaultSeed};
 };
 
+// Most blocks that one request holds at a time.
+int32_t MaxHeldBlocks(const KvCacheConfig& config);
+
 // A request as the cache sees it.
 struct SequenceView {
   std::span<const TokenId> token_ids;
   std::span<const BlockHash> block_hashes;  // of its full blocks; none with caching off
   std::string_view cache_salt;
+  int32_t num_computed_tokens = 0;  // what comes next sees the window that ends behind them
 };
 
 struct Admission {
@@ -60,15 +69,17 @@ class KvCacheManager {
   // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
   void ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
                     std::vector<BlockHash>* hashes);
-  // The longest cached run of whole blocks from the start, of at most max_tokens. Holds nothing;
-  // valid until the next call that is not const.
+  // The longest run of whole blocks from the start, of at most max_tokens, that is cached: every
+  // block of it, or with a sliding window those that the token behind it sees, the others being
+  // null. Holds nothing; valid until the next call that is not const.
   std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
   // Room for the first num_tokens of an admitted request.
   bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
-  // Makes those blocks of the request unfindable that reach beyond its first num_tokens.
-  void ForgetBeyond(RequestSlot slot, int32_t num_tokens);
+  // Makes those blocks of the request unfindable that reach beyond its first num_tokens, given back
+  // or not.
+  void ForgetBeyond(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
   void Free(RequestSlot slot);
   // Forgets all cached content; refused (false, no change) while any block is held.
   bool TryReset();
@@ -86,14 +97,18 @@ class KvCacheManager {
  private:
   struct Row {
     int32_t num_blocks = 0;
-    int32_t num_registered = 0;  // the first so many blocks are in the prefix cache
+    int32_t num_null = 0;        // the first so many are left of the window
+    int32_t num_registered = 0;  // the first so many have been put into the prefix cache
   };
 
   int32_t NumBlocksFor(int32_t num_tokens) const;
   BlockId* Table(RequestSlot slot) const;
   Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
+  void FindFromStart(std::span<const BlockHash> hashes);
+  void FindWindow(std::span<const BlockHash> hashes);
   void Append(RequestSlot slot, int32_t num_new_blocks);
+  void GiveBackBefore(RequestSlot slot, int32_t num_computed_tokens);
   void RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
   void EmitStored(const SequenceView& sequence, int32_t begin_block, int32_t end_block);
 
@@ -103,7 +118,8 @@ class KvCacheManager {
   BlockPool pool_;
   BlockHasher hasher_;
   int32_t watermark_blocks_;
-  int32_t max_blocks_per_seq_;
+  int32_t max_held_blocks_;
+  int32_t max_blocks_per_seq_;         // of a table, null blocks included
   std::unique_ptr<BlockId[]> tables_;  // [max_num_seqs, max_blocks_per_seq]
   std::vector<Row> rows_;
   std::vector<BlockId> found_;  // FindCachedPrefix's result

@@ -48,7 +48,9 @@ struct Request {
   std::string_view cache_salt() const {
     return wire.cache_salt ? std::string_view(*wire.cache_salt) : std::string_view();
   }
-  SequenceView sequence() const { return {token_ids, block_hashes, cache_salt()}; }
+  SequenceView sequence() const {
+    return {token_ids, block_hashes, cache_salt(), num_computed_tokens};
+  }
 };
 
 }  // namespace tandem

@@ -63,7 +63,7 @@ size_t RunningPass::PickVictim() const {
 // were made findable when they were scheduled: nobody may hit them.
 void RunningPass::TakeBack(Request* request, StepPlan* plan) {
   if (!plan->TryTakeBack(request)) return;
-  kv_cache_->ForgetBeyond(request->slot, request->num_computed_tokens);
+  kv_cache_->ForgetBeyond(request->slot, request->sequence(), request->num_computed_tokens);
 }
 
 }  // namespace tandem

@@ -80,7 +80,7 @@ void StepUpdate::Fail(Request* request, RequestResult* extra, ClientOutputs* out
   record.events.swap(request->events);
   record.error = wire::EngineCoreError{.code = std::string(wire::kErrorInternal),
                                        .message = extra->status.message()};
-  kv_cache_->ForgetBeyond(request->slot, 0);
+  kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
   requests_->Finish(request, wire::RequestStatus::kFinishedError);
 }
 

@@ -269,5 +269,42 @@ TEST_CASE("model goldens: greedy text through the scheduler, cpu in bfloat16") {
   CheckThroughEngine(/*reference=*/false, DType::kBf16);
 }
 
+// A long prompt in a cache that holds little more than a window and a step.
+TEST_CASE("model goldens: giving back blocks left of the window changes no bit") {
+  for (const std::string model : {"mistral_swa", "phi3_partial_rotary"}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      CAPTURE(model, DTypeName(dtype));
+      const json goldens = ReadGoldens(model);
+      const auto run = [&](bool gives_back, int32_t num_blocks) {
+        EngineDriverOptions options;
+        options.model_dir = DirOf(model);
+        options.dtype = dtype;
+        options.max_num_batched_tokens = 32;
+        options.num_blocks = num_blocks;
+        options.gives_back_blocks = gives_back;
+        EngineDriver engine(options);
+        std::vector<Transcript> transcripts;
+        for (const json& prompt : goldens["prompts"]) {
+          wire::SamplingParams params = GreedyParams(goldens["n_greedy"]);
+          params.logprobs = 3;
+          const std::string id = std::to_string(prompt["index"].get<int>());
+          engine.Add(id, prompt["prompt_ids"].get<std::vector<TokenId>>(), params);
+          engine.RunAll();
+          transcripts.push_back(engine.transcript(id));
+        }
+        return transcripts;
+      };
+      const auto expected = run(/*gives_back=*/false, /*num_blocks=*/64);
+      const auto got = run(/*gives_back=*/true, /*num_blocks=*/1 + 5);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(got[i].error.empty());
+        CHECK(got[i].token_ids == expected[i].token_ids);
+        CHECK(got[i].logprobs == expected[i].logprobs);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -105,6 +105,7 @@ std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
   for (const TestRequest& r : requests) {
     EngineDriverOptions options = base;
     options.enable_prefix_caching = false;
+    options.gives_back_blocks = false;
     EngineDriver engine(options);
     engine.Add(r.id, r.prompt, r.params);
     engine.RunAll();
@@ -141,7 +142,8 @@ void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& req
   }
 }
 
-void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds) {
+void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
+                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4) {
   Seen seen;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     CAPTURE(base.model_dir, seed);
@@ -176,7 +178,7 @@ void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint6
       INFO("in a pool that is too small for all");
       options.enable_prefix_caching = seed % 2 == 0;
       options.max_num_seqs = 6;
-      options.num_blocks = kMaxModelLen / options.block_size + 4;
+      options.num_blocks = tight_num_blocks;
       EngineDriver engine(options);
       RunTogether(&engine, requests);
       CheckAgainstAlone(&engine, requests, alone, &seen);
@@ -206,6 +208,12 @@ TEST_CASE("batch invariance: mixtral in bfloat16 on cpu") {
 TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
   CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 500, 4);
   CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
+}
+
+TEST_CASE("batch invariance: mistral, blocks left of its window given back") {
+  // 9 blocks are what one request may hold.
+  CheckInvariance(BaseOptions("mistral_swa", DType::kBf16, false), 600, 6, 1 + 9);
+  CheckInvariance(BaseOptions("mistral_swa", DType::kF32, false), 700, 6, 1 + 9);
 }
 
 TEST_CASE("batch invariance: llama on the reference backend") {

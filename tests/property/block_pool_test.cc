@@ -51,6 +51,16 @@ class NaivePool {
     std::erase(blocks_of_[hash->second], block);
     hash_of_.erase(hash);
   }
+  void Forget(int hash) {
+    for (int block : blocks_of_[hash]) {
+      hash_of_.erase(block);
+      const auto free = std::find(free_.begin(), free_.end(), block);
+      if (free == free_.end()) continue;
+      free_.erase(free);
+      free_.push_front(block);
+    }
+    blocks_of_[hash].clear();
+  }
   int Find(int hash) { return blocks_of_[hash].empty() ? 0 : blocks_of_[hash].front(); }
   bool IsRegistered(int block) const { return hash_of_.contains(block); }
   const std::deque<int>& free_list() const { return free_; }
@@ -80,7 +90,7 @@ TEST_CASE("Block pool: random takes, hits, registrations and frees equal the nai
     NaivePool naive(num_blocks);
     std::vector<std::vector<int>> tables;
     for (int step = 0; step < 300; ++step) {
-      const size_t what = below(10);
+      const size_t what = below(11);
       if (what < 3 && pool.num_free() > 0) {
         std::vector<BlockId> blocks(1 + below(static_cast<size_t>(pool.num_free())));
         pool.Allocate(blocks);
@@ -106,6 +116,10 @@ TEST_CASE("Block pool: random takes, hits, registrations and frees equal the nai
           pool.Register(BlockId{block}, HashOf(hash));
           naive.Register(block, hash);
         }
+      } else if (what == 7) {
+        const int hash = static_cast<int>(below(12));
+        pool.Forget(HashOf(hash));
+        naive.Forget(hash);
       } else {
         const int hash = static_cast<int>(below(12));
         const int found = naive.Find(hash);

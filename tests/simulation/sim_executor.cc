@@ -107,11 +107,15 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
                               std::to_string(scheduled.num_computed_tokens));
   }
   for (BlockId block : step.NewBlocks(scheduled)) {
-    if (Index(block) < 1 || Index(block) >= limits_.num_blocks) {
+    const int32_t lowest = limits_.sliding_window > 0 ? Index(kNullBlock) : 1;
+    if (Index(block) < lowest || Index(block) >= limits_.num_blocks) {
       return Breach(row.id, "block " + std::to_string(Index(block)) + " does not exist");
     }
     row.blocks.push_back(block);
   }
+  const int32_t hidden_end = FirstSeen(scheduled.num_computed_tokens) / limits_.block_size;
+  std::fill_n(row.blocks.begin(),
+              std::min<size_t>(static_cast<size_t>(hidden_end), row.blocks.size()), kNullBlock);
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
   const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
   if (scheduled.num_scheduled_tokens < 1) return Breach(row.id, "scheduled without tokens");
@@ -127,7 +131,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
   uint64_t hash = 0;
   for (int32_t p = 0; p < scheduled.num_computed_tokens; ++p) {
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
-    if (At(row, p) != hash) {
+    if (p >= FirstSeen(scheduled.num_computed_tokens) && At(row, p) != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
     }
   }
@@ -135,6 +139,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
   for (int32_t p = scheduled.num_computed_tokens; p < end; ++p) {
     const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
     const auto b = static_cast<size_t>(Index(block));
+    if (block == kNullBlock) return Breach(row.id, "writes the null block");
     if (written_at_[b] == num_steps_ && writer_[b] != scheduled.slot) {
       return Breach(row.id, "writes a block that another request writes in the same step");
     }
@@ -153,13 +158,19 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
 void SimExecutor::Spoil(const ScheduledRequest& scheduled) {
   const Row& row = RowOf(scheduled.slot);
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
-  for (int32_t p = row.num_cached; p < end; ++p) {
+  for (int32_t p = std::max(row.num_cached, FirstSeen(scheduled.num_computed_tokens)); p < end;
+       ++p) {
     const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
     const auto holds = [=](const Row& r) {
       return std::find(r.blocks.begin(), r.blocks.end(), block) != r.blocks.end();
     };
     if (std::count_if(rows_.begin(), rows_.end(), holds) == 1) At(row, p) = ~At(row, p);
   }
+}
+
+int32_t SimExecutor::FirstSeen(int32_t position) const {
+  if (limits_.sliding_window == 0) return 0;
+  return std::max(0, position - limits_.sliding_window + 1);
 }
 
 uint64_t& SimExecutor::At(const Row& row, int32_t position) {

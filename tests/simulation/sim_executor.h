@@ -61,6 +61,8 @@ class SimExecutor final : public Executor {
   Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   Status Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash);
   void Spoil(const ScheduledRequest& scheduled);
+  // The first position that a token sees.
+  int32_t FirstSeen(int32_t position) const;
   uint64_t& At(const Row& row, int32_t position);
 
   ExecutorLimits limits_;

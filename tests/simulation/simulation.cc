@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine_core/executor/kv_cache_size.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -36,6 +37,7 @@ bool Repeats(const std::vector<TokenId>& answer, const wire::RepetitionDetection
 
 Simulation::Simulation(uint64_t seed) : random_(seed) {
   DrawConfig();
+  if (seed % 4 == 3) DrawWindow();
   const int32_t num_documents = Between(1, 4);
   for (int32_t i = 0; i < num_documents; ++i) {
     documents_.push_back(DrawPrompt(limits_.max_model_len - 2));
@@ -70,7 +72,7 @@ std::string Simulation::Describe() const {
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
        << ", interval " << s.prefill_schedule_interval << ", caching "
        << options_.kv_cache.enable_prefix_caching << ", watermark " << options_.kv_cache.watermark
-       << ", requests " << order_.size();
+       << ", window " << limits_.sliding_window << ", requests " << order_.size();
   return text.str();
 }
 
@@ -107,6 +109,13 @@ void Simulation::DrawConfig() {
   abort_chance_ = Chance(0.4) ? 0.1 : 0;
   call_chance_ = Chance(0.3) ? 0.1 : 0;
   lossy_ = Chance(0.15);
+}
+
+// A window that every layer has, in a cache that holds little more than one request needs.
+void Simulation::DrawWindow() {
+  limits_.sliding_window = Between(2, 1 + limits_.max_model_len);
+  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits_));
+  if (Chance(0.8)) limits_.num_blocks = 1 + num_held + Between(0, num_held);
 }
 
 std::vector<TokenId> Simulation::DrawPrompt(int32_t max_tokens) {
@@ -495,6 +504,7 @@ Status Simulation::CheckBlocks() {
     if (!slots.insert(request->slot).second) return InternalError("a slot has two requests");
     std::set<BlockId> own;
     for (BlockId block : kv_cache.BlockTable(request->slot)) {
+      if (block == kNullBlock) continue;
       if (!own.insert(block).second) return Wrong(request->id(), "holds a block twice");
       ++holders[block];
     }
@@ -512,7 +522,9 @@ Status Simulation::CheckBlocks() {
     if (pool.num_holders(block) != count) return InternalError("a block's holders are miscounted");
     last_held_[block] = coverage_.num_steps;
   }
-  for (BlockId block : executor_->TakeUsedBlocks()) last_held_[block] = coverage_.num_steps;
+  for (BlockId block : executor_->TakeUsedBlocks()) {
+    if (block != kNullBlock) last_held_[block] = coverage_.num_steps;
+  }
   return OkStatus();
 }
 

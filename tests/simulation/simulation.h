@@ -61,6 +61,7 @@ class Simulation {
   };
 
   void DrawConfig();
+  void DrawWindow();
   void DrawStream();
   std::vector<TokenId> DrawPrompt(int32_t max_tokens);
   void SolveStream(Stream* stream) const;

@@ -1,5 +1,7 @@
 #include "tests/support/engine_driver.h"
 
+#include "engine_core/executor/kv_cache_size.h"
+
 namespace tandem {
 
 std::unique_ptr<Backend> MakeTestBackend(bool reference, DType dtype, int num_threads) {
@@ -32,7 +34,11 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .max_num_seqs = options.max_num_seqs,
                            .max_num_batched_tokens = options.max_num_batched_tokens,
                            .max_model_len = options.max_model_len,
-                           .vocab_size = static_cast<int32_t>(config->vocab_size)};
+                           .vocab_size = static_cast<int32_t>(config->vocab_size),
+                           .sliding_window = 0};
+  if (options.gives_back_blocks) {
+    runner_options.limits.sliding_window = static_cast<int32_t>(UniformSlidingWindow(*config));
+  }
   runner_options.max_logprobs = -1;
   auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
   auto model = LoadModel({*config, ModelLimitsOf(runner_options.limits), weights, *backend});
@@ -42,12 +48,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   runner_ = *std::move(runner);
 
   KvCacheConfig cache;
-  cache.num_blocks = options.num_blocks;
-  cache.block_size = options.block_size;
-  cache.max_num_seqs = options.max_num_seqs;
-  cache.max_model_len = options.max_model_len;
   cache.enable_prefix_caching = options.enable_prefix_caching;
-  kv_cache_ = std::make_unique<KvCacheManager>(cache);
+  kv_cache_ = std::make_unique<KvCacheManager>(CacheWithLimits(cache, runner_options.limits));
   SchedulerConfig scheduling;
   scheduling.max_num_batched_tokens = options.max_num_batched_tokens;
   scheduling.max_num_seqs = options.max_num_seqs;

@@ -26,6 +26,7 @@ struct EngineDriverOptions {
   int32_t max_num_batched_tokens = 256;
   int32_t max_model_len = 256;
   bool enable_prefix_caching = true;
+  bool gives_back_blocks = true;  // those left of a window that every layer has
 };
 
 // All that a client would have heard of one request.

@@ -60,8 +60,11 @@ TEST_CASE("KV events cross with the block size, the parent and the salt") {
   stored.parent.emplace().bytes[0] = 1;
   stored.token_ids = {1, 2, 3, 4};
   stored.cache_salt = "s";
+  KvCacheConfig cache;
+  cache.block_size = 2;
+  cache.sliding_window = 9;
   const auto batch = ToKvEventBatch({stored, BlockRemoved{*stored.parent}, AllBlocksCleared{}},
-                                    /*block_size=*/2, /*unix_time=*/12.5);
+                                    cache, /*unix_time=*/12.5);
   CHECK(batch.ts == 12.5);
   REQUIRE(batch.events.size() == 3);
   const auto& first = std::get<wire::KvBlockStored>(batch.events[0]);
@@ -70,6 +73,7 @@ TEST_CASE("KV events cross with the block size, the parent and the salt") {
   CHECK(first.token_ids == stored.token_ids);
   CHECK(first.block_size == 2);
   CHECK(first.cache_salt == "s");
+  CHECK(first.sliding_window == 9);
   CHECK(std::get<wire::KvBlockRemoved>(batch.events[1]).block_hash == stored.parent->bytes);
   CHECK(std::holds_alternative<wire::KvAllBlocksCleared>(batch.events[2]));
 }

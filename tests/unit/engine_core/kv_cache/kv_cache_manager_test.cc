@@ -1,5 +1,6 @@
 #include "engine_core/kv_cache/kv_cache_manager.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <catch2/catch.hpp>
@@ -140,12 +141,152 @@ TEST_CASE("R7: blocks that will not be computed are forgotten, computed ones sta
   const Sequence sequence = MakeSequence(&cache, 16);
   REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(6)));
   REQUIRE(cache.TryGrow(kA, sequence.view(), 16));
-  cache.ForgetBeyond(kA, 6);
+  cache.ForgetBeyond(kA, sequence.view(), 6);
   CHECK(cache.FindCachedPrefix(sequence.hashes, 16).size() == 1);
   CHECK(cache.NumRegisteredTokens(kA) == 4);
   const BlockId tail = cache.BlockTable(kA).back();
   cache.Free(kA);
   CHECK(cache.pool().FreeList().front() == tail);
+}
+
+// Blocks of 4 tokens, a window of 6, steps of at most 8 tokens.
+KvCacheConfig WindowConfig() {
+  KvCacheConfig config = SmallConfig();
+  config.sliding_window = 6;
+  config.max_num_batched_tokens = 8;
+  return config;
+}
+
+SequenceView Computed(const Sequence& sequence, int32_t num_computed_tokens) {
+  SequenceView view = sequence.view();
+  view.num_computed_tokens = num_computed_tokens;
+  return view;
+}
+
+int NumHeld(const KvCacheManager& cache) {
+  return cache.pool().num_blocks() - 1 - cache.pool().num_free();
+}
+
+TEST_CASE(
+    "B14: what one request can hold is its window, a step and the block the window begins in") {
+  KvCacheConfig config = WindowConfig();
+  CHECK(MaxHeldBlocks(config) == 5);  // 5 + 8 tokens are 4 blocks, and one more
+  config.max_num_batched_tokens = 1000;
+  CHECK(MaxHeldBlocks(config) == 10);
+  config.sliding_window = 2147483647;
+  CHECK(MaxHeldBlocks(config) == 10);
+  config.sliding_window = 0;
+  CHECK(MaxHeldBlocks(config) == 10);
+}
+
+TEST_CASE("B14: blocks wholly left of the next token's window are given back, the others stay") {
+  KvCacheManager cache(WindowConfig());
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  const BlockId first = cache.BlockTable(kA)[0];
+  // Token 8 sees 3 .. 8: the first block still.
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 9));
+  CHECK(cache.BlockTable(kA)[0] == first);
+  // Token 9 sees 4 .. 9.
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 9), 10));
+  CHECK(cache.BlockTable(kA).size() == 3);
+  CHECK(cache.BlockTable(kA)[0] == kNullBlock);
+  CHECK(cache.pool().FreeList().back() == first);  // it has a hash
+  CHECK(cache.pool().Find(sequence.hashes[0]) == first);
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 10), 17));
+  // Two blocks at once: the later one is freed first, as a finished request's are (B3).
+  const BlockId second = cache.BlockTable(kA)[1], third = cache.BlockTable(kA)[2];
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 17), 25));
+  const std::vector<BlockId> free = cache.pool().FreeList();
+  REQUIRE(free.size() == 10u - 4u);
+  CHECK(free[free.size() - 2] == third);
+  CHECK(free.back() == second);
+  cache.Free(kA);
+  CHECK(NumHeld(cache) == 0);
+}
+
+TEST_CASE("B14: a request of any length never holds more than its bound") {
+  KvCacheConfig config = WindowConfig();
+  config.num_blocks = 1 + MaxHeldBlocks(config);
+  config.max_model_len = 400;
+  KvCacheManager cache(config);
+  const Sequence sequence = MakeSequence(&cache, 400);
+  Admission admission = Plain(8);
+  admission.num_tokens_to_fit = 400;
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), admission));
+  for (int32_t done = 8; done < 400; done += 8) {
+    REQUIRE(cache.TryGrow(kA, Computed(sequence, done), done + 8));
+    CHECK(NumHeld(cache) <= 4);
+  }
+  CHECK(cache.BlockTable(kA).size() == 100);
+  CHECK(cache.NumRegisteredTokens(kA) == 400);
+}
+
+TEST_CASE("B14, B11: an admission needs room for what the request can hold, not for all of it") {
+  KvCacheManager cache(WindowConfig());  // 10 blocks
+  REQUIRE(cache.TryAdmit(kA, {}, Plain(20)));
+  Admission admission = Plain(4);
+  admission.num_tokens_to_fit = 40;
+  CHECK(cache.TryAdmit(kB, {}, admission));  // 5 of the 5 that are free
+  CHECK_FALSE(cache.TryAdmit(kC, {}, admission));
+}
+
+TEST_CASE("B14: a hit needs the blocks that the next token sees, the earlier ones are null") {
+  KvCacheManager cache(WindowConfig());
+  const Sequence sequence = MakeSequence(&cache, 24);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 16), 24));
+  cache.Free(kA);
+  std::vector<BlockHash> hashes = sequence.hashes;
+  const auto found = cache.FindCachedPrefix(hashes, 23);
+  REQUIRE(found.size() == 5);
+  CHECK(std::count(found.begin(), found.end(), kNullBlock) == 3);
+  CHECK(found[3] == cache.pool().Find(hashes[3]));
+  CHECK(found[4] == cache.pool().Find(hashes[4]));
+
+  // A gap to the right shortens the hit, one in the window moves it, one further left does nothing.
+  hashes[4].bytes[0] ^= 1;
+  CHECK(cache.FindCachedPrefix(hashes, 23).size() == 4);
+  hashes[2].bytes[0] ^= 1;
+  CHECK(cache.FindCachedPrefix(hashes, 23).size() == 2);  // reaches the start
+  hashes[0].bytes[0] ^= 1;
+  CHECK(cache.FindCachedPrefix(hashes, 23).empty());
+  hashes = sequence.hashes;
+  hashes[0].bytes[0] ^= 1;
+  CHECK(cache.FindCachedPrefix(hashes, 23).size() == 5);
+}
+
+TEST_CASE("B14: an admission on a hit holds the window's blocks only and goes on from there") {
+  KvCacheManager cache(WindowConfig());
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  for (int32_t done = 8; done < 24; done += 8) {
+    REQUIRE(cache.TryGrow(kA, Computed(sequence, done), done + 8));
+  }
+  cache.Free(kA);
+  Admission admission = Plain(28);
+  admission.cached_prefix = cache.FindCachedPrefix(sequence.hashes, 27);
+  REQUIRE(admission.cached_prefix.size() == 6);
+  REQUIRE(cache.TryAdmit(kB, sequence.view(), admission));
+  CHECK(NumHeld(cache) == 3);
+  CHECK(cache.NumRegisteredTokens(kB) == 28);
+  REQUIRE(cache.TryGrow(kB, Computed(sequence, 28), 29));
+  CHECK(NumHeld(cache) == 3);  // one given back, one taken
+  cache.Free(kB);
+  CHECK(NumHeld(cache) == 0);
+}
+
+TEST_CASE("B14: what a failed request has given back is forgotten too, duplicates included") {
+  KvCacheManager cache(WindowConfig());
+  const Sequence sequence = MakeSequence(&cache, 16);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  REQUIRE(cache.TryAdmit(kB, sequence.view(), Plain(8)));  // the same content in blocks of its own
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 12), 16));
+  REQUIRE(cache.BlockTable(kA)[0] == kNullBlock);
+  cache.ForgetBeyond(kA, sequence.view(), 0);
+  CHECK_FALSE(cache.pool().Find(sequence.hashes[0]));
+  CHECK(cache.NumRegisteredTokens(kA) == 0);
 }
 
 }  // namespace
