@@ -37,9 +37,13 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
 
 // Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void BecomeChild(char* const* argv, char* const* environment, pid_t parent,
-                              int error_fd) {
+                              int signal_at_our_death, int output_fd, int error_fd) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, signal_at_our_death);
+  if (output_fd >= 0) {
+    dup2(output_fd, STDOUT_FILENO);
+    dup2(output_fd, STDERR_FILENO);
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -64,15 +68,29 @@ std::string ChildProcess::Exit::ToString() const {
 }
 
 StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
-                                           const std::vector<std::string>& environment) {
+                                           const std::vector<std::string>& environment,
+                                           const Options& options) {
   const std::vector<std::string> merged = MergedEnvironment(environment);
   const std::vector<char*> arguments = Pointers(argv), variables = Pointers(merged);
+  int output_fd = -1;
+  if (!options.output_path.empty()) {
+    output_fd = open(options.output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (output_fd < 0) return ErrnoError(errno, "open " + options.output_path);
+  }
   int error_pipe[2];  // closed by a successful exec, else carries its errno
-  if (pipe2(error_pipe, O_CLOEXEC) != 0) return ErrnoError(errno, "pipe");
+  if (pipe2(error_pipe, O_CLOEXEC) != 0) {
+    const int pipe_error = errno;
+    if (output_fd >= 0) close(output_fd);
+    return ErrnoError(pipe_error, "pipe");
+  }
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) BecomeChild(arguments.data(), variables.data(), parent, error_pipe[1]);
+  if (pid == 0) {
+    BecomeChild(arguments.data(), variables.data(), parent, options.signal_at_our_death, output_fd,
+                error_pipe[1]);
+  }
   const int fork_error = errno;
+  if (output_fd >= 0) close(output_fd);
   close(error_pipe[1]);
   int exec_error = 0;
   const ssize_t got = pid < 0 ? 0 : read(error_pipe[0], &exec_error, sizeof exec_error);

@@ -4,6 +4,7 @@
 // (the kill-with-parent request is bound to that thread). Owns: the pidfd; a child still running
 // when the object goes away is killed and reaped.
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <string>
@@ -22,11 +23,17 @@ class ChildProcess {
     std::string ToString() const;  // "exited with status 1", "was killed by signal 9 (Killed)"
   };
 
+  struct Options {
+    int signal_at_our_death = SIGKILL;
+    std::string output_path;  // where its stdout and stderr go; empty: to ours
+  };
+
   // Runs argv[0] with the environment of this process plus `environment` ("NAME=value"). The child
-  // gets a process group of its own, so a terminal's Ctrl-C reaches only us, and SIGKILL when we
+  // gets a process group of its own, so a terminal's Ctrl-C reaches only us, and a signal when we
   // die.
   static StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
-                                      const std::vector<std::string>& environment);
+                                      const std::vector<std::string>& environment,
+                                      const Options& options);
 
   ChildProcess() = default;
   ChildProcess(ChildProcess&& other) noexcept;

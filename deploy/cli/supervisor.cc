@@ -112,7 +112,7 @@ Status Supervisor::StartMember(Member& member) {
   member.start_again_at.reset();
   ASSIGN_OR_RETURN(member.child,
                    ChildProcess::Start(member.program.argv,
-                                       {"NOTIFY_SOCKET=" + runtime_directory_ + "/notify"}));
+                                       {"NOTIFY_SOCKET=" + runtime_directory_ + "/notify"}, {}));
   LOG_DEBUG << "started " << member.program.name << ", pid " << member.child.pid();
   return OkStatus();
 }

@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <string_view>
 
+#include "deploy/cli/bench/bench_latency.h"
 #include "deploy/cli/bench/bench_serve.h"
+#include "deploy/cli/bench/bench_throughput.h"
 
 namespace tandem {
 namespace {
@@ -16,6 +18,8 @@ struct Subcommand {
 
 constexpr Subcommand kSubcommands[] = {
     {"serve", RunBenchServe, "[flags]: load any OpenAI-compatible server and measure its answers"},
+    {"latency", RunBenchLatency, "--model FOLDER [flags]: time of one batch of requests"},
+    {"throughput", RunBenchThroughput, "--model FOLDER [flags]: all requests at once"},
 };
 
 int Usage(std::FILE* out) {

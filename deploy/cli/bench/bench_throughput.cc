@@ -1,0 +1,152 @@
+#include "deploy/cli/bench/bench_throughput.h"
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "common/log.h"
+#include "deploy/cli/bench/engine_load.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFailed = 1;
+constexpr int kBadCommandLine = 2;
+
+struct ThroughputOptions {
+  EngineLoad::Options engine;
+  BenchServeOptions dataset;  // only what prompts are made of
+  std::string backend = "vllm";
+  std::string dataset_name = "sharegpt";
+  std::optional<int64_t> prefix_len;
+  int64_t num_warmups = 0;
+  std::string output_json;
+};
+
+std::vector<Flag> ThroughputFlags(ThroughputOptions& o) {
+  std::vector<Flag> flags = EngineLoad::Flags(o.engine);
+  const std::vector<Flag> own = {
+      {"backend",
+       &o.backend,
+       "Completions, or chat completions",
+       {.choices = {"vllm", "vllm-chat"}}},
+      {"dataset-name",
+       &o.dataset_name,
+       "Where prompts come from; sharegpt without a file: random",
+       {.choices = {"random", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
+      {"prefix-len",
+       &o.prefix_len,
+       "random and sonnet: tokens that all prompts begin with",
+       {.min = 0}},
+      {"num-warmups", &o.num_warmups, "Requests sent before, not measured", {.min = 0}},
+      {"output-json", &o.output_json, "Write the result to this file"},
+  };
+  flags.insert(flags.end(), own.begin(), own.end());
+  // The rest of what makes prompts is described where it is defined.
+  for (const Flag& flag : BenchServeFlags(o.dataset)) {
+    const bool makes_prompts =
+        flag.name == "dataset-path" || flag.name == "num-prompts" || flag.name == "input-len" ||
+        flag.name == "output-len" || flag.name == "disable-shuffle" ||
+        flag.name == "no-oversample" || flag.name.starts_with("random-") ||
+        flag.name.starts_with("prefix-repetition-") || flag.name.starts_with("sonnet-") ||
+        flag.name.starts_with("sharegpt-") || flag.name.starts_with("custom-");
+    if (makes_prompts) flags.push_back(flag);
+  }
+  return flags;
+}
+
+// Fills what the command line says in other words than the dataset's own.
+Status ResolveDataset(ThroughputOptions* o) {
+  BenchServeOptions& dataset = o->dataset;
+  dataset.dataset_name = o->dataset_name;
+  if (dataset.dataset_name == "sharegpt" && dataset.dataset_path.empty()) {
+    dataset.dataset_name = "random";
+  }
+  dataset.seed = o->engine.seed;
+  dataset.model = o->engine.model;
+  if (o->prefix_len) dataset.random_prefix_len = dataset.sonnet_prefix_len = *o->prefix_len;
+  o->engine.chat = o->backend == "vllm-chat";
+  return CheckBenchServeOptions(dataset);
+}
+
+StatusOr<ThroughputResult> Measure(const ThroughputOptions& options) {
+  ASSIGN_OR_RETURN(const auto load, EngineLoad::Start(options.engine));
+  ASSIGN_OR_RETURN(const std::vector<BenchPrompt> prompts,
+                   MakePrompts(options.dataset, load->tokenizer(), !options.engine.chat));
+  if (options.num_warmups > 0) {
+    const std::vector<BenchPrompt> warmups(static_cast<size_t>(options.num_warmups), prompts[0]);
+    RETURN_IF_ERROR(load->Run(warmups).status());
+  }
+  ASSIGN_OR_RETURN(const LoadRun run, load->Run(prompts));
+  ThroughputResult result;
+  result.model_id = load->model_id();
+  result.elapsed_s = run.duration;
+  for (const RequestOutcome& outcome : run.outcomes) {
+    ++result.num_requests;
+    result.num_prompt_tokens += outcome.prompt_tokens;
+    result.num_output_tokens += outcome.output_tokens;
+  }
+  return result;
+}
+
+double PerSecond(const ThroughputResult& result, int64_t count) {
+  return static_cast<double>(count) / result.elapsed_s;
+}
+
+}  // namespace
+
+std::string ThroughputReport(const ThroughputResult& result) {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "Throughput: %.2f requests/s, %.2f total tokens/s, %.2f output tokens/s\n"
+                "Total num prompt tokens:  %lld\nTotal num output tokens:  %lld\n",
+                PerSecond(result, result.num_requests),
+                PerSecond(result, result.num_prompt_tokens + result.num_output_tokens),
+                PerSecond(result, result.num_output_tokens),
+                static_cast<long long>(result.num_prompt_tokens),
+                static_cast<long long>(result.num_output_tokens));
+  return text;
+}
+
+std::string ThroughputJson(const ThroughputResult& result) {
+  const int64_t num_tokens = result.num_prompt_tokens + result.num_output_tokens;
+  Json json;
+  json["model_id"] = result.model_id;
+  json["elapsed_time"] = result.elapsed_s;
+  json["num_requests"] = result.num_requests;
+  json["total_num_tokens"] = num_tokens;
+  json["requests_per_second"] = PerSecond(result, result.num_requests);
+  json["tokens_per_second"] = PerSecond(result, num_tokens);
+  return json.dump(4) + "\n";
+}
+
+int RunBenchThroughput(const std::vector<std::string>& args) {
+  constexpr std::string_view kAbout =
+      "tandem bench throughput --model FOLDER [flags]: all requests at once, over a server started "
+      "here.";
+  const auto refuse = [](const Status& status, int exit_code) {
+    std::cerr << "tandem bench throughput: " << status.message() << std::endl;
+    return exit_code;
+  };
+  ThroughputOptions options;
+  const StatusOr<FlagOutcome> parsed =
+      EngineLoad::Parse(args, ThroughputFlags(options), kAbout, options.engine);
+  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
+  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (const Status status = ResolveDataset(&options); !status.ok()) {
+    return refuse(status, kBadCommandLine);
+  }
+  if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
+    return refuse(status, kBadCommandLine);
+  }
+  const StatusOr<ThroughputResult> result = Measure(options);
+  if (!result.ok()) return refuse(result.status(), kFailed);
+  std::cout << ThroughputReport(*result) << std::flush;
+  if (options.output_json.empty()) return 0;
+  const Status status = WriteTextFile(options.output_json, ThroughputJson(*result));
+  return status.ok() ? 0 : refuse(status, kFailed);
+}
+
+}  // namespace tandem
