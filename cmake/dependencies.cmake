@@ -13,6 +13,7 @@ find_package(CLI11 CONFIG REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # used inline, nothing is linked
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 
 set(TANDEM_MSGPACK_INCLUDE "" CACHE PATH "Folder that holds msgpack.hpp; empty: fetch the pinned package")

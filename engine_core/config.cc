@@ -29,7 +29,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
       {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
-      {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 is taken as sha256_cbor", {.choices = {"sha256_cbor", "sha256"}}},
+      {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 and xxhash are taken as their _cbor forms", {.choices = {"sha256_cbor", "sha256", "xxhash_cbor", "xxhash"}}},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Watch how long a sample of KV blocks stays and how it is used; the frontend shows it with the same flag"},
       {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks watched", {.min = 1e-6, .max = 1}},
       {"kv-events-config", &c.kv_events_config, "Publish changes of the prefix cache over ZMQ; a JSON object with vLLM's keys: enable_kv_cache_events, endpoint, replay_endpoint, topic, buffer_steps, hwm, max_queue_size. Default: off"},
@@ -178,8 +178,15 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   cache.enable_prefix_caching = config.enable_prefix_caching;
   cache.watermark = config.watermark;
   cache.residency_sample = config.kv_cache_metrics ? config.kv_cache_metrics_sample : 0;
-  // Hosts that share cached prefixes agree on it through vLLM's variable.
-  if (const char* seed = std::getenv("PYTHONHASHSEED")) cache.hash_seed = seed;
+  const bool is_xxhash = config.prefix_caching_hash_algo.starts_with("xxhash");
+  cache.hash_algorithm = is_xxhash ? HashAlgorithm::kXxhashCbor : HashAlgorithm::kSha256Cbor;
+  // Hosts that share cached prefixes agree on the seed through vLLM's variable. Without it a hash
+  // that collisions can be made for has a secret one.
+  if (const char* seed = std::getenv("PYTHONHASHSEED")) {
+    cache.hash_seed = seed;
+  } else if (is_xxhash) {
+    cache.hash_seed = RandomHex(64);
+  }
   setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;
 }

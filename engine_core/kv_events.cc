@@ -101,6 +101,7 @@ wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, const KvCach
                                   double unix_time) {
   wire::KvEventBatch batch;
   batch.ts = unix_time;
+  batch.hash_bytes = DigestBytes(cache.hash_algorithm);
   batch.events.reserve(events.size());
   for (KvCacheEvent& event : events) {
     batch.events.push_back(

@@ -17,7 +17,7 @@ struct Sink {
 
 class Writer {
  public:
-  explicit Writer(KvHashForm form) : form_(form) {}
+  Writer(KvHashForm form, size_t hash_bytes) : form_(form), hash_bytes_(hash_bytes) {}
   std::string Take() { return std::move(sink_.bytes); }
 
   void Array(size_t size) { packer_.pack_array(static_cast<uint32_t>(size)); }
@@ -38,8 +38,10 @@ class Writer {
   }
   void Hash(const KvBlockHash& hash) {
     if (form_ == KvHashForm::kBytes) {
-      packer_.pack_bin(hash.size());
-      packer_.pack_bin_body(reinterpret_cast<const char*>(hash.data()), hash.size());
+      const uint8_t* begin = hash.data() + hash.size() - hash_bytes_;
+      packer_.pack_bin(static_cast<uint32_t>(hash_bytes_));
+      packer_.pack_bin_body(reinterpret_cast<const char*>(begin),
+                            static_cast<uint32_t>(hash_bytes_));
       return;
     }
     uint64_t value = 0;
@@ -49,6 +51,7 @@ class Writer {
 
  private:
   const KvHashForm form_;
+  const size_t hash_bytes_;
   Sink sink_;
   msgpack::packer<Sink> packer_{sink_};
 };
@@ -119,7 +122,7 @@ void Pack(Writer& w, const KvAllBlocksCleared&) {
 }  // namespace
 
 std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form) {
-  Writer w(form);
+  Writer w(form, batch.hash_bytes);
   w.Array(3);
   w.Number(batch.ts);
   w.Array(batch.events.size());
@@ -131,7 +134,7 @@ std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form) {
 }
 
 RawValue PackedKvEventsConfig(const KvEventsConfig& config) {
-  Writer w(KvHashForm::kInteger);
+  Writer w(KvHashForm::kInteger, 0);
   w.Map(8);
   w.String("enable_kv_cache_events");
   w.Bool(config.enable_kv_cache_events);

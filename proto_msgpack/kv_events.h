@@ -17,7 +17,7 @@
 
 namespace tandem::wire {
 
-using KvBlockHash = std::array<uint8_t, 32>;
+using KvBlockHash = std::array<uint8_t, 32>;  // a shorter one is at the end
 
 // Consecutive blocks of one request that became findable.
 struct KvBlockStored {
@@ -38,9 +38,10 @@ struct KvEventBatch {
   double ts = 0;
   std::vector<KvEvent> events;
   int32_t data_parallel_rank = 0;
+  size_t hash_bytes = 32;  // length of the engine's hashes
 };
 
-// kInteger: the last 8 bytes, big-endian, as an unsigned integer.
+// kInteger: the last 8 bytes, big-endian, as an unsigned integer. kBytes: all hash_bytes.
 enum class KvHashForm { kInteger, kBytes };
 
 std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form);

@@ -6,6 +6,11 @@
 
 #include <openssl/sha.h>
 
+#include <algorithm>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "common/strings.h"
 
 namespace tandem {
@@ -42,6 +47,15 @@ BlockHash Sha256(std::span<const uint8_t> data) {
   return hash;
 }
 
+BlockHash Xxh3(std::span<const uint8_t> data) {
+  XXH128_canonical_t digest;  // big-endian
+  XXH128_canonicalFromHash(&digest, XXH3_128bits(data.data(), data.size()));
+  BlockHash hash;
+  std::copy(std::begin(digest.digest), std::end(digest.digest),
+            hash.bytes.end() - sizeof(digest.digest));
+  return hash;
+}
+
 }  // namespace
 
 uint64_t BlockHash::ToEventInteger() const {
@@ -54,21 +68,28 @@ std::string BlockHash::ToHex() const {
   return HexEncode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-BlockHasher::BlockHasher(int32_t block_size, std::string_view seed) : block_size_(block_size) {
+BlockHasher::BlockHasher(int32_t block_size, HashAlgorithm algorithm, std::string_view seed)
+    : block_size_(block_size), algorithm_(algorithm) {
   PutText(seed, &item_);
-  none_hash_ = Sha256(item_);
+  none_hash_ = HashItem();
   item_.reserve(static_cast<size_t>(block_size) * 5 + 64);
+}
+
+BlockHash BlockHasher::HashItem() const {
+  return algorithm_ == HashAlgorithm::kSha256Cbor ? Sha256(item_) : Xxh3(item_);
 }
 
 void BlockHasher::Extend(std::span<const TokenId> token_ids, std::string_view cache_salt,
                          std::vector<BlockHash>* hashes) {
-  const size_t block_size = static_cast<size_t>(block_size_);
+  const auto block_size = static_cast<size_t>(block_size_);
+  const auto digest_bytes = DigestBytes(algorithm_);
   for (size_t block = hashes->size(); (block + 1) * block_size <= token_ids.size(); ++block) {
     const BlockHash& parent = block == 0 ? none_hash_ : (*hashes)[block - 1];
     item_.clear();
     PutHead(kArray, 3, &item_);
-    PutHead(kBytes, parent.bytes.size(), &item_);
-    item_.insert(item_.end(), parent.bytes.begin(), parent.bytes.end());
+    PutHead(kBytes, digest_bytes, &item_);
+    item_.insert(item_.end(), parent.bytes.end() - static_cast<ptrdiff_t>(digest_bytes),
+                 parent.bytes.end());
     PutHead(kArray, block_size, &item_);
     for (TokenId token : token_ids.subspan(block * block_size, block_size)) {
       PutHead(kUnsigned, static_cast<uint32_t>(token), &item_);
@@ -81,7 +102,7 @@ void BlockHasher::Extend(std::span<const TokenId> token_ids, std::string_view ca
     } else {
       item_.push_back(kCborNull);
     }
-    hashes->push_back(Sha256(item_));
+    hashes->push_back(HashItem());
   }
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 
 // The identity of a full KV block: a hash over its tokens, chained to the block before it, so that
-// equal hashes mean equal prefixes. vLLM's sha256_cbor: SHA-256 of the canonical CBOR of
-// (parent hash, token ids, extra keys); other hosts' caches and routers compute the same numbers.
-// Thread: engine loop. Hash values are plain; BlockHasher keeps a scratch buffer.
-// REQUIRES: token ids are not negative.
+// equal hashes mean equal prefixes. As vLLM's sha256_cbor and xxhash_cbor: a digest of the
+// canonical CBOR of (parent hash, token ids, extra keys); other hosts' caches and routers compute
+// the same numbers. SHA-256 for those who share a cache with strangers, XXH3-128 where nobody makes
+// up prompts that collide. Thread: engine loop. Hash values are plain; BlockHasher keeps a scratch
+// buffer. REQUIRES: token ids are not negative.
 
 #include <array>
 #include <cstdint>
@@ -18,15 +19,22 @@
 
 namespace tandem {
 
+enum class HashAlgorithm { kSha256Cbor, kXxhashCbor };
+
+// Length of an algorithm's digest in bytes.
+constexpr size_t DigestBytes(HashAlgorithm algorithm) {
+  return algorithm == HashAlgorithm::kSha256Cbor ? 32 : 16;
+}
+
 struct BlockHash {
-  std::array<uint8_t, 32> bytes{};
+  std::array<uint8_t, 32> bytes{};  // a shorter digest is at the end, behind zeros
 
   // The number that KV events carry: the last 8 bytes, big-endian.
   uint64_t ToEventInteger() const;
   // Enough of the digest to place it in a table.
   uint64_t Bits() const {
     uint64_t bits;
-    std::memcpy(&bits, bytes.data(), sizeof(bits));
+    std::memcpy(&bits, bytes.data() + bytes.size() - sizeof(bits), sizeof(bits));
     return bits;
   }
   std::string ToHex() const;
@@ -37,7 +45,8 @@ class BlockHasher {
  public:
   static constexpr std::string_view kDefaultSeed = "vllm-none-hash";
 
-  explicit BlockHasher(int32_t block_size, std::string_view seed = kDefaultSeed);
+  explicit BlockHasher(int32_t block_size, HashAlgorithm algorithm = HashAlgorithm::kSha256Cbor,
+                       std::string_view seed = kDefaultSeed);
 
   // Appends the hashes of those full blocks of token_ids that *hashes lacks. The salt (empty: none)
   // is part of the first block and, through the chain, of all others.
@@ -47,7 +56,10 @@ class BlockHasher {
   const BlockHash& none_hash() const { return none_hash_; }  // the parent of a first block
 
  private:
+  BlockHash HashItem() const;
+
   int32_t block_size_;
+  HashAlgorithm algorithm_;
   BlockHash none_hash_;
   std::vector<uint8_t> item_;  // CBOR of the block being hashed
 };

@@ -29,7 +29,7 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
                      : std::nullopt),
       pool_(config.num_blocks, config.enable_events ? &events_ : nullptr,
             residency_ ? &*residency_ : nullptr),
-      hasher_(config.block_size, config.hash_seed),
+      hasher_(config.block_size, config.hash_algorithm, config.hash_seed),
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
       max_held_blocks_(MaxHeldBlocks(config)),
       max_blocks_per_seq_(NumBlocksFor(config.max_model_len)),

@@ -39,6 +39,7 @@ struct KvCacheConfig {
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
   double residency_sample = 0;  // share of block lives that are watched; 0: none
+  HashAlgorithm hash_algorithm = HashAlgorithm::kSha256Cbor;
   std::string hash_seed{BlockHasher::kDefaultSeed};
 };
 

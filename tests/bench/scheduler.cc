@@ -47,7 +47,8 @@ BENCHMARK(DecodeStep)
 // Per block; a prompt's blocks are hashed once, when it arrives.
 void HashBlock(benchmark::State& state) {
   const auto block_size = static_cast<int32_t>(state.range(0));
-  BlockHasher hasher(block_size);
+  BlockHasher hasher(block_size,
+                     state.range(1) != 0 ? HashAlgorithm::kXxhashCbor : HashAlgorithm::kSha256Cbor);
   std::vector<TokenId> tokens(static_cast<size_t>(block_size));
   std::iota(tokens.begin(), tokens.end(), 30000);
   std::vector<BlockHash> hashes;
@@ -57,7 +58,7 @@ void HashBlock(benchmark::State& state) {
     benchmark::DoNotOptimize(hashes.data());
   }
 }
-BENCHMARK(HashBlock)->ArgName("block_size")->Arg(16)->Arg(32);
+BENCHMARK(HashBlock)->ArgNames({"block_size", "xxhash"})->ArgsProduct({{16, 32}, {0, 1}});
 
 }  // namespace
 }  // namespace tandem

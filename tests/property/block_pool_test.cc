@@ -72,10 +72,10 @@ class NaivePool {
   std::map<int, std::vector<int>> blocks_of_;
 };
 
-// Few distinct first bytes, so that table positions collide.
+// Few distinct values of the byte that places it, so that table positions collide.
 BlockHash HashOf(int hash) {
   BlockHash result;
-  result.bytes[0] = static_cast<uint8_t>(hash % 3);
+  result.bytes[24] = static_cast<uint8_t>(hash % 3);
   result.bytes[31] = static_cast<uint8_t>(hash);
   return result;
 }

@@ -1,6 +1,7 @@
 #include "engine_core/config.h"
 
 #include <cstdlib>
+#include <memory>
 
 #include <catch2/catch.hpp>
 
@@ -49,6 +50,40 @@ TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, 
   CHECK(setup.device == "cpu");
   CHECK(setup.engine.kv_cache.enable_prefix_caching);
   CHECK(setup.engine.scheduler.reserve_full_isl);
+}
+
+TEST_CASE("engine config: hash algorithms by vLLM's names, seeded as there") {
+  unsetenv("PYTHONHASHSEED");
+  const auto cache_of = [](const std::string& algorithm) {
+    return Setup({"model", "--prefix-caching-hash-algo", algorithm}).engine.kv_cache;
+  };
+  for (const char* sha256 : {"sha256", "sha256_cbor"}) {
+    CHECK(cache_of(sha256).hash_algorithm == HashAlgorithm::kSha256Cbor);
+    CHECK(cache_of(sha256).hash_seed == "vllm-none-hash");
+  }
+  for (const char* xxhash : {"xxhash", "xxhash_cbor"}) {
+    CHECK(cache_of(xxhash).hash_algorithm == HashAlgorithm::kXxhashCbor);
+    CHECK(cache_of(xxhash).hash_seed.size() == 64);
+    CHECK(cache_of(xxhash).hash_seed != cache_of(xxhash).hash_seed);
+  }
+  setenv("PYTHONHASHSEED", "42", 1);
+  CHECK(cache_of("sha256_cbor").hash_seed == "42");
+  CHECK(cache_of("xxhash_cbor").hash_seed == "42");
+  unsetenv("PYTHONHASHSEED");
+  CHECK(ParseFlags(EngineFlags(*std::make_unique<EngineConfig>()),
+                   {"model", "--prefix-caching-hash-algo", "md5"}, "test")
+            .status()
+            .code() == StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
+  ModelConfig model = SmallModel();
+  model.sliding_window = 100;
+  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);  // Llama has none
+  model.architecture = "MistralForCausalLM";
+  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 100);
+  model.architecture = "Gemma2ForCausalLM";
+  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);  // every second layer only
 }
 
 TEST_CASE("engine config: flags reach the objects they speak of") {

@@ -73,6 +73,28 @@ TEST_CASE("KV events: hashes as bytes, the parent too") {
   CHECK(got.find("extra_keys\x91\xc0") != std::string::npos);
 }
 
+TEST_CASE("KV events: bytes of a shorter hash are as many as it has") {
+  KvBlockRemoved removed;
+  for (size_t i = 16; i < 32; ++i) removed.block_hash[i] = static_cast<uint8_t>(i);
+  KvEventBatch batch = Batch(removed);
+  batch.hash_bytes = 16;
+  const std::string got = EncodeKvEvents(batch, KvHashForm::kBytes);
+  CHECK(got.find("block_hashes\x91\xc4\x10" +
+                 std::string(removed.block_hash.begin() + 16, removed.block_hash.end())) !=
+        std::string::npos);
+  CHECK(EncodeKvEvents(batch, KvHashForm::kInteger).find("\x91\xcf\x18\x19") != std::string::npos);
+}
+
+TEST_CASE("KV events: blocks of a model with a window say so, and how long it is") {
+  KvBlockStored stored;
+  stored.sliding_window = 300;
+  const std::string got = EncodeKvEvents(Batch(stored), KvHashForm::kInteger);
+  CHECK(got.find("\x8c\xa4type") != std::string::npos);
+  CHECK(got.find("kv_cache_spec_kind\xae"
+                 "sliding_window\xbckv_cache_spec_sliding_window\xcd\x01\x2c\x03") !=
+        std::string::npos);
+}
+
 TEST_CASE("KV events: a cleared cache is a map of its type alone") {
   CHECK(EncodeKvEvents(Batch(KvAllBlocksCleared{}), KvHashForm::kInteger) ==
         std::string(kBatchHead) +
