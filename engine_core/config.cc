@@ -16,6 +16,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"model", &c.model, "Model folder (config.json, *.safetensors)", {.env = "MODEL", .positional = true}},
       {"load-format", &c.load_format, "auto, safetensors; dummy: made-up weights of the config's shape", {.choices = {"auto", "safetensors", "dummy"}}},
       {"dtype", &c.dtype, "What is computed in; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
+      {"quantization", &c.quantization, "Keep matrices as integers, made of the checkpoint's weights when it loads: int8, or int4 in groups of 32 (int4-g128: of 128) weights; the embedding and lm_head are int8 in all of them", {.choices = {kQuantizations.begin(), kQuantizations.end()}, .short_name = "q"}},
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
       {"seed", &c.seed, "With a request's id, the seed of requests that bring none"},
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
@@ -146,6 +147,7 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   const bool is_cpu = setup->device == "cpu";
   setup->backend.dtype = config.dtype == "float32" || !is_cpu ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
+  setup->formats = WeightFormatsOf(config.quantization);
   const int64_t block_size = config.block_size.value_or(32);
   if (is_cpu && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +

@@ -15,6 +15,7 @@
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/models/model.h"
 #include "engine_core/weights/model_config.h"
 #include "kernels/backend.h"
 #include "proto_msgpack/kv_events.h"
@@ -26,6 +27,7 @@ struct EngineConfig {
   std::string model;
   std::string load_format = "auto";
   std::string dtype = "auto";
+  std::string quantization = "none";
   std::optional<int64_t> max_model_len;  // -1: as much as the KV cache holds
   int64_t seed = 0;
   int64_t max_logprobs = 20;
@@ -78,6 +80,7 @@ Status Finish(EngineConfig& config);
 struct EngineSetup {
   std::string device;  // "cpu" or "reference"
   CpuBackendOptions backend;
+  WeightFormats formats;
   ModelRunnerOptions runner;
   EngineCoreOptions engine;
   KvCacheWish kv_cache;

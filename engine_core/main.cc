@@ -180,8 +180,8 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (!backend.ok()) return Fail(kExitBadModel, backend.status());
   LOG_INFO << "Tandem " << kVersion << ": model " << config.model << " ("
            << model_config->architecture << "), device " << (*backend)->description() << ", dtype "
-           << DTypeName(setup->backend.dtype) << ", max_model_len "
-           << setup->runner.limits.max_model_len;
+           << DTypeName(setup->backend.dtype) << ", quantization " << config.quantization
+           << ", max_model_len " << setup->runner.limits.max_model_len;
   StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
   if (!weights.ok()) return Fail(kExitBadModel, weights.status());
   const int64_t bytes_per_block =
@@ -193,7 +193,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   const double before_load = clock.Monotonic();
   const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
   StatusOr<std::unique_ptr<Model>> model =
-      LoadModel({*model_config, model_limits, **weights, **backend});
+      LoadModel({*model_config, model_limits, **weights, **backend, setup->formats});
   if (!model.ok()) return Fail(kExitBadModel, model.status());
   weights->reset();
   LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";

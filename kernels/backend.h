@@ -27,6 +27,12 @@
 
 namespace tandem {
 
+// How a matrix is kept. kCompute: in the backend's compute type. The others are integers with one
+// float32 scale per row (kernels/quantization.h); Linear then rounds each row of x to int8 as well,
+// with a scale of its own, max |x| / 127, and multiplies integers:
+//   out[t, n] = (sum_k q(x)[t, k] * q(w)[n, k]) * (x_scale[t] * w_scale[n]) + bias[n].
+enum class WeightFormat { kCompute, kInt8, kInt4Group32, kInt4Group128 };
+
 // A weight matrix [n, k] as a backend packed it. The tensor it was made from is not needed any
 // more.
 class PackedMatrix {
@@ -91,9 +97,10 @@ class Backend {
   virtual void CopyOut(const Tensor& host, const Tensor& x) = 0;
 
   // Stacks row blocks of equal k ([n_i, k] in host memory, bf16, f16 or f32) into one matrix
-  // [sum n_i, k] and packs it in the backend's compute type: q, k, v in this order for attention,
-  // gate, up for SiluAndMul, one block for the rest.
-  virtual StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) = 0;
+  // [sum n_i, k] and packs it in that format: q, k, v in this order for attention, gate, up for
+  // SiluAndMul, one block for the rest. InvalidArgument when an integer format's rows are too long.
+  virtual StatusOr<std::unique_ptr<PackedMatrix>> Pack(
+      std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
 
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.
   virtual int64_t KvBytesPerBlock(const KvCacheSpec& spec) const = 0;

@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "kernels/quantization.h"
+
 namespace tandem {
 
 namespace {
@@ -26,12 +28,18 @@ bool IsVector(const Tensor& x, DType dtype, int64_t size) {
 
 }  // namespace
 
-void CheckPack(std::span<const Tensor> row_blocks) {
+Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format) {
   CHECK(!row_blocks.empty());
   for (const Tensor& block : row_blocks) {
     CHECK(block.rank == 2 && block.dtype != DType::kI32) << block;
     CHECK_EQ(block.shape[1], row_blocks[0].shape[1]);
   }
+  const int64_t k = row_blocks[0].shape[1];
+  if (format != WeightFormat::kCompute && k > kMaxQuantizedDepth) {
+    return InvalidArgumentError("rows of " + std::to_string(k) + " weights cannot be quantized, " +
+                                std::to_string(kMaxQuantizedDepth) + " is the most");
+  }
+  return OkStatus();
 }
 
 void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids,

@@ -13,7 +13,8 @@ struct OpTypes {
   DType residual;
 };
 
-void CheckPack(std::span<const Tensor> row_blocks);
+// Our own mistakes die; rows that are too long for the format are a Status.
+Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format);
 void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids, const PackedMatrix& table);
 void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight);
 void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, const Tensor& x,

@@ -47,7 +47,8 @@ bool IsSlidingLayer(const ModelConfig& config, int64_t layer, int64_t pattern) {
 
 StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context) {
   const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend};
+  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
+                             context.formats};
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, GemmaDecoderOptions(config)));
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {

@@ -29,7 +29,8 @@ StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::stri
 
 StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context) {
   const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend};
+  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
+                             context.formats};
   DecoderOptions options = GemmaDecoderOptions(config);
   options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, options));

@@ -26,7 +26,8 @@ StatusOr<LlamaLayer> LoadGemma3Layer(const LoadContext& context, int64_t index) 
 
 StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context) {
   const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend};
+  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
+                             context.formats};
   DecoderOptions options = GemmaDecoderOptions(config);
   options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
   options.local_rope = RopeConfig{.theta = config.rope_local_base_freq};

@@ -66,7 +66,7 @@ StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::stri
     }
   }
   const Tensor views[] = {Tensor(turned.data(), stored.view().dtype, {rows, columns})};
-  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views));
+  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views, context.formats.layers));
   ASSIGN_OR_RETURN(layer.bias, LoadVector(context, name + ".bias", rows));
   return layer;
 }
@@ -100,14 +100,16 @@ StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context) {
   ModelConfig config = context.config;
   config.rotary_dim = 0;
   config.tie_word_embeddings = true;
-  const LoadContext gpt2 = {config, context.limits, context.weights, context.backend};
+  const LoadContext gpt2 = {config, context.limits, context.weights, context.backend,
+                            context.formats};
   DecoderOptions options;
   options.embedding = "transformer.wte";
   options.final_norm = "transformer.ln_f";
   options.has_layer_norm = true;
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gpt2, options));
   const RowBlock table[] = {{"transformer.wpe", config.max_position_embeddings}};
-  ASSIGN_OR_RETURN(LinearLayer positions, LoadLinear(gpt2, table, config.hidden_size, false));
+  ASSIGN_OR_RETURN(LinearLayer positions,
+                   LoadLinear(gpt2, table, config.hidden_size, false, WeightFormat::kCompute));
   ASSIGN_OR_RETURN(OwnedTensor rows,
                    context.backend.Allocate(context.backend.residual_dtype(),
                                             {context.limits.max_tokens, config.hidden_size}));

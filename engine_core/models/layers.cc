@@ -21,6 +21,11 @@ StatusOr<WeightTensor> GetBlock(const LoadContext& context, const RowBlock& bloc
 
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
                                  int64_t columns, bool has_bias) {
+  return LoadLinear(context, blocks, columns, has_bias, context.formats.layers);
+}
+
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
+                                 int64_t columns, bool has_bias, WeightFormat format) {
   LinearLayer layer;
   std::vector<WeightTensor> tensors;
   std::vector<Tensor> views;
@@ -29,7 +34,7 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
     views.push_back(tensor.view());
     tensors.push_back(std::move(tensor));
   }
-  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views));
+  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views, format));
   if (has_bias) {
     ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
   }
@@ -118,11 +123,13 @@ Status Decoder::LoadWeights(const LoadContext& context) {
   const ModelConfig& config = context.config;
   norm_epsilon_ = static_cast<float>(config.rms_norm_eps);
   const RowBlock embedding[] = {{options_.embedding, config.vocab_size}};
-  ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, embedding, config.hidden_size, false));
+  ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, embedding, config.hidden_size, false,
+                                                 context.formats.embedding));
   embedding_ = std::move(table.weight);
   if (!config.tie_word_embeddings) {
     const RowBlock head[] = {{"lm_head", config.vocab_size}};
-    ASSIGN_OR_RETURN(LinearLayer layer, LoadLinear(context, head, config.hidden_size, false));
+    ASSIGN_OR_RETURN(LinearLayer layer, LoadLinear(context, head, config.hidden_size, false,
+                                                   context.formats.embedding));
     lm_head_ = std::move(layer.weight);
   }
   ASSIGN_OR_RETURN(final_norm_, LoadVector(context, options_.final_norm + ".weight",

@@ -30,9 +30,12 @@ struct RowBlock {
   int64_t stack_size = 0;  // 0: a matrix of its own
 };
 
-// Packs the blocks, each [rows, columns], under one another.
+// Packs the blocks, each [rows, columns], under one another; in context.formats.layers unless a
+// format is given.
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
                                  int64_t columns, bool has_bias);
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
+                                 int64_t columns, bool has_bias, WeightFormat format);
 // The blocks' biases, one after another.
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks);
 // A vector as float32, `offset` added to each number.

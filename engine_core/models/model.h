@@ -11,6 +11,7 @@
 #include <string>
 
 #include "common/status.h"
+#include "engine_core/models/weight_formats.h"
 #include "engine_core/weights/model_config.h"
 #include "engine_core/weights/safetensors.h"
 #include "kernels/backend.h"
@@ -45,6 +46,7 @@ struct LoadContext {
   const ModelLimits& limits;
   Weights& weights;
   Backend& backend;
+  WeightFormats formats = {};
 };
 
 // Loads the architecture that the config names. An unknown one is an error that lists the known.

@@ -65,7 +65,8 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const std::string& prefix
   const std::string block = prefix + (is_stacked ? ".mlp" : "." + names.block);
   MoeLayer layer;
   const RowBlock router[] = {{block + ".gate", shape.num_experts}};
-  ASSIGN_OR_RETURN(layer.router, LoadLinear(context, router, hidden, false));
+  ASSIGN_OR_RETURN(layer.router,
+                   LoadLinear(context, router, hidden, false, WeightFormat::kCompute));
   for (int64_t e = 0; e < shape.num_experts; ++e) {
     MlpLayer expert;
     if (is_stacked) {

@@ -42,7 +42,7 @@ bool CpuHasIsa(CpuIsa isa) {
     case CpuIsa::kAvx512Bf16:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512bf16");
+             __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
     case CpuIsa::kAuto:
     case CpuIsa::kScalar:
       break;

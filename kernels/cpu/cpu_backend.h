@@ -3,8 +3,9 @@
 // The backend for CPUs: checks shapes, cuts ops into work for the pool, and runs the kernels of the
 // best instruction set (kernel_table.h). One .cc per op family. Thread, ownership, promises as in
 // backend.h: how work is cut changes no bit of a result.
-// Layouts: weights in panels of 64 columns, `[n / 64][k / 2][64][2]` (bf16) or `[n / 64][k][64]`
-// (float32); the KV cache in tiles of 32 tokens (kernel_table.h). Both are padded with zeros.
+// Layouts: weights in panels of 64 columns, `[n / 64][k / 2][64][2]` (bf16), `[n / 64][k][64]`
+// (float32), `[n / 64][k / 4][64][4]` (int8, unsigned), int4 as LinearTask says; the KV cache in
+// tiles of 32 tokens (kernel_table.h). Both are padded with zeros.
 
 #include <string>
 #include <vector>
@@ -20,14 +21,28 @@ class CpuMatrix final : public PackedMatrix {
  public:
   CpuMatrix(int64_t n, int64_t k, int64_t k_units, OwnedTensor units)
       : PackedMatrix(n, k), k_units_(k_units), units_(std::move(units)) {}
-  int64_t num_bytes() const override { return units_.view().NumBytes(); }
+  // Integers, with the rows' scales.
+  CpuMatrix(int64_t n, int64_t k, int64_t k_units, OwnedTensor units, WeightFormat format,
+            OwnedTensor scales)
+      : PackedMatrix(n, k),
+        format_(format),
+        k_units_(k_units),
+        units_(std::move(units)),
+        scales_(std::move(scales)) {}
+  int64_t num_bytes() const override {
+    return units_.view().NumBytes() + scales_.view().NumBytes();
+  }
+  WeightFormat format() const { return format_; }
+  const float* scales() const { return scales_.view().Data<float>(); }
   int64_t k_units() const { return k_units_; }
   int64_t num_panels() const { return (n() + kPanelColumns - 1) / kPanelColumns; }
   uint32_t* units() const { return static_cast<uint32_t*>(units_.view().data); }
 
  private:
+  WeightFormat format_ = WeightFormat::kCompute;
   int64_t k_units_;
   OwnedTensor units_;
+  OwnedTensor scales_;
 };
 
 // The queries of a step, cut into pieces that a thread attends to at once.
@@ -59,7 +74,8 @@ class CpuBackend final : public Backend {
   StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
   void CopyIn(const Tensor& out, const Tensor& host) override { ConvertTensor(out, host); }
   void CopyOut(const Tensor& host, const Tensor& x) override { ConvertTensor(host, x); }
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+                                               WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
@@ -110,6 +126,13 @@ class CpuBackend final : public Backend {
   uint32_t* PackedRows(int64_t units);
   // x as the kernels want it: packed into tiles when rows are many or k is odd.
   void PackActivations(const Tensor& x, LinearTask* task);
+
+  // Of the integer formats (quantized_linear.cc).
+  StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
+                                                        WeightFormat format);
+  void QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task);
+  void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
+                          float scale);
 
   DType dtype_;
   const KernelTable& table_;

@@ -3,6 +3,7 @@
 // Fills the table of one instruction set; the last include of each isa_*.cc.
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
@@ -17,6 +18,7 @@ constexpr TypedKernels ListTypedKernels() {
   return {
       .k_step = Type::kStep,
       .pack_rows = PackRows<Type>,
+      .quantize_rows = QuantizeRows<Type>,
       .linear = Linear<Type>,
       .rms_norm = RmsNorm<Type>,
       .add = AddToResidual<Type>,
@@ -35,6 +37,9 @@ constexpr KernelTable ListKernels(const char* name) {
       .tile_rows = kTileRows,
       .bf16 = ListTypedKernels<Bf16Type>(),
       .f32 = ListTypedKernels<F32Type>(),
+      .int4_rows = kInt4Rows,
+      .linear_int8 = Linear<Int8Type>,
+      .linear_int4 = LinearInt4,
       .argmax = Argmax,
       .log_sum_exp = LogSumExp,
       .route_top_k = RouteTopK,

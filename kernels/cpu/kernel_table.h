@@ -4,9 +4,9 @@
 // filled by an isa_*.cc that is compiled with its own flags. The backend checks shapes, splits work
 // and owns memory; kernels compute on raw pointers and may run on any thread, on disjoint outputs.
 //
-// A "unit" is the 4 bytes that one multiply step takes from a vector lane: one float32, or two
-// consecutive bf16 (k, k + 1). k_step is 1 or 2 numbers of K per unit. Odd ends are padded with
-// zero.
+// A "unit" is the 4 bytes that one multiply step takes from a vector lane: one float32, two
+// consecutive bf16 (k, k + 1) or four int8. k_step is 1, 2 or 4 numbers of K per unit. Odd ends are
+// padded with zero.
 
 #include <cstdint>
 
@@ -17,11 +17,22 @@ inline constexpr int kTileTokens = 32;    // keys of a KV tile
 inline constexpr int kStepTokens = 128;   // keys of one softmax step, aligned by position
 inline constexpr int kMaxQueryRows = 48;  // (query, head) rows that share a pass over the keys
 
+// Units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2; a
+// depth of less than one and a half is one block.
+inline constexpr int64_t kBlockUnits = 1024;
+inline constexpr int64_t kUnpackedUnits = kBlockUnits * 3 / 2 * kPanelColumns;
+inline constexpr int kInt8Zero = 128;  // what a panel's unsigned bytes have for a weight of 0
+
 enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
 // a, packed: tiles of tile_rows rows, each [k_units][rows of the tile]; the last tile may be lower.
 // a, direct (m <= tile_rows): row r at a + r * a_stride units.
+//
+// Integers: a product is (sum - kInt8Zero * row_sum) * (row_scale * column_scale). An int4 panel is
+// its groups one after another, each 64 bytes factor | zero << 4 of the columns, then the codes
+// [8 k][64][4 bytes]: low halves of the bytes for the first four k, high halves for the others. The
+// last group may be shorter; k_units is even.
 struct LinearTask {
   const uint32_t* weight = nullptr;
   const uint32_t* a = nullptr;
@@ -34,6 +45,11 @@ struct LinearTask {
   int64_t out_stride = 0;  // elements
   OutKind out_kind = OutKind::kF32;
   const float* bias = nullptr;  // or null
+
+  const float* column_scale = nullptr;  // [n]
+  const float* row_scale = nullptr;     // [m]
+  const int32_t* row_sum = nullptr;     // [m], of the row's int8
+  int64_t group_steps = 0;              // int4: 8 k each, per group
 };
 
 struct RopeTask {
@@ -92,6 +108,10 @@ struct TypedKernels {
 
   // Copies rows [first_row, first_row + rows) of x [., k] into one packed tile.
   void (*pack_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile);
+  // The same as int8, with each row's scale and sum; k_units may be more than k fills. Not
+  // interleaved: a row's units lie side by side.
+  void (*quantize_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
+                        bool interleave, uint32_t* units, float* scales, int32_t* sums);
   // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end), row_begin a
   // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 floats when a is packed.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
@@ -118,6 +138,14 @@ struct KernelTable {
   int tile_rows;
   TypedKernels bf16;
   TypedKernels f32;
+  // As TypedKernels::linear. linear_int4 has partial's floats followed by room for
+  // kUnpackedUnits units when a is packed; up to int4_rows rows it takes
+  // directly, more only packed.
+  int int4_rows;
+  void (*linear_int8)(const LinearTask& task, int64_t row_begin, int64_t row_end,
+                      int64_t panel_begin, int64_t panel_end, float* partial);
+  void (*linear_int4)(const LinearTask& task, int64_t row_begin, int64_t row_end,
+                      int64_t panel_begin, int64_t panel_end, float* partial);
   int64_t (*argmax)(const float* x, int64_t size);
   float (*log_sum_exp)(const float* x, int64_t size);
   // What Backend::RouteTopK does with a row; scratch: `size` floats.

@@ -62,8 +62,10 @@ void PackPanel(const StackedRows& rows, int64_t panel, int64_t n, int64_t k, DTy
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor> row_blocks) {
-  CheckPack(row_blocks);
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor> row_blocks,
+                                                         WeightFormat format) {
+  RETURN_IF_ERROR(CheckPack(row_blocks, format));
+  if (format != WeightFormat::kCompute) return PackQuantized(row_blocks, format);
   const StackedRows rows(row_blocks);
   const int64_t n = rows.rows();
   const int64_t k = row_blocks[0].shape[1];
@@ -119,7 +121,15 @@ void CpuBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& 
                   : epilogue == LinearEpilogue::kAddResidual ? OutKind::kF32Add
                                                              : OutKind::kF32;
   task.bias = bias.empty() ? nullptr : bias.Data<float>();
-  PackActivations(x, &task);
+  auto kernel = kernels().linear;
+  int64_t scratch_floats = std::min(task.m, kRowsPerBlock) * kPanelColumns;
+  if (matrix.format() == WeightFormat::kCompute) {
+    PackActivations(x, &task);
+  } else {
+    QuantizeActivations(x, matrix, &task);
+    kernel = matrix.format() == WeightFormat::kInt8 ? table_.linear_int8 : table_.linear_int4;
+    if (matrix.format() != WeightFormat::kInt8) scratch_floats += kUnpackedUnits;
+  }
 
   // Row blocks outermost: all panels pass over a block of rows that stays in cache.
   const int64_t rows_per_block = kRowsPerBlock / table_.tile_rows * table_.tile_rows;
@@ -128,14 +138,13 @@ void CpuBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& 
   // 256 bytes of a panel per unit at some 40 bytes/ns, or 128 multiplications per row at 256/ns.
   const int64_t panel_ns = task.k_units * (6 + std::min(task.m, rows_per_block) / 2);
   ForEach(row_blocks * panels, panel_ns, [&](int64_t begin, int64_t end, int thread) {
-    float* partial =
-        task.packed ? Scratch(thread, std::min(task.m, rows_per_block) * kPanelColumns) : nullptr;
+    float* partial = task.packed ? Scratch(thread, scratch_floats) : nullptr;
     for (int64_t item = begin; item < end;) {
       const int64_t block = item / panels;
       const int64_t panel = item % panels;
       const int64_t panel_end = std::min(panels, panel + end - item);
-      kernels().linear(task, block * rows_per_block, std::min(task.m, (block + 1) * rows_per_block),
-                       panel, panel_end, partial);
+      kernel(task, block * rows_per_block, std::min(task.m, (block + 1) * rows_per_block), panel,
+             panel_end, partial);
       item += panel_end - panel;
     }
   });
@@ -145,6 +154,7 @@ void CpuBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMat
                            float scale) {
   CheckEmbedding(types(), out, ids, table);
   const auto& matrix = static_cast<const CpuMatrix&>(table);
+  if (matrix.format() != WeightFormat::kCompute) return QuantizedEmbedding(out, ids, matrix, scale);
   const int64_t hidden = matrix.k();
   ForEach(ids.rows(), hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {

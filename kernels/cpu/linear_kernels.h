@@ -17,8 +17,6 @@ namespace {
 #define TANDEM_UNROLL _Pragma("GCC unroll 16")
 
 constexpr int kVecLanes = 16;
-// Units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
-constexpr int64_t kBlockUnits = 1024;
 
 // How far ahead of its use a step's line is prefetched when there is one tile only: 4 KiB.
 constexpr int kPrefetchSteps = 16;
@@ -82,10 +80,15 @@ inline __attribute__((always_inline)) void WithRows(int64_t rows, F function) {
   }
 }
 
+template <class Type>
 inline void StoreOutput(const LinearTask& task, int64_t row, int64_t column, Vec value) {
   const int64_t left = task.n - column;
   if (left <= 0) return;
   const int64_t count = left < kVecLanes ? left : kVecLanes;
+  if constexpr (Type::kStep == Int8Type::kStep) {
+    const Vec scale = Mul(Set1(task.row_scale[row]), LoadN(task.column_scale + column, count));
+    value = Mul(FromInts(value, -kInt8Zero * task.row_sum[row]), scale);
+  }
   if (task.bias != nullptr) value = Add(value, LoadN(task.bias + column, count));
   const int64_t at = row * task.out_stride + column;
   if (task.out_kind == OutKind::kBf16) {
@@ -120,7 +123,7 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
       for (int v = 0; v < kStripVecs; ++v) {
         const int at = strip + v * kVecLanes;
         if (is_last) {
-          StoreOutput(task, row + r, column + at, sum[r][v]);
+          StoreOutput<Type>(task, row + r, column + at, sum[r][v]);
         } else {
           Store(partial + r * kPanelColumns + at, sum[r][v]);
         }

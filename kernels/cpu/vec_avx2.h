@@ -14,6 +14,7 @@ namespace {
 constexpr int kTileRows = 4;  // 4 x 1 x 2 accumulators, 4 widened weights, 2 broadcasts of 16
 constexpr int kStripVecs = 1;
 constexpr bool kPrefetchWeights = false;
+constexpr int kInt4Rows = 0;
 
 struct Vec {
   __m256 a, b;
@@ -166,6 +167,85 @@ struct F32Type {
             _mm256_fmadd_ps(a, _mm256_castsi256_ps(w.b), sum.b)};
   }
 };
+
+// Bytes are widened to 16 bits, where no sum of two products runs over.
+struct Int8Type {
+  static constexpr int kStep = 4;
+  struct Broadcast {
+    __m256i even, odd;
+  };
+  static Broadcast Spread(const uint32_t* unit) {
+    int bytes;
+    memcpy(&bytes, unit, sizeof(bytes));
+    const __m256i all = _mm256_set1_epi32(bytes);
+    return {_mm256_srai_epi16(_mm256_slli_epi16(all, 8), 8), _mm256_srai_epi16(all, 8)};
+  }
+  static __m256 DotHalf(__m256 sum, const Broadcast& a, __m256i w) {
+    const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
+    const __m256i odd = _mm256_srli_epi16(w, 8);
+    const __m256i products =
+        _mm256_add_epi32(_mm256_madd_epi16(even, a.even), _mm256_madd_epi16(odd, a.odd));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(sum), products));
+  }
+  static Vec Dot(Vec sum, const Broadcast& a, Units w) {
+    return {DotHalf(sum.a, a, w.a), DotHalf(sum.b, a, w.b)};
+  }
+};
+
+inline Vec FromInts(Vec x, int32_t offset) {
+  const __m256i o = _mm256_set1_epi32(offset);
+  return {_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_castps_si256(x.a), o)),
+          _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_castps_si256(x.b), o))};
+}
+inline __m256 MaxAbsBitsHalf(__m256 max, __m256 x) {
+  const __m256i bits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+  return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(max), bits));
+}
+inline Vec MaxAbsBits(Vec max, Vec x) {
+  return {MaxAbsBitsHalf(max.a, x.a), MaxAbsBitsHalf(max.b, x.b)};
+}
+inline void StoreBytes(int8_t* p, Vec x) {
+  const __m256i words =  // a0 b0 a1 b1
+      _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+}
+
+struct Int4Groups {
+  Units factor, base;
+};
+inline void LoadInt4GroupsHalf(const uint8_t* p, __m256i* factor, __m256i* base) {
+  const __m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m256i low = _mm256_and_si256(bits, _mm256_set1_epi32(15));
+  const __m256i product = _mm256_mullo_epi16(_mm256_srli_epi32(bits, 4), low);
+  *factor = _mm256_or_si256(low, _mm256_slli_epi32(low, 16));
+  const __m256i splat = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404,
+                                          0x08080808, 0x0c0c0c0c);
+  *base = _mm256_shuffle_epi8(_mm256_sub_epi32(_mm256_set1_epi32(128), product), splat);
+}
+inline Int4Groups LoadInt4Groups(const uint8_t* p) {
+  Int4Groups groups;
+  LoadInt4GroupsHalf(p, &groups.factor.a, &groups.base.a);
+  LoadInt4GroupsHalf(p + 8, &groups.factor.b, &groups.base.b);
+  return groups;
+}
+inline __m256i ScaledHalf(__m256i codes, __m256i factor, __m256i base) {
+  const __m256i low = _mm256_and_si256(codes, _mm256_set1_epi8(15));
+  return _mm256_add_epi8(_mm256_mullo_epi16(low, factor), base);
+}
+inline Units LowCodes(Units codes, const Int4Groups& groups) {
+  return {ScaledHalf(codes.a, groups.factor.a, groups.base.a),
+          ScaledHalf(codes.b, groups.factor.b, groups.base.b)};
+}
+inline Units HighCodes(Units codes, const Int4Groups& groups) {
+  return LowCodes({_mm256_srli_epi16(codes.a, 4), _mm256_srli_epi16(codes.b, 4)}, groups);
+}
+inline void StoreUnits(uint32_t* p, Units x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
 
 }  // namespace
 }  // namespace tandem

@@ -15,6 +15,7 @@ namespace {
 constexpr int kTileRows = 6;   // 6 x 4 accumulators, 4 weights, 1 broadcast: 29 of 32 registers
 constexpr int kStripVecs = 4;  // vectors of columns per strip of a tile
 constexpr bool kPrefetchWeights = true;
+constexpr int kInt4Rows = 8;  // rows that int4 weights are unpacked for in registers
 
 using Vec = __m512;
 using Units = __m512i;
@@ -97,6 +98,58 @@ struct F32Type {
     return _mm512_fmadd_ps(a, _mm512_castsi512_ps(w), sum);
   }
 };
+
+// Four bytes of K per unit, unsigned weights times signed activations. The sums are int32 in the
+// bits of a Vec.
+struct Int8Type {
+  static constexpr int kStep = 4;
+  using Broadcast = __m512i;
+  static Broadcast Spread(const uint32_t* unit) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(unit));
+  }
+  static Vec Dot(Vec sum, Broadcast a, Units w) {
+    return _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(sum), w, a));
+  }
+};
+
+// The int32 in the bits of x, plus offset, as numbers.
+inline Vec FromInts(Vec x, int32_t offset) {
+  return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(offset)));
+}
+// The larger of max and |x|, compared as unsigned integers: infinity and NaN are above all.
+inline Vec MaxAbsBits(Vec max, Vec x) {
+  const __m512i bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+  return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(max), bits));
+}
+// Whole numbers in [-128, 127], one byte each.
+inline void StoreBytes(int8_t* p, Vec x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+// 4-bit codes of 16 columns become bytes as Int8Type wants them: code * factor + (128 - zero *
+// factor). A group is factor | zero << 4 of each column.
+struct Int4Groups {
+  __m512i factor;  // in both halves of a lane
+  __m512i base;    // in each byte
+};
+inline Int4Groups LoadInt4Groups(const uint8_t* p) {
+  const __m512i bits = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i factor = _mm512_and_si512(bits, _mm512_set1_epi32(15));
+  const __m512i zero = _mm512_srli_epi32(bits, 4);
+  const __m512i base = _mm512_sub_epi32(_mm512_set1_epi32(128), _mm512_mullo_epi16(zero, factor));
+  return {_mm512_or_si512(factor, _mm512_slli_epi32(factor, 16)),
+          _mm512_shuffle_epi8(base, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0))};
+}
+// code * factor is at most 225: the product of a pair of bytes does not run over.
+inline Units Scaled(Units codes, const Int4Groups& groups) {
+  const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi8(15));
+  return _mm512_add_epi8(_mm512_mullo_epi16(low, groups.factor), groups.base);
+}
+inline Units LowCodes(Units codes, const Int4Groups& groups) { return Scaled(codes, groups); }
+inline Units HighCodes(Units codes, const Int4Groups& groups) {
+  return Scaled(_mm512_srli_epi16(codes, 4), groups);
+}
+inline void StoreUnits(uint32_t* p, Units x) { _mm512_storeu_si512(p, x); }
 
 }  // namespace
 }  // namespace tandem

@@ -14,6 +14,7 @@ namespace {
 constexpr int kTileRows = 2;
 constexpr int kStripVecs = 1;
 constexpr bool kPrefetchWeights = false;
+constexpr int kInt4Rows = 0;
 constexpr int kLanes = 16;
 
 struct Vec {
@@ -157,6 +158,67 @@ struct F32Type {
     return sum;
   }
 };
+
+struct Int8Type {
+  static constexpr int kStep = 4;
+  struct Broadcast {
+    int8_t byte[4];
+  };
+  static Broadcast Spread(const uint32_t* unit) {
+    Broadcast a;
+    memcpy(&a, unit, sizeof(a));
+    return a;
+  }
+  static Vec Dot(Vec sum, const Broadcast& a, const Units& w) {
+    for (int i = 0; i < kLanes; ++i) {
+      auto total = std::bit_cast<int32_t>(sum.lane[i]);
+      for (int b = 0; b < 4; ++b) {
+        total += static_cast<int32_t>(w.lane[i] >> 8 * b & 0xff) * a.byte[b];
+      }
+      sum.lane[i] = std::bit_cast<float>(total);
+    }
+    return sum;
+  }
+};
+
+inline Vec FromInts(const Vec& x, int32_t offset) {
+  return Lanes(
+      [&](int i) { return static_cast<float>(std::bit_cast<int32_t>(x.lane[i]) + offset); });
+}
+inline Vec MaxAbsBits(const Vec& max, const Vec& x) {
+  return Lanes([&](int i) {
+    const auto a = std::bit_cast<uint32_t>(max.lane[i]);
+    const uint32_t b = std::bit_cast<uint32_t>(x.lane[i]) & 0x7fffffff;
+    return std::bit_cast<float>(a > b ? a : b);
+  });
+}
+inline void StoreBytes(int8_t* p, const Vec& x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(static_cast<int>(x.lane[i]));
+}
+
+struct Int4Groups {
+  Units factor;
+  Units base;  // in each byte
+};
+inline Int4Groups LoadInt4Groups(const uint8_t* p) {
+  Int4Groups groups;
+  for (int i = 0; i < kLanes; ++i) {
+    groups.factor.lane[i] = p[i] & 15u;
+    groups.base.lane[i] = (128 - (p[i] >> 4) * (p[i] & 15u)) * 0x01010101u;
+  }
+  return groups;
+}
+inline Units LowCodes(Units codes, const Int4Groups& groups) {
+  for (int i = 0; i < kLanes; ++i) {
+    codes.lane[i] = (codes.lane[i] & 0x0f0f0f0f) * groups.factor.lane[i] + groups.base.lane[i];
+  }
+  return codes;
+}
+inline Units HighCodes(Units codes, const Int4Groups& groups) {
+  for (uint32_t& lane : codes.lane) lane >>= 4;
+  return LowCodes(codes, groups);
+}
+inline void StoreUnits(uint32_t* p, const Units& x) { memcpy(p, &x, sizeof(x)); }
 
 }  // namespace
 }  // namespace tandem

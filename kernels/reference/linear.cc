@@ -1,6 +1,8 @@
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 
 #include "kernels/op_checks.h"
+#include "kernels/quantization.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace tandem {
@@ -13,14 +15,58 @@ int64_t SumOfRows(std::span<const Tensor> row_blocks) {
   return rows;
 }
 
+// Puts the integers in the place of the weights, and returns their scale.
+float QuantizeWeights(std::span<float> row, WeightFormat format) {
+  if (format == WeightFormat::kInt8) {
+    std::vector<int8_t> integers(row.size());
+    const float scale = QuantizeInt8(row, integers.data());
+    std::copy(integers.begin(), integers.end(), row.begin());
+    return scale;
+  }
+  const auto group_size = static_cast<size_t>(GroupSize(format));
+  std::vector<uint8_t> codes(row.size());
+  std::vector<Int4Group> groups((row.size() + group_size - 1) / group_size);
+  const float scale = QuantizeInt4(row, GroupSize(format), codes.data(), groups.data());
+  for (size_t i = 0; i < row.size(); ++i) {
+    const Int4Group group = groups[i / group_size];
+    row[i] = static_cast<float>((codes[i] - group.zero()) * group.factor());
+  }
+  return scale;
+}
+
+// The same for a row of activations. Where one of them is not finite there are no integers for the
+// row: its products are NaN.
+float QuantizeActivations(const float* x, std::vector<int32_t>* integers) {
+  float max = 0;
+  bool is_finite = true;
+  for (size_t i = 0; i < integers->size(); ++i) {
+    is_finite = is_finite && std::isfinite(x[i]);
+    max = std::max(max, std::abs(x[i]));
+  }
+  const float inverse = 127 / max;  // infinite when there is nothing to scale
+  if (!is_finite || !std::isfinite(inverse)) {
+    std::fill(integers->begin(), integers->end(), 0);
+    return is_finite ? 0 : NAN;
+  }
+  for (size_t i = 0; i < integers->size(); ++i) {
+    (*integers)[i] = static_cast<int32_t>(std::nearbyint(x[i] * inverse));
+  }
+  return max / 127;
+}
+
 }  // namespace
 
-ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks)
+ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format)
     : PackedMatrix(SumOfRows(row_blocks), row_blocks[0].shape[1]), values_(n() * k()) {
   float* next = values_.data();
   for (const Tensor& block : row_blocks) {
     ConvertTensor(Tensor(next, DType::kF32, {block.rows(), k()}), block);
     next += block.rows() * k();
+  }
+  if (format == WeightFormat::kCompute) return;
+  for (int64_t i = 0; i < n(); ++i) {
+    scales_.push_back(
+        QuantizeWeights({values_.data() + i * k(), static_cast<size_t>(k())}, format));
   }
 }
 
@@ -28,13 +74,21 @@ void ReferenceBackend::Linear(const Tensor& out, const Tensor& x, const PackedMa
                               const Tensor& bias, LinearEpilogue epilogue) {
   CheckLinear({DType::kF32, DType::kF32}, out, x, weight, bias, epilogue);
   const auto& w = static_cast<const ReferenceMatrix&>(weight);
+  std::vector<int32_t> integers(w.is_quantized() ? w.k() : 0);
   for (int64_t t = 0; t < x.rows(); ++t) {
     const float* x_row = x.Row<float>(t);
     float* out_row = out.Row<float>(t);
+    const float x_scale = w.is_quantized() ? QuantizeActivations(x_row, &integers) : 1;
     for (int64_t n = 0; n < w.n(); ++n) {
       const float* w_row = w.Row(n);
       float sum = 0;
-      for (int64_t k = 0; k < w.k(); ++k) sum += x_row[k] * w_row[k];
+      if (w.is_quantized()) {
+        int32_t products = 0;
+        for (int64_t k = 0; k < w.k(); ++k) products += integers[k] * static_cast<int>(w_row[k]);
+        sum = static_cast<float>(products) * (x_scale * w.scale(n));
+      } else {
+        for (int64_t k = 0; k < w.k(); ++k) sum += x_row[k] * w_row[k];
+      }
       if (!bias.empty()) sum += bias.Data<float>()[n];
       out_row[n] = epilogue == LinearEpilogue::kAddResidual ? out_row[n] + sum : sum;
     }
@@ -48,7 +102,9 @@ void ReferenceBackend::Embedding(const Tensor& out, const Tensor& ids, const Pac
   for (int64_t t = 0; t < ids.rows(); ++t) {
     const int32_t id = ids.Data<int32_t>()[t];
     CHECK(id >= 0 && id < table.n()) << id << " of " << table.n();
-    for (int64_t h = 0; h < w.k(); ++h) out.Row<float>(t)[h] = w.Row(id)[h] * scale;
+    for (int64_t h = 0; h < w.k(); ++h) {
+      out.Row<float>(t)[h] = w.Row(id)[h] * w.scale(id) * scale;
+    }
   }
 }
 

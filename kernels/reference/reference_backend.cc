@@ -38,9 +38,10 @@ StatusOr<OwnedTensor> ReferenceBackend::Upload(const Tensor& host, DType dtype) 
   return result;
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::Pack(std::span<const Tensor> row_blocks) {
-  CheckPack(row_blocks);
-  return std::unique_ptr<PackedMatrix>(std::make_unique<ReferenceMatrix>(row_blocks));
+StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::Pack(std::span<const Tensor> row_blocks,
+                                                               WeightFormat format) {
+  RETURN_IF_ERROR(CheckPack(row_blocks, format));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<ReferenceMatrix>(row_blocks, format));
 }
 
 int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {

@@ -10,16 +10,20 @@
 
 namespace tandem {
 
+// Of an integer format the values are whole numbers, to be multiplied by their row's scale.
 class ReferenceMatrix final : public PackedMatrix {
  public:
-  explicit ReferenceMatrix(std::span<const Tensor> row_blocks);
+  ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format);
   int64_t num_bytes() const override {
-    return static_cast<int64_t>(values_.size() * sizeof(float));
+    return static_cast<int64_t>((values_.size() + scales_.size()) * sizeof(float));
   }
+  bool is_quantized() const { return !scales_.empty(); }
   const float* Row(int64_t i) const { return values_.data() + i * k(); }
+  float scale(int64_t i) const { return is_quantized() ? scales_[i] : 1; }
 
  private:
   std::vector<float> values_;
+  std::vector<float> scales_;  // of the rows; empty: kCompute
 };
 
 class ReferenceBackend final : public Backend {
@@ -33,7 +37,8 @@ class ReferenceBackend final : public Backend {
   StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
   void CopyIn(const Tensor& out, const Tensor& host) override { ConvertTensor(out, host); }
   void CopyOut(const Tensor& host, const Tensor& x) override { ConvertTensor(host, x); }
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+                                               WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 

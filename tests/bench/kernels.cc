@@ -1,7 +1,7 @@
 // Speed of the cpu backend's ops beside the ceilings measured in the same run.
 //
 // The counter `ceiling` is the share of the time that the machine's limit would take: the larger of
-// bytes over DRAM bandwidth and operations over the peak rate of the compute type. Weights rotate
+// bytes over DRAM bandwidth and operations over the peak rate of what multiplies. Weights rotate
 // over more than the last-level cache. Run the release preset on a quiet machine:
 //   build/release/bench/bench_kernels --benchmark_min_time=0.3
 
@@ -45,10 +45,16 @@ OwnedTensor Random(Backend& backend, DType dtype, int64_t rows, int64_t columns)
   return backend.Upload(Tensor(values.data(), DType::kF32, {rows, columns}), dtype).value();
 }
 
-void Report(benchmark::State& state, DType dtype, double bytes, double flops) {
-  const double peak = dtype == DType::kBf16 && g_ceilings.bf16_flops_per_second > 0
-                          ? g_ceilings.bf16_flops_per_second
-                          : g_ceilings.float_flops_per_second;
+double PeakOf(DType dtype, WeightFormat format) {
+  if (format != WeightFormat::kCompute && g_ceilings.int8_ops_per_second > 0) {
+    return g_ceilings.int8_ops_per_second;
+  }
+  return dtype == DType::kBf16 && g_ceilings.bf16_flops_per_second > 0
+             ? g_ceilings.bf16_flops_per_second
+             : g_ceilings.float_flops_per_second;
+}
+
+void Report(benchmark::State& state, double peak, double bytes, double flops) {
   const double at_best = std::max(bytes / g_ceilings.read_bytes_per_second, flops / peak);
   using benchmark::Counter;
   constexpr auto kRate = Counter::kIsIterationInvariantRate;
@@ -57,7 +63,7 @@ void Report(benchmark::State& state, DType dtype, double bytes, double flops) {
   state.counters["ceiling"] = Counter(at_best, kRate);
 }
 
-void BM_Linear(benchmark::State& state, DType dtype) {
+void BM_Linear(benchmark::State& state, DType dtype, WeightFormat format) {
   const int64_t m = state.range(0);
   const int64_t n = state.range(1);
   const int64_t k = state.range(2);
@@ -66,8 +72,8 @@ void BM_Linear(benchmark::State& state, DType dtype) {
   const Tensor blocks[] = {weight};
   std::vector<std::unique_ptr<PackedMatrix>> matrices;
   int64_t bytes = 0;
-  while (bytes < int64_t{192} << 20) {
-    matrices.push_back(backend.Pack(blocks).value());
+  while (bytes < int64_t{96} << 20) {
+    matrices.push_back(backend.Pack(blocks, format).value());
     bytes += matrices.back()->num_bytes();
   }
   const OwnedTensor x = Random(backend, backend.activation_dtype(), m, k);
@@ -77,7 +83,7 @@ void BM_Linear(benchmark::State& state, DType dtype) {
     backend.Linear(out, x, *matrices[next]);
     next = (next + 1) % matrices.size();
   }
-  Report(state, dtype, static_cast<double>(matrices[0]->num_bytes()),
+  Report(state, PeakOf(dtype, format), static_cast<double>(matrices[0]->num_bytes()),
          2.0 * static_cast<double>(m * n * k));
 }
 
@@ -124,7 +130,7 @@ void BM_Attention(benchmark::State& state, DType dtype) {
   }
   const double keys =
       static_cast<double>(tokens) * (context - static_cast<double>(queries - 1) / 2);
-  Report(state, dtype,
+  Report(state, PeakOf(dtype, WeightFormat::kCompute),
          static_cast<double>(requests * context) * 2 * kKvHeads * dim *
              static_cast<double>(SizeOf(dtype)),
          keys * 4 * kHeads * dim);
@@ -175,6 +181,13 @@ void LinearShapes(benchmark::internal::Benchmark* bench) {
   }
 }
 
+void IntegerLinearShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  for (auto [n, k] : {std::pair{5632, 2048}, std::pair{2048, 5632}}) {
+    for (int m : {1, 8, 64, 512}) bench->Args({m, n, k});
+  }
+}
+
 void AttentionShapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"requests", "queries", "context", "dim"})
       ->UseRealTime()
@@ -183,8 +196,13 @@ void AttentionShapes(benchmark::internal::Benchmark* bench) {
   bench->Args({1, 512, 512, 128})->Args({1, 512, 2048, 64});
 }
 
-BENCHMARK_CAPTURE(BM_Linear, bf16, DType::kBf16)->Apply(LinearShapes);
-BENCHMARK_CAPTURE(BM_Linear, f32, DType::kF32)->Apply(LinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, bf16, DType::kBf16, WeightFormat::kCompute)->Apply(LinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, f32, DType::kF32, WeightFormat::kCompute)->Apply(LinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, int8, DType::kBf16, WeightFormat::kInt8)->Apply(IntegerLinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, int4_g32, DType::kBf16, WeightFormat::kInt4Group32)
+    ->Apply(IntegerLinearShapes);
+BENCHMARK_CAPTURE(BM_Linear, int4_g128, DType::kBf16, WeightFormat::kInt4Group128)
+    ->Apply(IntegerLinearShapes);
 BENCHMARK_CAPTURE(BM_Attention, bf16, DType::kBf16)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_Attention, f32, DType::kF32)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_RmsNorm, bf16, DType::kBf16)

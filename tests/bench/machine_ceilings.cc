@@ -68,6 +68,21 @@ __attribute__((target("avx512f,avx512bf16"))) float PeakBf16() {
   return total;
 }
 
+__attribute__((target("avx512f,avx512vnni"))) float PeakInt8() {
+  __m512i sum[24];
+  for (auto& s : sum) s = _mm512_setzero_si512();
+  __m512i a = _mm512_set1_epi32(0x01010101);
+  for (int64_t i = 0; i < kLoopSteps; ++i) {
+#pragma GCC unroll 24
+    for (auto& s : sum) s = _mm512_dpbusd_epi32(s, a, a);
+    asm volatile("" : "+v"(a));
+  }
+  float total = 0;
+#pragma GCC unroll 24
+  for (auto& s : sum) total += static_cast<float>(_mm512_cvtsi512_si32(s));
+  return total;
+}
+
 __attribute__((target("avx512f"))) float PeakFloat512() {
   __m512 sum[24];
   for (auto& s : sum) s = _mm512_set1_ps(1);
@@ -147,6 +162,7 @@ MachineCeilings MeasureCeilings(int num_threads) {
 
   if (has_avx512) {
     result.bf16_flops_per_second = FlopsPerSecond(pool, PeakBf16, 24 * 16 * 2 * 2);
+    result.int8_ops_per_second = FlopsPerSecond(pool, PeakInt8, 24 * 16 * 4 * 2);
     result.float_flops_per_second = FlopsPerSecond(pool, PeakFloat512, 24 * 16 * 2);
   } else if (CpuHasIsa(CpuIsa::kAvx2)) {
     result.float_flops_per_second = FlopsPerSecond(pool, PeakFloat256, 12 * 8 * 2);
@@ -155,10 +171,11 @@ MachineCeilings MeasureCeilings(int num_threads) {
 }
 
 std::string ToString(const MachineCeilings& ceilings) {
-  char text[160];
-  std::snprintf(text, sizeof(text), "DRAM read %.1f GB/s, bf16 %.0f GFLOP/s, float32 %.0f GFLOP/s",
-                ceilings.read_bytes_per_second / 1e9, ceilings.bf16_flops_per_second / 1e9,
-                ceilings.float_flops_per_second / 1e9);
+  char text[200];
+  std::snprintf(text, sizeof(text),
+                "DRAM read %.1f GB/s, int8 %.0f GOP/s, bf16 %.0f GFLOP/s, float32 %.0f GFLOP/s",
+                ceilings.read_bytes_per_second / 1e9, ceilings.int8_ops_per_second / 1e9,
+                ceilings.bf16_flops_per_second / 1e9, ceilings.float_flops_per_second / 1e9);
   return text;
 }
 

@@ -13,6 +13,7 @@ struct MachineCeilings {
   double read_bytes_per_second = 0;   // from DRAM, all threads
   double bf16_flops_per_second = 0;   // vdpbf16ps; 0 where the CPU has none
   double float_flops_per_second = 0;  // FMA on the widest vectors
+  double int8_ops_per_second = 0;     // vpdpbusd; 0 where the CPU has none
 };
 
 MachineCeilings MeasureCeilings(int num_threads);

@@ -2,12 +2,14 @@
 // weights, beside the ceilings measured just before each row.
 //
 //   build/release/bench/model_step [shape ...] [--threads=N] [--case=prefill|decode]
+//                                  [--quantization=none|int8|int4|int4-g128]
 //
 // A row: best and median milliseconds per step, milliseconds of CPU per thread of the cheapest step
 // (what counts for prefill when others use the machine), tokens/s of the best, the share of the
-// ceiling (the larger of bytes over DRAM bandwidth and operations over the bf16 peak; by wall and
-// by CPU time), and where the median step's time went: linear, attention, rope and KV write,
-// row-wise ops, lm_head, sampling, and the rest on the host. Greedy sampling, blocks of 32.
+// ceiling (the larger of bytes over DRAM bandwidth and operations over the bf16 peak, whatever is
+// multiplied; by wall and by CPU time), and where the median step's time went: linear, attention,
+// rope and KV write, row-wise ops, lm_head, sampling, and the rest on the host. Greedy sampling,
+// blocks of 32.
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +47,7 @@ struct StepTime {
 // One model and the requests that a row needs, stepped by hand.
 class Bench {
  public:
-  Bench(const ModelShape& shape, int num_threads) {
+  Bench(const ModelShape& shape, int num_threads, WeightFormats formats) {
     config_ = ParseModelConfig(shape.config, "").value();
     ModelRunnerOptions options;
     options.limits = {.num_blocks = kMaxSeqs * kBlocksEach + 1,
@@ -58,7 +60,8 @@ class Bench {
         MakeCpuBackend({.dtype = DType::kBf16, .num_threads = num_threads}).value());
     backend_ = backend.get();
     const auto weights = MakeDummyWeights(1);
-    auto model = LoadModel({config_, ModelLimitsOf(options.limits), *weights, *backend}).value();
+    auto model =
+        LoadModel({config_, ModelLimitsOf(options.limits), *weights, *backend, formats}).value();
     runner_ = ModelRunner::Create(std::move(backend), std::move(model), config_, options).value();
     params_.temperature = 0;
     params_.max_tokens = kMaxModelLen;
@@ -217,8 +220,9 @@ void Print(const Bench& bench, std::string_view shape, const Case& c, std::vecto
   std::fflush(stdout);
 }
 
-void RunShape(const ModelShape& shape, int num_threads, const std::string& only) {
-  Bench bench(shape, num_threads);
+void RunShape(const ModelShape& shape, int num_threads, WeightFormats formats,
+              const std::string& only) {
+  Bench bench(shape, num_threads, formats);
   for (const Case& c : {Case{1, 128, 128}, Case{1, 512, 512}, Case{1, 2048, 2048}, Case{1, 192, 1},
                         Case{8, 192, 1}, Case{32, 192, 1}, Case{1, 2048, 1}, Case{8, 2048, 1}}) {
     if (!only.empty() && NameOf(c).rfind(only, 0) != 0) continue;
@@ -234,6 +238,7 @@ int main(int argc, char** argv) {
   using namespace tandem;
   int num_threads = NumUsableCpus();
   std::string only;
+  WeightFormats formats;
   std::vector<std::string> names;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -241,6 +246,8 @@ int main(int argc, char** argv) {
       num_threads = std::max(1, std::atoi(arg.c_str() + 10));
     } else if (arg.rfind("--case=", 0) == 0) {
       only = arg.substr(7);
+    } else if (arg.rfind("--quantization=", 0) == 0) {
+      formats = WeightFormatsOf(arg.substr(15));
     } else {
       names.push_back(arg);
     }
@@ -252,7 +259,7 @@ int main(int argc, char** argv) {
     if (!names.empty() && std::find(names.begin(), names.end(), shape.name) == names.end()) {
       continue;
     }
-    RunShape(shape, num_threads, only);
+    RunShape(shape, num_threads, formats, only);
   }
   return 0;
 }

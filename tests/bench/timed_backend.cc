@@ -31,8 +31,9 @@ void TimedBackend::CopyIn(const Tensor& out, const Tensor& host) { inside_->Copy
 
 void TimedBackend::CopyOut(const Tensor& host, const Tensor& x) { inside_->CopyOut(host, x); }
 
-StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::Pack(std::span<const Tensor> row_blocks) {
-  auto matrix = inside_->Pack(row_blocks);
+StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::Pack(std::span<const Tensor> row_blocks,
+                                                           WeightFormat format) {
+  auto matrix = inside_->Pack(row_blocks, format);
   if (matrix.ok()) {
     packed_bytes_ += (*matrix)->num_bytes();
     largest_packed_bytes_ = std::max(largest_packed_bytes_, (*matrix)->num_bytes());

@@ -40,7 +40,8 @@ class TimedBackend final : public Backend {
   StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
   void CopyIn(const Tensor& out, const Tensor& host) override;
   void CopyOut(const Tensor& host, const Tensor& x) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+                                               WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   // Filled with small numbers: pages that were never written would all be one page of zeros.
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;

@@ -19,6 +19,7 @@ struct EngineDriverOptions {
   Weights* weights = nullptr;      // in place of the folder's
   bool reference_backend = false;  // else cpu
   DType dtype = DType::kF32;
+  WeightFormats formats = {};
   int num_threads = 1;
   int32_t num_blocks = 64;
   int32_t block_size = 32;

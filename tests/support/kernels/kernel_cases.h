@@ -59,10 +59,19 @@ inline OwnedTensor Make(Backend& backend, DType dtype, std::initializer_list<int
   return backend.Allocate(dtype, shape).value();
 }
 inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> values, int64_t n,
-                                          int64_t k) {
+                                          int64_t k, WeightFormat format = WeightFormat::kCompute) {
   const Tensor blocks[] = {View(values, {n, k})};
-  return backend.Pack(blocks).value();
+  return backend.Pack(blocks, format).value();
 }
+
+struct FormatCase {
+  const char* name;
+  WeightFormat format;
+};
+inline constexpr FormatCase kIntegerFormats[] = {
+    {"int8", WeightFormat::kInt8},
+    {"int4 in groups of 32", WeightFormat::kInt4Group32},
+    {"int4 in groups of 128", WeightFormat::kInt4Group128}};
 
 inline std::vector<float> Floats(const Tensor& x) {
   std::vector<float> values(x.NumElements());

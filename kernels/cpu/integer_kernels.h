@@ -1,0 +1,197 @@
+#pragma once
+
+// Integer matrix products, on the vec_*.h of the including isa_*.cc.
+//
+// int8 panels run on the loop of linear_kernels.h as they are. int4 panels hold the same bytes in a
+// shorter form: for a few rows they are unpacked in registers on the way into the product, for many
+// a block at a time into memory that stays in L2. Sums are exact, so every way gives equal bits.
+
+#include <utility>
+
+#include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/norm_kernels.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kCodeBytes = int64_t{4} * kPanelColumns;  // of 8 k of a panel
+
+// |x| of a whole row, as ReduceMax cannot tell where there is a NaN.
+inline uint32_t ReduceMaxBits(Vec x) {
+  float lanes[kVecLanes];
+  Store(lanes, x);
+  uint32_t max = 0;
+  for (float lane : lanes) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &lane, sizeof(bits));
+    max = bits > max ? bits : max;
+  }
+  return max;
+}
+
+template <class Type>
+void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
+                  bool interleave, uint32_t* units, float* scales, int32_t* sums) {
+  using Element = typename Type::Element;
+  constexpr int64_t kVecUnits = kVecLanes / Int8Type::kStep;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Element* row = static_cast<const Element*>(x) + r * stride;
+    Vec max_bits = Zero();
+    ForEachVec(k, [&](int64_t i, int64_t count) {
+      max_bits = MaxAbsBits(max_bits, LoadN(row + i, count));
+    });
+    const uint32_t bits = ReduceMaxBits(max_bits);
+    float max;
+    __builtin_memcpy(&max, &bits, sizeof(max));
+    const float inverse = 127 / max;  // infinite when there is nothing to scale
+    const bool is_usable = max <= __FLT_MAX__ && inverse <= __FLT_MAX__;
+    scales[r] = is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
+
+    uint32_t* to = interleave ? units + r : units + r * k_units;
+    const int64_t step = interleave ? rows : 1;
+    int64_t unit = 0;
+    Vec sum = Zero();
+    if (is_usable) {
+      ForEachVec(k, [&](int64_t i, int64_t count) {
+        const Vec whole = RoundToInt(Mul(LoadN(row + i, count), Set1(inverse)));
+        sum = Add(sum, whole);
+        uint32_t bytes[kVecUnits];
+        StoreBytes(reinterpret_cast<int8_t*>(bytes), whole);
+        for (int64_t u = 0; u < kVecUnits && unit < k_units; ++u) to[step * unit++] = bytes[u];
+      });
+    }
+    while (unit < k_units) to[step * unit++] = 0;
+    sums[r] = static_cast<int32_t>(ReduceAdd(sum));
+  }
+}
+
+// Codes of `steps` times 8 k, the first of them the first of a group, into units.
+inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, uint32_t* to) {
+  constexpr int kVecs = kPanelColumns / kVecLanes;
+  for (int64_t s = 0; s < steps; s += group_steps) {
+    const int64_t count = steps - s < group_steps ? steps - s : group_steps;
+    const auto* codes = reinterpret_cast<const uint32_t*>(from + kPanelColumns);
+    for (int v = 0; v < kVecs; ++v) {
+      const Int4Groups groups = LoadInt4Groups(from + v * kVecLanes);
+      for (int64_t i = 0; i < count; ++i) {
+        const Units packed = LoadUnits(codes + i * kPanelColumns + v * kVecLanes);
+        uint32_t* out = to + 2 * i * kPanelColumns + v * kVecLanes;
+        StoreUnits(out, LowCodes(packed, groups));
+        StoreUnits(out + kPanelColumns, HighCodes(packed, groups));
+      }
+    }
+    from += kPanelColumns + count * kCodeBytes;
+    to += 2 * count * kPanelColumns;
+  }
+}
+
+// kRows rows (side by side, not packed) against kVecs vectors of columns of a panel.
+// kAhead: bytes from a step's codes to those that are prefetched meanwhile; all lines of a step, or
+// the strip's own when it is 0: those of the next panel, `panel_bytes` ahead.
+template <int kRows, int kVecs, int kAhead>
+void Int4Strip(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes, int strip,
+               int64_t column) {
+  Vec sum[kRows][kVecs];
+  TANDEM_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    TANDEM_UNROLL
+    for (int v = 0; v < kVecs; ++v) sum[r][v] = Zero();
+  }
+  const int64_t steps = task.k_units / 2;
+  const uint32_t* a = task.a;
+  for (int64_t s = 0; s < steps; s += task.group_steps) {
+    const int64_t count = steps - s < task.group_steps ? steps - s : task.group_steps;
+    Int4Groups groups[kVecs];
+    TANDEM_UNROLL
+    for (int v = 0; v < kVecs; ++v) groups[v] = LoadInt4Groups(panel + strip + v * kVecLanes);
+    panel += kPanelColumns;
+    for (int64_t i = 0; i < count; ++i, a += 2, panel += kCodeBytes) {
+      const uint8_t* ahead = kAhead > 0 ? panel + kAhead : panel + panel_bytes + 4 * strip;
+      TANDEM_UNROLL
+      for (int line = 0; line < (kAhead > 0 ? kPanelColumns / kVecLanes : kVecs); ++line) {
+        __builtin_prefetch(ahead + line * 64, 0, 3);
+      }
+      const auto* codes = reinterpret_cast<const uint32_t*>(panel) + strip;
+      Units weight[kVecs];
+      TANDEM_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        weight[v] = LowCodes(LoadUnits(codes + v * kVecLanes), groups[v]);
+      }
+      TANDEM_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const auto broadcast = Int8Type::Spread(a + r * task.a_stride);
+        TANDEM_UNROLL
+        for (int v = 0; v < kVecs; ++v) {
+          sum[r][v] = Int8Type::Dot(sum[r][v], broadcast, weight[v]);
+        }
+      }
+      TANDEM_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        weight[v] = HighCodes(LoadUnits(codes + v * kVecLanes), groups[v]);
+      }
+      TANDEM_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const auto broadcast = Int8Type::Spread(a + r * task.a_stride + 1);
+        TANDEM_UNROLL
+        for (int v = 0; v < kVecs; ++v) {
+          sum[r][v] = Int8Type::Dot(sum[r][v], broadcast, weight[v]);
+        }
+      }
+    }
+  }
+  TANDEM_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    TANDEM_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      StoreOutput<Int8Type>(task, r, column + strip + v * kVecLanes, sum[r][v]);
+    }
+  }
+}
+
+// All columns of a panel for the task's few rows.
+template <int kRows>
+void Int4Panel(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes, int64_t column) {
+  constexpr int kPanelVecs = kPanelColumns / kVecLanes;
+  if constexpr (kRows <= 4) {
+    Int4Strip<kRows, kPanelVecs, 4096>(task, panel, panel_bytes, 0, column);
+  } else {
+    for (int strip = 0; strip < kPanelColumns; strip += kPanelColumns / 2) {
+      Int4Strip<kRows, kPanelVecs / 2, 0>(task, panel, panel_bytes, strip, column);
+    }
+  }
+}
+
+inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_end,
+                       int64_t panel_begin, int64_t panel_end, float* partial) {
+  const int64_t steps = task.k_units / 2;
+  const int64_t groups = (steps + task.group_steps - 1) / task.group_steps;
+  const int64_t panel_bytes = groups * kPanelColumns + steps * kCodeBytes;
+  const int64_t group_bytes = kPanelColumns + task.group_steps * kCodeBytes;
+  const int64_t rows = row_end - row_begin;
+  const int64_t block = task.k_units < kBlockUnits * 3 / 2 ? task.k_units : kBlockUnits;
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const uint8_t* codes = reinterpret_cast<const uint8_t*>(task.weight) + panel * panel_bytes;
+    const int64_t column = panel * kPanelColumns;
+    if constexpr (kInt4Rows > 0) {
+      if (!task.packed) {
+        [&]<int... kLess>(std::integer_sequence<int, kLess...>) {
+          (void)((task.m == kLess + 1 &&
+                  (Int4Panel<kLess + 1>(task, codes, panel_bytes, column), true)) ||
+                 ...);
+        }
+        (std::make_integer_sequence<int, kInt4Rows>());
+        continue;
+      }
+    }
+    auto* units = reinterpret_cast<uint32_t*>(partial + rows * kPanelColumns);
+    for (int64_t k = 0; k < task.k_units; k += block) {
+      const int64_t count = task.k_units - k < block ? task.k_units - k : block;
+      UnpackInt4(codes + k / 2 / task.group_steps * group_bytes, count / 2, task.group_steps,
+                 units);
+      PanelBlock<Int8Type, 0>(task, row_begin, row_end, units, k, count, column, partial);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,186 @@
+// Packing of the integer formats, and what of Linear and Embedding is theirs.
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/host_memory.h"
+#include "kernels/quantization.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr int64_t kCodeSteps = 8;  // k of one step of an int4 panel
+
+// Where the parts of a panel lie. Sizes are in units of 4 bytes.
+struct PanelShape {
+  int64_t k_units = 0;      // of 4 k, as activations have them
+  int64_t group_steps = 0;  // 0: int8
+  int64_t panel_units = 0;
+
+  PanelShape(int64_t k, WeightFormat format) : group_steps(GroupSize(format) / kCodeSteps) {
+    if (group_steps == 0) {
+      k_units = (k + 3) / 4;
+      panel_units = k_units * kPanelColumns;
+    } else {
+      const int64_t steps = (k + kCodeSteps - 1) / kCodeSteps;
+      k_units = 2 * steps;
+      const int64_t groups = (steps + group_steps - 1) / group_steps;
+      panel_units = groups * kPanelColumns / 4 + steps * kPanelColumns;
+    }
+  }
+
+  // From the panel's begin to the 64 bytes of group `group`, and to its codes.
+  int64_t GroupBytes(int64_t group) const {
+    return group * (kPanelColumns + group_steps * 4 * kPanelColumns);
+  }
+  int64_t CodeBytes(int64_t step) const {
+    return GroupBytes(step / group_steps) + kPanelColumns + step % group_steps * 4 * kPanelColumns;
+  }
+};
+
+// Row n of the stacked row blocks, as float32.
+void ReadRow(std::span<const Tensor> row_blocks, int64_t n, std::span<float> row) {
+  for (const Tensor& block : row_blocks) {
+    if (n >= block.rows()) {
+      n -= block.rows();
+      continue;
+    }
+    ConvertTensor(Tensor(row.data(), DType::kF32, {1, static_cast<int64_t>(row.size())}),
+                  block.Rows(n, 1));
+    return;
+  }
+}
+
+// A row and its integers while one column of a panel is made of it.
+struct Column {
+  std::vector<float> row;
+  std::vector<int8_t> integers;
+  std::vector<uint8_t> codes;
+  std::vector<Int4Group> groups;
+};
+
+float PackInt8Column(std::span<const Tensor> row_blocks, int64_t n, const PanelShape& shape,
+                     Column* column, uint32_t* units) {
+  ReadRow(row_blocks, n, column->row);
+  const auto k = static_cast<int64_t>(column->row.size());
+  column->integers.resize(static_cast<size_t>(shape.k_units) * 4);
+  const float scale = QuantizeInt8(column->row, column->integers.data());
+  std::fill(column->integers.begin() + k, column->integers.end(), int8_t{0});
+  for (int64_t u = 0; u < shape.k_units; ++u) {
+    uint32_t unit = 0;
+    std::memcpy(&unit, column->integers.data() + u * 4, sizeof(unit));
+    units[u * kPanelColumns] = unit ^ 0x80808080;  // + kInt8Zero
+  }
+  return scale;
+}
+
+float PackInt4Column(std::span<const Tensor> row_blocks, int64_t n, const PanelShape& shape,
+                     Column* column, uint8_t* panel) {
+  ReadRow(row_blocks, n, column->row);
+  const int64_t steps = shape.k_units / 2;
+  column->codes.assign(static_cast<size_t>(steps) * kCodeSteps, 0);
+  column->groups.resize(static_cast<size_t>((steps + shape.group_steps - 1) / shape.group_steps));
+  const float scale = QuantizeInt4(column->row, shape.group_steps * kCodeSteps,
+                                   column->codes.data(), column->groups.data());
+  const int64_t lane = n % kPanelColumns;
+  for (size_t group = 0; group < column->groups.size(); ++group) {
+    panel[shape.GroupBytes(static_cast<int64_t>(group)) + lane] = column->groups[group].bits;
+  }
+  for (int64_t step = 0; step < steps; ++step) {
+    uint32_t low = 0;
+    uint32_t high = 0;
+    std::memcpy(&low, column->codes.data() + step * kCodeSteps, sizeof(low));
+    std::memcpy(&high, column->codes.data() + step * kCodeSteps + 4, sizeof(high));
+    const uint32_t unit = low | high << 4;
+    std::memcpy(panel + shape.CodeBytes(step) + lane * 4, &unit, sizeof(unit));
+  }
+  return scale;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
+    std::span<const Tensor> row_blocks, WeightFormat format) {
+  int64_t n = 0;
+  for (const Tensor& block : row_blocks) n += block.rows();
+  const int64_t k = row_blocks[0].shape[1];
+  const PanelShape shape(k, format);
+  const int64_t num_panels = (n + kPanelColumns - 1) / kPanelColumns;
+  const int64_t num_units = num_panels * shape.panel_units;
+  ASSIGN_OR_RETURN(OwnedTensor units, AllocateHost(DType::kI32, {&num_units, 1}));
+  ASSIGN_OR_RETURN(OwnedTensor scales, AllocateHost(DType::kF32, {&n, 1}));
+  auto* memory = static_cast<uint32_t*>(units.view().data);
+  pool_.Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
+    Column column;
+    column.row.resize(static_cast<size_t>(k));
+    for (int64_t row = begin * kPanelColumns; row < std::min(n, end * kPanelColumns); ++row) {
+      uint32_t* panel = memory + row / kPanelColumns * shape.panel_units;
+      scales.view().Data<float>()[row] =
+          format == WeightFormat::kInt8
+              ? PackInt8Column(row_blocks, row, shape, &column, panel + row % kPanelColumns)
+              : PackInt4Column(row_blocks, row, shape, &column, reinterpret_cast<uint8_t*>(panel));
+    }
+  });
+  return std::unique_ptr<PackedMatrix>(std::make_unique<CpuMatrix>(
+      n, k, shape.k_units, std::move(units), format, std::move(scales)));
+}
+
+void CpuBackend::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task) {
+  const int64_t m = x.rows();
+  const int64_t k_units = task->k_units;
+  const bool is_int8 = weight.format() == WeightFormat::kInt8;
+  task->packed = m > (is_int8 ? table_.tile_rows : table_.int4_rows);
+  task->a_stride = k_units;
+  task->column_scale = weight.scales();
+  task->group_steps = GroupSize(weight.format()) / kCodeSteps;
+  // Units, then each row's scale and sum.
+  uint32_t* units = PackedRows(m * (k_units + 2));
+  auto* scales = reinterpret_cast<float*>(units + m * k_units);
+  auto* sums = reinterpret_cast<int32_t*>(units + m * (k_units + 1));
+  const int64_t tile_rows = task->packed ? table_.tile_rows : 1;
+  ForEach((m + tile_rows - 1) / tile_rows, tile_rows * k_units / 2,
+          [&](int64_t begin, int64_t end, int) {
+            for (int64_t row = begin * tile_rows; row < std::min(m, end * tile_rows);
+                 row += tile_rows) {
+              kernels().quantize_rows(
+                  x.Rows(row, 1).data, x.row_stride, std::min(tile_rows, m - row), x.shape[1],
+                  k_units, task->packed, units + row * k_units, scales + row, sums + row);
+            }
+          });
+  task->a = units;
+  task->row_scale = scales;
+  task->row_sum = sums;
+}
+
+void CpuBackend::QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
+                                    float scale) {
+  const PanelShape shape(table.k(), table.format());
+  ForEach(ids.rows(), table.k(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t id = ids.Data<int32_t>()[t];
+      CHECK(id >= 0 && id < table.n()) << id << " of " << table.n();
+      const int64_t lane = id % kPanelColumns;
+      const auto* panel =
+          reinterpret_cast<const uint8_t*>(table.units() + id / kPanelColumns * shape.panel_units);
+      float* row = out.Row<float>(t);
+      for (int64_t h = 0; h < table.k(); ++h) {
+        int integer = 0;
+        if (table.format() == WeightFormat::kInt8) {
+          integer = panel[(h / 4 * kPanelColumns + lane) * 4 + h % 4] - kInt8Zero;
+        } else {
+          const int64_t step = h / kCodeSteps;
+          const Int4Group group = {panel[shape.GroupBytes(step / shape.group_steps) + lane]};
+          const uint8_t byte = panel[shape.CodeBytes(step) + lane * 4 + h % 4];
+          const int code = h % kCodeSteps < 4 ? byte & 15 : byte >> 4;
+          integer = (code - group.zero()) * group.factor();
+        }
+        row[h] = static_cast<float>(integer) * table.scales()[id] * scale;
+      }
+    }
+  });
+}
+
+}  // namespace tandem

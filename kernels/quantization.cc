@@ -1,0 +1,120 @@
+#include "kernels/quantization.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace tandem {
+
+namespace {
+
+constexpr int64_t kMaxGroup = 128;
+
+// Nearest whole number, ties to even, of |x| < 2^22; unlike nearbyint it becomes vector code.
+inline float Round(float x) { return (x + 12582912.0f) - 12582912.0f; }
+
+float MaxAbs(std::span<const float> row) {
+  // Of the bits: a NaN is above every number and stays to be seen.
+  uint32_t max = 0;
+  for (float value : row) max = std::max(max, std::bit_cast<uint32_t>(value) & 0x7fffffff);
+  return std::bit_cast<float>(max);
+}
+
+struct Candidate {
+  float factor = 0;
+  float zero = 0;
+};
+
+inline float CodeOf(float value, float inverse, float zero) {
+  return std::clamp(Round(value * inverse) + zero, 0.0f, 15.0f);
+}
+
+// Sum of squared errors of a group under a candidate.
+float ErrorOf(const float* values, int64_t count, Candidate candidate) {
+  const float inverse = 1 / candidate.factor;
+  std::array<float, 8> error = {};
+  for (int64_t i = 0; i < count; i += 8) {
+    for (int64_t lane = 0; lane < 8; ++lane) {
+      const float value = values[i + lane];
+      const float left =
+          value - (CodeOf(value, inverse, candidate.zero) - candidate.zero) * candidate.factor;
+      error[lane] += left * left;
+    }
+  }
+  float sum = 0;
+  for (float lane : error) sum += lane;
+  return sum;
+}
+
+// The best of a few neighbours of the range's own factor and zero. `values`, in units of the row's
+// scale, are followed by zeros up to a multiple of 8.
+Candidate ChooseGroup(const float* values, int64_t count) {
+  float min = 0;
+  float max = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    min = std::min(min, values[i]);
+    max = std::max(max, values[i]);
+  }
+  if (min == max) return {};
+  const float whole = std::ceil((max - min) / 15);
+  Candidate best;
+  float best_error = std::numeric_limits<float>::infinity();
+  for (float factor : {whole, whole - 1}) {
+    if (factor < 1) continue;
+    for (float zero : {std::ceil(-min / factor), std::floor(-min / factor)}) {
+      // All sixteen integers must be there; with `whole` and the ceiling they always are.
+      if (zero > 15 || zero * factor > 128 || (15 - zero) * factor > 127) continue;
+      const float error = ErrorOf(values, (count + 7) / 8 * 8, {factor, zero});
+      if (error < best_error) {
+        best_error = error;
+        best = {factor, zero};
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+float QuantizeInt8(std::span<const float> row, int8_t* integers) {
+  const float max = MaxAbs(row);
+  const float inverse = max > 0 ? 127 / max : 0;
+  if (!std::isfinite(max) || !std::isfinite(inverse)) {
+    std::fill_n(integers, row.size(), int8_t{0});
+    return std::isfinite(max) ? 0 : max;
+  }
+  for (size_t i = 0; i < row.size(); ++i) {
+    integers[i] = static_cast<int8_t>(static_cast<int>(Round(row[i] * inverse)));
+  }
+  return max / 127;
+}
+
+float QuantizeInt4(std::span<const float> row, int64_t group_size, uint8_t* codes,
+                   Int4Group* groups) {
+  const float max = MaxAbs(row);
+  const float inverse = max > 0 ? 112 / max : 0;
+  const auto k = static_cast<int64_t>(row.size());
+  CHECK(group_size > 0 && group_size <= kMaxGroup) << group_size;
+  const bool is_usable = std::isfinite(max) && std::isfinite(inverse);
+  alignas(64) std::array<float, kMaxGroup> values;
+  for (int64_t begin = 0; begin < k; begin += group_size) {
+    const int64_t count = std::min(group_size, k - begin);
+    for (int64_t i = 0; i < count; ++i) values[i] = is_usable ? row[begin + i] * inverse : 0;
+    for (int64_t i = count; i % 8 != 0; ++i) values[i] = 0;
+    const Candidate chosen = ChooseGroup(values.data(), count);
+    groups[begin / group_size].bits =
+        static_cast<uint8_t>(static_cast<int>(chosen.factor) | static_cast<int>(chosen.zero) << 4);
+    const float group_inverse = chosen.factor > 0 ? 1 / chosen.factor : 0;
+    for (int64_t i = 0; i < count; ++i) {
+      codes[begin + i] =
+          static_cast<uint8_t>(static_cast<int>(CodeOf(values[i], group_inverse, chosen.zero)));
+    }
+  }
+  if (!std::isfinite(max)) return max;
+  return is_usable ? max / 112 : 0;
+}
+
+}  // namespace tandem
