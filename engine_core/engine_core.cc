@@ -80,8 +80,8 @@ void EngineCore::Handle(wire::EngineInput input) {
 }
 
 bool EngineCore::HasWork() const {
-  return scheduler_.HasRunnable() || scheduler_.HasNews() || has_answers_ || !messages_.empty() ||
-         pending_pause_.has_value();
+  return scheduler_.HasRunnable() || scheduler_.HasNews() || has_answers_ || stats_due_ ||
+         !messages_.empty() || pending_pause_.has_value();
 }
 
 Status EngineCore::Step() {
@@ -95,7 +95,10 @@ Status EngineCore::Step() {
     }
     scheduler_.Update(step, &result_, &outputs_);
     outputs_.SetStats(scheduler_.TakeStats());
+  } else if (stats_due_) {
+    outputs_.SetStats(scheduler_.TakeStats());
   }
+  stats_due_ = false;
   outputs_.Take(clock_->Monotonic(), &messages_);
   has_answers_ = false;
   FinishPause();
@@ -138,7 +141,9 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
     return ResourceExhaustedError("the engine holds " + std::to_string(options_.max_num_requests) +
                                   " requests already");
   }
-  return scheduler_.Add(std::move(request), clock_->Monotonic());
+  RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic()));
+  stats_due_ = stats_due_ || is_paused();  // no step will tell that it waits
+  return OkStatus();
 }
 
 void EngineCore::HandleInput(const wire::AbortRequest& request_ids) {

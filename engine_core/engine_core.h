@@ -112,6 +112,7 @@ class EngineCore {
   ModelOutput result_;
   ClientOutputs outputs_;
   bool has_answers_ = false;             // records in outputs_ that no step has sent yet
+  bool stats_due_ = false;               // a number changed that no step will tell
   std::vector<ClientMessage> messages_;  // ready to go
   std::optional<PendingPause> pending_pause_;
   bool refuses_new_ = false;  // paused with PauseMode::kWait

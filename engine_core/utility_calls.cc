@@ -18,6 +18,7 @@ class Arguments {
     if (!packed.is_nil()) num_left_ = reader_.ArraySize();
   }
   bool NextBool(bool missing) { return HasNext() ? reader_.Bool() : missing; }
+  int64_t NextInt(int64_t missing) { return HasNext() ? reader_.Int() : missing; }
   std::string NextString(std::string_view missing) {
     return std::string(HasNext() ? reader_.String() : missing);
   }
@@ -40,29 +41,26 @@ Result GetSupportedTasks(const wire::UtilityRequest&, EngineCore*) {
   return StatusOr<wire::RawValue>(wire::PackedStrings({"generate"}));
 }
 
-Result IsSleeping(const wire::UtilityRequest&, EngineCore*) { return Bool(false); }
-
+// Asleep means paused: the weights of this engine stay where they are.
 Result IsSchedulerPaused(const wire::UtilityRequest&, EngineCore* engine) {
   return Bool(engine->is_paused());
 }
 
-// (reset_running_requests, reset_connector)
+// (reset_running_requests, reset_connector). There is no connector whose cache could be reset.
 Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
   Arguments arguments(call.args);
   const bool preempt_running = arguments.NextBool(false);
+  const bool reset_connector = arguments.NextBool(false);
   if (!arguments.status().ok()) return arguments.status();
-  return Bool(engine->ResetPrefixCache(preempt_running));
+  const bool done = engine->ResetPrefixCache(preempt_running);
+  return Bool(done && !reset_connector);
 }
 
 // Caches that a text-only engine does not have are always clear.
 Result ResetNothing(const wire::UtilityRequest&, EngineCore*) { return Nil(); }
 
-// (mode, clear_cache)
-Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
-  Arguments arguments(call.args);
-  const std::string mode = arguments.NextString("abort");
-  const bool clear_cache = arguments.NextBool(true);
-  if (!arguments.status().ok()) return arguments.status();
+Result PauseAs(const std::string& mode, bool clear_cache, const wire::UtilityRequest& call,
+               EngineCore* engine) {
   if (mode != "abort" && mode != "wait" && mode != "keep") {
     return InvalidArgumentError("mode is \"" + mode + "\", must be abort, wait or keep");
   }
@@ -71,6 +69,35 @@ Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
                                  : PauseMode::kKeep,
                 clear_cache, call);
   return std::nullopt;
+}
+
+// (mode, clear_cache)
+Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const std::string mode = arguments.NextString("abort");
+  const bool clear_cache = arguments.NextBool(true);
+  if (!arguments.status().ok()) return arguments.status();
+  return PauseAs(mode, clear_cache, call, engine);
+}
+
+// (level, mode). Level 0 is a pause; the others give memory back, which this engine cannot.
+Result Sleep(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const int64_t level = arguments.NextInt(1);
+  const std::string mode = arguments.NextString("abort");
+  if (!arguments.status().ok()) return arguments.status();
+  if (level != 0) {
+    return UnimplementedError("sleep level " + std::to_string(level) +
+                              " is not supported: this engine keeps its weights and its KV cache, "
+                              "level 0 pauses it");
+  }
+  return PauseAs(mode, /*clear_cache=*/false, call, engine);
+}
+
+// (tags): nothing but scheduling ever sleeps. Answers whether all is awake.
+Result WakeUp(const wire::UtilityRequest&, EngineCore* engine) {
+  engine->Resume();
+  return Bool(true);
 }
 
 Result Resume(const wire::UtilityRequest&, EngineCore* engine) {
@@ -102,7 +129,9 @@ struct Method {
 
 constexpr Method kMethods[] = {
     {"get_supported_tasks", GetSupportedTasks},
-    {"is_sleeping", IsSleeping},
+    {"is_sleeping", IsSchedulerPaused},
+    {"sleep", Sleep},
+    {"wake_up", WakeUp},
     {"is_scheduler_paused", IsSchedulerPaused},
     {"pause_scheduler", Pause},
     {"pause_generation", Pause},

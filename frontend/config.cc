@@ -44,7 +44,10 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enable-prompt-tokens-details", &c.enable_prompt_tokens_details, "Show cached prompt tokens in usage"},
       {"enable-force-include-usage", &c.enable_force_include_usage, "Usage in every stream, asked for or not"},
       {"return-tokens-as-token-ids", &c.return_tokens_as_token_ids, "Logprobs name tokens as token_id:N"},
+      {"enable-per-request-metrics", &c.enable_per_request_metrics, "Show in answers with one choice how long their stages took"},
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
+      {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
+      {"skip-model-name-validation", &c.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
       {"stream-interval", &c.stream_interval, "Tokens between two events of a stream", {.min = 1, .max = 1024}},
       {"sse-keep-alive-interval", &c.sse_keep_alive_interval, "Seconds of silence after which a stream gets a comment; 0: never", {.min = 0, .max = 3600}},
 
@@ -53,6 +56,11 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"h11-max-header-count", &c.h11_max_header_count, "More header fields get 431", {.min = 1, .max = 1 << 16}},
       {"max-connections", &c.max_connections, "More connections get 503", {.min = 1, .max = 1 << 20}},
       {"max-unsent-bytes", &c.max_unsent_bytes, "A stream whose client leaves more unread is cut", {.min = 4096, .max = 1 << 30}},
+      {"max-n-sequences", &c.max_n_sequences, "Most choices of a request, over all its prompts", {.min = 1, .max = 16384, .env = "MAX_N_SEQUENCES"}},
+      {"max-completion-prompts", &c.max_completion_prompts, "Most prompts of a request", {.min = 1, .max = 1 << 20, .env = "MAX_COMPLETION_PROMPTS"}},
+      {"max-stop-strings", &c.max_stop_strings, "Most stop strings of a request", {.min = 0, .max = 1 << 16, .env = "MAX_STOP_STRINGS"}},
+      {"max-num-bad-words", &c.max_num_bad_words, "Most spellings of a request's bad words", {.min = 0, .max = 1 << 16, .env = "MAX_NUM_BAD_WORDS"}},
+      {"max-bad-words-total-tokens", &c.max_bad_words_total_tokens, "Most tokens of a request's bad words", {.min = 0, .max = 1 << 20, .env = "MAX_BAD_WORDS_TOTAL_TOKENS"}},
       {"max-num-queued-reqs", &c.max_num_queued_reqs, "More requests without a first token get 503; 0: no limit", {.min = 0}},
       {"max-num-queued-tokens", &c.max_num_queued_tokens, "More prompt tokens without a first token get 503; 0: no limit", {.min = 0}},
       {"http-timeout-keep-alive", &c.http_timeout_keep_alive, "Seconds a connection may be idle between requests", {.min = 0.1, .max = 86400, .env = "HTTP_TIMEOUT_KEEP_ALIVE"}},
@@ -107,6 +115,39 @@ Status Finish(FrontendConfig& config) {
     RETURN_IF_ERROR(ParseNameList(flag, *value).status());
   }
   return OkStatus();
+}
+
+std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config) {
+  const auto text_of = [](const auto& value) -> std::string {
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, bool>) {
+      return value ? "true" : "false";
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      return value;
+    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+      std::string list;
+      for (const std::string& item : value) list += (list.empty() ? "" : " ") + item;
+      return list;
+    } else {
+      return nlohmann::json(value).dump();
+    }
+  };
+  std::vector<std::pair<std::string, std::string>> described;
+  for (const Flag& flag : FrontendFlags(config)) {
+    std::string value = std::visit(
+        [&text_of](const auto* target) -> std::string {
+          using Target = std::decay_t<decltype(*target)>;
+          if constexpr (requires(const Target& t) { t.has_value(); }) {
+            return target->has_value() ? text_of(**target) : "";
+          } else {
+            return text_of(*target);
+          }
+        },
+        flag.target);
+    if (flag.name == "api-key" && !value.empty()) value = "***";
+    described.emplace_back(flag.name, std::move(value));
+  }
+  return described;
 }
 
 StatusOr<std::vector<std::string>> ParseNameList(std::string_view flag, std::string_view json) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/flags.h"
@@ -50,7 +51,10 @@ struct FrontendConfig {
   bool enable_prompt_tokens_details = true;
   bool enable_force_include_usage = false;
   bool return_tokens_as_token_ids = false;
+  bool enable_per_request_metrics = false;
   bool enable_server_load_tracking = false;
+  bool server_dev_mode = false;
+  bool skip_model_name_validation = false;
   int64_t stream_interval = 1;
   int64_t sse_keep_alive_interval = 0;
 
@@ -60,6 +64,11 @@ struct FrontendConfig {
   int64_t h11_max_header_count = 256;
   int64_t max_connections = 16384;
   int64_t max_unsent_bytes = 1 << 20;
+  int64_t max_n_sequences = 16384;
+  int64_t max_completion_prompts = 1024;
+  int64_t max_stop_strings = 4;
+  int64_t max_num_bad_words = 128;
+  int64_t max_bad_words_total_tokens = 1024;
   int64_t max_num_queued_reqs = 0;
   int64_t max_num_queued_tokens = 0;
   double http_timeout_keep_alive = 5;
@@ -87,6 +96,9 @@ std::vector<Flag> FrontendFlags(FrontendConfig& config);
 // What one row cannot check: files that must exist, flags that need or exclude each other, JSON
 // lists. Fills what follows from others (served_model_name, tokenizer, handshake_address).
 Status Finish(FrontendConfig& config);
+
+// Each flag and its value, for people; what must stay secret is "***".
+std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config);
 
 // ["a", "b"] → a, b. The form vLLM's list flags have.
 StatusOr<std::vector<std::string>> ParseNameList(std::string_view flag, std::string_view json);

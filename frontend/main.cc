@@ -104,6 +104,11 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(input.defaults, LoadModelDefaults(config.model, config.generation_config,
                                                      config.override_generation_config));
   input.max_logprobs = config.max_logprobs;
+  input.max_n_sequences = config.max_n_sequences;
+  input.max_completion_prompts = config.max_completion_prompts;
+  input.max_stop_strings = config.max_stop_strings;
+  input.max_bad_words = config.max_num_bad_words;
+  input.max_bad_words_total_tokens = config.max_bad_words_total_tokens;
   input.response_role = config.response_role;
   if (!config.default_chat_template_kwargs.empty()) {
     auto kwargs = ParseJson(config.default_chat_template_kwargs);
@@ -167,6 +172,8 @@ ApiOptions MakeApiOptions(const FrontendConfig& config) {
   options.enable_prompt_tokens_details = config.enable_prompt_tokens_details;
   options.enable_force_include_usage = config.enable_force_include_usage;
   options.return_tokens_as_token_ids = config.return_tokens_as_token_ids;
+  options.enable_per_request_metrics = config.enable_per_request_metrics;
+  options.skip_model_name_validation = config.skip_model_name_validation;
   options.stream_interval = config.stream_interval;
   options.system_fingerprint = "tandem-" + std::string(kVersion);
   return options;
@@ -277,7 +284,7 @@ void Drain(HttpServer* server, double timeout_s, Mailbox<MainEvent>* events) {
 }
 
 // Builds everything in order, serves until a signal, and takes it down in the opposite order.
-Status Serve(const FrontendConfig& config) {
+Status Serve(FrontendConfig& config) {
   ASSIGN_OR_RETURN(const int signal_fd, OpenSignals());
   const SystemClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<InputProcessor> input_processor,
@@ -349,6 +356,8 @@ Status Serve(const FrontendConfig& config) {
   const ServerFacts facts{.model_root = config.model,
                           .started_at = static_cast<int64_t>(clock.Unix()),
                           .track_load = config.enable_server_load_tracking,
+                          .dev_mode = config.server_dev_mode,
+                          .flags = DescribeConfig(config),
                           .num_exchanges = [&server_view] { return server_view->num_exchanges(); },
                           .is_draining = [&server_view] { return server_view->draining(); }};
   const std::vector<Route> routes = ApiRoutes(context_list, &facts, &metrics);
@@ -358,6 +367,9 @@ Status Serve(const FrontendConfig& config) {
   RETURN_IF_ERROR(server.Listen());
   RETURN_IF_ERROR(endpoint.Start());
   LogRoutes(routes);
+  if (config.server_dev_mode) {
+    LOG_WARNING << "dev mode: whoever may ask can pause the engines and reset caches";
+  }
   LOG_INFO << "Tandem frontend listening on " << server.address() << ", engines at "
            << endpoint.handshake_address();
   RETURN_IF_ERROR(WritePortFile(config.port_file, server.port()));

@@ -83,7 +83,7 @@ void ChatResponse::OnEnd(const Usage& usage) {
        {"prompt_text", shape_.return_prompt_text ? Json(*prompt_.text) : Json(nullptr)},
        {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
        {"ec_transfer_params", nullptr},
-       {"metrics", nullptr}}));
+       {"metrics", TimingsJson(usage.timings)}}));
 }
 
 // ---- Events ----

@@ -93,7 +93,7 @@ void CompletionResponse::OnEnd(const Usage& usage) {
                          {"usage", UsageJson(usage)},
                          {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
                          {"ec_transfer_params", nullptr},
-                         {"metrics", nullptr}}));
+                         {"metrics", TimingsJson(usage.timings)}}));
 }
 
 CompletionStream::CompletionStream(const Tokenizer& tokenizer, CompletionShape shape,

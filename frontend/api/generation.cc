@@ -17,6 +17,24 @@ std::string Milliseconds(const std::optional<double>& seconds) {
   return text;
 }
 
+std::optional<double> InMilliseconds(const std::optional<double>& seconds) {
+  return seconds ? std::optional(*seconds * 1e3) : std::nullopt;
+}
+
+RequestTimings TimingsOf(const RequestStats& stats, int64_t num_tokens) {
+  RequestTimings timings;
+  timings.time_to_first_token_ms = InMilliseconds(stats.prefill_s());
+  timings.generation_time_ms = InMilliseconds(stats.decode_s());
+  timings.queue_time_ms = InMilliseconds(stats.queue_s());
+  if (timings.generation_time_ms && num_tokens > 1) {
+    timings.mean_itl_ms = *timings.generation_time_ms / static_cast<double>(num_tokens - 1);
+  }
+  if (stats.inference_s().value_or(0) > 0) {
+    timings.tokens_per_second = static_cast<double>(num_tokens) / *stats.inference_s();
+  }
+  return timings;
+}
+
 // Reasons have the same order on the wire and in the metrics table.
 FinishedReason MetricReason(wire::FinishReason reason) {
   return static_cast<FinishedReason>(static_cast<int>(reason));
@@ -41,6 +59,7 @@ class Generation::Choice final : public OutputSink {
     generation_->OnChoiceOutput(this, output, timestamp);
   }
   void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
+  void OnNansInLogits() override { stats->OnCorrupted(); }
 
   const RequestId id;
   const int index;
@@ -214,7 +233,12 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
     return;
   }
   if (delta.ready) listener_->OnDelta(choice->index, delta, usage_);
-  if (num_unfinished_ == 0) listener_->OnEnd(usage_);
+  if (num_unfinished_ == 0) {
+    if (context_->options.enable_per_request_metrics && choices_.size() == 1) {
+      usage_.timings = TimingsOf(*choice->stats, usage_.completion_tokens);
+    }
+    listener_->OnEnd(usage_);
+  }
   if (delta.ready && on_progress_) on_progress_();
   if (num_unfinished_ == 0) done_.Set();
 }
@@ -242,6 +266,8 @@ void Generation::Finish(Choice* choice) {
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
+  // A refusal is no failure: the request has not begun.
+  if (status.code() == StatusCode::kInternal) choice->stats->OnEngineError();
   LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
   AbortRunning();
   error_ = status;

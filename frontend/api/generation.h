@@ -33,6 +33,7 @@ struct ApiOptions {
   bool skip_model_name_validation = false;
   bool enable_prompt_tokens_details = false;
   bool enable_force_include_usage = false;
+  bool enable_per_request_metrics = false;
   bool return_tokens_as_token_ids = false;
   int64_t stream_interval = 1;
   std::string system_fingerprint;  // empty: null

@@ -39,7 +39,7 @@ Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts) {
   co_return;
 }
 
-// An engine of ours never sleeps; routers ask anyway.
+// Nobody can have sent the engine to sleep without the dev routes; routers ask anyway.
 Awaitable<void> HandleIsSleeping(Exchange& exchange) {
   exchange.Respond({200, R"({"is_sleeping":false})", "application/json", {}});
   co_return;

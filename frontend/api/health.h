@@ -1,9 +1,9 @@
 #pragma once
 
 // GET /health (alive), GET /ready (would a request succeed now) and what else the server says about
-// itself: /ping, /version, /load, /is_sleeping, /kv_event_sources, /metrics. All answer from memory
-// of the frontend, no engine is asked, so probes and scrapes cost nothing under load. Thread: the
-// exchange's shard.
+// itself: /ping, /version, /load, /is_sleeping (without dev mode), /kv_event_sources, /metrics. All
+// answer from memory of the frontend, no engine is asked, so probes and scrapes cost nothing under
+// load. Thread: the exchange's shard.
 
 #include "frontend/api/generation.h"
 #include "frontend/http/router.h"

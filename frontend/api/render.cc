@@ -120,6 +120,19 @@ Json UsageJson(const Usage& usage) {
           {"completion_tokens_details", nullptr}};
 }
 
+Json TimingsJson(const std::optional<RequestTimings>& timings) {
+  if (!timings) return nullptr;
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  return {{"time_to_first_token_ms", number(timings->time_to_first_token_ms)},
+          {"generation_time_ms", number(timings->generation_time_ms)},
+          {"queue_time_ms", number(timings->queue_time_ms)},
+          {"mean_itl_ms", number(timings->mean_itl_ms)},
+          {"tokens_per_second", number(timings->tokens_per_second)},
+          {"speculative_decoding", nullptr}};
+}
+
 Json StopReasonJson(const wire::StopReason& reason) {
   if (const auto* id = std::get_if<int64_t>(&reason)) return *id;
   if (const auto* text = std::get_if<std::string>(&reason)) return *text;
@@ -228,6 +241,7 @@ void ChunkWriter::AppendUsage(const Usage& usage, std::string* out) const {
   out->append(prefix_).append("],\"usage\":");
   AppendUsageJson(usage, out);
   if (!fingerprint_json_.empty()) out->append(",\"system_fingerprint\":").append(fingerprint_json_);
+  if (usage.timings) out->append(",\"metrics\":").append(DumpJson(TimingsJson(usage.timings)));
   out->append("}\n\n");
 }
 

@@ -2,6 +2,7 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/dev.h"
 #include "frontend/api/error.h"
 #include "frontend/api/health.h"
 #include "frontend/api/models.h"
@@ -32,7 +33,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
     return Route{.method = std::move(method), .path = std::move(path), .handler = std::move(handler),
                  .guarded = false, .counted = false, .json_body = false, .during_drain = true};
   };
-  return {
+  std::vector<Route> routes = {
       {.method = "POST", .path = "/v1/chat/completions", .handler = on_shard(HandleChatCompletions)},
       {.method = "POST", .path = "/v1/completions", .handler = on_shard(HandleCompletions)},
       {.method = "GET", .path = "/v1/models", .handler = models},
@@ -45,9 +46,14 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
       kProbe("GET", "/version", HandleVersion),
       kProbe("GET", "/load", load),
       kProbe("GET", "/metrics*", show_metrics),
-      {.method = "GET", .path = "/is_sleeping", .handler = HandleIsSleeping},
       {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources)},
   };
+  if (facts->dev_mode) {
+    for (Route& route : DevRoutes(contexts, facts)) routes.push_back(std::move(route));
+  } else {
+    routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = HandleIsSleeping});
+  }
+  return routes;
 }
 // clang-format on
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontend/api/generation.h"
@@ -19,6 +20,8 @@ struct ServerFacts {
   std::string model_root;  // the folder the model was loaded from
   int64_t started_at = 0;  // unix seconds
   bool track_load = false;
+  bool dev_mode = false;                                   // DevRoutes are there
+  std::vector<std::pair<std::string, std::string>> flags;  // as they took effect, without secrets
   std::function<int()> num_exchanges;
   std::function<bool()> is_draining;
 };

@@ -1,11 +1,13 @@
 #include "frontend/api/serve.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
 #include "common/strings.h"
 #include "frontend/api/error.h"
 #include "frontend/api/render.h"
+#include "frontend/metrics/exposition.h"
 
 namespace tandem {
 namespace {
@@ -93,6 +95,28 @@ void CountRefusal(Admission::Refusal refusal, Metrics* metrics) {
   metrics->frontend().admission_rejections[reason].Increment();
 }
 
+// What a load balancer asked for with endpoint-load-metrics-format (ORCA): the load as a header of
+// the answer. Nothing for formats we do not know.
+HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
+  const std::string format = ToLower(request.Header("endpoint-load-metrics-format"));
+  if (format != "text" && format != "json") {
+    if (!format.empty()) LOG_DEBUG << "no load report in an unknown format";
+    return {};
+  }
+  double usage = 0, waiting = 0;
+  for (int i = 0; i < metrics->num_engines(); ++i) {
+    usage = std::max(usage, metrics->engine(i).kv_cache_usage_perc.Value());
+    waiting += metrics->engine(i).num_requests_waiting.Value();
+  }
+  std::string report = "TEXT named_metrics.kv_cache_usage_perc=" + MetricNumber(usage) +
+                       ", named_metrics.num_requests_waiting=" + MetricNumber(waiting);
+  if (format == "json") {
+    report = "JSON {\"named_metrics\": {\"kv_cache_usage_perc\": " + MetricNumber(usage) +
+             ", \"num_requests_waiting\": " + MetricNumber(waiting) + "}}";
+  }
+  return {{"endpoint-load-metrics", std::move(report)}};
+}
+
 void RespondWithError(Exchange& exchange, const Status& status) {
   LOG_DEBUG << "request refused id=" << exchange.request().request_id << " " << status.ToString();
   exchange.Respond(ErrorResponse(status));
@@ -178,7 +202,8 @@ Awaitable<void> ServeGeneration(Exchange& exchange, ApiContext* context, Prepare
   if (stream) {
     sender->Finish();
   } else {
-    exchange.Respond({200, std::move(*sender->buffer()), "application/json", {}});
+    exchange.Respond({200, std::move(*sender->buffer()), "application/json",
+                      LoadReport(exchange.request(), context->metrics)});
   }
 }
 

@@ -199,6 +199,7 @@ void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
 void EngineClient::HandleOutput(const wire::EngineCoreOutput& output, double timestamp) {
   const auto position = running_.find(output.request_id);
   if (position == running_.end()) return;  // aborted, or of an engine's former life
+  if (output.num_nans_in_logits > 0) position->second.sink->OnNansInLogits();
   if (output.error) return EndWithError(position, ToStatus(*output.error));
   if (output.finish_reason == wire::FinishReason::kError) {
     return EndWithError(position, InternalError("the engine failed on this request"));

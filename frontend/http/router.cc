@@ -39,13 +39,20 @@ std::string_view HttpRequest::Header(std::string_view name) const {
   return {};
 }
 
-std::string HttpRequest::Query(std::string_view name) const {
+std::vector<std::string> HttpRequest::QueryAll(std::string_view name) const {
+  std::vector<std::string> values;
   for (const std::string_view pair : Split(query, '&')) {
     const size_t equals = pair.find('=');
     if (pair.substr(0, equals) != name) continue;
-    return equals == std::string_view::npos ? "" : PercentDecode(pair.substr(equals + 1));
+    values.push_back(equals == std::string_view::npos ? ""
+                                                      : PercentDecode(pair.substr(equals + 1)));
   }
-  return {};
+  return values;
+}
+
+std::string HttpRequest::Query(std::string_view name) const {
+  const std::vector<std::string> values = QueryAll(name);
+  return values.empty() ? "" : values.front();
 }
 
 Router::Match Router::Find(std::string_view method, std::string_view path) const {

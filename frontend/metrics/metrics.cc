@@ -272,6 +272,41 @@ void Metrics::Record(int engine_index, const KvEvictionSample& sample) {
   for (const double gap : sample.reuse_gaps_s) metrics.kv_block_reuse_gap.Observe(gap);
 }
 
+void Metrics::RecordSleepLevel(std::optional<int64_t> level) {
+  for (const auto& engine : engines_) {
+    engine->engine_sleep_state[SleepState::kAwake].Set(level ? 0 : 1);
+    engine->engine_sleep_state[SleepState::kWeightsOffloaded].Set(level == 1 ? 1 : 0);
+    engine->engine_sleep_state[SleepState::kDiscardAll].Set(level == 2 ? 1 : 0);
+  }
+}
+
+namespace {
+
+prometheus::Gauge& SleepOperationsInFlight(prometheus::Registry* registry,
+                                           const std::string& operation) {
+  return prometheus::BuildGauge()
+      .Name("vllm:sleep_mode_operations_in_flight")
+      .Help("Sleep and wake calls under way.")
+      .Register(*registry)
+      .Add({{"operation", operation}});
+}
+
+}  // namespace
+
+void Metrics::BeginSleepOperation(const std::string& operation) {
+  SleepOperationsInFlight(registry_.get(), operation).Increment();
+}
+
+void Metrics::EndSleepOperation(const std::string& operation, double seconds) {
+  SleepOperationsInFlight(registry_.get(), operation).Decrement();
+  prometheus::BuildHistogram()
+      .Name("vllm:sleep_mode_operation_duration_seconds")
+      .Help("Duration of sleep and wake calls.")
+      .Register(*registry_)
+      .Add({{"operation", operation}}, Buckets{0.01, 0.1, 1, 10, 30, 60, 120, 300, 600})
+      .Observe(seconds);
+}
+
 void Metrics::Record(const HttpSample& sample) {
   const std::string handler(sample.handler), method(sample.method);
   const std::string status_class = std::to_string(sample.status / 100) + "xx";

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,6 +81,7 @@ struct EngineMetrics {
   Counter prompt_tokens_cached{in, "vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed here."};
   Counter generation_tokens{in, "vllm:generation_tokens_total", "Tokens generated."};
   LabelledSet<Counter, FinishedReason, 5> request_success{in, "vllm:request_success_total", "Requests that ended, by reason.", "finished_reason", kFinishedReasons};
+  Counter corrupted_requests{in, "vllm:corrupted_requests_total", "Requests whose logits held NaN or infinity."};
   Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", IterationTokensBuckets()};
 
   // Latencies: see request_stats.h for what each interval is.
@@ -172,6 +174,12 @@ class Metrics {
   void Record(const HttpSample& sample);
   // A watched KV block was evicted. Nothing without kv_cache_metrics.
   void Record(int engine_index, const KvEvictionSample& sample);
+  // What the engines were last told: awake (nullopt), or asleep at a level. Level 0 is a pause:
+  // none of the states is 1 then.
+  void RecordSleepLevel(std::optional<int64_t> level);
+  // A "sleep" or "wake" under way. Its series appear with the first, as vLLM's do.
+  void BeginSleepOperation(const std::string& operation);
+  void EndSleepOperation(const std::string& operation, double seconds);
   // vllm:cache_config_info, once the engine has said it: a constant 1 with the facts as labels.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 

@@ -100,6 +100,15 @@ void RequestStats::OnFinished(FinishedReason reason, double now) {
   fan_out_->OnAnswerFinished(num_generation_tokens_);
 }
 
+void RequestStats::OnCorrupted() {
+  if (!std::exchange(corrupted_, true)) metrics_->corrupted_requests.Increment();
+}
+
+void RequestStats::OnEngineError() {
+  if (std::exchange(ended_, true)) return;
+  metrics_->request_success[FinishedReason::kError].Increment();
+}
+
 void RequestStats::OnClientAbort() {
   if (std::exchange(ended_, true)) return;
   metrics_->request_success[FinishedReason::kAbort].Increment();

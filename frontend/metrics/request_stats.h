@@ -74,6 +74,10 @@ class RequestStats {
   void OnTokens(int64_t num_new_tokens, double engine_time, double now,
                 const std::optional<PromptCounts>& prompt = std::nullopt);
   void OnFinished(FinishedReason reason, double now);
+  // It had NaN or infinite logits, now or in an earlier output.
+  void OnCorrupted();
+  // The engine failed on it: counted as an error, no latency and no length.
+  void OnEngineError();
   // The client went away: counted as an abort, no latency and no length.
   void OnClientAbort();
 
@@ -104,6 +108,7 @@ class RequestStats {
   int64_t num_generation_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   bool ended_ = false;
+  bool corrupted_ = false;
 };
 
 }  // namespace tandem

@@ -59,7 +59,8 @@ void StatsLog::RecordPrefix(const SchedulerSample& sample) {
 
 StatsLog::Totals StatsLog::Read() const {
   return {metrics_->prompt_tokens_by_source[PromptSource::kLocalCompute].Value(),
-          metrics_->generation_tokens.Value(), metrics_->num_preemptions.Value()};
+          metrics_->generation_tokens.Value(), metrics_->num_preemptions.Value(),
+          metrics_->corrupted_requests.Value()};
 }
 
 std::string StatsLog::Line(double now, bool* busy) {
@@ -68,6 +69,7 @@ std::string StatsLog::Line(double now, bool* busy) {
   const double prompt = (totals.prompt_tokens - last_.prompt_tokens) / elapsed;
   const double generation = (totals.generation_tokens - last_.generation_tokens) / elapsed;
   const double preemptions = totals.preemptions - last_.preemptions;
+  const double corrupted = totals.corrupted - last_.corrupted;
   last_ = totals;
   last_time_ = now;
   if (samples_.Drain(&drained_)) {
@@ -93,6 +95,7 @@ std::string StatsLog::Line(double now, bool* busy) {
   if (!hit_rate_.empty()) {
     line += ", Prefix cache hit rate: " + Format("%.1f%%", hit_rate_.rate() * 100);
   }
+  if (corrupted > 0) line += ", Corrupted: " + Format("%.0f reqs", corrupted);
   return line;
 }
 

@@ -3,8 +3,9 @@
 // The line about throughput, load and caches that the log shows every few seconds:
 //   Engine 000: Avg prompt throughput: 12.0 tokens/s, Avg generation throughput: 50.1 tokens/s,
 //   Running: 3 reqs, Waiting: 0 reqs, KV cache usage: 4.2%, Prefix cache hit rate: 61.0%
-// INFO while something happens and once after; DEBUG when idle. Preemptions are shown when there
-// were some. Thread: RecordPrefix from any shard; the rest from the one that owns the log line.
+// INFO while something happens and once after; DEBUG when idle. Preemptions and requests with NaN
+// logits are shown when there were some. Thread: RecordPrefix from any shard; the rest from the one
+// that owns the log line.
 
 #include <cstdint>
 #include <deque>
@@ -50,6 +51,7 @@ class StatsLog {
     double prompt_tokens = 0;
     double generation_tokens = 0;
     double preemptions = 0;
+    double corrupted = 0;
   };
   Totals Read() const;
 

@@ -17,11 +17,21 @@ struct ResponseHead {
   std::string system_fingerprint;  // empty: null
 };
 
+// How long the stages of a request with one choice took; empty where an end was never stamped.
+struct RequestTimings {
+  std::optional<double> time_to_first_token_ms;  // from the first scheduling
+  std::optional<double> generation_time_ms;      // first to last token
+  std::optional<double> queue_time_ms;
+  std::optional<double> mean_itl_ms;
+  std::optional<double> tokens_per_second;  // from the first scheduling to the last token
+};
+
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   std::optional<int64_t> cached_tokens;  // shown with created_cache_tokens when set
   int64_t created_cache_tokens = 0;
+  std::optional<RequestTimings> timings = {};  // at the end, when the server shows them
 };
 
 // A token as logprobs show it. text: the bytes as UTF-8, wrong ones as U+FFFD.

@@ -220,8 +220,14 @@ TEST_CASE("UTILITY: each method of the table answers; others and bad arguments f
       {"list_loras", {}, wire::PackedArray({})},
       {"pause_generation", wire::PackedArray({wire::PackedString("keep"), t}), {}},
       {"is_scheduler_paused", {}, t},
+      {"is_sleeping", {}, t},
       {"resume_scheduler", {}, {}},
       {"is_scheduler_paused", {}, f},
+      {"sleep", wire::PackedArray({wire::PackedInt(0), wire::PackedString("wait")}), {}},
+      {"is_sleeping", {}, t},
+      {"wake_up", wire::PackedArray({{}}), t},
+      {"is_sleeping", {}, f},
+      {"reset_prefix_cache", wire::PackedArray({f, t}), f},
   };
   for (const auto& call : good) {
     INFO(call.method);
@@ -239,6 +245,8 @@ TEST_CASE("UTILITY: each method of the table answers; others and bad arguments f
   } bad[] = {
       {"collective_rpc", wire::PackedArray({wire::PackedString("x")}), "collective_rpc"},
       {"pause_scheduler", wire::PackedArray({wire::PackedString("later")}), "later"},
+      {"sleep", {}, "level 1 is not supported"},
+      {"sleep", wire::PackedArray({wire::PackedInt(0), wire::PackedString("later")}), "later"},
       {"reset_prefix_cache", wire::PackedArray({wire::PackedString("yes")}), "true or false"},
       {"reset_prefix_cache", wire::PackedInt(3), "array"},
   };
@@ -317,6 +325,20 @@ TEST_CASE("Pause abort: every request ends with an abort record before the call 
   CHECK(messages[0].outputs.outputs[0].finish_reason == wire::FinishReason::kAbort);
   CHECK(messages[0].outputs.finished_requests.size() == 5);
   CHECK(messages[1].outputs.utility_output.has_value());
+}
+
+TEST_CASE("Pause: what waits behind it is told in the stats") {
+  Engine engine;
+  engine.Call(1, "pause_scheduler");
+  engine.Finish();
+  engine.Add("late", 4);
+  engine.Add("later", 4);
+  REQUIRE(engine.core->HasWork());
+  const auto messages = engine.Step();
+  REQUIRE(messages.size() == 1);
+  REQUIRE(messages[0].outputs.scheduler_stats.has_value());
+  CHECK(messages[0].outputs.scheduler_stats->num_waiting_reqs == 2);
+  CHECK_FALSE(engine.core->HasWork());
 }
 
 TEST_CASE("A request that the executor fails ends with an error, others and the engine go on") {
