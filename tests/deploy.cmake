@@ -2,3 +2,8 @@
 tandem_test(unit_deploy LABEL unit
   SRCS unit/deploy/cli/command_line_test.cc unit/deploy/cli/sse_parser_test.cc
   DEPS deploy/cli)
+tandem_test(unit_bench LABEL unit
+  SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_answer_test.cc
+       unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/serve_metrics_test.cc
+       unit/deploy/cli/bench/serve_options_test.cc unit/deploy/cli/bench/serve_report_test.cc
+  DEPS deploy/cli/bench nlohmann_json::nlohmann_json)

@@ -147,7 +147,7 @@ Status CompletionAnswer::Finish(int status_code, const std::string& reason, doub
     return UnavailableError("HTTP " + std::to_string(status_code) + " " + reason + ": " +
                             body_.substr(0, kMaxErrorBytes));
   }
-  if (!is_event_stream_) RETURN_IF_ERROR(TakeChunk(body_, now));
+  if (!is_event_stream_ && !body_.empty()) RETURN_IF_ERROR(TakeChunk(body_, now));
   if (!has_chunk_) return DataLossError("the answer has no chunk with choices");
   outcome_->success = true;
   return OkStatus();
