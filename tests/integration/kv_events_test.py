@@ -7,14 +7,14 @@ import struct
 import sys
 import tempfile
 import unittest
-from dataclasses import dataclass
-from typing import List, Optional
+from typing import List, Optional, Union
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
 
 try:
     import msgpack
+    import msgspec
     import zmq
     import strict_frontend
     from strict_frontend import StrictFrontend, rust_params
@@ -25,10 +25,16 @@ BLOCK = 32
 TOPIC = "kv@here@tiny"
 
 
-@dataclass
-class BlockStored:
-    block_hashes: List[int]
-    parent_block_hash: Optional[int]
+Hash = Union[int, bytes]
+
+
+class Event(msgspec.Struct, tag=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A map whose key "type" holds the name of the class."""
+
+
+class BlockStored(Event):
+    block_hashes: List[Hash]
+    parent_block_hash: Optional[Hash]
     token_ids: List[int]
     block_size: int
     lora_id: Optional[int]
@@ -37,58 +43,70 @@ class BlockStored:
     extra_keys: Optional[list]
     group_idx: int
     kv_cache_spec_kind: str
+    kv_cache_spec_sliding_window: Optional[int] = None
 
 
-@dataclass
-class BlockRemoved:
-    block_hashes: List[int]
+class BlockRemoved(Event):
+    block_hashes: List[Hash]
     medium: Optional[str]
     group_idx: int
 
 
-@dataclass
-class AllBlocksCleared:
+class AllBlocksCleared(Event):
     pass
 
 
-KINDS = {kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksCleared)}
+class Batch(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    ts: float
+    events: List[Union[BlockStored, BlockRemoved, AllBlocksCleared]]
+    data_parallel_rank: Optional[int] = None
+
+
+DECODER = msgspec.msgpack.Decoder(Batch)
 
 
 def decode(payload):
-    """(Unix time, events, rank); refuses unknown keys and missing ones."""
-    ts, events, rank = msgpack.unpackb(payload)
-    assert isinstance(ts, float), ts
-    decoded = []
-    for event in events:
-        assert next(iter(event)) == "type", event
-        fields = dict(event)
-        decoded.append(KINDS[fields.pop("type")](**fields))
-    return ts, decoded, rank
+    """The batch; refuses unknown keys, missing ones and wrong types."""
+    batch = DECODER.decode(payload)
+    for event in msgpack.unpackb(payload)[1]:
+        assert next(iter(event)) == "type", event  # readers that decide by the first key
+    return batch
 
 
-class KvEvents(unittest.TestCase):
+class EngineWithEvents(unittest.TestCase):
+    model = pair.MODEL
+    flags = ()
+    environment = {}
+    config = {}
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         config = {"enable_kv_cache_events": True, "endpoint": f"ipc://{self.folder.name}/events",
-                  "replay_endpoint": f"ipc://{self.folder.name}/replay", "topic": TOPIC}
+                  "replay_endpoint": f"ipc://{self.folder.name}/replay", "topic": TOPIC, **self.config}
         self.context = zmq.Context()
         self.frontend = StrictFrontend(self.folder.name)
         # 8 blocks to hand out: the fourth prompt of two blocks and more makes room by eviction.
         self.engine = strict_frontend.start_engine(
-            self.frontend, pair.MODEL, "--kv-events-config", json.dumps(config), "--block-size", str(BLOCK),
-            "--num-gpu-blocks-override", "9", "--max-model-len", "256")
+            self.frontend, self.model, "--kv-events-config", json.dumps(config), "--block-size", str(BLOCK),
+            "--num-gpu-blocks-override", "9", "--max-model-len", "256", *self.flags, **self.environment)
         self.ready = self.frontend.meet()
-        self.subscriber = self.context.socket(zmq.SUB)
-        self.subscriber.setsockopt(zmq.RCVTIMEO, pair.LIMIT * 1000)
-        self.subscriber.setsockopt_string(zmq.SUBSCRIBE, TOPIC)
-        monitor = self.subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self.subscriber.connect(config["endpoint"])
-        self.assertTrue(monitor.poll(pair.LIMIT * 1000))
+        self.subscriber = self.subscribe(config["endpoint"])
         self.replay = self.context.socket(zmq.DEALER)
         self.replay.setsockopt(zmq.RCVTIMEO, pair.LIMIT * 1000)
         self.replay.connect(config["replay_endpoint"])
         self.config = config
         self.wait_for_subscription()
+
+    def subscribe(self, endpoint, **options):
+        subscriber = self.context.socket(zmq.SUB)
+        subscriber.setsockopt(zmq.RCVTIMEO, pair.LIMIT * 1000)
+        for name, value in options.items():
+            subscriber.setsockopt(getattr(zmq, name), value)
+        subscriber.setsockopt_string(zmq.SUBSCRIBE, TOPIC)
+        monitor = subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        subscriber.connect(endpoint)
+        self.assertTrue(monitor.poll(pair.LIMIT * 1000))
+        return subscriber
 
     def wait_for_subscription(self):
         """A connection is not yet a subscription: clears the empty cache until that is heard."""
@@ -110,15 +128,15 @@ class KvEvents(unittest.TestCase):
 
     def run_prompt(self, name, tokens):
         self.frontend.add(name, tokens, rust_params(temperature=0.0, max_tokens=2))
-        self.frontend.collect(name)
+        return self.frontend.collect(name)
 
     def receive(self):
         """(sequence, events, payload) of one batch."""
         topic, sequence, payload = self.subscriber.recv_multipart()
         self.assertEqual(topic.decode(), TOPIC)
-        _, events, rank = decode(payload)
-        self.assertEqual(rank, 0)
-        return struct.unpack(">q", sequence)[0], events, payload
+        batch = decode(payload)
+        self.assertEqual(batch.data_parallel_rank, 0)
+        return struct.unpack(">q", sequence)[0], batch.events, payload
 
     def replayed(self, first):
         self.replay.send_multipart([b"", struct.pack(">q", first)])
@@ -133,6 +151,8 @@ class KvEvents(unittest.TestCase):
             self.assertEqual(topic.decode(), TOPIC)
             found.append((number, payload))
 
+
+class KvEvents(EngineWithEvents):
     def test_a_subscriber_can_follow_the_cache(self):
         self.assertEqual(self.ready["kv_events_config"],
                          {**self.config, "publisher": "zmq", "buffer_steps": 10000, "hwm": 100000,
@@ -188,6 +208,95 @@ class KvEvents(unittest.TestCase):
         self.run_prompt("p", [10] * 70)
         number, _, payload = self.receive()
         self.assertEqual(self.replayed(self.num_before), [(number, payload)])
+
+    def call_while_running(self, call_id, args, tokens):
+        """The answer of reset_prefix_cache; tokens that arrive meanwhile are appended."""
+        self.frontend.send(strict_frontend.UTILITY,
+                           msgpack.packb([0, call_id, "reset_prefix_cache", args]))
+        while True:
+            message, _ = self.frontend.receive()
+            for output in message[1]:
+                tokens += output[1]
+                self.assertIsNone(output[5], "ended before the call was answered")
+            if message[4] is not None:
+                self.assertEqual(message[4][:2], [call_id, None])
+                return message[4][2][1]
+
+    def test_reset_with_and_without_running_requests(self):
+        prompt = list(range(20, 90))
+        params = rust_params(temperature=0.0, max_tokens=150, ignore_eos=True)
+        self.frontend.add("a", prompt, params)
+        tokens = self.frontend.receive()[0][1][0][1]
+        # Blocks are held: refused, nothing changes.
+        self.assertIs(self.call_while_running(2000, [False, False], tokens), False)
+        # Running requests give theirs up, start over and go on where they were.
+        self.assertIs(self.call_while_running(2001, [True, False], tokens), True)
+        for output in self.frontend.collect("a")["a"]:
+            tokens += output[1]
+        self.assertEqual(len(tokens), 150)
+        events = []
+        while sum(len(e.block_hashes) for e in events if isinstance(e, BlockStored)) < 6 or \
+                AllBlocksCleared() not in events:
+            events += self.receive()[1]
+        cleared = events.index(AllBlocksCleared())
+        self.assertEqual(events.count(AllBlocksCleared()), 1)
+        before = [h for e in events[:cleared] if isinstance(e, BlockStored) for h in e.block_hashes]
+        after = [h for e in events[cleared:] if isinstance(e, BlockStored) for h in e.block_hashes]
+        self.assertGreaterEqual(len(before), 2)
+        self.assertEqual(after[:len(before)], before)  # the same content again
+
+        # Undisturbed it says the same; now its prompt is cached.
+        self.frontend.add("b", prompt, params)
+        again = [token for output in self.frontend.collect("b")["b"] for token in output[1]]
+        self.assertEqual(again, tokens)
+
+
+class SlowSubscriber(EngineWithEvents):
+    config = {"hwm": 2}
+
+    def test_a_subscriber_that_does_not_read_or_dies_holds_up_nobody(self):
+        endpoint = self.ready["kv_events_config"]["endpoint"]
+        slow = self.subscribe(endpoint, RCVHWM=1, RCVBUF=4096)
+        for i in range(200):
+            self.run_prompt(f"p{i}", [10 + i] * 70)
+            number, _, _ = self.receive()
+            self.assertEqual(number, self.num_before + i)
+        slow.close(linger=0)
+        self.run_prompt("last", [5] * 70)
+        self.assertEqual(self.receive()[0], self.num_before + 200)
+
+
+class RawHashes(EngineWithEvents):
+    environment = {"VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0", "PYTHONHASHSEED": "7"}
+    hash_bytes = 32
+
+    def test_hashes_are_whole_digests(self):
+        self.run_prompt("p", [10] * 102)
+        stored = self.receive()[1][0]
+        self.assertEqual([(type(h), len(h)) for h in stored.block_hashes], [(bytes, self.hash_bytes)] * 3)
+        self.run_prompt("longer", [10] * 96 + [11] * 40)
+        longer = self.receive()[1][0]
+        self.assertEqual(longer.parent_block_hash, stored.block_hashes[-1])
+        if self.hash_bytes == 16:
+            # xxh3_128 of the canonical CBOR of the seed "7", and of the first block on it.
+            self.assertEqual(stored.block_hashes[0].hex(), "80f83227b8fc3bb11a832eb2ce46f603")
+        else:
+            self.assertEqual(stored.block_hashes[0].hex(), "d701612203f2d39afedc9e5126b28cdd14ad29b06570c8bd514d1e95d70938a9")
+
+
+class RawXxhash(RawHashes):
+    flags = ("--prefix-caching-hash-algo", "xxhash_cbor")
+    hash_bytes = 16
+
+
+class Window(EngineWithEvents):
+    model = pair.ROOT / "tests" / "golden" / "models" / "mistral_swa"
+
+    def test_blocks_of_a_model_with_a_window_say_so(self):
+        self.run_prompt("p", [10] * 70)
+        stored = self.receive()[1][0]
+        self.assertEqual((stored.kv_cache_spec_kind, stored.kv_cache_spec_sliding_window),
+                         ("sliding_window", 32))
 
 
 if __name__ == "__main__":

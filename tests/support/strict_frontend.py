@@ -163,7 +163,8 @@ class StrictFrontend:
         self.context.destroy(linger=0)
 
 
-def start_engine(frontend, model, *flags):
+def start_engine(frontend, model, *flags, **environment):
     binary = pathlib.Path(os.environ["TANDEM_BIN_DIR"]) / "tandem-engine-core"
     return subprocess.Popen([binary, "--model", model, "--threads", "1",
-                             "--handshake-address", frontend.address("handshake"), *flags])
+                             "--handshake-address", frontend.address("handshake"), *flags],
+                            env={**os.environ, **environment})
