@@ -414,7 +414,11 @@ class RunningLoop {
                                       [this](int32_t client, wire::EngineCoreOutputs message) {
                                         sent_.Push({client, std::move(message)});
                                       },
-                                  .take_spent = [] { return wire::EngineCoreOutputs(); }});
+                                  .take_spent = [] { return wire::EngineCoreOutputs(); },
+                                  .publish =
+                                      [this](std::vector<KvCacheEvent> events) {
+                                        for (auto& event : events) kv_events.push_back(event);
+                                      }});
           sent_.Close();
         }) {}
   ~RunningLoop() { Join(); }
@@ -439,6 +443,7 @@ class RunningLoop {
 
   Mailbox<wire::EngineInput> inputs;
   Status status;
+  std::vector<KvCacheEvent> kv_events;  // once joined
 
  private:
   Mailbox<ClientMessage> sent_;
@@ -466,14 +471,18 @@ TEST_CASE("Loop: serves what arrives, sleeps in between, ends when its inputs cl
   CHECK(engine.core->done());
 }
 
-TEST_CASE("Loop: returns why the executor was lost") {
-  Engine engine;
+TEST_CASE("Loop: returns why the executor was lost, and publishes what its last step stored") {
+  EngineCoreOptions options;
+  options.kv_cache.enable_events = true;
+  Engine engine(options);
   engine.executor.LoseAfter(1);
   RunningLoop loop(&engine);
   loop.inputs.Push(MakeRequest("a"));
   loop.NextRecord();
   loop.Join();
   CHECK(loop.status.code() == StatusCode::kUnavailable);
+  REQUIRE(loop.kv_events.size() == 1);
+  CHECK(std::holds_alternative<BlockStored>(loop.kv_events[0]));
 }
 
 }  // namespace
