@@ -7,8 +7,8 @@ import collections
 import statistics
 
 # (key, heading, whether more is better)
-RATES = [("tok_s", "tok/s", True), ("ttft_ms", "TTFT ms", False), ("tpot_ms", "TPOT ms", False), ("itl_ms", "ITL ms", False),
-         ("prefill_tok_s", "prefill tok/s", True)]
+RATES = [("tok_s", "tok/s", True), ("ttft_ms", "TTFT ms", False), ("itl_ms", "ITL ms", False),
+         ("itl_p99_ms", "ITL p99 ms", False), ("prefill_tok_s", "prefill tok/s", True)]
 LOADED_CPUS = 0.1
 
 
@@ -78,6 +78,9 @@ def prefill_share(sizes, prompt, tok_s, flops_per_second):
     return tok_s * (2 * sizes["body"] + 4 * sizes["attention_width"] * prompt / 2) / flops_per_second
 
 
+LEAST_STREAMED_BYTES = 1e8  # a model that a cache may hold says nothing about DRAM
+
+
 def shares(model, table, meta):
     """[(case, side, what, Ratio)]: how near each bf16 side is to the machine's ceilings, measured beside it."""
     found = []
@@ -92,7 +95,8 @@ def shares(model, table, meta):
             decode, prefill = [], []
             for run in rounds.values():
                 ceilings = run.get("ceilings") or {}
-                if info["clients"] == 1 and info["output"] > 8 and run.get("tpot_ms") and ceilings.get("read_bytes_per_s"):
+                streams = info["clients"] == 1 and info["output"] > 8 and 2 * sizes["body"] > LEAST_STREAMED_BYTES
+                if streams and run.get("tpot_ms") and ceilings.get("read_bytes_per_s"):
                     context = info["input"] + info["output"] / 2
                     decode.append(bandwidth_share(sizes, context, run["tpot_ms"], ceilings["read_bytes_per_s"]))
                 if info["kind"] == "prefill" and run.get("prefill_tok_s") and ceilings.get("bf16_flops"):

@@ -5,7 +5,10 @@
 
 #include "deploy/cli/bench/bench_latency.h"
 #include "deploy/cli/bench/bench_serve.h"
+#include "deploy/cli/bench/bench_sweep.h"
 #include "deploy/cli/bench/bench_throughput.h"
+#include "deploy/cli/bench/bench_tune.h"
+#include "deploy/cli/bench/load_plot.h"
 
 namespace tandem {
 namespace {
@@ -20,6 +23,9 @@ constexpr Subcommand kSubcommands[] = {
     {"serve", RunBenchServe, "[flags]: load any OpenAI-compatible server and measure its answers"},
     {"latency", RunBenchLatency, "--model FOLDER [flags]: time of one batch of requests"},
     {"throughput", RunBenchThroughput, "--model FOLDER [flags]: all requests at once"},
+    {"sweep", RunBenchSweep, "serve|plot [flags]: crossed settings of servers and loads"},
+    {"tune", RunBenchTune, "MODEL [flags]: the flags that give most tokens within limits"},
+    {"plot", RunBenchPlot, "[flags]: results of several loads as a drawing"},
 };
 
 int Usage(std::FILE* out) {

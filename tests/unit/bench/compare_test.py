@@ -84,7 +84,7 @@ class Report(unittest.TestCase):
         self.assertFalse(self.goal(slower_first_token, "C6")[0][5])
 
     def test_markdown(self):
-        runs = [run(side, i, tok_s=rate, ttft_ms=5, tpot_ms=None, itl_ms=None, prefill_tok_s=None, foreign_cpus=0.3 * i)
+        runs = [run(side, i, tok_s=rate, ttft_ms=5, itl_ms=None, itl_p99_ms=None, prefill_tok_s=None, foreign_cpus=0.3 * i)
                 for i in range(3) for side, rate in (("tandem", 1234.5), ("vllm", 617.25))]
         text = compare_report.markdown(result(runs))
         self.assertIn("| 8 clients | tandem | 1,234 | 5.00 | – | – | – | 2 of 3 |", text)

@@ -1,0 +1,52 @@
+#pragma once
+
+// Programs that a sweep or a search runs: benches that are waited for, servers that are ended with
+// all their processes whatever happens. Thread: main (children die with the thread that started
+// them). Errors: CANCELLED after SIGINT or SIGTERM, DEADLINE_EXCEEDED, UNAVAILABLE for a program
+// that failed, with the end of its log. Times are seconds.
+
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "deploy/cli/bench/sweep_params.h"
+#include "deploy/cli/child_process.h"
+
+namespace tandem {
+
+// While one lives, SIGINT and SIGTERM only set a flag that all waits here look at. One at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  static bool Seen();
+};
+
+// Runs the command to its end. Output goes to log_path, or to our own when that is empty.
+Status RunCommand(const CommandWords& command, const std::string& log_path, double timeout_s);
+
+// Where a bench command sends its requests: --base-url, else --host and --port.
+std::string BenchUrl(const CommandWords& bench_command);
+
+class CommandServer {
+ public:
+  // Returns once GET /health of the URL answers 200, which must be of the form http://host:port.
+  static StatusOr<std::unique_ptr<CommandServer>> Start(const CommandWords& command,
+                                                        const std::string& url,
+                                                        const std::string& log_path,
+                                                        double ready_timeout_s);
+  ~CommandServer();  // SIGTERM to the process group, SIGKILL after a grace
+  CommandServer(const CommandServer&) = delete;
+  CommandServer& operator=(const CommandServer&) = delete;
+
+ private:
+  explicit CommandServer(ChildProcess child) : child_(std::move(child)) {}
+  ChildProcess child_;
+};
+
+// A TCP port of the loopback interface that nobody had a moment ago.
+StatusOr<int> FreePort();
+
+}  // namespace tandem

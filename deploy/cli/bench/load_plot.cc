@@ -1,0 +1,132 @@
+#include "deploy/cli/bench/load_plot.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "common/flags.h"
+
+namespace tandem {
+namespace {
+
+// Loads of one line, each with the values of all runs at that load.
+using Samples = std::map<double, std::vector<double>>;
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+ChartLine MakeLine(const std::string& name, const Samples& samples, bool dashed) {
+  ChartLine line{.name = name, .points = {}, .dashed = dashed};
+  for (const auto& [load, values] : samples) line.points.emplace_back(load, Median(values));
+  return line;
+}
+
+std::vector<std::string> SeriesNames(const std::vector<LoadRunFigures>& runs) {
+  std::vector<std::string> names;
+  for (const LoadRunFigures& run : runs) {
+    if (std::find(names.begin(), names.end(), run.series) == names.end()) {
+      names.push_back(run.series);
+    }
+  }
+  return names;
+}
+
+void AddLines(const std::vector<LoadRunFigures>& runs, std::string_view load_field,
+              std::string_view field, bool dashed, ChartPanel* panel) {
+  for (const std::string& name : SeriesNames(runs)) {
+    Samples samples;
+    for (const LoadRunFigures& run : runs) {
+      const auto load = run.figures.Find(load_field), value = run.figures.Find(field);
+      if (run.series == name && load && value) samples[*load].push_back(*value);
+    }
+    if (!samples.empty()) panel->lines.push_back(MakeLine(name, samples, dashed));
+  }
+}
+
+bool AllHave(const std::vector<LoadRunFigures>& runs, std::string_view field) {
+  return std::all_of(runs.begin(), runs.end(), [&](const LoadRunFigures& run) {
+    return run.figures.Find(field).has_value();
+  });
+}
+
+}  // namespace
+
+StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFigures>& runs) {
+  // A rate of "inf" is no number and so no load.
+  std::string_view load = "request_rate", x_label = "request rate (1/s)";
+  if (!AllHave(runs, load)) {
+    load = "max_concurrency";
+    x_label = "requests at once";
+  }
+  if (runs.empty() || !AllHave(runs, load)) {
+    return InvalidArgumentError(
+        "nothing to plot against: each run needs a finite request rate or a concurrency");
+  }
+  Chart chart{.title = title, .footnote = "", .panels = {}};
+  const std::pair<std::string_view, std::string_view> latencies[] = {
+      {"ttft", "Time to first token (ms)"}, {"itl", "Inter-token latency (ms)"}};
+  for (const auto& [metric, heading] : latencies) {
+    ChartPanel panel{std::string(heading), std::string(x_label), {}};
+    AddLines(runs, load, "median_" + std::string(metric) + "_ms", false, &panel);
+    AddLines(runs, load, "p99_" + std::string(metric) + "_ms", true, &panel);
+    const auto is_dashed = [](const ChartLine& line) { return line.dashed; };
+    if (std::any_of(panel.lines.begin(), panel.lines.end(), is_dashed)) {
+      chart.footnote = "Latencies: median, dashed 99th percentile.";
+    }
+    chart.panels.push_back(std::move(panel));
+  }
+  ChartPanel panel{"Output throughput (tokens/s)", std::string(x_label), {}};
+  AddLines(runs, load, "output_throughput", false, &panel);
+  chart.panels.push_back(std::move(panel));
+  return chart;
+}
+
+Status WriteLoadPlot(const std::string& path, const std::string& title,
+                     const std::vector<LoadRunFigures>& runs) {
+  ASSIGN_OR_RETURN(const Chart chart, LoadChart(title, runs));
+  std::ofstream file(path, std::ios::trunc);
+  file << RenderSvg(chart);
+  file.flush();
+  return file ? OkStatus() : UnavailableError("cannot write " + path);
+}
+
+int RunBenchPlot(const std::vector<std::string>& args) {
+  constexpr std::string_view kAbout =
+      "tandem bench plot --results RESULT.json [RESULT.json ...] --output FILE.svg: draw TTFT, ITL "
+      "and throughput against load, one line per file, or per label within a file.";
+  std::vector<std::string> results;
+  std::string output, title = "Latency and throughput against load";
+  const std::vector<Flag> flags = {
+      {"results", &results, "Results of bench serve (also with --append-result) or of a sweep"},
+      {"output", &output, "SVG file to write"},
+      {"title", &title, "Heading of the drawing"}};
+  const auto refuse = [](const Status& status, int exit_code) {
+    std::cerr << "tandem bench plot: " << status.message() << std::endl;
+    return exit_code;
+  };
+  const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAbout);
+  if (!parsed.ok()) return refuse(parsed.status(), 2);
+  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (results.empty() || output.empty()) {
+    return refuse(InvalidArgumentError("give --results and --output"), 2);
+  }
+  std::vector<LoadRunFigures> runs;
+  for (const std::string& path : results) {
+    StatusOr<std::vector<BenchFigures>> all = ReadAllBenchFigures(path);
+    if (!all.ok()) return refuse(all.status(), 1);
+    for (BenchFigures& figures : *all) {
+      std::string series =
+          figures.label.empty() ? std::filesystem::path(path).stem().string() : figures.label;
+      runs.push_back({std::move(series), std::move(figures)});
+    }
+  }
+  const Status status = WriteLoadPlot(output, title, runs);
+  return status.ok() ? 0 : refuse(status, 1);
+}
+
+}  // namespace tandem
