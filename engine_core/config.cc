@@ -92,13 +92,17 @@ int64_t DerivedMaxModelLen(const ModelConfig& model) {
 
 Status SetLengths(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   const int64_t derived = std::min<int64_t>(DerivedMaxModelLen(model), 1 << 30);
-  const int64_t wanted = config.max_model_len.value_or(derived);
+  // Longer than the original context costs short requests quality, so it has to be asked for.
+  const int64_t usual = model.rope.type == RopeType::kLongRope
+                            ? std::min(derived, model.rope.original_max_position_embeddings)
+                            : derived;
+  const int64_t wanted = config.max_model_len.value_or(usual);
   setup->auto_max_model_len = wanted == -1;
   if (wanted != -1 && (wanted < 2 || wanted > derived)) {
     return InvalidArgumentError("--max-model-len " + std::to_string(wanted) +
                                 ": must be between 2 and the model's " + std::to_string(derived));
   }
-  setup->runner.limits.max_model_len = static_cast<int32_t>(wanted == -1 ? derived : wanted);
+  setup->runner.limits.max_model_len = static_cast<int32_t>(wanted == -1 ? usual : wanted);
   return OkStatus();
 }
 
@@ -216,7 +220,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
-  setup.runner.limits.sliding_window = static_cast<int32_t>(UniformSlidingWindow(model));
+  setup.runner.limits.sliding_window = model.UniformWindow();
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);

@@ -40,11 +40,6 @@ StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::strin
   return LoadVector(context, name, size, 1);
 }
 
-bool IsSlidingLayer(const ModelConfig& config, int64_t layer, int64_t pattern) {
-  if (!config.sliding_layers.empty()) return config.sliding_layers[static_cast<size_t>(layer)];
-  return (layer + 1) % pattern != 0;
-}
-
 StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context) {
   const ModelConfig config = GemmaConfig(context.config);
   const LoadContext gemma = {config, context.limits, context.weights, context.backend,

@@ -21,8 +21,4 @@ StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::strin
 // them, the scale of query_pre_attn_scalar.
 StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::string& prefix);
 
-// Whether the layer has a window: by layer_types where given, else each layer but every
-// `pattern`-th.
-bool IsSlidingLayer(const ModelConfig& config, int64_t layer, int64_t pattern);
-
 }  // namespace tandem

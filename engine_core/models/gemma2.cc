@@ -37,9 +37,7 @@ StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context) {
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma2Layer(gemma, "model.layers." + std::to_string(i)));
-    if (IsSlidingLayer(config, i, 2)) {
-      layer.attention.options.sliding_window = static_cast<int32_t>(config.sliding_window);
-    }
+    layer.attention.options.sliding_window = config.WindowOf(i);
     layers.push_back(std::move(layer));
   }
   return MakeLlamaLike(std::move(decoder), std::move(layers));

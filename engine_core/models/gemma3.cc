@@ -1,5 +1,5 @@
 // Gemma 3 (text): Gemma 2's layer with norms of q and k per head; layers with a window turn by
-// unscaled angles of a base frequency of their own.
+// angles of their own.
 
 #include "engine_core/models/gemma.h"
 #include "engine_core/models/registry.h"
@@ -15,10 +15,8 @@ StatusOr<LlamaLayer> LoadGemma3Layer(const LoadContext& context, int64_t index) 
                    LoadGemmaNorm(context, prefix + ".self_attn.q_norm.weight", config.head_dim));
   ASSIGN_OR_RETURN(layer.attention.k_norm,
                    LoadGemmaNorm(context, prefix + ".self_attn.k_norm.weight", config.head_dim));
-  if (IsSlidingLayer(config, index, config.sliding_window_pattern)) {
-    layer.attention.options.sliding_window = static_cast<int32_t>(config.sliding_window);
-    layer.attention.use_local_rope = true;
-  }
+  layer.attention.options.sliding_window = config.WindowOf(index);
+  layer.attention.use_local_rope = config.WindowOf(index) > 0;
   return layer;
 }
 
@@ -30,7 +28,7 @@ StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context) {
                              context.formats};
   DecoderOptions options = GemmaDecoderOptions(config);
   options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
-  options.local_rope = RopeConfig{.theta = config.rope_local_base_freq};
+  options.local_rope = config.local_rope;
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, options));
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {

@@ -71,6 +71,17 @@ StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::stri
   return layer;
 }
 
+// The checkpoint's names stand below "transformer." or, in the oldest ones, at the top.
+std::string Gpt2Prefix(const Weights& weights) {
+  return weights.Has("wte.weight") ? "" : "transformer.";
+}
+
+float Gpt2Scale(const ModelConfig& config, int64_t layer) {
+  const float scale =
+      config.scale_attn_weights ? AttentionScale(static_cast<double>(config.head_dim)) : 1;
+  return config.scale_attn_by_inverse_layer_idx ? scale / static_cast<float>(layer + 1) : scale;
+}
+
 StatusOr<Gpt2Layer> LoadGpt2Layer(const LoadContext& context, const std::string& prefix) {
   const ModelConfig& config = context.config;
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
@@ -81,7 +92,6 @@ StatusOr<Gpt2Layer> LoadGpt2Layer(const LoadContext& context, const std::string&
                    LoadTransposed(context, prefix + ".attn.c_attn", 3 * hidden, hidden));
   ASSIGN_OR_RETURN(layer.attention.out,
                    LoadTransposed(context, prefix + ".attn.c_proj", hidden, hidden));
-  layer.attention.options.scale = AttentionScale(static_cast<double>(config.head_dim));
   ASSIGN_OR_RETURN(layer.mlp_norm, LoadVector(context, prefix + ".ln_2.weight", hidden));
   ASSIGN_OR_RETURN(layer.mlp_norm_bias, LoadVector(context, prefix + ".ln_2.bias", hidden));
   ASSIGN_OR_RETURN(layer.mlp.up, LoadTransposed(context, prefix + ".mlp.c_fc", inner, hidden));
@@ -103,11 +113,12 @@ StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context) {
   const LoadContext gpt2 = {config, context.limits, context.weights, context.backend,
                             context.formats};
   DecoderOptions options;
-  options.embedding = "transformer.wte";
-  options.final_norm = "transformer.ln_f";
+  const std::string prefix = Gpt2Prefix(context.weights);
+  options.embedding = prefix + "wte";
+  options.final_norm = prefix + "ln_f";
   options.has_layer_norm = true;
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gpt2, options));
-  const RowBlock table[] = {{"transformer.wpe", config.max_position_embeddings}};
+  const RowBlock table[] = {{prefix + "wpe", config.max_position_embeddings}};
   ASSIGN_OR_RETURN(LinearLayer positions,
                    LoadLinear(gpt2, table, config.hidden_size, false, WeightFormat::kCompute));
   ASSIGN_OR_RETURN(OwnedTensor rows,
@@ -115,7 +126,8 @@ StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context) {
                                             {context.limits.max_tokens, config.hidden_size}));
   std::vector<Gpt2Layer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(Gpt2Layer layer, LoadGpt2Layer(gpt2, "transformer.h." + std::to_string(i)));
+    ASSIGN_OR_RETURN(Gpt2Layer layer, LoadGpt2Layer(gpt2, prefix + "h." + std::to_string(i)));
+    layer.attention.options.scale = Gpt2Scale(config, i);
     layers.push_back(std::move(layer));
   }
   return std::unique_ptr<Model>(std::make_unique<Gpt2Model>(&context.backend, std::move(decoder),

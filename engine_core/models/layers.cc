@@ -146,6 +146,13 @@ StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context,
   RopeTensors tensors;
   if (context.config.rotary_dim == 0) return tensors;
   const int64_t positions = context.limits.max_positions, dim = context.config.rotary_dim;
+  if (rope.type == RopeType::kDynamic && positions > context.config.max_position_embeddings) {
+    return UnimplementedError(
+        "rope type dynamic beyond max_position_embeddings " +
+        std::to_string(context.config.max_position_embeddings) +
+        " turns by the length of each request; lower --max-model-len, which is " +
+        std::to_string(positions));
+  }
   RopeTable table = MakeRopeTable(rope, dim, positions);
   const Tensor cos(table.cos.data(), DType::kF32, {positions, dim / 2});
   const Tensor sin(table.sin.data(), DType::kF32, {positions, dim / 2});

@@ -53,6 +53,7 @@ StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < context.config.num_layers; ++i) {
     ASSIGN_OR_RETURN(LlamaLayer layer, load_layer(context, "model.layers." + std::to_string(i)));
+    layer.attention.options.sliding_window = context.config.WindowOf(i);
     layers.push_back(std::move(layer));
   }
   return MakeLlamaLike(std::move(decoder), std::move(layers));

@@ -1,6 +1,7 @@
 #pragma once
 
-// Llama (1 to 3.3 and everything that kept the shape), per layer
+// Llama (1 to 3.3), Mistral (its layers have the config's window) and everything that kept the
+// shape, per layer
 //   x += attention(norm(x));  x += mlp(norm(x))
 // Architectures that add to the layer's attention load it through here as well.
 // Thread, ownership: as Model. Source: Touvron et al. 2023; HF's LlamaForCausalLM.
@@ -29,7 +30,8 @@ StatusOr<AttentionLayer> LoadQwen3Attention(const LoadContext& context, const st
 // input_norm and post_attention_norm alone.
 Status LoadLlamaNorms(const LoadContext& context, const std::string& prefix, LlamaLayer* layer);
 
-// Loads the embedding, all layers by `load_layer`, and the head.
+// Loads the embedding, all layers by `load_layer`, which get the windows of the config, and the
+// head.
 using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const std::string& prefix);
 StatusOr<std::unique_ptr<Model>> LoadLlamaLike(const LoadContext& context,
                                                LlamaLayerLoader load_layer);

@@ -9,8 +9,8 @@ namespace tandem {
 StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context) {
   const ModelConfig& config = context.config;
   const MoeNames names = {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"};
-  const MoeShape shape = {.num_experts = config.num_experts > 0 ? config.num_experts : 8,
-                          .top_k = config.num_experts_per_tok > 0 ? config.num_experts_per_tok : 2,
+  const MoeShape shape = {.num_experts = config.num_experts,
+                          .top_k = config.num_experts_per_tok,
                           .intermediate_size = config.intermediate_size,
                           .renormalize = true};
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context));
@@ -21,7 +21,7 @@ StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context) {
     MoeDecoderLayer& layer = layers.emplace_back();
     RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer.dense));
     ASSIGN_OR_RETURN(layer.dense.attention, LoadAttention(context, prefix + ".self_attn"));
-    layer.dense.attention.options.sliding_window = static_cast<int32_t>(config.sliding_window);
+    layer.dense.attention.options.sliding_window = config.WindowOf(i);
     ASSIGN_OR_RETURN(layer.moe, LoadMoe(context, prefix, names, shape));
   }
   return MakeMoeModel(std::move(decoder), std::move(mixer), std::move(layers));

@@ -52,9 +52,6 @@ struct LoadContext {
 // Loads the architecture that the config names. An unknown one is an error that lists the known.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
 
-// Keys that a token sees in every layer, its own included; 0: some layer sees all.
-int64_t UniformSlidingWindow(const ModelConfig& config);
-
 // "LlamaForCausalLM, MistralForCausalLM, ..."
 std::string KnownArchitectures();
 

@@ -19,8 +19,7 @@ StatusOr<LlamaLayer> LoadPhi3Layer(const LoadContext& context, const std::string
   RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer));
   ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv, config.hidden_size, false));
   ASSIGN_OR_RETURN(layer.attention.out, LoadLinear(context, out, q_rows, false));
-  layer.attention.options = {.scale = AttentionScale(static_cast<double>(config.head_dim)),
-                             .sliding_window = static_cast<int32_t>(config.sliding_window)};
+  layer.attention.options.scale = AttentionScale(static_cast<double>(config.head_dim));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp", gate_up));
   return layer;
 }

@@ -1,4 +1,5 @@
-// Qwen2 and 2.5: Llama's layer with biases on q, k and v, and none on the way out.
+// Qwen2 and 2.5: Llama's layer with biases on q, k and v, and none on the way out; a window in the
+// layers that the config chooses.
 // Source: Yang et al. 2024; HF's Qwen2ForCausalLM.
 
 #include "engine_core/models/llama.h"

@@ -22,11 +22,10 @@ StatusOr<std::unique_ptr<Model>> LoadQwen3Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
   const MoeNames names = {
       .block = "mlp", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
-  const MoeShape shape = {
-      .num_experts = config.num_experts > 0 ? config.num_experts : 128,
-      .top_k = config.num_experts_per_tok > 0 ? config.num_experts_per_tok : 8,
-      .intermediate_size = config.moe_intermediate_size > 0 ? config.moe_intermediate_size : 768,
-      .renormalize = config.norm_topk_prob};
+  const MoeShape shape = {.num_experts = config.num_experts,
+                          .top_k = config.num_experts_per_tok,
+                          .intermediate_size = config.moe_intermediate_size,
+                          .renormalize = config.norm_topk_prob};
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context));
   ASSIGN_OR_RETURN(ExpertMixer mixer, ExpertMixer::Create(context, shape));
   std::vector<MoeDecoderLayer> layers;
@@ -35,6 +34,7 @@ StatusOr<std::unique_ptr<Model>> LoadQwen3Moe(const LoadContext& context) {
     MoeDecoderLayer& layer = layers.emplace_back();
     RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer.dense));
     ASSIGN_OR_RETURN(layer.dense.attention, LoadQwen3Attention(context, prefix + ".self_attn"));
+    layer.dense.attention.options.sliding_window = config.WindowOf(i);
     if (IsMixture(config, i)) {
       ASSIGN_OR_RETURN(layer.moe, LoadMoe(context, prefix, names, shape));
     } else {

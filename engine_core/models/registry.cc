@@ -8,7 +8,6 @@ namespace {
 struct ArchitectureRow {
   std::string_view name;  // config.json's architectures[0]
   StatusOr<std::unique_ptr<Model>> (*load)(const LoadContext&);
-  bool has_uniform_window = false;  // config.sliding_window is every layer's
 };
 
 constexpr ArchitectureRow kArchitectures[] = {
@@ -18,10 +17,10 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"Gemma3ForCausalLM", LoadGemma3},
     {"GPT2LMHeadModel", LoadGpt2},
     {"LlamaForCausalLM", LoadLlama},
-    {"MistralForCausalLM", LoadMistral, true},
-    {"MixtralForCausalLM", LoadMixtral, true},
+    {"MistralForCausalLM", LoadLlama},
+    {"MixtralForCausalLM", LoadMixtral},
     {"Olmo2ForCausalLM", LoadOlmo2},
-    {"Phi3ForCausalLM", LoadPhi3, true},
+    {"Phi3ForCausalLM", LoadPhi3},
     {"Qwen2ForCausalLM", LoadQwen2},
     {"Qwen3ForCausalLM", LoadQwen3},
     {"Qwen3MoeForCausalLM", LoadQwen3Moe},
@@ -29,13 +28,6 @@ constexpr ArchitectureRow kArchitectures[] = {
 };
 
 }  // namespace
-
-int64_t UniformSlidingWindow(const ModelConfig& config) {
-  for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == config.architecture && row.has_uniform_window) return config.sliding_window;
-  }
-  return 0;
-}
 
 std::string KnownArchitectures() {
   std::string names;

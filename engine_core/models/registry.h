@@ -13,7 +13,6 @@ StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadOlmo2(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadMistral(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadPhi3(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadQwen2(const LoadContext& context);
 StatusOr<std::unique_ptr<Model>> LoadQwen3(const LoadContext& context);

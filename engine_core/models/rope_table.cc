@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 namespace tandem {
 namespace {
@@ -41,9 +42,25 @@ double Yarn(const RopeConfig& rope, double frequency, double pair, double head_d
   return interpolated * frequency / rope.factor + (1 - interpolated) * frequency;
 }
 
-double Scaled(const RopeConfig& rope, double frequency, double pair, double head_dim) {
+// Longrope's choice, once for all positions: keys that were turned by one list cannot be met by
+// queries turned by the other.
+bool IsLong(const RopeConfig& rope, int64_t max_positions) {
+  return max_positions > rope.original_max_position_embeddings;
+}
+
+double AttentionFactor(const RopeConfig& rope, int64_t max_positions) {
+  if (rope.type != RopeType::kLongRope) return rope.attention_factor;
+  const auto& own =
+      IsLong(rope, max_positions) ? rope.long_attention_factor : rope.short_attention_factor;
+  return own.value_or(rope.attention_factor);
+}
+
+// `factors` are longrope's.
+double Scaled(const RopeConfig& rope, std::span<const double> factors, double frequency,
+              double pair, double head_dim) {
   switch (rope.type) {
     case RopeType::kDefault:
+    case RopeType::kDynamic:
       return frequency;
     case RopeType::kLinear:
       return frequency / rope.factor;
@@ -51,25 +68,30 @@ double Scaled(const RopeConfig& rope, double frequency, double pair, double head
       return Llama3(rope, frequency);
     case RopeType::kYarn:
       return Yarn(rope, frequency, pair, head_dim);
+    case RopeType::kLongRope:
+      return frequency / factors[static_cast<size_t>(pair)];
   }
   return frequency;
 }
 
 }  // namespace
 
-std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim) {
+std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim,
+                                   int64_t max_positions) {
+  const auto& factors = IsLong(rope, max_positions) ? rope.long_factor : rope.short_factor;
   std::vector<float> frequencies;
   const double dim = static_cast<double>(head_dim);
   for (int64_t pair = 0; pair < head_dim / 2; ++pair) {
     const double i = static_cast<double>(pair);
     const double frequency = std::pow(rope.theta, -2 * i / dim);
-    frequencies.push_back(static_cast<float>(Scaled(rope, frequency, i, dim)));
+    frequencies.push_back(static_cast<float>(Scaled(rope, factors, frequency, i, dim)));
   }
   return frequencies;
 }
 
 RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
-  const std::vector<float> frequencies = RopeFrequencies(rope, head_dim);
+  const std::vector<float> frequencies = RopeFrequencies(rope, head_dim, max_positions);
+  const double attention_factor = AttentionFactor(rope, max_positions);
   RopeTable table;
   table.cos.reserve(static_cast<size_t>(max_positions) * frequencies.size());
   table.sin.reserve(table.cos.capacity());
@@ -77,8 +99,8 @@ RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_po
     for (const float frequency : frequencies) {
       // The angle is rounded to float as in the models' training code.
       const float angle = static_cast<float>(position) * frequency;
-      table.cos.push_back(static_cast<float>(std::cos(angle) * rope.attention_factor));
-      table.sin.push_back(static_cast<float>(std::sin(angle) * rope.attention_factor));
+      table.cos.push_back(static_cast<float>(std::cos(angle) * attention_factor));
+      table.sin.push_back(static_cast<float>(std::sin(angle) * attention_factor));
     }
   }
   return table;

@@ -2,7 +2,8 @@
 
 // The angles of rotary position embedding, scaled the way the model was trained or extended.
 // Thread: pure functions. Formulas: RoPE (Su et al. 2021), linear interpolation (Chen et al. 2023),
-// YaRN (Peng et al. 2023), Llama 3.1's by wavelength; all as HF transformers evaluates them.
+// YaRN (Peng et al. 2023), LongRoPE (Ding et al. 2024), Llama 3.1's by wavelength; all as HF
+// transformers evaluates them.
 
 #include <cstdint>
 #include <vector>
@@ -11,8 +12,9 @@
 
 namespace tandem {
 
-// Radians per position for each of head_dim / 2 pairs.
-std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim);
+// Radians per position for each of head_dim / 2 pairs. Longrope has two sets: the short one while
+// no request may be longer than the original context, else the long one for all (as vLLM chooses).
+std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
 
 // [max_positions, head_dim / 2] each, attention_factor included.
 struct RopeTable {

@@ -1,9 +1,9 @@
 #include "engine_core/weights/model_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -16,150 +16,41 @@ constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-// The value of `key`, or null when it is absent or null: HF writes both for "not set".
-const Json* Find(const Json& json, const char* key) {
-  const auto it = json.find(key);
-  return it == json.end() || it->is_null() ? nullptr : &*it;
-}
-
-Status BadValue(const char* key, const Json& value, const std::string& allowed) {
-  return InvalidArgumentError(std::string(key) + " is " + value.dump() + ", must be " + allowed);
-}
-
-// Reads an integer in [1, max]; `fallback` < 0 makes the key required.
-Status ReadSize(const Json& json, const char* key, int64_t max, int64_t fallback, int64_t* out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) {
-    if (fallback < 0) return InvalidArgumentError(std::string(key) + " is missing");
-    *out = fallback;
-    return OkStatus();
-  }
-  const bool fits =
-      value->is_number_unsigned() && value->get<uint64_t>() <= static_cast<uint64_t>(max);
-  if (!fits || value->get<int64_t>() < 1) {
-    return BadValue(key, *value, "an integer in [1, " + std::to_string(max) + "]");
-  }
-  *out = value->get<int64_t>();
-  return OkStatus();
-}
-
-// Reads a finite number > 0 when present.
-Status ReadPositive(const Json& json, const char* key, double* out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_number() || !std::isfinite(value->get<double>()) || value->get<double>() <= 0) {
-    return BadValue(key, *value, "a number above 0");
-  }
-  *out = value->get<double>();
-  return OkStatus();
-}
-
-Status ReadBool(const Json& json, const char* key, bool* out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_boolean()) return BadValue(key, *value, "true or false");
-  *out = value->get<bool>();
-  return OkStatus();
-}
-
-Status ReadString(const Json& json, const char* key, std::string* out) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return OkStatus();
-  if (!value->is_string()) return BadValue(key, *value, "a string");
-  *out = value->get<std::string>();
-  return OkStatus();
-}
-
-// --- rope ---------------------------------------------------------------------------------------
-
-struct RopeTypeRow {
+// What HF's classes of an architecture do with keys, where it is not what most do.
+struct ArchitectureRow {
   std::string_view name;
-  RopeType type;
+  bool has_window;       // looks at sliding_window
+  const char* defaults;  // for keys that a file leaves out
 };
-constexpr RopeTypeRow kRopeTypes[] = {
-    {"default", RopeType::kDefault},
-    {"linear", RopeType::kLinear},
-    {"llama3", RopeType::kLlama3},
-    {"yarn", RopeType::kYarn},
+constexpr ArchitectureRow kArchitectures[] = {
+    {"GPT2LMHeadModel", false,
+     R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024, "activation_function": "gelu_new"})"},
+    {"Gemma2ForCausalLM", true,
+     R"({"sliding_window": 4096, "sliding_window_pattern": 2, "query_pre_attn_scalar": 256})"},
+    {"Gemma3ForCausalLM", true,
+     R"({"sliding_window": 4096, "sliding_window_pattern": 6, "query_pre_attn_scalar": 256,
+         "rope_theta": 1000000})"},
+    {"MistralForCausalLM", true, R"({"sliding_window": 4096})"},
+    {"MixtralForCausalLM", true,
+     R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8, "num_experts_per_tok": 2})"},
+    {"Olmo2ForCausalLM", false, R"({"rms_norm_eps": 1e-5})"},
+    {"Phi3ForCausalLM", true, R"({"rms_norm_eps": 1e-5})"},
+    {"Qwen2ForCausalLM", true,
+     R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
+    {"Qwen3ForCausalLM", true,
+     R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
+    {"Qwen3MoeForCausalLM", true,
+     R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
+         "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
 };
 
-StatusOr<RopeType> ParseRopeType(std::string_view name) {
-  std::string known;
-  for (const RopeTypeRow& row : kRopeTypes) {
-    if (row.name == name) return row.type;
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
+// Null for those that do as most do.
+const ArchitectureRow* FindArchitecture(std::string_view name) {
+  for (const ArchitectureRow& row : kArchitectures) {
+    if (row.name == name) return &row;
   }
-  return InvalidArgumentError("rope type " + std::string(name) + " is not known, must be one of " +
-                              known);
+  return nullptr;
 }
-
-// yarn's growth of attention scores with the context: 0.1 m ln(factor) + 1.
-double YarnScale(double factor, double mscale) {
-  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
-Status ReadYarn(const Json& json, RopeConfig* rope) {
-  RETURN_IF_ERROR(ReadPositive(json, "beta_fast", &rope->beta_fast));
-  RETURN_IF_ERROR(ReadPositive(json, "beta_slow", &rope->beta_slow));
-  RETURN_IF_ERROR(ReadBool(json, "truncate", &rope->truncate));
-  double mscale = 0, mscale_all_dim = 0;
-  RETURN_IF_ERROR(ReadPositive(json, "mscale", &mscale));
-  RETURN_IF_ERROR(ReadPositive(json, "mscale_all_dim", &mscale_all_dim));
-  rope->attention_factor =
-      mscale > 0 && mscale_all_dim > 0
-          ? YarnScale(rope->factor, mscale) / YarnScale(rope->factor, mscale_all_dim)
-          : YarnScale(rope->factor, 1);
-  return ReadPositive(json, "attention_factor", &rope->attention_factor);
-}
-
-// `json` is rope_parameters (transformers 5) or rope_scaling (transformers 4).
-Status ReadRopeScaling(const Json& json, int64_t max_position_embeddings, RopeConfig* rope) {
-  if (!json.is_object()) return InvalidArgumentError("is not an object");
-  std::string type = "default";
-  RETURN_IF_ERROR(ReadString(json, "type", &type));  // the oldest spelling
-  RETURN_IF_ERROR(ReadString(json, "rope_type", &type));
-  ASSIGN_OR_RETURN(rope->type, ParseRopeType(type));
-  RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &rope->theta));
-  if (rope->type == RopeType::kDefault) return OkStatus();
-
-  if (Find(json, "factor") == nullptr) return InvalidArgumentError("factor is missing");
-  RETURN_IF_ERROR(ReadPositive(json, "factor", &rope->factor));
-  RETURN_IF_ERROR(ReadSize(json, "original_max_position_embeddings", kMaxPositions,
-                           max_position_embeddings, &rope->original_max_position_embeddings));
-  if (rope->type == RopeType::kYarn) return ReadYarn(json, rope);
-  if (rope->type == RopeType::kLlama3) {
-    RETURN_IF_ERROR(ReadPositive(json, "low_freq_factor", &rope->low_freq_factor));
-    RETURN_IF_ERROR(ReadPositive(json, "high_freq_factor", &rope->high_freq_factor));
-    if (rope->high_freq_factor <= rope->low_freq_factor) {
-      return InvalidArgumentError("high_freq_factor must be above low_freq_factor");
-    }
-  }
-  return OkStatus();
-}
-
-Status ReadRope(const Json& json, ModelConfig* config) {
-  RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &config->rope.theta));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (const Json* scaling = Find(json, key)) {
-      const Status status =
-          ReadRopeScaling(*scaling, config->max_position_embeddings, &config->rope);
-      if (!status.ok()) return status.WithContext(key);
-    }
-  }
-  double partial = 1;
-  RETURN_IF_ERROR(ReadPositive(json, "partial_rotary_factor", &partial));
-  if (const Json* parameters = Find(json, "rope_parameters")) {
-    RETURN_IF_ERROR(ReadPositive(*parameters, "partial_rotary_factor", &partial));
-  }
-  config->rotary_dim = static_cast<int64_t>(static_cast<double>(config->head_dim) * partial);
-  if (partial > 1 || config->rotary_dim % 2 != 0) {
-    return InvalidArgumentError("partial_rotary_factor " + std::to_string(partial) +
-                                " must be at most 1 and turn an even number of dimensions");
-  }
-  return OkStatus();
-}
-
-// --- the rest -----------------------------------------------------------------------------------
 
 Status ReadDtype(const Json& json, DType* dtype) {
   std::string name = "bfloat16";
@@ -237,17 +128,58 @@ Status ReadShape(const Json& json, ModelConfig* config) {
 
 Status ReadGemma(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadPositive(json, "query_pre_attn_scalar", &config->query_pre_attn_scalar));
+  bool is_bidirectional = false;
+  RETURN_IF_ERROR(ReadBool(json, "use_bidirectional_attention", &is_bidirectional));
+  if (is_bidirectional) return UnimplementedError("use_bidirectional_attention must be false");
   RETURN_IF_ERROR(ReadPositive(json, "attn_logit_softcapping", &config->attn_logit_softcapping));
-  RETURN_IF_ERROR(ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping));
-  RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &config->rope_local_base_freq));
-  RETURN_IF_ERROR(ReadSize(json, "sliding_window_pattern", kMaxLayers,
-                           config->sliding_window_pattern, &config->sliding_window_pattern));
+  return ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping);
+}
+
+// layer_types, else what the architecture's other keys say of each layer.
+Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
+  const auto num_layers = static_cast<size_t>(config->num_layers);
   const Json* types = Find(json, "layer_types");
-  if (types == nullptr) return OkStatus();
-  if (!types->is_array() || types->size() != static_cast<size_t>(config->num_layers)) {
-    return InvalidArgumentError("layer_types must name a type for each layer");
+  if (types != nullptr) {
+    if (!types->is_array() || types->size() != num_layers) {
+      return InvalidArgumentError("layer_types must name a type for each layer");
+    }
+    for (const Json& type : *types) {
+      if (type != "sliding_attention" && type != "full_attention") {
+        return BadValue("layer_types", *types, "a list of sliding_attention and full_attention");
+      }
+      config->sliding_layers.push_back(type == "sliding_attention");
+    }
+    return OkStatus();
   }
-  for (const Json& type : *types) config->sliding_layers.push_back(type == "sliding_attention");
+  int64_t first = 0, pattern = 0;
+  // Of Qwen's; the MoE's own class does not look at it.
+  if (config->architecture != "Qwen3MoeForCausalLM" && Find(json, "max_window_layers") != nullptr) {
+    const Json& value = json["max_window_layers"];
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMaxLayers}) {
+      return BadValue("max_window_layers", value, "a number of layers");
+    }
+    first = value.get<int64_t>();
+  }
+  RETURN_IF_ERROR(ReadSize(json, "sliding_window_pattern", kMaxLayers, kMaxLayers + 1, &pattern));
+  for (int64_t i = 0; i < config->num_layers; ++i) {
+    config->sliding_layers.push_back(i >= first && (i + 1) % pattern != 0);
+  }
+  return OkStatus();
+}
+
+Status ReadSlidingWindow(const Json& json, ModelConfig* config) {
+  const ArchitectureRow* row = FindArchitecture(config->architecture);
+  bool is_used = row != nullptr && row->has_window;
+  if (!is_used) {
+    config->sliding_layers.assign(static_cast<size_t>(config->num_layers), false);
+    return OkStatus();
+  }
+  RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &is_used));
+  RETURN_IF_ERROR(ReadSize(json, "sliding_window", kMaxPositions - 1, 0, &config->sliding_window));
+  RETURN_IF_ERROR(ReadSlidingLayers(json, config));
+  auto& layers = config->sliding_layers;
+  if (!is_used || config->sliding_window == 0) layers.assign(layers.size(), false);
+  if (std::find(layers.begin(), layers.end(), true) == layers.end()) config->sliding_window = 0;
   return OkStatus();
 }
 
@@ -274,22 +206,34 @@ Status ReadExperts(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
-// Variants of GPT-2's attention that would be computed wrongly if they went unseen.
-Status RefuseGpt2Variants(const Json& json) {
-  bool scales = true, scales_by_layer = false;
-  RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &scales));
-  RETURN_IF_ERROR(ReadBool(json, "scale_attn_by_inverse_layer_idx", &scales_by_layer));
-  if (!scales) return UnimplementedError("scale_attn_weights is false, must be true");
-  if (scales_by_layer) {
-    return UnimplementedError("scale_attn_by_inverse_layer_idx is true, must be false");
+// The object that describes the text model, defaults added: the whole file, or text_config with
+// what stands beside it.
+StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
+  ASSIGN_OR_RETURN(Json json, ParseJsonObject(text));
+  RETURN_IF_ERROR(ReadArchitecture(json, config));
+  if (config->architecture.ends_with("ForConditionalGeneration")) {
+    return UnimplementedError("architecture " + config->architecture +
+                              " takes more than text; only text models are built");
   }
-  return OkStatus();
+  if (const Json* nested = Find(json, "text_config")) {
+    if (!nested->is_object()) return BadValue("text_config", *nested, "an object");
+    Json merged = *nested;
+    json.erase("text_config");
+    json.erase("model_type");  // of the whole; the text model's stands inside
+    merged.update(json);
+    json = std::move(merged);
+    RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
+  }
+  const ArchitectureRow* row = FindArchitecture(config->architecture);
+  if (row == nullptr) return json;
+  ASSIGN_OR_RETURN(Json keys, ParseJsonObject(row->defaults));
+  keys.update(json);  // a key that is null was left out on purpose
+  return keys;
 }
 
 StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text));
   ModelConfig config;
-  RETURN_IF_ERROR(ReadArchitecture(json, &config));
+  ASSIGN_OR_RETURN(const Json json, ReadTextConfig(text, &config));
   RETURN_IF_ERROR(ReadShape(json, &config));
   RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
                                &config.rms_norm_eps));
@@ -298,7 +242,9 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
   RETURN_IF_ERROR(ReadGemma(json, &config));
   RETURN_IF_ERROR(ReadExperts(json, &config));
-  RETURN_IF_ERROR(RefuseGpt2Variants(json));
+  RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &config.scale_attn_weights));
+  RETURN_IF_ERROR(
+      ReadBool(json, "scale_attn_by_inverse_layer_idx", &config.scale_attn_by_inverse_layer_idx));
   if (Find(json, "quantization_config") != nullptr) {
     return UnimplementedError(
         "quantization_config is set: only weights in bf16, fp16 or fp32 load");
@@ -306,17 +252,24 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
-  RETURN_IF_ERROR(ReadRope(json, &config));
-  RETURN_IF_ERROR(ReadSize(json, "sliding_window", kMaxPositions - 1, 0, &config.sliding_window));
-  bool use_sliding_window = false;
-  RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &use_sliding_window));
-  if (use_sliding_window) return UnimplementedError("use_sliding_window must be false");
+  ASSIGN_OR_RETURN(RopeConfigs ropes,
+                   ReadRope(json, config.head_dim, config.max_position_embeddings));
+  config.rope = std::move(ropes.rope);
+  config.local_rope = std::move(ropes.local_rope);
+  config.rotary_dim = ropes.rotary_dim;
+  RETURN_IF_ERROR(ReadSlidingWindow(json, &config));
   RETURN_IF_ERROR(ReadDtype(json, &config.dtype));
   RETURN_IF_ERROR(ReadEosIds(json, config.vocab_size, &config.eos_token_ids));
   return config;
 }
 
 }  // namespace
+
+int32_t ModelConfig::UniformWindow() const {
+  const int64_t num_sliding = std::count(sliding_layers.begin(), sliding_layers.end(), true);
+  const bool in_all = num_sliding > 0 && num_sliding == static_cast<int64_t>(sliding_layers.size());
+  return in_all ? static_cast<int32_t>(sliding_window) : 0;
+}
 
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
                                        std::string_view generation_config) {

@@ -79,16 +79,18 @@ class GoldenLogits {
   size_t data_begin_ = 0;
 };
 
-// Logits of every position of one prompt, straight from Model over a cache of its own.
-std::vector<std::vector<float>> AllLogits(const std::string& model, Backend* backend,
-                                          const std::vector<int32_t>& prompt,
+// Logits of every position of one prompt, straight from Model over a cache of its own. The weights
+// are those of the folder of `model`.
+std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
+                                          const std::string& model, int64_t max_positions,
+                                          Backend* backend, const std::vector<int32_t>& prompt,
                                           WeightFormats formats = {}) {
-  const auto config = ReadModelConfig(DirOf(model));
   REQUIRE(config.ok());
   const auto weights = OpenSafetensors(DirOf(model));
   REQUIRE(weights.ok());
   const auto count = static_cast<int64_t>(prompt.size());
-  const ModelLimits limits = {.max_tokens = count, .max_logits_rows = count, .max_positions = 256};
+  const ModelLimits limits = {
+      .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
   const auto loaded = LoadModel({*config, limits, **weights, *backend, formats});
   REQUIRE(loaded.ok());
   constexpr int kBlockSize = 32;
@@ -147,8 +149,8 @@ void CheckLogits(bool reference, DType dtype) {
       const int index = prompt["index"];
       CAPTURE(model, index);
       const auto backend = MakeTestBackend(reference, dtype, 1);
-      const auto rows =
-          AllLogits(model, backend.get(), prompt["prompt_ids"].get<std::vector<int32_t>>());
+      const auto rows = AllLogits(ReadModelConfig(DirOf(model)), model, 256, backend.get(),
+                                  prompt["prompt_ids"].get<std::vector<int32_t>>());
       const double tolerance = dtype == DType::kF32
                                    ? kF32LogitTolerance
                                    : 2 * prompt["bf16_max_abs_diff"].get<double>() + 0.05;
@@ -269,7 +271,7 @@ LogitError ErrorOf(const std::vector<std::string>& models, DType dtype, WeightFo
     for (const json& prompt : goldens["prompts"]) {
       const int index = prompt["index"];
       const auto backend = MakeTestBackend(false, dtype, 1);
-      const auto rows = AllLogits(model, backend.get(),
+      const auto rows = AllLogits(ReadModelConfig(DirOf(model)), model, 256, backend.get(),
                                   prompt["prompt_ids"].get<std::vector<int32_t>>(), formats);
       const bool has_all = golden_logits.Has("f32_all." + std::to_string(index));
       const auto expected =
@@ -320,6 +322,37 @@ TEST_CASE("model goldens: float32 logits on the cpu backend") {
 
 TEST_CASE("model goldens: bfloat16 logits on the cpu backend") {
   CheckLogits(/*reference=*/false, DType::kBf16);
+}
+
+// What config.json can say beyond what the folders say: model_variants/make_variants.py.
+TEST_CASE("model goldens: folders with other configs, float32 logits on both backends") {
+  std::ifstream in(TANDEM_GOLDEN_DIR "/model_variants/variants.json");
+  REQUIRE(in);
+  const json variants = json::parse(in);
+  const size_t stride = variants["stride"];
+  for (const json& variant : variants["cases"]) {
+    const std::string name = variant["name"], base = variant["base"];
+    CAPTURE(name, base);
+    std::ifstream file(DirOf(base) + "/config.json");
+    json config_json = json::parse(file);
+    for (const std::string key : variant["remove"]) config_json.erase(key);
+    config_json.update(variant["set"]);
+    const StatusOr<ModelConfig> config = ParseModelConfig(config_json.dump(), "");
+    INFO(config.status().ToString());
+    for (const bool reference : {true, false}) {
+      CAPTURE(reference);
+      const auto backend = MakeTestBackend(reference, DType::kF32, 1);
+      for (const json& prompt : variant["prompts"]) {
+        const auto rows = AllLogits(config, base, variant["max_model_len"], backend.get(),
+                                    prompt["prompt_ids"].get<std::vector<int32_t>>());
+        const auto expected = prompt["logits"].get<std::vector<float>>();
+        std::vector<float> got;
+        for (size_t i = 0; i < rows.back().size(); i += stride) got.push_back(rows.back()[i]);
+        REQUIRE(got.size() == expected.size());
+        CHECK(MaxDifference(got, expected.data()) <= kF32LogitTolerance);
+      }
+    }
+  }
 }
 
 TEST_CASE("model goldens: text and prompt logprobs through the scheduler, reference backend") {

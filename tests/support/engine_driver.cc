@@ -37,7 +37,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
                            .sliding_window = 0};
   if (options.gives_back_blocks) {
-    runner_options.limits.sliding_window = static_cast<int32_t>(UniformSlidingWindow(*config));
+    runner_options.limits.sliding_window = config->UniformWindow();
   }
   runner_options.max_logprobs = -1;
   auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);

@@ -79,11 +79,11 @@ TEST_CASE("engine config: hash algorithms by vLLM's names, seeded as there") {
 TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
   ModelConfig model = SmallModel();
   model.sliding_window = 100;
-  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);  // Llama has none
-  model.architecture = "MistralForCausalLM";
+  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
+  model.sliding_layers = {true, true};
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 100);
-  model.architecture = "Gemma2ForCausalLM";
-  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);  // every second layer only
+  model.sliding_layers = {true, false};
+  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
 }
 
 TEST_CASE("engine config: flags reach the objects they speak of") {
@@ -154,6 +154,10 @@ TEST_CASE("engine config: rope scaling extends the context") {
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 2048);
   model.rope.type = RopeType::kLlama3;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1024);
+  // Longrope's longer context costs quality, so it has to be asked for.
+  model.rope.type = RopeType::kLongRope;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 512);
+  CHECK(Setup({"model", "--max-model-len", "1024"}, model).runner.limits.max_model_len == 1024);
 }
 
 TEST_CASE("engine config: values that do not fit are refused with both numbers") {

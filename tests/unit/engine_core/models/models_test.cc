@@ -202,6 +202,60 @@ TEST_CASE("models: mixtures with a shared expert are other architectures") {
              Contains("Qwen2MoeForCausalLM") && Contains("Qwen3MoeForCausalLM"));
 }
 
+// GPT-2's oldest checkpoints have no "transformer." before their names.
+class Unprefixed final : public Weights {
+ public:
+  explicit Unprefixed(Weights* real) : real_(real) {}
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    return real_->Get("transformer." + std::string(name), rows, columns);
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    return real_->GetFromStack(name, index, count, rows, columns);
+  }
+  bool Has(std::string_view name) const override {
+    return real_->Has("transformer." + std::string(name));
+  }
+
+ private:
+  Weights* real_;
+};
+
+TEST_CASE("models: GPT-2 with and without a prefix before its names") {
+  const ModelConfig config = ConfigOf("gpt2");
+  const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/gpt2");
+  REQUIRE(weights.ok());
+  Unprefixed unprefixed(weights->get());
+  CHECK(LastLogits(config, unprefixed, {5, 6, 7}) == LastLogits(config, **weights, {5, 6, 7}));
+}
+
+TEST_CASE("models: dynamic rope is refused for lengths it was not trained for") {
+  ModelConfig config = ConfigOf("llama_tied");
+  config.rope.type = RopeType::kDynamic;
+  config.max_position_embeddings = 63;
+  CHECK_THAT(LoadError(config, "llama_tied").message(),
+             Contains("dynamic") && Contains("63") && Contains("--max-model-len"));
+}
+
+TEST_CASE("rope table: longrope takes its long list when a request may outgrow the original") {
+  RopeConfig rope;
+  rope.type = RopeType::kLongRope;
+  rope.original_max_position_embeddings = 64;
+  rope.short_factor = {1, 2};
+  rope.long_factor = {4, 8};
+  rope.attention_factor = 1.5;
+  const auto plain = RopeFrequencies(RopeConfig(), 4, 64);
+  const auto fits = RopeFrequencies(rope, 4, 64), outgrows = RopeFrequencies(rope, 4, 65);
+  CHECK(fits[0] == plain[0]);
+  CHECK(fits[1] == Approx(plain[1] / 2));
+  CHECK(outgrows[0] == Approx(plain[0] / 4));
+  CHECK(outgrows[1] == Approx(plain[1] / 8));
+  CHECK(MakeRopeTable(rope, 4, 65).cos[0] == 1.5f);
+  rope.long_attention_factor = 1.25;
+  CHECK(MakeRopeTable(rope, 4, 65).cos[0] == 1.25f);
+  CHECK(MakeRopeTable(rope, 4, 64).cos[0] == 1.5f);
+}
+
 TEST_CASE("rope table: unscaled angles") {
   const RopeConfig rope;
   const RopeTable table = MakeRopeTable(rope, 4, 3);
@@ -217,7 +271,7 @@ TEST_CASE("rope table: llama3 keeps short waves, slows long ones by the factor")
   rope.type = RopeType::kLlama3;
   rope.factor = 8;
   rope.original_max_position_embeddings = 64;
-  const auto plain = RopeFrequencies(RopeConfig(), 16), scaled = RopeFrequencies(rope, 16);
+  const auto plain = RopeFrequencies(RopeConfig(), 16, 64), scaled = RopeFrequencies(rope, 16, 64);
   CHECK(scaled.front() == plain.front());
   CHECK(scaled.back() == Approx(plain.back() / 8));
   for (size_t i = 1; i < scaled.size(); ++i) CHECK(scaled[i] < scaled[i - 1]);
@@ -229,7 +283,7 @@ TEST_CASE("rope table: yarn keeps the first pairs, interpolates the last, scales
   rope.factor = 4;
   rope.original_max_position_embeddings = 64;
   rope.attention_factor = 1.25;
-  const auto plain = RopeFrequencies(RopeConfig(), 16), scaled = RopeFrequencies(rope, 16);
+  const auto plain = RopeFrequencies(RopeConfig(), 16, 64), scaled = RopeFrequencies(rope, 16, 64);
   CHECK(scaled.front() == plain.front());
   CHECK(scaled.back() == Approx(plain.back() / 4));
   CHECK(MakeRopeTable(rope, 16, 1).cos[0] == 1.25f);

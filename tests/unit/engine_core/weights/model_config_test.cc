@@ -88,6 +88,154 @@ TEST_CASE("model config: rope scalings") {
   CHECK(yarn->rope.attention_factor == Approx(0.1 * std::log(4.0) + 1));
 }
 
+TEST_CASE("model config: longrope, its spellings and its refusals") {
+  const std::vector<double> eight(8, 1.5);
+  Json json = Minimal();
+  json["max_position_embeddings"] = 4096;
+  json["original_max_position_embeddings"] = 64;
+  json["rope_scaling"] = {{"type", "su"}, {"short_factor", eight}, {"long_factor", eight}};
+  for (const std::string type : {"su", "yarn", "longrope"}) {  // Phi-3's three names for it
+    json["rope_scaling"]["type"] = type;
+    const auto config = Parse(json);
+    REQUIRE(config.ok());
+    CHECK(config->rope.type == RopeType::kLongRope);
+    CHECK(config->rope.original_max_position_embeddings == 64);
+    CHECK(config->rope.attention_factor == Approx(std::sqrt(1 + std::log(64.0) / std::log(64.0))));
+  }
+  json["rope_scaling"]["original_max_position_embeddings"] = 128;  // the outer one wins
+  CHECK(Parse(json)->rope.original_max_position_embeddings == 64);
+  json.erase("original_max_position_embeddings");
+  CHECK(Parse(json)->rope.original_max_position_embeddings == 128);
+  json["rope_scaling"]["long_mscale"] = 1.25;
+  CHECK(Parse(json)->rope.long_attention_factor == 1.25);
+  CHECK_FALSE(Parse(json)->rope.short_attention_factor.has_value());
+  json["rope_scaling"]["long_factor"] = std::vector<double>(7, 1.0);
+  CHECK_THAT(Parse(json).status().message(), Contains("must have 8 numbers") && Contains("has 7"));
+  json["rope_scaling"]["long_factor"] = {1, -1};
+  CHECK_THAT(Parse(json).status().message(), Contains("long_factor") && Contains("above 0"));
+  json["rope_scaling"].erase("long_factor");
+  CHECK_THAT(Parse(json).status().message(), Contains("long_factor is missing"));
+}
+
+TEST_CASE("model config: part of a head is turned, in both spellings") {
+  Json json = Minimal();
+  CHECK(Parse(json)->rotary_dim == 16);
+  json["partial_rotary_factor"] = 0.75;
+  CHECK(Parse(json)->rotary_dim == 12);
+  json.erase("partial_rotary_factor");
+  json["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}};
+  CHECK(Parse(json)->rotary_dim == 8);
+  CHECK(Parse(json)->rope.theta == 500);
+  CHECK_THAT(Refusal("partial_rotary_factor", 0.2), Contains("even"));  // 3 of 16
+}
+
+TEST_CASE("model config: one rope for each layer type") {
+  Json json = Minimal();
+  json["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                             {"sliding_attention", {{"rope_theta", 5000.0}}}};
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->rope.type == RopeType::kLinear);
+  CHECK(config->rope.factor == 8);
+  CHECK(config->local_rope.type == RopeType::kDefault);
+  CHECK(config->local_rope.theta == 5000);
+  json["rope_parameters"].erase("full_attention");
+  CHECK(Parse(json)->rope.type == RopeType::kDefault);
+  json["rope_parameters"]["sliding_attention"] = 3;
+  CHECK_THAT(Parse(json).status().message(), Contains("rope_parameters"));
+}
+
+std::vector<int> Windows(const Json& json) {
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  std::vector<int> windows;
+  for (int64_t i = 0; i < config->num_layers; ++i) windows.push_back(config->WindowOf(i));
+  return windows;
+}
+
+TEST_CASE("model config: which layers have a window") {
+  Json json = Minimal();
+  json["num_hidden_layers"] = 4;
+  json["sliding_window"] = 9;
+  CHECK(Windows(json) == std::vector{0, 0, 0, 0});  // Llama has none, whatever the key says
+  CHECK(Parse(json)->sliding_window == 0);
+  json["architectures"] = {"MistralForCausalLM"};
+  CHECK(Windows(json) == std::vector{9, 9, 9, 9});
+  CHECK(Parse(json)->UniformWindow() == 9);
+  json["sliding_window"] = nullptr;
+  CHECK(Windows(json) == std::vector{0, 0, 0, 0});
+  json.erase("sliding_window");
+  CHECK(Windows(json) == std::vector{4096, 4096, 4096, 4096});
+  json["architectures"] = {"Gemma2ForCausalLM"};
+  CHECK(Windows(json) == std::vector{4096, 0, 4096, 0});
+  CHECK(Parse(json)->UniformWindow() == 0);
+  json["layer_types"] = {"full_attention", "full_attention", "sliding_attention", "full_attention"};
+  CHECK(Windows(json) == std::vector{0, 0, 4096, 0});
+  json.erase("layer_types");
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json["sliding_window"] = 7;
+  CHECK(Windows(json) == std::vector{0, 0, 0, 0});
+  CHECK(Parse(json)->sliding_window == 0);
+  json["use_sliding_window"] = true;
+  json["max_window_layers"] = 3;
+  CHECK(Windows(json) == std::vector{0, 0, 0, 7});
+  json["max_window_layers"] = 4;
+  CHECK(Parse(json)->sliding_window == 0);
+  json["max_window_layers"] = -1;
+  CHECK_THAT(Parse(json).status().message(), Contains("max_window_layers"));
+  json.erase("max_window_layers");
+  json["layer_types"] = {"sliding_attention"};
+  CHECK_THAT(Parse(json).status().message(), Contains("layer_types"));
+  json["layer_types"] = {"sliding_attention", "linear_attention", "full_attention",
+                         "full_attention"};
+  CHECK_THAT(Parse(json).status().message(), Contains("linear_attention"));
+}
+
+TEST_CASE("model config: GPT-2's names for what everybody has") {
+  const Json json = {{"architectures", {"GPT2LMHeadModel"}},
+                     {"vocab_size", 100},
+                     {"n_embd", 64},
+                     {"n_layer", 3},
+                     {"n_head", 4},
+                     {"n_inner", nullptr}};
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->hidden_size == 64);
+  CHECK(config->intermediate_size == 256);
+  CHECK(config->num_layers == 3);
+  CHECK(config->num_heads == 4);
+  CHECK(config->head_dim == 16);
+  CHECK(config->max_position_embeddings == 1024);
+  CHECK(config->rms_norm_eps == 1e-5);
+  CHECK(config->hidden_act == "gelu_new");
+  Json usual = json;
+  usual["n_inner"] = 96;
+  usual["layer_norm_epsilon"] = 1e-3;
+  usual["n_positions"] = 77;
+  CHECK(Parse(usual)->intermediate_size == 96);
+  CHECK(Parse(usual)->rms_norm_eps == 1e-3);
+  CHECK(Parse(usual)->max_position_embeddings == 77);
+}
+
+TEST_CASE("model config: a text model below text_config; models of more than text are refused") {
+  Json inner = Minimal();
+  inner.erase("architectures");
+  inner["model_type"] = "gemma3_text";
+  const Json json = {{"architectures", {"Gemma3ForCausalLM"}},
+                     {"model_type", "gemma3"},
+                     {"eos_token_id", 5},
+                     {"text_config", inner}};
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->hidden_size == 64);
+  CHECK(config->model_type == "gemma3_text");
+  CHECK(config->eos_token_ids == std::vector<TokenId>{5});
+  CHECK_THAT(Refusal("text_config", 3), Contains("text_config"));
+  CHECK_THAT(Refusal("architectures", {"Gemma3ForConditionalGeneration"}),
+             Contains("Gemma3ForConditionalGeneration") && Contains("only text"));
+}
+
 TEST_CASE("model config: the experts of a mixture, in both spellings") {
   const auto mixtral = ReadModelConfig(kModels + "mixtral");
   REQUIRE(mixtral.ok());
@@ -130,13 +278,14 @@ TEST_CASE("model config: what is wrong is named with its value and what is allow
   CHECK_THAT(Refusal("torch_dtype", "int8"), Contains("int8") && Contains("bfloat16"));
   CHECK_THAT(Refusal("eos_token_id", 100), Contains("below vocab_size"));
   CHECK_THAT(Refusal("partial_rotary_factor", 1.5), Contains("partial_rotary_factor"));
-  CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
-             Contains("spiral") && Contains("default, linear, llama3, yarn"));
+  CHECK_THAT(
+      Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
+      Contains("spiral") && Contains("default, dynamic, linear, llama3, longrope, su, yarn"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
   CHECK_THAT(Refusal("quantization_config", {{"quant_method", "awq"}}),
              Contains("quantization_config"));
-  CHECK_THAT(Refusal("scale_attn_weights", false), Contains("must be true"));
-  CHECK_THAT(Refusal("scale_attn_by_inverse_layer_idx", true), Contains("must be false"));
+  CHECK_THAT(Refusal("scale_attn_weights", 1), Contains("true or false"));
+  CHECK_THAT(Refusal("use_bidirectional_attention", true), Contains("must be false"));
   CHECK_THAT(Refusal("rope_parameters", 3), Contains("rope_parameters"));
 }
 

@@ -1,0 +1,171 @@
+#include "engine_core/weights/rope_config.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine_core/weights/json_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxPositions = int64_t{1} << 31;
+
+struct RopeTypeRow {
+  std::string_view name;
+  RopeType type;
+};
+constexpr RopeTypeRow kRopeTypes[] = {
+    {"default", RopeType::kDefault},   {"dynamic", RopeType::kDynamic},
+    {"linear", RopeType::kLinear},     {"llama3", RopeType::kLlama3},
+    {"longrope", RopeType::kLongRope}, {"su", RopeType::kLongRope},  // its first name
+    {"yarn", RopeType::kYarn},
+};
+
+StatusOr<RopeType> ParseRopeType(std::string_view name) {
+  std::string known;
+  for (const RopeTypeRow& row : kRopeTypes) {
+    if (row.name == name) return row.type;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return InvalidArgumentError("rope type " + std::string(name) + " is not known, must be one of " +
+                              known);
+}
+
+// yarn's growth of attention scores with the context: 0.1 m ln(factor) + 1.
+double YarnScale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+Status ReadYarn(const Json& json, RopeConfig* rope) {
+  RETURN_IF_ERROR(ReadPositive(json, "beta_fast", &rope->beta_fast));
+  RETURN_IF_ERROR(ReadPositive(json, "beta_slow", &rope->beta_slow));
+  RETURN_IF_ERROR(ReadBool(json, "truncate", &rope->truncate));
+  double mscale = 0, mscale_all_dim = 0;
+  RETURN_IF_ERROR(ReadPositive(json, "mscale", &mscale));
+  RETURN_IF_ERROR(ReadPositive(json, "mscale_all_dim", &mscale_all_dim));
+  rope->attention_factor =
+      mscale > 0 && mscale_all_dim > 0
+          ? YarnScale(rope->factor, mscale) / YarnScale(rope->factor, mscale_all_dim)
+          : YarnScale(rope->factor, 1);
+  return ReadPositive(json, "attention_factor", &rope->attention_factor);
+}
+
+Status ReadLlama3(const Json& json, RopeConfig* rope) {
+  RETURN_IF_ERROR(ReadPositive(json, "low_freq_factor", &rope->low_freq_factor));
+  RETURN_IF_ERROR(ReadPositive(json, "high_freq_factor", &rope->high_freq_factor));
+  if (rope->high_freq_factor <= rope->low_freq_factor) {
+    return InvalidArgumentError("high_freq_factor must be above low_freq_factor");
+  }
+  return OkStatus();
+}
+
+// Without a factor it is how far the context was extended.
+Status ReadLongRope(const Json& json, int64_t max_position_embeddings, RopeConfig* rope) {
+  for (const auto& [key, list] : {std::pair{"short_factor", &rope->short_factor},
+                                  std::pair{"long_factor", &rope->long_factor}}) {
+    if (Find(json, key) == nullptr) return InvalidArgumentError(std::string(key) + " is missing");
+    RETURN_IF_ERROR(ReadPositives(json, key, list));
+  }
+  const auto original = static_cast<double>(rope->original_max_position_embeddings);
+  rope->factor = static_cast<double>(max_position_embeddings) / original;
+  RETURN_IF_ERROR(ReadPositive(json, "factor", &rope->factor));
+  if (rope->factor > 1 && original > 1) {
+    rope->attention_factor = std::sqrt(1 + std::log(rope->factor) / std::log(original));
+  }
+  RETURN_IF_ERROR(ReadPositive(json, "attention_factor", &rope->attention_factor));
+  for (const auto& [key, factor] : {std::pair{"short_mscale", &rope->short_attention_factor},
+                                    std::pair{"long_mscale", &rope->long_attention_factor}}) {
+    if (Find(json, key) == nullptr) continue;
+    RETURN_IF_ERROR(ReadPositive(json, key, &factor->emplace()));
+  }
+  return OkStatus();
+}
+
+// `json` is rope_parameters, one layer type's part of it, or rope_scaling; `top` the whole config.
+Status ReadScaling(const Json& json, const Json& top, int64_t max_position_embeddings,
+                   RopeConfig* rope) {
+  if (!json.is_object()) return InvalidArgumentError("is not an object");
+  std::string type = "default";
+  RETURN_IF_ERROR(ReadString(json, "type", &type));  // the oldest spelling
+  RETURN_IF_ERROR(ReadString(json, "rope_type", &type));
+  ASSIGN_OR_RETURN(rope->type, ParseRopeType(type));
+  // Phi-3's first configs call it yarn.
+  if (rope->type == RopeType::kYarn && Find(json, "long_factor") != nullptr) {
+    rope->type = RopeType::kLongRope;
+  }
+  RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &rope->theta));
+  if (rope->type == RopeType::kDefault || rope->type == RopeType::kDynamic) return OkStatus();
+
+  RETURN_IF_ERROR(ReadSize(json, "original_max_position_embeddings", kMaxPositions,
+                           max_position_embeddings, &rope->original_max_position_embeddings));
+  if (rope->type == RopeType::kLongRope) {
+    RETURN_IF_ERROR(ReadSize(top, "original_max_position_embeddings", kMaxPositions,
+                             rope->original_max_position_embeddings,
+                             &rope->original_max_position_embeddings));
+    return ReadLongRope(json, max_position_embeddings, rope);
+  }
+  if (Find(json, "factor") == nullptr) return InvalidArgumentError("factor is missing");
+  RETURN_IF_ERROR(ReadPositive(json, "factor", &rope->factor));
+  if (rope->type == RopeType::kYarn) return ReadYarn(json, rope);
+  if (rope->type == RopeType::kLlama3) return ReadLlama3(json, rope);
+  return OkStatus();
+}
+
+Status ReadRotaryDim(const Json& json, const Json* parameters, int64_t head_dim, int64_t* out) {
+  double partial = 1;
+  RETURN_IF_ERROR(ReadPositive(json, "partial_rotary_factor", &partial));
+  if (parameters != nullptr) {
+    RETURN_IF_ERROR(ReadPositive(*parameters, "partial_rotary_factor", &partial));
+  }
+  *out = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+  if (partial > 1 || *out % 2 != 0) {
+    return InvalidArgumentError("partial_rotary_factor " + std::to_string(partial) +
+                                " must be at most 1 and turn an even number of dimensions");
+  }
+  return OkStatus();
+}
+
+Status CheckListSizes(const RopeConfig& rope, int64_t rotary_dim) {
+  if (rope.type != RopeType::kLongRope) return OkStatus();
+  for (const auto* list : {&rope.short_factor, &rope.long_factor}) {
+    if (list->size() != static_cast<size_t>(rotary_dim / 2)) {
+      return InvalidArgumentError("short_factor and long_factor must have " +
+                                  std::to_string(rotary_dim / 2) +
+                                  " numbers, one for each pair of turned dimensions; one has " +
+                                  std::to_string(list->size()));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
+                               int64_t max_position_embeddings) {
+  RopeConfigs configs;
+  RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &configs.rope.theta));
+  RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &configs.local_rope.theta));
+  const Json* parameters = nullptr;  // those of layers that see everything
+  auto read = [&](const char* key, const Json& from, RopeConfig* rope) {
+    const Status status = ReadScaling(from, json, max_position_embeddings, rope);
+    return status.ok() ? status : status.WithContext(key);
+  };
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* value = Find(json, key);
+    if (value == nullptr) continue;
+    const Json* global = value->is_object() ? Find(*value, "full_attention") : nullptr;
+    const Json* local = value->is_object() ? Find(*value, "sliding_attention") : nullptr;
+    if (local != nullptr) RETURN_IF_ERROR(read(key, *local, &configs.local_rope));
+    if (global == nullptr && local != nullptr) continue;
+    parameters = global != nullptr ? global : value;
+    RETURN_IF_ERROR(read(key, *parameters, &configs.rope));
+  }
+  RETURN_IF_ERROR(ReadRotaryDim(json, parameters, head_dim, &configs.rotary_dim));
+  RETURN_IF_ERROR(CheckListSizes(configs.rope, configs.rotary_dim));
+  RETURN_IF_ERROR(CheckListSizes(configs.local_rope, configs.rotary_dim));
+  return configs;
+}
+
+}  // namespace tandem

@@ -1,0 +1,45 @@
+#pragma once
+
+// How a model turns queries and keys by their position, from config.json in either spelling:
+// transformers 4 (rope_theta, rope_scaling, and rope_local_base_freq for layers with a window) or 5
+// (rope_parameters, flat or one object per layer type).
+// Thread: any; values. Failure: a type that is not in the table, missing keys and values out of
+// range are named in the Status.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+// kDynamic turns as kDefault does up to max_position_embeddings, and is refused beyond.
+enum class RopeType { kDefault, kLinear, kLlama3, kYarn, kLongRope, kDynamic };
+
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  double factor = 1;
+  int64_t original_max_position_embeddings = 0;      // llama3, yarn, longrope
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  bool truncate = true;                              // yarn: round the correction range
+  // longrope: a divisor for each pair of dimensions, for lengths up to the original and beyond it.
+  std::vector<double> short_factor, long_factor;
+  double attention_factor = 1;  // multiplies cos and sin; defaults are already resolved
+  // longrope: the same where a config has one for each of its lists.
+  std::optional<double> short_attention_factor, long_attention_factor;
+};
+
+struct RopeConfigs {
+  RopeConfig rope;
+  RopeConfig local_rope;  // of layers with a window, where the architecture tells them apart
+  int64_t rotary_dim = 0;
+};
+
+StatusOr<RopeConfigs> ReadRope(const nlohmann::json& json, int64_t head_dim,
+                               int64_t max_position_embeddings);
+
+}  // namespace tandem
