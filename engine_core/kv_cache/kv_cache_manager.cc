@@ -23,7 +23,8 @@ int32_t MaxHeldBlocks(const KvCacheConfig& config) {
 
 KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(config),
-      residency_(config.residency_sample > 0
+      // Without a prefix cache there is no content to evict.
+      residency_(config.residency_sample > 0 && config.enable_prefix_caching
                      ? std::optional<BlockResidency>(std::in_place, config.num_blocks,
                                                      config.residency_sample)
                      : std::nullopt),

@@ -41,7 +41,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
   runner_options.max_logprobs = -1;
   auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
-  auto model = LoadModel({*config, ModelLimitsOf(runner_options.limits), weights, *backend, options.formats});
+  auto model = LoadModel(
+      {*config, ModelLimitsOf(runner_options.limits), weights, *backend, options.formats});
   CHECK(model.ok()) << model.status().ToString();
   auto runner = ModelRunner::Create(std::move(backend), *std::move(model), *config, runner_options);
   CHECK(runner.ok()) << runner.status().ToString();

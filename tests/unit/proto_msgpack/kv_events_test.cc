@@ -1,5 +1,8 @@
 #include "proto_msgpack/kv_events.h"
 
+#include <zmq.h>
+
+#include <array>
 #include <string_view>
 
 #include "proto_msgpack/kv_event_publisher.h"
@@ -110,6 +113,50 @@ TEST_CASE("KV events: each data-parallel rank has its own endpoint") {
   CHECK(*KvEndpointOfRank("ipc:///a/b", 2) == "ipc:///a/b_dp2");
   CHECK_FALSE(KvEndpointOfRank("tcp://host", 0).ok());
   CHECK_FALSE(KvEndpointOfRank("tcp://*:65535", 1).ok());
+}
+
+// The sequence number of the next batch; nullopt when none comes in time.
+std::optional<uint8_t> NextSequence(void* subscriber, int limit_ms) {
+  zmq_pollitem_t item = {subscriber, 0, ZMQ_POLLIN, 0};
+  if (zmq_poll(&item, 1, limit_ms) <= 0) return std::nullopt;
+  std::array<uint8_t, 4096> frame;
+  zmq_recv(subscriber, frame.data(), frame.size(), 0);  // topic
+  REQUIRE(zmq_recv(subscriber, frame.data(), frame.size(), 0) == 8);
+  const uint8_t sequence = frame[7];
+  zmq_recv(subscriber, frame.data(), frame.size(), 0);
+  return sequence;
+}
+
+TEST_CASE("KV events: a subscriber's address is connected to, and Close sends what is queued") {
+  void* context = zmq_ctx_new();
+  void* subscriber = zmq_socket(context, ZMQ_SUB);
+  REQUIRE(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
+  REQUIRE(zmq_bind(subscriber, "tcp://127.0.0.1:*") == 0);
+  std::string address(64, '\0');
+  size_t size = address.size();
+  REQUIRE(zmq_getsockopt(subscriber, ZMQ_LAST_ENDPOINT, address.data(), &size) == 0);
+  address.resize(size - 1);
+  KvEventPublisherOptions options;
+  options.config.endpoint = address;
+  KvEventPublisher publisher(options);
+  REQUIRE(publisher.Start().ok());
+  uint8_t sent = 0;
+  std::optional<uint8_t> got;
+  while (!got) {  // until the subscription has arrived
+    publisher.Publish(Batch(KvAllBlocksCleared{}));
+    ++sent;
+    got = NextSequence(subscriber, 100);
+  }
+  for (int i = 0; i < 20; ++i) publisher.Publish(Batch(KvAllBlocksCleared{}));
+  sent += 20;
+  publisher.Close();
+  while (*got + 1 < sent) {
+    const auto next = NextSequence(subscriber, 20'000);
+    REQUIRE(next == *got + 1);
+    got = next;
+  }
+  zmq_close(subscriber);
+  zmq_ctx_term(context);
 }
 
 TEST_CASE("KV events: an address that cannot be bound is an error of Start") {

@@ -33,6 +33,20 @@ TEST_CASE("kv cache size: unasked, twice what the limits can use, at most half o
   CHECK(*ChooseNumBlocks({}, 2 * kMiB, Limits(), kMemory) == 150 + 1);
 }
 
+TEST_CASE("kv cache size: with a window a request needs room for that and a step") {
+  ExecutorLimits limits = Limits();
+  limits.sliding_window = 65;
+  limits.max_num_batched_tokens = 64;
+  // 64 + 64 tokens are 4 blocks, and the window may begin within one.
+  CHECK(*ChooseNumBlocks({}, kMiB, limits, kMemory) == 2 * 4 * 5 + 1);
+  CHECK(MaxModelLenOf(5, limits) == 1024);
+  CHECK(MaxModelLenOf(4, limits) == 4 * 32);
+  limits.max_model_len = 1 << 30;
+  CHECK(*ChooseMaxModelLen(false, 100 * kMiB, limits, kMemory) == 1 << 30);
+  limits.sliding_window = 0;
+  CHECK_FALSE(ChooseMaxModelLen(false, 100 * kMiB, limits, kMemory).ok());
+}
+
 TEST_CASE("kv cache size: slots stay within 32 bits") {
   const auto blocks = ChooseNumBlocks({.num_blocks = 2147483647}, 1, Limits(), kMemory);
   CHECK(*blocks == 2147483647 / 32);

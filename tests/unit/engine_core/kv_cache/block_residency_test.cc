@@ -119,8 +119,10 @@ TEST_CASE("Residency: the manager tells of hits and of blocks taken again") {
   CHECK(evictions[1].idle_s == 5);
 }
 
-TEST_CASE("Residency: without a sample nothing is told") {
+TEST_CASE("Residency: without a sample, or without a prefix cache, nothing is told") {
   KvCacheConfig config;
+  config.enable_prefix_caching = GENERATE(true, false);
+  config.residency_sample = config.enable_prefix_caching ? 0.0 : 1.0;
   config.num_blocks = 2;
   config.block_size = 2;
   config.max_num_seqs = 1;
