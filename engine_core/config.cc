@@ -45,6 +45,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
       {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
       {"prefill-schedule-interval", &c.prefill_schedule_interval, "Start prefills at most every so many steps while others decode", {.min = 1, .max = 65536}},
+      {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes; of no use where the executor is the CPU"},
       {"scheduling-policy", &c.scheduling_policy, "Who runs first: order of arrival, or priority", {.choices = {"fcfs", "priority"}}},
 
       {"handshake-address", &c.handshake_address, "Where the frontend waits: ipc:///folder/name or tcp://host:port"},
@@ -193,6 +194,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   } else if (is_xxhash) {
     cache.hash_seed = RandomHex(64);
   }
+  setup->engine.async_scheduling = config.async_scheduling;
   setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;
 }

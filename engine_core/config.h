@@ -60,6 +60,7 @@ struct EngineConfig {
   double watermark = 0;
   int64_t prefill_schedule_interval = 1;
   std::string scheduling_policy = "fcfs";
+  bool async_scheduling = false;
 
   // process
   std::string handshake_address;

@@ -1,5 +1,6 @@
 #include "engine_core/engine_core.h"
 
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -79,21 +80,52 @@ void EngineCore::Handle(wire::EngineInput input) {
   std::visit([this](auto& message) { HandleInput(std::move(message)); }, input);
 }
 
+void EngineCore::HandleAborts(const wire::EngineInput& input) {
+  if (const auto* abort = std::get_if<wire::AbortRequest>(&input)) HandleInput(*abort);
+  if (const auto* lost = std::get_if<wire::ClientLost>(&input)) HandleInput(*lost);
+}
+
 bool EngineCore::HasWork() const {
   return scheduler_.HasRunnable() || scheduler_.HasNews() || has_answers_ || stats_due_ ||
-         !messages_.empty() || pending_pause_.has_value();
+         !messages_.empty() || pending_pause_.has_value() || !in_flight_.empty();
 }
 
 Status EngineCore::Step() {
-  const double now = clock_->Monotonic();
+  RETURN_IF_ERROR(BeginStep());
+  EndStep();
+  return OkStatus();
+}
+
+Status EngineCore::BeginStep() {
   if (shutting_down()) EnforceShutdown();
+  bool runs = false;
   if (scheduler_.HasRunnable() || scheduler_.HasNews()) {
-    const SchedulerOutput& step = scheduler_.Schedule(now);
-    result_.Clear();
-    if (!step.empty() || !step.freed_slots.empty()) {
-      RETURN_IF_ERROR(executor_->Execute(step, &result_));
-    }
-    scheduler_.Update(step, &result_, &outputs_);
+    ASSIGN_OR_RETURN(runs, SubmitStep());
+  }
+  const bool leaves_it_running =
+      options_.async_scheduling && runs && in_flight_.size() < kMaxStepsInFlight;
+  if (in_flight_.empty() || leaves_it_running) return OkStatus();
+  const StepInFlight oldest = in_flight_.front();
+  in_flight_.erase(in_flight_.begin());
+  result_.Clear();
+  if (oldest.submitted) RETURN_IF_ERROR(executor_->Collect(&result_));
+  collected_ = oldest.output;
+  return OkStatus();
+}
+
+// Whether there is a new step in which some request runs.
+StatusOr<bool> EngineCore::SubmitStep() {
+  const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
+  const bool has_anything = !step.empty() || !step.freed_slots.empty();
+  if (has_anything) RETURN_IF_ERROR(executor_->Submit(step));
+  // One with nothing in it tells what the update of a step before it would tell as well.
+  if (has_anything || in_flight_.empty()) in_flight_.push_back({&step, has_anything});
+  return !step.empty();
+}
+
+void EngineCore::EndStep() {
+  if (collected_ != nullptr) {
+    scheduler_.Update(*std::exchange(collected_, nullptr), &result_, &outputs_);
     outputs_.SetStats(scheduler_.TakeStats());
   } else if (stats_due_) {
     outputs_.SetStats(scheduler_.TakeStats());
@@ -102,7 +134,6 @@ Status EngineCore::Step() {
   outputs_.Take(clock_->Monotonic(), &messages_);
   has_answers_ = false;
   FinishPause();
-  return OkStatus();
 }
 
 void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
@@ -122,6 +153,11 @@ void EngineCore::HandleInput(wire::EngineCoreRequest request) {
   if (shutting_down() || request.abort_immediately) {
     AnswerAborted(client_index, id);
     outputs_.AddFinished(client_index, id);
+    return;
+  }
+  if (const Request* same = scheduler_.Find(id);
+      same != nullptr && same->wire.client_index == client_index) {
+    LOG_ERROR << "frontend " << client_index << " sent request " << id << " again, dropped";
     return;
   }
   const Status added = TryAdd(std::move(request));
@@ -214,7 +250,7 @@ void EngineCore::Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequ
 }
 
 void EngineCore::FinishPause() {
-  if (!pending_pause_ || scheduler_.HasRunnable()) return;
+  if (!pending_pause_ || scheduler_.HasRunnable() || !in_flight_.empty()) return;
   if (pending_pause_->clear_cache) ResetPrefixCache(/*preempt_running=*/false);
   Reply(pending_pause_->client_index, pending_pause_->call_id, wire::RawValue());
   pending_pause_.reset();
@@ -249,7 +285,8 @@ void EngineCore::EnforceShutdown() {
 // ---- the loop ----
 
 Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
-  std::vector<wire::EngineInput> inputs;
+  std::vector<wire::EngineInput> arrived;
+  std::vector<wire::EngineInput> inputs;  // not handled yet
   std::vector<ClientMessage> messages;
   const auto send_all = [&] {
     engine->TakeMessages(&messages);
@@ -257,14 +294,25 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
       wire.send(message.client_index, std::move(message.outputs));
     }
   };
-  while (!engine->done()) {
-    if (!engine->HasWork()) wire.inputs->Wait();
-    wire.inputs->Drain(&inputs);
+  const auto drain = [&] {
+    wire.inputs->Drain(&arrived);
+    std::move(arrived.begin(), arrived.end(), std::back_inserter(inputs));
+  };
+  while (!engine->done() || !inputs.empty()) {
+    if (!engine->HasWork() && inputs.empty()) wire.inputs->Wait();
+    drain();
     for (wire::EngineInput& input : inputs) engine->Handle(std::move(input));
+    inputs.clear();
     if (wire.inputs->closed()) engine->BeginShutdown();
     // As many come back as went out in the step before.
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
-    Status status = engine->Step();
+    Status status = engine->BeginStep();
+    if (status.ok()) {
+      drain();
+      // They are handled in their order as well: an ABORT may follow an ADD that still waits here.
+      for (const wire::EngineInput& input : inputs) engine->HandleAborts(input);
+      engine->EndStep();
+    }
     send_all();
     if (wire.publish) {
       std::vector<KvCacheEvent> events = engine->TakeKvEvents();

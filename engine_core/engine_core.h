@@ -7,6 +7,9 @@
 // Thread: engine loop. Owns: scheduler and KV cache; not the executor, not the clock.
 // Failure: a bad request is answered with an error record, a bad call with a failure reply. Only an
 // executor that is lost ends the engine: Step returns why.
+// A second ADD with the id of a request that is alive: another client gets an error record. The
+// same client gets nothing, because on its socket the id already means the first request, whose
+// stream must not be ended by somebody else's error.
 
 #include <cstdint>
 #include <functional>
@@ -31,6 +34,9 @@ struct EngineCoreOptions {
   SchedulerConfig scheduler;
   // Likewise num_blocks, block_size, max_num_seqs and max_model_len.
   KvCacheConfig kv_cache;
+  // Schedules a step before the result of the one before it is known, so that the executor need not
+  // wait for the engine.
+  bool async_scheduling = false;
   int32_t engine_index = 0;
   size_t max_num_requests = 1 << 16;  // running and waiting; one more is refused, retryable
   double shutdown_timeout_s = 0;      // how long running requests may go on; 0: abort at once
@@ -51,10 +57,19 @@ class EngineCore {
 
   // Takes in one message. Its effects show in the next Step.
   void Handle(wire::EngineInput input);
+  // What of it concerns the result that EndStep is about to fold back: an ABORT, a lost client.
+  // Handle gets the message as well, in its turn.
+  void HandleAborts(const wire::EngineInput& input);
   // Whether Step would do or tell anything. When false, only a new message changes that.
   bool HasWork() const;
-  // One step. Not OK: the executor is lost, nothing can go on.
+  // One step. Not OK: the executor is lost, nothing can go on. The two halves are for a caller that
+  // has aborts to hand in between: those count before the step's result does.
   Status Step();
+  // Schedules, has it executed, waits for the oldest result; with async_scheduling a step that has
+  // just been submitted is left running beside the next call.
+  Status BeginStep();
+  // Folds that result back and makes the messages.
+  void EndStep();
   // What Step and Handle have to tell since the last call, in order.
   void TakeMessages(std::vector<ClientMessage>* messages);
   // Gives back a message that has been sent; see ClientOutputs.
@@ -91,7 +106,14 @@ class EngineCore {
     bool clear_cache;
   };
 
+  // Scheduled; what comes of it has not been folded back.
+  struct StepInFlight {
+    const SchedulerOutput* output = nullptr;
+    bool submitted = false;  // it had something for the executor
+  };
+
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
+  StatusOr<bool> SubmitStep();
   void HandleInput(wire::EngineCoreRequest request);
   void HandleInput(const wire::AbortRequest& request_ids);
   void HandleInput(const wire::UtilityRequest& call);
@@ -109,6 +131,8 @@ class EngineCore {
   const Clock* clock_;
   KvCacheManager kv_cache_;
   Scheduler scheduler_;
+  std::vector<StepInFlight> in_flight_;         // oldest first
+  const SchedulerOutput* collected_ = nullptr;  // the step of result_
   ModelOutput result_;
   ClientOutputs outputs_;
   bool has_answers_ = false;             // records in outputs_ that no step has sent yet
@@ -131,6 +155,8 @@ struct EngineLoopWire {
   std::function<void(std::vector<KvCacheEvent> events)> publish = {};
 };
 
+// Runs one step after another, handling what has arrived in between. An ABORT or a lost client that
+// arrives while a step executes is handled before its result, so that no record of it follows.
 // Runs until a shutdown is complete (OK) or the executor is lost (its Status; what could still be
 // told has been sent). Sleeps while there is nothing to do.
 Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire);

@@ -1,15 +1,16 @@
 #pragma once
 
 // Runs scheduled steps. Two implementations: ModelRunner (a model over a Backend) and the
-// simulator of tests/simulation. Thread: engine loop; Execute blocks until the step is done.
-// Owns: KV cache memory, weights, the persistent batch (one row per RequestSlot).
-// Failure: a non-OK Status from Execute means the executor is lost and the engine dies. What
-// concerns one request (NaN logits, a grammar that refuses) is RequestResult::status and ends only
-// that request.
+// simulator of tests/simulation. Thread: engine loop; Submit may block until the step is done,
+// Collect does. Owns: KV cache memory, weights, the persistent batch (one row per RequestSlot).
+// Failure: a non-OK Status means the executor is lost and the engine dies. What concerns one
+// request (NaN logits, a grammar that refuses) is RequestResult::status and ends only that request.
 //
-// Execute is called for every step that has something to run, and once more without requests when
-// only `freed_slots` is left to apply. The step is taken in completely before anything runs, so a
-// split into submit and collect keeps both arguments as they are.
+// Submit is called for every step that has something to run, and once more without requests when
+// only `freed_slots` is left to apply. The step is taken in completely; nothing of it is looked at
+// afterwards. Steps run one after the other in the order of Submit, each as if those before it were
+// done: a request's next input is the token that the step before has sampled. After a failure of
+// its own a request may be scheduled once more; what that yields does not matter.
 
 #include <cstdint>
 
@@ -32,12 +33,22 @@ struct ExecutorLimits {
   int32_t sliding_window = 0;
 };
 
+// Submitted and not collected.
+constexpr size_t kMaxStepsInFlight = 2;
+
 class Executor {
  public:
   virtual ~Executor() = default;
   virtual const ExecutorLimits& limits() const = 0;
-  // Fills *result (cleared first) for `step`.
-  virtual Status Execute(const SchedulerOutput& step, ModelOutput* result) = 0;
+  // REQUIRES: fewer than kMaxStepsInFlight steps are in flight.
+  virtual Status Submit(const SchedulerOutput& step) = 0;
+  // The result of the oldest step in flight.
+  virtual Status Collect(ModelOutput* result) = 0;
+  // Both, where nothing else is in flight.
+  Status Execute(const SchedulerOutput& step, ModelOutput* result) {
+    RETURN_IF_ERROR(Submit(step));
+    return Collect(result);
+  }
 };
 
 }  // namespace tandem

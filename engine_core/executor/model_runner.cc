@@ -77,14 +77,19 @@ Status ModelRunner::Allocate(const ModelConfig& config) {
   return OkStatus();
 }
 
-Status ModelRunner::Execute(const SchedulerOutput& step, ModelOutput* result) {
-  result->Clear();
+Status ModelRunner::Submit(const SchedulerOutput& step) {
+  ModelOutput* result = results_.Push();
   TakeIn(step);
   if (step.empty()) return OkStatus();
   Flatten(step);
   RunModel();
   RunLogits(step);
   FoldBack(step, result);
+  return OkStatus();
+}
+
+Status ModelRunner::Collect(ModelOutput* result) {
+  results_.Pop(result);
   return OkStatus();
 }
 
@@ -255,9 +260,10 @@ void ModelRunner::FoldBack(const SchedulerOutput& step, ModelOutput* result) {
         extra.logprobs = std::move(drawn.logprobs);
         if (row.num_prompt_logprobs >= 0) extra.prompt_logprobs = std::move(row.prompt_logprobs);
         row.num_prompt_logprobs = -1;
-        batch_.AppendToken(request.slot, token);
       }
     }
+    // A request that failed may be run once more, before anybody knows: with any token.
+    if (request.needs_sample) batch_.AppendToken(request.slot, std::max(token, TokenId{0}));
     result->sampled_token_ids.push_back(token);
     const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
                            extra.prompt_logprobs;

@@ -7,7 +7,7 @@
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
 // in Create from the limits. Works on backend memory directly, so the backend's memory must be the
 // host's (reference, cpu).
-// Failure: memory, in Create. Execute fails for no input; a request's own trouble is
+// Failure: memory, in Create. Submit fails for no input; a request's own trouble is
 // its RequestResult::status.
 
 #include <memory>
@@ -15,6 +15,7 @@
 
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
+#include "engine_core/executor/result_queue.h"
 #include "engine_core/models/model.h"
 #include "engine_core/sampling/scratch_pool.h"
 #include "kernels/backend.h"
@@ -43,7 +44,9 @@ class ModelRunner final : public Executor {
                                                        const ModelRunnerOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  Status Execute(const SchedulerOutput& step, ModelOutput* result) override;
+  // Runs the step at once.
+  Status Submit(const SchedulerOutput& step) override;
+  Status Collect(ModelOutput* result) override;
 
  private:
   // One row of logits to be made: of which request (index into the step), at which flat position.
@@ -96,6 +99,7 @@ class ModelRunner final : public Executor {
     std::optional<wire::LogprobsRows> logprobs;
   };
   std::vector<Drawn> drawn_;
+  ResultQueue results_;
 
   ScratchPool scratch_;
 };

@@ -135,6 +135,10 @@ void KvCacheManager::ForgetBeyond(RequestSlot slot, const SequenceView& sequence
   row.num_registered = std::min(row.num_registered, num_kept);
 }
 
+void KvCacheManager::Forget(std::span<const BlockHash> hashes) {
+  for (const BlockHash& hash : hashes) pool_.Forget(hash);
+}
+
 void KvCacheManager::Free(RequestSlot slot) {
   pool_.Free(BlockTable(slot));
   RowOf(slot) = {};

@@ -78,6 +78,12 @@ class KvCacheManager {
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
   // Room for the first num_tokens of an admitted request.
   bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
+  // Makes the full blocks of the first num_tokens findable, as far as they have hashes by now.
+  void RegisterUpTo(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
+    RegisterFullBlocks(slot, sequence, num_tokens);
+  }
+  // Makes every block with one of these hashes unfindable, whoever holds it.
+  void Forget(std::span<const BlockHash> hashes);
   // Makes those blocks of the request unfindable that reach beyond its first num_tokens, given back
   // or not.
   void ForgetBeyond(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);

@@ -23,8 +23,11 @@ struct Request {
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
   int32_t num_prompt_tokens;
-  // How far the KV cache is, or will be when the step in progress ends. Scheduling lets it catch up
-  // with num_tokens().
+  // Tokens that steps in flight will sample: they can be scheduled as inputs, the worker knows
+  // them, but here they have no id yet.
+  int32_t num_output_placeholders = 0;
+  // How far the KV cache is, or will be when the steps in flight end. Scheduling lets it catch up
+  // with num_tokens() and the placeholders.
   int32_t num_computed_tokens = 0;
   wire::RequestStatus status = wire::RequestStatus::kWaiting;
   RequestSlot slot{-1};  // while running
@@ -33,7 +36,11 @@ struct Request {
   int64_t order;                    // of adding, over the life of the scheduler
   bool mid_prefill = false;         // the last step left prompt (or outputs to redo) uncomputed
   int32_t num_steps_in_flight = 0;  // scheduled and not updated yet, that name this request
-  bool has_output = false;          // a record with prefill_stats has gone to the client
+  // The oldest so many of those are from before a preemption. What they sample counts only as
+  // output, or not at all.
+  int32_t num_stale_steps = 0;
+  bool drops_stale_output = false;
+  bool has_output = false;  // a record with prefill_stats has gone to the client
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record
   // Neighbours in the FCFS queue.
@@ -43,7 +50,16 @@ struct Request {
   const RequestId& id() const { return wire.request_id; }
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
-  int32_t num_uncomputed_tokens() const { return num_tokens() - num_computed_tokens; }
+  int32_t num_uncomputed_tokens() const {
+    return num_tokens() + num_output_placeholders - num_computed_tokens;
+  }
+  // Whether the steps in flight are sure to bring the last token it may have.
+  bool will_reach_max_tokens() const {
+    return num_output_placeholders > 0 &&
+           num_output_tokens() + num_output_placeholders >= wire.sampling_params.max_tokens;
+  }
+  // Whether it must not run again yet: a token that it would sample is still to be delivered.
+  bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
   std::string_view cache_salt() const {
     return wire.cache_salt ? std::string_view(*wire.cache_salt) : std::string_view();

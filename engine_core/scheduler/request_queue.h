@@ -20,7 +20,9 @@ class RequestQueue {
   virtual void Add(Request* request) = 0;
   // For a request that was running: the next to be admitted, unless the order says otherwise.
   virtual void AddFirst(Request* request) = 0;
-  virtual Request* First() const = 0;         // nullptr: empty
+  virtual Request* First() const = 0;  // nullptr: empty
+  // The one behind a request of this queue; nullptr: it is the last.
+  virtual Request* Next(Request* request) const = 0;
   virtual void Remove(Request* request) = 0;  // REQUIRES: it is in this queue
   virtual size_t size() const = 0;
   virtual std::vector<Request*> InOrder() const = 0;  // for tests and debuggers
@@ -33,6 +35,7 @@ class FcfsQueue final : public RequestQueue {
   void Add(Request* request) override;
   void AddFirst(Request* request) override;
   Request* First() const override { return first_; }
+  Request* Next(Request* request) const override { return request->next_waiting; }
   void Remove(Request* request) override;
   size_t size() const override { return size_; }
   std::vector<Request*> InOrder() const override;
@@ -49,6 +52,10 @@ class PriorityQueue final : public RequestQueue {
   void Add(Request* request) override;
   void AddFirst(Request* request) override { Add(request); }
   Request* First() const override { return requests_.empty() ? nullptr : *requests_.begin(); }
+  Request* Next(Request* request) const override {
+    const auto next = requests_.upper_bound(request);
+    return next == requests_.end() ? nullptr : *next;
+  }
   void Remove(Request* request) override;
   size_t size() const override { return requests_.size(); }
   std::vector<Request*> InOrder() const override { return {requests_.begin(), requests_.end()}; }

@@ -60,10 +60,15 @@ void RequestTable::Admit(Request* request, int32_t num_hit_tokens, double now) {
   }
 }
 
-void RequestTable::Preempt(Request* request, double now) {
+void RequestTable::Preempt(Request* request, StaleOutput stale_output, double now) {
   std::erase(running_, request);
   ReleaseSlot(request);
   request->num_computed_tokens = 0;
+  request->num_output_placeholders = 0;
+  // Once dropped, an output stays dropped: its position has been sampled again.
+  request->drops_stale_output = stale_output == StaleOutput::kDrop ||
+                                (request->drops_stale_output && request->num_stale_steps > 0);
+  request->num_stale_steps = request->num_steps_in_flight;
   request->status = wire::RequestStatus::kPreempted;
   ++request->num_preemptions;
   request->events.push_back({wire::EventType::kPreempted, now});

@@ -26,6 +26,10 @@ struct FinishedRequest {
   int32_t client_index = 0;
 };
 
+// What becomes of tokens that are in flight when their request is preempted. Delivering wastes
+// nothing, but the request cannot resume before they are there.
+enum class StaleOutput { kDeliver, kDrop };
+
 class RequestTable {
  public:
   RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache);
@@ -40,7 +44,7 @@ class RequestTable {
   // From the queue into next_slot(), with blocks that the cache manager has given to that slot.
   void Admit(Request* request, int32_t num_hit_tokens, double now);
   // From its slot back to the queue, without blocks.
-  void Preempt(Request* request, double now);
+  void Preempt(Request* request, StaleOutput stale_output, double now);
   // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
   void Finish(Request* request, wire::RequestStatus status);
   void RemoveFinished();

@@ -26,6 +26,7 @@ void RunningPass::Run(StepPlan* plan) {
 // 0: the request sits this step out, those behind it do not.
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
+  if (request.will_reach_max_tokens()) return 0;
   return std::min({request.num_uncomputed_tokens(), plan.chunk_limit(), plan.budget_tokens(),
                    config_->max_model_len - request.num_computed_tokens - 1});
 }
@@ -39,7 +40,7 @@ bool RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* pl
     const size_t victim_idx = PickVictim();
     Request* victim = requests_->running()[victim_idx];
     TakeBack(victim, plan);
-    requests_->Preempt(victim, plan->now());
+    requests_->Preempt(victim, StaleOutput::kDeliver, plan->now());
     plan->NotePreemption();
     if (victim == request) return false;
     if (victim_idx < *running_idx) --*running_idx;

@@ -78,8 +78,9 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
     running_pass_.Run(&plan_);
     // A preemption has just shown that blocks are short.
     if (!plan_.preempted()) {
-      if (pause_state_ == PauseState::kUnpaused) waiting_pass_.Run(&plan_);
-      if (!plan_.holds_prefills()) cadence_.NoteAdmissionPass(!requests_.waiting().empty());
+      const size_t num_passed_over =
+          pause_state_ == PauseState::kUnpaused ? waiting_pass_.Run(&plan_) : 0;
+      if (!plan_.holds_prefills()) cadence_.NoteAdmissionPass(num_waiting() > num_passed_over);
     }
     if (!plan_.empty()) {
       ++num_steps_;
@@ -137,7 +138,8 @@ wire::SchedulerStats Scheduler::TakeStats() {
 
 bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
   if (preempt_running) {
-    while (num_running() > 0) requests_.Preempt(running().back(), now);
+    // They may resume in the next step, before tokens in flight could be delivered in their order.
+    while (num_running() > 0) requests_.Preempt(running().back(), StaleOutput::kDrop, now);
   }
   if (!kv_cache_->TryReset()) return false;
   prefix_cache_was_reset_ = true;

@@ -12,6 +12,11 @@
 // Thread: engine loop. Pure: time comes in as `now` (monotonic seconds), nothing else is read.
 // Owns: the requests from Add until they finish. A finished request is gone; its id can be used
 // again. The order of calls is Schedule, execute, Update, with anything else in between.
+// Asynchronous scheduling: more steps may be scheduled before the first is updated; steps are
+// executed and updated in the order they were scheduled. A request whose next input token is still
+// being sampled is scheduled with a placeholder. What a step yields for a request that has ended
+// meanwhile is dropped; for one that was preempted meanwhile it is delivered, and the request
+// resumes after that.
 // Steady decode: neither Schedule nor Update allocates.
 
 #include <cstdint>
@@ -68,7 +73,7 @@ class Scheduler {
   wire::SchedulerStats TakeStats();
 
   // False when blocks are still held. With preempt_running, running requests give theirs up first
-  // and resume in their order.
+  // and resume in their order; what they have in flight is dropped and sampled again.
   bool ResetPrefixCache(bool preempt_running, double now);
   void SetPauseState(PauseState state) { pause_state_ = state; }
   PauseState pause_state() const { return pause_state_; }

@@ -11,7 +11,9 @@
 // slot freed here may be admitted again in the same step.
 //
 // The worker knows each token it sampled itself: after a step it appends that token to the slot's
-// tokens. Tokens are sent again only when the request is admitted after a preemption.
+// tokens. Tokens are sent again only when the request is admitted after a preemption. A step may be
+// made before the tokens of the one before it are known here: it can run a request once more that
+// has just ended or failed, and whatever that yields is dropped.
 //
 // Pointers and spans in `admitted` are valid until the executor has taken the step in; the worker
 // copies what it keeps.
@@ -45,7 +47,7 @@ struct ScheduledRequest {
   int32_t new_blocks_begin = 0;
   int32_t num_new_blocks = 0;
   ScheduledKind kind = ScheduledKind::kRunning;
-  // The step reaches the last known token: its last position makes logits and one token is sampled.
+  // The step reaches the last token: its last position makes logits and one token is sampled.
   bool needs_sample = false;
 };
 

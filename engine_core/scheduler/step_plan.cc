@@ -47,6 +47,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, Step* step) const {
     output.num_scheduled_tokens += entry.num_tokens;
     request->num_computed_tokens += entry.num_tokens;
     request->mid_prefill = request->num_uncomputed_tokens() > 0;
+    if (!request->mid_prefill) ++request->num_output_placeholders;
     ++request->num_steps_in_flight;
     step->requests.push_back(request);
   }

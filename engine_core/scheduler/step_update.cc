@@ -26,6 +26,8 @@ wire::FinishReason FinishReasonOf(wire::RequestStatus status) {
   }
 }
 
+bool IsRunning(const Request& request) { return request.status == wire::RequestStatus::kRunning; }
+
 }  // namespace
 
 void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs) {
@@ -38,10 +40,18 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
       own = &*extra++;
     }
     --request->num_steps_in_flight;
-    if (request->finished()) continue;  // aborted while the step ran
-    if (own != nullptr && !own->status.ok()) {
+    const bool stale = request->num_stale_steps > 0;
+    if (stale) --request->num_stale_steps;
+    const bool failed = own != nullptr && !own->status.ok();
+    if (request->finished()) {  // while the step ran
+      if (failed) kv_cache_->Forget(request->block_hashes);
+      continue;
+    }
+    if (stale && request->drops_stale_output) continue;
+    if (failed) {
       Fail(request, own, outputs);
     } else if (step.output.requests[i].needs_sample) {
+      if (!stale) --request->num_output_placeholders;
       AppendToken(request, result->sampled_token_ids[i], own, outputs);
     }
   }
@@ -67,6 +77,11 @@ void StepUpdate::AppendToken(Request* request, TokenId token, RequestResult* ext
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
+    // A block that was filled by placeholders has its hash only now.
+    if (IsRunning(*request)) {
+      kv_cache_->RegisterUpTo(request->slot, request->sequence(),
+                              request->num_computed_tokens - request->num_output_placeholders);
+    }
     requests_->Finish(request, stop->status);
   }
 }
@@ -80,13 +95,18 @@ void StepUpdate::Fail(Request* request, RequestResult* extra, ClientOutputs* out
   record.events.swap(request->events);
   record.error = wire::EngineCoreError{.code = std::string(wire::kErrorInternal),
                                        .message = extra->status.message()};
-  kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
+  if (IsRunning(*request)) {
+    kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
+  } else {  // preempted since: its blocks may be on the free list, still findable
+    kv_cache_->Forget(request->block_hashes);
+  }
   requests_->Finish(request, wire::RequestStatus::kFinishedError);
 }
 
 wire::PrefillStats StepUpdate::PrefillStatsOf(const Request& request) const {
   wire::PrefillStats stats;
-  const int32_t num_registered = kv_cache_->NumRegisteredTokens(request.slot);
+  const int32_t num_registered =
+      IsRunning(request) ? kv_cache_->NumRegisteredTokens(request.slot) : 0;
   stats.num_prompt_tokens = request.num_prompt_tokens;
   stats.num_cached_tokens = stats.num_local_cached_tokens = request.num_cached_tokens;
   stats.num_computed_tokens = request.num_prompt_tokens - request.num_cached_tokens;

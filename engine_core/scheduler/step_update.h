@@ -1,7 +1,8 @@
 #pragma once
 
 // Folds a step's result back into its requests: appends tokens, checks stops, writes the records
-// that the clients get, ends requests.
+// that the clients get, ends requests. Requests that ended while the step was in flight are left
+// alone; those preempted meanwhile hear of their tokens, or not at all (RequestTable::Preempt).
 // Thread: engine loop. Owns nothing. Steady decode allocates nothing.
 
 #include "engine_core/kv_cache/kv_cache_manager.h"

@@ -13,12 +13,21 @@ bool ReadsPrefixCache(const Request& request) {
 
 }  // namespace
 
-void WaitingPass::Run(StepPlan* plan) {
+size_t WaitingPass::Run(StepPlan* plan) {
   const auto max_running = static_cast<size_t>(config_->max_num_active_seqs);
-  while (plan->budget_tokens() > 0 && requests_->running().size() < max_running) {
-    Request* first = requests_->waiting().First();
-    if (first == nullptr || !TryAdmit(first, plan)) return;
+  size_t num_passed_over = 0;
+  Request* request = requests_->waiting().First();
+  while (request != nullptr && plan->budget_tokens() > 0 &&
+         requests_->running().size() < max_running) {
+    Request* next = requests_->waiting().Next(request);
+    if (request->awaits_stale_output()) {
+      ++num_passed_over;
+    } else if (!TryAdmit(request, plan)) {
+      break;
+    }
+    request = next;
   }
+  return num_passed_over;
 }
 
 // False: it does not fit, nothing has changed.

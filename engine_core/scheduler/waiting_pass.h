@@ -1,7 +1,8 @@
 #pragma once
 
 // The second pass over a step: waiting requests are admitted while budget, slots and blocks last,
-// strictly in their order: the first that does not fit ends the pass, so none is starved.
+// strictly in their order: the first that does not fit ends the pass, so none is starved. Only one
+// that waits for something else, its own tokens in flight, is passed over.
 // Thread: engine loop. Owns the counts of prefix cache lookups.
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class WaitingPass {
   WaitingPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache)
       : config_(config), requests_(requests), kv_cache_(kv_cache) {}
 
-  void Run(StepPlan* plan);
+  // Returns how many it passed over.
+  size_t Run(StepPlan* plan);
 
   // Counts since they were last taken.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }

@@ -20,16 +20,22 @@ DecodeLoad::NullExecutor::NullExecutor(const DecodeLoadOptions& options) {
   limits_.vocab_size = 1000;
 }
 
-Status DecodeLoad::NullExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
-  result->Clear();
+Status DecodeLoad::NullExecutor::Submit(const SchedulerOutput& step) {
+  ModelOutput* result = results_.Push();
   for (const ScheduledRequest& request : step.requests) {
     result->sampled_token_ids.push_back(request.needs_sample ? 7 : kNoToken);
   }
   return OkStatus();
 }
 
+Status DecodeLoad::NullExecutor::Collect(ModelOutput* result) {
+  results_.Pop(result);
+  return OkStatus();
+}
+
 DecodeLoad::DecodeLoad(const DecodeLoadOptions& options) : executor_(options) {
   EngineCoreOptions engine_options;
+  engine_options.async_scheduling = options.async_scheduling;
   engine_options.kv_cache.enable_prefix_caching = options.enable_prefix_caching;
   auto engine = EngineCore::Create(engine_options, &executor_, &clock_);
   CHECK(engine.ok()) << engine.status().ToString();

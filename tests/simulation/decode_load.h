@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "engine_core/engine_core.h"
+#include "engine_core/executor/result_queue.h"
 
 namespace tandem {
 
@@ -18,6 +19,7 @@ struct DecodeLoadOptions {
   int32_t prompt_tokens = 100;
   int32_t block_size = 32;
   bool enable_prefix_caching = true;
+  bool async_scheduling = false;
 };
 
 class DecodeLoad {
@@ -38,10 +40,12 @@ class DecodeLoad {
    public:
     explicit NullExecutor(const DecodeLoadOptions& options);
     const ExecutorLimits& limits() const override { return limits_; }
-    Status Execute(const SchedulerOutput& step, ModelOutput* result) override;
+    Status Submit(const SchedulerOutput& step) override;
+    Status Collect(ModelOutput* result) override;
 
    private:
     ExecutorLimits limits_;
+    ResultQueue results_;
   };
 
   ManualClock clock_;

@@ -30,9 +30,13 @@ SimExecutor::SimExecutor(const ExecutorLimits& limits)
       written_at_(static_cast<size_t>(limits.num_blocks), -1),
       writer_(static_cast<size_t>(limits.num_blocks)) {}
 
-Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
-  result->Clear();
-  if (++num_steps_ == lost_at_step_) return UnavailableError("the simulated device is gone");
+Status SimExecutor::Submit(const SchedulerOutput& step) {
+  ModelOutput* result = results_.Push();
+  std::vector<Spoiled>& spoiled = spoiled_.emplace_back();
+  if (++num_steps_ == lost_at_step_) {
+    lost_ = true;
+    if (num_steps_ % 2 == 1) return UnavailableError("the simulated device is gone");
+  }
   for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
 
@@ -60,7 +64,8 @@ Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
       failed.request_idx = static_cast<int32_t>(i);
       failed.status = InternalError("simulated NaN");
       failed.num_nans_in_logits = 1;
-      Spoil(scheduled);
+      Spoil(scheduled, &spoiled);
+      row.token_ids.push_back(0);  // it may run once more, with any token
       continue;
     }
     const TokenId token = NextSimToken(prefix_hash, limits_.vocab_size);
@@ -70,6 +75,20 @@ Status SimExecutor::Execute(const SchedulerOutput& step, ModelOutput* result) {
   if (total != step.num_scheduled_tokens) return InternalError("the step's sum is wrong");
   if (total > limits_.max_num_batched_tokens) return InternalError("the budget is overrun");
   num_tokens_ += total;
+  return OkStatus();
+}
+
+Status SimExecutor::Collect(ModelOutput* result) {
+  if (lost_ && spoiled_.size() == 1) return UnavailableError("the simulated device is gone");
+  for (const Spoiled& one : spoiled_.front()) {
+    const auto holds = [&](const Row& row) {
+      return row.admission != one.admission &&
+             std::find(row.blocks.begin(), row.blocks.end(), one.block) != row.blocks.end();
+    };
+    if (std::none_of(rows_.begin(), rows_.end(), holds)) kv_[one.kv_idx] = ~kv_[one.kv_idx];
+  }
+  spoiled_.pop_front();
+  results_.Pop(result);
   return OkStatus();
 }
 
@@ -94,6 +113,7 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   Row& row = RowOf(scheduled.slot);
   if (row.in_use) return Breach(*admitted.request_id, "admitted to the slot of " + row.id);
   row.in_use = true;
+  row.admission = ++num_admissions_;
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
   row.num_cached = row.num_computed = scheduled.num_computed_tokens;
@@ -131,7 +151,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
   uint64_t hash = 0;
   for (int32_t p = 0; p < scheduled.num_computed_tokens; ++p) {
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
-    if (p >= FirstSeen(scheduled.num_computed_tokens) && At(row, p) != hash) {
+    if (p >= FirstSeen(scheduled.num_computed_tokens) && kv_[KvIdx(row, p)] != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
     }
   }
@@ -146,7 +166,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
     written_at_[b] = num_steps_;
     writer_[b] = scheduled.slot;
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
-    At(row, p) = hash;
+    kv_[KvIdx(row, p)] = hash;
   }
   row.num_computed = end;
   *prefix_hash = hash;
@@ -155,16 +175,13 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
 
 // What was computed for a request that failed is as bad as its logits. Blocks that another request
 // shares already are left alone: nobody can take those back.
-void SimExecutor::Spoil(const ScheduledRequest& scheduled) {
+void SimExecutor::Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const {
   const Row& row = RowOf(scheduled.slot);
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
-  for (int32_t p = std::max(row.num_cached, FirstSeen(scheduled.num_computed_tokens)); p < end;
-       ++p) {
-    const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
-    const auto holds = [=](const Row& r) {
-      return std::find(r.blocks.begin(), r.blocks.end(), block) != r.blocks.end();
-    };
-    if (std::count_if(rows_.begin(), rows_.end(), holds) == 1) At(row, p) = ~At(row, p);
+  const int32_t begin = std::max(row.num_cached, FirstSeen(scheduled.num_computed_tokens));
+  for (int32_t p = begin; p < end; ++p) {
+    spoiled->push_back(
+        {row.admission, row.blocks[static_cast<size_t>(p / limits_.block_size)], KvIdx(row, p)});
   }
 }
 
@@ -173,10 +190,10 @@ int32_t SimExecutor::FirstSeen(int32_t position) const {
   return std::max(0, position - limits_.sliding_window + 1);
 }
 
-uint64_t& SimExecutor::At(const Row& row, int32_t position) {
+size_t SimExecutor::KvIdx(const Row& row, int32_t position) const {
   const BlockId block = row.blocks[static_cast<size_t>(position / limits_.block_size)];
-  return kv_[static_cast<size_t>(Index(block)) * static_cast<size_t>(limits_.block_size) +
-             static_cast<size_t>(position % limits_.block_size)];
+  return static_cast<size_t>(Index(block)) * static_cast<size_t>(limits_.block_size) +
+         static_cast<size_t>(position % limits_.block_size);
 }
 
 }  // namespace tandem

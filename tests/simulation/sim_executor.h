@@ -8,6 +8,7 @@
 // overrun …) is INTERNAL and says what; failures that were asked for are UNAVAILABLE.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "engine_core/executor/executor.h"
+#include "engine_core/executor/result_queue.h"
 
 namespace tandem {
 
@@ -30,12 +32,13 @@ class SimExecutor final : public Executor {
   explicit SimExecutor(const ExecutorLimits& limits);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  Status Execute(const SchedulerOutput& step, ModelOutput* result) override;
+  Status Submit(const SchedulerOutput& step) override;
+  Status Collect(ModelOutput* result) override;
 
   // Asked before a token is given: true ends that request with an error instead.
   using FailsAt = std::function<bool(const RequestId& id, std::span<const TokenId> token_ids)>;
   void FailRequestsWhere(FailsAt fails_at) { fails_at_ = std::move(fails_at); }
-  // The executor is lost in its n-th step from now (1: the next).
+  // The executor is lost in its n-th step from now (1: the next), even ones while it runs.
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
   int64_t num_tokens() const { return num_tokens_; }
@@ -46,11 +49,18 @@ class SimExecutor final : public Executor {
  private:
   struct Row {
     bool in_use = false;
+    int64_t admission = 0;  // number of
     RequestId id;
     std::vector<TokenId> token_ids;
     std::vector<BlockId> blocks;
     int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // how far this row's KV is
+  };
+
+  struct Spoiled {
+    int64_t admission = 0;
+    BlockId block{};
+    size_t kv_idx = 0;
   };
 
   Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
@@ -60,10 +70,10 @@ class SimExecutor final : public Executor {
   Status Admit(const SchedulerOutput& step, const AdmittedRequest& admitted);
   Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   Status Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash);
-  void Spoil(const ScheduledRequest& scheduled);
+  void Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const;
   // The first position that a token sees.
   int32_t FirstSeen(int32_t position) const;
-  uint64_t& At(const Row& row, int32_t position);
+  size_t KvIdx(const Row& row, int32_t position) const;
 
   ExecutorLimits limits_;
   std::vector<Row> rows_;
@@ -71,9 +81,15 @@ class SimExecutor final : public Executor {
   std::vector<int64_t> written_at_;  // by block: the step that last wrote it …
   std::vector<RequestSlot> writer_;  // … and for whom
   std::vector<BlockId> used_blocks_;
+  ResultQueue results_;
+  // What requests that failed have spoiled, per step in flight. It is done when the result is told:
+  // by then all that share a block hold it.
+  std::deque<std::vector<Spoiled>> spoiled_;
   int64_t num_steps_ = 0;
   int64_t num_tokens_ = 0;
+  int64_t num_admissions_ = 0;
   int64_t lost_at_step_ = -1;
+  bool lost_ = false;
   FailsAt fails_at_;
 };
 

@@ -71,8 +71,9 @@ std::string Simulation::Describe() const {
        << s.enable_chunked_prefill << ", threshold " << s.long_prefill_token_threshold << "/"
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
        << ", interval " << s.prefill_schedule_interval << ", caching "
-       << options_.kv_cache.enable_prefix_caching << ", watermark " << options_.kv_cache.watermark
-       << ", window " << limits_.sliding_window << ", requests " << order_.size();
+       << options_.kv_cache.enable_prefix_caching << ", async " << options_.async_scheduling
+       << ", watermark " << options_.kv_cache.watermark << ", window " << limits_.sliding_window
+       << ", requests " << order_.size();
   return text.str();
 }
 
@@ -103,6 +104,7 @@ void Simulation::DrawConfig() {
   if (Chance(0.2)) scheduler.prefill_schedule_interval = Between(2, 5);
   options_.kv_cache.enable_prefix_caching = Chance(0.85);
   if (Chance(0.15)) options_.kv_cache.watermark = 0.05 * Between(1, 8);
+  options_.async_scheduling = Chance(0.5);
   options_.shutdown_timeout_s = Chance(0.5) ? 0 : 0.5;
 
   arrival_chance_ = Chance(0.5) ? 0.9 : 0.2;
@@ -211,9 +213,9 @@ void Simulation::SolveStream(Stream* stream) const {
 
 void Simulation::StartEngine() {
   executor_ = std::make_unique<SimExecutor>(limits_);
-  executor_->FailRequestsWhere([this](const RequestId& id, std::span<const TokenId>) {
+  executor_->FailRequestsWhere([this](const RequestId& id, std::span<const TokenId> token_ids) {
     const Stream& stream = streams_.at(id);
-    return stream.fails_after == stream.emitted.size();
+    return stream.fails_after == token_ids.size() - stream.request.prompt_token_ids.size();
   });
   if (lossy_) executor_->LoseAfter(Between(1, 60));
   auto engine = EngineCore::Create(options_, executor_.get(), &clock_);
@@ -522,8 +524,10 @@ Status Simulation::CheckBlocks() {
     if (pool.num_holders(block) != count) return InternalError("a block's holders are miscounted");
     last_held_[block] = coverage_.num_steps;
   }
+  // Those that came and went within the step. With steps in flight there are none, and a step may
+  // use once more what the update of the one before it frees.
   for (BlockId block : executor_->TakeUsedBlocks()) {
-    if (block != kNullBlock) last_held_[block] = coverage_.num_steps;
+    if (block != kNullBlock && !options_.async_scheduling) last_held_[block] = coverage_.num_steps;
   }
   return OkStatus();
 }

@@ -46,7 +46,7 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
                 << total.num_request_failures << " failed requests, " << total.num_restarts
                 << " restarts, " << total.num_resets << " resets, " << total.num_pauses
                 << " pauses");
-  if (num_runs < 1000) return;
+  if (num_runs < 5000) return;
   // The draw reaches what it is there for.
   CHECK(total.num_preemptions > 1000);
   CHECK(total.num_hit_tokens > 10000);

@@ -174,6 +174,119 @@ TEST_CASE("ABORT: no record, only the finished id; unknown ids are ignored") {
   CHECK(engine.core->kv_cache().pool().Usage() == 0);
 }
 
+TEST_CASE("ABORT, a lost client: handled between the halves of a step, no record of it follows") {
+  for (const bool async : {false, true}) {
+    INFO("async " << async);
+    EngineCoreOptions options;
+    options.async_scheduling = async;
+    Engine engine(options);
+    engine.Add("a", 20, 0);
+    engine.Add("b", 20, 1);
+    engine.Add("c", 3, 2);
+    engine.Step();
+    REQUIRE(engine.core->BeginStep().ok());
+    const wire::EngineInput abort = wire::AbortRequest{"a"}, lost = wire::ClientLost{1};
+    engine.core->HandleAborts(abort);
+    engine.core->HandleAborts(lost);
+    engine.core->EndStep();
+    std::vector<ClientMessage> messages;
+    engine.core->TakeMessages(&messages);
+    for (const ClientMessage& message : messages) {
+      for (const auto& record : message.outputs.outputs) CHECK(record.request_id == "c");
+    }
+    engine.core->Handle(abort);  // in their turn they find nothing to do
+    engine.core->Handle(lost);
+    engine.Finish();
+    CHECK(engine.records.size() == (async ? 2 : 1));
+    CHECK(engine.records.back().finish_reason == wire::FinishReason::kLength);
+    CHECK(engine.core->kv_cache().pool().Usage() == 0);
+  }
+}
+
+TEST_CASE("ABORT between the halves of a step leaves everything else for its turn") {
+  Engine engine;
+  engine.Add("a", 20);
+  REQUIRE(engine.core->BeginStep().ok());
+  engine.core->HandleAborts(MakeRequest("late"));
+  engine.core->HandleAborts(wire::UtilityRequest{1, 1, "get_supported_tasks", {}});
+  engine.core->EndStep();
+  CHECK(engine.core->scheduler().num_requests() == 1);
+  std::vector<ClientMessage> messages;
+  engine.core->TakeMessages(&messages);
+  CHECK(messages.size() == 1);
+}
+
+TEST_CASE("ADD with the id of a live request: nothing ends or disturbs the first one's stream") {
+  Engine engine;
+  engine.Add("a", 3, 1);
+  engine.Step();
+  engine.Add("a", 9, 1);  // the same client's: its id is the stream of the first
+  engine.Add("a", 9, 2);  // another's: told so
+  engine.Finish();
+  REQUIRE(engine.records.size() == 3);
+  CHECK(engine.records[1].finish_reason == wire::FinishReason::kError);
+  REQUIRE(engine.records[1].error.has_value());
+  CHECK(engine.records[1].error->message == "request id a is in use");
+  CHECK(engine.records[2].finish_reason == wire::FinishReason::kLength);
+  CHECK(engine.finished == std::vector<RequestId>{"a", "a"});
+}
+
+TEST_CASE("ADD with the id of a live request: the answer goes to its sender only") {
+  Engine engine;
+  engine.Add("a", 3, 1);
+  engine.Step();
+  engine.Add("a", 9, 2);
+  size_t num_messages = 0;
+  for (const ClientMessage& message : engine.Step()) {
+    ++num_messages;
+    REQUIRE(message.outputs.outputs.size() == 1);
+    CHECK(message.outputs.outputs[0].error.has_value() == (message.client_index == 2));
+    CHECK(message.outputs.finished_requests.size() == (message.client_index == 2 ? 1 : 0));
+  }
+  CHECK(num_messages == 2);
+}
+
+TEST_CASE("Async: two steps are in flight, each result comes a step later, nothing else differs") {
+  EngineCoreOptions options;
+  options.async_scheduling = true;
+  Engine engine(options);
+  Engine reference;
+  for (Engine* e : {&engine, &reference}) e->Add("a", 4);
+  CHECK(engine.Step().empty());
+  CHECK(engine.executor.num_steps() == 1);
+  const auto messages = engine.Step();
+  CHECK(engine.executor.num_steps() == 2);
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].outputs.outputs[0].new_token_ids.size() == 1);
+  CHECK(messages[0].outputs.scheduler_stats.has_value());
+  engine.Finish();
+  reference.Finish();
+  REQUIRE(engine.records.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(engine.records[i].new_token_ids == reference.records[i + 1].new_token_ids);
+  }
+  CHECK(engine.records[2].finish_reason == wire::FinishReason::kLength);
+  CHECK(engine.executor.num_tokens() == reference.executor.num_tokens());  // R5
+  CHECK_FALSE(engine.executor.IsSlotInUse(RequestSlot{0}));
+}
+
+TEST_CASE("Async: a pause is answered when nothing is in flight any more") {
+  EngineCoreOptions options;
+  options.async_scheduling = true;
+  Engine engine(options);
+  engine.Add("a", 30);
+  engine.Step();
+  engine.Step();
+  engine.Call(1, "pause_scheduler",
+              wire::PackedArray({wire::PackedString("keep"), wire::PackedBool(false)}));
+  engine.Finish();
+  CHECK(engine.replies.size() == 1);
+  CHECK(engine.records.size() == 1);  // of the step that was in flight
+  const int64_t num_steps = engine.executor.num_steps();
+  engine.Step();
+  CHECK(engine.executor.num_steps() == num_steps);
+}
+
 TEST_CASE("A vanished frontend's requests are dropped, others go on") {
   Engine engine;
   engine.Add("a", 20, 0);
@@ -469,6 +582,56 @@ TEST_CASE("Loop: serves what arrives, sleeps in between, ends when its inputs cl
   loop.Join();
   CHECK(loop.status.ok());
   CHECK(engine.core->done());
+}
+
+// Lets another thread do something while a step executes.
+class GatedExecutor final : public Executor {
+ public:
+  GatedExecutor() : real_(SmallLimits()) {}
+  const ExecutorLimits& limits() const override { return real_.limits(); }
+  Status Submit(const SchedulerOutput& step) override {
+    if (on_submit) on_submit();
+    return real_.Submit(step);
+  }
+  Status Collect(ModelOutput* result) override { return real_.Collect(result); }
+
+  std::function<void()> on_submit;
+
+ private:
+  SimExecutor real_;
+};
+
+TEST_CASE("Loop: an ABORT that arrives while a step executes counts before its result") {
+  GatedExecutor executor;
+  ManualClock clock(10);
+  auto core = EngineCore::Create({}, &executor, &clock);
+  REQUIRE(core.ok());
+  Mailbox<wire::EngineInput> inputs;
+  int num_steps = 0;
+  executor.on_submit = [&] {
+    ++num_steps;
+    if (num_steps == 2) {
+      // "late" is aborted before it is added; both wait for their turn.
+      inputs.Push(MakeRequest("late", 50));
+      inputs.Push(wire::AbortRequest{"a", "late"});
+      inputs.Push(MakeRequest("next", 1));
+    }
+    if (num_steps == 4) inputs.Close();
+  };
+  std::vector<wire::EngineCoreOutput> records;
+  inputs.Push(MakeRequest("a", 50));
+  const Status status =
+      RunEngineLoop(core->get(), {.inputs = &inputs,
+                                  .send =
+                                      [&](int32_t, wire::EngineCoreOutputs message) {
+                                        for (auto& r : message.outputs) records.push_back(r);
+                                        if (num_steps == 3) inputs.Close();
+                                      },
+                                  .take_spent = [] { return wire::EngineCoreOutputs(); }});
+  CHECK(status.ok());
+  REQUIRE(records.size() == 2);  // the first of "a", the only one of "next"
+  CHECK(records[0].request_id == "a");
+  CHECK(records[1].request_id == "next");
 }
 
 TEST_CASE("Loop: returns why the executor was lost, and publishes what its last step stored") {

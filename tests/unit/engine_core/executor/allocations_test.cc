@@ -35,7 +35,8 @@ TEST_CASE("Steady decode: the model runner allocates nothing") {
     REQUIRE(scheduled.requests.size() == 8);
     const int64_t before = NumAllocations();
     const Status status = engine.runner().Execute(scheduled, &result);
-    if (step > 0) during_steps += NumAllocations() - before;  // `result` grows in the first
+    // `result` changes hands with the results of the runner, and each has to grow once.
+    if (step > 2) during_steps += NumAllocations() - before;
     REQUIRE(status.ok());
     engine.scheduler().Update(scheduled, &result, &outputs);
     std::vector<ClientMessage> messages;

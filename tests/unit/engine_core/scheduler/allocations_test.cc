@@ -10,7 +10,9 @@ namespace tandem {
 namespace {
 
 TEST_CASE("Steady decode: 256 running requests, 200 steps, no heap allocation") {
-  DecodeLoad load({.num_requests = 256, .prompt_tokens = 100});
+  const bool async = GENERATE(false, true);
+  CAPTURE(async);
+  DecodeLoad load({.num_requests = 256, .prompt_tokens = 100, .async_scheduling = async});
   load.Prefill();
   for (int i = 0; i < 40; ++i) load.Step();  // vectors and recycled messages reach their size
   const int64_t before = NumAllocations();

@@ -1,0 +1,38 @@
+#pragma once
+
+// Results of steps that an executor has finished and nobody has collected; for executors that are
+// done when Submit returns. Thread: engine loop. Never allocates once the results have grown.
+
+#include <array>
+#include <utility>
+
+#include "common/check.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/scheduler/model_output.h"
+
+namespace tandem {
+
+class ResultQueue {
+ public:
+  // A cleared result, the newest.
+  ModelOutput* Push() {
+    CHECK_LT(size_, kMaxStepsInFlight);
+    ModelOutput* newest = &results_[(first_ + size_++) % kMaxStepsInFlight];
+    newest->Clear();
+    return newest;
+  }
+  // Moves the oldest into *result.
+  void Pop(ModelOutput* result) {
+    CHECK_GT(size_, 0u);
+    std::swap(*result, results_[first_]);
+    first_ = (first_ + 1) % kMaxStepsInFlight;
+    --size_;
+  }
+
+ private:
+  std::array<ModelOutput, kMaxStepsInFlight> results_;
+  size_t first_ = 0;
+  size_t size_ = 0;
+};
+
+}  // namespace tandem
