@@ -177,6 +177,22 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
   return normal;
 }
 
+// A flag that is not a bool is followed by a value, not by nothing or by another flag.
+Status CheckValuesAreThere(const std::vector<Flag>& flags, const std::vector<std::string>& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg.size() < 2 || arg[0] != '-') continue;
+    const size_t equals = arg.find('=');
+    const Flag* flag = FindFlag(flags, arg.substr(0, equals));
+    if (flag == nullptr || flag->is_bool()) continue;
+    const bool missing = equals != std::string::npos ? equals + 1 == arg.size()
+                         : i + 1 == args.size()      ? true
+                                                     : FindFlag(flags, args[i + 1]) != nullptr;
+    if (missing) return InvalidArgumentError("--" + std::string(flag->name) + " needs a value");
+  }
+  return OkStatus();
+}
+
 std::optional<std::string> FromEnvironment(const Flag& flag) {
   if (flag.rules.env.empty()) return std::nullopt;
   for (const char* prefix : {"TANDEM_", "VLLM_"}) {
@@ -303,6 +319,7 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
     option->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll
                                         : CLI::MultiOptionPolicy::TakeLast);
   }
+  RETURN_IF_ERROR(CheckValuesAreThere(flags, args));
   std::vector<std::string> reversed = Normalize(flags, args);
   std::reverse(reversed.begin(), reversed.end());  // CLI11 takes arguments from the back
   try {

@@ -11,13 +11,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <thread>
 
 #include "common/clock.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mailbox.h"
+#include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
 #include "common/version.h"
@@ -38,6 +38,7 @@ namespace tandem {
 namespace {
 
 constexpr int kUsageExit = 2;
+constexpr int64_t kMaxTemplateBytes = 16 << 20;
 constexpr double kCutSeconds = 2;  // for handlers to end after their connections were cut
 
 enum class MainEvent { kSignal, kDrained };
@@ -85,12 +86,10 @@ StatusOr<std::optional<ChatTemplate>> LoadChatTemplate(const FrontendConfig& con
     source = config.chat_template;
     name = "--chat-template";
     if (source.find_first_of("{\n") == std::string::npos) {
-      std::ifstream file(source, std::ios::binary);
-      if (!file) return NotFoundError("--chat-template " + source + ": cannot be read");
-      std::stringstream content;
-      content << file.rdbuf();
+      auto file = ReadFile(source, kMaxTemplateBytes);
+      if (!file.ok()) return file.status().WithContext(name);
       name += " " + source;
-      source = content.str();
+      source = std::move(file).value();
     }
   }
   if (source.empty()) return std::optional<ChatTemplate>();

@@ -143,8 +143,9 @@ void EngineEndpoint::Loop::Run() {
 
 // Everything from the beginning: the frontend is gone, the next one needs a HELLO.
 void EngineEndpoint::Loop::Restart(const std::string& why) {
-  LOG_WARNING << "the frontend is gone (" << why << "), waiting for it at "
-              << options_.handshake_address;
+  // A frontend may come and go; what that cost its requests is told by whoever drops them.
+  LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
+           << options_.handshake_address;
   for (size_t i = 0; i < clients_.size(); ++i) LoseClient(i);
   clients_.clear();
   StartHandshake();

@@ -93,8 +93,11 @@ void StepUpdate::Fail(Request* request, RequestResult* extra, ClientOutputs* out
   record.finish_reason = wire::FinishReason::kError;
   record.num_nans_in_logits = extra->num_nans_in_logits;
   record.events.swap(request->events);
-  record.error = wire::EngineCoreError{.code = std::string(wire::kErrorInternal),
-                                       .message = extra->status.message()};
+  // Masks that leave no token are the client's mistake.
+  const bool invalid = extra->status.code() == StatusCode::kInvalidArgument;
+  record.error = wire::EngineCoreError{
+      .code = std::string(invalid ? wire::kErrorValidation : wire::kErrorInternal),
+      .message = extra->status.message()};
   if (IsRunning(*request)) {
     kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
   } else {  // preempted since: its blocks may be on the free list, still findable

@@ -266,8 +266,8 @@ void Generation::Finish(Choice* choice) {
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
-  // A refusal is no failure: the request has not begun.
-  if (status.code() == StatusCode::kInternal) choice->stats->OnEngineError();
+  // A refusal is no failure: such a request has not begun.
+  if (choice->started || status.code() == StatusCode::kInternal) choice->stats->OnEngineError();
   LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
   AbortRunning();
   error_ = status;

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
+
+#include "common/read_file.h"
 
 namespace tandem {
 
@@ -77,11 +80,22 @@ class TlsTransport final : public Transport {
   std::string joined_;
 };
 
+// The oldest error is the cause; those behind it say that it was one.
 Status TlsError(const std::string& what) {
-  char text[256] = "unknown reason";
-  const unsigned long code = ERR_peek_last_error();
-  if (code != 0) ERR_error_string_n(code, text, sizeof text);
-  return InvalidArgumentError(what + ": " + text);
+  const unsigned long code = ERR_get_error();
+  const char* reason =
+      ERR_SYSTEM_ERROR(code) ? std::strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
+  ERR_clear_error();
+  return InvalidArgumentError(what + ": " + (reason != nullptr ? reason : "unknown reason"));
+}
+
+// OpenSSL reads PEM files by itself, but is silent about which one and why.
+Status CheckPemFile(const std::string& what, const std::string& path) {
+  constexpr int64_t kMaxPemBytes = 16 << 20;
+  const auto text = ReadFile(path, kMaxPemBytes);
+  if (!text.ok()) return text.status().WithContext(what);
+  if (text->find("-----BEGIN ") != std::string::npos) return OkStatus();
+  return InvalidArgumentError(what + ": " + path + ": is not a PEM file");
 }
 
 }  // namespace
@@ -98,12 +112,14 @@ StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
+  RETURN_IF_ERROR(CheckPemFile("--ssl-certfile", files.certificate));
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
     return TlsError("--ssl-certfile " + files.certificate);
   }
   const std::string& key = files.key.empty() ? files.certificate : files.key;
+  RETURN_IF_ERROR(CheckPemFile("--ssl-keyfile", key));
   if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return TlsError("--ssl-keyfile " + key);
+    return TlsError("--ssl-keyfile " + key + " with --ssl-certfile " + files.certificate);
   }
   if (SSL_CTX_check_private_key(context) != 1) {
     return TlsError("--ssl-keyfile " + key + " does not belong to the certificate");
@@ -112,6 +128,7 @@ StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
     return TlsError("--ssl-ciphers " + files.ciphers);
   }
   if (!files.client_ca.empty()) {
+    RETURN_IF_ERROR(CheckPemFile("--ssl-ca-certs", files.client_ca));
     if (SSL_CTX_load_verify_locations(context, files.client_ca.c_str(), nullptr) != 1) {
       return TlsError("--ssl-ca-certs " + files.client_ca);
     }

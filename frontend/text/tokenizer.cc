@@ -1,10 +1,8 @@
 #include "frontend/text/tokenizer.h"
 
-#include <cerrno>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
+#include "common/read_file.h"
 #include "common/strings.h"
 #include "common/utf8.h"
 #include "frontend/text/tokenizer_file.h"
@@ -12,26 +10,11 @@
 namespace tandem {
 namespace {
 
-constexpr std::streamoff kMaxFileBytes = 256 << 20;
-
-StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return ErrnoError(errno, "open " + path);
-  in.seekg(0, std::ios::end);
-  const std::streamoff size = in.tellg();
-  if (size < 0 || size > kMaxFileBytes) {
-    return InvalidArgumentError(path + " holds " + std::to_string(size) + " bytes, at most " +
-                                std::to_string(kMaxFileBytes) + " allowed");
-  }
-  in.seekg(0);
-  std::string text(static_cast<size_t>(size), '\0');
-  if (!in.read(text.data(), size)) return DataLossError(path + ": cannot be read");
-  return text;
-}
+constexpr int64_t kMaxFileBytes = 256 << 20;
 
 // An absent file is an empty text.
 StatusOr<std::string> ReadOptionalFile(const std::string& path) {
-  auto text = ReadFile(path);
+  auto text = ReadFile(path, kMaxFileBytes);
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
   return text;
 }
@@ -65,7 +48,7 @@ Tokenizer::~Tokenizer() = default;
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_folder) {
   const std::string path = model_folder + "/tokenizer.json";
-  ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path, kMaxFileBytes));
   const std::string config_path = model_folder + "/tokenizer_config.json";
   ASSIGN_OR_RETURN(const std::string config_json, ReadOptionalFile(config_path));
   ASSIGN_OR_RETURN(std::string chat_template,

@@ -134,6 +134,33 @@ class Answers(unittest.TestCase):
         self.assertEqual(logprobs.text_offset[:4], [0, 3, 6, 8])
         self.assertTrue(echo.choices[0].text.startswith("The quick"))
 
+    def test_newer_fields_go_through_the_official_client(self):
+        ids = [331, 360, 335]
+        completion = self.client.completions.create(
+            model="m", prompt="x", max_tokens=2, logprobs=1,
+            extra_body={"logprob_token_ids": ids, "return_tokens_as_token_ids": True})
+        for top in completion.choices[0].logprobs.top_logprobs:
+            self.assertLessEqual({f"token_id:{token}" for token in ids}, set(top))
+        chat = self.client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "x"}], max_tokens=2, logprobs=True,
+            extra_body={"logprob_token_ids": ids})
+        for entry in chat.choices[0].logprobs.content:
+            self.assertGreaterEqual(len(entry.top_logprobs), len(ids))
+        repeated = self.client.completions.create(
+            model="m", prompt="x", max_tokens=9, extra_body={
+                "repetition_detection": {"max_pattern_size": 2, "min_count": 3},
+                "vllm_xargs": {"mock_finish": "repetition"}})
+        self.assertEqual(repeated.choices[0].finish_reason, "repetition")
+        sent = self.server.received(0)[-1][3]
+        self.assertEqual(sent["repetition_detection"]["min_count"], 3)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.completions.create(model="m", prompt="x", extra_body={"logprob_token_ids": ids})
+        self.assertEqual(caught.exception.body["param"], "logprob_token_ids")
+        scored = self.client.completions.create(
+            model="m", prompt=[331, 360, 335], max_tokens=1, extra_body={"prompt_logprobs": 1}).model_dump()
+        self.assertIsNone(scored["choices"][0]["prompt_logprobs"][0])
+        self.assertEqual(len(scored["choices"][0]["prompt_logprobs"]), 3)
+
     def test_a_stop_string_ends_the_answer_and_aborts_the_engine(self):
         tokens = [331, 360, 335, 79] * 8
         answer = self.client.completions.create(

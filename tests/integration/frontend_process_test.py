@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from api_test import MODEL, Frontend, long_stream
@@ -53,11 +54,58 @@ class Refusals(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("tokenizer.json", log)
 
+    def test_a_folder_in_place_of_a_file_is_said_to_be_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "config.json").write_text("{}")
+            pathlib.Path(folder, "tokenizer.json").mkdir()
+            code, log = run(folder, "--port", "0", "--host", "127.0.0.1")
+            self.assertEqual(code, 1)
+            self.assertIn("tokenizer.json: is a folder, not a file", log)
+            code, log = run(str(MODEL), "--port", "0", "--host", "127.0.0.1", "--chat-template", folder)
+            self.assertEqual(code, 1)
+            self.assertIn(f"{folder}: is a folder, not a file", log)
+
+    def test_a_flag_without_its_value_is_named(self):
+        for flags in (["--port"], ["--port="], ["--port", "--host", "127.0.0.1"]):
+            with self.subTest(flags):
+                code, log = run(str(MODEL), *flags)
+                self.assertEqual(code, 2)
+                self.assertIn("--port needs a value", log)
+
+    def test_tls_files_that_do_not_fit_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder, "text")
+            text.write_text("no certificate")
+            for path, words in (("/no/such.pem", "No such file"), (folder, "is a folder"), (str(text), "is not a PEM file")):
+                code, log = run(str(MODEL), "--port", "0", "--host", "127.0.0.1", "--ssl-certfile", path)
+                self.assertEqual(code, 1)
+                self.assertIn(f"--ssl-certfile: {path}: {words}", log)
+
     def test_help_lists_every_flag(self):
         code, text = run("--help")
         self.assertEqual(code, 0)
         for flag in ("--host", "--port", "--api-key", "--served-model-name", "--ssl-certfile", "--shutdown-timeout"):
             self.assertIn(flag, text)
+
+
+class Activation(unittest.TestCase):
+    def test_a_socket_that_systemd_opened_is_served(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:
+            port = listener.getsockname()[1]
+            frontend = subprocess.Popen(
+                ["/bin/sh", "-c", 'exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"', "sh", str(bin_dir() / "tandem-frontend"),
+                 str(MODEL), "--port", "1", "--handshake-address", f"ipc://{folder}/wire/handshake"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False,
+                preexec_fn=lambda: (os.dup2(listener.fileno(), 3), os.set_inheritable(3, True)))
+            try:
+                # Whoever connects before it listens waits in the socket's queue.
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=LIMIT) as reply:
+                    self.assertEqual(reply.status, 200)
+                frontend.send_signal(signal.SIGTERM)
+                self.assertEqual(frontend.wait(LIMIT), 0)
+            finally:
+                frontend.kill()
+                frontend.wait()
 
 
 class Ends(unittest.TestCase):

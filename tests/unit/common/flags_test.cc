@@ -72,6 +72,17 @@ TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {
   CHECK(Parse(c, {"m", "n"}).message() == "unexpected argument 'n'");
 }
 
+TEST_CASE("Flags: a value that is not there is asked for by the flag's name") {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"--max-num-seqs"},
+                                               {"--max_num_seqs="},
+                                               {"m", "--max-num-seqs"},
+                                               {"--max-num-seqs", "--max-num-seqs", "3"}}) {
+    CAPTURE(args);
+    Config config;
+    CHECK(Parse(config, args).message() == "--max-num-seqs needs a value");
+  }
+}
+
 TEST_CASE("Flags: the environment fills what the command line does not give") {
   Config c;
   setenv("VLLM_TEST_SEQS", "7", 1);

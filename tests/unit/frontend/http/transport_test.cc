@@ -122,10 +122,31 @@ TEST_CASE("TLS: requests, large bodies and streams over the same session code") 
 }
 
 TEST_CASE("TLS: files that are missing or do not fit are an error that names them") {
-  const auto missing =
-      TlsContext::Load({.certificate = "/no/such.pem", .key = "", .client_ca = "", .ciphers = ""});
-  REQUIRE_FALSE(missing.ok());
-  CHECK(missing.status().message().find("/no/such.pem") != std::string::npos);
+  const TempFolder folder;
+  const std::string certificate = folder.path + "/cert.pem", key = folder.path + "/key.pem";
+  const std::string other = folder.path + "/other.pem", text = folder.path + "/text";
+  for (const std::string& k : {key, other}) {
+    const std::string make =
+        "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + k +
+        " -out " + (k == key ? certificate : folder.path + "/unused.pem") + " 2>/dev/null";
+    REQUIRE(std::system(make.c_str()) == 0);
+  }
+  std::ofstream(text) << "no key here";
+  const auto complaint = [](const TlsFiles& files) {
+    return std::string(TlsContext::Load(files).status().message());
+  };
+  CHECK(complaint({"/no/such.pem", "", "", ""}) ==
+        "--ssl-certfile: /no/such.pem: No such file or directory");
+  CHECK(complaint({folder.path, "", "", ""}) ==
+        "--ssl-certfile: " + folder.path + ": is a folder, not a file");
+  CHECK(complaint({text, "", "", ""}) == "--ssl-certfile: " + text + ": is not a PEM file");
+  CHECK(complaint({certificate, text, "", ""}) == "--ssl-keyfile: " + text + ": is not a PEM file");
+  CHECK(complaint({certificate, other, "", ""}) ==
+        "--ssl-keyfile " + other + " with --ssl-certfile " + certificate + ": key values mismatch");
+  CHECK(complaint({certificate, key, text, ""}) ==
+        "--ssl-ca-certs: " + text + ": is not a PEM file");
+  CHECK(complaint({certificate, key, "", "none"}) == "--ssl-ciphers none: no cipher match");
+  CHECK(TlsContext::Load({certificate, key, certificate, ""}).ok());
 }
 
 TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
