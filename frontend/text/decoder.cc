@@ -77,9 +77,9 @@ StatusOr<size_t> CountField(const nlohmann::json& spec, const char* name) {
 
 }  // namespace
 
-StatusOr<Decoder> Decoder::Create(const nlohmann::json& spec) {
+StatusOr<TokenDecoder> TokenDecoder::Create(const nlohmann::json& spec) {
   if (spec.is_null()) return UnimplementedError("tokenizer.json without a decoder");
-  Decoder decoder;
+  TokenDecoder decoder;
   RETURN_IF_ERROR(decoder.Add(spec, 0));
   if (decoder.byte_level_ && !decoder.steps_.empty()) {
     return UnimplementedError("a decoder that mixes ByteLevel with other kinds");
@@ -87,7 +87,7 @@ StatusOr<Decoder> Decoder::Create(const nlohmann::json& spec) {
   return decoder;
 }
 
-Status Decoder::Add(const nlohmann::json& spec, int depth) {
+Status TokenDecoder::Add(const nlohmann::json& spec, int depth) {
   if (depth > kMaxDepth) return InvalidArgumentError("decoder is nested too deeply");
   ASSIGN_OR_RETURN(const std::string kind, KindOf(spec, "decoder"));
   if (kind == "Sequence") {
@@ -118,7 +118,7 @@ Status Decoder::Add(const nlohmann::json& spec, int depth) {
   return OkStatus();
 }
 
-void Decoder::ApplyStep(const Step& step, std::vector<std::string>* tokens) {
+void TokenDecoder::ApplyStep(const Step& step, std::vector<std::string>* tokens) {
   if (const auto* replace = std::get_if<Replace>(&step)) {
     for (std::string& token : *tokens) ReplaceAll(replace->from, replace->to, &token);
   } else if (std::holds_alternative<ByteFallback>(step)) {
@@ -139,14 +139,14 @@ void Decoder::ApplyStep(const Step& step, std::vector<std::string>* tokens) {
   }
 }
 
-std::string Decoder::Decode(std::vector<std::string> tokens) const {
+std::string TokenDecoder::Decode(std::vector<std::string> tokens) const {
   for (const Step& step : steps_) ApplyStep(step, &tokens);
   std::string text;
   for (const std::string& token : tokens) text += token;
   return text;
 }
 
-std::string Decoder::TokenBytes(std::string_view token) const {
+std::string TokenDecoder::TokenBytes(std::string_view token) const {
   if (byte_level_) return AlphabetToBytes(token).value_or(std::string(token));
   std::string text(token);
   for (const Step& step : steps_) {

@@ -15,9 +15,9 @@
 
 namespace tandem {
 
-class Decoder {
+class TokenDecoder {
  public:
-  static StatusOr<Decoder> Create(const nlohmann::json& spec);
+  static StatusOr<TokenDecoder> Create(const nlohmann::json& spec);
 
   // The text is the tokens' bytes put together, each by itself: Decode is not needed.
   bool byte_level() const { return byte_level_; }

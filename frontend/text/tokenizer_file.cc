@@ -209,7 +209,7 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
   ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(Field(root, "normalizer")));
   ASSIGN_OR_RETURN(file->pretokenizer, Pretokenizer::Create(Field(root, "pre_tokenizer")));
   RETURN_IF_ERROR(AddPostProcessor(Field(root, "post_processor"), 0, file.get()));
-  ASSIGN_OR_RETURN(file->decoder, Decoder::Create(Field(root, "decoder")));
+  ASSIGN_OR_RETURN(file->decoder, TokenDecoder::Create(Field(root, "decoder")));
 
   const json& model = Field(root, "model");
   RETURN_IF_ERROR(CheckBpeModel(model));

@@ -26,7 +26,7 @@ struct TokenizerFile {
   Normalizer normalizer;
   Pretokenizer pretokenizer;
   Bpe bpe;
-  Decoder decoder;
+  TokenDecoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text when special tokens are asked for
   std::vector<TokenId> suffix_ids;
   Vocabulary spelled;  // tokens as the file spells them, added tokens included
