@@ -15,6 +15,10 @@ foreach(group Chat Lives Starts)
   python_test(pair_${group} integration/pair_test.py ${group})
 endforeach()
 
+foreach(group OddServers RealPair OwnPair)
+  python_test(bench_${group} integration/bench_test.py ${group})
+endforeach()
+
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)
 python_test(kv_events integration/kv_events_test.py)
