@@ -1,5 +1,6 @@
 #include "engine_core/engine_core.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <variant>
@@ -157,7 +158,7 @@ void EngineCore::HandleInput(wire::EngineCoreRequest request) {
   }
   if (const Request* same = scheduler_.Find(id);
       same != nullptr && same->wire.client_index == client_index) {
-    LOG_ERROR << "frontend " << client_index << " sent request " << id << " again, dropped";
+    LOG_WARNING << "frontend " << client_index << " sent request " << id << " again, dropped";
     return;
   }
   const Status added = TryAdd(std::move(request));

@@ -105,6 +105,7 @@ void Simulation::DrawConfig() {
   options_.kv_cache.enable_prefix_caching = Chance(0.85);
   if (Chance(0.15)) options_.kv_cache.watermark = 0.05 * Between(1, 8);
   options_.async_scheduling = Chance(0.5);
+  options_.kv_cache.enable_events = options_.kv_cache.enable_prefix_caching && Chance(0.3);
   options_.shutdown_timeout_s = Chance(0.5) ? 0 : 0.5;
 
   arrival_chance_ = Chance(0.5) ? 0.9 : 0.2;
@@ -221,6 +222,7 @@ void Simulation::StartEngine() {
   auto engine = EngineCore::Create(options_, executor_.get(), &clock_);
   CHECK(engine.ok()) << engine.status().ToString();
   engine_ = std::move(*engine);
+  kv_events_ = std::make_unique<KvEventShadow>(limits_.block_size);
   // Each step computes a token of some request; preemptions may throw away what one has, but the
   // first in line always gets further.
   int64_t num_tokens = 0;
@@ -235,10 +237,13 @@ void Simulation::StartEngine() {
 
 Status Simulation::Act() {
   clock_.Advance(0.001 * Between(0, 20));
+  for (wire::EngineInput& input : arrived_) engine_->Handle(std::move(input));
+  arrived_.clear();
   while (next_ < order_.size() && (Chance(arrival_chance_) || !engine_->HasWork())) {
     Send(&streams_.at(order_[next_++]));
   }
   if (Chance(abort_chance_)) AbortSome();
+  if (Chance(0.02)) SendAgain();
   if (Chance(call_chance_)) {
     switch (Between(0, 5)) {
       case 0:
@@ -307,6 +312,24 @@ void Simulation::AbortSome() {
   }
 }
 
+// A client gives up between the halves of a step: nothing more may reach it.
+void Simulation::AbortWhileExecuting() {
+  const RequestId& id =
+      order_[static_cast<size_t>(Between(0, static_cast<int32_t>(order_.size()) - 1))];
+  if (engine_->scheduler().Find(id) == nullptr) return;
+  const wire::EngineInput& input = arrived_.emplace_back(wire::AbortRequest{id});
+  engine_->HandleAborts(input);
+  streams_.at(id).ended = true;
+  ++coverage_.num_aborts;
+}
+
+// The same ADD a second time, which must change nothing.
+void Simulation::SendAgain() {
+  const RequestId& id =
+      order_[static_cast<size_t>(Between(0, static_cast<int32_t>(order_.size()) - 1))];
+  if (engine_->scheduler().Find(id) != nullptr) engine_->Handle(streams_.at(id).request);
+}
+
 void Simulation::Call(std::string method, wire::RawValue args) {
   calls_[next_call_id_] = false;
   engine_->Handle(wire::UtilityRequest{0, next_call_id_++, std::move(method), std::move(args)});
@@ -315,7 +338,11 @@ void Simulation::Call(std::string method, wire::RawValue args) {
 Status Simulation::StepOnce() {
   const int64_t num_tokens_before = executor_->num_tokens();
   const bool runnable = engine_->scheduler().HasRunnable();
-  const Status status = engine_->Step();
+  const Status status = engine_->BeginStep();
+  if (status.ok()) {
+    if (Chance(abort_chance_)) AbortWhileExecuting();
+    engine_->EndStep();
+  }
   ++coverage_.num_steps;
   std::vector<ClientMessage> messages;
   engine_->TakeMessages(&messages);
@@ -330,6 +357,7 @@ Status Simulation::StepOnce() {
   if (num_idle_steps_ > 3) return InternalError("steps without tokens\n" + engine_->DebugString());
   RETURN_IF_ERROR(CheckBlocks());
   RETURN_IF_ERROR(CheckFreeOrder());
+  RETURN_IF_ERROR(CheckKvEvents());
   return CheckQueues();
 }
 
@@ -338,6 +366,7 @@ Status Simulation::Restart() {
   ++coverage_.num_restarts;
   lossy_ = Chance(0.5);
   calls_.clear();
+  arrived_.clear();
   last_held_.clear();
   paused_ = false;
   StartEngine();
@@ -524,10 +553,12 @@ Status Simulation::CheckBlocks() {
     if (pool.num_holders(block) != count) return InternalError("a block's holders are miscounted");
     last_held_[block] = coverage_.num_steps;
   }
-  // Those that came and went within the step. With steps in flight there are none, and a step may
-  // use once more what the update of the one before it frees.
+  // What is free now and was held at the end of the step before, or came and went since, has been
+  // freed in this step.
   for (BlockId block : executor_->TakeUsedBlocks()) {
-    if (block != kNullBlock && !options_.async_scheduling) last_held_[block] = coverage_.num_steps;
+    if (block == kNullBlock) continue;
+    int64_t& last_held = last_held_.try_emplace(block, -1).first->second;
+    last_held = std::max(last_held, coverage_.num_steps - 1);
   }
   return OkStatus();
 }
@@ -546,6 +577,18 @@ Status Simulation::CheckFreeOrder() {
     cached = true;
     if (last_held_[block] < last_held) return InternalError("content is not lost in LRU order");
     last_held = last_held_[block];
+  }
+  return OkStatus();
+}
+
+// Whoever follows the events knows what the cache knows.
+Status Simulation::CheckKvEvents() {
+  if (!options_.kv_cache.enable_events) return OkStatus();
+  RETURN_IF_ERROR(kv_events_->Apply(engine_->TakeKvEvents()));
+  const BlockPool& pool = engine_->kv_cache().pool();
+  if (static_cast<int32_t>(kv_events_->num_hashes()) != pool.num_cached_hashes()) {
+    return InternalError("KV events tell of " + std::to_string(kv_events_->num_hashes()) +
+                         " hashes, the cache holds " + std::to_string(pool.num_cached_hashes()));
   }
   return OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "engine_core/engine_core.h"
+#include "tests/simulation/kv_event_shadow.h"
 #include "tests/simulation/sim_executor.h"
 
 namespace tandem {
@@ -70,6 +71,8 @@ class Simulation {
   Status Act();
   void Send(Stream* stream);
   void AbortSome();
+  void AbortWhileExecuting();
+  void SendAgain();
   void Call(std::string method, wire::RawValue args);
   Status StepOnce();
   Status Restart();
@@ -81,6 +84,7 @@ class Simulation {
   Status HearStats(const wire::SchedulerStats& stats);
   Status CheckBlocks();
   Status CheckFreeOrder();
+  Status CheckKvEvents();
   Status CheckQueues() const;
   Status CheckEnd();
 
@@ -93,9 +97,11 @@ class Simulation {
   ManualClock clock_{100};
   std::unique_ptr<SimExecutor> executor_;
   std::unique_ptr<EngineCore> engine_;
+  std::unique_ptr<KvEventShadow> kv_events_;
   std::vector<std::vector<TokenId>> documents_;  // prompts share their beginnings
   std::map<RequestId, Stream> streams_;
-  std::vector<RequestId> order_;  // of arrival; the first next_ have been sent
+  std::vector<wire::EngineInput> arrived_;  // while a step executed
+  std::vector<RequestId> order_;            // of arrival; the first next_ have been sent
   size_t next_ = 0;
   double arrival_chance_ = 0;
   double abort_chance_ = 0;

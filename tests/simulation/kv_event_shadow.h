@@ -1,0 +1,40 @@
+#pragma once
+
+// The prefix cache as a router would know it: built from KV events alone. Hash counts say what can
+// be found; each stored block is hashed again from the tokens that its event and those of its
+// parents carry. Thread: any one. Failure: an event that cannot be true is INTERNAL and says why.
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine_core/kv_cache/block_hash.h"
+#include "engine_core/kv_cache/kv_cache_event.h"
+
+namespace tandem {
+
+class KvEventShadow {
+ public:
+  explicit KvEventShadow(int32_t block_size) : hasher_(block_size) {}
+
+  Status Apply(const std::vector<KvCacheEvent>& events);
+  // Distinct hashes that can be found.
+  size_t num_hashes() const { return num_blocks_.size(); }
+
+ private:
+  using Key = std::array<uint8_t, 32>;
+  struct Prefix {
+    std::vector<TokenId> token_ids;
+    std::string cache_salt;
+  };
+  Status Store(const BlockStored& stored);
+  Status Remove(const BlockRemoved& removed);
+
+  BlockHasher hasher_;
+  std::map<Key, int> num_blocks_;  // that hold it
+  std::map<Key, Prefix> known_;    // all there ever were
+};
+
+}  // namespace tandem
