@@ -25,6 +25,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"device", &c.device, "auto: cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
 
+      {"kv-cache-dtype", &c.kv_cache_dtype, "What keys and values are kept in: int8 (a scale per token and head), or auto: --dtype, which may also be named"},
       {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32", {.min = 1, .max = 4096}},
       {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "KV blocks, whatever the memory", {.min = 2, .max = kInt32}},
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
@@ -147,12 +148,24 @@ Status SetBatch(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+// --dtype must be resolved.
+StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
+  if (name == "auto" || name == DTypeName(dtype)) return KvFormat::kCompute;
+  if (name == "int8") return KvFormat::kInt8;
+  std::string problem = "must be one of auto int8 " + std::string(DTypeName(dtype));
+  if (name.rfind("fp8", 0) == 0) problem += " (fp8 is not built; int8 takes the same space)";
+  if (name == "bfloat16" || name == "float32") problem += ", as --dtype is";
+  return InvalidArgumentError("--kv-cache-dtype " + name + ": " + problem);
+}
+
 Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   setup->device = config.device == "auto" ? "cpu" : config.device;
   const bool is_cpu = setup->device == "cpu";
   setup->backend.dtype = config.dtype == "float32" || !is_cpu ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
   setup->formats = WeightFormatsOf(config.quantization);
+  ASSIGN_OR_RETURN(setup->runner.kv_format,
+                   KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
   const int64_t block_size = config.block_size.value_or(32);
   if (is_cpu && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +

@@ -38,6 +38,7 @@ struct EngineConfig {
   int64_t threads = 0;
 
   // KV cache
+  std::string kv_cache_dtype = "auto";
   std::optional<int64_t> block_size;
   std::optional<int64_t> num_gpu_blocks_override;
   std::optional<int64_t> kv_cache_memory_bytes;

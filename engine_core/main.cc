@@ -184,8 +184,8 @@ int RunEngineCore(const std::vector<std::string>& args) {
            << ", max_model_len " << setup->runner.limits.max_model_len;
   StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
   if (!weights.ok()) return Fail(kExitBadModel, weights.status());
-  const int64_t bytes_per_block =
-      (*backend)->KvBytesPerBlock(KvSpecOf(*model_config, setup->runner.limits.block_size, 0));
+  const int64_t bytes_per_block = (*backend)->KvBytesPerBlock(
+      KvSpecOf(*model_config, setup->runner.limits.block_size, 0, setup->runner.kv_format));
   const StatusOr<int32_t> max_model_len = ChooseMaxModelLen(
       setup->auto_max_model_len, bytes_per_block, setup->runner.limits, ReadHostMemory());
   if (!max_model_len.ok()) return Fail(kExitBadModel, max_model_len.status());

@@ -13,12 +13,18 @@
 
 namespace tandem {
 
+// How keys and values are kept. kCompute: in the backend's compute type. kInt8: each token's K of a
+// head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
+// likewise.
+enum class KvFormat { kCompute, kInt8 };
+
 struct KvCacheSpec {
   int num_layers = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
   int block_size = 0;  // tokens per block; the cpu backend wants a multiple of 32
   int64_t num_blocks = 0;
+  KvFormat format = KvFormat::kCompute;
 };
 
 // The K and V memory of one layer, as a backend laid it out.
@@ -29,6 +35,7 @@ struct LayerKv {
   int head_dim = 0;
   int block_size = 0;
   int64_t num_blocks = 0;
+  KvFormat format = KvFormat::kCompute;
 };
 
 class KvCache {
@@ -41,8 +48,13 @@ class KvCache {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
     const int64_t half = num_bytes() / (2 * spec_.num_layers);
     auto* base = static_cast<std::byte*>(memory_.view().data) + 2 * half * layer;
-    return {base,           base + half,      spec_.num_kv_heads,
-            spec_.head_dim, spec_.block_size, spec_.num_blocks};
+    return {.k = base,
+            .v = base + half,
+            .num_kv_heads = spec_.num_kv_heads,
+            .head_dim = spec_.head_dim,
+            .block_size = spec_.block_size,
+            .num_blocks = spec_.num_blocks,
+            .format = spec_.format};
   }
 
  private:

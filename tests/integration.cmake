@@ -29,6 +29,7 @@ python_test(sampling integration/sampling_test.py)
 tandem_test(integration_wire LABEL integration SRCS integration/mock_engine_test.cc
   DEPS frontend/engine_client tests/support nlohmann_json::nlohmann_json)
 target_compile_definitions(integration_wire PRIVATE TANDEM_TEST_PYTHON="${TANDEM_TEST_PYTHON}")
+python_test(quantization integration/quantization_test.py)
 python_test(systemd integration/systemd_test.py)
 python_test(frontend_process integration/frontend_process_test.py)
 foreach(group Answers Trouble)

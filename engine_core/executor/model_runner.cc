@@ -18,12 +18,14 @@ int64_t MaxLogitsRows(const ExecutorLimits& limits) {
 
 }  // namespace
 
-KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks) {
+KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
+                     KvFormat format) {
   return {.num_layers = static_cast<int>(config.num_layers),
           .num_kv_heads = static_cast<int>(config.num_kv_heads),
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,
-          .num_blocks = num_blocks};
+          .num_blocks = num_blocks,
+          .format = format};
 }
 
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
@@ -52,14 +54,14 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backe
                                                            const ModelRunnerOptions& options) {
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(std::move(backend), std::move(model), options));
-  RETURN_IF_ERROR(runner->Allocate(config));
+  RETURN_IF_ERROR(runner->Allocate(config, options.kv_format));
   return runner;
 }
 
-Status ModelRunner::Allocate(const ModelConfig& config) {
+Status ModelRunner::Allocate(const ModelConfig& config, KvFormat kv_format) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
-  ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(
-                                  KvSpecOf(config, limits_.block_size, limits_.num_blocks)));
+  ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(KvSpecOf(config, limits_.block_size,
+                                                                 limits_.num_blocks, kv_format)));
   const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),
                                 .num_kv_heads = static_cast<int>(config.num_kv_heads),
                                 .head_dim = static_cast<int>(config.head_dim)};

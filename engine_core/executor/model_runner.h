@@ -23,10 +23,12 @@
 namespace tandem {
 
 // The part of the cache's shape that the model decides.
-KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks);
+KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
+                     KvFormat format = KvFormat::kCompute);
 
 struct ModelRunnerOptions {
   ExecutorLimits limits;
+  KvFormat kv_format = KvFormat::kCompute;
   int64_t max_logprobs = 20;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   uint64_t process_seed = 0;
@@ -59,7 +61,7 @@ class ModelRunner final : public Executor {
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
               const ModelRunnerOptions& options);
-  Status Allocate(const ModelConfig& config);
+  Status Allocate(const ModelConfig& config, KvFormat kv_format);
 
   // The parts of a step, in their order.
   void TakeIn(const SchedulerOutput& step);

@@ -58,8 +58,9 @@ void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Q
   task.qkv_is_f32 = qkv.dtype == DType::kF32;
   task.out = out.data;
   task.out_stride = out.row_stride;
-  task.k = static_cast<uint32_t*>(kv.k);
-  task.v = static_cast<uint32_t*>(kv.v);
+  task.k = kv.k;
+  task.v = kv.v;
+  task.kv_is_int8 = kv.format == KvFormat::kInt8;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.head_dim = kv.head_dim;
@@ -92,8 +93,9 @@ void CpuBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerK
   task.q_stride = q.row_stride;
   task.out = out.data;
   task.out_stride = out.row_stride;
-  task.k = static_cast<const uint32_t*>(kv.k);
-  task.v = static_cast<const uint32_t*>(kv.v);
+  task.k = kv.k;
+  task.v = kv.v;
+  task.kv_is_int8 = kv.format == KvFormat::kInt8;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.head_dim = kv.head_dim;

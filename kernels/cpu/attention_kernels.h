@@ -28,8 +28,19 @@ struct AttentionScratch {
   float* sums;                      // [rows][padded_dim], sum of weight * V
   float* totals;                    // [rows][16], sum of weights by lane
   float* maxima;                    // [rows][16], lane 0 only
+  // Of an int8 cache, for this step:
+  typename Type::Element* k;  // [kStepTiles] tiles
+  typename Type::Element* v;
+  float* k_scales;  // [kStepTokens]
+  float* v_scales;
 
   AttentionScratch(float* memory, int64_t rows, int64_t padded_dim) {
+    k = reinterpret_cast<typename Type::Element*>(memory);
+    v = k + kStepTokens * padded_dim;
+    memory += 2 * kStepTokens * padded_dim;
+    k_scales = memory;
+    v_scales = memory + kStepTokens;
+    memory += 2 * kStepTokens;
     auto take = [&memory, rows](int64_t floats) {
       float* taken = memory;
       memory += rows * floats;
@@ -154,6 +165,12 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   for (int v = 0; v < kStepVecs; ++v) {
     score[v] = Mul(Load(scratch.scores + row * kStepTokens + v * kVecLanes), Set1(task.scale));
   }
+  if (task.kv_is_int8) {
+    TANDEM_UNROLL
+    for (int v = 0; v < kStepVecs; ++v) {
+      score[v] = Mul(score[v], Load(scratch.k_scales + v * kVecLanes));
+    }
+  }
   if (task.soft_cap > 0) {
     TANDEM_UNROLL
     for (int v = 0; v < kStepVecs; ++v) {
@@ -182,11 +199,29 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   }
   TANDEM_UNROLL
   for (int v = 0; v < kStepVecs; ++v) {
-    const Vec weight = Exp(Sub(score[v], Set1(*maximum)));
+    Vec weight = Exp(Sub(score[v], Set1(*maximum)));
     total = Add(total, weight);
+    if (task.kv_is_int8) {
+      // A slot that is hidden may hold anything, a scale that is no number too.
+      const Vec scales = Load(scratch.v_scales + v * kVecLanes);
+      weight = Mul(weight, kAll ? scales
+                                : KeepLanes(scales, clamp(begin - v * kVecLanes),
+                                            clamp(end - v * kVecLanes), Zero()));
+    }
     Store(scratch.weights + row * kStepTokens + v * kVecLanes, weight);
   }
   Store(scratch.totals + row * kVecLanes, total);
+}
+
+// The numbers of an int8 tile in the compute type, their scales not yet applied: scores are
+// multiplied by K's, weights by V's.
+template <class Type>
+void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Type::Element* numbers,
+               float* scales) {
+  const auto* bytes = static_cast<const int8_t*>(cache) + tile * Int8TileBytes(padded_dim);
+  const int64_t count = kTileTokens * padded_dim;
+  for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadBytes(bytes + i));
+  __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
 }
 
 template <class Type>
@@ -248,9 +283,19 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
       const int block_tokens = task.tiles_per_block * kTileTokens;
       const int64_t tile_idx = int64_t{item.blocks[key / block_tokens]} * task.tiles_per_block +
                                key % block_tokens / kTileTokens;
-      const int64_t offset = (tile_idx * task.num_kv_heads + kv_head) * tile_units;
-      tile.k = task.k + offset;
-      tile.v = task.v + offset;
+      const int64_t cache_tile = tile_idx * task.num_kv_heads + kv_head;
+      if (task.kv_is_int8) {
+        Element* k = scratch.k + int64_t{number} * kTileTokens * dim;
+        Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
+        const int in_step = number * kTileTokens;
+        WidenTile<Type>(task.k, cache_tile, dim, k, scratch.k_scales + in_step);
+        WidenTile<Type>(task.v, cache_tile, dim, v, scratch.v_scales + in_step);
+        tile.k = reinterpret_cast<const uint32_t*>(k);
+        tile.v = reinterpret_cast<const uint32_t*>(v);
+      } else {
+        tile.k = static_cast<const uint32_t*>(task.k) + cache_tile * tile_units;
+        tile.v = static_cast<const uint32_t*>(task.v) + cache_tile * tile_units;
+      }
       ++num_tiles;
     }
 

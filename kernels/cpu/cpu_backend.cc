@@ -88,8 +88,11 @@ StatusOr<OwnedTensor> CpuBackend::Upload(const Tensor& host, DType dtype) {
 }
 
 int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  return int64_t{2} * spec.num_layers * spec.num_kv_heads * spec.block_size *
-         PaddedDim(spec.head_dim) * SizeOf(dtype_);
+  const int64_t dim = PaddedDim(spec.head_dim);
+  const int64_t tile_bytes =
+      spec.format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype_);
+  return int64_t{2} * spec.num_layers * spec.num_kv_heads * (spec.block_size / kTileTokens) *
+         tile_bytes;
 }
 
 StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec& spec) {
@@ -102,8 +105,8 @@ StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec
     return InvalidArgumentError("head_dim is " + std::to_string(spec.head_dim) +
                                 ", the cpu backend takes up to " + std::to_string(kMaxHeadDim));
   }
-  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype_) * spec.num_blocks;
-  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(dtype_, {&elements, 1}));
+  const int64_t units = KvBytesPerBlock(spec) / SizeOf(DType::kI32) * spec.num_blocks;
+  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
   return std::make_unique<KvCache>(spec, std::move(memory));
 }
 

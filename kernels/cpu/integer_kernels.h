@@ -16,19 +16,6 @@ namespace {
 
 constexpr int64_t kCodeBytes = int64_t{4} * kPanelColumns;  // of 8 k of a panel
 
-// |x| of a whole row, as ReduceMax cannot tell where there is a NaN.
-inline uint32_t ReduceMaxBits(Vec x) {
-  float lanes[kVecLanes];
-  Store(lanes, x);
-  uint32_t max = 0;
-  for (float lane : lanes) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &lane, sizeof(bits));
-    max = bits > max ? bits : max;
-  }
-  return max;
-}
-
 template <class Type>
 void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
                   bool interleave, uint32_t* units, float* scales, int32_t* sums) {
@@ -40,9 +27,7 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
     ForEachVec(k, [&](int64_t i, int64_t count) {
       max_bits = MaxAbsBits(max_bits, LoadN(row + i, count));
     });
-    const uint32_t bits = ReduceMaxBits(max_bits);
-    float max;
-    __builtin_memcpy(&max, &bits, sizeof(max));
+    const float max = MaxOfBits(max_bits);
     const float inverse = 127 / max;  // infinite when there is nothing to scale
     const bool is_usable = max <= __FLT_MAX__ && inverse <= __FLT_MAX__;
     scales[r] = is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
@@ -152,7 +137,7 @@ void Int4Strip(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes
 template <int kRows>
 void Int4Panel(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes, int64_t column) {
   constexpr int kPanelVecs = kPanelColumns / kVecLanes;
-  if constexpr (kRows <= 4) {
+  if constexpr (kRows <= 3) {  // four rows would not fit into the registers
     Int4Strip<kRows, kPanelVecs, 4096>(task, panel, panel_bytes, 0, column);
   } else {
     for (int strip = 0; strip < kPanelColumns; strip += kPanelColumns / 2) {

@@ -58,8 +58,9 @@ struct RopeTask {
   bool qkv_is_f32 = false;
   void* out = nullptr;
   int64_t out_stride = 0;
-  uint32_t* k = nullptr;  // the layer's cache
-  uint32_t* v = nullptr;
+  void* k = nullptr;  // the layer's cache
+  void* v = nullptr;
+  bool kv_is_int8 = false;
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -76,13 +77,15 @@ struct RopeTask {
 
 // The KV cache of a layer, as units. K tile of a head: [padded_dim / k_step][32]; V tile:
 // [32 / k_step][padded_dim]. Tile j of block b, head h: ((b * tiles_per_block + j) * heads + h).
+// int8: a byte in the place of each number, and after them the scales of the tile's tokens.
 struct AttentionTask {
   const void* q = nullptr;
   int64_t q_stride = 0;  // elements
   void* out = nullptr;
   int64_t out_stride = 0;
-  const uint32_t* k = nullptr;
-  const uint32_t* v = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  bool kv_is_int8 = false;
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -158,10 +161,15 @@ const KernelTable& ScalarKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Bf16Kernels();
 
+constexpr int64_t Int8TileBytes(int64_t padded_dim) {
+  return kTileTokens * (padded_dim + int64_t{sizeof(float)});
+}
+
 // Per row: q (padded_dim), accumulator (padded_dim), scores and their weights (kStepTokens each),
-// the running sums (16 lanes) and maximum (padded to 16).
+// the running sums (16 lanes) and maximum (padded to 16). For a step: K and V of an int8 cache in
+// the compute type, and their scales.
 constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t padded_dim) {
-  return rows * (2 * padded_dim + 2 * kStepTokens + 32);
+  return rows * (2 * padded_dim + 2 * kStepTokens + 32) + 2 * kStepTokens * (padded_dim + 1);
 }
 
 }  // namespace tandem

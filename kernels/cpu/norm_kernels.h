@@ -17,6 +17,22 @@ inline __attribute__((always_inline)) void ForEachVec(int64_t size, F f) {
   if (i < size) f(i, size - i);
 }
 
+// The largest lane of what MaxAbsBits gathered: NaN when there was one, which ReduceMax cannot
+// tell.
+inline float MaxOfBits(Vec x) {
+  float lanes[16];
+  Store(lanes, x);
+  uint32_t max = 0;
+  for (const float& lane : lanes) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &lane, sizeof(bits));
+    max = bits > max ? bits : max;
+  }
+  float result;
+  __builtin_memcpy(&result, &max, sizeof(result));
+  return result;
+}
+
 template <class X>
 inline float ScaleOfRms(const X* x, int64_t size, float epsilon) {
   Vec sum = Zero();

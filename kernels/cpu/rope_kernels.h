@@ -34,6 +34,59 @@ inline void Rotate(float* head, const RopeTask& task, int64_t position) {
   });
 }
 
+// The int8 of a head and their scale; zeros, and a scale that is no number, for one that is not
+// finite.
+inline float QuantizeHead(const float* head, int64_t dim, int8_t* bytes) {
+  Vec max_bits = Zero();
+  ForEachVec(dim, [&](int64_t i, int64_t count) {
+    max_bits = MaxAbsBits(max_bits, LoadN(head + i, count));
+  });
+  const float max = MaxOfBits(max_bits);
+  const float inverse = 127 / max;  // infinite when there is nothing to scale
+  const bool is_usable = max <= __FLT_MAX__ && inverse <= __FLT_MAX__;
+  ForEachVec(dim, [&](int64_t i, int64_t count) {
+    StoreBytes(bytes + i,
+               is_usable ? RoundToInt(Mul(LoadN(head + i, count), Set1(inverse))) : Zero());
+  });
+  return is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
+}
+
+// A head's numbers to their places in a tile: K [dim / kStep][32 tokens][kStep], V [32 tokens /
+// kStep][padded_dim][kStep].
+template <class Type, class Number>
+inline void Scatter(const Number* numbers, const RopeTask& task, int64_t in_tile, bool is_k,
+                    Number* tile) {
+  constexpr int64_t kStep = Type::kStep;
+  if (is_k) {
+    for (int64_t i = 0; i < task.head_dim; ++i) {
+      tile[(i / kStep * kTileTokens + in_tile) * kStep + i % kStep] = numbers[i];
+    }
+    return;
+  }
+  tile += in_tile / kStep * task.padded_dim * kStep + in_tile % kStep;
+  for (int64_t i = 0; i < task.head_dim; ++i) tile[i * kStep] = numbers[i];
+}
+
+template <class Type>
+void WriteKv(const RopeTask& task, const float* head, int64_t slot, int kv_head, bool is_k) {
+  using Element = typename Type::Element;
+  const int64_t tile_numbers = int64_t{kTileTokens} * task.padded_dim;
+  const int64_t tile = slot / kTileTokens * task.num_kv_heads + kv_head;
+  const int64_t in_tile = slot % kTileTokens;
+  void* cache = is_k ? task.k : task.v;
+  if (task.kv_is_int8) {
+    alignas(64) int8_t bytes[kMaxHeadDim];
+    auto* to = static_cast<int8_t*>(cache) + tile * Int8TileBytes(task.padded_dim);
+    reinterpret_cast<float*>(to + tile_numbers)[in_tile] = QuantizeHead(head, task.head_dim, bytes);
+    Scatter<Type>(bytes, task, in_tile, is_k, to);
+    return;
+  }
+  alignas(64) Element narrow[kMaxHeadDim];
+  ForEachVec(task.head_dim,
+             [&](int64_t i, int64_t n) { StoreN(narrow + i, LoadN(head + i, n), n); });
+  Scatter<Type>(narrow, task, in_tile, is_k, static_cast<Element*>(cache) + tile * tile_numbers);
+}
+
 template <class Type, class X>
 void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
   using Element = typename Type::Element;
@@ -41,7 +94,6 @@ void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
   const int group = task.num_heads / task.num_kv_heads;
   const int64_t position = task.positions[token];
   alignas(64) float head[kMaxHeadDim];
-  alignas(64) Element narrow[kMaxHeadDim];
 
   for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     LoadHead(row + h * dim, task, task.q_norm, head);
@@ -52,23 +104,11 @@ void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
 
   const int64_t slot = task.slots[token];
   if (slot < 0) return;
-  const int64_t tile_units = int64_t{kTileTokens} / Type::kStep * task.padded_dim;
-  const int64_t tile = slot / kTileTokens * task.num_kv_heads + kv_head;
-  const int64_t in_tile = slot % kTileTokens;
-
   LoadHead(row + (task.num_heads + kv_head) * dim, task, task.k_norm, head);
   Rotate(head, task, position);
-  ForEachVec(dim, [&](int64_t i, int64_t n) { StoreN(narrow + i, LoadN(head + i, n), n); });
-  auto* k = reinterpret_cast<Element*>(task.k + tile * tile_units);
-  for (int64_t i = 0; i < dim; ++i) {
-    k[(i / Type::kStep * kTileTokens + in_tile) * Type::kStep + i % Type::kStep] = narrow[i];
-  }
-
+  WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/true);
   LoadHead(row + (task.num_heads + task.num_kv_heads + kv_head) * dim, task, nullptr, head);
-  ForEachVec(dim, [&](int64_t i, int64_t n) { StoreN(narrow + i, LoadN(head + i, n), n); });
-  auto* v = reinterpret_cast<Element*>(task.v + tile * tile_units) +
-            in_tile / Type::kStep * task.padded_dim * Type::kStep + in_tile % Type::kStep;
-  for (int64_t i = 0; i < dim; ++i) v[i * Type::kStep] = narrow[i];
+  WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/false);
 }
 
 template <class Type>

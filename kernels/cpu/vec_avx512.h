@@ -126,6 +126,11 @@ inline void StoreBytes(int8_t* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 
+inline Vec LoadBytes(const int8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
 // 4-bit codes of 16 columns become bytes as Int8Type wants them: code * factor + (128 - zero *
 // factor). A group is factor | zero << 4 of each column.
 struct Int4Groups {

@@ -196,6 +196,10 @@ inline void StoreBytes(int8_t* p, const Vec& x) {
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(static_cast<int>(x.lane[i]));
 }
 
+inline Vec LoadBytes(const int8_t* p) {
+  return Lanes([&](int i) { return static_cast<float>(p[i]); });
+}
+
 struct Int4Groups {
   Units factor;
   Units base;  // in each byte

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -28,6 +29,23 @@ void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& 
   }
 }
 
+// What a cache of this format keeps of a head: itself, or its int8 times their scale.
+void Keep(const float* head, int head_dim, KvFormat format, float* kept) {
+  float max = 0;
+  bool is_finite = true;
+  for (int i = 0; i < head_dim; ++i) {
+    is_finite = is_finite && std::isfinite(head[i]);
+    max = std::max(max, std::abs(head[i]));
+  }
+  const float inverse = 127 / max;  // infinite when there is nothing to scale
+  for (int i = 0; i < head_dim; ++i) {
+    kept[i] = format == KvFormat::kCompute ? head[i]
+              : !is_finite                 ? NAN
+              : !std::isfinite(inverse)    ? 0
+                                           : std::nearbyint(head[i] * inverse) * (max / 127);
+  }
+}
+
 }  // namespace
 
 void ReferenceBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
@@ -51,9 +69,9 @@ void ReferenceBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, c
       const int64_t offset = ReferenceKvOffset(kv, slot, h);
       std::copy_n(row + (num_heads + h) * dim, dim, head.data());
       NormAndRotate(head.data(), dim, rope, rope.k_norm, position);
-      std::copy_n(head.data(), dim, static_cast<float*>(kv.k) + offset);
-      std::copy_n(row + (num_heads + kv.num_kv_heads + h) * dim, dim,
-                  static_cast<float*>(kv.v) + offset);
+      Keep(head.data(), dim, kv.format, static_cast<float*>(kv.k) + offset);
+      Keep(row + (num_heads + kv.num_kv_heads + h) * dim, dim, kv.format,
+           static_cast<float*>(kv.v) + offset);
     }
   }
 }

@@ -140,7 +140,8 @@ TEST_CASE("attention: a request alone, token by token, has the bits it has in ra
     for (int seed = 1; seed <= num_seeds; ++seed) {
       INFO(cpu_case.name << " seed " << seed);
       Draw draw(seed);
-      const AttentionModel model = AttentionModel::Random(draw, 400);
+      AttentionModel model = AttentionModel::Random(draw, 400);
+      if (seed % 2 == 0) model.kv_format = KvFormat::kInt8;
       CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
               model.block_size, model.options.sliding_window);
       std::vector<std::vector<float>> qkv;

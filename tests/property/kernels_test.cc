@@ -186,7 +186,8 @@ TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
 
 TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any schedule") {
   ForEachCase(10, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
-    const AttentionModel model = AttentionModel::Random(draw, 400);
+    AttentionModel model = AttentionModel::Random(draw, 400);
+    if (draw.Int(0, 2) == 0) model.kv_format = KvFormat::kInt8;
     CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim, model.rotary_dim,
             model.block_size, model.options.sliding_window, model.options.soft_cap);
     std::vector<std::vector<float>> qkv;
@@ -196,8 +197,9 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
     AttentionRun ours(cpu, model, qkv, draw);
     ours.RunRandomly(draw);
     for (int r = 0; r < 3; ++r) {
-      CHECK(MaxError(ours.output(r), expected.output(r)) <
-            (cpu_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+      // A sum in another order may round a number of an int8 cache the other way.
+      const bool is_coarse = cpu_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
+      CHECK(MaxError(ours.output(r), expected.output(r)) < (is_coarse ? 0.05f : 2e-5f));
     }
   });
 }

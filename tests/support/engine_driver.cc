@@ -39,6 +39,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   if (options.gives_back_blocks) {
     runner_options.limits.sliding_window = config->UniformWindow();
   }
+  runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
   auto model = LoadModel(

@@ -20,6 +20,7 @@ struct EngineDriverOptions {
   bool reference_backend = false;  // else cpu
   DType dtype = DType::kF32;
   WeightFormats formats = {};
+  KvFormat kv_format = KvFormat::kCompute;
   int num_threads = 1;
   int32_t num_blocks = 64;
   int32_t block_size = 32;

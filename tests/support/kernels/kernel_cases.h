@@ -127,6 +127,7 @@ struct AttentionModel {
   int rotary_dim = 0;
   bool qk_norm = false;
   int block_size = 32;
+  KvFormat kv_format = KvFormat::kCompute;
   std::vector<float> cos, sin, q_norm, k_norm;
 
   static AttentionModel Random(Draw& draw, int max_positions);
@@ -199,7 +200,8 @@ class AttentionRun {
                                    .num_kv_heads = model.shape.num_kv_heads,
                                    .head_dim = model.shape.head_dim,
                                    .block_size = model.block_size,
-                                   .num_blocks = num_blocks})
+                                   .num_blocks = num_blocks,
+                                   .format = model.kv_format})
                  .value();
     plan_ = backend.MakeAttentionPlan(model.shape, 4096, 64);
     Poison(num_blocks);

@@ -174,6 +174,29 @@ TEST_CASE("engine config: values that do not fit are refused with both numbers")
   CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--block-size", "0"}, "test").ok());
 }
 
+TEST_CASE("engine config: what weights and the KV cache are kept in") {
+  const auto plain = Setup({"model"});
+  CHECK(plain.formats.layers == WeightFormat::kCompute);
+  CHECK(plain.runner.kv_format == KvFormat::kCompute);
+  const auto int8 = Setup({"model", "-q", "int8", "--kv-cache-dtype", "int8"});
+  CHECK(int8.formats.layers == WeightFormat::kInt8);
+  CHECK(int8.formats.embedding == WeightFormat::kInt8);
+  CHECK(int8.runner.kv_format == KvFormat::kInt8);
+  CHECK(Setup({"model", "--quantization", "int4"}).formats.layers == WeightFormat::kInt4Group32);
+  const auto wide = Setup({"model", "--quantization", "int4-g128"});
+  CHECK(wide.formats.layers == WeightFormat::kInt4Group128);
+  CHECK(wide.formats.embedding == WeightFormat::kInt8);
+  CHECK(Setup({"model", "--kv-cache-dtype", "bfloat16"}).runner.kv_format == KvFormat::kCompute);
+
+  EngineConfig config;
+  const auto parsed = ParseFlags(EngineFlags(config), {"model", "--quantization", "awq"}, "test");
+  CHECK_THAT(parsed.status().message(), Contains("none int8 int4 int4-g32 int4-g128"));
+  CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "fp8_e4m3"}),
+             Contains("auto int8 bfloat16") && Contains("fp8 is not built"));
+  CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "bfloat16", "--dtype", "float32"}),
+             Contains("auto int8 float32"));
+}
+
 TEST_CASE("engine config: no model, or an address of another kind") {
   EngineConfig config;
   CHECK_THAT(Finish(config).message(), Contains("which model"));
