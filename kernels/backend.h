@@ -40,19 +40,24 @@ class PackedMatrix {
   virtual ~PackedMatrix() = default;
   int64_t n() const { return n_; }  // output columns
   int64_t k() const { return k_; }  // input columns
+  bool is_gated() const { return is_gated_; }
   virtual int64_t num_bytes() const = 0;
 
  protected:
-  PackedMatrix(int64_t n, int64_t k) : n_(n), k_(k) {}
+  PackedMatrix(int64_t n, int64_t k, bool is_gated = false) : n_(n), k_(k), is_gated_(is_gated) {}
 
  private:
   int64_t n_;
   int64_t k_;
+  bool is_gated_;
 };
 
+// What Linear does with y = x W^T + bias.
 enum class LinearEpilogue {
-  kStore,        // out = x W^T + bias
-  kAddResidual,  // out += x W^T + bias; out is a residual stream (res)
+  kStore,        // out = y
+  kAddResidual,  // out += y; out is a residual stream (res)
+  kSiluAndMul,   // out[t, i] = silu(y[t, i]) * y[t, n / 2 + i]; out: [T, n / 2] act, W gated
+  kGeluAndMul,   // the same with gelu, as in GeluAndMul
 };
 
 struct QkRope {
@@ -102,6 +107,11 @@ class Backend {
   virtual StatusOr<std::unique_ptr<PackedMatrix>> Pack(
       std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
 
+  // The same for the epilogues kSiluAndMul and kGeluAndMul, and only for them: the first half of
+  // the rows is the gate, the second what it multiplies.
+  virtual StatusOr<std::unique_ptr<PackedMatrix>> PackGated(
+      std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
+
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.
   virtual int64_t KvBytesPerBlock(const KvCacheSpec& spec) const = 0;
   virtual StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) = 0;
@@ -145,6 +155,12 @@ class Backend {
   virtual void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                       const Tensor& bias = {},
                       LinearEpilogue epilogue = LinearEpilogue::kStore) = 0;
+
+  // Linear of RmsNorm(x) rounded to act: the bits of the two ops one after the other.
+  // x: [T, k] act or f32; norm_weight: [k] f32.
+  virtual void RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                             float epsilon, const PackedMatrix& weight, const Tensor& bias = {},
+                             LinearEpilogue epilogue = LinearEpilogue::kStore) = 0;
 
   // out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].  out: [T, I] act; gate_up: [T, 2 I] act or
   // f32.

@@ -26,6 +26,21 @@ bool IsVector(const Tensor& x, DType dtype, int64_t size) {
   return x.rank == 1 && x.dtype == dtype && x.shape[0] == size && x.IsContiguous();
 }
 
+// All that CheckLinear says but the type of x.
+void CheckProduct(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                  const Tensor& bias, LinearEpilogue epilogue) {
+  CHECK(x.rank == 2 && x.shape[1] == weight.k())
+      << x << " times " << weight.n() << " x " << weight.k();
+  const bool is_gated =
+      epilogue == LinearEpilogue::kSiluAndMul || epilogue == LinearEpilogue::kGeluAndMul;
+  CHECK_EQ(is_gated, weight.is_gated());
+  const int64_t columns = is_gated ? weight.n() / 2 : weight.n();
+  CHECK(IsFloat(out, types.activation) && IsMatrix(out, x.shape[0], columns)) << out << x;
+  CHECK(bias.empty() || IsVector(bias, DType::kF32, weight.n())) << bias;
+  CHECK(epilogue != LinearEpilogue::kAddResidual || out.dtype == types.residual) << out;
+  CHECK(!is_gated || out.dtype == types.activation) << out;
+}
+
 }  // namespace
 
 Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format) {
@@ -42,10 +57,18 @@ Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format) {
   return OkStatus();
 }
 
+Status CheckPackGated(std::span<const Tensor> row_blocks, WeightFormat format) {
+  int64_t rows = 0;
+  for (const Tensor& block : row_blocks) rows += block.rows();
+  CHECK_EQ(rows % 2, 0);
+  return CheckPack(row_blocks, format);
+}
+
 void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids,
                     const PackedMatrix& table) {
   CHECK(IsVector(ids, DType::kI32, ids.rows())) << ids;
   CHECK(out.dtype == types.residual && IsMatrix(out, ids.rows(), table.k())) << out;
+  CHECK(!table.is_gated());
 }
 
 void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight) {
@@ -62,11 +85,16 @@ void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, c
 
 void CheckLinear(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                  const Tensor& bias, LinearEpilogue epilogue) {
-  CHECK(x.dtype == types.activation && x.rank == 2 && x.shape[1] == weight.k())
-      << x << " times " << weight.n() << " x " << weight.k();
-  CHECK(IsFloat(out, types.activation) && IsMatrix(out, x.shape[0], weight.n())) << out << x;
-  CHECK(bias.empty() || IsVector(bias, DType::kF32, weight.n())) << bias;
-  CHECK(epilogue == LinearEpilogue::kStore || out.dtype == types.residual) << out;
+  CHECK(x.dtype == types.activation) << x;
+  CheckProduct(types, out, x, weight, bias, epilogue);
+}
+
+void CheckRmsNormLinear(OpTypes types, const Tensor& out, const Tensor& x,
+                        const Tensor& norm_weight, const PackedMatrix& weight, const Tensor& bias,
+                        LinearEpilogue epilogue) {
+  CHECK(IsFloat(x, types.activation)) << x;
+  CHECK(IsVector(norm_weight, DType::kF32, weight.k())) << norm_weight;
+  CheckProduct(types, out, x, weight, bias, epilogue);
 }
 
 void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up) {

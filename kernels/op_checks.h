@@ -15,12 +15,16 @@ struct OpTypes {
 
 // Our own mistakes die; rows that are too long for the format are a Status.
 Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format);
+Status CheckPackGated(std::span<const Tensor> row_blocks, WeightFormat format);
 void CheckEmbedding(OpTypes types, const Tensor& out, const Tensor& ids, const PackedMatrix& table);
 void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight);
 void CheckAddRmsNorm(OpTypes types, const Tensor& out, const Tensor& residual, const Tensor& x,
                      const Tensor& weight);
 void CheckLinear(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                  const Tensor& bias, LinearEpilogue epilogue);
+void CheckRmsNormLinear(OpTypes types, const Tensor& out, const Tensor& x,
+                        const Tensor& norm_weight, const PackedMatrix& weight, const Tensor& bias,
+                        LinearEpilogue epilogue);
 void CheckSiluAndMul(OpTypes types, const Tensor& out, const Tensor& gate_up);
 void CheckLayerNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight,
                     const Tensor& bias);

@@ -25,7 +25,8 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
 }
 
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
-                                 int64_t columns, bool has_bias, WeightFormat format) {
+                                 int64_t columns, bool has_bias, WeightFormat format,
+                                 bool is_gated) {
   LinearLayer layer;
   std::vector<WeightTensor> tensors;
   std::vector<Tensor> views;
@@ -34,7 +35,8 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
     views.push_back(tensor.view());
     tensors.push_back(std::move(tensor));
   }
-  ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views, format));
+  ASSIGN_OR_RETURN(layer.weight, is_gated ? context.backend.PackGated(views, format)
+                                          : context.backend.Pack(views, format));
   if (has_bias) {
     ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
   }
@@ -102,7 +104,8 @@ StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& p
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be silu or gelu_pytorch_tanh");
   }
-  ASSIGN_OR_RETURN(layer.up, LoadLinear(context, gate_up, config.hidden_size, config.mlp_bias));
+  ASSIGN_OR_RETURN(layer.up, LoadLinear(context, gate_up, config.hidden_size, config.mlp_bias,
+                                        context.formats.layers, true));
   ASSIGN_OR_RETURN(layer.down,
                    LoadLinear(context, down, config.intermediate_size, config.mlp_bias));
   return layer;
@@ -173,7 +176,7 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   ASSIGN_OR_RETURN(qkv_, backend.Allocate(act, {tokens, qkv_size}));
   ASSIGN_OR_RETURN(q_, backend.Allocate(act, {tokens, q_size}));
   ASSIGN_OR_RETURN(attended_, backend.Allocate(act, {tokens, q_size}));
-  ASSIGN_OR_RETURN(gate_up_, backend.Allocate(act, {tokens, 2 * config.intermediate_size}));
+  ASSIGN_OR_RETURN(up_, backend.Allocate(act, {tokens, config.intermediate_size}));
   ASSIGN_OR_RETURN(activated_, backend.Allocate(act, {tokens, config.intermediate_size}));
   ASSIGN_OR_RETURN(last_, backend.Allocate(res, {rows, config.hidden_size}));
   ASSIGN_OR_RETURN(last_normed_, backend.Allocate(act, {rows, config.hidden_size}));
@@ -190,14 +193,27 @@ void Decoder::Add(const Tensor& x) { backend_->Add(residual_.view().Rows(0, num_
 
 void Decoder::Norm(const Tensor& weight, const Tensor& bias) {
   const Tensor normed = normed_.view().Rows(0, num_tokens_);
-  const Tensor residual = residual_.view().Rows(0, num_tokens_);
+  pending_norm_ = bias.empty() ? weight : Tensor();
   if (weight.empty()) {
-    backend_->Convert(normed, residual);
-  } else if (bias.empty()) {
-    backend_->RmsNorm(normed, residual, weight, norm_epsilon_);
-  } else {
-    backend_->LayerNorm(normed, residual, weight, bias, norm_epsilon_);
+    backend_->Convert(normed, residual());
+  } else if (!bias.empty()) {
+    backend_->LayerNorm(normed, residual(), weight, bias, norm_epsilon_);
   }
+}
+
+Tensor Decoder::normed() {
+  const Tensor normed = normed_.view().Rows(0, num_tokens_);
+  if (!pending_norm_.empty()) backend_->RmsNorm(normed, residual(), pending_norm_, norm_epsilon_);
+  pending_norm_ = Tensor();
+  return normed;
+}
+
+void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, LinearEpilogue epilogue) {
+  if (pending_norm_.empty()) {
+    return backend_->Linear(out, normed(), *layer.weight, layer.bias, epilogue);
+  }
+  backend_->RmsNormLinear(out, residual(), pending_norm_, norm_epsilon_, *layer.weight, layer.bias,
+                          epilogue);
 }
 
 void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& post_norm) {
@@ -213,7 +229,6 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& p
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
-  const Tensor normed = normed_.view().Rows(0, num_tokens_);
   const Tensor qkv = qkv_.view().Rows(0, num_tokens_), q = q_.view().Rows(0, num_tokens_);
   const Tensor attended = attended_.view().Rows(0, num_tokens_);
   const RopeTensors& tables = layer.use_local_rope ? local_rope_ : rope_;
@@ -223,7 +238,7 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
                        .norm_epsilon = norm_epsilon_};
-  backend_->Linear(qkv, normed, *layer.qkv.weight, layer.qkv.bias);
+  MultiplyNormed(qkv, layer.qkv);
   if (!layer.q_projection_norm.view().empty()) {
     const int64_t q_size = q.shape[1], k_size = layer.k_projection_norm.view().rows();
     const Tensor k = qkv.Columns(q_size, k_size);
@@ -236,36 +251,36 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
   AddBranch(attended, layer.out, layer.post_norm);
 }
 
-void Decoder::Activate(Activation activation, const Tensor& out, const Tensor& up) {
-  switch (activation) {
-    case Activation::kSiluAndMul:
-      return backend_->SiluAndMul(out, up);
-    case Activation::kGeluAndMul:
-      return backend_->GeluAndMul(out, up);
-    case Activation::kGelu:
-      return backend_->Gelu(out, up);
-  }
-}
-
 void Decoder::RunMlp(const MlpLayer& layer) {
-  const Tensor normed = normed_.view().Rows(0, num_tokens_);
-  const Tensor up(gate_up_.view().data, gate_up_.view().dtype, {num_tokens_, layer.up.weight->n()});
   const Tensor activated = activated_.view().Rows(0, num_tokens_);
-  backend_->Linear(up, normed, *layer.up.weight, layer.up.bias);
-  Activate(layer.activation, activated, up);
+  switch (layer.activation) {
+    case Activation::kSiluAndMul:
+      MultiplyNormed(activated, layer.up, LinearEpilogue::kSiluAndMul);
+      break;
+    case Activation::kGeluAndMul:
+      MultiplyNormed(activated, layer.up, LinearEpilogue::kGeluAndMul);
+      break;
+    case Activation::kGelu: {
+      const Tensor up = up_.view().Rows(0, num_tokens_);
+      MultiplyNormed(up, layer.up);
+      backend_->Gelu(activated, up);
+      break;
+    }
+  }
   AddBranch(activated, layer.down, layer.post_norm);
 }
 
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
-  const Tensor normed = last_normed_.view().Rows(0, rows.rows());
-  backend_->GatherRows(last, residual_.view().Rows(0, num_tokens_), rows);
+  const PackedMatrix& head = lm_head_ ? *lm_head_ : *embedding_;
+  backend_->GatherRows(last, residual(), rows);
   if (options_.has_layer_norm) {
+    const Tensor normed = last_normed_.view().Rows(0, rows.rows());
     backend_->LayerNorm(normed, last, final_norm_, final_norm_bias_, norm_epsilon_);
+    backend_->Linear(logits, normed, head);
   } else {
-    backend_->RmsNorm(normed, last, final_norm_, norm_epsilon_);
+    backend_->RmsNormLinear(logits, last, final_norm_, norm_epsilon_, head);
   }
-  backend_->Linear(logits, normed, lm_head_ ? *lm_head_ : *embedding_);
   if (options_.logits_soft_cap > 0) backend_->SoftCap(logits, options_.logits_soft_cap);
 }
 

@@ -35,7 +35,8 @@ struct RowBlock {
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
                                  int64_t columns, bool has_bias);
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
-                                 int64_t columns, bool has_bias, WeightFormat format);
+                                 int64_t columns, bool has_bias, WeightFormat format,
+                                 bool is_gated = false);
 // The blocks' biases, one after another.
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks);
 // A vector as float32, `offset` added to each number.
@@ -56,7 +57,7 @@ struct AttentionLayer {
 enum class Activation { kSiluAndMul, kGeluAndMul, kGelu };
 
 struct MlpLayer {
-  LinearLayer up;  // merged rows gate, up; up alone for kGelu
+  LinearLayer up;  // gated: rows gate, up; up alone for kGelu
   LinearLayer down;
   OwnedTensor post_norm;  // as AttentionLayer's
   Activation activation = Activation::kSiluAndMul;
@@ -100,7 +101,7 @@ class Decoder {
   void RunMlp(const MlpLayer& layer);
   // For layers that have ops of their own: the step's rows of both.
   Tensor residual() const { return residual_.view().Rows(0, num_tokens_); }
-  Tensor normed() const { return normed_.view().Rows(0, num_tokens_); }
+  Tensor normed();
   // logits = lm_head(final_norm(residual[rows])).
   void Logits(const Tensor& logits, const Tensor& rows);
 
@@ -112,7 +113,9 @@ class Decoder {
     OwnedTensor cos, sin;  // empty views: nothing is turned
   };
   StatusOr<RopeTensors> LoadRope(const LoadContext& context, const RopeConfig& rope) const;
-  void Activate(Activation activation, const Tensor& out, const Tensor& up);
+  // out = layer(normed), with the norm on the way in when it is still to be done.
+  void MultiplyNormed(const Tensor& out, const LinearLayer& layer,
+                      LinearEpilogue epilogue = LinearEpilogue::kStore);
   // residual += norm(out(x)); the norm may be empty.
   void AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& post_norm);
   Status AllocateActivations(const LoadContext& context);
@@ -127,14 +130,15 @@ class Decoder {
 
   int64_t num_tokens_ = 0;   // of this step
   OwnedTensor residual_;     // [T, H] res
-  OwnedTensor normed_;       // [T, H] act
+  OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
+  Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
   OwnedTensor qkv_;          // [T, (heads + 2 kv_heads) * head_dim] act
   OwnedTensor q_;            // [T, heads * head_dim] act
   OwnedTensor attended_;     // [T, heads * head_dim] act
-  OwnedTensor gate_up_;      // [T, 2 * intermediate] act; or up alone
+  OwnedTensor up_;           // [T, intermediate] act, of layers without a gate
   OwnedTensor activated_;    // [T, intermediate] act
   OwnedTensor last_;         // [max_logits_rows, H] res
-  OwnedTensor last_normed_;  // [max_logits_rows, H] act
+  OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm
 };
 
 }  // namespace tandem

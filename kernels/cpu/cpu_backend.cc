@@ -129,6 +129,13 @@ float* CpuBackend::Scratch(int thread, int64_t floats) {
   return static_cast<float*>(scratch.view().data);
 }
 
+Tensor CpuBackend::Room(OwnedTensor* scratch, int64_t rows, int64_t columns) {
+  if (scratch->view().NumElements() < rows * columns) {
+    *scratch = AllocateScratch(dtype_, rows * columns);
+  }
+  return Tensor(scratch->view().data, dtype_, {rows, columns});
+}
+
 uint32_t* CpuBackend::PackedRows(int64_t units) {
   if (packed_rows_.view().NumElements() < units) {
     packed_rows_ = AllocateScratch(DType::kI32, units);

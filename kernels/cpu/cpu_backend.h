@@ -19,12 +19,12 @@ namespace tandem {
 
 class CpuMatrix final : public PackedMatrix {
  public:
-  CpuMatrix(int64_t n, int64_t k, int64_t k_units, OwnedTensor units)
-      : PackedMatrix(n, k), k_units_(k_units), units_(std::move(units)) {}
+  CpuMatrix(int64_t n, int64_t k, bool is_gated, int64_t k_units, OwnedTensor units)
+      : PackedMatrix(n, k, is_gated), k_units_(k_units), units_(std::move(units)) {}
   // Integers, with the rows' scales.
-  CpuMatrix(int64_t n, int64_t k, int64_t k_units, OwnedTensor units, WeightFormat format,
-            OwnedTensor scales)
-      : PackedMatrix(n, k),
+  CpuMatrix(int64_t n, int64_t k, bool is_gated, int64_t k_units, OwnedTensor units,
+            WeightFormat format, OwnedTensor scales)
+      : PackedMatrix(n, k, is_gated),
         format_(format),
         k_units_(k_units),
         units_(std::move(units)),
@@ -33,9 +33,16 @@ class CpuMatrix final : public PackedMatrix {
     return units_.view().NumBytes() + scales_.view().NumBytes();
   }
   WeightFormat format() const { return format_; }
+  bool is_quantized() const { return format_ != WeightFormat::kCompute; }
   const float* scales() const { return scales_.view().Data<float>(); }
   int64_t k_units() const { return k_units_; }
-  int64_t num_panels() const { return (n() + kPanelColumns - 1) / kPanelColumns; }
+  static int64_t NumPanels(int64_t n, bool is_gated) {
+    const int64_t columns = is_gated ? n / 2 : n;
+    const int64_t per_panel = is_gated ? kPanelColumns / 2 : kPanelColumns;
+    return (columns + per_panel - 1) / per_panel;
+  }
+  // Gate and up share a panel where the numbers are not integers.
+  int64_t num_panels() const { return NumPanels(n(), is_gated() && !is_quantized()); }
   uint32_t* units() const { return static_cast<uint32_t*>(units_.view().data); }
 
  private:
@@ -76,6 +83,8 @@ class CpuBackend final : public Backend {
   void CopyOut(const Tensor& host, const Tensor& x) override { ConvertTensor(host, x); }
   StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
                                                WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+                                                    WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
@@ -90,6 +99,9 @@ class CpuBackend final : public Backend {
                   float epsilon) override;
   void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
               LinearEpilogue epilogue) override;
+  void RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight, float epsilon,
+                     const PackedMatrix& weight, const Tensor& bias,
+                     LinearEpilogue epilogue) override;
   void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
   void LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  float epsilon) override;
@@ -124,12 +136,24 @@ class CpuBackend final : public Backend {
   // A thread's own scratch of at least so many floats; grows, and then stays.
   float* Scratch(int thread, int64_t floats);
   uint32_t* PackedRows(int64_t units);
-  // x as the kernels want it: packed into tiles when rows are many or k is odd.
-  void PackActivations(const Tensor& x, LinearTask* task);
+  // [rows, columns] act of such scratch.
+  Tensor Room(OwnedTensor* scratch, int64_t rows, int64_t columns);
+  StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const Tensor> row_blocks,
+                                                     bool is_gated);
+  // What Linear multiplies: x itself, or its norm when `norm_weight` is not empty.
+  struct LinearInput {
+    const Tensor& x;
+    const Tensor& norm_weight;
+    float epsilon;
+  };
+  void RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
+                 const Tensor& bias, LinearEpilogue epilogue);
+  // The input as the kernels want it: packed into tiles when rows are many or k is odd.
+  void PackActivations(const LinearInput& input, LinearTask* task);
 
   // Of the integer formats (quantized_linear.cc).
   StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
-                                                        WeightFormat format);
+                                                        WeightFormat format, bool is_gated);
   void QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task);
   void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                           float scale);
@@ -139,6 +163,7 @@ class CpuBackend final : public Backend {
   ComputePool pool_;
   std::vector<OwnedTensor> scratch_;  // by thread
   OwnedTensor packed_rows_;
+  OwnedTensor normed_, gate_up_;  // of integer matrices
 };
 
 }  // namespace tandem

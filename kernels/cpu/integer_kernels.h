@@ -173,7 +173,7 @@ inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_en
       const int64_t count = task.k_units - k < block ? task.k_units - k : block;
       UnpackInt4(codes + k / 2 / task.group_steps * group_bytes, count / 2, task.group_steps,
                  units);
-      PanelBlock<Int8Type, 0>(task, row_begin, row_end, units, k, count, column, partial);
+      PanelBlock<Int8Type, 0>(task, row_begin, row_end, units, panel, k, count, partial, units);
     }
   }
 }

@@ -17,13 +17,18 @@ inline constexpr int kTileTokens = 32;    // keys of a KV tile
 inline constexpr int kStepTokens = 128;   // keys of one softmax step, aligned by position
 inline constexpr int kMaxQueryRows = 48;  // (query, head) rows that share a pass over the keys
 
-// Units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2; a
-// depth of less than one and a half is one block.
+// Most units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
 inline constexpr int64_t kBlockUnits = 1024;
+// int4: a depth of less than one and a half blocks is unpacked at once.
 inline constexpr int64_t kUnpackedUnits = kBlockUnits * 3 / 2 * kPanelColumns;
-inline constexpr int kInt8Zero = 128;  // what a panel's unsigned bytes have for a weight of 0
+inline constexpr int kInt8Zero = 128;    // what a panel's unsigned bytes have for a weight of 0
+inline constexpr int kPanelsAtOnce = 4;  // panels that pass over a block of rows and K together
 
 enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
+
+// kNone: a panel is 64 columns of the product. Else it is 32 of the gate, then the 32 that they
+// multiply, and out has half as many columns.
+enum class GateKind : uint8_t { kNone, kSilu, kGelu };
 
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
 // a, packed: tiles of tile_rows rows, each [k_units][rows of the tile]; the last tile may be lower.
@@ -39,12 +44,13 @@ struct LinearTask {
   int64_t a_stride = 0;
   bool packed = false;
   int64_t m = 0;
-  int64_t n = 0;
+  int64_t n = 0;  // columns of out
   int64_t k_units = 0;
   void* out = nullptr;
   int64_t out_stride = 0;  // elements
   OutKind out_kind = OutKind::kF32;
-  const float* bias = nullptr;  // or null
+  GateKind gate = GateKind::kNone;
+  const float* bias = nullptr;  // or null; [n], gated [2 n]
 
   const float* column_scale = nullptr;  // [n]
   const float* row_scale = nullptr;     // [m]
@@ -116,7 +122,7 @@ struct TypedKernels {
   void (*quantize_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
                         bool interleave, uint32_t* units, float* scales, int32_t* sums);
   // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end), row_begin a
-  // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 floats when a is packed.
+  // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 * kPanelsAtOnce floats.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end, float* partial);
 

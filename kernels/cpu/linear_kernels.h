@@ -8,6 +8,7 @@
 // Splitting the chain (K blocks) keeps the partial sum in float32, which changes no bit either.
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/math_kernels.h"
 
 namespace tandem {
 namespace {
@@ -100,12 +101,35 @@ inline void StoreOutput(const LinearTask& task, int64_t row, int64_t column, Vec
   StoreN(out, value, count);
 }
 
+// out = activation(gate) * up of one tile: sums, [rows][64], as GateKind says.
+template <class Out>
+void StoreGated(const LinearTask& task, int64_t row, int rows, int64_t column, const float* sums,
+                Out* out) {
+  constexpr int kHalf = kPanelColumns / 2;
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < kHalf; v += kVecLanes) {
+      const int64_t left = task.n - column - v;
+      if (left <= 0) break;
+      const int64_t count = left < kVecLanes ? left : kVecLanes;
+      Vec gate = Load(sums + r * kPanelColumns + v);
+      Vec up = Load(sums + r * kPanelColumns + kHalf + v);
+      if (task.bias != nullptr) {
+        gate = Add(gate, LoadN(task.bias + column + v, count));
+        up = Add(up, LoadN(task.bias + task.n + column + v, count));
+      }
+      const Vec activated = task.gate == GateKind::kSilu ? Silu(gate) : Gelu(gate);
+      StoreN(out + (row + r) * task.out_stride + column + v, Mul(activated, up), count);
+    }
+  }
+}
+
 // One tile of rows against `units` steps of one panel. `partial`, [rows][64], carries the sums from
-// one K block to the next; null: there is only one block.
+// one K block to the next and from the product to the gate.
 template <class Type, int kRows, bool kPacked, int kLines>
 void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int64_t units,
-               int64_t row, int64_t column, float* partial, bool is_first, bool is_last,
+               int64_t row, int64_t panel, float* partial, bool is_first, bool is_last,
                const uint32_t* ahead) {
+  const bool is_gated = task.gate != GateKind::kNone;
   for (int strip = 0; strip < kPanelColumns; strip += kStripVecs * kVecLanes) {
     Vec sum[kRows][kStripVecs];
     TANDEM_UNROLL
@@ -122,25 +146,31 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
       TANDEM_UNROLL
       for (int v = 0; v < kStripVecs; ++v) {
         const int at = strip + v * kVecLanes;
-        if (is_last) {
-          StoreOutput<Type>(task, row + r, column + at, sum[r][v]);
+        if (is_last && !is_gated) {
+          StoreOutput<Type>(task, row + r, panel * kPanelColumns + at, sum[r][v]);
         } else {
           Store(partial + r * kPanelColumns + at, sum[r][v]);
         }
       }
     }
   }
+  if (!is_last || !is_gated) return;
+  const int64_t column = panel * (kPanelColumns / 2);
+  if (task.out_kind == OutKind::kBf16) {
+    StoreGated(task, row, kRows, column, partial, static_cast<uint16_t*>(task.out));
+  } else {
+    StoreGated(task, row, kRows, column, partial, static_cast<float*>(task.out));
+  }
 }
 
 // One block of a panel against all tiles of a block of rows. Together the first tiles prefetch the
-// block that follows in memory, which is the next one to be walked: the first tile would otherwise
-// run at the speed of DRAM and the others at that of the arithmetic, one after the other.
+// block that is walked next, `ahead`: the first tile would otherwise run at the speed of DRAM and
+// the others at that of the arithmetic, one after the other.
 template <class Type, int kLines>
 void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, const uint32_t* w,
-                int64_t k, int64_t units, int64_t column, float* partial) {
+                int64_t panel, int64_t k, int64_t units, float* partial, const uint32_t* ahead) {
   const bool is_first = k == 0;
   const bool is_last = k + units == task.k_units;
-  const uint32_t* ahead = w + units * kPanelColumns;
   const uint32_t* ahead_end = ahead + units * kPanelColumns;
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const int64_t rows = task.m - row < kTileRows ? task.m - row : kTileRows;
@@ -148,10 +178,10 @@ void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, cons
     float* sums = partial + (row - row_begin) * kPanelColumns;
     WithRows(rows, [&]<int kRows>() {
       if (ahead < ahead_end) {
-        PanelTile<Type, kRows, true, kLines>(task, a, w, units, row, column, sums, is_first,
-                                             is_last, ahead);
+        PanelTile<Type, kRows, true, kLines>(task, a, w, units, row, panel, sums, is_first, is_last,
+                                             ahead);
       } else {
-        PanelTile<Type, kRows, true, 0>(task, a, w, units, row, column, sums, is_first, is_last,
+        PanelTile<Type, kRows, true, 0>(task, a, w, units, row, panel, sums, is_first, is_last,
                                         nullptr);
       }
     });
@@ -159,37 +189,51 @@ void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, cons
   }
 }
 
+// The panels of a group pass over one block of K after another, so that the rows' share of the
+// block comes from L2 and is fetched once per group.
 template <class Type>
 void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end, float* partial) {
   constexpr int kPanelLines = kPanelColumns / kVecLanes;
   constexpr int kOn = kPrefetchWeights ? 1 : 0;
   const int64_t rows = row_end - row_begin;
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-    const uint32_t* w = task.weight + panel * task.k_units * kPanelColumns;
-    const int64_t column = panel * kPanelColumns;
-    if (!task.packed) {
+  auto weights = [&](int64_t panel, int64_t k) {
+    return task.weight + (panel * task.k_units + k) * kPanelColumns;
+  };
+  if (!task.packed) {
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      const uint32_t* w = weights(panel, 0);
       WithRows(task.m, [&]<int kRows>() {
-        PanelTile<Type, kRows, false, kOn * kPanelLines>(task, task.a, w, task.k_units, 0, column,
-                                                         nullptr, true, true,
+        PanelTile<Type, kRows, false, kOn * kPanelLines>(task, task.a, w, task.k_units, 0, panel,
+                                                         partial, true, true,
                                                          w + kPrefetchSteps * kPanelColumns);
       });
-      continue;
     }
-    // With one tile of rows there is nothing to keep a block of the panel in cache for.
-    const int64_t block =
-        rows <= kTileRows || task.k_units < kBlockUnits * 3 / 2 ? task.k_units : kBlockUnits;
+    return;
+  }
+  // With one tile of rows there is nothing to keep a block of the panel in cache for.
+  const int64_t blocks = rows <= kTileRows ? 1 : (task.k_units + kBlockUnits - 1) / kBlockUnits;
+  const int64_t block = (task.k_units + blocks - 1) / blocks;
+  for (int64_t group = panel_begin; group < panel_end; group += kPanelsAtOnce) {
+    const int64_t group_end = group + kPanelsAtOnce < panel_end ? group + kPanelsAtOnce : panel_end;
     for (int64_t k = 0; k < task.k_units; k += block) {
       const int64_t units = task.k_units - k < block ? task.k_units - k : block;
-      const uint32_t* w_block = w + k * kPanelColumns;
-      if (rows <= kTileRows) {
-        PanelBlock<Type, kOn * kPanelLines>(task, row_begin, row_end, w_block, k, units, column,
-                                            partial);
-      } else if (rows <= 3 * kTileRows) {
-        PanelBlock<Type, kOn * kPanelLines / 2>(task, row_begin, row_end, w_block, k, units, column,
-                                                partial);
-      } else {
-        PanelBlock<Type, kOn>(task, row_begin, row_end, w_block, k, units, column, partial);
+      for (int64_t panel = group; panel < group_end; ++panel) {
+        const bool is_end = k + units == task.k_units;
+        const uint32_t* w = weights(panel, k);
+        const uint32_t* ahead = panel + 1 < group_end ? weights(panel + 1, k)
+                                : is_end              ? weights(group_end, 0)
+                                                      : weights(group, k + units);
+        float* sums = partial + (panel - group) * rows * kPanelColumns;
+        if (rows <= kTileRows) {
+          PanelBlock<Type, kOn * kPanelLines>(task, row_begin, row_end, w, panel, k, units, sums,
+                                              ahead);
+        } else if (rows <= 3 * kTileRows) {
+          PanelBlock<Type, kOn * kPanelLines / 2>(task, row_begin, row_end, w, panel, k, units,
+                                                  sums, ahead);
+        } else {
+          PanelBlock<Type, kOn>(task, row_begin, row_end, w, panel, k, units, sums, ahead);
+        }
       }
     }
   }
@@ -198,18 +242,30 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
 template <class Type>
 void PackRows(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile) {
   using Element = typename Type::Element;
+  auto row = [&](int64_t r) { return static_cast<const Element*>(x) + r * stride; };
   const int64_t units = (k + Type::kStep - 1) / Type::kStep;
+  const int64_t whole = k / Type::kStep;
+  int64_t u = 0;
+  if (rows == kTileRows) {
+    for (; u + kVecLanes <= whole; u += kVecLanes) {
+      Units vecs[kTileRows];
+      TANDEM_UNROLL
+      for (int r = 0; r < kTileRows; ++r) {
+        vecs[r] = LoadUnits(reinterpret_cast<const uint32_t*>(row(r) + u * Type::kStep));
+      }
+      StoreInterleaved(vecs, tile + u * kTileRows);
+    }
+  }
+  for (; u < whole; ++u) {
+    for (int64_t r = 0; r < rows; ++r) {
+      __builtin_memcpy(tile + u * rows + r, row(r) + u * Type::kStep, sizeof(uint32_t));
+    }
+  }
+  if (whole == units) return;
   for (int64_t r = 0; r < rows; ++r) {
-    const Element* row = static_cast<const Element*>(x) + r * stride;
-    const int64_t whole = k / Type::kStep;
-    for (int64_t u = 0; u < whole; ++u) {
-      __builtin_memcpy(tile + u * rows + r, row + u * Type::kStep, sizeof(uint32_t));
-    }
-    if (whole < units) {
-      uint32_t last = 0;
-      __builtin_memcpy(&last, row + whole * Type::kStep, sizeof(Element));
-      tile[whole * rows + r] = last;
-    }
+    uint32_t last = 0;
+    __builtin_memcpy(&last, row(r) + whole * Type::kStep, sizeof(Element));
+    tile[whole * rows + r] = last;
   }
 }
 

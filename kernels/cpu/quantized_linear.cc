@@ -103,7 +103,7 @@ float PackInt4Column(std::span<const Tensor> row_blocks, int64_t n, const PanelS
 }  // namespace
 
 StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
-    std::span<const Tensor> row_blocks, WeightFormat format) {
+    std::span<const Tensor> row_blocks, WeightFormat format, bool is_gated) {
   int64_t n = 0;
   for (const Tensor& block : row_blocks) n += block.rows();
   const int64_t k = row_blocks[0].shape[1];
@@ -125,7 +125,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
     }
   });
   return std::unique_ptr<PackedMatrix>(std::make_unique<CpuMatrix>(
-      n, k, shape.k_units, std::move(units), format, std::move(scales)));
+      n, k, is_gated, shape.k_units, std::move(units), format, std::move(scales)));
 }
 
 void CpuBackend::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task) {

@@ -122,6 +122,24 @@ inline Units LoadUnits(const uint32_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
 }
+// out[u * kTileRows + r] = unit u of row r, for the eight units of a half.
+inline void StoreInterleaved(__m256i r0, __m256i r1, __m256i r2, __m256i r3, uint32_t* out) {
+  const __m256i low01 = _mm256_unpacklo_epi32(r0, r1), high01 = _mm256_unpackhi_epi32(r0, r1);
+  const __m256i low23 = _mm256_unpacklo_epi32(r2, r3), high23 = _mm256_unpackhi_epi32(r2, r3);
+  const __m256i units04 = _mm256_unpacklo_epi64(low01, low23);
+  const __m256i units15 = _mm256_unpackhi_epi64(low01, low23);
+  const __m256i units26 = _mm256_unpacklo_epi64(high01, high23);
+  const __m256i units37 = _mm256_unpackhi_epi64(high01, high23);
+  auto* to = reinterpret_cast<__m256i*>(out);
+  _mm256_storeu_si256(to, _mm256_permute2x128_si256(units04, units15, 0x20));
+  _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(units26, units37, 0x20));
+  _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(units04, units15, 0x31));
+  _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(units26, units37, 0x31));
+}
+inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
+  StoreInterleaved(rows[0].a, rows[1].a, rows[2].a, rows[3].a, out);
+  StoreInterleaved(rows[0].b, rows[1].b, rows[2].b, rows[3].b, out + 8 * kTileRows);
+}
 inline Units AndUnits(Units x, uint32_t mask) {
   const __m256i m = _mm256_set1_epi32(static_cast<int>(mask));
   return {_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};

@@ -73,6 +73,32 @@ inline float ReduceAdd(Vec x) { return _mm512_reduce_add_ps(x); }
 inline float ReduceMax(Vec x) { return _mm512_reduce_max_ps(x); }
 
 inline Units LoadUnits(const uint32_t* p) { return _mm512_loadu_si512(p); }
+// out[u * kTileRows + r] = unit u of row r.
+inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
+  struct Tables {
+    alignas(64) int32_t index[kTileRows][16];  // of output vector j: the unit, + 16 for odd rows
+    __mmask16 rows23[kTileRows], rows45[kTileRows];
+  };
+  static constexpr Tables kTables = [] {
+    Tables tables = {};
+    for (int e = 0; e < 16 * kTileRows; ++e) {
+      const int u = e / kTileRows, r = e % kTileRows, j = e / 16, lane = e % 16;
+      tables.index[j][lane] = u + (r % 2) * 16;
+      if (r / 2 == 1) tables.rows23[j] |= 1 << lane;
+      if (r / 2 == 2) tables.rows45[j] |= 1 << lane;
+    }
+    return tables;
+  }();
+  for (int j = 0; j < kTileRows; ++j) {
+    const Units index = _mm512_load_si512(kTables.index[j]);
+    Units vec = _mm512_permutex2var_epi32(rows[0], index, rows[1]);
+    vec = _mm512_mask_mov_epi32(vec, kTables.rows23[j],
+                                _mm512_permutex2var_epi32(rows[2], index, rows[3]));
+    vec = _mm512_mask_mov_epi32(vec, kTables.rows45[j],
+                                _mm512_permutex2var_epi32(rows[4], index, rows[5]));
+    _mm512_storeu_si512(out + j * 16, vec);
+  }
+}
 inline Units AndUnits(Units a, uint32_t mask) {
   return _mm512_and_si512(a, _mm512_set1_epi32(static_cast<int>(mask)));
 }

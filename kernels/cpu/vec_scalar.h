@@ -117,6 +117,12 @@ inline Units LoadUnits(const uint32_t* p) {
   memcpy(&result, p, sizeof(result));
   return result;
 }
+// out[u * kTileRows + r] = unit u of row r.
+inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
+  for (int u = 0; u < kLanes; ++u) {
+    for (int r = 0; r < kTileRows; ++r) out[u * kTileRows + r] = rows[r].lane[u];
+  }
+}
 inline Units AndUnits(Units x, uint32_t mask) {
   for (uint32_t& lane : x.lane) lane &= mask;
   return x;

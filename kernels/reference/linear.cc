@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/op_checks.h"
 #include "kernels/quantization.h"
@@ -54,10 +55,32 @@ float QuantizeActivations(const float* x, std::vector<int32_t>* integers) {
   return max / 127;
 }
 
+// y = x W^T + bias
+void Multiply(const Tensor& y, const Tensor& x, const ReferenceMatrix& w, const Tensor& bias) {
+  std::vector<int32_t> integers(w.is_quantized() ? w.k() : 0);
+  for (int64_t t = 0; t < x.rows(); ++t) {
+    const float* x_row = x.Row<float>(t);
+    const float x_scale = w.is_quantized() ? QuantizeActivations(x_row, &integers) : 1;
+    for (int64_t n = 0; n < w.n(); ++n) {
+      const float* w_row = w.Row(n);
+      float sum = 0;
+      if (w.is_quantized()) {
+        int32_t products = 0;
+        for (int64_t k = 0; k < w.k(); ++k) products += integers[k] * static_cast<int>(w_row[k]);
+        sum = static_cast<float>(products) * (x_scale * w.scale(n));
+      } else {
+        for (int64_t k = 0; k < w.k(); ++k) sum += x_row[k] * w_row[k];
+      }
+      y.Row<float>(t)[n] = bias.empty() ? sum : sum + bias.Data<float>()[n];
+    }
+  }
+}
+
 }  // namespace
 
-ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format)
-    : PackedMatrix(SumOfRows(row_blocks), row_blocks[0].shape[1]), values_(n() * k()) {
+ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format,
+                                 bool is_gated)
+    : PackedMatrix(SumOfRows(row_blocks), row_blocks[0].shape[1], is_gated), values_(n() * k()) {
   float* next = values_.data();
   for (const Tensor& block : row_blocks) {
     ConvertTensor(Tensor(next, DType::kF32, {block.rows(), k()}), block);
@@ -74,25 +97,29 @@ void ReferenceBackend::Linear(const Tensor& out, const Tensor& x, const PackedMa
                               const Tensor& bias, LinearEpilogue epilogue) {
   CheckLinear({DType::kF32, DType::kF32}, out, x, weight, bias, epilogue);
   const auto& w = static_cast<const ReferenceMatrix&>(weight);
-  std::vector<int32_t> integers(w.is_quantized() ? w.k() : 0);
-  for (int64_t t = 0; t < x.rows(); ++t) {
-    const float* x_row = x.Row<float>(t);
-    float* out_row = out.Row<float>(t);
-    const float x_scale = w.is_quantized() ? QuantizeActivations(x_row, &integers) : 1;
-    for (int64_t n = 0; n < w.n(); ++n) {
-      const float* w_row = w.Row(n);
-      float sum = 0;
-      if (w.is_quantized()) {
-        int32_t products = 0;
-        for (int64_t k = 0; k < w.k(); ++k) products += integers[k] * static_cast<int>(w_row[k]);
-        sum = static_cast<float>(products) * (x_scale * w.scale(n));
-      } else {
-        for (int64_t k = 0; k < w.k(); ++k) sum += x_row[k] * w_row[k];
-      }
-      if (!bias.empty()) sum += bias.Data<float>()[n];
-      out_row[n] = epilogue == LinearEpilogue::kAddResidual ? out_row[n] + sum : sum;
-    }
+  std::vector<float> product(x.rows() * w.n());
+  const Tensor y(product.data(), DType::kF32, {x.rows(), w.n()});
+  Multiply(y, x, w, bias);
+  switch (epilogue) {
+    case LinearEpilogue::kStore:
+      return ConvertTensor(out, y);
+    case LinearEpilogue::kAddResidual:
+      return Add(out, y);
+    case LinearEpilogue::kSiluAndMul:
+      return SiluAndMul(out, y);
+    case LinearEpilogue::kGeluAndMul:
+      return GeluAndMul(out, y);
   }
+}
+
+void ReferenceBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                                     float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                                     LinearEpilogue epilogue) {
+  CheckRmsNormLinear({DType::kF32, DType::kF32}, out, x, norm_weight, weight, bias, epilogue);
+  std::vector<float> values(x.rows() * weight.k());
+  const Tensor normed(values.data(), DType::kF32, {x.rows(), weight.k()});
+  RmsNorm(normed, x, norm_weight, epsilon);
+  Linear(out, normed, weight, bias, epilogue);
 }
 
 void ReferenceBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,

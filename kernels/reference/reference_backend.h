@@ -13,7 +13,7 @@ namespace tandem {
 // Of an integer format the values are whole numbers, to be multiplied by their row's scale.
 class ReferenceMatrix final : public PackedMatrix {
  public:
-  ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format);
+  ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format, bool is_gated);
   int64_t num_bytes() const override {
     return static_cast<int64_t>((values_.size() + scales_.size()) * sizeof(float));
   }
@@ -39,6 +39,8 @@ class ReferenceBackend final : public Backend {
   void CopyOut(const Tensor& host, const Tensor& x) override { ConvertTensor(host, x); }
   StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
                                                WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+                                                    WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
@@ -53,6 +55,9 @@ class ReferenceBackend final : public Backend {
                   float epsilon) override;
   void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
               LinearEpilogue epilogue) override;
+  void RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight, float epsilon,
+                     const PackedMatrix& weight, const Tensor& bias,
+                     LinearEpilogue epilogue) override;
   void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
   void LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  float epsilon) override;

@@ -4,14 +4,15 @@
 //   build/release/bench/model_step [shape ...] [--threads=N] [--case=prefill|decode]
 //                                  [--quantization=none|int8|int4|int4-g128]
 //
-// A row: best and median milliseconds per step, milliseconds of CPU per thread of the cheapest step
-// (what counts for prefill when others use the machine), tokens/s of the best, the share of the
-// ceiling (the larger of bytes over DRAM bandwidth and operations over the bf16 peak, whatever is
-// multiplied; by wall and by CPU time), and where the median step's time went: linear, attention,
-// rope and KV write, row-wise ops, lm_head, sampling, and the rest on the host. Greedy sampling,
-// blocks of 32.
+// A row: best and median milliseconds per step; the CPU milliseconds of a thread, each op at the
+// cheapest it was in any step (what others on the machine cannot spoil: an op is shorter than a
+// time slice); tokens/s of the best; the share of the ceiling (the larger of bytes over DRAM
+// bandwidth and operations over the bf16 peak, whatever is multiplied) by wall and by CPU time; and
+// how the CPU time parts: linear, attention, rope and KV write, row-wise ops, lm_head, sampling,
+// the rest on the host. Greedy sampling, blocks of 32.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -40,8 +41,8 @@ double WallSeconds() {
 
 struct StepTime {
   double wall = 0;
-  double cpu = 0;
-  OpTimes ops;
+  double cpu = 0;  // of all threads together, outside of ops
+  std::vector<OpTime> ops;
 };
 
 // One model and the requests that a row needs, stepped by hand.
@@ -141,8 +142,9 @@ class Bench {
     const double wall = WallSeconds(), cpu = ProcessCpuSeconds();
     const Status status = runner_->Execute(step_, &output_);
     time.wall = WallSeconds() - wall;
-    time.cpu = (ProcessCpuSeconds() - cpu) / backend_->num_threads();
+    time.cpu = ProcessCpuSeconds() - cpu;
     time.ops = backend_->times();
+    for (const OpTime& op : time.ops) time.cpu -= op.seconds;
     CHECK(status.ok() && output_.results.empty()) << status.ToString();
     step_.Clear();
     return time;
@@ -183,39 +185,51 @@ std::vector<StepTime> Measure(Bench* bench, const Case& c) {
     }
     return times;
   }
-  for (int step = 0; step < 3; ++step) bench->Decode();
   while (times.size() < 10 || (WallSeconds() < end && times.size() < 300)) {
+    if (times.size() % 64 == 63) bench->Admit(c.num_requests, c.context, c.new_tokens);
     times.push_back(bench->Decode());
   }
   return times;
 }
 
+// The cheapest of each op, and of what is not an op.
+StepTime Cheapest(const std::vector<StepTime>& times) {
+  StepTime cheapest = times[0];
+  for (const StepTime& time : times) {
+    CHECK_EQ(time.ops.size(), cheapest.ops.size());
+    cheapest.wall = std::min(cheapest.wall, time.wall);
+    cheapest.cpu = std::min(cheapest.cpu, time.cpu);
+    for (size_t i = 0; i < time.ops.size(); ++i) {
+      cheapest.ops[i].seconds = std::min(cheapest.ops[i].seconds, time.ops[i].seconds);
+    }
+  }
+  return cheapest;
+}
+
 void Print(const Bench& bench, std::string_view shape, const Case& c, std::vector<StepTime> times,
            const MachineCeilings& ceilings) {
-  const StepTime cheapest =
-      *std::min_element(times.begin(), times.end(),
-                        [](const StepTime& a, const StepTime& b) { return a.cpu < b.cpu; });
+  const StepTime cheapest = Cheapest(times);
+  std::array<double, kNumOpKinds> by_kind = {};
+  double total = cheapest.cpu;
+  for (const OpTime& op : cheapest.ops) {
+    by_kind[static_cast<size_t>(op.kind)] += op.seconds;
+    total += op.seconds;
+  }
+  const double cpu = total / bench.backend().num_threads();
   std::sort(times.begin(), times.end(),
             [](const StepTime& a, const StepTime& b) { return a.wall < b.wall; });
-  const StepTime& best = times[0];
-  const StepTime& median = times[times.size() / 2];
+  const double median = times[times.size() / 2].wall;
   const double peak = ceilings.bf16_flops_per_second > 0 ? ceilings.bf16_flops_per_second
                                                          : ceilings.float_flops_per_second;
   const double floor =
       std::max(bench.StepBytes(c.num_requests, c.context) / ceilings.read_bytes_per_second,
                bench.StepFlops(c.num_requests, c.context, c.new_tokens) / peak);
   std::printf("%-5.*s %-14s %9.3f %9.3f %9.3f %9.0f %5.0f%% %5.0f%% |",
-              static_cast<int>(shape.size()), shape.data(), NameOf(c).c_str(), best.wall * 1e3,
-              median.wall * 1e3, cheapest.cpu * 1e3, c.num_requests * c.new_tokens / best.wall,
-              100 * floor / best.wall, 100 * floor / cheapest.cpu);
-  const double total = cheapest.cpu * bench.backend().num_threads();
-  double rest = total;
-  for (const OpKind kind : {OpKind::kLinear, OpKind::kAttention, OpKind::kRope, OpKind::kRowWise,
-                            OpKind::kLogits, OpKind::kHostWork}) {
-    rest -= cheapest.ops[kind];
-    std::printf(" %5.1f", 100 * cheapest.ops[kind] / total);
-  }
-  std::printf(" %5.1f | %.1f GB/s %.0f GFLOP/s\n", 100 * rest / total,
+              static_cast<int>(shape.size()), shape.data(), NameOf(c).c_str(), cheapest.wall * 1e3,
+              median * 1e3, cpu * 1e3, c.num_requests * c.new_tokens / cheapest.wall,
+              100 * floor / cheapest.wall, 100 * floor / cpu);
+  for (const double seconds : by_kind) std::printf(" %5.1f", 100 * seconds / total);
+  std::printf(" %5.1f | %.1f GB/s %.0f GFLOP/s\n", 100 * cheapest.cpu / total,
               ceilings.read_bytes_per_second / 1e9, peak / 1e9);
   std::fflush(stdout);
 }
@@ -252,9 +266,9 @@ int main(int argc, char** argv) {
       names.push_back(arg);
     }
   }
-  std::printf("%-20s %9s %9s %9s %9s %6s %6s |%6s%6s%6s%6s%6s%6s%6s  %% of the cheapest step\n", "",
-              "best ms", "median", "cpu", "tokens/s", "wall", "cpu", "linear", "attn", "rope",
-              "rows", "head", "sample", "rest");
+  std::printf("%-20s %9s %9s %9s %9s %6s %6s |%6s%6s%6s%6s%6s%6s%6s  %% of cpu\n", "", "best ms",
+              "median", "cpu", "tokens/s", "wall", "cpu", "linear", "attn", "rope", "rows", "head",
+              "sample", "rest");
   for (const ModelShape& shape : kModelShapes) {
     if (!names.empty() && std::find(names.begin(), names.end(), shape.name) == names.end()) {
       continue;

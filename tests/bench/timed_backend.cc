@@ -16,7 +16,7 @@ template <class F>
 void TimedBackend::Timed(OpKind kind, F run) {
   const double start = ProcessCpuSeconds();
   run();
-  times_.seconds[static_cast<size_t>(kind)] += ProcessCpuSeconds() - start;
+  times_.push_back({kind, ProcessCpuSeconds() - start});
 }
 
 StatusOr<OwnedTensor> TimedBackend::Allocate(DType dtype, std::initializer_list<int64_t> shape) {
@@ -31,13 +31,22 @@ void TimedBackend::CopyIn(const Tensor& out, const Tensor& host) { inside_->Copy
 
 void TimedBackend::CopyOut(const Tensor& host, const Tensor& x) { inside_->CopyOut(host, x); }
 
+void TimedBackend::Count(const PackedMatrix& matrix) {
+  packed_bytes_ += matrix.num_bytes();
+  largest_packed_bytes_ = std::max(largest_packed_bytes_, matrix.num_bytes());
+}
+
 StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::Pack(std::span<const Tensor> row_blocks,
                                                            WeightFormat format) {
   auto matrix = inside_->Pack(row_blocks, format);
-  if (matrix.ok()) {
-    packed_bytes_ += (*matrix)->num_bytes();
-    largest_packed_bytes_ = std::max(largest_packed_bytes_, (*matrix)->num_bytes());
-  }
+  if (matrix.ok()) Count(**matrix);
+  return matrix;
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::PackGated(std::span<const Tensor> row_blocks,
+                                                                WeightFormat format) {
+  auto matrix = inside_->PackGated(row_blocks, format);
+  if (matrix.ok()) Count(**matrix);
   return matrix;
 }
 
@@ -91,12 +100,26 @@ void TimedBackend::Convert(const Tensor& out, const Tensor& x) {
   Timed(OpKind::kRowWise, [&] { inside_->Convert(out, x); });
 }
 
+namespace {
+
 // The vocabulary's matrix is told from the others by its f32 output.
+OpKind KindOfLinear(const Tensor& out, LinearEpilogue epilogue) {
+  return out.dtype == DType::kF32 && epilogue == LinearEpilogue::kStore ? OpKind::kLogits
+                                                                        : OpKind::kLinear;
+}
+
+}  // namespace
+
 void TimedBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                           const Tensor& bias, LinearEpilogue epilogue) {
-  const bool is_head = out.dtype == DType::kF32 && epilogue == LinearEpilogue::kStore;
-  Timed(is_head ? OpKind::kLogits : OpKind::kLinear,
-        [&] { inside_->Linear(out, x, weight, bias, epilogue); });
+  Timed(KindOfLinear(out, epilogue), [&] { inside_->Linear(out, x, weight, bias, epilogue); });
+}
+
+void TimedBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                                 float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                                 LinearEpilogue epilogue) {
+  Timed(KindOfLinear(out, epilogue),
+        [&] { inside_->RmsNormLinear(out, x, norm_weight, epsilon, weight, bias, epilogue); });
 }
 
 void TimedBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {

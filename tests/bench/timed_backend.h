@@ -1,12 +1,12 @@
 #pragma once
 
-// A Backend that runs every op of another one and adds up the time by kind of op.
+// A Backend that runs every op of another one and notes how long it took.
 // Thread, failure: as the backend inside, which it owns. Times are CPU seconds of the whole
 // process, so what others do on the machine does not count; asking for them costs some 0.3 us per
 // op.
 
-#include <array>
 #include <memory>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -17,17 +17,18 @@ inline constexpr int kNumOpKinds = 6;
 
 double ProcessCpuSeconds();
 
-struct OpTimes {
-  std::array<double, kNumOpKinds> seconds = {};
-  double operator[](OpKind kind) const { return seconds[static_cast<size_t>(kind)]; }
+struct OpTime {
+  OpKind kind;
+  double seconds;
 };
 
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inside) : inside_(std::move(inside)) {}
 
-  const OpTimes& times() const { return times_; }
-  void ResetTimes() { times_ = {}; }
+  // Of all ops since ResetTimes, in their order.
+  const std::vector<OpTime>& times() const { return times_; }
+  void ResetTimes() { times_.clear(); }
   // Of all matrices packed so far, the embedding's included.
   int64_t packed_bytes() const { return packed_bytes_; }
   int64_t largest_packed_bytes() const { return largest_packed_bytes_; }
@@ -42,6 +43,8 @@ class TimedBackend final : public Backend {
   void CopyOut(const Tensor& host, const Tensor& x) override;
   StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
                                                WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+                                                    WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   // Filled with small numbers: pages that were never written would all be one page of zeros.
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
@@ -59,6 +62,9 @@ class TimedBackend final : public Backend {
   void Convert(const Tensor& out, const Tensor& x) override;
   void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
               LinearEpilogue epilogue) override;
+  void RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight, float epsilon,
+                     const PackedMatrix& weight, const Tensor& bias,
+                     LinearEpilogue epilogue) override;
   void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
   void GeluAndMul(const Tensor& out, const Tensor& gate_up) override;
   void Gelu(const Tensor& out, const Tensor& x) override;
@@ -77,11 +83,12 @@ class TimedBackend final : public Backend {
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
 
  private:
+  void Count(const PackedMatrix& matrix);
   template <class F>
   void Timed(OpKind kind, F run);
 
   std::unique_ptr<Backend> inside_;
-  OpTimes times_;
+  std::vector<OpTime> times_;
   int64_t packed_bytes_ = 0;
   int64_t largest_packed_bytes_ = 0;
 };

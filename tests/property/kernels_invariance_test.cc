@@ -52,6 +52,35 @@ TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to
   }
 }
 
+TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has in a batch") {
+  for (const CpuCase& cpu_case : CpuCases()) {
+    auto one = cpu_case.Make(1);
+    auto four = cpu_case.Make(4);
+    for (int seed = 1; seed <= 2; ++seed) {
+      INFO(cpu_case.name << " seed " << seed);
+      Draw draw(seed);
+      const int64_t m = 230, n = 2 * draw.Int(1, 150), k = seed == 1 ? draw.Int(1, 300) : 2100;
+      CAPTURE(m, n, k);
+      const auto w = draw.Normals(n * k, 0.1f);
+      const auto x = draw.Normals(m * k);
+      const auto norm_weight = draw.Normals(k);
+      auto run = [&](Backend& backend, int64_t begin, int64_t count) {
+        const OwnedTensor all = Upload(backend, x, {m, k}, DType::kF32);
+        const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
+        const OwnedTensor out = Make(backend, backend.activation_dtype(), {count, n / 2});
+        backend.RmsNormLinear(out, all.view().Rows(begin, count), norm, 1e-5f,
+                              *PackGated(backend, w, n, k), {}, LinearEpilogue::kSiluAndMul);
+        return Floats(out);
+      };
+      const auto together = run(*four, 0, m);
+      for (int64_t row = 0; row < m; row += draw.Int(1, 40)) {
+        const auto alone = run(*one, row, 1);
+        REQUIRE(std::equal(alone.begin(), alone.end(), together.begin() + row * (n / 2)));
+      }
+    }
+  }
+}
+
 TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
   for (const CpuCase& cpu_case : CpuCases()) {
     INFO(cpu_case.name);

@@ -54,9 +54,68 @@ TEST_CASE("Linear equals the reference: rows, columns and depth that fill no til
   });
 }
 
+TEST_CASE("Linear into a gate equals the reference, with and without a norm before it") {
+  const int rows[] = {1, 3, 6, 7, 13, 64, 230};
+  const int columns[] = {2, 30, 64, 66, 128, 340};
+  const int depths[] = {1, 2, 31, 64, 97, 256};
+  ForEachCase(10, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t m = rows[draw.Int(0, 6)];
+    const int64_t n = columns[draw.Int(0, 5)];
+    const int64_t k = depths[draw.Int(0, 5)];
+    CAPTURE(m, n, k);
+    const auto w = draw.Normals(n * k, 1 / std::sqrt(static_cast<float>(k)));
+    const auto x = draw.Normals(m * k);
+    const auto norm_weight = draw.Normals(k);
+    const auto bias = draw.Normals(n);
+    for (const auto epilogue : {LinearEpilogue::kSiluAndMul, LinearEpilogue::kGeluAndMul}) {
+      for (const bool has_norm : {false, true}) {
+        CAPTURE(has_norm, epilogue == LinearEpilogue::kSiluAndMul);
+        auto run = [&](Backend& backend) {
+          const auto packed = PackGated(backend, w, n, k);
+          const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
+          if (has_norm) {
+            const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
+            backend.RmsNormLinear(out, Upload(backend, x, {m, k}, DType::kF32), norm, 1e-5f,
+                                  *packed, {}, epilogue);
+          } else {
+            backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
+                           Upload(backend, bias, {n}, DType::kF32), epilogue);
+          }
+          return Floats(out);
+        };
+        // The norm rounds what goes in, the product of two sums doubles an error.
+        CHECK(MaxError(run(cpu), run(reference)) < 4 * cpu_case.tolerance());
+      }
+    }
+  });
+}
+
+TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other") {
+  const int rows[] = {1, 2, 6, 7, 40, 250};
+  ForEachCase(6, [&](const CpuCase&, Backend& cpu, Backend&, Draw& draw) {
+    const int64_t m = rows[draw.Int(0, 5)];
+    const int64_t n = draw.Int(1, 200);
+    const int64_t k = draw.Int(1, 400);
+    const bool is_f32 = draw.Int(0, 2) > 0;
+    CAPTURE(m, n, k, is_f32);
+    const auto packed = Pack(cpu, draw.Normals(n * k), n, k);
+    const OwnedTensor x =
+        Upload(cpu, draw.Normals(m * k), {m, k}, is_f32 ? DType::kF32 : cpu.activation_dtype());
+    const OwnedTensor weight = Upload(cpu, draw.Normals(k), {k}, DType::kF32);
+    const OwnedTensor bias = Upload(cpu, draw.Normals(n), {n}, DType::kF32);
+    const OwnedTensor normed = Make(cpu, cpu.activation_dtype(), {m, k});
+    const OwnedTensor apart = Make(cpu, DType::kF32, {m, n});
+    const OwnedTensor together = Make(cpu, DType::kF32, {m, n});
+    cpu.RmsNorm(normed, x, weight, 1e-5f);
+    cpu.Linear(apart, normed, *packed, bias);
+    cpu.RmsNormLinear(together, x, weight, 1e-5f, *packed, bias);
+    CHECK(SameBits(Floats(together), Floats(apart)));
+  });
+}
+
 TEST_CASE("Linear with a depth of several K blocks equals the reference") {
   ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
-    const int64_t m = 13, n = 70, k = 5001;
+    const int64_t m = 13, n = 330, k = 5001;  // more panels than go together
     const auto w = draw.Normals(n * k, 0.015f);
     const auto x = draw.Normals(m * k);
     auto run = [&](Backend& backend) {
