@@ -71,6 +71,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"handshake-address", &c.handshake_address, "Where engines announce themselves: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
+      {"engine-hang-timeout", &c.engine_hang_timeout, "Seconds after which /health gives up on an engine that does not answer it; 0: never", {.min = 0, .max = 86400}},
       {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; gives --handshake-address with the next flag"},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535}},
 

@@ -80,6 +80,7 @@ struct FrontendConfig {
   // engines
   std::string handshake_address;
   int64_t data_parallel_size = 1;
+  double engine_hang_timeout = 60;
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
 

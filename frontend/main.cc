@@ -320,8 +320,10 @@ Status Serve(FrontendConfig& config) {
   std::vector<ApiContext*> context_list;
   for (Shard* shard : shard_list) {
     clients.push_back(std::make_unique<EngineClient>(
-        EngineClientOptions{
-            .client_index = shard->index(), .num_clients = num_shards, .num_engines = num_engines},
+        EngineClientOptions{.client_index = shard->index(),
+                            .num_clients = num_shards,
+                            .num_engines = num_engines,
+                            .hang_timeout_s = config.engine_hang_timeout},
         &endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); }));
     contexts.push_back(std::make_unique<ApiContext>());
     ApiContext* context = contexts.back().get();

@@ -10,7 +10,7 @@
 namespace tandem {
 
 Awaitable<void> HandleHealth(Exchange& exchange, ApiContext* context) {
-  const Status health = context->engine_client->health();
+  const Status health = context->engine_client->CheckAlive(context->clock->Monotonic());
   if (!health.ok()) {
     exchange.Respond(ErrorResponse(UnavailableError(health.message())));
     co_return;

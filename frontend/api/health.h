@@ -2,8 +2,9 @@
 
 // GET /health (alive), GET /ready (would a request succeed now) and what else the server says about
 // itself: /ping, /version, /load, /is_sleeping (without dev mode), /kv_event_sources, /metrics. All
-// answer from memory of the frontend, no engine is asked, so probes and scrapes cost nothing under
-// load. Thread: the exchange's shard.
+// answer at once from memory of the frontend, so probes and scrapes cost nothing under load;
+// /health leaves a question with the engine, and the next one looks whether it was answered.
+// Thread: the exchange's shard.
 
 #include "frontend/api/generation.h"
 #include "frontend/http/router.h"

@@ -288,6 +288,22 @@ Status EngineClient::health() const {
   return OkStatus();
 }
 
+Status EngineClient::CheckAlive(double now) {
+  RETURN_IF_ERROR(health());
+  if (options_.hang_timeout_s <= 0) return OkStatus();
+  for (int i = 0; i < options_.num_engines; ++i) {
+    Engine& engine = engines_[static_cast<size_t>(i)];
+    if (!engine.asked_at) {
+      engine.asked_at = now;
+      CallUtility(i, "is_sleeping", {}, [&engine](const auto&) { engine.asked_at.reset(); });
+    } else if (now - *engine.asked_at >= options_.hang_timeout_s) {
+      return UnavailableError("engine " + std::to_string(i) + " has not answered for " +
+                              std::to_string(static_cast<int64_t>(now - *engine.asked_at)) + " s");
+    }
+  }
+  return OkStatus();
+}
+
 void EngineClient::UpdateEngineInfo() {
   for (const Engine& engine : engines_) {
     if (!engine.was_ready) return;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -44,6 +45,7 @@ struct EngineClientOptions {
   int num_clients = 1;
   int num_engines = 1;
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
+  double hang_timeout_s = 0;      // for CheckAlive; 0: a connected engine is alive
 };
 
 class EngineClient {
@@ -76,6 +78,9 @@ class EngineClient {
   // OK while every engine is connected and ready; else says which is not.
   Status health() const;
   bool healthy() const { return health().ok(); }
+  // health(), and each engine's loop answers: asks it a small question unless one is open, and is
+  // UNAVAILABLE once one has been open for hang_timeout_s. Never waits. now: any monotonic clock.
+  Status CheckAlive(double now);
   bool engine_ready(int engine_index) const {
     return engines_[static_cast<size_t>(engine_index)].ready;
   }
@@ -116,6 +121,7 @@ class EngineClient {
     double num_waiting = 0;     // from its last stats, plus what was submitted since
     double num_running = 0;
     double kv_cache_usage = 0;
+    std::optional<double> asked_at;  // an open question of CheckAlive
   };
   using RunningMap = std::unordered_map<RequestId, Running>;
   struct PendingCall {

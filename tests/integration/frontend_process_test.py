@@ -88,6 +88,21 @@ class Refusals(unittest.TestCase):
             self.assertIn(flag, text)
 
 
+class Hangs(unittest.TestCase):
+    def test_an_engine_that_stands_still_is_not_healthy_until_it_goes_on(self):
+        with Frontend("--engine-hang-timeout", "0.5") as server:
+            for _ in range(3):
+                self.assertEqual(server.get("/health")[0], 200)
+            server.engine.send_signal(signal.SIGSTOP)
+            try:
+                wait_for(lambda: server.get("/health")[0] == 503, "the hang is noticed")
+                self.assertIn(b"has not answered", server.get("/health")[1])
+                self.assertEqual(server.get("/ready")[0], 503)
+            finally:
+                server.engine.send_signal(signal.SIGCONT)
+            wait_for(lambda: server.get("/health")[0] == 200, "it is healthy again")
+
+
 class Activation(unittest.TestCase):
     def test_a_socket_that_systemd_opened_is_served(self):
         with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:

@@ -2,8 +2,8 @@
 """vLLM 0.33's own Rust frontend over our engine core, beside our own frontend over the same engine.
 
 Every case of CASES goes to both, whole and as a stream; text, usage, finish and stop reasons and
-logprobs must be equal, also of requests drawn from seeds. The rest are lives: disconnects, dev routes,
-restarts. tests/interop/run.sh finds the frontend's binary and names it in TANDEM_VLLM_RS.
+logprobs must be equal, also of requests drawn from seeds. So must the answers of the dev routes. The rest
+are lives: disconnects, restarts. tests/interop/run.sh finds the frontend's binary and names it in TANDEM_VLLM_RS.
 
 Where vllm-rs has less, nothing is asked of it: n, several prompts of one request,
 spaces_between_special_tokens and echo of a truncated prompt are refused, bad_words of completions are
@@ -109,8 +109,8 @@ class Peer(Pair):
         self.folder.cleanup()
 
 
-def ours():
-    return Pair("--served-model-name", "m", *ENGINE_FLAGS)
+def ours(*flags):
+    return Pair("--served-model-name", "m", *ENGINE_FLAGS, *flags)
 
 
 def chat(**fields):
@@ -345,6 +345,77 @@ class Answers(unittest.TestCase):
             mine, theirs = ([*threads.map(lambda case: ask(server, *case, True), cases)]
                             for server in (self.ours, self.peer))
         self.assertEqual(differences(mine, theirs), [])
+
+
+class DevRoutes(unittest.TestCase):
+    """What operators call, over both frontends and an engine each: equal answers, equal effects."""
+    CALLS = [
+        ("GET", "/is_sleeping"), ("GET", "/is_paused"), ("POST", "/reset_prefix_cache"),
+        ("POST", "/reset_prefix_cache?reset_running_requests=true"), ("POST", "/reset_prefix_cache?reset_external=true"),
+        ("POST", "/reset_mm_cache"), ("POST", "/reset_encoder_cache"),
+        *[call for mode in ("keep", "wait", "abort") for call in (
+            ("POST", f"/pause?mode={mode}&clear_cache=false"), ("GET", "/is_paused"), ("GET", "/is_sleeping"),
+            ("POST", "/resume"), ("GET", "/is_paused"))],
+        *[call for mode in ("keep", "abort") for call in (
+            ("POST", f"/sleep?level=0&mode={mode}"), ("GET", "/is_sleeping"), ("GET", "/is_paused"),
+            ("POST", "/wake_up?tags=weights&tags=scheduling"), ("GET", "/is_sleeping"))],
+        ("POST", "/wake_up"), ("POST", "/resume")]
+    REFUSED = [("/pause?mode=later", 400, "mode"), ("/sleep?level=7", 400, "level")]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.peer = Peer()
+        cls.addClassCleanup(cls.peer.__exit__, False)
+        cls.ours = ours("--server-dev-mode")
+        cls.addClassCleanup(cls.ours.__exit__, False)
+
+    def both(self, method, path):
+        return [server.get(path) if method == "GET" else server.post(path, {}) for server in (self.ours, self.peer)]
+
+    def test_equal_answers(self):
+        for method, path in self.CALLS:
+            with self.subTest(path):
+                mine, theirs = self.both(method, path)
+                self.assertEqual(mine, theirs)
+                self.assertEqual(mine[0], 200)
+
+    def test_equal_refusals(self):
+        for path, status, parameter in self.REFUSED:
+            with self.subTest(path):
+                for found, body in self.both("POST", path):
+                    self.assertEqual((found, json.loads(body)["error"]["param"]), (status, parameter))
+        # Both say why the engine does not give its memory back; vllm-rs knows no 501.
+        for (found, body), status in zip(self.both("POST", "/sleep?level=1"), (501, 500)):
+            self.assertEqual(found, status)
+            self.assertIn("level 1", json.loads(body)["error"]["message"])
+
+    def test_an_answer_goes_on_behind_a_pause_and_a_reset(self):
+        path, body = completion(max_tokens=1500, ignore_eos=True)
+        expected = ask(self.ours, path, body, False)
+        for server in (self.ours, self.peer):
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                before = server.total("vllm:generation_tokens_total")
+                answer = thread.submit(ask, server, path, body, True)
+                wait_for(lambda: server.total("vllm:generation_tokens_total") > before, "the answer has begun")
+                for call in ("/reset_prefix_cache?reset_running_requests=true", "/pause?mode=keep", "/resume"):
+                    self.assertEqual(server.post(call, {})[0], 200)
+                self.assertEqual(differences(answer.result(), expected), [])
+
+    def test_a_pause_that_waits_refuses_and_one_that_aborts_ends(self):
+        path, body = completion(max_tokens=4)
+        for server in (self.ours, self.peer):
+            self.assertEqual(server.post("/pause?mode=wait", {})[0], 200)
+            status, reply = server.post(path, {"model": "m", **body})
+            self.assertEqual((status, json.loads(reply)["error"]["type"]), (503, "ServiceUnavailableError"))
+            server.post("/resume", {})
+            before = server.total("vllm:generation_tokens_total")
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                answer = thread.submit(ask, server, *completion(max_tokens=1900, ignore_eos=True), True)
+                wait_for(lambda: server.total("vllm:generation_tokens_total") > before, "the answer has begun")
+                server.post("/pause?mode=abort", {})
+                self.assertEqual(answer.result()["choices"][0]["finish_reason"], "abort")
+            server.post("/resume", {})
+            self.assertEqual(differences(ask(server, path, body, False), ask(self.ours, path, body, False)), [])
 
 
 class Lives(unittest.TestCase):

@@ -22,6 +22,7 @@ struct Fixture {
         client({}, &endpoint, [](std::function<void()>) {}) {
     context.engine_client = &client;
     context.metrics = &metrics;
+    context.clock = &clock;
     context.options.served_model_names = {"m"};
     facts.model_root = "/models/m";
     facts.num_exchanges = [this] { return server->server().num_exchanges(); };
@@ -33,6 +34,7 @@ struct Fixture {
         std::make_unique<TestServer>(ApiRoutes({&context}, &facts, &metrics), std::move(options));
   }
 
+  SystemClock clock;
   Metrics metrics;
   wire::FrontendEndpoint endpoint;
   EngineClient client;

@@ -102,7 +102,8 @@ struct Setup {
         client({.client_index = 0,
                 .num_clients = 1,
                 .num_engines = num_engines,
-                .max_inflight = max_inflight},
+                .max_inflight = max_inflight,
+                .hang_timeout_s = 10},
                &endpoint, shard.post()) {
     REQUIRE(endpoint.Start().ok());
     for (int i = 0; i < num_engines; ++i) engines.push_back(std::make_unique<Engine>(folder, i));
@@ -222,6 +223,32 @@ TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") 
   setup.engine().Next<wire::EngineCoreRequest>();
   setup.engine().Step({"d"}, {"d"});
   setup.shard.RunUntil([&] { return d.over(); });
+}
+
+TEST_CASE("engine_client: an engine that leaves a question open too long is not alive") {
+  Setup setup;
+  CHECK(setup.client.CheckAlive(100).ok());  // asks
+  CHECK(setup.client.CheckAlive(109).ok());  // the same question is open
+  const auto question = setup.engine().Next<wire::UtilityRequest>();
+  CHECK(question.method == "is_sleeping");
+  const Status hung = setup.client.CheckAlive(110);
+  CHECK(hung.code() == StatusCode::kUnavailable);
+  CHECK(hung.message() == "engine 0 has not answered for 10 s");
+  CHECK(setup.client.healthy());  // it is connected all the same
+
+  EngineCoreOutputs reply;
+  reply.utility_output.emplace().call_id = question.call_id;
+  setup.engine().endpoint.Send(0, std::move(reply));
+  setup.shard.RunUntil([&] { return setup.client.CheckAlive(111).ok(); });
+  setup.engine().Next<wire::UtilityRequest>();  // asked again
+  CHECK(setup.client.CheckAlive(120).ok());
+
+  setup.engines[0].reset();
+  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  CHECK(setup.client.CheckAlive(500).message() != hung.message());
+  setup.engines[0] = std::make_unique<Engine>(setup.folder);
+  setup.shard.RunUntil([&] { return setup.client.healthy(); });
+  CHECK(setup.client.CheckAlive(1000).ok());  // the old question died with the old engine
 }
 
 TEST_CASE("engine_client: what the engine refuses becomes a Status") {
