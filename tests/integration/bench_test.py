@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import odd_server
 from odd_server import OddServer
-from pair import LIMIT, MODEL, Pair, bin_dir
+from pair import LIMIT, MODEL, Pair, bin_dir, children, is_alive, wait_for
 
 
 class Run:
@@ -153,6 +154,10 @@ class OddServers(unittest.TestCase):
                 run = Run("serve", "--model", "m", *flags)
                 self.assertEqual((run.code, run.json), (2, None))
                 self.assertIn(words, run.err)
+        with OddServer() as server:
+            run = serve(server, "--num-prompts", 1, "--trust-remote-code", "--tokenizer-mode", "auto")
+            self.assertEqual(run.code, 0, run.err)
+            self.assertIn("--trust-remote-code has no meaning", run.err)
         for what in ([], ["nothing"]):
             done = subprocess.run([str(bin_dir() / "tandem"), "bench", *what], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
@@ -212,6 +217,21 @@ class OwnPair(unittest.TestCase):
             self.assertEqual((run.code, len(run.json["latencies"])), (0, 2), run.err)
             self.assertEqual(run.json["model_id"], str(MODEL))
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_a_signal_ends_the_server_too_and_leaves_nothing_behind(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+            process = subprocess.Popen([str(bin_dir() / "tandem"), "bench", "latency", "--model", str(MODEL), "--num-iters",
+                                        "1M", "--input-len", "4"], env={"XDG_RUNTIME_DIR": folder})
+            try:
+                wait_for(lambda: list(pathlib.Path(folder).glob("*/http")), "its server is up")
+                server = children(process.pid)["tandem"]
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(LIMIT), 128 + signal.SIGINT)
+                self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+                wait_for(lambda: not is_alive(server), "the server has ended")
+            finally:
+                process.kill()
+                process.wait()
 
     def test_a_server_that_cannot_start_says_why(self):
         run = Run("throughput", "--model", MODEL, "--num-prompts", 2, "--max-model-len", 10**9)

@@ -20,6 +20,7 @@
 #include "deploy/cli/bench/progress_bar.h"
 #include "deploy/cli/bench/prompts.h"
 #include "deploy/cli/bench/request_body.h"
+#include "deploy/cli/command_line.h"
 
 namespace tandem {
 namespace {
@@ -156,6 +157,17 @@ void CountMissingTokens(const Tokenizer* tokenizer, std::vector<RequestOutcome>*
   }
 }
 
+// Command lines written for vLLM may carry flags that mean nothing here; what is unknown stays.
+std::vector<std::string> WithoutMeaningless(const std::vector<std::string>& args,
+                                            const std::vector<Flag>& flags) {
+  StatusOr<PairCommandLine> split = SplitCommandLine(args, flags, {});
+  if (!split.ok()) return args;
+  for (const std::string& flag : split->ignored) {
+    std::cerr << "tandem bench serve: " << flag << " has no meaning here and is ignored\n";
+  }
+  return std::move(split->frontend);
+}
+
 Status SaveResult(const BenchServeOptions& options, const BenchServeResult& result) {
   std::filesystem::path path = BenchServeFileName(options, result);
   std::error_code error;
@@ -251,7 +263,8 @@ int RunBenchServe(const std::vector<std::string>& args) {
     return exit_code;
   };
   BenchServeOptions options;
-  const StatusOr<FlagOutcome> parsed = ParseFlags(BenchServeFlags(options), args, kAbout);
+  const std::vector<Flag> flags = BenchServeFlags(options);
+  const StatusOr<FlagOutcome> parsed = ParseFlags(flags, WithoutMeaningless(args, flags), kAbout);
   if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
   if (*parsed == FlagOutcome::kHelpShown) return 0;
   if (const Status status = CheckBenchServeOptions(options); !status.ok()) {

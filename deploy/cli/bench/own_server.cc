@@ -1,6 +1,8 @@
 #include "deploy/cli/bench/own_server.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,6 +24,7 @@ namespace tandem {
 namespace {
 
 constexpr int kStopTimeoutMs = 30000;
+constexpr int kSignalExitBase = 128;  // as a shell reports it
 constexpr size_t kLogTailBytes = 3000;
 
 // A datagram socket that the server reports to as it would to systemd.
@@ -83,6 +86,7 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
                    ChildProcess::Start(
                        argv, {"NOTIFY_SOCKET=" + server->folder_ + "/notify"},
                        {.signal_at_our_death = SIGTERM, .output_path = server->folder_ + "/log"}));
+  RETURN_IF_ERROR(server->WatchSignals());
   while (true) {
     const double left_s = begin + ready_timeout_s - SystemClock().Monotonic();
     if (left_s <= 0) return UnavailableError("the server is not ready: " + server->LogTail());
@@ -101,14 +105,51 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
 }
 
 OwnServer::~OwnServer() {
-  if (child_.running()) {
-    child_.Signal(SIGTERM);
-    pollfd ended{child_.pidfd(), POLLIN, 0};
-    if (poll(&ended, 1, kStopTimeoutMs) == 1) child_.Reap();
-    child_ = ChildProcess();  // one that did not end is killed
+  if (signal_thread_.joinable()) {
+    eventfd_write(stop_fd_, 1);
+    signal_thread_.join();
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   }
+  for (const int fd : {signal_fd_, stop_fd_}) {
+    if (fd >= 0) close(fd);
+  }
+  StopChild();
+  child_ = ChildProcess();  // one that did not end is killed
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
+}
+
+void OwnServer::StopChild() {
+  if (!child_.running()) return;
+  child_.Signal(SIGTERM);
+  pollfd ended{child_.pidfd(), POLLIN, 0};
+  poll(&ended, 1, kStopTimeoutMs);
+}
+
+Status OwnServer::WatchSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (signal_fd_ < 0 || stop_fd_ < 0) return ErrnoError(errno, "signalfd");
+  pthread_sigmask(SIG_BLOCK, &signals, &mask_before_);
+  signal_thread_ = std::thread([this] { EndAtSignal(); });
+  return OkStatus();
+}
+
+// Whoever waits for an answer meanwhile is not asked: the process ends as the signal wants.
+void OwnServer::EndAtSignal() {
+  pollfd fds[] = {{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+  while (poll(fds, std::size(fds), -1) < 0 && errno == EINTR) {
+  }
+  signalfd_siginfo info;
+  if (fds[0].revents == 0 || read(signal_fd_, &info, sizeof info) != sizeof info) return;
+  StopChild();
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+  _exit(kSignalExitBase + static_cast<int>(info.ssi_signo));
 }
 
 std::string OwnServer::LogTail() const {

@@ -6,8 +6,11 @@
 //   ASSIGN_OR_RETURN(auto server, OwnServer::Start({"/model", "--max-num-seqs", "64"}, 300));
 //   options.base_url = server->base_url();
 
+#include <signal.h>
+
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/status.h"
@@ -31,8 +34,16 @@ class OwnServer {
 
  private:
   explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}
+  Status WatchSignals();
+  void EndAtSignal();
+  void StopChild();
+
   const std::string folder_;
   ChildProcess child_;
+  std::thread signal_thread_;
+  int signal_fd_ = -1;
+  int stop_fd_ = -1;  // an eventfd: the thread's work is over
+  sigset_t mask_before_{};
   double ready_after_s_ = 0;
 };
 
