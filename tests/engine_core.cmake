@@ -46,6 +46,11 @@ tandem_test(unit_executor LABEL unit
   DEPS engine_core/executor engine_core/scheduler tests/support)
 tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
   DEPS engine_core/models engine_core/weights)
+# Resident memory under a sanitizer is the sanitizer's.
+if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
+  tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc
+    DEPS engine_core/models engine_core/weights nlohmann_json::nlohmann_json)
+endif()
 tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc DEPS engine_core)
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
