@@ -86,6 +86,19 @@ TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
 }
 
+TEST_CASE("engine config: logprobs modes by vLLM's words") {
+  const auto mode_of = [](const char* word) {
+    return Setup({"model", "--logprobs-mode", word}).runner.logprobs_mode;
+  };
+  CHECK(Setup({"model"}).runner.logprobs_mode == LogprobsMode::kRawLogprobs);
+  CHECK(mode_of("raw_logprobs") == LogprobsMode::kRawLogprobs);
+  CHECK(mode_of("raw_logits") == LogprobsMode::kRawLogits);
+  CHECK(mode_of("processed_logprobs") == LogprobsMode::kProcessedLogprobs);
+  CHECK(mode_of("processed_logits") == LogprobsMode::kProcessedLogits);
+  EngineConfig config;
+  CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--logprobs-mode", "all"}, "test").ok());
+}
+
 TEST_CASE("engine config: flags reach the objects they speak of") {
   const EngineSetup setup = Setup({"model",
                                    "--max-model-len",

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include <catch2/catch.hpp>
@@ -62,6 +63,34 @@ TEST_CASE("keys come from the environment when no flag gives them") {
   CHECK(Parse({kFolder})->api_key == std::vector<std::string>{"secret"});
   CHECK(Parse({kFolder, "--api-key", "other"})->api_key == std::vector<std::string>{"other"});
   ::unsetenv("TANDEM_API_KEY");
+}
+
+TEST_CASE("the configuration is described without its keys") {
+  auto config = Parse({kFolder, "--api-key", "hidden", "--port", "9", "--served-model-name", "a",
+                       "b", "--max-stop-strings", "7"});
+  REQUIRE(config.ok());
+  std::map<std::string, std::string> described;
+  for (auto& [flag, value] : DescribeConfig(*config)) described[flag] = value;
+  CHECK(described["api-key"] == "***");
+  CHECK(described["port"] == "9");
+  CHECK(described["served-model-name"] == "a b");
+  CHECK(described["max-stop-strings"] == "7");
+  CHECK(described["server-dev-mode"] == "false");
+}
+
+TEST_CASE("vLLM's variables set the limits of a request") {
+  ::setenv("VLLM_MAX_STOP_STRINGS", "9", 1);
+  ::setenv("VLLM_MAX_N_SEQUENCES", "3", 1);
+  ::setenv("TANDEM_MAX_N_SEQUENCES", "4", 1);
+  const auto config = Parse({kFolder});
+  for (const char* name :
+       {"VLLM_MAX_STOP_STRINGS", "VLLM_MAX_N_SEQUENCES", "TANDEM_MAX_N_SEQUENCES"}) {
+    ::unsetenv(name);
+  }
+  REQUIRE(config.ok());
+  CHECK(config->max_stop_strings == 9);
+  CHECK(config->max_n_sequences == 4);
+  CHECK(config->max_num_bad_words == 128);
 }
 
 TEST_CASE("bad values are refused by name") {

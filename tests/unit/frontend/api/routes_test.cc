@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "frontend/api/dev.h"
 #include "frontend/api/models.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "test_server.h"
@@ -86,6 +87,38 @@ TEST_CASE("with a key, only probes and metrics are open") {
   CHECK(client.Get("/v1/models", "Authorization: Bearer key\r\n").status == 503);
   CHECK(client.Post("/v1/completions", "{}").status == 401);
   CHECK(client.Get("/metrics").status == 200);
+}
+
+TEST_CASE("dev routes are there in dev mode only, behind the key, one row each") {
+  Fixture f;
+  std::set<std::string> before;
+  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+    before.insert(route.method + " " + route.path);
+  }
+  CHECK(before.count("POST /pause") == 0);
+  f.facts.dev_mode = true;
+  std::set<std::string> all;
+  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+    CHECK(all.insert(route.method + " " + route.path).second);
+    if (before.count(route.method + " " + route.path) == 0) CHECK(route.guarded);
+  }
+  CHECK(all.size() == before.size() + 9);  // /is_sleeping is in both
+  CHECK(all.count("POST /sleep") == 1);
+}
+
+TEST_CASE("the server's variables are shown without secrets") {
+  const char* const environment[] = {"VLLM_LOGGING_LEVEL=DEBUG",
+                                     "TANDEM_API_KEY=hidden",
+                                     "VLLM_HF_TOKEN=hidden",
+                                     "PATH=/bin",
+                                     "TANDEM_EMPTY=",
+                                     "VLLM_BROKEN",
+                                     "TANDEM_PAIR=a=b",
+                                     nullptr};
+  const auto variables = ServerEnvironment(environment);
+  CHECK(variables ==
+        std::vector<std::pair<std::string, std::string>>{
+            {"VLLM_LOGGING_LEVEL", "DEBUG"}, {"TANDEM_EMPTY", ""}, {"TANDEM_PAIR", "a=b"}});
 }
 
 TEST_CASE("what HTTP refuses has the form of the API's errors") {
