@@ -41,6 +41,6 @@ endforeach()
 add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-download)
 set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
-foreach(group Sweep Tune)
+foreach(group Sweep Plot Tune)
   python_test(bench_${group} integration/bench_sweep_test.py ${group})
 endforeach()

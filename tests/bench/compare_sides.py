@@ -58,9 +58,11 @@ def preset_sides(options, model):
     if options.vllm and "tandem" in ours:
         sides.append(Side("vllm", [
             str(options.vllm), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}", "--dtype", "bfloat16",
-            "--max-model-len", context, "--max-num-seqs", slots, *options.vllm_flags], against="tandem",
-            env={"VLLM_CPU_KVCACHE_SPACE": str(max(1, options.kv_bytes >> 30)), "VLLM_NO_USAGE_STATS": "1",
-                 "VLLM_CPU_OMP_THREADS_BIND": options.cpus}, ready_s=1800))
+            "--max-model-len", context, "--max-num-seqs", slots, "--disable-uvicorn-access-log", *options.vllm_flags],
+            against="tandem", ready_s=1800, env={
+                "VLLM_CPU_KVCACHE_SPACE": str(max(1, options.kv_bytes >> 30)), "VLLM_CPU_OMP_THREADS_BIND": options.cpus,
+                "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
+                "PATH": f"{options.vllm.absolute().parent}:{os.environ['PATH']}"}))  # it compiles at start
     return sides
 
 

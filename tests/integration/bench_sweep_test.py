@@ -14,7 +14,7 @@ import unittest
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, bin_dir, wait_for  # noqa: E402
+from pair import MODEL, Pair, bin_dir, wait_for  # noqa: E402
 
 TANDEM = str(bin_dir() / "tandem")
 
@@ -117,6 +117,26 @@ class Sweep(unittest.TestCase):
         _, errors = sweep.communicate(timeout=60)
         self.assertEqual(sweep.returncode, 130, errors)
         self.assertEqual(processes_with(f"--port\0{self.port}"), [])
+
+
+class Plot(unittest.TestCase):
+    def test_runs_appended_to_one_file(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-plot-") as folder, Pair() as server:
+            plot = pathlib.Path(folder) / "plot.svg"
+            for clients in (1, 2, 4):
+                done = run("serve", "--base-url", server.url, "--tokenizer", MODEL, "--input-len", 16, "--output-len", 8,
+                           "--num-prompts", 4, "--max-concurrency", clients, "--append-result", "--result-dir", folder,
+                           "--result-filename", "runs.json", "--label", "ours", "--plot", plot)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            lines = xml.etree.ElementTree.parse(plot).getroot().findall(".//{*}polyline")
+            self.assertEqual([len(line.get("points").split()) for line in lines], [3] * 5)
+            again = pathlib.Path(folder) / "again.svg"
+            done = run("plot", "--results", f"{folder}/runs.json", "--output", again, "--title", "of <runs>")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("of &lt;runs&gt;", again.read_text())
+            done = run("plot", "--results", plot, "--output", again)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("not the result of a bench", done.stderr)
 
 
 class Tune(unittest.TestCase):

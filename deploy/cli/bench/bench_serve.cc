@@ -17,6 +17,7 @@
 #include "common/strings.h"
 #include "deploy/cli/bench/arrivals.h"
 #include "deploy/cli/bench/load_client.h"
+#include "deploy/cli/bench/load_plot.h"
 #include "deploy/cli/bench/progress_bar.h"
 #include "deploy/cli/bench/prompts.h"
 #include "deploy/cli/bench/request_body.h"
@@ -168,13 +169,14 @@ std::vector<std::string> WithoutMeaningless(const std::vector<std::string>& args
   return std::move(split->frontend);
 }
 
+std::filesystem::path ResultPath(const BenchServeOptions& options, const BenchServeResult& result) {
+  return std::filesystem::path(options.result_dir) / BenchServeFileName(options, result);
+}
+
 Status SaveResult(const BenchServeOptions& options, const BenchServeResult& result) {
-  std::filesystem::path path = BenchServeFileName(options, result);
+  const std::filesystem::path path = ResultPath(options, result);
   std::error_code error;
-  if (!options.result_dir.empty()) {
-    std::filesystem::create_directories(options.result_dir, error);
-    path = std::filesystem::path(options.result_dir) / path;
-  }
+  if (!options.result_dir.empty()) std::filesystem::create_directories(options.result_dir, error);
   const bool follows = options.append_result && std::filesystem::exists(path, error) &&
                        std::filesystem::file_size(path, error) > 0;
   std::ofstream file(path, options.append_result ? std::ios::app : std::ios::trunc);
@@ -183,6 +185,17 @@ Status SaveResult(const BenchServeOptions& options, const BenchServeResult& resu
   file.flush();
   if (!file) return UnavailableError("cannot write " + path.string());
   return OkStatus();
+}
+
+Status PlotResult(const BenchServeOptions& options, const BenchServeResult& result) {
+  std::vector<BenchFigures> runs;
+  if (options.append_result) {
+    ASSIGN_OR_RETURN(runs, ReadAllBenchFigures(ResultPath(options, result).string()));
+  } else {
+    ASSIGN_OR_RETURN(BenchFigures run, ParseBenchFigures(BenchServeJson(options, result)));
+    runs.push_back(std::move(run));
+  }
+  return WriteLoadPlot(options.plot, result.model_id, ByLabel(std::move(runs), options.backend));
 }
 
 }  // namespace
@@ -288,6 +301,11 @@ int RunBenchServe(const std::vector<std::string>& args) {
   std::cout << BenchServeReport(options, *result) << std::flush;
   if (options.save_result || options.append_result) {
     if (const Status status = SaveResult(options, *result); !status.ok()) {
+      return refuse(status, kFailed);
+    }
+  }
+  if (!options.plot.empty()) {
+    if (const Status status = PlotResult(options, *result); !status.ok()) {
       return refuse(status, kFailed);
     }
   }

@@ -56,6 +56,15 @@ bool AllHave(const std::vector<LoadRunFigures>& runs, std::string_view field) {
 
 }  // namespace
 
+std::vector<LoadRunFigures> ByLabel(std::vector<BenchFigures> runs, const std::string& otherwise) {
+  std::vector<LoadRunFigures> named;
+  for (BenchFigures& figures : runs) {
+    std::string series = figures.label.empty() ? otherwise : figures.label;
+    named.push_back({std::move(series), std::move(figures)});
+  }
+  return named;
+}
+
 StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFigures>& runs) {
   // A rate of "inf" is no number and so no load.
   std::string_view load = "request_rate", x_label = "request rate (1/s)";
@@ -119,10 +128,8 @@ int RunBenchPlot(const std::vector<std::string>& args) {
   for (const std::string& path : results) {
     StatusOr<std::vector<BenchFigures>> all = ReadAllBenchFigures(path);
     if (!all.ok()) return refuse(all.status(), 1);
-    for (BenchFigures& figures : *all) {
-      std::string series =
-          figures.label.empty() ? std::filesystem::path(path).stem().string() : figures.label;
-      runs.push_back({std::move(series), std::move(figures)});
+    for (LoadRunFigures& run : ByLabel(std::move(*all), std::filesystem::path(path).stem())) {
+      runs.push_back(std::move(run));
     }
   }
   const Status status = WriteLoadPlot(output, title, runs);

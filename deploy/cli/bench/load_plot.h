@@ -17,7 +17,10 @@ struct LoadRunFigures {
   BenchFigures figures;
 };
 
-// INVALID_ARGUMENT when no run has a load: neither a finite request rate nor a concurrency.
+// Runs of one label are one series; those without are called `otherwise`.
+std::vector<LoadRunFigures> ByLabel(std::vector<BenchFigures> runs, const std::string& otherwise);
+
+// INVALID_ARGUMENT when a run has no load: neither a finite request rate nor a concurrency.
 StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFigures>& runs);
 
 // Draws them into an SVG file.

@@ -138,6 +138,7 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"save-detailed", &o.save_detailed, "Keep each request's figures and text in the result"},
       {"result-dir", &o.result_dir, "Folder of the result. Default: the current one"},
       {"result-filename", &o.result_filename, "File of the result. Default: made of label, rate, model and date"},
+      {"plot", &o.plot, "Draw TTFT, ITL and throughput against load into this SVG file; with --append-result of all runs in the file"},
       {"disable-tqdm", &o.disable_tqdm, "No progress bar"},
   };
   // clang-format on

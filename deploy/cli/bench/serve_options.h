@@ -86,6 +86,7 @@ struct BenchServeOptions {
   bool save_detailed = false;
   std::string result_dir;
   std::string result_filename;
+  std::string plot;           // SVG file
   bool disable_tqdm = false;  // no progress bar
 };
 
