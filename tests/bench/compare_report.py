@@ -90,7 +90,7 @@ def shares(model, table, meta):
             continue
         sizes = model_sizes(config)
         for side, rounds in sides.items():
-            if side.endswith(("int8", "int4", "q8_0", "q4_0")):
+            if any(kind in side for kind in ("int8", "int4", "q8_0", "q4_0")):
                 continue
             decode, prefill = [], []
             for run in rounds.values():
