@@ -97,7 +97,7 @@ struct LoadClient::State {
   Awaitable<void> Watch(Running* run);
   Awaitable<void> SendOne(Running* run, size_t index);
   Awaitable<void> GetPage(const std::string* bytes, double deadline, LoadReply* reply,
-                          Status* status, std::promise<void>* ended);
+                          Status* status, std::promise<void> ended);
   Awaitable<Status> Exchange(const std::string* bytes, AnswerSink* sink, ClientSocket** in_use);
   Awaitable<Status> Talk(ClientSocket* socket, const std::string* bytes, AnswerSink* sink,
                          bool* heard, bool* reusable);
@@ -150,7 +150,9 @@ LoadRun LoadClient::Run(LoadPlan plan) {
   run.result.outcomes.resize(count);
   run.sockets.resize(count);
   std::future<void> ended = run.ended.get_future();
-  state_->shard.Spawn(state_->Watch(&run), "load");
+  // Coroutines are started on their own thread.
+  state_->shard.Post(
+      [state = state_.get(), &run] { state->shard.Spawn(state->Watch(&run), "load"); });
   ended.wait();
   return std::move(run.result);
 }
@@ -165,7 +167,10 @@ StatusOr<LoadReply> LoadClient::Get(const std::string& path, double timeout_s) {
   Status status;
   std::promise<void> ended;
   std::future<void> waiting = ended.get_future();
-  state_->shard.Spawn(state_->GetPage(&bytes, Now() + timeout_s, &reply, &status, &ended), "page");
+  const double deadline = Now() + timeout_s;
+  state_->shard.Post([&, state = state_.get()] {
+    state->shard.Spawn(state->GetPage(&bytes, deadline, &reply, &status, std::move(ended)), "page");
+  });
   waiting.wait();
   RETURN_IF_ERROR(status);
   return reply;
@@ -176,6 +181,7 @@ StatusOr<LoadReply> LoadClient::Get(const std::string& path, double timeout_s) {
 // Begins the run, watches it to its end. Everything a run refers to lives until `ended` is set,
 // which is the last thing done to it.
 Awaitable<void> LoadClient::State::Watch(Running* run) {
+  std::promise<void> ended = std::move(run->ended);
   const double cpu_before = ThreadCpuSeconds();
   run->begin = Now();
   shard.Spawn(Send(run), "sender");
@@ -190,13 +196,14 @@ Awaitable<void> LoadClient::State::Watch(Running* run) {
   }
   run->result.cpu_s = ThreadCpuSeconds() - cpu_before;
   if (run->plan.on_progress) run->plan.on_progress(run->num_done, run->num_failed);
-  run->ended.set_value();
+  ended.set_value();
 }
 
 Awaitable<void> LoadClient::State::Send(Running* run) {
   const size_t limit = run->plan.max_concurrency ? static_cast<size_t>(*run->plan.max_concurrency)
                                                  : run->plan.requests.size();
-  for (size_t i = 0; i < run->plan.requests.size(); ++i) {
+  const size_t count = run->plan.requests.size();
+  for (size_t i = 0; i < count; ++i) {
     const double due = run->begin + run->plan.requests[i].due;
     if (due > Now()) co_await SleepUntil(due);
     while (run->num_active >= limit) {
@@ -206,7 +213,8 @@ Awaitable<void> LoadClient::State::Send(Running* run) {
     ++run->num_active;
     shard.Spawn(SendOne(run, i), "request");
     // Of many requests due at once, the first answers are not left unread until the last is sent.
-    if (i % kSentInARow == kSentInARow - 1) co_await SleepUntil(Now());
+    // Never behind the last request: the run may be over and gone then.
+    if ((i + 1) % kSentInARow == 0 && i + 1 < count) co_await SleepUntil(Now());
   }
 }
 
@@ -234,7 +242,7 @@ Awaitable<void> LoadClient::State::SendOne(Running* run, size_t index) {
 
 Awaitable<void> LoadClient::State::GetPage(const std::string* bytes, double deadline,
                                            LoadReply* reply, Status* status,
-                                           std::promise<void>* ended) {
+                                           std::promise<void> ended) {
   struct Alarm {
     ClientSocket* in_use = nullptr;
     bool over = false;
@@ -248,7 +256,7 @@ Awaitable<void> LoadClient::State::GetPage(const std::string* bytes, double dead
   PageSink sink(reply);
   *status = co_await Exchange(bytes, &sink, &alarm->in_use);
   if (!status->ok() && alarm->over) *status = UnavailableError("no answer in time");
-  ended->set_value();
+  ended.set_value();
 }
 
 Awaitable<Status> LoadClient::State::Exchange(const std::string* bytes, AnswerSink* sink,
