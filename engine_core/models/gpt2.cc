@@ -2,6 +2,7 @@
 // and matrices stored as [in, out].
 // Source: Radford et al. 2019; HF's GPT2LMHeadModel.
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine_core/models/layers.h"
@@ -59,11 +60,21 @@ StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::stri
   const int64_t size = SizeOf(stored.view().dtype);
   std::vector<std::byte> turned(static_cast<size_t>(rows * columns * size));
   const auto* from = static_cast<const std::byte*>(stored.view().data);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      std::memcpy(turned.data() + (row * columns + column) * size,
-                  from + (column * rows + row) * size, static_cast<size_t>(size));
+  // Tiles of a cache line's width on both sides: a whole column would miss the cache at each
+  // number.
+  constexpr int64_t kTile = 32;
+  auto turn_tile = [&](int64_t row_begin, int64_t column_begin) {
+    const int64_t row_end = std::min(rows, row_begin + kTile);
+    const int64_t column_end = std::min(columns, column_begin + kTile);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      for (int64_t column = column_begin; column < column_end; ++column) {
+        std::memcpy(turned.data() + (row * columns + column) * size,
+                    from + (column * rows + row) * size, static_cast<size_t>(size));
+      }
     }
+  };
+  for (int64_t row = 0; row < rows; row += kTile) {
+    for (int64_t column = 0; column < columns; column += kTile) turn_tile(row, column);
   }
   const Tensor views[] = {Tensor(turned.data(), stored.view().dtype, {rows, columns})};
   ASSIGN_OR_RETURN(layer.weight, context.backend.Pack(views, context.formats.layers));

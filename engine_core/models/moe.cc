@@ -49,7 +49,8 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
 StatusOr<MlpLayer> LoadExpert(const LoadContext& context, std::span<const RowBlock> gate_up,
                               const RowBlock& down, int64_t intermediate_size) {
   MlpLayer expert;
-  ASSIGN_OR_RETURN(expert.up, LoadLinear(context, gate_up, context.config.hidden_size, false));
+  ASSIGN_OR_RETURN(expert.up, LoadLinear(context, gate_up, context.config.hidden_size, false,
+                                         context.formats.layers, true));
   ASSIGN_OR_RETURN(expert.down, LoadLinear(context, {&down, 1}, intermediate_size, false));
   return expert;
 }
@@ -96,7 +97,6 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ASSIGN_OR_RETURN(mixer.pair_tokens_, backend.Allocate(DType::kI32, {pairs}));
   ASSIGN_OR_RETURN(mixer.pair_weights_, backend.Allocate(DType::kF32, {pairs}));
   ASSIGN_OR_RETURN(mixer.pair_rows_, backend.Allocate(act, {pairs, context.config.hidden_size}));
-  ASSIGN_OR_RETURN(mixer.pair_gate_up_, backend.Allocate(act, {pairs, 2 * inner}));
   ASSIGN_OR_RETURN(mixer.pair_activated_, backend.Allocate(act, {pairs, inner}));
   mixer.host_ids_.resize(static_cast<size_t>(pairs));
   mixer.host_tokens_.resize(static_cast<size_t>(pairs));
@@ -143,7 +143,6 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   const int64_t pairs = normed.rows() * shape_.top_k;
   const Tensor tokens = pair_tokens_.view().Rows(0, pairs);
   const Tensor rows = pair_rows_.view().Rows(0, pairs);
-  const Tensor gate_up = pair_gate_up_.view().Rows(0, pairs);
   const Tensor activated = pair_activated_.view().Rows(0, pairs);
   auto for_each_expert = [&](auto run) {
     for (size_t e = 0; e < layer.experts.size(); ++e) {
@@ -153,9 +152,9 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   };
   backend_->GatherRows(rows, normed, tokens);
   for_each_expert([&](const MlpLayer& expert, int64_t begin, int64_t count) {
-    backend_->Linear(gate_up.Rows(begin, count), rows.Rows(begin, count), *expert.up.weight);
+    backend_->Linear(activated.Rows(begin, count), rows.Rows(begin, count), *expert.up.weight, {},
+                     LinearEpilogue::kSiluAndMul);
   });
-  backend_->SiluAndMul(activated, gate_up);
   for_each_expert([&](const MlpLayer& expert, int64_t begin, int64_t count) {
     backend_->Linear(rows.Rows(begin, count), activated.Rows(begin, count), *expert.down.weight);
   });

@@ -62,7 +62,6 @@ class ExpertMixer {
   OwnedTensor pair_tokens_;     // [T * K] i32
   OwnedTensor pair_weights_;    // [T * K] f32
   OwnedTensor pair_rows_;       // [T * K, H] act: what goes into the experts, then what comes out
-  OwnedTensor pair_gate_up_;    // [T * K, 2 I] act
   OwnedTensor pair_activated_;  // [T * K, I] act
 
   // The same on the host, where they are sorted.
