@@ -22,7 +22,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
       {"logprobs-mode", &c.logprobs_mode, "What logprobs are: of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 
-      {"device", &c.device, "auto: cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "reference"}}},
+      {"device", &c.device, "auto: cuda where there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
 
       {"kv-cache-dtype", &c.kv_cache_dtype, "What keys and values are kept in: int8 (a scale per token and head), or auto: --dtype, which may also be named"},
@@ -159,14 +159,15 @@ StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
 }
 
 Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
-  setup->device = config.device == "auto" ? "cpu" : config.device;
-  const bool is_cpu = setup->device == "cpu";
-  setup->backend.dtype = config.dtype == "float32" || !is_cpu ? DType::kF32 : DType::kBf16;
+  setup->device = config.device;
+  if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
+  const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
+  setup->backend.dtype = config.dtype == "float32" || is_reference ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
   setup->formats = WeightFormatsOf(config.quantization);
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
-  const int64_t block_size = config.block_size.value_or(32);
+  const int64_t block_size = config.block_size.value_or(setup->device == "cuda" ? 16 : 32);
   if (is_cpu && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +
                                 ": must be a multiple of 32 on cpu");
@@ -242,6 +243,8 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   setup.kv_cache = {.num_blocks = config.num_gpu_blocks_override,
                     .bytes = config.kv_cache_memory_bytes,
                     .utilization = config.gpu_memory_utilization};
+  // A host is shared, a device is ours.
+  if (setup.device == "cuda" && !setup.kv_cache.utilization) setup.kv_cache.utilization = 0.92;
   return setup;
 }
 

@@ -80,7 +80,7 @@ Status Finish(EngineConfig& config);
 // All that main builds its objects from. Sizes that depend on memory are still open: num_blocks is
 // set, and max_model_len cut when it is auto, by SizeKvCache.
 struct EngineSetup {
-  std::string device;  // "cpu" or "reference"
+  std::string device;  // "cpu", "cuda" or "reference"
   CpuBackendOptions backend;
   WeightFormats formats;
   ModelRunnerOptions runner;

@@ -86,7 +86,20 @@ int Fail(ExitStatus exit_status, const Status& status) {
 
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
   if (setup.device == "reference") return MakeReferenceBackend();
+  if (setup.device == "cuda") {
+    return MakeCudaBackend(
+        {.dtype = setup.backend.dtype, .num_threads = setup.backend.num_threads});
+  }
   return MakeCpuBackend(setup.backend);
+}
+
+// Of where the KV cache will be.
+HostMemory ReadMemory(const Backend& backend) {
+  if (backend.memory_is_host()) return ReadHostMemory();
+  const DeviceMemory memory = backend.device_memory();
+  return {.total_bytes = memory.total_bytes,
+          .available_bytes = memory.free_bytes,
+          .resident_bytes = memory.total_bytes - memory.free_bytes};
 }
 
 StatusOr<std::unique_ptr<Weights>> OpenWeights(const EngineConfig& config) {
@@ -187,7 +200,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   const int64_t bytes_per_block = (*backend)->KvBytesPerBlock(
       KvSpecOf(*model_config, setup->runner.limits.block_size, 0, setup->runner.kv_format));
   const StatusOr<int32_t> max_model_len = ChooseMaxModelLen(
-      setup->auto_max_model_len, bytes_per_block, setup->runner.limits, ReadHostMemory());
+      setup->auto_max_model_len, bytes_per_block, setup->runner.limits, ReadMemory(**backend));
   if (!max_model_len.ok()) return Fail(kExitBadModel, max_model_len.status());
   setup->runner.limits.max_model_len = *max_model_len;
   const double before_load = clock.Monotonic();
@@ -199,14 +212,15 @@ int RunEngineCore(const std::vector<std::string>& args) {
   LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";
 
   // The KV cache and the executor.
-  const Status sized = SizeKvCache(bytes_per_block, ReadHostMemory(), &*setup);
+  const Status sized = SizeKvCache(bytes_per_block, ReadMemory(**backend), &*setup);
   if (!sized.ok()) return Fail(kExitBadModel, sized);
   StatusOr<std::unique_ptr<ModelRunner>> runner =
       ModelRunner::Create(*std::move(backend), *std::move(model), *model_config, setup->runner);
   if (!runner.ok()) return Fail(kExitBadModel, runner.status());
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
-  LOG_INFO << "CPU KV cache size: " << WithCommas(cache.tokens) << " tokens ("
+  LOG_INFO << (setup->device == "cuda" ? "GPU" : "CPU")
+           << " KV cache size: " << WithCommas(cache.tokens) << " tokens ("
            << WithCommas(limits.num_blocks) << " blocks of " << limits.block_size << ", "
            << WithCommas(limits.num_blocks * bytes_per_block >> 20) << " MiB)";
   LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)

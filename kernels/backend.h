@@ -81,6 +81,11 @@ struct AttentionOptions {
   float soft_cap = 0;          // c > 0: scores become c tanh(score / c); 0: none
 };
 
+struct DeviceMemory {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -90,6 +95,11 @@ class Backend {
   virtual DType activation_dtype() const = 0;  // inputs and outputs of layers; the KV cache
   virtual DType residual_dtype() const = 0;    // the stream that layers add to
   virtual int num_threads() const = 0;
+  // Whether the host may read and write tensors in place; otherwise CopyIn and CopyOut are the only
+  // ways, and Data() is an address for ops alone.
+  virtual bool memory_is_host() const { return true; }
+  // Of a device that has memory of its own; nothing where memory_is_host().
+  virtual DeviceMemory device_memory() const { return {}; }
 
   // ---- memory ----
   // Zeroed, 64-byte aligned.
@@ -227,6 +237,17 @@ struct CpuBackendOptions {
 };
 
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
+
+struct CudaBackendOptions {
+  DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
+  int num_threads = 0;         // of the host, for ParallelFor; 0: as many CPUs as are usable
+};
+
+// Whether this build has CUDA, and this host a device for it.
+bool HasCudaDevice();
+
+// UNAVAILABLE: built without CUDA, no driver, no device.
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
 // Whether this CPU runs the kernels of `isa` (kAuto: yes).
 bool CpuHasIsa(CpuIsa isa);

@@ -34,10 +34,10 @@ struct Bf16 {
   friend bool operator==(const Bf16&, const Bf16&) = default;
 };
 
-inline float ToFloat(Bf16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+constexpr float ToFloat(Bf16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
 
 // Nearest, ties to even; NaN stays NaN.
-inline Bf16 ToBf16(float value) {
+constexpr Bf16 ToBf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (value != value) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};

@@ -4,8 +4,28 @@ tandem_test(unit_kernels LABEL unit
   SRCS unit/kernels/tensor_test.cc unit/kernels/quantization_test.cc unit/kernels/reference_test.cc
   DEPS kernels)
 tandem_test(property_kernels LABEL property
-  SRCS property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/compute_pool_test.cc
+  SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/compute_pool_test.cc
   DEPS kernels tests/support/kernels)
+
+# The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own
+# headers, and under another name than the backend that a build with CUDA has besides.
+set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
+file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
+add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
+  ${dir}/device_memory.cc support/cuda_emulation/cuda_emulation.cc
+  support/cuda_emulation/no_cublaslt.cc)
+target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
+target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
+  MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice)
+# nvcc's pragmas; and fibers are too much for a debug build's speed.
+target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
+target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
+module(tests/support/cuda_emulation DEPS kernels)
+tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
+  SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc
+  DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
 
 # The object is the same in dev and release; sanitizers put their own bookkeeping on the stack.
 if(CMAKE_OBJDUMP AND NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")

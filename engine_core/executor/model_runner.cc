@@ -66,13 +66,15 @@ Status ModelRunner::Allocate(const ModelConfig& config, KvFormat kv_format) {
                                 .num_kv_heads = static_cast<int>(config.num_kv_heads),
                                 .head_dim = static_cast<int>(config.head_dim)};
   plan_ = backend_->MakeAttentionPlan(shape, tokens, seqs);
-  ASSIGN_OR_RETURN(token_ids_, backend_->Allocate(DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(positions_, backend_->Allocate(DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(slots_, backend_->Allocate(DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(block_table_,
-                   backend_->Allocate(DType::kI32, {seqs, batch_.max_blocks_per_request()}));
-  ASSIGN_OR_RETURN(logits_idx_, backend_->Allocate(DType::kI32, {max_logits_rows_}));
-  ASSIGN_OR_RETURN(logits_, backend_->Allocate(DType::kF32, {max_logits_rows_, config.vocab_size}));
+  ASSIGN_OR_RETURN(token_ids_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(positions_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(slots_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(block_table_, SharedTensor::Create(backend_.get(), DType::kI32,
+                                                      {seqs, batch_.max_blocks_per_request()}));
+  ASSIGN_OR_RETURN(logits_idx_,
+                   SharedTensor::Create(backend_.get(), DType::kI32, {max_logits_rows_}));
+  ASSIGN_OR_RETURN(logits_, SharedTensor::Create(backend_.get(), DType::kF32,
+                                                 {max_logits_rows_, config.vocab_size}));
   query_start_.reserve(static_cast<size_t>(seqs) + 1);
   context_len_.reserve(static_cast<size_t>(seqs));
   logits_rows_.reserve(static_cast<size_t>(seqs));
@@ -111,12 +113,13 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
 void ModelRunner::Flatten(const SchedulerOutput& step) {
   CHECK_LE(step.num_scheduled_tokens, limits_.max_num_batched_tokens);
   CHECK_LE(step.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
-  auto* token_ids = token_ids_.view().Data<int32_t>();
-  auto* positions = positions_.view().Data<int32_t>();
-  auto* slots = slots_.view().Data<int32_t>();
+  auto* token_ids = token_ids_.host().Data<int32_t>();
+  auto* positions = positions_.host().Data<int32_t>();
+  auto* slots = slots_.host().Data<int32_t>();
   query_start_.assign(1, 0);
   context_len_.clear();
   logits_rows_.clear();
+  max_blocks_ = 0;
   int32_t t = 0;
   for (size_t i = 0; i < step.requests.size(); ++i) {
     const ScheduledRequest& request = step.requests[i];
@@ -129,7 +132,8 @@ void ModelRunner::Flatten(const SchedulerOutput& step) {
         << "request " << i << " runs to " << end << " of " << tokens.size() << " tokens in "
         << blocks.size() << " blocks";
     std::copy(blocks.begin(), blocks.end(),
-              block_table_.view().Row<int32_t>(static_cast<int64_t>(i)));
+              block_table_.host().Row<int32_t>(static_cast<int64_t>(i)));
+    max_blocks_ = std::max(max_blocks_, static_cast<int64_t>(blocks.size()));
     AddLogitsRows(request, static_cast<int32_t>(i), t);
     for (int32_t p = begin; p < end; ++p, ++t) {
       token_ids[t] = tokens[static_cast<size_t>(p)];
@@ -159,14 +163,19 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
 }
 
 void ModelRunner::RunModel() {
+  const auto num_requests = static_cast<int64_t>(context_len_.size());
+  token_ids_.Send(num_tokens_);
+  positions_.Send(num_tokens_);
+  slots_.Send(num_tokens_);
+  block_table_.Send(num_requests, max_blocks_);
   AttentionBatch attention;
   attention.query_start = query_start_;
   attention.context_len = context_len_;
-  attention.positions = positions_.view().Rows(0, num_tokens_);
-  attention.slot_mapping = slots_.view().Rows(0, num_tokens_);
-  attention.block_table = block_table_.view().Rows(0, static_cast<int64_t>(context_len_.size()));
+  attention.positions = positions_.device().Rows(0, num_tokens_);
+  attention.slot_mapping = slots_.device().Rows(0, num_tokens_);
+  attention.block_table = block_table_.device().Rows(0, num_requests);
   backend_->PlanAttention(attention, plan_.get());
-  model_->Forward({.token_ids = token_ids_.view().Rows(0, num_tokens_),
+  model_->Forward({.token_ids = token_ids_.device().Rows(0, num_tokens_),
                    .plan = plan_.get(),
                    .kv_cache = kv_cache_.get()});
 }
@@ -177,10 +186,12 @@ void ModelRunner::RunLogits(const SchedulerOutput& step) {
     const int64_t count = std::min(max_logits_rows_, total - begin);
     LogitsRow* rows = logits_rows_.data() + begin;
     for (int64_t i = 0; i < count; ++i) {
-      logits_idx_.view().Data<int32_t>()[i] = rows[i].token_row;
+      logits_idx_.host().Data<int32_t>()[i] = rows[i].token_row;
     }
-    const Tensor logits = logits_.view().Rows(0, count);
-    model_->Logits(logits, logits_idx_.view().Rows(0, count));
+    logits_idx_.Send(count);
+    model_->Logits(logits_.device().Rows(0, count), logits_idx_.device().Rows(0, count));
+    logits_.Fetch(count);
+    const Tensor logits = logits_.host().Rows(0, count);
     backend_->ParallelFor(count, 1, [&](int64_t first, int64_t last) {
       const size_t lane = scratch_.Claim();
       for (int64_t i = first; i < last; ++i) {

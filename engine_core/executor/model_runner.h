@@ -5,8 +5,7 @@
 // logprob is wanted, and samples. Only ids and asked logprobs leave it.
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
-// in Create from the limits. Works on backend memory directly, so the backend's memory must be the
-// host's (reference, cpu).
+// in Create from the limits.
 // Failure: memory, in Create. Submit fails for no input; a request's own trouble is
 // its RequestResult::status.
 
@@ -16,6 +15,7 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/result_queue.h"
+#include "engine_core/executor/shared_tensor.h"
 #include "engine_core/models/model.h"
 #include "engine_core/sampling/scratch_pool.h"
 #include "kernels/backend.h"
@@ -83,14 +83,15 @@ class ModelRunner final : public Executor {
   InputBatch batch_;
   int64_t max_logits_rows_ = 0;
 
-  // One step's arrays, in backend memory.
-  OwnedTensor token_ids_;    // [max_tokens] i32
-  OwnedTensor positions_;    // [max_tokens] i32
-  OwnedTensor slots_;        // [max_tokens] i32
-  OwnedTensor block_table_;  // [max_num_seqs, max_blocks] i32
-  OwnedTensor logits_idx_;   // [max_logits_rows] i32
-  OwnedTensor logits_;       // [max_logits_rows, V] f32
-  int64_t num_tokens_ = 0;   // of this step
+  // One step's arrays.
+  SharedTensor token_ids_;    // [max_tokens] i32
+  SharedTensor positions_;    // [max_tokens] i32
+  SharedTensor slots_;        // [max_tokens] i32
+  SharedTensor block_table_;  // [max_num_seqs, max_blocks] i32
+  SharedTensor logits_idx_;   // [max_logits_rows] i32
+  SharedTensor logits_;       // [max_logits_rows, V] f32
+  int64_t num_tokens_ = 0;    // of this step
+  int64_t max_blocks_ = 0;    // of a request of this step
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_len_;
   std::vector<LogitsRow> logits_rows_;

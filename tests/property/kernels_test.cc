@@ -1,5 +1,6 @@
-// Each cpu op, on every instruction set this machine has and in both compute types, against the
-// reference backend on odd shapes.
+// Each op of each backend against the reference backend on odd shapes: the cpu's on every
+// instruction set this machine has, and the cuda kernels on an emulated device; in both compute
+// types.
 
 #include "tests/support/kernels/kernel_cases.h"
 
@@ -13,12 +14,12 @@ namespace {
 template <class F>
 void ForEachCase(int num_seeds, F check) {
   auto reference = MakeReferenceBackend();
-  for (const CpuCase& cpu_case : CpuCases()) {
-    auto cpu = cpu_case.Make(2);
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
     for (int seed = 1; seed <= num_seeds; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
+      INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
-      check(cpu_case, *cpu, *reference, draw);
+      check(backend_case, *cpu, *reference, draw);
     }
   }
 }
@@ -29,7 +30,8 @@ TEST_CASE("Linear equals the reference: rows, columns and depth that fill no til
   const int rows[] = {1, 2, 5, 6, 7, 12, 31, 64, 259};
   const int columns[] = {1, 48, 64, 96, 130, 517};
   const int depths[] = {1, 2, 31, 48, 96, 128, 333};
-  ForEachCase(12, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(12, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                      Draw& draw) {
     const int64_t m = rows[draw.Int(0, 8)];
     const int64_t n = columns[draw.Int(0, 5)];
     const int64_t k = depths[draw.Int(0, 6)];
@@ -49,7 +51,7 @@ TEST_CASE("Linear equals the reference: rows, columns and depth that fill no til
                        variant == 2 ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
         return Floats(out);
       };
-      CHECK(MaxError(run(cpu), run(reference)) < (variant == 0 ? cpu_case.tolerance() : 2e-5f));
+      CHECK(MaxError(run(cpu), run(reference)) < (variant == 0 ? backend_case.tolerance() : 2e-5f));
     }
   });
 }
@@ -58,41 +60,42 @@ TEST_CASE("Linear into a gate equals the reference, with and without a norm befo
   const int rows[] = {1, 3, 6, 7, 13, 64, 230};
   const int columns[] = {2, 30, 64, 66, 128, 340};
   const int depths[] = {1, 2, 31, 64, 97, 256};
-  ForEachCase(10, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
-    const int64_t m = rows[draw.Int(0, 6)];
-    const int64_t n = columns[draw.Int(0, 5)];
-    const int64_t k = depths[draw.Int(0, 5)];
-    CAPTURE(m, n, k);
-    const auto w = draw.Normals(n * k, 1 / std::sqrt(static_cast<float>(k)));
-    const auto x = draw.Normals(m * k);
-    const auto norm_weight = draw.Normals(k);
-    const auto bias = draw.Normals(n);
-    for (const auto epilogue : {LinearEpilogue::kSiluAndMul, LinearEpilogue::kGeluAndMul}) {
-      for (const bool has_norm : {false, true}) {
-        CAPTURE(has_norm, epilogue == LinearEpilogue::kSiluAndMul);
-        auto run = [&](Backend& backend) {
-          const auto packed = PackGated(backend, w, n, k);
-          const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
-          if (has_norm) {
-            const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
-            backend.RmsNormLinear(out, Upload(backend, x, {m, k}, DType::kF32), norm, 1e-5f,
-                                  *packed, {}, epilogue);
-          } else {
-            backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
-                           Upload(backend, bias, {n}, DType::kF32), epilogue);
+  ForEachCase(
+      10, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        const int64_t m = rows[draw.Int(0, 6)];
+        const int64_t n = columns[draw.Int(0, 5)];
+        const int64_t k = depths[draw.Int(0, 5)];
+        CAPTURE(m, n, k);
+        const auto w = draw.Normals(n * k, 1 / std::sqrt(static_cast<float>(k)));
+        const auto x = draw.Normals(m * k);
+        const auto norm_weight = draw.Normals(k);
+        const auto bias = draw.Normals(n);
+        for (const auto epilogue : {LinearEpilogue::kSiluAndMul, LinearEpilogue::kGeluAndMul}) {
+          for (const bool has_norm : {false, true}) {
+            CAPTURE(has_norm, epilogue == LinearEpilogue::kSiluAndMul);
+            auto run = [&](Backend& backend) {
+              const auto packed = PackGated(backend, w, n, k);
+              const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
+              if (has_norm) {
+                const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
+                backend.RmsNormLinear(out, Upload(backend, x, {m, k}, DType::kF32), norm, 1e-5f,
+                                      *packed, {}, epilogue);
+              } else {
+                backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
+                               Upload(backend, bias, {n}, DType::kF32), epilogue);
+              }
+              return Floats(out);
+            };
+            // The norm rounds what goes in, the product of two sums doubles an error.
+            CHECK(MaxError(run(cpu), run(reference)) < 4 * backend_case.tolerance());
           }
-          return Floats(out);
-        };
-        // The norm rounds what goes in, the product of two sums doubles an error.
-        CHECK(MaxError(run(cpu), run(reference)) < 4 * cpu_case.tolerance());
-      }
-    }
-  });
+        }
+      });
 }
 
 TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other") {
   const int rows[] = {1, 2, 6, 7, 40, 250};
-  ForEachCase(6, [&](const CpuCase&, Backend& cpu, Backend&, Draw& draw) {
+  ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend&, Draw& draw) {
     const int64_t m = rows[draw.Int(0, 5)];
     const int64_t n = draw.Int(1, 200);
     const int64_t k = draw.Int(1, 400);
@@ -114,7 +117,7 @@ TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other"
 }
 
 TEST_CASE("Linear with a depth of several K blocks equals the reference") {
-  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t m = 13, n = 330, k = 5001;  // more panels than go together
     const auto w = draw.Normals(n * k, 0.015f);
     const auto x = draw.Normals(m * k);
@@ -128,7 +131,7 @@ TEST_CASE("Linear with a depth of several K blocks equals the reference") {
 }
 
 TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back exactly") {
-  ForEachCase(2, [&](const CpuCase& cpu_case, Backend& cpu, Backend&, Draw& draw) {
+  ForEachCase(2, [&](const BackendCase& backend_case, Backend& cpu, Backend&, Draw& draw) {
     const int64_t k = draw.Int(1, 300);
     auto first = draw.Normals(70 * k);
     std::vector<Bf16> second(9 * k);
@@ -150,7 +153,7 @@ TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back e
         float expected = id < 70   ? first[id * k + h]
                          : id < 79 ? ToFloat(second[(id - 70) * k + h])
                                    : HalfToFloat(third[(id - 79) * k + h]);
-        if (cpu_case.dtype == DType::kBf16) expected = ToFloat(ToBf16(expected));
+        if (backend_case.dtype == DType::kBf16) expected = ToFloat(ToBf16(expected));
         REQUIRE(out.view().Row<float>(i)[h] == expected * 0.5f);
       }
     }
@@ -158,42 +161,44 @@ TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back e
 }
 
 TEST_CASE("RmsNorm, AddRmsNorm and SiluAndMul equal the reference") {
-  ForEachCase(6, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
-    const int64_t t = draw.Int(1, 9);
-    const int64_t h = draw.Int(1, 200);
-    CAPTURE(t, h);
-    const auto x = draw.Normals(t * 2 * h, 3);
-    const auto stream = draw.Normals(t * h, 3);
-    const auto w = draw.Normals(h);
-    for (bool f32_in : {false, true}) {
-      auto run = [&](Backend& backend) {
-        auto input = [&](const std::vector<float>& values, int64_t columns) {
-          return Upload(backend, values, {t, columns},
-                        f32_in ? DType::kF32 : backend.activation_dtype());
-        };
-        const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
-        const OwnedTensor merged = input(x, 2 * h);
-        const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
-        const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
-        const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
-        backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
-        backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
-                           1e-5f);
-        backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
-        backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
-        return std::vector{Floats(out), Floats(residual), Floats(wide)};
-      };
-      const auto ours = run(cpu);
-      const auto expected = run(reference);
-      CHECK(MaxError(ours[0], expected[0]) < cpu_case.tolerance());
-      CHECK(SameBits(ours[1], expected[1]));
-      CHECK(MaxError(ours[2], expected[2]) < 1e-5f);
-    }
-  });
+  ForEachCase(
+      6, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        const int64_t t = draw.Int(1, 9);
+        const int64_t h = draw.Int(1, 200);
+        CAPTURE(t, h);
+        const auto x = draw.Normals(t * 2 * h, 3);
+        const auto stream = draw.Normals(t * h, 3);
+        const auto w = draw.Normals(h);
+        for (bool f32_in : {false, true}) {
+          auto run = [&](Backend& backend) {
+            auto input = [&](const std::vector<float>& values, int64_t columns) {
+              return Upload(backend, values, {t, columns},
+                            f32_in ? DType::kF32 : backend.activation_dtype());
+            };
+            const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
+            const OwnedTensor merged = input(x, 2 * h);
+            const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
+            const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
+            const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
+            backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
+            backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
+                               1e-5f);
+            backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
+            backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
+            return std::vector{Floats(out), Floats(residual), Floats(wide)};
+          };
+          const auto ours = run(cpu);
+          const auto expected = run(reference);
+          CHECK(MaxError(ours[0], expected[0]) < backend_case.tolerance());
+          CHECK(SameBits(ours[1], expected[1]));
+          CHECK(MaxError(ours[2], expected[2]) < 1e-5f);
+        }
+      });
 }
 
 TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the reference") {
-  ForEachCase(6, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(6, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                     Draw& draw) {
     const int64_t t = draw.Int(1, 9);
     const int64_t h = draw.Int(2, 200);
     CAPTURE(t, h);
@@ -220,7 +225,7 @@ TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the refer
     };
     const auto ours = run(cpu);
     const auto expected = run(reference);
-    const float rounding = cpu_case.dtype == DType::kBf16 ? cpu_case.tolerance() : 1e-5f;
+    const float rounding = backend_case.dtype == DType::kBf16 ? backend_case.tolerance() : 1e-5f;
     CHECK(MaxError(ours[0], expected[0]) < rounding);
     CHECK(MaxError(ours[1], expected[1]) < rounding);
     CHECK(MaxError(ours[2], expected[2]) < rounding);
@@ -229,7 +234,7 @@ TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the refer
 }
 
 TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
-  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend&, Draw&) {
+  ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend&, Draw&) {
     const std::vector<float> gates = {-1000, -100, -88, -20, -0.0f, 20, 88, 100, 1000};
     std::vector<float> row = gates;
     row.insert(row.end(), gates.size(), 1.0f);
@@ -244,9 +249,10 @@ TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
 }
 
 TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any schedule") {
-  ForEachCase(10, [&](const CpuCase& cpu_case, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(10, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                      Draw& draw) {
     AttentionModel model = AttentionModel::Random(draw, 400);
-    if (draw.Int(0, 2) == 0) model.kv_format = KvFormat::kInt8;
+    if (draw.Int(0, 2) == 0 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
     CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim, model.rotary_dim,
             model.block_size, model.options.sliding_window, model.options.soft_cap);
     std::vector<std::vector<float>> qkv;
@@ -257,14 +263,39 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
     ours.RunRandomly(draw);
     for (int r = 0; r < 3; ++r) {
       // A sum in another order may round a number of an int8 cache the other way.
-      const bool is_coarse = cpu_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
+      const bool is_coarse =
+          backend_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
       CHECK(MaxError(ours.output(r), expected.output(r)) < (is_coarse ? 0.05f : 2e-5f));
     }
   });
 }
 
+TEST_CASE("PagedAttention over a long context, all at once and token by token at its end") {
+  ForEachCase(2,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                AttentionModel model = AttentionModel::Random(draw, 1);
+                model.shape = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16};
+                model.rotary_dim = 0;
+                model.options = {.scale = 0.25f, .sliding_window = draw.Int(0, 1) * 700};
+                model.q_norm = model.k_norm = draw.Normals(16);
+                CAPTURE(model.options.sliding_window, model.block_size);
+                const std::vector<std::vector<float>> qkv = {draw.Normals(1100 * model.qkv_size()),
+                                                             draw.Normals(40 * model.qkv_size())};
+                AttentionRun expected(reference, model, qkv, draw);
+                expected.RunAtOnce();
+                AttentionRun ours(cpu, model, qkv, draw);
+                ours.Step({{0, 1095}, {1, 38}});
+                for (int i = 0; i < 5; ++i) ours.Step({{0, 1}});
+                ours.Step({{1, 2}});
+                for (int r = 0; r < 2; ++r) {
+                  CHECK(MaxError(ours.output(r), expected.output(r)) <
+                        (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+                }
+              });
+}
+
 TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
-  ForEachCase(4, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(4, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(1, 5);
     const int64_t size = draw.Int(1, 1000);
     auto logits = draw.Normals(rows * size, 8);
@@ -289,7 +320,7 @@ TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
 }
 
 TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
-  ForEachCase(6, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t tokens = draw.Int(1, 40);
     const int num_experts = draw.Int(1, 130);
     const int64_t top_k = draw.Int(1, num_experts);
@@ -324,7 +355,7 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
 }
 
 TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") {
-  ForEachCase(1, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw&) {
+  ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
     for (Backend* backend : {&cpu, &reference}) {
       std::vector<int32_t> ids(4 * 2, -1);
@@ -337,7 +368,7 @@ TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") 
 }
 
 TEST_CASE("ScatterAdd equals the reference, rows named several times or never") {
-  ForEachCase(4, [&](const CpuCase&, Backend& cpu, Backend& reference, Draw& draw) {
+  ForEachCase(4, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t tokens = draw.Int(1, 9);
     const int64_t rows = draw.Int(0, 60);
     const int64_t h = draw.Int(1, 700);

@@ -41,7 +41,9 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
-  auto backend = MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
+  auto backend = options.make_backend ? options.make_backend()
+                                      : MakeTestBackend(options.reference_backend, options.dtype,
+                                                        options.num_threads);
   auto model = LoadModel(
       {*config, ModelLimitsOf(runner_options.limits), weights, *backend, options.formats});
   CHECK(model.ok()) << model.status().ToString();

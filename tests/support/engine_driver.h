@@ -4,6 +4,7 @@
 // stepped by hand on the test's thread. Time is a counter of steps.
 // Failure: what must not happen ends the test program (CHECK).
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,8 +17,9 @@ namespace tandem {
 
 struct EngineDriverOptions {
   std::string model_dir;
-  Weights* weights = nullptr;      // in place of the folder's
-  bool reference_backend = false;  // else cpu
+  Weights* weights = nullptr;                                   // in place of the folder's
+  bool reference_backend = false;                               // else cpu
+  std::function<std::unique_ptr<Backend>()> make_backend = {};  // in place of either
   DType dtype = DType::kF32;
   WeightFormats formats = {};
   KvFormat kv_format = KvFormat::kCompute;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -103,6 +104,20 @@ inline float MaxError(const std::vector<float>& a, const std::vector<float>& b) 
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
+
+// A backend that is held to the reference.
+struct BackendCase {
+  std::string name;
+  DType dtype;  // compute type
+  std::function<std::unique_ptr<Backend>(int num_threads)> make;
+  bool has_int8 = true;  // weights and KV caches of integers
+
+  // Of one rounding to the compute type plus the order of a float32 sum.
+  float tolerance() const { return dtype == DType::kBf16 ? 1e-2f : 2e-5f; }
+};
+
+// Those of the test program: cpu_cases.cc or cuda_cases.cc.
+std::vector<BackendCase> BackendCases();
 
 struct CpuCase {
   std::string name;

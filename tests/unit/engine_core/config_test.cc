@@ -41,7 +41,7 @@ std::string SetupError(const std::vector<std::string>& args) {
 }
 
 TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, blocks of 32") {
-  const EngineSetup setup = Setup({"model"});
+  const EngineSetup setup = Setup({"model", "--device", "cpu"});
   CHECK(setup.runner.limits.max_num_batched_tokens == 2048);
   CHECK(setup.runner.limits.max_num_seqs == 128);
   CHECK(setup.runner.limits.block_size == 32);

@@ -1,0 +1,32 @@
+#include "engine_core/executor/shared_tensor.h"
+
+#include "kernels/host_memory.h"
+
+namespace tandem {
+
+StatusOr<SharedTensor> SharedTensor::Create(Backend* backend, DType dtype,
+                                            std::initializer_list<int64_t> shape) {
+  SharedTensor tensor;
+  tensor.backend_ = backend;
+  ASSIGN_OR_RETURN(tensor.device_, backend->Allocate(dtype, shape));
+  if (backend->memory_is_host()) return tensor;
+  ASSIGN_OR_RETURN(tensor.host_, AllocateHost(dtype, {shape.begin(), shape.size()}));
+  return tensor;
+}
+
+void SharedTensor::Send(int64_t rows, int64_t columns) const {
+  if (host_.view().empty() || rows == 0) return;
+  Tensor to = device_.view().Rows(0, rows), from = host_.view().Rows(0, rows);
+  if (columns >= 0) {
+    to = to.Columns(0, columns);
+    from = from.Columns(0, columns);
+  }
+  backend_->CopyIn(to, from);
+}
+
+void SharedTensor::Fetch(int64_t rows) const {
+  if (host_.view().empty() || rows == 0) return;
+  backend_->CopyOut(host_.view().Rows(0, rows), device_.view().Rows(0, rows));
+}
+
+}  // namespace tandem

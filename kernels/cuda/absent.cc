@@ -1,0 +1,13 @@
+// Stands in for the cuda backend in builds without a CUDA compiler.
+
+#include "kernels/backend.h"
+
+namespace tandem {
+
+bool HasCudaDevice() { return false; }
+
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions&) {
+  return UnavailableError("this build has no CUDA (configure with -DTANDEM_CUDA=ON)");
+}
+
+}  // namespace tandem

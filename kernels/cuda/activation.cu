@@ -1,0 +1,61 @@
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct Silu {
+  __device__ static float Of(float x) { return x / (1 + expf(-x)); }
+};
+struct TanhGelu {
+  __device__ static float Of(float x) {
+    constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
+    return 0.5f * x * (1 + tanhf(kRoot * (x + 0.044715f * x * x * x)));
+  }
+};
+
+// One block per kThreads numbers of a row; kGated: the second half of x's row multiplies.
+template <class Activation, bool kGated, class Out, class X>
+__global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
+                               int64_t size) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= size) return;
+  x += blockIdx.y * x_stride + i;
+  float value = Activation::Of(LoadFloat(x));
+  if (kGated) value *= LoadFloat(x + size);
+  StoreFloat(out + blockIdx.y * out_stride + i, value);
+}
+
+template <class Activation, bool kGated>
+void Activate(cudaStream_t stream, const Tensor& out, const Tensor& x) {
+  const int64_t size = out.shape[1];
+  const dim3 grid(static_cast<unsigned>((size + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(out.rows()));
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(stream, grid, kThreads, ActivateKernel<Activation, kGated, Out, X>, out_data,
+           out.row_stride, x_data, x.row_stride, size);
+  });
+}
+
+}  // namespace
+
+void CudaBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckSiluAndMul(types(), out, gate_up);
+  Activate<Silu, true>(stream_, out, gate_up);
+}
+
+void CudaBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckSiluAndMul(types(), out, gate_up);
+  Activate<TanhGelu, true>(stream_, out, gate_up);
+}
+
+void CudaBackend::Gelu(const Tensor& out, const Tensor& x) {
+  CheckGelu(types(), out, x);
+  Activate<TanhGelu, false>(stream_, out, x);
+}
+
+}  // namespace tandem

@@ -1,0 +1,38 @@
+#pragma once
+
+// cuBLASLt, opened at run time: a host without it still runs, on our own matrix product.
+// Thread: engine loop. Owns: the library, its handle, its workspace and, per shape, the algorithm
+// that was chosen for it.
+// Failure: Open returns null where the library or a device is missing; a product that fails ends
+// the process.
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+// out[m, n] = x[m, k] W[n, k]^T (+ out).
+struct GemmTask {
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  const void* weight = nullptr;
+  int64_t weight_stride = 0;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t m = 0, n = 0, k = 0;
+  DType in = DType::kBf16;  // of x and weight
+  DType out_dtype = DType::kBf16;
+  bool accumulate = false;  // add to what `out` holds
+};
+
+class CublasLt {
+ public:
+  // `stream`: a cudaStream_t.
+  static std::unique_ptr<CublasLt> Open(void* stream);
+  virtual ~CublasLt() = default;
+  virtual void Gemm(const GemmTask& task) = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,184 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+// Two halves: one is filled while the other is on its way.
+constexpr int64_t kStagingBytes = int64_t{32} << 20;
+constexpr int64_t kRowAlignBytes = 16;
+
+}  // namespace
+
+bool HasCudaDevice() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options) {
+  return CudaBackend::Create(options);
+}
+
+StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaBackendOptions& options) {
+  if (options.dtype != DType::kBf16 && options.dtype != DType::kF32) {
+    return InvalidArgumentError("the cuda backend computes in bfloat16 or float32, not " +
+                                std::string(DTypeName(options.dtype)));
+  }
+  int count = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "there is no usable CUDA device"));
+  if (count == 0) return UnavailableError("there is no CUDA device");
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
+  RETURN_IF_ERROR(backend->Init(0));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+CudaBackend::CudaBackend(const CudaBackendOptions& options)
+    : dtype_(options.dtype),
+      pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads) {}
+
+Status CudaBackend::Init(int device) {
+  RETURN_IF_ERROR(
+      CudaStatus(cudaSetDevice(device), "choosing CUDA device " + std::to_string(device)));
+  cudaDeviceProp properties;
+  RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, device), "asking what the device is"));
+  device_name_ = properties.name;
+  RETURN_IF_ERROR(
+      CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"));
+  const int64_t bytes = kStagingBytes / SizeOf(DType::kI32);
+  ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&bytes, 1}));
+  cublaslt_ = CublasLt::Open(stream_);
+  return OkStatus();
+}
+
+CudaBackend::~CudaBackend() {
+  cublaslt_.reset();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+std::string CudaBackend::description() const {
+  return "cuda " + device_name_ + " " + std::string(DTypeName(dtype_)) +
+         (cublaslt_ == nullptr ? ", without cuBLASLt" : "");
+}
+
+DeviceMemory CudaBackend::device_memory() const {
+  size_t free = 0, total = 0;
+  CHECK_CUDA(cudaMemGetInfo(&free, &total));
+  return {static_cast<int64_t>(total), static_cast<int64_t>(free)};
+}
+
+StatusOr<OwnedTensor> CudaBackend::Allocate(DType dtype, std::initializer_list<int64_t> shape) {
+  return AllocateDevice(dtype, {shape.begin(), shape.size()}, stream_);
+}
+
+StatusOr<OwnedTensor> CudaBackend::Upload(const Tensor& host, DType dtype) {
+  const std::span<const int64_t> shape(host.shape.data(), static_cast<size_t>(host.rank));
+  ASSIGN_OR_RETURN(OwnedTensor result, AllocateDevice(dtype, shape, stream_));
+  std::vector<std::byte> converted(static_cast<size_t>(result.view().NumBytes()));
+  Tensor view = result.view();
+  view.data = converted.data();
+  ConvertTensor(view, host);
+  CopyIn(result, view);
+  return result;
+}
+
+void CudaBackend::CopyIn(const Tensor& out, const Tensor& host) {
+  CopyRows(out, host, stream_);
+  CHECK_CUDA(cudaStreamSynchronize(stream_));  // `host` may go away
+}
+
+void CudaBackend::CopyOut(const Tensor& host, const Tensor& x) {
+  CopyRows(host, x, stream_);
+  CHECK_CUDA(cudaStreamSynchronize(stream_));
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const Tensor> row_blocks,
+                                                          WeightFormat format) {
+  RETURN_IF_ERROR(CheckPack(row_blocks, format));
+  return PackRows(row_blocks, format, /*is_gated=*/false);
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackGated(std::span<const Tensor> row_blocks,
+                                                               WeightFormat format) {
+  RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
+  return PackRows(row_blocks, format, /*is_gated=*/true);
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(std::span<const Tensor> row_blocks,
+                                                              WeightFormat format, bool is_gated) {
+  if (format != WeightFormat::kCompute) {
+    return InvalidArgumentError(
+        "the cuda backend has no integer weights: serve without --quantization");
+  }
+  const int64_t k = row_blocks[0].shape[1];
+  const int64_t align = kRowAlignBytes / SizeOf(dtype_);
+  int64_t n = 0;
+  for (const Tensor& block : row_blocks) n += block.rows();
+  const int64_t shape[] = {n, (k + align - 1) / align * align};
+  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, shape, stream_));
+
+  const int64_t row_bytes = k * SizeOf(dtype_);
+  const int64_t half_bytes = kStagingBytes / 2;
+  const int64_t rows_at_once = half_bytes / row_bytes;
+  if (rows_at_once == 0) {
+    return InvalidArgumentError("a matrix of " + std::to_string(k) + " columns is too wide");
+  }
+  int64_t row = 0, half = 0;
+  for (const Tensor& block : row_blocks) {
+    for (int64_t begin = 0; begin < block.rows(); begin += rows_at_once) {
+      const int64_t count = std::min(rows_at_once, block.rows() - begin);
+      auto* bytes = static_cast<std::byte*>(staging_.view().data) + half * half_bytes;
+      const Tensor staged(bytes, dtype_, {count, k});
+      ConvertTensor(staged, block.Rows(begin, count));
+      // The other half's copy is done before that half is filled again.
+      CHECK_CUDA(cudaStreamSynchronize(stream_));
+      CopyRows(memory.view().Rows(row, count).Columns(0, k), staged, stream_);
+      row += count;
+      half = 1 - half;
+    }
+  }
+  CHECK_CUDA(cudaStreamSynchronize(stream_));
+  return std::unique_ptr<PackedMatrix>(
+      std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));
+}
+
+int64_t CudaBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
+  return int64_t{2} * spec.num_layers * spec.num_kv_heads * spec.block_size * spec.head_dim *
+         SizeOf(dtype_);
+}
+
+StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpec& spec) {
+  if (spec.format != KvFormat::kCompute) {
+    return InvalidArgumentError(
+        "the cuda backend keeps KV in its compute type: serve without "
+        "--kv-cache-dtype");
+  }
+  if (spec.block_size <= 0 || spec.head_dim <= 0) {
+    return InvalidArgumentError("block size " + std::to_string(spec.block_size) + " and head_dim " +
+                                std::to_string(spec.head_dim) + " must be at least 1");
+  }
+  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype_) * spec.num_blocks;
+  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, {&elements, 1}, stream_));
+  return std::make_unique<KvCache>(spec, std::move(memory));
+}
+
+Tensor CudaBackend::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {
+  const int64_t size = rows * columns;
+  if (memory->view().NumElements() < size) {
+    StatusOr<OwnedTensor> grown = AllocateDevice(dtype_, {&size, 1}, stream_);
+    CHECK(grown.ok()) << grown.status().ToString();
+    *memory = *std::move(grown);
+  }
+  return Tensor(memory->view().data, dtype_, {rows, columns});
+}
+
+void CudaBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {
+  pool_.Run(num_items, grain, [&](int64_t begin, int64_t end, int) { function(begin, end); });
+}
+
+}  // namespace tandem

@@ -1,0 +1,141 @@
+#pragma once
+
+// The Backend on one NVIDIA GPU: own kernels, and cuBLASLt for large matrix products where it is
+// installed. One stream carries everything in order, so an op returns before it is done; CopyOut
+// waits. Activations and KV cache are bf16 (or float32, for tests), the residual stream float32.
+// Thread: engine loop. Owns: the stream, device scratch, pinned staging memory.
+// KV layout: [block][kv_head][token][head_dim], K and V apart.
+// Matrices: [n, k] row-major, rows padded with zeros to 16 bytes.
+// Sums run in an order of the kernel's own, so bits may differ between batch sizes.
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "kernels/backend.h"
+#include "kernels/compute_pool.h"
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/op_checks.h"
+
+namespace tandem {
+
+class CudaMatrix final : public PackedMatrix {
+ public:
+  CudaMatrix(int64_t k, bool is_gated, OwnedTensor memory)
+      : PackedMatrix(memory.view().shape[0], k, is_gated), memory_(std::move(memory)) {}
+  int64_t num_bytes() const override { return memory_.view().NumBytes(); }
+  int64_t stride() const { return memory_.view().row_stride; }  // elements
+  const void* data() const { return memory_.view().data; }
+
+ private:
+  OwnedTensor memory_;  // [n, stride]
+};
+
+// Some rows (query, head) of one request, for one KV head: row r of the request is head
+// r % heads_per_kv_head of its query r / heads_per_kv_head.
+struct CudaAttentionItem {
+  int32_t request = 0;
+  int32_t first_token = 0;  // the request's, in q and out
+  int32_t num_queries = 0;  // of the request
+  int32_t context_len = 0;
+  int32_t first_row = 0;
+};
+
+class CudaAttentionPlan final : public AttentionPlan {
+ public:
+  ~CudaAttentionPlan() override;
+  AttentionBatch* mutable_batch() { return &batch_; }
+  AttentionShape shape;
+  int64_t max_tokens = 0;
+  int64_t max_requests = 0;
+  OwnedTensor host_items;    // pinned [max_items * 5] i32
+  OwnedTensor device_items;  // the same
+  OwnedTensor partial;       // [., head_dim + 2] f32: sums, maximum, total of a row and split
+  cudaEvent_t items_copied = nullptr;  // host_items may be filled again
+  // Of this step.
+  int64_t num_items = 0;
+  int64_t num_splits = 0;  // of the longest context
+};
+
+class CudaBackend final : public Backend {
+ public:
+  // UNAVAILABLE: no driver, no such device.
+  static StatusOr<std::unique_ptr<Backend>> Create(const CudaBackendOptions& options);
+  ~CudaBackend() override;
+
+  std::string description() const override;
+  DType activation_dtype() const override { return dtype_; }
+  DType residual_dtype() const override { return DType::kF32; }
+  int num_threads() const override { return pool_.num_threads(); }
+  bool memory_is_host() const override { return false; }
+  DeviceMemory device_memory() const override;
+
+  StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
+  void CopyIn(const Tensor& out, const Tensor& host) override;
+  void CopyOut(const Tensor& host, const Tensor& x) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+                                               WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+                                                    WeightFormat format) override;
+  int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
+  StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
+
+  std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
+                                                   int64_t max_requests) override;
+  void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
+
+  void Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                 float scale) override;
+  void RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) override;
+  void AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x, const Tensor& weight,
+                  float epsilon) override;
+  void LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 float epsilon) override;
+  void Add(const Tensor& residual, const Tensor& x) override;
+  void Convert(const Tensor& out, const Tensor& x) override;
+  void Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
+              LinearEpilogue epilogue) override;
+  void RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight, float epsilon,
+                     const PackedMatrix& weight, const Tensor& bias,
+                     LinearEpilogue epilogue) override;
+  void SiluAndMul(const Tensor& out, const Tensor& gate_up) override;
+  void GeluAndMul(const Tensor& out, const Tensor& gate_up) override;
+  void Gelu(const Tensor& out, const Tensor& x) override;
+  void QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                         const LayerKv& kv, const AttentionPlan& plan) override;
+  void PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                      const AttentionOptions& options, const AttentionPlan& plan) override;
+  void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
+  void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                 bool renormalize) override;
+  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                  const Tensor& weights) override;
+  void SoftCap(const Tensor& x, float cap) override;
+  void Argmax(const Tensor& ids, const Tensor& logits) override;
+  void LogSumExp(const Tensor& out, const Tensor& logits) override;
+  void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
+
+ private:
+  explicit CudaBackend(const CudaBackendOptions& options);
+  Status Init(int device);
+  OpTypes types() const { return {dtype_, DType::kF32}; }
+  StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const Tensor> row_blocks,
+                                                   WeightFormat format, bool is_gated);
+  // y = x W^T + bias, or y += it.
+  void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
+                bool accumulate);
+  // A matrix [rows, columns] of the activation type, valid until its next use.
+  Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
+
+  DType dtype_;
+  ComputePool pool_;  // for what the sampler does on the host
+  cudaStream_t stream_ = nullptr;
+  std::string device_name_;
+  std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
+  OwnedTensor staging_;                 // pinned, for weights on their way to the device
+  OwnedTensor normed_;                  // what RmsNormLinear multiplies
+  OwnedTensor ungated_;                 // what a gate is yet to be applied to
+};
+
+}  // namespace tandem

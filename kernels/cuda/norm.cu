@@ -1,0 +1,118 @@
+// Norms and what runs over rows of hidden states element by element.
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kThreads = 256;
+
+// One block per row. `residual` not null: residual += x first, and that sum is normalised.
+template <class Out, class X>
+__global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
+                              float* residual, int64_t residual_stride, const float* weight,
+                              float epsilon, int64_t hidden) {
+  out += blockIdx.x * out_stride;
+  x += blockIdx.x * x_stride;
+  if (residual != nullptr) residual += blockIdx.x * residual_stride;
+  float squares = 0;
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    float value = LoadFloat(x + h);
+    if (residual != nullptr) residual[h] = value += residual[h];
+    squares += value * value;
+  }
+  const float scale = rsqrtf(BlockSum<kThreads>(squares) / static_cast<float>(hidden) + epsilon);
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    const float value = residual != nullptr ? residual[h] : LoadFloat(x + h);
+    StoreFloat(out + h, value * scale * weight[h]);
+  }
+}
+
+template <class Out, class X>
+__global__ void LayerNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
+                                const float* weight, const float* bias, float epsilon,
+                                int64_t hidden) {
+  out += blockIdx.x * out_stride;
+  x += blockIdx.x * x_stride;
+  const auto size = static_cast<float>(hidden);
+  float sum = 0;
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) sum += LoadFloat(x + h);
+  const float mean = BlockSum<kThreads>(sum) / size;
+  float squares = 0;
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    const float value = LoadFloat(x + h) - mean;
+    squares += value * value;
+  }
+  const float scale = rsqrtf(BlockSum<kThreads>(squares) / size + epsilon);
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    StoreFloat(out + h, (LoadFloat(x + h) - mean) * scale * weight[h] + bias[h]);
+  }
+}
+
+template <class X>
+__global__ void AddKernel(float* residual, int64_t residual_stride, const X* x, int64_t x_stride,
+                          int64_t hidden) {
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    residual[blockIdx.x * residual_stride + h] += LoadFloat(x + blockIdx.x * x_stride + h);
+  }
+}
+
+template <class Out, class X>
+__global__ void ConvertKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
+                              int64_t hidden) {
+  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
+    StoreFloat(out + blockIdx.x * out_stride + h, LoadFloat(x + blockIdx.x * x_stride + h));
+  }
+}
+
+unsigned Rows(const Tensor& x) { return static_cast<unsigned>(x.rows()); }
+
+}  // namespace
+
+void CudaBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
+  CheckRmsNorm(types(), out, x, weight);
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(stream_, Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
+           x.row_stride, nullptr, 0, weight.Data<float>(), epsilon, x.shape[1]);
+  });
+}
+
+void CudaBackend::AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
+                             const Tensor& weight, float epsilon) {
+  CheckAddRmsNorm(types(), out, residual, x, weight);
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(stream_, Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
+           x.row_stride, residual.Data<float>(), residual.row_stride, weight.Data<float>(), epsilon,
+           x.shape[1]);
+  });
+}
+
+void CudaBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                            const Tensor& bias, float epsilon) {
+  CheckLayerNorm(types(), out, x, weight, bias);
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(stream_, Rows(x), kThreads, LayerNormKernel<Out, X>, out_data, out.row_stride, x_data,
+           x.row_stride, weight.Data<float>(), bias.Data<float>(), epsilon, x.shape[1]);
+  });
+}
+
+void CudaBackend::Add(const Tensor& residual, const Tensor& x) {
+  CheckAdd(types(), residual, x);
+  WithTypes(residual, x, [&]<class Out, class X>(Out*, const X* x_data) {
+    Launch(stream_, Rows(x), kThreads, AddKernel<X>, residual.Data<float>(), residual.row_stride,
+           x_data, x.row_stride, x.shape[1]);
+  });
+}
+
+void CudaBackend::Convert(const Tensor& out, const Tensor& x) {
+  CheckConvert(types(), out, x);
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(stream_, Rows(x), kThreads, ConvertKernel<Out, X>, out_data, out.row_stride, x_data,
+           x.row_stride, x.shape[1]);
+  });
+}
+
+}  // namespace tandem

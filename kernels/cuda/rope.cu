@@ -1,0 +1,110 @@
+// Norm of q and k per head, RoPE, and the writing of K and V into the cache, in one pass.
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kHeadsPerBlock = 4;  // one warp each
+
+struct RopeArgs {
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  int rotary_dim;
+  int block_size;
+  float epsilon;
+  const float* cos;  // [., rotary_dim / 2]
+  const float* sin;
+  const float* q_norm;  // or null
+  const float* k_norm;
+  const int32_t* positions;
+  const int32_t* slots;
+};
+
+// One warp per head of q, then k, then v of a token.
+template <class T, class X>
+__global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride, T* k_cache,
+                           T* v_cache, RopeArgs args) {
+  const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const int num_qk_heads = args.num_heads + args.num_kv_heads;
+  if (head >= num_qk_heads + args.num_kv_heads) return;
+  const int64_t token = blockIdx.x;
+  const X* x = qkv + token * qkv_stride + int64_t{head} * args.head_dim;
+
+  const bool is_q = head < args.num_heads, is_v = head >= num_qk_heads;
+  T* to = out + token * out_stride + int64_t{head} * args.head_dim;
+  if (!is_q) {
+    const int slot = args.slots[token];
+    if (slot < 0) return;  // padding
+    const int kv_head = is_v ? head - num_qk_heads : head - args.num_heads;
+    const int64_t row =
+        (int64_t{slot / args.block_size} * args.num_kv_heads + kv_head) * args.block_size +
+        slot % args.block_size;
+    to = (is_v ? v_cache : k_cache) + row * args.head_dim;
+  }
+  if (is_v) {
+    for (int i = lane; i < args.head_dim; i += kWarpSize) StoreFloat(to + i, LoadFloat(x + i));
+    return;
+  }
+
+  const float* norm = is_q ? args.q_norm : args.k_norm;
+  float scale = 1;
+  if (norm != nullptr) {
+    float squares = 0;
+    for (int i = lane; i < args.head_dim; i += kWarpSize) {
+      const float value = LoadFloat(x + i);
+      squares += value * value;
+    }
+    scale = rsqrtf(WarpSum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
+  }
+  const auto normed = [&](int i) {
+    const float value = LoadFloat(x + i);
+    return norm == nullptr ? value : value * scale * norm[i];
+  };
+  const int half = args.rotary_dim / 2;
+  const int64_t angles = half == 0 ? 0 : int64_t{args.positions[token]} * half;
+  for (int i = lane; i < half; i += kWarpSize) {
+    const float cos = args.cos[angles + i], sin = args.sin[angles + i];
+    const float a = normed(i), b = normed(i + half);
+    StoreFloat(to + i, a * cos - b * sin);
+    StoreFloat(to + i + half, b * cos + a * sin);
+  }
+  for (int i = args.rotary_dim + lane; i < args.head_dim; i += kWarpSize) {
+    StoreFloat(to + i, normed(i));
+  }
+}
+
+const float* DataOrNull(const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); }
+
+}  // namespace
+
+void CudaBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                    const LayerKv& kv, const AttentionPlan& plan) {
+  CheckQkNormRopeWriteKv(types(), out, qkv, rope, kv, plan);
+  const RopeArgs args = {.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim,
+                         .num_kv_heads = kv.num_kv_heads,
+                         .head_dim = kv.head_dim,
+                         .rotary_dim = rope.rotary_dim,
+                         .block_size = kv.block_size,
+                         .epsilon = rope.norm_epsilon,
+                         .cos = DataOrNull(rope.cos),
+                         .sin = DataOrNull(rope.sin),
+                         .q_norm = DataOrNull(rope.q_norm),
+                         .k_norm = DataOrNull(rope.k_norm),
+                         .positions = plan.batch().positions.Data<int32_t>(),
+                         .slots = plan.batch().slot_mapping.Data<int32_t>()};
+  const int heads = args.num_heads + 2 * args.num_kv_heads;
+  const dim3 grid(static_cast<unsigned>(plan.num_tokens()),
+                  static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
+  WithTypes(out, qkv, [&]<class T, class X>(T* out_data, const X* qkv_data) {
+    Launch(stream_, grid, kHeadsPerBlock * kWarpSize, RopeKernel<T, X>, out_data, out.row_stride,
+           qkv_data, qkv.row_stride, static_cast<T*>(kv.k), static_cast<T*>(kv.v), args);
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,302 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+namespace cuda_emulation {
+
+Place place;
+
+struct Stream {
+  std::vector<std::function<void()>>* capture = nullptr;  // not null while being captured
+};
+
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr unsigned kWarp = 32;
+
+// Saves the caller's registers on its stack, whose top goes to *save, and goes on at `load`.
+extern "C" void tandem_switch_fiber(void** save, void* load);
+asm(R"(
+.text
+.globl tandem_switch_fiber
+.type tandem_switch_fiber, @function
+tandem_switch_fiber:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size tandem_switch_fiber, .-tandem_switch_fiber
+)");
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "cuda emulation: %s (block %u,%u,%u thread %u)\n", what, place.block_idx.x,
+               place.block_idx.y, place.block_idx.z, place.thread_idx.x);
+  std::abort();
+}
+
+// A barrier of some threads: the last one that comes lets all go on.
+struct Barrier {
+  unsigned live = 0;  // threads that have not returned
+  unsigned arrived = 0;
+  uint64_t generation = 0;
+  void Arrive() {
+    if (++arrived == live) Open();
+  }
+  void Leave() {
+    --live;
+    if (live > 0 && arrived == live) Open();
+  }
+  void Open() {
+    arrived = 0;
+    ++generation;
+  }
+};
+
+struct Warp {
+  Barrier barrier;
+  // Two sets: the next exchange may start before all have read. A lane may even have returned by
+  // then, so each value tells the exchange it was given in.
+  uint64_t slots[2][kWarp];
+  uint64_t given_in[2][kWarp];
+};
+
+struct Fiber {
+  void* stack_top = nullptr;
+  std::unique_ptr<char[]> stack;
+  uint3 thread_idx;
+  bool done = false;
+  unsigned exchanges = 0;
+};
+
+std::vector<Fiber> fibers;
+std::vector<Warp> warps;
+Barrier block_barrier;
+void* scheduler_top = nullptr;
+size_t current = 0;
+const std::function<void()>* running = nullptr;
+
+void Yield() { tandem_switch_fiber(&fibers[current].stack_top, scheduler_top); }
+
+void WaitAt(Barrier& barrier) {
+  const uint64_t generation = barrier.generation;
+  barrier.Arrive();
+  while (barrier.generation == generation) Yield();
+}
+
+void FiberMain() {
+  (*running)();
+  fibers[current].done = true;
+  warps[current / kWarp].barrier.Leave();
+  block_barrier.Leave();
+  Yield();
+  Die("a finished thread was resumed");
+}
+
+void StartFiber(Fiber* fiber) {
+  if (!fiber->stack) fiber->stack.reset(new char[kStackBytes]);
+  auto top = reinterpret_cast<uintptr_t>(fiber->stack.get() + kStackBytes) & ~uintptr_t{15};
+  // What the switch pops: six registers and the address to return to; the stack is then as it is
+  // at a function's entry.
+  auto* words = reinterpret_cast<uintptr_t*>(top) - 2;
+  words[0] = reinterpret_cast<uintptr_t>(&FiberMain);
+  for (int i = 1; i <= 6; ++i) words[-i] = 0;
+  fiber->stack_top = words - 6;
+  fiber->done = false;
+  fiber->exchanges = 0;
+}
+
+void RunBlock(dim3 block) {
+  const size_t num_threads = size_t{block.x} * block.y * block.z;
+  fibers.resize(std::max(fibers.size(), num_threads));
+  warps.assign((num_threads + kWarp - 1) / kWarp, Warp());
+  block_barrier = {.live = static_cast<unsigned>(num_threads)};
+  for (size_t t = 0; t < num_threads; ++t) {
+    fibers[t].thread_idx = {static_cast<unsigned>(t % block.x),
+                            static_cast<unsigned>(t / block.x % block.y),
+                            static_cast<unsigned>(t / block.x / block.y)};
+    StartFiber(&fibers[t]);
+    ++warps[t / kWarp].barrier.live;
+  }
+  for (size_t left = num_threads; left > 0;) {
+    uint64_t progress = block_barrier.generation;
+    for (const Warp& warp : warps) progress += warp.barrier.generation;
+    const size_t left_before = left;
+    for (current = 0; current < num_threads; ++current) {
+      if (fibers[current].done) continue;
+      place.thread_idx = fibers[current].thread_idx;
+      tandem_switch_fiber(&scheduler_top, fibers[current].stack_top);
+      if (fibers[current].done) --left;
+    }
+    uint64_t now = block_barrier.generation;
+    for (const Warp& warp : warps) now += warp.barrier.generation;
+    if (left == left_before && now == progress) Die("threads wait for each other for ever");
+  }
+}
+
+}  // namespace
+
+void SyncThreads() { WaitAt(block_barrier); }
+
+uint64_t Exchange(uint64_t value, unsigned source) {
+  Warp& warp = warps[current / kWarp];
+  Fiber& fiber = fibers[current];
+  const unsigned set = fiber.exchanges++ % 2;
+  const uint64_t exchange = warp.barrier.generation + 1;
+  warp.slots[set][current % kWarp] = value;
+  warp.given_in[set][current % kWarp] = exchange;
+  WaitAt(warp.barrier);
+  const bool was_given = source < kWarp && warp.given_in[set][source] == exchange;
+  return was_given ? warp.slots[set][source] : value;
+}
+
+void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  running = &kernel;
+  place.block_dim = block;
+  place.grid_dim = grid;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        place.block_idx = {x, y, z};
+        RunBlock(block);
+      }
+    }
+  }
+}
+
+void Enqueue(Stream* stream, std::function<void()> work) {
+  if (stream != nullptr && stream->capture != nullptr) {
+    stream->capture->push_back(std::move(work));
+  } else {
+    work();
+  }
+}
+
+}  // namespace cuda_emulation
+
+struct EmulatedGraph {
+  std::vector<std::function<void()>> work;
+};
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    default:
+      return "invalid argument";
+  }
+}
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated device");
+  properties->totalGlobalMem = size_t{1} << 30;
+  properties->major = 9;
+  properties->multiProcessorCount = 4;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{1} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (bytes > size_t{1} << 30) return cudaErrorMemoryAllocation;
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+  std::memset(*memory, 0xff, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  cuda_emulation::Enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+  cuda_emulation::Enqueue(stream, [=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<char*>(to) + row * to_pitch,
+                   static_cast<const char*>(from) + row * from_pitch, width);
+    }
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  cuda_emulation::Enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new cuda_emulation::Stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return stream->capture == nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+// Work is done when it is put into a stream, so an event has always happened.
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->capture != nullptr) return cudaErrorInvalidValue;
+  stream->capture = new std::vector<std::function<void()>>;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream->capture == nullptr) return cudaErrorInvalidValue;
+  *graph = new EmulatedGraph{std::move(*stream->capture)};
+  delete stream->capture;
+  stream->capture = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, uint64_t) {
+  *exec = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const auto& work : exec->work) cuda_emulation::Enqueue(stream, work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return cudaGraphDestroy(exec); }
