@@ -46,7 +46,7 @@ void PriorityQueue::Remove(Request* request) {
   CHECK_EQ(requests_.erase(request), 1u) << request->id() << " is not waiting";
 }
 
-bool PriorityQueue::Before::operator()(const Request* a, const Request* b) const {
+bool IsAdmittedBefore(const Request* a, const Request* b) {
   const auto key = [](const Request* r) {
     return std::tie(r->wire.priority, r->wire.arrival_time, r->wire.request_id);
   };

@@ -46,7 +46,10 @@ class FcfsQueue final : public RequestQueue {
   size_t size_ = 0;
 };
 
-// Lower priority numbers first, then earlier arrival, then the id as text.
+// Priority scheduling's order: lower priority numbers first, then earlier arrival, then the id as
+// text.
+bool IsAdmittedBefore(const Request* a, const Request* b);
+
 class PriorityQueue final : public RequestQueue {
  public:
   void Add(Request* request) override;
@@ -61,10 +64,7 @@ class PriorityQueue final : public RequestQueue {
   std::vector<Request*> InOrder() const override { return {requests_.begin(), requests_.end()}; }
 
  private:
-  struct Before {
-    bool operator()(const Request* a, const Request* b) const;
-  };
-  std::set<Request*, Before> requests_;
+  std::set<Request*, decltype(&IsAdmittedBefore)> requests_{IsAdmittedBefore};
 };
 
 std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy);

@@ -3,7 +3,20 @@
 #include <algorithm>
 #include <tuple>
 
+#include "engine_core/scheduler/request_queue.h"
+
 namespace tandem {
+namespace {
+
+// As often an equal may be preempted before the equals stop taking turns.
+constexpr int32_t kMaxTurns = 16;
+
+bool IsMoreUrgent(const Request* a, const Request* b) {
+  return std::tie(a->wire.priority, a->wire.arrival_time) <
+         std::tie(b->wire.priority, b->wire.arrival_time);
+}
+
+}  // namespace
 
 void RunningPass::Run(StepPlan* plan) {
   const std::vector<Request*>& running = requests_->running();
@@ -51,12 +64,12 @@ bool RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* pl
 size_t RunningPass::PickVictim() const {
   const std::vector<Request*>& running = requests_->running();
   if (config_->policy == SchedulingPolicy::kFcfs) return running.size() - 1;
-  const auto key = [](const Request* r) {
-    return std::tie(r->wire.priority, r->wire.arrival_time);
-  };
-  const auto victim =
-      std::max_element(running.begin(), running.end(),
-                       [&](const Request* a, const Request* b) { return key(a) < key(b); });
+  auto victim = std::max_element(running.begin(), running.end(), IsMoreUrgent);
+  // Among equals that is the one admitted first. Two that do not fit together could so undo each
+  // other's work for ever; then the queue's order decides, and one of them is spared.
+  if ((*victim)->num_preemptions >= kMaxTurns) {
+    victim = std::max_element(running.begin(), running.end(), IsAdmittedBefore);
+  }
   return static_cast<size_t>(victim - running.begin());
 }
 

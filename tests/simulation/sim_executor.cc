@@ -116,6 +116,7 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   row.admission = ++num_admissions_;
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
+  row.max_computed = admitted.num_prompt_tokens + admitted.sampling_params->max_tokens - 1;
   row.num_cached = row.num_computed = scheduled.num_computed_tokens;
   return OkStatus();
 }
@@ -139,6 +140,7 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
   const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
   if (scheduled.num_scheduled_tokens < 1) return Breach(row.id, "scheduled without tokens");
+  if (end > row.max_computed) return Breach(row.id, "runs behind its last allowed token");
   if (end > num_tokens) return Breach(row.id, "scheduled beyond its tokens");
   if (scheduled.needs_sample != (end == num_tokens)) return Breach(row.id, "needs_sample is wrong");
   const auto needed = static_cast<size_t>((end + limits_.block_size - 1) / limits_.block_size);

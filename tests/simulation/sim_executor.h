@@ -53,6 +53,7 @@ class SimExecutor final : public Executor {
     RequestId id;
     std::vector<TokenId> token_ids;
     std::vector<BlockId> blocks;
+    int32_t max_computed = 0;  // its last allowed token is never an input
     int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // how far this row's KV is
   };

@@ -203,6 +203,19 @@ TEST_CASE("R24 async: a failure is told once, what is in flight behind it is dro
   CHECK(pipeline.kv_.pool().num_cached_hashes() == 0);
 }
 
+TEST_CASE(
+    "R24: what a request has cached is forgotten when it turns out to have failed after its "
+    "abort") {
+  Pipeline pipeline;
+  pipeline.Add("a", 9);
+  pipeline.Schedule();
+  CHECK(pipeline.kv_.pool().num_cached_hashes() == 2);
+  CHECK(pipeline.scheduler_.Abort("a"));
+  CHECK(pipeline.kv_.pool().num_cached_hashes() == 2);
+  CHECK(pipeline.Update(0, /*fails=*/true).empty());
+  CHECK(pipeline.kv_.pool().num_cached_hashes() == 0);
+}
+
 // Two requests in a pool that cannot hold both: "b" is preempted while its token is in flight.
 class Preempted : public Pipeline {
  public:

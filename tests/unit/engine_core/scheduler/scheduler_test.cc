@@ -72,6 +72,36 @@ TEST_CASE("Add: an id in use is refused, one that has finished can be used again
   CHECK(bench.Add("a", {3}).ok());
 }
 
+TEST_CASE("R6: equals that do not fit together do not preempt each other for ever") {
+  KvCacheConfig cache = Bench::KvConfig(25);
+  cache.block_size = 1;
+  cache.enable_prefix_caching = false;
+  SchedulerConfig config = Bench::Config();
+  config.policy = SchedulingPolicy::kPriority;
+  config.long_prefill_token_threshold = 5;
+  config.reserve_full_isl = false;
+  KvCacheManager kv(cache);
+  Scheduler scheduler(config, &kv);
+  for (const auto& [id, num_prompt_tokens] : {std::pair{"a", 21}, std::pair{"b", 17}}) {
+    wire::EngineCoreRequest request;
+    request.request_id = id;
+    request.prompt_token_ids.assign(static_cast<size_t>(num_prompt_tokens), 5);
+    request.sampling_params.max_tokens = 3;
+    REQUIRE(scheduler.Add(std::move(request), 0).ok());
+  }
+  ClientOutputs outputs;
+  int num_steps = 0;
+  for (; scheduler.num_requests() > 0 && num_steps < 1000; ++num_steps) {
+    const SchedulerOutput& step = scheduler.Schedule(num_steps);
+    ModelOutput result;
+    for (const ScheduledRequest& request : step.requests) {
+      result.sampled_token_ids.push_back(request.needs_sample ? 9 : kNoToken);
+    }
+    scheduler.Update(step, &result, &outputs);
+  }
+  CHECK(scheduler.num_requests() == 0);
+}
+
 TEST_CASE("R32: the first record carries prefill_stats and all events, later ones neither") {
   Bench bench;
   REQUIRE(bench.Add("a", {1, 2, 3, 4, 5}).ok());
