@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """compare: the figures it computes from runs, and that what it starts is stopped, resumed and ended."""
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import signal
@@ -12,6 +14,10 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import compare_report  # noqa: E402
 import compare_sides  # noqa: E402
+
+loader = importlib.machinery.SourceFileLoader("compare", str(pathlib.Path(compare_report.__file__).parent / "compare"))
+compare = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", loader))
+loader.exec_module(compare)
 
 CONFIG = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4,
           "intermediate_size": 2048, "vocab_size": 32000}
@@ -90,6 +96,40 @@ class Report(unittest.TestCase):
         self.assertIn("| 8 clients | tandem | 1,234 | 5.00 | – | – | – | 2 of 3 |", text)
         self.assertIn("| 8 clients | tandem / vllm | 2.00 (2.00–2.00) | 1.00 (1.00–1.00) | – | – | – |", text)
         self.assertIn("| C6 | 8 streams, bf16 | vllm, TTFT 1.00 (1.00–1.00) | 2.00 (2.00–2.00) | 1.3 | yes |", text)
+
+
+class Runs(unittest.TestCase):
+    CASE = {"kind": "decode", "clients": 2, "input": 128, "output": 64, "prompts": 4}
+
+    def answer(self, **other):
+        return {"completed": 4, "failed": 0, "total_output_tokens": 256, "generated_texts": ["a"] * 4, **other}
+
+    def test_work_that_was_not_done_is_no_figure(self):
+        compare.check_answers("x", self.CASE, self.answer(), 4)
+        for other, what in (({"failed": 1, "completed": 3}, "3 of 4 requests"), ({"total_output_tokens": 200}, "asked for 256"),
+                            ({"generated_texts": ["a", "", "a", "a"]}, "without text"), ({"generated_texts": []}, "without text")):
+            with self.assertRaisesRegex(SystemExit, what):
+                compare.check_answers("x", self.CASE, self.answer(**other), 4)
+
+    def test_a_result_is_taken_up_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "r.json"
+            first = compare.Result(path)
+            first.value["runs"].append(run("tandem", 0))
+            first.save()
+            again = compare.Result(path)
+            self.assertTrue(again.has("160m", "c8", 0, "tandem"))
+            for key in (("0.5b", "c8", 0, "tandem"), ("160m", "c1", 0, "tandem"), ("160m", "c8", 1, "tandem"), ("160m", "c8", 0, "x")):
+                self.assertFalse(again.has(*key))
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [path])
+
+    def test_prompts_of_each_kind(self):
+        words = compare.client_flags(self.CASE, 7, 4)
+        self.assertEqual(words[words.index("--seed") + 1], "7")
+        self.assertEqual(words[words.index("--random-input-len") + 1], "128")
+        words = compare.client_flags(compare.CASES["prefix"], 7, 2)  # a warm-up smaller than the number of prefixes
+        self.assertEqual(words[words.index("--prefix-repetition-num-prefixes") + 1], "2")
+        self.assertEqual(words[words.index("--prefix-repetition-suffix-len") + 1], "64")
 
 
 def state(pid):
