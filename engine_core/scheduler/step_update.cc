@@ -43,11 +43,11 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
     const bool stale = request->num_stale_steps > 0;
     if (stale) --request->num_stale_steps;
     const bool failed = own != nullptr && !own->status.ok();
-    if (request->finished()) {  // while the step ran
+    // Ended while the step ran, or it samples this position again.
+    if (request->finished() || (stale && request->drops_stale_output)) {
       if (failed) kv_cache_->Forget(request->block_hashes);
       continue;
     }
-    if (stale && request->drops_stale_output) continue;
     if (failed) {
       Fail(request, own, outputs);
     } else if (step.output.requests[i].needs_sample) {
