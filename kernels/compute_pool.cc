@@ -1,8 +1,12 @@
 #include "kernels/compute_pool.h"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -19,6 +23,7 @@ namespace {
 
 constexpr uint64_t kChunkMask = 0xffffffff;
 constexpr double kSpinSeconds = 40e-6;
+constexpr int64_t kNapNs = 150'000;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 thread_local bool t_inside_job = false;
@@ -132,12 +137,20 @@ void ComputePool::Run(int64_t num_items, int64_t grain, ThreadRangeFunction func
   }
   while (RunOneChunk(0)) {
   }
-  auto finished = [this] { return num_unfinished_.load(std::memory_order_acquire) == 0; };
-  if (SpinUntil(finished)) return;
-  // Whoever holds a chunk has lost its CPU: give it ours.
-  for (int32_t left; (left = num_unfinished_.load(std::memory_order_acquire)) != 0;) {
-    num_unfinished_.wait(left, std::memory_order_acquire);
+  WaitForLastChunk();
+}
+
+void ComputePool::WaitForLastChunk() {
+  if (SpinUntil([this] { return num_unfinished_.load(std::memory_order_acquire) == 0; })) return;
+  // Sleeping and finishing cannot miss each other: the caller says that it sleeps and the kernel
+  // then compares the count, the last chunk's thread counts down and then looks for the caller.
+  static_assert(sizeof(num_unfinished_) == sizeof(int32_t));
+  const timespec nap = {.tv_sec = 0, .tv_nsec = kNapNs};
+  caller_sleeps_.store(true);
+  for (int32_t left; (left = num_unfinished_.load()) != 0;) {
+    syscall(SYS_futex, &num_unfinished_, FUTEX_WAIT_PRIVATE, left, &nap, nullptr, 0);
   }
+  caller_sleeps_.store(false);
 }
 
 void ComputePool::RunRange(int64_t chunk, int thread) const {
@@ -155,7 +168,9 @@ bool ComputePool::RunOneChunk(int thread) {
   t_inside_job = true;
   RunRange(num_chunks_ - static_cast<int64_t>(seen & kChunkMask), thread);
   t_inside_job = false;
-  if (num_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_unfinished_.notify_one();
+  if (num_unfinished_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+    syscall(SYS_futex, &num_unfinished_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
   return true;
 }
 

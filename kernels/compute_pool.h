@@ -6,7 +6,9 @@
 // the chunk it holds.
 // Thread: Run from one thread at a time, never from inside the function it runs (CHECK). Workers
 // own nothing. An idle worker spins some 40 us (the gaps between ops of a step are shorter), then
-// sleeps in the kernel; the caller does the same when it waits for the last chunk.
+// sleeps in the kernel. The caller does the same when it waits for the last chunk, in short naps:
+// the thread that holds it has lost its CPU to somebody else, and the kernel moves it to ours when
+// ours falls idle, but not before it has been off its own for half a millisecond.
 
 #include <atomic>
 #include <filesystem>
@@ -45,6 +47,7 @@ class ComputePool {
   void WorkerLoop(int thread);
   bool RunOneChunk(int thread);
   void RunRange(int64_t chunk, int thread) const;
+  void WaitForLastChunk();
 
   // The job. Written by Run while no chunk is left to claim, read by holders of a claimed chunk.
   const ThreadRangeFunction* function_ = nullptr;
@@ -56,6 +59,7 @@ class ComputePool {
   // lower half: chunks not yet claimed.
   alignas(64) std::atomic<uint64_t> claim_{0};
   alignas(64) std::atomic<int32_t> num_unfinished_{0};
+  std::atomic<bool> caller_sleeps_{false};  // or is about to: whoever ends the job wakes it
   alignas(64) std::atomic<int32_t> num_asleep_{0};
   std::atomic<uint32_t> wake_{0};  // workers sleep on it; changed to wake them
   std::atomic<bool> stop_{false};

@@ -81,8 +81,10 @@ inline __attribute__((always_inline)) void WithRows(int64_t rows, F function) {
   }
 }
 
+// Inlined, as a call would put all sums that are still to be stored on the stack.
 template <class Type>
-inline void StoreOutput(const LinearTask& task, int64_t row, int64_t column, Vec value) {
+inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, int64_t row,
+                                                       int64_t column, Vec value) {
   const int64_t left = task.n - column;
   if (left <= 0) return;
   const int64_t count = left < kVecLanes ? left : kVecLanes;

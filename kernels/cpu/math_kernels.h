@@ -20,7 +20,7 @@ inline Vec Exp(Vec x) {
   p = Fma(p, r, Set1(5.000000000e-01f));
   p = Fma(p, r, Set1(1.0f));
   p = Fma(p, r, Set1(1.0f));
-  return SelectLess(x, Set1(-87.33f), Zero(), Mul(p, Pow2(n)));
+  return SelectLess(x, Set1(-87.33f), Zero(), TimesPow2(p, n));
 }
 
 inline Vec Silu(Vec x) { return Div(x, Add(Set1(1.0f), Exp(Sub(Zero(), x)))); }

@@ -90,7 +90,9 @@ inline __m256 Pow2Half(__m256 n) {
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
-inline Vec Pow2(Vec n) { return {Pow2Half(n.a), Pow2Half(n.b)}; }
+inline Vec TimesPow2(Vec p, Vec n) {
+  return {_mm256_mul_ps(p.a, Pow2Half(n.a)), _mm256_mul_ps(p.b, Pow2Half(n.b))};
+}
 inline Vec SelectLess(Vec p, Vec q, Vec x, Vec y) {
   return {_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(p.a, q.a, _CMP_LT_OQ)),
           _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(p.b, q.b, _CMP_LT_OQ))};

@@ -55,11 +55,8 @@ inline Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 inline Vec RoundToInt(Vec a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// 2^n for whole n in [-126, 127].
-inline Vec Pow2(Vec n) {
-  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
-}
+// p 2^n for whole n in [-126, 127].
+inline Vec TimesPow2(Vec p, Vec n) { return _mm512_scalef_ps(p, n); }
 // Lane by lane: a < b ? x : y.
 inline Vec SelectLess(Vec a, Vec b, Vec x, Vec y) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);

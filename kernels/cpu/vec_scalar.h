@@ -89,9 +89,10 @@ inline Vec RoundToInt(const Vec& a) {
   // Adding and taking away 1.5 * 2^23 leaves the nearest whole number of anything below 2^22.
   return Lanes([&](int i) { return (a.lane[i] + 12582912.0f) - 12582912.0f; });
 }
-inline Vec Pow2(const Vec& n) {
+inline Vec TimesPow2(const Vec& p, const Vec& n) {
   return Lanes([&](int i) {
-    return std::bit_cast<float>(static_cast<uint32_t>(static_cast<int>(n.lane[i]) + 127) << 23);
+    const auto exponent = static_cast<uint32_t>(static_cast<int>(n.lane[i]) + 127);
+    return p.lane[i] * std::bit_cast<float>(exponent << 23);
   });
 }
 inline Vec SelectLess(const Vec& a, const Vec& b, const Vec& x, const Vec& y) {
