@@ -55,11 +55,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("flags", nargs="*", help="of tandem serve, after --")
-    options = parser.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options, flags = parser.parse_args(sys.argv[1:end]), sys.argv[end + 1:]
 
     warm(options.model)
-    rounds = [one_start(options.model, options.flags) for _ in range(options.rounds)]
+    rounds = [one_start(options.model, flags) for _ in range(options.rounds)]
     for name in rounds[0]:
         values = [one[name] for one in rounds]
         print(f"{name}: best {min(values):.2f}, median {statistics.median(values):.2f}, worst {max(values):.2f}")
