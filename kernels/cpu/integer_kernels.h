@@ -15,6 +15,10 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kCodeBytes = int64_t{4} * kPanelColumns;  // of 8 k of a panel
+// A block of an int4 panel that stays in L1: 8 KiB of codes, whole groups.
+constexpr int64_t kFusedSteps = 32;
+constexpr int kFusedBytes = kFusedSteps * static_cast<int>(kCodeBytes);
+constexpr int64_t kFewRows = 96;
 
 template <class Type>
 void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
@@ -50,8 +54,10 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
   }
 }
 
-// Codes of `steps` times 8 k, the first of them the first of a group, into units.
-inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, uint32_t* to) {
+// Codes of `steps` times 8 k, the first of them the first of a group, into units. Meanwhile what is
+// `ahead` bytes further is prefetched.
+inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, int64_t ahead,
+                       uint32_t* to) {
   constexpr int kVecs = kPanelColumns / kVecLanes;
   for (int64_t s = 0; s < steps; s += group_steps) {
     const int64_t count = steps - s < group_steps ? steps - s : group_steps;
@@ -59,7 +65,11 @@ inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, 
     for (int v = 0; v < kVecs; ++v) {
       const Int4Groups groups = LoadInt4Groups(from + v * kVecLanes);
       for (int64_t i = 0; i < count; ++i) {
-        const Units packed = LoadUnits(codes + i * kPanelColumns + v * kVecLanes);
+        const uint32_t* line = codes + i * kPanelColumns + v * kVecLanes;
+        if constexpr (kPrefetchWeights) {
+          __builtin_prefetch(reinterpret_cast<const uint8_t*>(line) + ahead, 0, 3);
+        }
+        const Units packed = LoadUnits(line);
         uint32_t* out = to + 2 * i * kPanelColumns + v * kVecLanes;
         StoreUnits(out, LowCodes(packed, groups));
         StoreUnits(out + kPanelColumns, HighCodes(packed, groups));
@@ -70,33 +80,48 @@ inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, 
   }
 }
 
-// kRows rows (side by side, not packed) against kVecs vectors of columns of a panel.
-// kAhead: bytes from a step's codes to those that are prefetched meanwhile; all lines of a step, or
-// the strip's own when it is 0: those of the next panel, `panel_bytes` ahead.
+// A block of a panel in its packed form: whole groups, or the last ones.
+struct Int4Block {
+  const uint8_t* codes;
+  int64_t steps;  // of 8 k
+  int64_t first_unit;
+  int64_t column;  // of the panel's first
+  bool is_first;
+  bool is_last;
+};
+
+// kRows rows from `row` on (side by side, not packed) against kVecs vectors of columns of a block.
+// Sums come from and go to `partial`, [m][64], but for the first and last block. kAhead: prefetch
+// the lines so many bytes ahead; 0: none.
 template <int kRows, int kVecs, int kAhead>
-void Int4Strip(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes, int strip,
-               int64_t column) {
+void Int4Strip(const LinearTask& task, const Int4Block& block, int64_t row, int strip,
+               float* partial) {
   Vec sum[kRows][kVecs];
+  float* sums = partial + row * kPanelColumns + strip;
   TANDEM_UNROLL
   for (int r = 0; r < kRows; ++r) {
     TANDEM_UNROLL
-    for (int v = 0; v < kVecs; ++v) sum[r][v] = Zero();
+    for (int v = 0; v < kVecs; ++v) {
+      sum[r][v] = block.is_first ? Zero() : Load(sums + r * kPanelColumns + v * kVecLanes);
+    }
   }
-  const int64_t steps = task.k_units / 2;
-  const uint32_t* a = task.a;
-  for (int64_t s = 0; s < steps; s += task.group_steps) {
-    const int64_t count = steps - s < task.group_steps ? steps - s : task.group_steps;
+  const uint8_t* from = block.codes;
+  const uint32_t* a = task.a + row * task.a_stride + block.first_unit;
+  for (int64_t s = 0; s < block.steps; s += task.group_steps) {
+    const int64_t left = block.steps - s;
+    const int64_t count = left < task.group_steps ? left : task.group_steps;
     Int4Groups groups[kVecs];
     TANDEM_UNROLL
-    for (int v = 0; v < kVecs; ++v) groups[v] = LoadInt4Groups(panel + strip + v * kVecLanes);
-    panel += kPanelColumns;
-    for (int64_t i = 0; i < count; ++i, a += 2, panel += kCodeBytes) {
-      const uint8_t* ahead = kAhead > 0 ? panel + kAhead : panel + panel_bytes + 4 * strip;
-      TANDEM_UNROLL
-      for (int line = 0; line < (kAhead > 0 ? kPanelColumns / kVecLanes : kVecs); ++line) {
-        __builtin_prefetch(ahead + line * 64, 0, 3);
+    for (int v = 0; v < kVecs; ++v) groups[v] = LoadInt4Groups(from + strip + v * kVecLanes);
+    from += kPanelColumns;
+    for (int64_t i = 0; i < count; ++i, a += 2, from += kCodeBytes) {
+      if constexpr (kAhead > 0) {
+        TANDEM_UNROLL
+        for (int line = 0; line < kPanelColumns / kVecLanes; ++line) {
+          __builtin_prefetch(from + kAhead + line * 64, 0, 3);
+        }
       }
-      const auto* codes = reinterpret_cast<const uint32_t*>(panel) + strip;
+      const auto* codes = reinterpret_cast<const uint32_t*>(from) + strip;
       Units weight[kVecs];
       TANDEM_UNROLL
       for (int v = 0; v < kVecs; ++v) {
@@ -128,20 +153,57 @@ void Int4Strip(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes
   for (int r = 0; r < kRows; ++r) {
     TANDEM_UNROLL
     for (int v = 0; v < kVecs; ++v) {
-      StoreOutput<Int8Type>(task, r, column + strip + v * kVecLanes, sum[r][v]);
+      if (block.is_last) {
+        StoreOutput<Int8Type>(task, row + r, block.column + strip + v * kVecLanes, sum[r][v]);
+      } else {
+        Store(sums + r * kPanelColumns + v * kVecLanes, sum[r][v]);
+      }
     }
   }
 }
 
-// All columns of a panel for the task's few rows.
-template <int kRows>
-void Int4Panel(const LinearTask& task, const uint8_t* panel, int64_t panel_bytes, int64_t column) {
+// All columns of a block for kRows rows. kIsFirst: the rows that walk it first.
+template <int kRows, bool kIsFirst>
+void Int4Rows(const LinearTask& task, const Int4Block& block, int64_t row, float* partial) {
   constexpr int kPanelVecs = kPanelColumns / kVecLanes;
   if constexpr (kRows <= 3) {  // four rows would not fit into the registers
-    Int4Strip<kRows, kPanelVecs, 4096>(task, panel, panel_bytes, 0, column);
+    Int4Strip<kRows, kPanelVecs, kIsFirst ? 4096 : 0>(task, block, row, 0, partial);
   } else {
-    for (int strip = 0; strip < kPanelColumns; strip += kPanelColumns / 2) {
-      Int4Strip<kRows, kPanelVecs / 2, 0>(task, panel, panel_bytes, strip, column);
+    constexpr int kHalf = kPanelColumns / 2;
+    Int4Strip<kRows, kPanelVecs / 2, kIsFirst ? kFusedBytes : 0>(task, block, row, 0, partial);
+    Int4Strip<kRows, kPanelVecs / 2, 0>(task, block, row, kHalf, partial);
+  }
+}
+
+template <bool kIsFirst>
+void Int4AnyRows(const LinearTask& task, const Int4Block& block, int64_t row, float* partial) {
+  const int64_t rows = task.m - row < kInt4Rows ? task.m - row : kInt4Rows;
+  [&]<int... kLess>(std::integer_sequence<int, kLess...>) {
+    (void)((rows == kLess + 1 &&
+            (Int4Rows<kLess + 1, kIsFirst>(task, block, row, partial), true)) ||
+           ...);
+  }
+  (std::make_integer_sequence<int, kInt4Rows>());
+}
+
+// int4 columns of panels for rows that lie side by side, unpacked in registers. With more than a
+// few rows a block is walked several times, from L1.
+inline void FusedInt4Panel(const LinearTask& task, const uint8_t* panel, int64_t column,
+                           float* partial) {
+  const int64_t steps = task.k_units / 2;
+  const int64_t block_steps = task.m <= 3 ? steps : kFusedSteps;
+  for (int64_t s = 0; s < steps; s += block_steps) {
+    const int64_t count = steps - s < block_steps ? steps - s : block_steps;
+    const Int4Block block = {
+        panel + s / task.group_steps * (kPanelColumns + task.group_steps * kCodeBytes),
+        count,
+        2 * s,
+        column,
+        s == 0,
+        s + count == steps};
+    Int4AnyRows<true>(task, block, 0, partial);
+    for (int64_t row = kInt4Rows; row < task.m; row += kInt4Rows) {
+      Int4AnyRows<false>(task, block, row, partial);
     }
   }
 }
@@ -153,25 +215,25 @@ inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_en
   const int64_t panel_bytes = groups * kPanelColumns + steps * kCodeBytes;
   const int64_t group_bytes = kPanelColumns + task.group_steps * kCodeBytes;
   const int64_t rows = row_end - row_begin;
-  const int64_t block = task.k_units < kBlockUnits * 3 / 2 ? task.k_units : kBlockUnits;
+  // Unpacked, a block stays in L1 for a few rows, whose sums are cheap to keep from block to block,
+  // and in L2 for many.
+  const int64_t block = rows <= kFewRows                     ? 2 * kFusedSteps
+                        : task.k_units < kBlockUnits * 3 / 2 ? task.k_units
+                                                             : kBlockUnits;
+  const int64_t ahead = rows <= kFewRows ? kFusedBytes : 4096;
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const uint8_t* codes = reinterpret_cast<const uint8_t*>(task.weight) + panel * panel_bytes;
     const int64_t column = panel * kPanelColumns;
     if constexpr (kInt4Rows > 0) {
       if (!task.packed) {
-        [&]<int... kLess>(std::integer_sequence<int, kLess...>) {
-          (void)((task.m == kLess + 1 &&
-                  (Int4Panel<kLess + 1>(task, codes, panel_bytes, column), true)) ||
-                 ...);
-        }
-        (std::make_integer_sequence<int, kInt4Rows>());
+        FusedInt4Panel(task, codes, column, partial);
         continue;
       }
     }
     auto* units = reinterpret_cast<uint32_t*>(partial + rows * kPanelColumns);
     for (int64_t k = 0; k < task.k_units; k += block) {
       const int64_t count = task.k_units - k < block ? task.k_units - k : block;
-      UnpackInt4(codes + k / 2 / task.group_steps * group_bytes, count / 2, task.group_steps,
+      UnpackInt4(codes + k / 2 / task.group_steps * group_bytes, count / 2, task.group_steps, ahead,
                  units);
       PanelBlock<Int8Type, 0>(task, row_begin, row_end, units, panel, k, count, partial, units);
     }

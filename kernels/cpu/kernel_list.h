@@ -37,7 +37,7 @@ constexpr KernelTable ListKernels(const char* name) {
       .tile_rows = kTileRows,
       .bf16 = ListTypedKernels<Bf16Type>(),
       .f32 = ListTypedKernels<F32Type>(),
-      .int4_rows = kInt4Rows,
+      .int4_rows = 4 * kInt4Rows,
       .linear_int8 = Linear<Int8Type>,
       .linear_int4 = LinearInt4,
       .argmax = Argmax,

@@ -147,9 +147,8 @@ struct KernelTable {
   int tile_rows;
   TypedKernels bf16;
   TypedKernels f32;
-  // As TypedKernels::linear. linear_int4 has partial's floats followed by room for
-  // kUnpackedUnits units when a is packed; up to int4_rows rows it takes
-  // directly, more only packed.
+  // As TypedKernels::linear. linear_int4 takes up to int4_rows rows directly, more only packed;
+  // partial is there in both cases, and followed by room for kUnpackedUnits units.
   int int4_rows;
   void (*linear_int8)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
