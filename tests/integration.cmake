@@ -22,6 +22,7 @@ endforeach()
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)
 python_test(kv_events integration/kv_events_test.py)
+python_test(async_scheduling integration/async_scheduling_test.py)
 python_test(corrupted integration/corrupted_test.py)
 python_test(dev_routes integration/dev_routes_test.py)
 python_test(kv_cache integration/kv_cache_test.py)

@@ -107,7 +107,7 @@ class Runs(unittest.TestCase):
     def test_work_that_was_not_done_is_no_figure(self):
         compare.check_answers("x", self.CASE, self.answer(), 4)
         for other, what in (({"failed": 1, "completed": 3}, "3 of 4 requests"), ({"total_output_tokens": 200}, "asked for 256"),
-                            ({"generated_texts": ["a", "", "a", "a"]}, "without text"), ({"generated_texts": []}, "without text")):
+                            ({"generated_texts": ["", "", "", "a"]}, "without text"), ({"generated_texts": []}, "without text")):
             with self.assertRaisesRegex(SystemExit, what):
                 compare.check_answers("x", self.CASE, self.answer(**other), 4)
 
