@@ -26,7 +26,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
 
       {"kv-cache-dtype", &c.kv_cache_dtype, "What keys and values are kept in: int8 (a scale per token and head), or auto: --dtype, which may also be named"},
-      {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32", {.min = 1, .max = 4096}},
+      {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32, on cuda 16", {.min = 1, .max = 4096}},
       {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "KV blocks, whatever the memory", {.min = 2, .max = kInt32}},
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
       {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
@@ -77,7 +77,6 @@ StatusOr<std::optional<int64_t>> KvCacheSpaceFromEnvironment() {
   return std::optional<int64_t>();
 }
 
-// The same as the frontend's, so that both find each other without flags.
 // The context a model was trained for or extended to.
 int64_t DerivedMaxModelLen(const ModelConfig& model) {
   const RopeConfig& rope = model.rope;
@@ -244,7 +243,9 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
                     .bytes = config.kv_cache_memory_bytes,
                     .utilization = config.gpu_memory_utilization};
   // A host is shared, a device is ours.
-  if (setup.device == "cuda" && !setup.kv_cache.utilization) setup.kv_cache.utilization = 0.92;
+  if (setup.device == "cuda" && !setup.kv_cache.utilization) {
+    setup.kv_cache.utilization = kDefaultUtilization;
+  }
   return setup;
 }
 

@@ -10,8 +10,6 @@
 namespace tandem {
 namespace {
 
-constexpr double kDefaultUtilization = 0.92;
-
 // "MemTotal:  123 kB" → bytes; 0 when the line is not there.
 int64_t MemInfo(const std::string& name) {
   std::ifstream in("/proc/meminfo");

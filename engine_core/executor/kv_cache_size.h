@@ -24,13 +24,15 @@ struct HostMemory {
 };
 HostMemory ReadHostMemory();
 
+constexpr double kDefaultUtilization = 0.92;
+
 // In the order in which they win.
 struct KvCacheWish {
   std::optional<int64_t> num_blocks = {};
   std::optional<int64_t> bytes = {};
-  // Of total_bytes, less what is resident. Unset: 0.92 of it, but at most half of what is available
-  // and twice what max_num_seqs requests of max_model_len tokens hold (the rest would only grow the
-  // prefix cache).
+  // Of total_bytes, less what is resident. Unset: kDefaultUtilization of it, but at most half of
+  // what is available and twice what max_num_seqs requests of max_model_len tokens hold (the rest
+  // would only grow the prefix cache).
   std::optional<double> utilization = {};
 };
 

@@ -279,7 +279,7 @@ void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const Layer
       .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr};
   const auto items = static_cast<unsigned>(plan.num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
-  WithTypes(out, q, [&]<class T, class Q>(T* out_data, const Q*) {
+  WithType(out, [&]<class T>(T* out_data) {
     Launch(stream_, dim3(items, heads, num_splits), kThreads, AttentionKernel<T>, out_data,
            out.row_stride, static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),
            static_cast<const T*>(kv.v), args);

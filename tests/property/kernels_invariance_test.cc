@@ -8,11 +8,11 @@
 namespace tandem {
 
 TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to 4 threads") {
-  for (const CpuCase& cpu_case : CpuCases()) {
+  for (const BackendCase& backend_case : BackendCases()) {
     std::vector<std::unique_ptr<Backend>> backends;
-    for (int threads = 1; threads <= 4; ++threads) backends.push_back(cpu_case.Make(threads));
+    for (int threads = 1; threads <= 4; ++threads) backends.push_back(backend_case.make(threads));
     for (int seed = 1; seed <= 3; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
+      INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
       const bool deep = seed == 3;  // several K blocks
       const int64_t m = deep ? 20 : 300;
@@ -53,11 +53,11 @@ TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to
 }
 
 TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has in a batch") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    auto one = cpu_case.Make(1);
-    auto four = cpu_case.Make(4);
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto one = backend_case.make(1);
+    auto four = backend_case.make(4);
     for (int seed = 1; seed <= 2; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
+      INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
       const int64_t m = 230, n = 2 * draw.Int(1, 150), k = seed == 1 ? draw.Int(1, 300) : 2100;
       CAPTURE(m, n, k);
@@ -82,8 +82,8 @@ TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has 
 }
 
 TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    INFO(cpu_case.name);
+  for (const BackendCase& backend_case : BackendCases()) {
+    INFO(backend_case.name);
     Draw draw(7);
     const int64_t m = 50, h = 91;
     const auto x = draw.Normals(m * 2 * h);
@@ -100,8 +100,8 @@ TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
       result.insert(result.end(), activated.begin(), activated.end());
       return result;
     };
-    auto one = cpu_case.Make(1);
-    auto four = cpu_case.Make(4);
+    auto one = backend_case.make(1);
+    auto four = backend_case.make(4);
     const auto together = run(*four, 0, m);
     for (int64_t row = 0; row < m; ++row) {
       const auto alone = run(*one, row, 1);
@@ -112,8 +112,8 @@ TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
 }
 
 TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to 4 threads") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    INFO(cpu_case.name);
+  for (const BackendCase& backend_case : BackendCases()) {
+    INFO(backend_case.name);
     Draw draw(9);
     const int64_t m = 60, h = 600, num_experts = 37, top_k = 5;
     auto logits = draw.Normals(m * num_experts);
@@ -148,8 +148,8 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
     };
     for (int threads = 1; threads <= 4; ++threads) {
       CAPTURE(threads);
-      auto one = cpu_case.Make(1);
-      auto several = cpu_case.Make(threads);
+      auto one = backend_case.make(1);
+      auto several = backend_case.make(threads);
       const Result together = run(*several, 0, m);
       for (int64_t t = 0; t < m; ++t) {
         const Result alone = run(*one, t, 1);
@@ -164,10 +164,10 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
 }
 
 TEST_CASE("attention: a request alone, token by token, has the bits it has in random batches") {
-  for (const CpuCase& cpu_case : CpuCases()) {
-    const int num_seeds = cpu_case.isa == CpuIsa::kScalar ? 2 : 8;  // it is slow
+  for (const BackendCase& backend_case : BackendCases()) {
+    const int num_seeds = backend_case.is_scalar ? 2 : 8;  // it is slow
     for (int seed = 1; seed <= num_seeds; ++seed) {
-      INFO(cpu_case.name << " seed " << seed);
+      INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
       AttentionModel model = AttentionModel::Random(draw, 400);
       if (seed % 2 == 0) model.kv_format = KvFormat::kInt8;
@@ -176,7 +176,7 @@ TEST_CASE("attention: a request alone, token by token, has the bits it has in ra
       std::vector<std::vector<float>> qkv;
       for (int r = 0; r < 4; ++r) qkv.push_back(draw.Normals(draw.Int(1, 290) * model.qkv_size()));
 
-      auto one_thread = cpu_case.Make(1);
+      auto one_thread = backend_case.make(1);
       AttentionRun alone(*one_thread, model, qkv, draw);
       for (int r = 0; r < 4; ++r) {
         for (int i = 0; i < alone.length(r); ++i) alone.Step({{r, 1}});
@@ -189,7 +189,7 @@ TEST_CASE("attention: a request alone, token by token, has the bits it has in ra
       check(at_once);
       for (int threads = 2; threads <= 4; ++threads) {
         CAPTURE(threads);
-        auto backend = cpu_case.Make(threads);
+        auto backend = backend_case.make(threads);
         AttentionRun mixed(*backend, model, qkv, draw);
         mixed.RunRandomly(draw);
         check(mixed);

@@ -31,15 +31,15 @@ TEST_CASE("integer Linear has the reference's bits on every instruction set") {
   const int columns[] = {1, 48, 64, 96, 130, 200};
   const int depths[] = {1, 3, 8, 31, 32, 96, 128, 200, 333};
   auto reference = MakeReferenceBackend();
-  for (const CpuCase& cpu_case : CpuCases()) {
-    auto cpu = cpu_case.Make(2);
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
     for (const FormatCase& format : kIntegerFormats) {
       for (int seed = 1; seed <= 8; ++seed) {
         Draw draw(seed);
         const int64_t m = rows[draw.Int(0, 10)];
         const int64_t n = columns[draw.Int(0, 5)];
         const int64_t k = depths[draw.Int(0, 8)];
-        INFO(cpu_case.name << ", " << format.name << ", seed " << seed);
+        INFO(backend_case.name << ", " << format.name << ", seed " << seed);
         CAPTURE(m, n, k);
         const auto w = Weights(draw, n, k);
         auto x = draw.Normals(m * k, 3);
@@ -71,11 +71,11 @@ TEST_CASE("integer Linear has the reference's bits on every instruction set") {
 
 TEST_CASE(
     "integer Linear: each row alone has the bits it has in every batch, in several K blocks") {
-  for (const CpuCase& cpu_case : CpuCases()) {
+  for (const BackendCase& backend_case : BackendCases()) {
     for (const FormatCase& format : kIntegerFormats) {
-      INFO(cpu_case.name << ", " << format.name);
+      INFO(backend_case.name << ", " << format.name);
       Draw draw(5);
-      const bool is_slow = cpu_case.isa == CpuIsa::kScalar;
+      const bool is_slow = backend_case.is_scalar;
       const int64_t m = is_slow ? 10 : 300;
       const int64_t n = is_slow ? 70 : 130;
       const int64_t k = 6500;  // two blocks of 4096, the second ends inside a group
@@ -87,11 +87,11 @@ TEST_CASE(
         backend.Linear(out, all.view().Rows(begin, count), packed);
         return Floats(out);
       };
-      auto one = cpu_case.Make(1);
+      auto one = backend_case.make(1);
       const auto packed_one = Pack(*one, w, n, k, format.format);
       const auto together = run(*one, *packed_one, 0, m);
       for (int threads = 1; threads <= 3; threads += 2) {
-        auto backend = cpu_case.Make(threads);
+        auto backend = backend_case.make(threads);
         const auto packed = Pack(*backend, w, n, k, format.format);
         for (int64_t row = 0; row < m;) {
           const int64_t count = std::min<int64_t>(m - row, draw.Int(1, 40));
@@ -111,10 +111,10 @@ TEST_CASE(
 
 TEST_CASE("integer Embedding reads rows back as the reference does, near the weights") {
   auto reference = MakeReferenceBackend();
-  for (const CpuCase& cpu_case : CpuCases()) {
-    auto cpu = cpu_case.Make(2);
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
     for (const FormatCase& format : kIntegerFormats) {
-      INFO(cpu_case.name << ", " << format.name);
+      INFO(backend_case.name << ", " << format.name);
       Draw draw(2);
       const int64_t n = 131;
       const int64_t k = draw.Int(1, 300);

@@ -4,9 +4,19 @@ namespace tandem {
 
 std::vector<BackendCase> BackendCases() {
   std::vector<BackendCase> cases;
-  for (const CpuCase& cpu_case : CpuCases()) {
-    cases.push_back({cpu_case.name, cpu_case.dtype,
-                     [cpu_case](int num_threads) { return cpu_case.Make(num_threads); }});
+  for (DType dtype : {DType::kBf16, DType::kF32}) {
+    for (auto [isa, name] :
+         {std::pair{CpuIsa::kScalar, "scalar "}, std::pair{CpuIsa::kAvx2, "avx2 "},
+          std::pair{CpuIsa::kAvx512Bf16, "avx512_bf16 "}}) {
+      if (!CpuHasIsa(isa)) continue;
+      const auto make = [dtype, chosen = isa](int num_threads) {
+        return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads, .isa = chosen}).value();
+      };
+      cases.push_back({.name = name + std::string(DTypeName(dtype)),
+                       .dtype = dtype,
+                       .make = make,
+                       .is_scalar = isa == CpuIsa::kScalar});
+    }
   }
   return cases;
 }

@@ -110,38 +110,16 @@ struct BackendCase {
   std::string name;
   DType dtype;  // compute type
   std::function<std::unique_ptr<Backend>(int num_threads)> make;
-  bool has_int8 = true;  // weights and KV caches of integers
+  bool has_int8 = true;    // weights and KV caches of integers
+  bool is_scalar = false;  // slow: tests give it less to do
 
   // Of one rounding to the compute type plus the order of a float32 sum.
   float tolerance() const { return dtype == DType::kBf16 ? 1e-2f : 2e-5f; }
 };
 
-// Those of the test program: cpu_cases.cc or cuda_cases.cc.
+// Those of the test program: cpu_cases.cc (every instruction set that this machine has, in both
+// compute types) or emulated_cuda_cases.cc.
 std::vector<BackendCase> BackendCases();
-
-struct CpuCase {
-  std::string name;
-  CpuIsa isa;
-  DType dtype;
-
-  std::unique_ptr<Backend> Make(int num_threads) const {
-    return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads, .isa = isa}).value();
-  }
-  // Of one rounding to the compute type plus the order of a float32 sum.
-  float tolerance() const { return dtype == DType::kBf16 ? 1e-2f : 2e-5f; }
-};
-
-inline std::vector<CpuCase> CpuCases() {
-  std::vector<CpuCase> cases;
-  for (DType dtype : {DType::kBf16, DType::kF32}) {
-    for (auto [isa, name] :
-         {std::pair{CpuIsa::kScalar, "scalar "}, std::pair{CpuIsa::kAvx2, "avx2 "},
-          std::pair{CpuIsa::kAvx512Bf16, "avx512_bf16 "}}) {
-      if (CpuHasIsa(isa)) cases.push_back({name + std::string(DTypeName(dtype)), isa, dtype});
-    }
-  }
-  return cases;
-}
 
 struct AttentionModel {
   AttentionShape shape;
