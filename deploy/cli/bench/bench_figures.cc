@@ -1,10 +1,9 @@
 #include "deploy/cli/bench/bench_figures.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "common/strings.h"
+#include "deploy/cli/bench/text_file.h"
 
 namespace tandem {
 namespace {
@@ -29,14 +28,6 @@ StatusOr<BenchFigures> FromJson(const Json& object) {
   return figures;
 }
 
-StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFoundError("cannot read " + path);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
 }  // namespace
 
 std::optional<double> BenchFigures::Find(std::string_view name) const {
@@ -49,13 +40,13 @@ StatusOr<BenchFigures> ParseBenchFigures(std::string_view json) {
 }
 
 StatusOr<BenchFigures> ReadBenchFigures(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadAllText(path));
   StatusOr<BenchFigures> figures = ParseBenchFigures(text);
   return figures.ok() ? std::move(figures) : figures.status().WithContext(path);
 }
 
 StatusOr<std::vector<BenchFigures>> ReadAllBenchFigures(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadAllText(path));
   std::vector<Json> objects;
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_array()) {

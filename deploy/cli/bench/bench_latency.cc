@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "deploy/cli/bench/engine_load.h"
 #include "deploy/cli/bench/progress_bar.h"
+#include "deploy/cli/bench/text_file.h"
 
 namespace tandem {
 namespace {
@@ -129,7 +130,7 @@ int RunBenchLatency(const std::vector<std::string>& args) {
   std::cout << LatencyReport(*latencies) << std::flush;
   if (options.output_json.empty()) return 0;
   const Status status =
-      WriteTextFile(options.output_json, LatencyJson(options.engine.model, *latencies));
+      WriteAllText(options.output_json, LatencyJson(options.engine.model, *latencies));
   return status.ok() ? 0 : refuse(status, kFailed);
 }
 

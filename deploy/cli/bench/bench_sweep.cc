@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "common/clock.h"
@@ -12,6 +11,7 @@
 #include "deploy/cli/bench/load_plot.h"
 #include "deploy/cli/bench/sweep_params.h"
 #include "deploy/cli/bench/sweep_summary.h"
+#include "deploy/cli/bench/text_file.h"
 
 namespace tandem {
 namespace {
@@ -259,19 +259,12 @@ class Sweep {
   bool any_failed_ = false;
 };
 
-Status WriteFile(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.flush();
-  return file ? OkStatus() : UnavailableError("cannot write " + path.string());
-}
-
 // What there is, also of a sweep that was cut short.
 Status WriteSummary(const SweepOptions& options, const SweepPlan& plan,
                     const std::vector<SweepRun>& runs) {
   if (runs.empty()) return OkStatus();
-  RETURN_IF_ERROR(WriteFile(plan.folder / "summary.json", SweepJson(runs)));
-  RETURN_IF_ERROR(WriteFile(plan.folder / "summary.csv", SweepCsv(runs)));
+  RETURN_IF_ERROR(WriteAllText(plan.folder / "summary.json", SweepJson(runs)));
+  RETURN_IF_ERROR(WriteAllText(plan.folder / "summary.csv", SweepCsv(runs)));
   std::cout << "\n" << SweepTable(runs) << "\nresults: " << plan.folder.string() << std::endl;
   if (options.plot.empty()) return OkStatus();
   return WriteLoadPlot(options.plot, "Latency and throughput against load", SweepPlotRuns(runs));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +16,7 @@
 #include "deploy/cli/bench/latency_limits.h"
 #include "deploy/cli/bench/load_search.h"
 #include "deploy/cli/bench/sweep_params.h"
+#include "deploy/cli/bench/text_file.h"
 #include "deploy/cli/bench/text_table.h"
 
 namespace tandem {
@@ -357,10 +357,8 @@ int RunBenchTune(const std::vector<std::string>& args) {
   const bool found = Report(options, *plan);
   std::filesystem::remove_all(folder, error);
   if (!options.output_json.empty()) {
-    std::ofstream file(options.output_json, std::ios::trunc);
-    file << ResultJson(options, *plan);
-    file.flush();
-    if (!file) return Refuse(UnavailableError("cannot write " + options.output_json), kFailed);
+    const Status saved = WriteAllText(options.output_json, ResultJson(options, *plan));
+    if (!saved.ok()) return Refuse(saved, kFailed);
   }
   if (!status.ok()) return Refuse(status, kInterrupted);
   return found ? 0 : kFailed;

@@ -1,6 +1,5 @@
 #include "deploy/cli/bench/engine_load.h"
 
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -128,14 +127,6 @@ StatusOr<LoadRun> EngineLoad::Run(const std::vector<BenchPrompt>& prompts) {
     if (!outcome.success) return UnavailableError("a request failed: " + outcome.error);
   }
   return run;
-}
-
-Status WriteTextFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.flush();
-  if (!file) return UnavailableError("cannot write " + path);
-  return OkStatus();
 }
 
 }  // namespace tandem

@@ -63,7 +63,4 @@ class EngineLoad {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-// Writes text to a file. UNAVAILABLE names the path.
-Status WriteTextFile(const std::string& path, const std::string& text);
-
 }  // namespace tandem

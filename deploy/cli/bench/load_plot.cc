@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 
 #include "common/flags.h"
+#include "deploy/cli/bench/text_file.h"
 
 namespace tandem {
 namespace {
@@ -98,10 +98,7 @@ StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFig
 Status WriteLoadPlot(const std::string& path, const std::string& title,
                      const std::vector<LoadRunFigures>& runs) {
   ASSIGN_OR_RETURN(const Chart chart, LoadChart(title, runs));
-  std::ofstream file(path, std::ios::trunc);
-  file << RenderSvg(chart);
-  file.flush();
-  return file ? OkStatus() : UnavailableError("cannot write " + path);
+  return WriteAllText(path, RenderSvg(chart));
 }
 
 int RunBenchPlot(const std::vector<std::string>& args) {

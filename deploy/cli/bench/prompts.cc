@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
 #include "common/random.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/prompt_words.h"
+#include "deploy/cli/bench/text_file.h"
 #include "deploy/cli/bench/verse.h"
 
 namespace tandem {
@@ -165,12 +164,9 @@ StatusOr<std::vector<BenchPrompt>> MakeSonnet(Maker& maker) {
   return prompts;
 }
 
-StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFoundError("cannot read --dataset-path " + path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
+StatusOr<std::string> ReadDataset(const BenchServeOptions& options) {
+  StatusOr<std::string> text = ReadAllText(options.dataset_path);
+  return text.ok() ? std::move(text) : text.status().WithContext("--dataset-path");
 }
 
 // The first two turns of a conversation; empty strings when it has not as many.
@@ -189,7 +185,7 @@ std::pair<std::string, std::string> FirstTurns(const Json& entry) {
 
 StatusOr<std::vector<BenchPrompt>> MakeShareGpt(Maker& maker) {
   const BenchServeOptions& options = maker.options;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(options.dataset_path));
+  ASSIGN_OR_RETURN(const std::string text, ReadDataset(options));
   const Json entries = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!entries.is_array()) {
     return InvalidArgumentError(options.dataset_path + " is not a JSON list of conversations");
@@ -223,7 +219,7 @@ StatusOr<std::vector<BenchPrompt>> MakeShareGpt(Maker& maker) {
 
 StatusOr<std::vector<BenchPrompt>> MakeCustom(Maker& maker) {
   const BenchServeOptions& options = maker.options;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(options.dataset_path));
+  ASSIGN_OR_RETURN(const std::string text, ReadDataset(options));
   const int64_t output_len = options.output_len.value_or(options.custom_output_len);
   std::vector<BenchPrompt> prompts;
   int line_number = 0;
