@@ -21,6 +21,7 @@
 #include <string>
 
 #include "common/status.h"
+#include "kernels/device_sampler.h"
 #include "kernels/paged_kv.h"
 #include "kernels/parallel.h"
 #include "kernels/tensor.h"
@@ -125,6 +126,11 @@ class Backend {
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.
   virtual int64_t KvBytesPerBlock(const KvCacheSpec& spec) const = 0;
   virtual StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) = 0;
+
+  // Null where memory_is_host(): there the host draws from the logits themselves.
+  virtual StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits&) {
+    return std::unique_ptr<DeviceSampler>();
+  }
 
   // ---- once a step ----
   // Room for batches of up to so many tokens and requests; nothing is allocated afterwards.

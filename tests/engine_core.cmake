@@ -4,8 +4,12 @@ tandem_test(unit_weights LABEL unit
   DEPS engine_core/weights nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
-       unit/engine_core/sampling/golden_test.cc
-  DEPS engine_core/sampling nlohmann_json::nlohmann_json)
+       unit/engine_core/sampling/golden_test.cc support/sampling_goldens.cc
+  DEPS engine_core/sampling tests/support nlohmann_json::nlohmann_json)
+tandem_test(property_device_sampler LABEL property TIMEOUT 300
+  SRCS property/device_sampler_test.cc support/sampling_goldens.cc
+  DEPS tandem_emulated_cuda tests/support/cuda_emulation tests/support/kernels
+       engine_core/executor tests/support nlohmann_json::nlohmann_json)
 find_package(ZLIB REQUIRED)
 
 tandem_test(unit_kv_cache LABEL unit

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "engine_core/executor/device_sampling.h"
+
 namespace tandem {
 
-InputBatch::InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits)
+InputBatch::InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits,
+                       bool has_device_sampler)
     : limits_(limits),
       sampling_limits_(sampling_limits),
+      has_device_sampler_(has_device_sampler),
       max_blocks_((limits.max_model_len + limits.block_size - 1) / limits.block_size),
       rows_(static_cast<size_t>(limits.max_num_seqs)),
       token_ids_(std::make_unique_for_overwrite<TokenId[]>(
@@ -35,7 +39,8 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   std::copy(request.token_ids.begin(), request.token_ids.end(), tokens);
   r.status = ResolveParams(request, num_computed_tokens, &r);
   if (!r.status.ok()) r.num_prompt_logprobs = -1;
-  if (r.status.ok() && r.sampling.has_penalties()) {
+  r.draws_on_device = has_device_sampler_ && r.status.ok() && DrawsOnDevice(r.sampling);
+  if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
     for (const TokenId id : output_ids(slot)) r.counts.AddOutput(id);
@@ -80,7 +85,7 @@ void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
     token_ids_[static_cast<size_t>(Index(slot)) * static_cast<size_t>(limits_.max_model_len) +
                static_cast<size_t>(r.num_tokens++)] = token_id;
   }
-  if (r.sampling.has_penalties()) r.counts.AddOutput(token_id);
+  if (r.has_host_counts()) r.counts.AddOutput(token_id);
 }
 
 std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {

@@ -30,12 +30,17 @@ class InputBatch {
     int32_t num_prompt_tokens = 0;
     int32_t num_blocks = 0;
     SamplingConfig sampling;
-    TokenCounts counts;                  // kept only when sampling.has_penalties()
+    bool draws_on_device = false;
+    TokenCounts counts;                  // kept only where has_host_counts()
     int32_t num_prompt_logprobs = -1;    // top tokens per prompt position; < 0: none wanted
     wire::LogprobsRows prompt_logprobs;  // row p - 1: the prompt's token p; filled chunk by chunk
+
+    bool has_host_counts() const { return sampling.has_penalties() && !draws_on_device; }
   };
 
-  InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits);
+  // has_device_sampler: rows that it takes draw there.
+  InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits,
+             bool has_device_sampler = false);
 
   void Remove(RequestSlot slot);
   // REQUIRES: the slot is free.
@@ -55,6 +60,7 @@ class InputBatch {
 
   ExecutorLimits limits_;
   SamplingLimits sampling_limits_;
+  bool has_device_sampler_;
   int64_t max_blocks_ = 0;
   std::vector<Row> rows_;
   std::unique_ptr<TokenId[]> token_ids_;    // [max_num_seqs, max_model_len]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine_core/executor/device_sampling.h"
 #include "engine_core/sampling/row_math.h"
 
 namespace tandem {
@@ -39,10 +40,12 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
     : limits_(options.limits),
       backend_(std::move(backend)),
       model_(std::move(model)),
-      batch_(limits_, {.vocab_size = limits_.vocab_size,
-                       .max_logprobs = options.max_logprobs,
-                       .logprobs_mode = options.logprobs_mode,
-                       .process_seed = options.process_seed}),
+      batch_(limits_,
+             {.vocab_size = limits_.vocab_size,
+              .max_logprobs = options.max_logprobs,
+              .logprobs_mode = options.logprobs_mode,
+              .process_seed = options.process_seed},
+             !backend_->memory_is_host()),
       max_logits_rows_(MaxLogitsRows(limits_)),
       drawn_(static_cast<size_t>(limits_.max_num_seqs)),
       scratch_(static_cast<size_t>(backend_->num_threads()),
@@ -75,6 +78,14 @@ Status ModelRunner::Allocate(const ModelConfig& config, KvFormat kv_format) {
                    SharedTensor::Create(backend_.get(), DType::kI32, {max_logits_rows_}));
   ASSIGN_OR_RETURN(logits_, SharedTensor::Create(backend_.get(), DType::kF32,
                                                  {max_logits_rows_, config.vocab_size}));
+  ASSIGN_OR_RETURN(sampler_, backend_->MakeSampler({.num_slots = seqs,
+                                                    .vocab_size = config.vocab_size,
+                                                    .max_logits_rows = max_logits_rows_,
+                                                    .max_tokens = limits_.max_model_len}));
+  CHECK((sampler_ == nullptr) == backend_->memory_is_host());
+  draw_rows_.reserve(static_cast<size_t>(seqs));
+  drawn_request_idx_.reserve(static_cast<size_t>(seqs));
+  host_rows_.reserve(static_cast<size_t>(max_logits_rows_));
   query_start_.reserve(static_cast<size_t>(seqs) + 1);
   context_len_.reserve(static_cast<size_t>(seqs));
   logits_rows_.reserve(static_cast<size_t>(seqs));
@@ -103,6 +114,12 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
   for (const AdmittedRequest& admitted : step.admitted) {
     const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
+    const InputBatch::Row& row = batch_.row(request.slot);
+    if (!row.draws_on_device) continue;
+    sampler_->Admit(Index(request.slot),
+                    DeviceAdmissionOf(row.sampling, static_cast<size_t>(limits_.vocab_size),
+                                      batch_.token_ids(request.slot), row.num_prompt_tokens,
+                                      &banned_token_ids_));
   }
   for (const ScheduledRequest& request : step.requests) {
     batch_.AppendBlocks(request.slot, step.NewBlocks(request));
@@ -159,7 +176,11 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
       logits_rows_.push_back({request_idx, first_row + p - begin, p});
     }
   }
-  if (request.needs_sample) logits_rows_.push_back({request_idx, first_row + end - 1 - begin, -1});
+  if (request.needs_sample) {
+    logits_rows_.push_back({.request_idx = request_idx,
+                            .token_row = first_row + end - 1 - begin,
+                            .on_device = row.draws_on_device});
+  }
 }
 
 void ModelRunner::RunModel() {
@@ -182,6 +203,7 @@ void ModelRunner::RunModel() {
 
 void ModelRunner::RunLogits(const SchedulerOutput& step) {
   const auto total = static_cast<int64_t>(logits_rows_.size());
+  drawn_request_idx_.clear();
   for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
     const int64_t count = std::min(max_logits_rows_, total - begin);
     LogitsRow* rows = logits_rows_.data() + begin;
@@ -190,16 +212,73 @@ void ModelRunner::RunLogits(const SchedulerOutput& step) {
     }
     logits_idx_.Send(count);
     model_->Logits(logits_.device().Rows(0, count), logits_idx_.device().Rows(0, count));
-    logits_.Fetch(count);
-    const Tensor logits = logits_.host().Rows(0, count);
-    backend_->ParallelFor(count, 1, [&](int64_t first, int64_t last) {
-      const size_t lane = scratch_.Claim();
-      for (int64_t i = first; i < last; ++i) {
-        const std::span<float> row(logits.Row<float>(i), static_cast<size_t>(limits_.vocab_size));
-        FillRow(step, row, &rows[i], scratch_[lane]);
-      }
-      scratch_.Release(lane);
-    });
+    DrawOnDevice(step, begin, count);
+    FillOnHost(step, begin, count);
+  }
+  TakeDrawn();
+}
+
+void ModelRunner::DrawOnDevice(const SchedulerOutput& step, int64_t begin, int64_t count) {
+  draw_rows_.clear();
+  const auto first = static_cast<int64_t>(drawn_request_idx_.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const LogitsRow& logits_row = logits_rows_[static_cast<size_t>(begin + i)];
+    if (!logits_row.on_device) continue;
+    const RequestSlot slot = step.requests[static_cast<size_t>(logits_row.request_idx)].slot;
+    const InputBatch::Row& row = batch_.row(slot);
+    draw_rows_.push_back({.logits_row = static_cast<int32_t>(i),
+                          .slot = Index(slot),
+                          .position = row.num_tokens,
+                          .num_outputs = row.num_tokens - row.num_prompt_tokens});
+    drawn_request_idx_.push_back(logits_row.request_idx);
+  }
+  if (draw_rows_.empty()) return;
+  sampler_->Draw(logits_.device().Rows(0, count), draw_rows_, first);
+}
+
+void ModelRunner::FillOnHost(const SchedulerOutput& step, int64_t begin, int64_t count) {
+  host_rows_.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    if (logits_rows_[static_cast<size_t>(begin + i)].on_device) continue;
+    host_rows_.push_back(i);
+    logits_.Fetch(1, i);
+  }
+  const auto num_rows = static_cast<int64_t>(host_rows_.size());
+  backend_->ParallelFor(num_rows, 1, [&](int64_t first, int64_t last) {
+    const size_t lane = scratch_.Claim();
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t row = host_rows_[static_cast<size_t>(i)];
+      const std::span<float> logits(logits_.host().Row<float>(row),
+                                    static_cast<size_t>(limits_.vocab_size));
+      FillRow(step, logits, &logits_rows_[static_cast<size_t>(begin + row)], scratch_[lane]);
+    }
+    scratch_.Release(lane);
+  });
+}
+
+// What the device has drawn, in one copy.
+void ModelRunner::TakeDrawn() {
+  if (drawn_request_idx_.empty()) return;
+  sampler_->Fetch(static_cast<int64_t>(drawn_request_idx_.size()));
+  for (size_t i = 0; i < drawn_request_idx_.size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
+    const auto request_idx = static_cast<size_t>(drawn_request_idx_[i]);
+    const DrawnToken& drawn = sampler_->drawn(number);
+    drawn_[request_idx].logprobs.reset();
+    SampleResult& result = drawn_[request_idx].result;
+    result.status = OkStatus();
+    result.token_id = drawn.token_id;
+    result.num_nans = drawn.num_nans;
+    if (drawn.num_nans > 0) {
+      result.status = NotFiniteError(drawn.num_nans);
+    } else if (drawn.token_id < 0) {
+      result.status = NoTokenLeftError();
+    }
+    if (!result.status.ok() || drawn.num_logprobs < 0) continue;
+    const LogprobsRow out = MakeLogprobs(drawn.num_logprobs, request_idx);
+    std::ranges::copy(sampler_->logprob_token_ids(number), out.token_ids.begin());
+    std::ranges::copy(sampler_->logprobs(number), out.logprobs.begin());
+    *out.rank = drawn.rank;
   }
 }
 
@@ -234,15 +313,19 @@ void ModelRunner::Draw(RequestSlot slot, std::span<float> logits, size_t request
   input.position = row.num_tokens;
   drawn.logprobs.reset();
   if (row.sampling.num_logprobs >= 0) {
-    wire::LogprobsRows& out = drawn.logprobs.emplace();
-    out.num_rows = 1;
-    out.num_columns = row.sampling.num_logprobs + 1;
-    out.token_ids.resize(static_cast<size_t>(out.num_columns));
-    out.logprobs.resize(static_cast<size_t>(out.num_columns));
-    out.ranks.resize(1);
-    input.logprobs = {out.token_ids, out.logprobs, out.ranks.data()};
+    input.logprobs = MakeLogprobs(row.sampling.num_logprobs, request_idx);
   }
   drawn.result = SampleToken(input, scratch);
+}
+
+LogprobsRow ModelRunner::MakeLogprobs(int32_t num_logprobs, size_t request_idx) {
+  wire::LogprobsRows& out = drawn_[request_idx].logprobs.emplace();
+  out.num_rows = 1;
+  out.num_columns = num_logprobs + 1;
+  out.token_ids.resize(static_cast<size_t>(out.num_columns));
+  out.logprobs.resize(static_cast<size_t>(out.num_columns));
+  out.ranks.resize(1);
+  return {out.token_ids, out.logprobs, out.ranks.data()};
 }
 
 // Tokens into the rows and the result; what goes beyond a token into RequestResults.

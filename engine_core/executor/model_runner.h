@@ -2,7 +2,8 @@
 
 // The Executor that runs a model: flattens a step's requests into one batch of tokens, plans
 // attention and slots once, runs the layers, makes logits only where a token is drawn or a prompt
-// logprob is wanted, and samples. Only ids and asked logprobs leave it.
+// logprob is wanted, and samples: on the device where the backend has a sampler and the request is
+// no rare kind, else on the host. Only ids and asked logprobs leave it.
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
 // in Create from the limits.
@@ -57,6 +58,7 @@ class ModelRunner final : public Executor {
     int32_t token_row = 0;
     int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
     int64_t num_nans = 0;     // found in a prompt's row
+    bool on_device = false;   // drawn there
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -69,14 +71,21 @@ class ModelRunner final : public Executor {
   void AddLogitsRows(const ScheduledRequest& request, int32_t request_idx, int32_t first_row);
   void RunModel();
   void RunLogits(const SchedulerOutput& step);
+  // Of the logits' rows [begin, begin + count): those that stay on the device, and the others.
+  void DrawOnDevice(const SchedulerOutput& step, int64_t begin, int64_t count);
+  void FillOnHost(const SchedulerOutput& step, int64_t begin, int64_t count);
+  void TakeDrawn();
   void FoldBack(const SchedulerOutput& step, ModelOutput* result);
 
   void FillRow(const SchedulerOutput& step, std::span<float> logits, LogitsRow* row,
                SamplerScratch* scratch);
+  // Room in drawn_ for the logprobs of a drawn token.
+  LogprobsRow MakeLogprobs(int32_t num_logprobs, size_t request_idx);
   void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
 
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<DeviceSampler> sampler_;  // null: the host draws
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<AttentionPlan> plan_;
@@ -102,6 +111,10 @@ class ModelRunner final : public Executor {
     std::optional<wire::LogprobsRows> logprobs;
   };
   std::vector<Drawn> drawn_;
+  std::vector<DrawRow> draw_rows_;          // of a chunk, on the device
+  std::vector<int32_t> drawn_request_idx_;  // of each result of the device, in this step
+  std::vector<int64_t> host_rows_;          // of a chunk
+  std::vector<TokenId> banned_token_ids_;   // scratch of an admission
   ResultQueue results_;
 
   ScratchPool scratch_;

@@ -24,9 +24,9 @@ void SharedTensor::Send(int64_t rows, int64_t columns) const {
   backend_->CopyIn(to, from);
 }
 
-void SharedTensor::Fetch(int64_t rows) const {
+void SharedTensor::Fetch(int64_t rows, int64_t first) const {
   if (host_.view().empty() || rows == 0) return;
-  backend_->CopyOut(host_.view().Rows(0, rows), device_.view().Rows(0, rows));
+  backend_->CopyOut(host_.view().Rows(first, rows), device_.view().Rows(first, rows));
 }
 
 }  // namespace tandem

@@ -24,8 +24,8 @@ class SharedTensor {
   // The host's first `rows` rows, and of those the first `columns` columns when given, to the
   // device.
   void Send(int64_t rows, int64_t columns = -1) const;
-  // The other way round; the ops before it are done then.
-  void Fetch(int64_t rows) const;
+  // The other way round, `rows` rows from row `first` on; the ops before it are done then.
+  void Fetch(int64_t rows, int64_t first = 0) const;
 
  private:
   Backend* backend_ = nullptr;

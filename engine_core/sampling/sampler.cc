@@ -92,6 +92,8 @@ Status NotFiniteError(int64_t num_values) {
                        " values that are not finite");
 }
 
+Status NoTokenLeftError() { return InvalidArgumentError("no token is left that may be sampled"); }
+
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
   const SamplingConfig& config = *input.config;
   SampleResult result;
@@ -110,7 +112,7 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     best = FindMax(input.logits);
   }
   if (!std::isfinite(best.max)) {
-    result.status = InvalidArgumentError("no token is left that may be sampled");
+    result.status = NoTokenLeftError();
     return result;
   }
   if (config.is_greedy()) {

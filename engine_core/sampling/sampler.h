@@ -54,6 +54,8 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch);
 
 // Ends a request whose logits hold NaN or infinity.
 Status NotFiniteError(int64_t num_values);
+// Ends one whose masks leave nothing to draw.
+Status NoTokenLeftError();
 
 // The steps from allowed ids to penalties, in place.
 void ProcessLogits(const SampleInput& input, SamplerScratch* scratch);

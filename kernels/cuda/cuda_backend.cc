@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/sampler.h"
 
 namespace tandem {
 namespace {
@@ -165,6 +166,11 @@ StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpe
   const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype_) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, {&elements, 1}, stream_));
   return std::make_unique<KvCache>(spec, std::move(memory));
+}
+
+StatusOr<std::unique_ptr<DeviceSampler>> CudaBackend::MakeSampler(
+    const DeviceSamplerLimits& limits) {
+  return CudaSampler::Create(limits, stream_);
 }
 
 Tensor CudaBackend::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {

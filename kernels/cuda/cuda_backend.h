@@ -81,6 +81,8 @@ class CudaBackend final : public Backend {
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
+  StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits& limits) override;
+
   std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
                                                    int64_t max_requests) override;
   void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
@@ -129,7 +131,7 @@ class CudaBackend final : public Backend {
   Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
 
   DType dtype_;
-  ComputePool pool_;  // for what the sampler does on the host
+  ComputePool pool_;  // for rows that are sampled on the host
   cudaStream_t stream_ = nullptr;
   std::string device_name_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed

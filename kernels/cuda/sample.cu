@@ -1,32 +1,15 @@
-// What runs over rows of logits.
+// Single steps over rows of logits; drawing a token is sample_token.cu.
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/select.cuh"
 
 namespace tandem {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-
-// The larger value, the lower index of equals; an index < 0 is nothing.
-struct Best {
-  float value;
-  int32_t idx;
-};
-__device__ inline Best Better(Best a, Best b) {
-  if (b.idx < 0) return a;
-  if (a.idx < 0) return b;
-  return b.value > a.value || (b.value == a.value && b.idx < a.idx) ? b : a;
-}
-__device__ inline Best WarpBest(Best best) {
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    best = Better(best, {__shfl_xor_sync(kAllLanes, best.value, mask),
-                         __shfl_xor_sync(kAllLanes, best.idx, mask)});
-  }
-  return best;
-}
 
 // One block per row.
 __global__ void ArgmaxKernel(int32_t* ids, const float* logits, int64_t stride, int64_t size) {

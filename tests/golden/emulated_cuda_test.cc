@@ -1,5 +1,6 @@
 // Whole models over the cuda backend on an emulated device, through scheduler and model runner,
-// against the greedy text recorded from HF transformers (tests/golden/models).
+// against the greedy text recorded from HF transformers (tests/golden/models), and seeded sampling
+// against the cpu backend.
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -57,7 +58,85 @@ void CheckGreedyText(const std::string& model, DType dtype) {
   }
 }
 
+// Requests of every kind, those that the device's sampler leaves to the host among them.
+std::vector<wire::SamplingParams> MixedParams() {
+  constexpr int kNumRequests = 10;
+  std::vector<wire::SamplingParams> all;
+  for (int i = 0; i < kNumRequests; ++i) {
+    wire::SamplingParams params = GreedyParams(kNumTokens);
+    params.temperature = i == 0 ? 0.0 : 0.9;
+    params.seed = 100 + i;
+    all.push_back(params);
+  }
+  all[1].top_k = 20;
+  all[2].top_p = 0.8;
+  all[2].logprobs = 3;
+  all[3].min_p = 0.01;
+  all[3].repetition_penalty = 1.3;
+  all[3].frequency_penalty = 0.5;
+  all[4].logit_bias = {{5, 4.0}, {9, -50.0}};
+  all[4].min_tokens = 3;
+  all[4].all_stop_token_ids = {1, 2};
+  all[5].allowed_token_ids = {3, 5, 7, 11, 13, 17, 19, 23};
+  all[5].presence_penalty = 1.0;
+  all[5].logprobs = 0;
+  all[6].bad_words_token_ids = {{7}, {5, 6}};
+  all[6].repetition_penalty = 1.1;
+  all[7].logprob_token_ids = {4, 8};
+  all[7].logprobs = 2;
+  all[8].prompt_logprobs = 2;
+  return all;
+}
+
+void CheckSeededText(const std::string& model) {
+  const std::vector<wire::SamplingParams> all = MixedParams();
+  std::vector<std::vector<Transcript>> transcripts(2);
+  for (const bool is_cuda : {false, true}) {
+    EngineDriverOptions options;
+    options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+    options.dtype = DType::kF32;
+    options.max_num_batched_tokens = 24;
+    options.max_num_seqs = 6;
+    if (is_cuda) {
+      options.make_backend = [] {
+        return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
+      };
+    }
+    EngineDriver engine(options);
+    for (size_t i = 0; i < all.size(); ++i) {
+      engine.Add(std::to_string(i), {3, 4, 5, static_cast<TokenId>(6 + i)}, all[i]);
+    }
+    engine.RunAll();
+    for (size_t i = 0; i < all.size(); ++i) {
+      transcripts[is_cuda ? 1 : 0].push_back(engine.transcript(std::to_string(i)));
+    }
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(model, i);
+    const Transcript& cpu = transcripts[0][i];
+    const Transcript& cuda = transcripts[1][i];
+    CHECK(cuda.error.empty());
+    CHECK(cpu.token_ids.size() == kNumTokens);
+    CHECK(cuda.token_ids == cpu.token_ids);
+    REQUIRE(cuda.rows.size() == cpu.rows.size());
+    for (size_t row = 0; row < cuda.rows.size(); ++row) {
+      CHECK(cuda.rows[row].token_ids == cpu.rows[row].token_ids);
+      CHECK(cuda.rows[row].ranks == cpu.rows[row].ranks);
+    }
+    CHECK(cuda.prompt_logprobs.token_ids == cpu.prompt_logprobs.token_ids);
+    REQUIRE(cuda.logprobs.size() == cpu.logprobs.size());
+    for (size_t row = 0; row < cuda.logprobs.size(); ++row) {
+      CHECK(cuda.logprobs[row] == Approx(cpu.logprobs[row]).margin(1e-3));
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("emulated cuda: seeded sampling gives the tokens of the cpu in float32") {
+  CheckSeededText("llama_plain");
+  CheckSeededText("qwen3");
+}
 
 TEST_CASE("emulated cuda: greedy text of the golden models in float32") {
   for (const char* model : {"llama_plain", "gemma2", "gpt2", "mistral_swa", "mixtral", "olmo2",

@@ -11,6 +11,7 @@
 // shared memory, textures and clusters are not there. A kernel that would hang on a device aborts
 // with a message.
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -116,6 +117,13 @@ T atomicAdd(T* address, T value) {
   *address = old + value;
   return old;
 }
+template <class T>
+T atomicOr(T* address, T value) {
+  const T old = *address;
+  *address = old | value;
+  return old;
+}
+inline int __popc(unsigned x) { return std::popcount(x); }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 
 // ---- runtime ----

@@ -1,94 +1,18 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "common/random.h"
 #include "engine_core/sampling/row_math.h"
 #include "engine_core/sampling/sampler.h"
+#include "tests/support/sampling_goldens.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-
-std::vector<float> Base64Floats(const std::string& text) {
-  static const std::string kAlphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    bits = bits << 6 | static_cast<uint32_t>(kAlphabet.find(c));
-    num_bits += 6;
-    if (num_bits >= 8) {
-      num_bits -= 8;
-      bytes.push_back(static_cast<char>(bits >> num_bits & 0xff));
-    }
-  }
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
-
-SamplingConfig ConfigOf(const Json& params) {
-  SamplingConfig config;
-  config.temperature = params.value("temperature", 1.0f);
-  config.top_p = params.value("top_p", 1.0f);
-  config.top_k = params.value("top_k", 0);
-  config.min_p = params.value("min_p", 0.0f);
-  config.repetition_penalty = params.value("repetition_penalty", 1.0f);
-  config.frequency_penalty = params.value("frequency_penalty", 0.0f);
-  config.presence_penalty = params.value("presence_penalty", 0.0f);
-  config.min_tokens = params.value("min_tokens", 0);
-  config.min_tokens_mask = params.value("stop_token_ids", std::vector<TokenId>{});
-  config.allowed_token_ids = params.value("allowed_token_ids", std::vector<TokenId>{});
-  config.bad_words = params.value("bad_words_token_ids", std::vector<std::vector<TokenId>>{});
-  if (params.contains("logit_bias")) {
-    for (const auto& [id, bias] : params["logit_bias"].items()) {
-      config.logit_bias.push_back({std::stoi(id), bias.get<float>()});
-    }
-  }
-  return config;
-}
-
-struct Case {
-  int index = 0;
-  SamplingConfig config;
-  std::vector<TokenId> prompt_ids, output_ids;
-  std::vector<float> logits, probs;
-  TokenId argmax = 0;
-  std::vector<TokenId> raw_top5_ids;
-  std::vector<float> raw_top5_logprobs;
-  TokenCounts counts;
-};
-
-std::vector<Case> ReadCases() {
-  std::ifstream in(std::string(TANDEM_GOLDEN_DIR) + "/sampling/sampling.json");
-  const Json json = Json::parse(in);
-  std::vector<Case> cases;
-  for (const Json& c : json["cases"]) {
-    Case& one = cases.emplace_back();
-    one.index = c["index"];
-    one.config = ConfigOf(c["params"]);
-    one.prompt_ids = c["prompt_ids"].get<std::vector<TokenId>>();
-    one.output_ids = c["output_ids"].get<std::vector<TokenId>>();
-    one.logits = Base64Floats(c["logits"]);
-    one.probs = Base64Floats(c["probs"]);
-    one.argmax = c["argmax"];
-    one.raw_top5_ids = c["raw_top5"][0].get<std::vector<TokenId>>();
-    one.raw_top5_logprobs = c["raw_top5"][1].get<std::vector<float>>();
-    one.counts.Reset(json["vocab"], 1000);
-    one.counts.AddPrompt(one.prompt_ids);
-    for (const TokenId id : one.output_ids) one.counts.AddOutput(id);
-  }
-  return cases;
-}
+using Case = SamplingGolden;
 
 SampleInput InputOf(const Case& c, std::span<float> logits) {
   SampleInput input;
@@ -100,7 +24,7 @@ SampleInput InputOf(const Case& c, std::span<float> logits) {
 }
 
 TEST_CASE("sampling goldens: the final distribution of all cases") {
-  const std::vector<Case> cases = ReadCases();
+  const std::vector<Case> cases = ReadSamplingGoldens();
   REQUIRE(cases.size() == 64);
   SamplerScratch scratch;
   for (const Case& c : cases) {
@@ -133,7 +57,7 @@ TEST_CASE("sampling goldens: the final distribution of all cases") {
 
 TEST_CASE("sampling goldens: raw top logprobs are of the untouched logits") {
   SamplerScratch scratch;
-  for (const Case& c : ReadCases()) {
+  for (const Case& c : ReadSamplingGoldens()) {
     CAPTURE(c.index);
     std::vector<float> logits = c.logits;
     SampleInput input = InputOf(c, logits);
@@ -229,7 +153,7 @@ TEST_CASE("sampling goldens: every token's number in each logprobs mode") {
   for (const LogprobsMode mode :
        {LogprobsMode::kRawLogprobs, LogprobsMode::kRawLogits, LogprobsMode::kProcessedLogprobs,
         LogprobsMode::kProcessedLogits}) {
-    for (const Case& c : ReadCases()) {
+    for (const Case& c : ReadSamplingGoldens()) {
       CAPTURE(static_cast<int>(mode), c.index);
       const std::vector<double> expected = ExpectedRow(c, mode);
       std::vector<float> logits = c.logits;
@@ -279,7 +203,7 @@ TEST_CASE("sampling goldens: draws follow the distribution (chi-square, fixed se
   constexpr int kDraws = 20'000;
   int num_greedy = 0, num_drawn = 0;
   SamplerScratch scratch;
-  for (const Case& c : ReadCases()) {
+  for (const Case& c : ReadSamplingGoldens()) {
     CAPTURE(c.index);
     std::vector<float> logits = c.logits;
     ProcessLogits(InputOf(c, logits), &scratch);

@@ -1,0 +1,472 @@
+// Tokens drawn by the kernels of kernels/cuda, on an emulated device, against the host's sampler
+// and against the golden distributions. Where the two samplers differ, the random number or top_p
+// has to lie on a boundary, by the bound that kernels/device_sampler.h states.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "common/random.h"
+#include "engine_core/executor/device_sampling.h"
+#include "engine_core/sampling/row_math.h"
+#include "engine_core/sampling/sampler.h"
+#include "tests/support/cuda_emulation/emulated_cuda_backend.h"
+#include "tests/support/kernels/kernel_cases.h"
+#include "tests/support/sampling_goldens.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// One request that draws one token.
+struct Row {
+  SamplingConfig config;
+  std::vector<TokenId> prompt_ids, output_ids;
+  std::vector<float> logits;
+  int32_t position = 0;
+};
+
+struct Told {
+  DrawnToken drawn;
+  std::vector<TokenId> ids;
+  std::vector<float> logprobs;
+};
+
+Told HostDraw(const Row& row) {
+  TokenCounts counts;
+  counts.Reset(static_cast<int64_t>(row.logits.size()), 10'000);
+  counts.AddPrompt(row.prompt_ids);
+  for (const TokenId id : row.output_ids) counts.AddOutput(id);
+  std::vector<float> logits = row.logits;
+  Told told;
+  SampleInput input;
+  input.logits = logits;
+  input.config = &row.config;
+  input.counts = &counts;
+  input.output_ids = row.output_ids;
+  input.position = row.position;
+  int64_t rank = 0;
+  if (row.config.num_logprobs >= 0) {
+    told.ids.resize(static_cast<size_t>(row.config.num_logprobs) + 1);
+    told.logprobs.resize(told.ids.size());
+    input.logprobs = {told.ids, told.logprobs, &rank};
+  }
+  SamplerScratch scratch;
+  const SampleResult result = SampleToken(input, &scratch);
+  told.drawn.token_id = result.status.ok() ? result.token_id : -1;
+  told.drawn.num_nans = static_cast<int32_t>(result.num_nans);
+  told.drawn.rank = static_cast<int32_t>(rank);
+  return told;
+}
+
+// A sampler on an emulated device, and what goes in and out of it.
+class Device {
+ public:
+  Device(int64_t vocab_size, int64_t num_slots)
+      : vocab_size_(vocab_size),
+        num_slots_(num_slots),
+        backend_(MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value()),
+        sampler_(backend_
+                     ->MakeSampler({.num_slots = num_slots,
+                                    .vocab_size = vocab_size,
+                                    .max_logits_rows = num_slots,
+                                    .max_tokens = 10'000})
+                     .value()) {}
+
+  void Admit(int32_t slot, const Row& row) {
+    REQUIRE(DrawsOnDevice(row.config));
+    std::vector<TokenId> tokens = row.prompt_ids;
+    tokens.insert(tokens.end(), row.output_ids.begin(), row.output_ids.end());
+    std::vector<TokenId> scratch;
+    sampler_->Admit(slot, DeviceAdmissionOf(row.config, static_cast<size_t>(vocab_size_), tokens,
+                                            static_cast<int32_t>(row.prompt_ids.size()), &scratch));
+  }
+
+  // Row i of the batch is in slot slots[i] and in the last row but i of the logits.
+  std::vector<Told> Draw(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
+    const auto count = static_cast<int64_t>(rows.size());
+    std::vector<float> all(rows.size() * static_cast<size_t>(vocab_size_));
+    std::vector<DrawRow> draw_rows;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t place = rows.size() - 1 - i;
+      std::copy(rows[i].logits.begin(), rows[i].logits.end(),
+                all.begin() + static_cast<std::ptrdiff_t>(place * rows[i].logits.size()));
+      draw_rows.push_back({.logits_row = static_cast<int32_t>(place),
+                           .slot = slots[i],
+                           .position = rows[i].position,
+                           .num_outputs = static_cast<int32_t>(rows[i].output_ids.size())});
+    }
+    const OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
+    // In two calls, as a step does whose logits are made in chunks.
+    const size_t half = rows.size() / 2;
+    const std::span<const DrawRow> view(draw_rows);
+    if (half > 0) sampler_->Draw(logits, view.first(half), 0);
+    sampler_->Draw(logits, view.subspan(half), static_cast<int64_t>(half));
+    sampler_->Fetch(count);
+    std::vector<float> after(all.size());
+    backend_->CopyOut(View(after, {count, vocab_size_}), logits);
+    CHECK(SameBits(after, all));
+    std::vector<Told> told;
+    for (int64_t i = 0; i < count; ++i) {
+      Told& one = told.emplace_back();
+      one.drawn = sampler_->drawn(i);
+      CHECK(LastToken(slots[static_cast<size_t>(i)]) == std::max(one.drawn.token_id, 0));
+      if (one.drawn.num_logprobs < 0) continue;
+      const auto ids = sampler_->logprob_token_ids(i);
+      one.ids.assign(ids.begin(), ids.end());
+      const auto logprobs = sampler_->logprobs(i);
+      one.logprobs.assign(logprobs.begin(), logprobs.end());
+    }
+    return told;
+  }
+
+  // Each row in the slot of its number.
+  std::vector<Told> AdmitAndDraw(const std::vector<Row>& rows) {
+    std::vector<int32_t> slots(rows.size());
+    std::iota(slots.begin(), slots.end(), 0);
+    for (size_t i = 0; i < rows.size(); ++i) Admit(slots[i], rows[i]);
+    return Draw(rows, slots);
+  }
+
+  TokenId LastToken(int32_t slot) {
+    std::vector<int32_t> ids(static_cast<size_t>(num_slots_));
+    backend_->CopyOut(View(ids, {num_slots_}), sampler_->token_ids());
+    return ids[static_cast<size_t>(slot)];
+  }
+
+ private:
+  int64_t vocab_size_;
+  int64_t num_slots_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<DeviceSampler> sampler_;
+};
+
+// How far, as a share of the mass, the random number is from the nearest border between tokens, or
+// top_p from the nearest border of a nucleus. From the definitions, over sorted tokens.
+double DistanceToBoundary(const Row& row) {
+  std::vector<float> logits = row.logits;
+  TokenCounts counts;
+  counts.Reset(static_cast<int64_t>(logits.size()), 10'000);
+  counts.AddPrompt(row.prompt_ids);
+  for (const TokenId id : row.output_ids) counts.AddOutput(id);
+  SampleInput input;
+  input.logits = logits;
+  input.config = &row.config;
+  input.counts = &counts;
+  input.output_ids = row.output_ids;
+  SamplerScratch scratch;
+  ProcessLogits(input, &scratch);
+  const DistributionLimits limits = LimitsOf(row.config, logits.size());
+  std::vector<float> weights(logits.size());
+  ExpScaled(logits, FindMax(logits).max, limits.temperature, weights);
+  std::vector<size_t> order;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (weights[i] > 0 && weights[i] >= limits.min_p) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (limits.top_k > 0 && order.size() > static_cast<size_t>(limits.top_k)) {
+    const float least = logits[order[static_cast<size_t>(limits.top_k) - 1]];
+    std::erase_if(order, [&](size_t i) { return logits[i] < least; });
+  }
+  double total = 0, distance = 1;
+  for (const size_t i : order) total += weights[i];
+  if (limits.top_p < 1) {
+    double before = 0;
+    size_t kept = 0;
+    for (; kept < order.size() && (kept == 0 || before < limits.top_p * total); ++kept) {
+      distance = std::min(distance, std::abs(before / total - limits.top_p));
+      before += weights[order[kept]];
+    }
+    distance = std::min(distance, std::abs(before / total - limits.top_p));
+    order.resize(kept);
+    total = before;
+  }
+  std::sort(order.begin(), order.end());
+  const double uniform = UniformAt(row.config.seed, static_cast<uint64_t>(row.position));
+  double sum = 0;
+  for (const size_t i : order) {
+    sum += weights[i];
+    distance = std::min(distance, std::abs(sum / total - uniform));
+  }
+  return distance;
+}
+
+// Equal tokens, or a boundary; equal logprobs where the tokens are. False: a boundary.
+bool CheckEqual(const Row& row, const Told& device, const Told& host) {
+  CHECK(device.drawn.num_nans == host.drawn.num_nans);
+  CHECK((device.drawn.token_id < 0) == (host.drawn.token_id < 0));
+  if (device.drawn.token_id != host.drawn.token_id) {
+    CAPTURE(device.drawn.token_id, host.drawn.token_id);
+    CHECK_FALSE(row.config.is_greedy());
+    CHECK(DistanceToBoundary(row) <= kDeviceShareError);
+    return false;
+  }
+  if (host.drawn.token_id < 0) return true;
+  CHECK(device.drawn.rank == host.drawn.rank);
+  CHECK(device.ids == host.ids);
+  CHECK(device.logprobs.size() == host.logprobs.size());
+  for (size_t i = 0; i < device.logprobs.size(); ++i) {
+    CHECK(device.logprobs[i] == Approx(host.logprobs[i]).margin(1e-6).epsilon(1e-6));
+  }
+  return true;
+}
+
+template <class T>
+T OneOf(Draw& draw, std::initializer_list<T> values) {
+  return values.begin()[draw.Int(0, static_cast<int>(values.size()) - 1)];
+}
+
+std::vector<TokenId> Tokens(Draw& draw, int vocab, int count) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < count; ++i) ids.push_back(draw.Int(0, vocab - 1));
+  return ids;
+}
+
+Row RandomRow(Draw& draw, int vocab) {
+  Row row;
+  SamplingConfig& config = row.config;
+  config.temperature = OneOf(draw, {0.0f, 0.05f, 0.7f, 1.0f, 1.0f, 1.8f, 100.0f});
+  config.top_k = OneOf(draw, {0, 0, 0, 1, 2, 7, 40, vocab / 2, vocab - 1, vocab, vocab + 3});
+  config.top_p = OneOf(draw, {1.0f, 1.0f, 0.999f, 0.9f, 0.5f, 0.01f, 0.0f});
+  config.min_p = OneOf(draw, {0.0f, 0.0f, 0.0f, 1e-6f, 0.02f, 0.3f, 1.0f});
+  config.seed = static_cast<uint64_t>(draw.Int(0, 1 << 30)) << 20;
+  config.num_logprobs = OneOf(draw, {-1, -1, 0, 1, 5, 20, kMaxDeviceLogprobs});
+  config.num_logprobs = std::min(config.num_logprobs, vocab);
+  row.position = draw.Int(0, 5000);
+  row.prompt_ids = Tokens(draw, vocab, draw.Int(0, 50));
+  row.output_ids = Tokens(draw, vocab, draw.Int(0, 20));
+  if (draw.Int(0, 2) == 0) config.repetition_penalty = OneOf(draw, {0.8f, 1.3f});
+  if (draw.Int(0, 2) == 0) config.frequency_penalty = OneOf(draw, {-0.5f, 0.7f});
+  if (draw.Int(0, 2) == 0) config.presence_penalty = OneOf(draw, {-2.0f, 0.4f});
+  if (draw.Int(0, 2) == 0) {
+    config.min_tokens = draw.Int(0, 30);
+    config.min_tokens_mask = Tokens(draw, vocab, draw.Int(1, 4));
+  }
+  if (draw.Int(0, 3) == 0) {
+    for (int id = 0; id < vocab; ++id) {
+      if (draw.Int(0, 3) == 0) config.allowed_token_ids.push_back(id);
+    }
+  }
+  if (draw.Int(0, 3) == 0) config.bad_words = {Tokens(draw, vocab, 1), Tokens(draw, vocab, 1)};
+  if (draw.Int(0, 3) == 0) {
+    const TokenId first = draw.Int(0, vocab - 1), last = std::min(vocab - 1, first + 300);
+    for (TokenId id = first; id <= last; ++id) config.logit_bias.push_back({id, draw.Normal()});
+  }
+  // From flat to steep; some with many equals.
+  const float scale = OneOf(draw, {0.0f, 0.01f, 1.0f, 3.0f, 10.0f, 1000.0f});
+  const float step = OneOf(draw, {0.0f, 0.0f, 0.5f, 2.0f});
+  for (int i = 0; i < vocab; ++i) {
+    const float x = draw.Normal() * scale;
+    row.logits.push_back(step > 0 ? std::round(x / step) * step : x);
+  }
+  return row;
+}
+
+TEST_CASE("device sampler: random requests draw and tell what the host's sampler does") {
+  int num_rows = 0, num_boundaries = 0;
+  uint64_t seed = 1;
+  for (const int vocab : {1, 2, 31, 33, 257, 1000, 1024, 3001, 4099}) {
+    Device device(vocab, 12);
+    for (int round = 0; round < (vocab < 2000 ? 6 : 4); ++round, ++seed) {
+      Draw draw(seed);
+      std::vector<Row> rows;
+      for (int i = 0; i < 12; ++i) rows.push_back(RandomRow(draw, vocab));
+      const std::vector<Told> told = device.AdmitAndDraw(rows);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const SamplingConfig& config = rows[i].config;
+        CAPTURE(seed, vocab, i, config.temperature, config.top_k, config.top_p, config.min_p,
+                config.num_logprobs);
+        num_boundaries += CheckEqual(rows[i], told[i], HostDraw(rows[i])) ? 0 : 1;
+        ++num_rows;
+      }
+    }
+  }
+  CAPTURE(num_rows);
+  CHECK(num_boundaries <= num_rows / 200);
+}
+
+// Far more tokens than the block's candidates, evenly spread or crowded in one place, so that the
+// row itself is searched.
+TEST_CASE("device sampler: limits that the gathered candidates do not reach") {
+  constexpr int kVocab = 9'001;
+  Draw draw(77);
+  Device device(kVocab, 16);
+  std::vector<Row> rows;
+  for (int i = 0; i < 16; ++i) {
+    Row& row = rows.emplace_back();
+    row.config.seed = static_cast<uint64_t>(i);
+    row.position = i;
+    row.config.num_logprobs = i % 2 == 0 ? 20 : -1;
+    if (i % 4 == 0) row.config.top_p = 0.97f;
+    if (i % 4 == 1) row.config.top_k = 6000;
+    if (i % 4 == 2) row.config.min_p = 1e-9f;
+    if (i % 4 == 3) row.config.top_p = 0.5f, row.config.top_k = 8000;
+    for (int id = 0; id < kVocab; ++id) {
+      const float x = draw.Normal() * (i < 8 ? 0.5f : 4.0f);
+      row.logits.push_back(i % 8 < 6 ? x : id < 400 ? 10 + x * 0.01f : -5 + x * 0.01f);
+    }
+  }
+  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+  }
+}
+
+TEST_CASE("device sampler: a row draws the same in any batch, slot and place") {
+  Draw draw(5);
+  constexpr int kVocab = 501;
+  std::vector<Row> rows;
+  for (int i = 0; i < 6; ++i) rows.push_back(RandomRow(draw, kVocab));
+  Device device(kVocab, 8);
+  const std::vector<Told> together = device.AdmitAndDraw(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    const int32_t slot = static_cast<int32_t>(7 - i);
+    device.Admit(slot, rows[i]);
+    const Told alone = device.Draw({rows[i]}, {slot})[0];
+    CHECK(alone.drawn.token_id == together[i].drawn.token_id);
+    CHECK(alone.drawn.rank == together[i].drawn.rank);
+    CHECK(alone.ids == together[i].ids);
+    CHECK(SameBits(alone.logprobs, together[i].logprobs));
+  }
+}
+
+TEST_CASE("device sampler: drawn tokens count for the next step's penalties and min tokens") {
+  Draw draw(9);
+  constexpr int kVocab = 97;
+  Row row;
+  row.config.temperature = 0;
+  row.config.repetition_penalty = 1.2f;
+  row.config.frequency_penalty = 0.3f;
+  row.config.presence_penalty = 0.2f;
+  row.config.min_tokens = 5;
+  for (int i = 0; i < kVocab; ++i) row.logits.push_back(draw.Normal());
+  row.config.min_tokens_mask = {
+      static_cast<TokenId>(std::ranges::max_element(row.logits) - row.logits.begin())};
+  row.prompt_ids = Tokens(draw, kVocab, 20);
+  Device device(kVocab, 3);
+  device.Admit(1, row);
+  for (int step = 0; step < 12; ++step) {
+    CAPTURE(step);
+    if (step == 7) device.Admit(2, row);  // as after a preemption
+    const int32_t slot = step < 7 ? 1 : 2;
+    const TokenId token = device.Draw({row}, {slot})[0].drawn.token_id;
+    CHECK(token == HostDraw(row).drawn.token_id);
+    row.output_ids.push_back(token);
+  }
+  CHECK(std::ranges::count(row.output_ids, row.config.min_tokens_mask[0]) > 0);
+  std::ranges::sort(row.output_ids);
+  CHECK(std::ranges::unique(row.output_ids).size() < row.output_ids.size() - 3);
+}
+
+TEST_CASE("device sampler: rows that are not finite or have nothing left fail alone") {
+  Draw draw(11);
+  constexpr int kVocab = 300;
+  std::vector<Row> rows;
+  for (int i = 0; i < 4; ++i) {
+    rows.push_back(RandomRow(draw, kVocab));
+    rows.back().config.allowed_token_ids.clear();
+    rows.back().config.num_logprobs = 2;
+  }
+  rows[0].logits[299] = std::numeric_limits<float>::quiet_NaN();
+  rows[0].logits[7] = kInfinity;
+  rows[0].logits[8] = -kInfinity;
+  rows[2].config.allowed_token_ids = {4};
+  rows[2].config.bad_words = {{4}};
+  rows[2].config.logit_bias = {{4, 100.0f}};
+  Device device(kVocab, 4);
+  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  CHECK(told[0].drawn.num_nans == 3);
+  CHECK(told[0].drawn.token_id < 0);
+  CHECK(told[2].drawn.num_nans == 0);
+  CHECK(told[2].drawn.token_id < 0);
+  for (const size_t i : {1u, 3u}) {
+    CAPTURE(i);
+    CHECK(told[i].drawn.token_id >= 0);
+    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+  }
+}
+
+// Each draw's random number is known, so each tells where the distribution's borders are.
+TEST_CASE("device sampler: draws from the golden distributions") {
+  constexpr int kDraws = 24;
+  int num_cases = 0;
+  const std::vector<SamplingGolden> goldens = ReadSamplingGoldens();
+  Device device(static_cast<int64_t>(goldens[0].logits.size()), kDraws);
+  for (const SamplingGolden& golden : goldens) {
+    CAPTURE(golden.index);
+    if (!DrawsOnDevice(golden.config)) continue;
+    ++num_cases;
+    const bool is_huge = std::ranges::max(golden.logits) > 1000;
+    std::vector<Row> rows;
+    for (int i = 0; i < kDraws; ++i) {
+      Row row = {.config = golden.config,
+                 .prompt_ids = golden.prompt_ids,
+                 .output_ids = golden.output_ids,
+                 .logits = golden.logits,
+                 .position = i};
+      row.config.seed = 99 + static_cast<uint64_t>(golden.index);
+      row.config.num_logprobs = i == 0 ? 5 : -1;
+      rows.push_back(std::move(row));
+    }
+    const std::vector<Told> told = device.AdmitAndDraw(rows);
+    for (int i = 0; i < kDraws; ++i) {
+      const TokenId token = told[static_cast<size_t>(i)].drawn.token_id;
+      CAPTURE(i, token);
+      REQUIRE(token >= 0);
+      if (golden.config.is_greedy()) {
+        CHECK(token == golden.argmax);
+        continue;
+      }
+      const double uniform = UniformAt(rows[0].config.seed, static_cast<uint64_t>(i));
+      const auto begin = golden.probs.begin();
+      const double before = std::accumulate(begin, begin + token, 0.0);
+      const double upto = before + golden.probs[static_cast<size_t>(token)];
+      const double bound = is_huge ? 2e-5 : 1e-5;
+      CHECK(before - bound <= uniform);
+      CHECK(uniform <= upto + bound);
+      CHECK(golden.probs[static_cast<size_t>(token)] > 0);
+    }
+    for (size_t i = 0; i < 5; ++i) {
+      CHECK(told[0].ids[i + 1] == golden.raw_top5_ids[i]);
+      CHECK(told[0].logprobs[i + 1] == Approx(golden.raw_top5_logprobs[i]).margin(2e-5));
+    }
+  }
+  CHECK(num_cases >= 58);
+}
+
+TEST_CASE("device sampling: what is left to the host") {
+  CHECK(DrawsOnDevice({}));
+  SamplingConfig config;
+  config.bad_words = {{3}, {1, 2}};
+  CHECK_FALSE(DrawsOnDevice(config));
+  config.bad_words = {{3}, {4}};
+  CHECK(DrawsOnDevice(config));
+  config.logit_bias = {{1, 1.0f}, {2, 1.0f}, {1, 2.0f}};
+  CHECK_FALSE(DrawsOnDevice(config));
+  config.logit_bias.clear();
+  for (size_t i = 0; i < kMaxDeviceEdits - 1; ++i) {
+    config.logit_bias.push_back({static_cast<TokenId>(i), 1.0f});
+  }
+  CHECK_FALSE(DrawsOnDevice(config));  // with the two words
+  config.bad_words.pop_back();
+  CHECK(DrawsOnDevice(config));
+  config.num_logprobs = kMaxDeviceLogprobs + 1;
+  CHECK_FALSE(DrawsOnDevice(config));
+  config.num_logprobs = 1;
+  CHECK(DrawsOnDevice(config));
+  config.logprob_token_ids = {5};
+  CHECK_FALSE(DrawsOnDevice(config));
+  config.logprob_token_ids.clear();
+  config.logprobs_mode = LogprobsMode::kProcessedLogprobs;
+  CHECK_FALSE(DrawsOnDevice(config));
+}
+
+}  // namespace
+}  // namespace tandem
