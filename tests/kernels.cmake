@@ -11,6 +11,7 @@ tandem_test(property_kernels LABEL property
 # headers, and under another name than the backend that a build with CUDA has besides.
 set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+list(FILTER emulated_kernels EXCLUDE REGEX flashinfer)  # others' code, which knows NVIDIA's compiler
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
   ${dir}/device_memory.cc ${dir}/sampler.cc support/cuda_emulation/cuda_emulation.cc
@@ -23,6 +24,8 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
 module(tests/support/cuda_emulation DEPS kernels)
+tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc DEPS kernels)
+target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
