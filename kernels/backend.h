@@ -226,8 +226,8 @@ class Backend {
   // f32.
   virtual void LogSumExp(const Tensor& out, const Tensor& logits) = 0;
 
-  // Host work over items [0, num_items) on the backend's threads, in ranges of at most `grain`
-  // items claimed as threads get free; returns when all is done. Not from inside itself.
+  // Host work over items [0, num_items) on the backend's threads, in ranges of `grain` items
+  // or more claimed as threads get free; returns when all is done. Not from inside itself.
   virtual void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) = 0;
 };
 

@@ -21,7 +21,9 @@ namespace tandem {
 
 namespace {
 
-constexpr uint64_t kChunkMask = 0xffffffff;
+constexpr uint64_t kLeftMask = 0xffffffff;
+// A claim takes what is left, over so many times the threads.
+constexpr uint64_t kClaimsPerThread = 4;
 constexpr double kSpinSeconds = 40e-6;
 constexpr int64_t kNapNs = 150'000;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
@@ -118,19 +120,19 @@ void ComputePool::Run(int64_t num_items, int64_t grain, ThreadRangeFunction func
   function_ = &function;
   num_items_ = num_items;
   grain_ = grain;
-  num_chunks_ = (num_items + grain - 1) / grain;
-  CHECK_LE(num_chunks_, std::numeric_limits<int32_t>::max());
+  num_grains_ = (num_items + grain - 1) / grain;
+  CHECK_LE(num_grains_, std::numeric_limits<int32_t>::max());
 
-  if (threads_.empty() || num_chunks_ == 1) {
+  if (threads_.empty() || num_grains_ == 1) {
     t_inside_job = true;
-    for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) RunRange(chunk, 0);
+    RunGrains(0, num_grains_, 0);
     t_inside_job = false;
     return;
   }
 
-  num_unfinished_.store(static_cast<int32_t>(num_chunks_), std::memory_order_relaxed);
+  num_unfinished_.store(static_cast<int32_t>(num_grains_), std::memory_order_relaxed);
   const uint64_t job = (claim_.load(std::memory_order_relaxed) >> 32) + 1;
-  claim_.store(job << 32 | static_cast<uint64_t>(num_chunks_));  // seq_cst: see WorkerLoop
+  claim_.store(job << 32 | static_cast<uint64_t>(num_grains_));  // seq_cst: see WorkerLoop
   if (num_asleep_.load() > 0) {
     wake_.fetch_add(1);
     wake_.notify_all();
@@ -153,22 +155,25 @@ void ComputePool::WaitForLastChunk() {
   caller_sleeps_.store(false);
 }
 
-void ComputePool::RunRange(int64_t chunk, int thread) const {
-  const int64_t begin = chunk * grain_;
-  (*function_)(begin, std::min(begin + grain_, num_items_), thread);
+void ComputePool::RunGrains(int64_t first, int64_t count, int thread) const {
+  (*function_)(first * grain_, std::min((first + count) * grain_, num_items_), thread);
 }
 
 // Claims and runs one chunk of the current job; false when none is left.
 bool ComputePool::RunOneChunk(int thread) {
   uint64_t seen = claim_.load(std::memory_order_acquire);
+  uint64_t left, count;
   do {
-    if ((seen & kChunkMask) == 0) return false;
-  } while (!claim_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
+    left = seen & kLeftMask;
+    if (left == 0) return false;
+    count = std::max<uint64_t>(1, left / (kClaimsPerThread * static_cast<uint64_t>(num_threads())));
+  } while (!claim_.compare_exchange_weak(seen, seen - count, std::memory_order_acq_rel));
   // The claim pins the job: Run cannot return, and so no next one can begin, before it is finished.
   t_inside_job = true;
-  RunRange(num_chunks_ - static_cast<int64_t>(seen & kChunkMask), thread);
+  RunGrains(num_grains_ - static_cast<int64_t>(left), static_cast<int64_t>(count), thread);
   t_inside_job = false;
-  if (num_unfinished_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+  const auto done = static_cast<int32_t>(count);
+  if (num_unfinished_.fetch_sub(done) == done && caller_sleeps_.load()) {
     syscall(SYS_futex, &num_unfinished_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
   return true;
@@ -177,7 +182,7 @@ bool ComputePool::RunOneChunk(int thread) {
 void ComputePool::WorkerLoop(int thread) {
   SetThreadName("compute-" + std::to_string(thread));
   auto has_work = [this] {
-    return (claim_.load(std::memory_order_relaxed) & kChunkMask) != 0 ||
+    return (claim_.load(std::memory_order_relaxed) & kLeftMask) != 0 ||
            stop_.load(std::memory_order_relaxed);
   };
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -188,7 +193,7 @@ void ComputePool::WorkerLoop(int thread) {
     // for work, Run publishes work and then looks for sleepers.
     const uint32_t seen = wake_.load();
     num_asleep_.fetch_add(1);
-    if ((claim_.load() & kChunkMask) == 0 && !stop_.load()) wake_.wait(seen);
+    if ((claim_.load() & kLeftMask) == 0 && !stop_.load()) wake_.wait(seen);
     num_asleep_.fetch_sub(1);
   }
 }

@@ -1,14 +1,15 @@
 #pragma once
 
 // The threads that kernels run on. One fork-join at a time: the caller publishes work cut into
-// chunks, all threads (the caller too) claim chunks from one atomic counter, and Run returns when
-// the last chunk is done. Claims are dynamic so that a thread that the kernel preempts delays only
-// the chunk it holds.
-// Thread: Run from one thread at a time, never from inside the function it runs (CHECK). Workers
-// own nothing. An idle worker spins some 40 us (the gaps between ops of a step are shorter), then
-// sleeps in the kernel. The caller does the same when it waits for the last chunk, in short naps:
-// the thread that holds it has lost its CPU to somebody else, and the kernel moves it to ours when
-// ours falls idle, but not before it has been off its own for half a millisecond.
+// grains, all threads (the caller too) claim chunks of them from one atomic counter, and Run
+// returns when the last chunk is done. Claims are dynamic so that a thread that the kernel preempts
+// delays only the chunk it holds. A chunk is a fixed share of what is left: claims are few, and the
+// last ones so small that all threads end at about the same time. Thread: Run from one thread at a
+// time, never from inside the function it runs (CHECK). Workers own nothing. An idle worker spins
+// some 40 us (the gaps between ops of a step are shorter), then sleeps in the kernel. The caller
+// does the same when it waits for the last chunk, in short naps: the thread that holds it has lost
+// its CPU to somebody else, and the kernel moves it to ours when ours falls idle, but not before it
+// has been off its own for half a millisecond.
 
 #include <atomic>
 #include <filesystem>
@@ -36,8 +37,8 @@ class ComputePool {
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
 
-  // Calls function on ranges of at most `grain` items until [0, num_items) is covered, each item
-  // once. One chunk, or one thread: all of it runs on the caller.
+  // Calls function on ranges of `grain` items or more (the last of all may be shorter) until
+  // [0, num_items) is covered, each item once. One grain, or one thread: all runs on the caller.
   void Run(int64_t num_items, int64_t grain, ThreadRangeFunction function);
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
@@ -46,19 +47,19 @@ class ComputePool {
  private:
   void WorkerLoop(int thread);
   bool RunOneChunk(int thread);
-  void RunRange(int64_t chunk, int thread) const;
+  void RunGrains(int64_t first, int64_t count, int thread) const;
   void WaitForLastChunk();
 
-  // The job. Written by Run while no chunk is left to claim, read by holders of a claimed chunk.
+  // The job. Written by Run while no grain is left to claim, read by holders of a claimed one.
   const ThreadRangeFunction* function_ = nullptr;
   int64_t num_items_ = 0;
   int64_t grain_ = 1;
-  int64_t num_chunks_ = 0;
+  int64_t num_grains_ = 0;
 
   // Upper half: number of the job, so that a late thread cannot claim from a later one by chance;
-  // lower half: chunks not yet claimed.
+  // lower half: grains not yet claimed.
   alignas(64) std::atomic<uint64_t> claim_{0};
-  alignas(64) std::atomic<int32_t> num_unfinished_{0};
+  alignas(64) std::atomic<int32_t> num_unfinished_{0};  // grains
   std::atomic<bool> caller_sleeps_{false};  // or is about to: whoever ends the job wakes it
   alignas(64) std::atomic<int32_t> num_asleep_{0};
   std::atomic<uint32_t> wake_{0};  // workers sleep on it; changed to wake them

@@ -115,12 +115,8 @@ void CpuBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction fun
 }
 
 void CpuBackend::ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function) {
-  constexpr int64_t kChunksPerThread = 8;
   constexpr int64_t kMinChunkNs = 4000;
-  const int64_t chunks = kChunksPerThread * num_threads();
-  const int64_t even = (num_items + chunks - 1) / chunks;
-  const int64_t worthwhile = kMinChunkNs / std::max<int64_t>(item_ns, 1) + 1;
-  pool_.Run(num_items, std::max({even, worthwhile, int64_t{1}}), function);
+  pool_.Run(num_items, kMinChunkNs / std::max<int64_t>(item_ns, 1) + 1, function);
 }
 
 float* CpuBackend::Scratch(int thread, int64_t floats) {

@@ -129,8 +129,7 @@ class CpuBackend final : public Backend {
   int64_t PaddedDim(int head_dim) const { return (head_dim + 15) / 16 * 16; }
 
   // Runs function over [0, num_items), an item costing about `item_ns` nanoseconds of one thread:
-  // several chunks per thread, so that late threads find work left, but none so short that claiming
-  // it costs more than doing it.
+  // in no chunks so short that claiming them costs more than doing them.
   void ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function);
 
   // A thread's own scratch of at least so many floats; grows, and then stays.

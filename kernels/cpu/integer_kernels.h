@@ -18,7 +18,6 @@ constexpr int64_t kCodeBytes = int64_t{4} * kPanelColumns;  // of 8 k of a panel
 // A block of an int4 panel that stays in L1: 8 KiB of codes, whole groups.
 constexpr int64_t kFusedSteps = 32;
 constexpr int kFusedBytes = kFusedSteps * static_cast<int>(kCodeBytes);
-constexpr int64_t kFewRows = 96;
 
 template <class Type>
 void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
@@ -37,7 +36,7 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
     scales[r] = is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
 
     uint32_t* to = interleave ? units + r : units + r * k_units;
-    const int64_t step = interleave ? rows : 1;
+    const int64_t step = interleave ? kTileRows : 1;
     int64_t unit = 0;
     Vec sum = Zero();
     if (is_usable) {

@@ -34,7 +34,7 @@ constexpr TypedKernels ListTypedKernels() {
 constexpr KernelTable ListKernels(const char* name) {
   return {
       .name = name,
-      .tile_rows = kTileRows,
+      .max_tile_rows = kTileRows,
       .bf16 = ListTypedKernels<Bf16Type>(),
       .f32 = ListTypedKernels<F32Type>(),
       .int4_rows = 4 * kInt4Rows,

@@ -31,8 +31,8 @@ enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 enum class GateKind : uint8_t { kNone, kSilu, kGelu };
 
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
-// a, packed: tiles of tile_rows rows, each [k_units][rows of the tile]; the last tile may be lower.
-// a, direct (m <= tile_rows): row r at a + r * a_stride units.
+// a, packed: tiles of tile_rows rows, the last may have fewer, each [k_units][max_tile_rows].
+// a, direct (m <= max_tile_rows): row r at a + r * a_stride units.
 //
 // Integers: a product is (sum - kInt8Zero * row_sum) * (row_scale * column_scale). An int4 panel is
 // its groups one after another, each 64 bytes factor | zero << 4 of the columns, then the codes
@@ -43,6 +43,7 @@ struct LinearTask {
   const uint32_t* a = nullptr;
   int64_t a_stride = 0;
   bool packed = false;
+  int64_t tile_rows = 0;
   int64_t m = 0;
   int64_t n = 0;  // columns of out
   int64_t k_units = 0;
@@ -144,7 +145,7 @@ struct TypedKernels {
 
 struct KernelTable {
   const char* name;
-  int tile_rows;
+  int max_tile_rows;
   TypedKernels bf16;
   TypedKernels f32;
   // As TypedKernels::linear. linear_int4 takes up to int4_rows rows directly, more only packed;

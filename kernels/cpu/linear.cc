@@ -119,32 +119,33 @@ void CpuBackend::PackActivations(const LinearInput& input, LinearTask* task) {
                        dtype_ == DType::kF32);
   };
   task->packed =
-      m > table_.tile_rows || k % k_step != 0 || (!has_norm && x.row_stride % k_step != 0);
+      m > table_.max_tile_rows || k % k_step != 0 || (!has_norm && x.row_stride % k_step != 0);
   if (!task->packed && !has_norm) {
     task->a = static_cast<const uint32_t*>(x.data);
     task->a_stride = x.row_stride / k_step;
     return;
   }
-  uint32_t* to = PackedRows(m * task->k_units);
+  const int64_t tile_rows = task->tile_rows;
+  const int64_t num_tiles = (m + tile_rows - 1) / tile_rows;
+  const int64_t tile_units = table_.max_tile_rows * task->k_units;
+  uint32_t* to = PackedRows(num_tiles * tile_units);
   task->a = to;
   task->a_stride = task->k_units;
   if (!task->packed) {
     for (int64_t row = 0; row < m; ++row) norm(row, to + row * task->k_units);
     return;
   }
-  const int64_t tile_rows = table_.tile_rows;
   const int64_t row_bytes = task->k_units * static_cast<int64_t>(sizeof(uint32_t));
-  ForEach((m + tile_rows - 1) / tile_rows, task->k_units * (has_norm ? 2 : 1) / 4,
+  ForEach(num_tiles, task->k_units * (has_norm ? 2 : 1) / 4,
           [&](int64_t begin, int64_t end, int thread) {
             auto* normed = reinterpret_cast<std::byte*>(
                 has_norm ? Scratch(thread, tile_rows * task->k_units) : nullptr);
-            for (int64_t row = begin * tile_rows; row < std::min(m, end * tile_rows);
-                 row += tile_rows) {
-              const int64_t rows = std::min(tile_rows, m - row);
+            for (int64_t tile = begin; tile < end; ++tile) {
+              const int64_t row = tile * tile_rows, rows = std::min(tile_rows, m - row);
               for (int64_t r = 0; has_norm && r < rows; ++r) norm(row + r, normed + r * row_bytes);
               kernels().pack_rows(has_norm ? normed : RowOf(x, row),
                                   has_norm ? task->k_units * k_step : x.row_stride, rows, k,
-                                  to + row * task->k_units);
+                                  to + tile * tile_units);
             }
           });
 }
@@ -192,6 +193,9 @@ void CpuBackend::RunLinear(const Tensor& out, const LinearInput& input, const Cp
               : epilogue == LinearEpilogue::kGeluAndMul ? GateKind::kGelu
                                                         : GateKind::kNone;
   task.bias = bias.empty() ? nullptr : bias.Data<float>();
+  // Tiles of one height as far as that goes: the work per weight of a low one is short.
+  const int64_t num_tiles = (task.m + table_.max_tile_rows - 1) / table_.max_tile_rows;
+  task.tile_rows = (task.m + num_tiles - 1) / num_tiles;
   auto kernel = kernels().linear;
   int64_t room = 0;  // floats that the kernel wants besides its sums
   if (!matrix.is_quantized()) {
@@ -205,10 +209,8 @@ void CpuBackend::RunLinear(const Tensor& out, const LinearInput& input, const Cp
 
   // Row blocks outermost: all panels pass over a block of rows that stays in cache. Blocks of equal
   // size: a low one would walk all weights for a few rows.
-  const int64_t tile_rows = table_.tile_rows;
   const int64_t row_blocks = (task.m + kRowsPerBlock - 1) / kRowsPerBlock;
-  const int64_t block_tiles = (task.m + row_blocks * tile_rows - 1) / (row_blocks * tile_rows);
-  const int64_t block_rows = block_tiles * tile_rows;
+  const int64_t block_rows = (num_tiles + row_blocks - 1) / row_blocks * task.tile_rows;
   const int64_t panels = matrix.num_panels();
   // 256 bytes of a panel per unit at some 40 bytes/ns, or 128 multiplications per row at 256/ns.
   const int64_t panel_ns = task.k_units * (6 + std::min(task.m, block_rows) / 2);

@@ -19,11 +19,13 @@ namespace {
 
 constexpr int kVecLanes = 16;
 
+constexpr int64_t kFewRows = 96;  // more walk blocks that stay in L2
+
 // How far ahead of its use a step's line is prefetched when there is one tile only: 4 KiB.
 constexpr int kPrefetchSteps = 16;
 
 // sum[r][v] += a[r, :] . w[:, v], `units` steps; w_stride: units from step to step.
-// a of row r at step s: a[s * kRows + r] when packed, a[r * a_stride + s] otherwise.
+// a of row r at step s: a[s * kTileRows + r] when packed, a[r * a_stride + s] otherwise.
 // w: the columns in kParts places, an equal share of the kVecs vectors in each.
 // kLines: cache lines to prefetch per step, one after another from `ahead` on.
 // kMasked: numbers of w from the valid-th of K on count as zero.
@@ -51,7 +53,7 @@ inline __attribute__((always_inline)) void AccumulateTile(
     }
     TANDEM_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const auto broadcast = Type::Spread(kPacked ? a + s * kRows + r : a + r * a_stride + s);
+      const auto broadcast = Type::Spread(kPacked ? a + s * kTileRows + r : a + r * a_stride + s);
       TANDEM_UNROLL
       for (int v = 0; v < kVecs; ++v) sum[r][v] = Type::Dot(sum[r][v], broadcast, weight[v]);
     }
@@ -174,9 +176,9 @@ void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, cons
   const bool is_first = k == 0;
   const bool is_last = k + units == task.k_units;
   const uint32_t* ahead_end = ahead + units * kPanelColumns;
-  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
-    const int64_t rows = task.m - row < kTileRows ? task.m - row : kTileRows;
-    const uint32_t* a = task.a + row * task.k_units + k * rows;
+  for (int64_t row = row_begin; row < row_end; row += task.tile_rows) {
+    const int64_t rows = task.m - row < task.tile_rows ? task.m - row : task.tile_rows;
+    const uint32_t* a = task.a + (row / task.tile_rows * task.k_units + k) * kTileRows;
     float* sums = partial + (row - row_begin) * kPanelColumns;
     WithRows(rows, [&]<int kRows>() {
       if (ahead < ahead_end) {
@@ -191,8 +193,8 @@ void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, cons
   }
 }
 
-// The panels of a group pass over one block of K after another, so that the rows' share of the
-// block comes from L2 and is fetched once per group.
+// The panels of a group pass over one block of K after another, so that the share that many rows
+// have of the block comes from L2 and is fetched once per group.
 template <class Type>
 void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end, float* partial) {
@@ -213,11 +215,18 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
     }
     return;
   }
-  // With one tile of rows there is nothing to keep a block of the panel in cache for.
-  const int64_t blocks = rows <= kTileRows ? 1 : (task.k_units + kBlockUnits - 1) / kBlockUnits;
+  // One tile of rows has nothing to keep a block in cache for. Few tiles walk a block that stays in
+  // L1 together with the next one, which meanwhile comes from DRAM: from L2, their loads would
+  // queue behind the prefetches. The more tiles, the more it matters that sums are seldom stored.
+  const int64_t max_block = rows <= kTileRows       ? task.k_units
+                            : rows <= 3 * kTileRows ? 64
+                            : rows <= kFewRows      ? 128
+                                                    : kBlockUnits;
+  const int64_t blocks = (task.k_units + max_block - 1) / max_block;
   const int64_t block = (task.k_units + blocks - 1) / blocks;
-  for (int64_t group = panel_begin; group < panel_end; group += kPanelsAtOnce) {
-    const int64_t group_end = group + kPanelsAtOnce < panel_end ? group + kPanelsAtOnce : panel_end;
+  const int64_t at_once = rows <= kFewRows ? 1 : kPanelsAtOnce;
+  for (int64_t group = panel_begin; group < panel_end; group += at_once) {
+    const int64_t group_end = group + at_once < panel_end ? group + at_once : panel_end;
     for (int64_t k = 0; k < task.k_units; k += block) {
       const int64_t units = task.k_units - k < block ? task.k_units - k : block;
       for (int64_t panel = group; panel < group_end; ++panel) {
@@ -248,26 +257,25 @@ void PackRows(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* 
   const int64_t units = (k + Type::kStep - 1) / Type::kStep;
   const int64_t whole = k / Type::kStep;
   int64_t u = 0;
-  if (rows == kTileRows) {
-    for (; u + kVecLanes <= whole; u += kVecLanes) {
-      Units vecs[kTileRows];
-      TANDEM_UNROLL
-      for (int r = 0; r < kTileRows; ++r) {
-        vecs[r] = LoadUnits(reinterpret_cast<const uint32_t*>(row(r) + u * Type::kStep));
-      }
-      StoreInterleaved(vecs, tile + u * kTileRows);
+  for (; u + kVecLanes <= whole; u += kVecLanes) {
+    Units vecs[kTileRows];
+    TANDEM_UNROLL
+    for (int r = 0; r < kTileRows; ++r) {
+      const Element* from = row(r < rows ? r : rows - 1) + u * Type::kStep;
+      vecs[r] = LoadUnits(reinterpret_cast<const uint32_t*>(from));
     }
+    StoreInterleaved(vecs, tile + u * kTileRows);
   }
   for (; u < whole; ++u) {
     for (int64_t r = 0; r < rows; ++r) {
-      __builtin_memcpy(tile + u * rows + r, row(r) + u * Type::kStep, sizeof(uint32_t));
+      __builtin_memcpy(tile + u * kTileRows + r, row(r) + u * Type::kStep, sizeof(uint32_t));
     }
   }
   if (whole == units) return;
   for (int64_t r = 0; r < rows; ++r) {
     uint32_t last = 0;
     __builtin_memcpy(&last, row(r) + whole * Type::kStep, sizeof(Element));
-    tile[whole * rows + r] = last;
+    tile[whole * kTileRows + r] = last;
   }
 }
 

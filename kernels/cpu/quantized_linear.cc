@@ -132,24 +132,25 @@ void CpuBackend::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, L
   const int64_t m = x.rows();
   const int64_t k_units = task->k_units;
   const bool is_int8 = weight.format() == WeightFormat::kInt8;
-  task->packed = m > (is_int8 ? table_.tile_rows : table_.int4_rows);
+  task->packed = m > (is_int8 ? table_.max_tile_rows : table_.int4_rows);
   task->a_stride = k_units;
   task->column_scale = weight.scales();
   task->group_steps = GroupSize(weight.format()) / kCodeSteps;
   // Units, then each row's scale and sum.
-  uint32_t* units = PackedRows(m * (k_units + 2));
-  auto* scales = reinterpret_cast<float*>(units + m * k_units);
-  auto* sums = reinterpret_cast<int32_t*>(units + m * (k_units + 1));
-  const int64_t tile_rows = task->packed ? table_.tile_rows : 1;
-  ForEach((m + tile_rows - 1) / tile_rows, tile_rows * k_units / 2,
-          [&](int64_t begin, int64_t end, int) {
-            for (int64_t row = begin * tile_rows; row < std::min(m, end * tile_rows);
-                 row += tile_rows) {
-              kernels().quantize_rows(
-                  x.Rows(row, 1).data, x.row_stride, std::min(tile_rows, m - row), x.shape[1],
-                  k_units, task->packed, units + row * k_units, scales + row, sums + row);
-            }
-          });
+  const int64_t tile_rows = task->packed ? task->tile_rows : 1;
+  const int64_t tile_units = (task->packed ? table_.max_tile_rows : 1) * k_units;
+  const int64_t num_tiles = (m + tile_rows - 1) / tile_rows;
+  uint32_t* units = PackedRows(num_tiles * tile_units + 2 * m);
+  auto* scales = reinterpret_cast<float*>(units + num_tiles * tile_units);
+  auto* sums = reinterpret_cast<int32_t*>(scales + m);
+  ForEach(num_tiles, tile_rows * k_units / 2, [&](int64_t begin, int64_t end, int) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t row = tile * tile_rows;
+      kernels().quantize_rows(x.Rows(row, 1).data, x.row_stride, std::min(tile_rows, m - row),
+                              x.shape[1], k_units, task->packed, units + tile * tile_units,
+                              scales + row, sums + row);
+    }
+  });
   task->a = units;
   task->row_scale = scales;
   task->row_sum = sums;

@@ -177,14 +177,14 @@ void BM_ForkJoin(benchmark::State& state) {
 void LinearShapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMicrosecond);
   for (auto [n, k] : {std::pair{2048, 2048}, std::pair{5632, 2048}, std::pair{2048, 5632}}) {
-    for (int m : {1, 4, 16, 64, 512}) bench->Args({m, n, k});
+    for (int m : {1, 4, 8, 16, 32, 64, 512}) bench->Args({m, n, k});
   }
 }
 
 void IntegerLinearShapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMicrosecond);
   for (auto [n, k] : {std::pair{5632, 2048}, std::pair{2048, 5632}}) {
-    for (int m : {1, 8, 64, 512}) bench->Args({m, n, k});
+    for (int m : {1, 8, 16, 32, 64, 512}) bench->Args({m, n, k});
   }
 }
 

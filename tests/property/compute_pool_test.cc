@@ -15,19 +15,20 @@
 
 namespace tandem {
 
-TEST_CASE("every item runs exactly once, in chunks of at most the grain, job after job") {
+TEST_CASE("every item runs exactly once, in chunks of whole grains, job after job") {
   for (int threads : {1, 2, 4}) {
     ComputePool pool(threads);
     CHECK(pool.num_threads() == threads);
     std::mt19937_64 random(threads);
     for (int job = 0; job < 3000; ++job) {
-      const int64_t items = static_cast<int64_t>(random() % 40);
+      const int64_t items = static_cast<int64_t>(random() % 150);
       const int64_t grain = static_cast<int64_t>(random() % 9) + 1;
       CAPTURE(threads, job, items, grain);
       std::vector<std::atomic<int>> runs(items);
       std::atomic<bool> fits = true;
       pool.Run(items, grain, [&](int64_t begin, int64_t end, int thread) {
-        if (end - begin > grain || begin >= end || thread < 0 || thread >= threads) fits = false;
+        const bool is_whole = begin % grain == 0 && (end % grain == 0 || end == items);
+        if (!is_whole || begin >= end || thread < 0 || thread >= threads) fits = false;
         for (int64_t i = begin; i < end; ++i) runs[i].fetch_add(1);
       });
       REQUIRE(fits);
@@ -64,19 +65,35 @@ TEST_CASE("idle workers go to sleep, and wake for the next job") {
 }
 
 TEST_CASE("a thread that is held up delays only its own chunk") {
+  constexpr int64_t kItems = 200;
   ComputePool pool(2);
-  std::atomic<int> others = 0;
-  std::atomic<bool> held = false;
-  pool.Run(20, 1, [&](int64_t begin, int64_t, int) {
+  std::atomic<int64_t> others = 0, held = 0;
+  pool.Run(kItems, 1, [&](int64_t begin, int64_t end, int) {
     if (begin == 0) {
-      held = true;
-      while (others.load() < 19) std::this_thread::yield();
+      held = end;
+      while (others.load() < kItems - end) std::this_thread::yield();
       return;
     }
-    while (!held) std::this_thread::yield();
-    others.fetch_add(1);
+    while (held == 0) std::this_thread::yield();
+    others.fetch_add(end - begin);
   });
-  CHECK(others == 19);
+  CHECK(others == kItems - held);
+  CHECK(held < kItems / 4);
+}
+
+TEST_CASE("chunks shrink to one grain, so that threads end together") {
+  ComputePool pool(2);
+  std::array<std::atomic<int64_t>, 300> sizes = {};  // by first item
+  pool.Run(300, 1, [&](int64_t begin, int64_t end, int) { sizes[begin] = end - begin; });
+  int64_t last = 300, num_chunks = 0;
+  for (const auto& size : sizes) {
+    if (size == 0) continue;
+    CHECK(size <= last);
+    last = size;
+    ++num_chunks;
+  }
+  CHECK(last == 1);
+  CHECK(num_chunks < 60);
 }
 
 TEST_CASE("calling the pool from inside its job dies with a message") {
