@@ -30,6 +30,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
       return spdlog::level::warn;
     case LogLevel::kError:
       return spdlog::level::err;
+    case LogLevel::kFatal:
+      return spdlog::level::critical;
   }
   return spdlog::level::info;
 }
@@ -44,6 +46,8 @@ std::string_view LevelName(LogLevel level) {
       return "WARNING";
     case LogLevel::kError:
       return "ERROR";
+    case LogLevel::kFatal:
+      return "FATAL";
   }
   return "INFO";
 }

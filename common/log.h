@@ -4,7 +4,8 @@
 //   (EngineCore pid=123) INFO 11-20 13:02:11 [scheduler.cc:42] message
 // A message of several lines repeats the prefix on each. Thread: any, after InitLog in main.
 // Level: TANDEM_LOGGING_LEVEL, else VLLM_LOGGING_LEVEL, else the argument; DEBUG INFO WARNING
-// ERROR. Prompts and outputs are never logged below DEBUG.
+// ERROR. FATAL is always shown: the last line of a process that then ends itself. Prompts and
+// outputs are never logged below DEBUG.
 
 #include <string_view>
 
@@ -12,7 +13,7 @@
 
 namespace tandem {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kFatal };
 
 // Also names the process (PR_SET_NAME), so that ps and gdb show it.
 Status InitLog(std::string_view process_name, std::string_view level = "INFO");
@@ -48,5 +49,6 @@ class LogMessage {
 #define LOG_INFO LOG_AT(::tandem::LogLevel::kInfo)
 #define LOG_WARNING LOG_AT(::tandem::LogLevel::kWarning)
 #define LOG_ERROR LOG_AT(::tandem::LogLevel::kError)
+#define LOG_FATAL LOG_AT(::tandem::LogLevel::kFatal)
 
 }  // namespace tandem

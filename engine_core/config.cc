@@ -54,6 +54,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port the frontend waits at", {.min = 0, .max = 65535}},
       {"data-parallel-rank", &c.data_parallel_rank, "Index of this engine among its frontend's", {.min = 0, .max = 65535}},
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds running requests have after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
+      {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: none does. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
   };
 }
@@ -242,6 +243,9 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   setup.kv_cache = {.num_blocks = config.num_gpu_blocks_override,
                     .bytes = config.kv_cache_memory_bytes,
                     .utilization = config.gpu_memory_utilization};
+  // On few cores a step of a large model takes minutes.
+  setup.step_timeout_s =
+      config.execute_model_timeout_seconds.value_or(setup.device == "cuda" ? 300 : 1800);
   // A host is shared, a device is ours.
   if (setup.device == "cuda" && !setup.kv_cache.utilization) {
     setup.kv_cache.utilization = kDefaultUtilization;

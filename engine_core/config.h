@@ -69,6 +69,7 @@ struct EngineConfig {
   int64_t data_parallel_rpc_port = 29550;
   int64_t data_parallel_rank = 0;
   double shutdown_timeout = 0;
+  std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";
 };
 
@@ -88,6 +89,7 @@ struct EngineSetup {
   KvCacheWish kv_cache;
   wire::KvEventsConfig kv_events;
   bool auto_max_model_len = false;
+  double step_timeout_s = 0;  // 0: none
 };
 
 // Joins flags and model: lengths, device defaults (CPU: 2048 tokens and 128 requests a step), and

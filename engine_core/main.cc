@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "common/clock.h"
@@ -19,6 +20,7 @@
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/watched_executor.h"
 #include "engine_core/kv_events.h"
 #include "engine_core/models/model.h"
 #include "proto_msgpack/kv_event_publisher.h"
@@ -82,6 +84,12 @@ class SignalThread {
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
   return exit_status;
+}
+
+// At once: the loop's thread cannot be joined, and whoever watches this process starts a new one.
+void EndLost(const std::string& what) {
+  LOG_FATAL << "the executor does not answer: " << what;
+  _exit(kExitExecutorLost);
 }
 
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
@@ -227,8 +235,13 @@ int RunEngineCore(const std::vector<std::string>& args) {
            << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
 
   // The engine and its wire.
+  std::optional<WatchedExecutor> watched;
+  Executor* executor = runner->get();
+  if (setup->step_timeout_s > 0) {
+    executor = &watched.emplace(runner->get(), setup->step_timeout_s, &clock, EndLost);
+  }
   StatusOr<std::unique_ptr<EngineCore>> engine =
-      EngineCore::Create(setup->engine, runner->get(), &clock);
+      EngineCore::Create(setup->engine, executor, &clock);
   if (!engine.ok()) return Fail(kExitBadModel, engine.status());
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(*setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());

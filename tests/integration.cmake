@@ -21,6 +21,12 @@ endforeach()
 
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)
+# The pair around an engine whose executor hangs when told to.
+add_executable(hanging-engine support/hanging_engine.cc)
+set_target_properties(hanging-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/hanging)
+tandem_targets(hanging_engine_deps engine_core tests/simulation)
+target_link_libraries(hanging-engine PRIVATE ${hanging_engine_deps})
+python_test(watchdog integration/watchdog_test.py)
 python_test(kv_events integration/kv_events_test.py)
 python_test(async_scheduling integration/async_scheduling_test.py)
 python_test(corrupted integration/corrupted_test.py)

@@ -66,14 +66,14 @@ def is_alive(pid):
 class Pair:
     """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
 
-    def __init__(self, *flags, model=MODEL, wait=True):
+    def __init__(self, *flags, model=MODEL, wait=True, programs=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
         self.port_file = pathlib.Path(self.folder.name) / "port"
         self.log_path = pathlib.Path(self.folder.name) / "log"
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(self.folder.name + "/notify")
         self.notify.settimeout(LIMIT)
-        argv = [str(bin_dir() / "tandem"), "serve", str(model), "--host", "127.0.0.1", "--port", "0",
+        argv = [str((programs or bin_dir()) / "tandem"), "serve", str(model), "--host", "127.0.0.1", "--port", "0",
                 "--port-file", str(self.port_file), *map(str, flags)]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={

@@ -39,7 +39,7 @@ RULES = [
 
 # Threads are made by these only; everything else runs on theirs.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
-                "engine_core/engine_core", "kernels/", "deploy/cli/", "frontend/main.cc"]
+                "engine_core/engine_core", "engine_core/executor/watched_executor", "kernels/", "deploy/cli/", "frontend/main.cc"]
 
 
 def allowed(path, homes):

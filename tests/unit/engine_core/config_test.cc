@@ -232,6 +232,15 @@ TEST_CASE("engine config: max-model-len -1 takes what the KV cache holds") {
   CHECK(setup.runner.limits.max_model_len == 320);
 }
 
+TEST_CASE("engine config: how long a step may take, by flag, by variable, by device") {
+  CHECK(Setup({"m", "--device", "cpu"}).step_timeout_s == 1800);
+  CHECK(Setup({"m", "--device", "cuda"}).step_timeout_s == 300);
+  setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "60", 1);
+  CHECK(Setup({"m"}).step_timeout_s == 60);
+  CHECK(Setup({"m", "--execute-model-timeout-seconds", "0"}).step_timeout_s == 0);
+  unsetenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS");
+}
+
 TEST_CASE("engine config: VLLM_CPU_KVCACHE_SPACE is GiB, and gives way to the flag") {
   setenv("VLLM_CPU_KVCACHE_SPACE", "2", 1);
   CHECK(*ParseOk({"model"}).kv_cache_memory_bytes == int64_t{2} << 30);

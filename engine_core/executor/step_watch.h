@@ -1,0 +1,62 @@
+#pragma once
+
+// Tells a step that does not come back from one that is only slow to be looked at. The loop's
+// thread says when it calls the executor and when it is back, with a few stores and no system call;
+// a watcher looks now and then. A call is overdue when the watcher has found it there for limit_s
+// of its own waiting: no look counts for more than a fraction of the limit, so a process that was
+// stopped (by a debugger, by the host) has not waited meanwhile. Found between limit_s and
+// limit_s * (1 + 1 / kLooksPerLimit) after the call began.
+// Threads: Enter and Leave the engine's loop; LookNow the watcher. Units: seconds. Never fails.
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tandem {
+
+enum class ExecutorCall : int32_t { kSubmit, kCollect };
+
+struct WatchedStep {
+  int64_t number = 0;  // the first step of the process is 1
+  int32_t num_requests = 0;
+  int32_t num_new_requests = 0;  // admitted in this step
+  int32_t num_tokens = 0;
+  ExecutorCall call = ExecutorCall::kSubmit;
+
+  bool operator==(const WatchedStep&) const = default;
+  // "step 12 in Submit: 3 requests (1 of them new), 40 tokens"
+  std::string ToString() const;
+};
+
+class StepWatch {
+ public:
+  static constexpr int kLooksPerLimit = 4;
+
+  explicit StepWatch(double limit_s) : limit_s_(limit_s) {}
+
+  // True when the watcher sleeps and has to be woken.
+  bool Enter(const WatchedStep& step);
+  void Leave();
+
+  struct Look {
+    std::optional<double> again_in_s;  // nullopt: not before Enter asks for it
+    std::optional<WatchedStep> overdue = {};
+  };
+  Look LookNow(double now);
+
+ private:
+  const double limit_s_;
+  std::atomic<uint64_t> num_changes_{0};  // odd: inside a call
+  std::atomic<bool> watcher_sleeps_{false};
+  // The call's step: written before num_changes_ becomes odd.
+  std::atomic<int64_t> number_{0};
+  std::atomic<int32_t> num_requests_{0}, num_new_requests_{0}, num_tokens_{0};
+  std::atomic<ExecutorCall> call_{ExecutorCall::kSubmit};
+  // The watcher's.
+  uint64_t seen_ = 0;
+  double seen_at_ = 0;
+  double watched_s_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,55 @@
+#pragma once
+
+// An Executor whose calls are watched: one that does not return within a limit means that the
+// worker is lost, and since nothing can take the caller back from it, on_overdue is told on the
+// watcher's thread and is expected to end the process. See step_watch.h for what a limit means.
+// Threads: the engine's loop; one watcher, which sleeps while nothing executes and else wakes a few
+// times per limit. Owns: neither executor nor clock. Failure: the executor's own, passed on.
+
+#include <array>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/mailbox.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/executor/step_watch.h"
+
+namespace tandem {
+
+class WatchedExecutor final : public Executor {
+ public:
+  // Told once, with the step, its batch and the call it is in.
+  using OnOverdue = std::function<void(const std::string& what)>;
+
+  // REQUIRES: limit_s > 0.
+  WatchedExecutor(Executor* executor, double limit_s, const Clock* clock, OnOverdue on_overdue);
+  ~WatchedExecutor() override;
+
+  const ExecutorLimits& limits() const override { return executor_->limits(); }
+  Status Submit(const SchedulerOutput& step) override;
+  Status Collect(ModelOutput* result) override;
+
+ private:
+  enum class Wake {};
+
+  WatchedStep& StepAt(int64_t number) {
+    return in_flight_[static_cast<size_t>(number) % kMaxStepsInFlight];
+  }
+  void Enter(const WatchedStep& step);
+  void Watch();
+
+  Executor* executor_;
+  const double limit_s_;
+  const Clock* clock_;
+  const OnOverdue on_overdue_;
+  StepWatch watch_;
+  std::array<WatchedStep, kMaxStepsInFlight> in_flight_;
+  int64_t num_submitted_ = 0;
+  int64_t num_collected_ = 0;
+  Mailbox<Wake> wake_;  // closed: the watcher ends
+  std::thread watcher_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,76 @@
+#include "engine_core/executor/step_watch.h"
+
+#include "common/clock.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr double kLimit = 300, kSlice = kLimit / StepWatch::kLooksPerLimit;
+const WatchedStep kStep = {.number = 7, .num_requests = 3, .num_new_requests = 1, .num_tokens = 40};
+
+TEST_CASE("step watch: idle, the watcher sleeps until a call wakes it, once") {
+  StepWatch watch(kLimit);
+  CHECK_FALSE(watch.Enter(kStep));  // nobody sleeps yet
+  watch.Leave();
+  CHECK_FALSE(watch.LookNow(0).again_in_s.has_value());
+  CHECK(watch.Enter(kStep));
+  watch.Leave();
+  CHECK_FALSE(watch.Enter(kStep));  // it has been woken
+  watch.Leave();
+  CHECK_FALSE(watch.LookNow(1).again_in_s.has_value());
+  CHECK(watch.Enter(kStep));
+}
+
+TEST_CASE("step watch: a call that stays for the limit is overdue, with its step") {
+  StepWatch watch(kLimit);
+  ManualClock clock(50);
+  watch.Enter(kStep);
+  for (int i = 0; i < StepWatch::kLooksPerLimit; ++i) {
+    const StepWatch::Look look = watch.LookNow(clock.Monotonic());
+    CHECK_FALSE(look.overdue.has_value());
+    CHECK(look.again_in_s == kSlice);
+    clock.Advance(kSlice);
+  }
+  const StepWatch::Look last = watch.LookNow(clock.Monotonic());
+  REQUIRE(last.overdue.has_value());
+  CHECK(*last.overdue == kStep);
+  CHECK(last.overdue->ToString() == "step 7 in Submit: 3 requests (1 of them new), 40 tokens");
+}
+
+TEST_CASE("step watch: steps that come back are never overdue, however long they go on") {
+  StepWatch watch(kLimit);
+  ManualClock clock;
+  WatchedStep step = kStep;
+  for (int i = 0; i < 100; ++i) {
+    watch.Enter(step);
+    CHECK_FALSE(watch.LookNow(clock.Monotonic()).overdue.has_value());
+    clock.Advance(kLimit - 1);
+    watch.Leave();
+    ++step.number;
+  }
+}
+
+TEST_CASE("step watch: time in which the process was stopped does not count") {
+  StepWatch watch(kLimit);
+  ManualClock clock;
+  watch.Enter(kStep);
+  watch.LookNow(clock.Monotonic());
+  clock.Advance(100 * kLimit);
+  for (int i = 1; i < StepWatch::kLooksPerLimit; ++i) {
+    CHECK_FALSE(watch.LookNow(clock.Monotonic()).overdue.has_value());
+    clock.Advance(kSlice);
+  }
+  CHECK(watch.LookNow(clock.Monotonic()).overdue.has_value());
+}
+
+TEST_CASE("step watch: looks that come early do not add up to more than has passed") {
+  StepWatch watch(kLimit);
+  watch.Enter(kStep);
+  for (double now = 0; now < kLimit; now += 1) CHECK_FALSE(watch.LookNow(now).overdue.has_value());
+  CHECK(watch.LookNow(kLimit).overdue.has_value());
+}
+
+}  // namespace
+}  // namespace tandem
