@@ -49,6 +49,7 @@ tandem_test(property_batch_invariance LABEL property TIMEOUT 300
   DEPS engine_core/executor engine_core/scheduler tests/support)
 tandem_test(unit_executor LABEL unit
   SRCS unit/engine_core/executor/resolve_sampling_test.cc
+       unit/engine_core/executor/cgroup_memory_test.cc
        unit/engine_core/executor/kv_cache_size_test.cc
        unit/engine_core/executor/model_runner_test.cc
        unit/engine_core/executor/step_watch_test.cc

@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "engine_core/executor/cgroup_memory.h"
+
 namespace tandem {
 namespace {
 
@@ -19,17 +21,6 @@ int64_t MemInfo(const std::string& name) {
     if (word == name && in >> kib) return kib * 1024;
   }
   return 0;
-}
-
-// A limit file of a cgroup, version 2 or 1; no limit when it is absent or says "max".
-int64_t CgroupLimit() {
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(path);
-    int64_t bytes = 0;
-    if (in >> bytes && bytes > 0) return bytes;
-  }
-  return std::numeric_limits<int64_t>::max();
 }
 
 int64_t ResidentBytes() {
@@ -68,12 +59,9 @@ HostMemory ReadHostMemory() {
   memory.resident_bytes = ResidentBytes();
   memory.total_bytes = MemInfo("MemTotal:");
   memory.available_bytes = MemInfo("MemAvailable:");
-  const int64_t limit = CgroupLimit();
-  if (limit < memory.total_bytes) {
-    memory.total_bytes = limit;
-    memory.available_bytes =
-        std::min(memory.available_bytes, std::max<int64_t>(0, limit - memory.resident_bytes));
-  }
+  const CgroupMemory cgroup = ReadCgroupMemory();
+  memory.total_bytes = std::min(memory.total_bytes, cgroup.limit_bytes);
+  memory.available_bytes = std::min(memory.available_bytes, cgroup.available_bytes);
   return memory;
 }
 
