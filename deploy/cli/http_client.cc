@@ -1,6 +1,9 @@
 #include "deploy/cli/http_client.h"
 
-#include <boost/asio/connect.hpp>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -23,6 +26,63 @@ Status TransportError(const error_code& error, const std::string& where) {
   return UnavailableError("no answer from " + where + ": " + error.message());
 }
 
+error_code LastError() { return {errno, boost::system::system_category()}; }
+
+// A blocking socket whose waits have an end: TIMED_OUT, or INTERRUPTED by a signal. Asio's own
+// blocking calls know neither.
+class TimedSocket {
+ public:
+  explicit TimedSocket(asio::io_context* context) : socket_(*context) {}
+  void set_timeout(double seconds) { timeout_ms_ = static_cast<int>(seconds * 1e3); }
+
+  error_code Connect(const asio::ip::tcp::endpoint& endpoint) {
+    error_code error;
+    socket_.close(error);
+    socket_.open(endpoint.protocol(), error);
+    if (error) return error;
+    const int fd = socket_.native_handle();
+    const int flags = fcntl(fd, F_GETFL);
+    fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    if (connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
+      if (errno != EINPROGRESS) return LastError();
+      if (error = WaitFor(POLLOUT); error) return error;
+      int refused = 0;
+      socklen_t size = sizeof refused;
+      getsockopt(fd, SOL_SOCKET, SO_ERROR, &refused, &size);
+      if (refused != 0) return {refused, boost::system::system_category()};
+    }
+    fcntl(fd, F_SETFL, flags);
+    return {};
+  }
+
+  // As Beast wants a stream to read and write; of the forms that throw it wants the names only.
+  template <class Buffers>
+  size_t read_some(const Buffers& buffers);
+  template <class Buffers>
+  size_t write_some(const Buffers& buffers);
+  template <class Buffers>
+  size_t read_some(const Buffers& buffers, error_code& error) {
+    error = WaitFor(POLLIN);
+    return error ? 0 : socket_.read_some(buffers, error);
+  }
+  template <class Buffers>
+  size_t write_some(const Buffers& buffers, error_code& error) {
+    error = WaitFor(POLLOUT);
+    return error ? 0 : socket_.write_some(buffers, error);
+  }
+
+ private:
+  error_code WaitFor(int16_t events) {
+    pollfd ready = {.fd = socket_.native_handle(), .events = events, .revents = 0};
+    const int count = poll(&ready, 1, timeout_ms_);
+    if (count < 0) return LastError();
+    return count == 0 ? make_error_code(asio::error::timed_out) : error_code();
+  }
+
+  asio::ip::tcp::socket socket_;
+  int timeout_ms_ = -1;
+};
+
 http::request<http::string_body> MakeRequest(http::verb verb, const std::string& target,
                                              const std::string& host, const std::string& api_key,
                                              std::string body) {
@@ -40,7 +100,7 @@ http::request<http::string_body> MakeRequest(http::verb verb, const std::string&
 // Sends the request and reads the reply in pieces; on_body sees each piece and may stop the
 // reading.
 StatusOr<int> Exchange(const std::string& host, const std::string& port,
-                       http::request<http::string_body> request,
+                       const HttpTimeouts& timeouts, http::request<http::string_body> request,
                        const std::function<bool(int status, std::string_view piece)>& on_body) {
   const std::string where = "http://" + host + ":" + port;
   error_code error;
@@ -48,9 +108,14 @@ StatusOr<int> Exchange(const std::string& host, const std::string& port,
   asio::ip::tcp::resolver resolver(context);
   const auto endpoints = resolver.resolve(host, port, error);
   if (error) return TransportError(error, where);
-  asio::ip::tcp::socket socket(context);
-  asio::connect(socket, endpoints, error);
+  TimedSocket socket(&context);
+  socket.set_timeout(timeouts.connect_s);
+  for (const auto& endpoint : endpoints) {
+    error = socket.Connect(endpoint);
+    if (!error || error == asio::error::interrupted) break;
+  }
   if (error) return TransportError(error, where);
+  socket.set_timeout(timeouts.silence_s);
   http::write(socket, request, error);
   if (error) return TransportError(error, where);
 
@@ -77,7 +142,8 @@ StatusOr<int> Exchange(const std::string& host, const std::string& port,
 
 }  // namespace
 
-StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_key) {
+StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_key,
+                                        HttpTimeouts timeouts) {
   constexpr std::string_view kScheme = "http://";
   if (!url.starts_with(kScheme)) {
     return InvalidArgumentError("--url is '" + std::string(url) + "', must start with http://");
@@ -85,6 +151,7 @@ StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_ke
   url.remove_prefix(kScheme.size());
   HttpClient client;
   client.api_key_ = std::move(api_key);
+  client.timeouts_ = timeouts;
   const size_t slash = url.find('/');
   std::string_view authority = url.substr(0, slash);
   if (slash != url.npos) {
@@ -105,7 +172,7 @@ StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_ke
 
 StatusOr<HttpReply> HttpClient::Get(std::string_view path) const {
   HttpReply reply;
-  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_,
+  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, timeouts_,
                                           MakeRequest(http::verb::get, prefix_ + std::string(path),
                                                       host_, api_key_, ""),
                                           [&reply](int, std::string_view piece) {
@@ -122,7 +189,7 @@ StatusOr<HttpReply> HttpClient::PostForEvents(
   SseParser parser;
   auto request =
       MakeRequest(http::verb::post, prefix_ + std::string(path), host_, api_key_, std::move(json));
-  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, std::move(request),
+  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, timeouts_, std::move(request),
                                           [&](int status, std::string_view piece) {
                                             if (status == kHttpOk)
                                               return parser.Feed(piece, on_event);

@@ -2,8 +2,8 @@
 
 // A blocking HTTP/1.1 client for the `tandem` command: one request at a time, one connection each.
 // Thread: the caller's. Plain http only; the server is on this host or behind the user's own
-// tunnel. Errors: UNAVAILABLE when nobody answers, INVALID_ARGUMENT for a bad URL, CANCELLED when a
-// signal interrupts the wait.
+// tunnel. Errors: UNAVAILABLE when nobody answers, or not in time, INVALID_ARGUMENT for a bad URL,
+// CANCELLED when a signal interrupts the wait.
 
 #include <functional>
 #include <string>
@@ -13,6 +13,11 @@
 
 namespace tandem {
 
+struct HttpTimeouts {
+  double connect_s = 10;
+  double silence_s = 600;  // between two pieces of a reply, or before the first: it may be queued
+};
+
 struct HttpReply {
   int status = 0;
   std::string body;
@@ -21,7 +26,8 @@ struct HttpReply {
 class HttpClient {
  public:
   // url: http://host[:port][/prefix]. The key goes out as "Authorization: Bearer key" unless empty.
-  static StatusOr<HttpClient> ForUrl(std::string_view url, std::string api_key);
+  static StatusOr<HttpClient> ForUrl(std::string_view url, std::string api_key,
+                                     HttpTimeouts timeouts = {});
 
   StatusOr<HttpReply> Get(std::string_view path) const;
 
@@ -34,6 +40,7 @@ class HttpClient {
 
  private:
   std::string host_, port_, prefix_, api_key_;
+  HttpTimeouts timeouts_;
 };
 
 }  // namespace tandem

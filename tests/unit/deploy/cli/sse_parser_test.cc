@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "deploy/cli/http_client.h"
-
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -44,14 +42,6 @@ TEST_CASE("SseParser stops when told to") {
   CHECK_FALSE(
       parser.Feed("data: 1\n\ndata: 2\n\n", [&seen](std::string_view) { return ++seen < 1; }));
   CHECK(seen == 1);
-}
-
-TEST_CASE("HttpClient understands the usual forms of a URL and refuses others") {
-  CHECK(HttpClient::ForUrl("http://127.0.0.1:8000", "").ok());
-  CHECK(HttpClient::ForUrl("http://[::1]:8000/prefix/", "").ok());
-  CHECK(HttpClient::ForUrl("https://x", "").status().code() == StatusCode::kInvalidArgument);
-  CHECK_FALSE(HttpClient::ForUrl("http://", "").ok());
-  CHECK_FALSE(HttpClient::ForUrl("http://host:", "").ok());
 }
 
 }  // namespace

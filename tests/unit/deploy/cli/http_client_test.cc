@@ -1,0 +1,119 @@
+#include "deploy/cli/http_client.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Long enough for what does come, on a loaded machine too.
+constexpr HttpTimeouts kShort = {.connect_s = 60, .silence_s = 1};
+
+// Listens on the loopback and says what the test wants it to, or nothing.
+class Listener {
+ public:
+  explicit Listener(int backlog = 8) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    REQUIRE(bind(fd_, Address(), size) == 0);
+    REQUIRE(getsockname(fd_, Address(), &size) == 0);
+    REQUIRE(listen(fd_, backlog) == 0);
+  }
+  ~Listener() { close(fd_); }
+  Listener(const Listener&) = delete;
+  int fd() const { return fd_; }
+  sockaddr* Address() { return reinterpret_cast<sockaddr*>(&address_); }
+  StatusOr<HttpClient> Client(HttpTimeouts timeouts) const {
+    return HttpClient::ForUrl("http://127.0.0.1:" + std::to_string(ntohs(address_.sin_port)), "",
+                              timeouts);
+  }
+  // Takes one connection, says `text` and keeps it open until the client leaves.
+  std::thread Answer(const std::string& text) const {
+    return std::thread([fd = fd_, text] {
+      const int peer = accept(fd, nullptr, nullptr);
+      char request[4096];
+      ssize_t size = recv(peer, request, sizeof request, 0);
+      send(peer, text.data(), text.size(), MSG_NOSIGNAL);
+      while (size > 0) size = recv(peer, request, sizeof request, 0);
+      close(peer);
+    });
+  }
+
+ private:
+  int fd_;
+  sockaddr_in address_ = {};
+};
+
+TEST_CASE("HttpClient understands the usual forms of a URL and refuses others") {
+  CHECK(HttpClient::ForUrl("http://127.0.0.1:8000", "").ok());
+  CHECK(HttpClient::ForUrl("http://[::1]:8000/prefix/", "").ok());
+  CHECK(HttpClient::ForUrl("https://x", "").status().code() == StatusCode::kInvalidArgument);
+  CHECK_FALSE(HttpClient::ForUrl("http://", "").ok());
+  CHECK_FALSE(HttpClient::ForUrl("http://host:", "").ok());
+}
+
+TEST_CASE("HttpClient gives a reply that comes") {
+  const Listener server;
+  std::thread answers = server.Answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+  const auto reply = server.Client({})->Get("/x");
+  answers.join();
+  REQUIRE(reply.ok());
+  CHECK(reply->status == 200);
+  CHECK(reply->body == "hello");
+}
+
+TEST_CASE("HttpClient does not wait for ever for a server that says nothing") {
+  const Listener server;  // connects by its backlog, accepts nobody
+  const auto reply = server.Client(kShort)->Get("/x");
+  REQUIRE(reply.status().code() == StatusCode::kUnavailable);
+  CHECK_THAT(reply.status().message(), Contains("timed out"));
+}
+
+TEST_CASE("HttpClient does not wait for ever for the rest of a reply") {
+  const Listener server;
+  std::thread answers = server.Answer(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\n"
+      "data: one\n\n");
+  std::string events;
+  const auto reply = server.Client(kShort)->PostForEvents("/x", "{}", [&](std::string_view data) {
+    events += data;
+    return true;
+  });
+  answers.join();
+  CHECK(events == "one");
+  REQUIRE(reply.status().code() == StatusCode::kUnavailable);
+  CHECK_THAT(reply.status().message(), Contains("timed out"));
+}
+
+TEST_CASE("HttpClient does not wait for ever for a connection") {
+  Listener server(/*backlog=*/0);
+  int fillers[4];
+  for (int& filler : fillers) {
+    filler = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    connect(filler, server.Address(), sizeof(sockaddr_in));
+  }
+  const auto reply = server.Client({.connect_s = 0.05, .silence_s = 60})->Get("/x");
+  for (const int filler : fillers) close(filler);
+  REQUIRE(reply.status().code() == StatusCode::kUnavailable);
+  CHECK_THAT(reply.status().message(), Contains("timed out"));
+}
+
+TEST_CASE("HttpClient says that nobody is there") {
+  StatusOr<HttpClient> client = [] { return Listener().Client({}); }();
+  const auto reply = client->Get("/x");
+  REQUIRE(reply.status().code() == StatusCode::kUnavailable);
+  CHECK_THAT(reply.status().message(), Contains("refused"));
+}
+
+}  // namespace
+}  // namespace tandem
