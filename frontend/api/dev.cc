@@ -173,6 +173,56 @@ Awaitable<void> HandleIsPaused(Exchange& exchange, ApiContext* context) {
   RespondJson(exchange, {{"is_paused", AnyTrue(*results)}});
 }
 
+// ---- Abort ----
+
+// {"request_ids": [...]}; without them, or without a body, all requests are meant.
+StatusOr<std::vector<std::string>> AbortNames(const std::string& body, const JsonLimits& limits) {
+  std::vector<std::string> names;
+  if (body.empty()) return names;
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJson(body, limits));
+  if (!json->is_object()) return InvalidArgumentError("the body must be a JSON object");
+  const auto ids = json->find("request_ids");
+  if (ids == json->end() || ids->is_null()) return names;
+  const bool are_strings =
+      ids->is_array() &&
+      std::all_of(ids->begin(), ids->end(), [](const Json& id) { return id.is_string(); });
+  if (!are_strings) {
+    return InvalidArgumentError("request_ids must be a list of strings").WithParam("request_ids");
+  }
+  return ids->get<std::vector<std::string>>();
+}
+
+// Counts of all shards; their callbacks keep it alive when the client has gone.
+struct PendingAborts {
+  size_t num_aborted = 0;
+  size_t num_left = 0;
+  Event done;
+};
+
+// Requests belong to their shards: each ends its own and posts the count back.
+Awaitable<void> HandleAbortRequests(Exchange& exchange, std::vector<ApiContext*> contexts) {
+  const JsonLimits& limits = contexts.front()->options.json_limits;
+  auto names = AbortNames(exchange.request().body, limits);
+  if (!names.ok()) co_return RespondWithFailure(exchange, names.status());
+  const auto aborts = std::make_shared<PendingAborts>();
+  aborts->num_left = contexts.size();
+  exchange.OnClosed([aborts] { aborts->done.Set(); });
+  Shard* const home = &exchange.shard();
+  for (ApiContext* context : contexts) {
+    EngineClient* const client = context->engine_client;
+    client->RunOnShard([client, aborts, home, names = *names] {
+      const size_t num_ended = client->EndAborted(names);
+      home->Post([aborts, num_ended] {
+        aborts->num_aborted += num_ended;
+        if (--aborts->num_left == 0) aborts->done.Set();
+      });
+    });
+  }
+  co_await aborts->done.Wait();
+  if (aborts->num_left > 0) co_return;  // the client is gone
+  RespondJson(exchange, {{"status", "aborted"}, {"aborted", aborts->num_aborted}});
+}
+
 // ---- Sleep ----
 
 // Measures a call from here to the end of the scope.
@@ -329,7 +379,11 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts, const Ser
     return HandleServerInfo(exchange, contexts[static_cast<size_t>(exchange.shard().index())],
                             facts);
   };
+  const Handler abort_requests = [contexts](Exchange& exchange) {
+    return HandleAbortRequests(exchange, contexts);
+  };
   return {
+      {.method = "POST", .path = "/abort_requests", .handler = abort_requests},
       post("/reset_prefix_cache", HandleResetPrefixCache),
       post("/reset_mm_cache", HandleResetMmCache),
       post("/reset_encoder_cache", HandleResetEncoderCache),

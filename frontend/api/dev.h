@@ -2,8 +2,9 @@
 
 // The routes of an operator who trains or measures: caches, pause, sleep, what the server runs
 // with. They exist only with TANDEM_SERVER_DEV_MODE=1 (or VLLM_SERVER_DEV_MODE=1), because whoever
-// may ask can stop the service. Each is a utility call to every engine; the answer comes when all
-// have answered. What an engine cannot do is an error that says so. Thread: the exchange's shard.
+// may ask can stop the service. Each is a utility call to every engine (/abort_requests: to every
+// shard); the answer comes when all have answered. What an engine cannot do is an error that says
+// so. Thread: the exchange's shard.
 
 #include <string>
 #include <utility>

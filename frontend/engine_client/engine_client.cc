@@ -11,16 +11,22 @@
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
+namespace {
+
+// "cmpl-x-0" → "cmpl-x", others as they are.
+std::string_view AnswerId(std::string_view external_id) {
+  if (!external_id.starts_with("cmpl-")) return external_id;
+  return external_id.substr(0, external_id.rfind('-'));
+}
+
+}  // namespace
 
 EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Post post)
     : options_(options),
       endpoint_(endpoint),
+      post_(std::move(post)),
       alive_(std::make_shared<char>()),
-      events_([this, post = std::move(post), alive = std::weak_ptr<char>(alive_)] {
-        post([this, alive] {
-          if (!alive.expired()) DrainEvents();
-        });
-      }),
+      events_([this] { RunOnShard([this] { DrainEvents(); }); }),
       engines_(static_cast<size_t>(options.num_engines)) {
   for (size_t i = 0; i < engines_.size(); ++i) {
     engines_[i].why_not = UnavailableError("engine " + std::to_string(i) + " is starting");
@@ -126,6 +132,41 @@ void EngineClient::Abort(const std::vector<RequestId>& request_ids) {
   for (const RequestId& request_id : request_ids) Abort(request_id);
   is_draining_ = was_draining;
   if (!is_draining_) SendAborts();
+}
+
+size_t EngineClient::EndAborted(const std::vector<std::string>& names) {
+  std::vector<RequestId> ids;
+  for (const auto& [request_id, running] : running_) {
+    const std::optional<std::string>& external = running.request.external_req_id;
+    const std::string_view external_id = external ? std::string_view(*external) : request_id;
+    const std::string_view answer_id = AnswerId(external_id);
+    const bool is_named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name == request_id || name == external_id || name == answer_id;
+    });
+    if (names.empty() || is_named) ids.push_back(request_id);
+  }
+  const bool was_draining = std::exchange(is_draining_, true);
+  size_t num_ended = 0;
+  for (const RequestId& request_id : ids) {
+    const auto position = running_.find(request_id);
+    if (position == running_.end()) continue;  // ended from another's last call
+    OutputSink* const sink = position->second.sink;
+    Abort(request_id);
+    wire::EngineCoreOutput output;
+    output.request_id = request_id;
+    output.finish_reason = wire::FinishReason::kAbort;
+    sink->OnOutput(output, /*timestamp=*/0);  // no tokens: nothing is timed by it
+    ++num_ended;
+  }
+  is_draining_ = was_draining;
+  if (!is_draining_) SendAborts();
+  return num_ended;
+}
+
+void EngineClient::RunOnShard(std::function<void()> function) {
+  post_([function = std::move(function), alive = std::weak_ptr<char>(alive_)] {
+    if (!alive.expired()) function();
+  });
 }
 
 void EngineClient::SendAborts() {

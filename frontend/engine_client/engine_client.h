@@ -69,6 +69,13 @@ class EngineClient {
   // Ids that are unknown or have ended are ignored.
   void Abort(const RequestId& request_id);
   void Abort(const std::vector<RequestId>& request_ids);
+  // The operator's abort: each sink hears a last output with finish_reason abort, the engine is
+  // told. A name is a request's id here, its external id, which choices share, or the id of an
+  // answer to /v1/completions, whose external ids have the prompt's number behind it; no names: all
+  // requests of this shard. Returns how many ended.
+  size_t EndAborted(const std::vector<std::string>& names);
+  // Runs a function on the shard's thread, unless this is gone by then. Any thread.
+  void RunOnShard(std::function<void()> function);
 
   // Calls a utility method of one engine ("reset_prefix_cache", args a packed msgpack array; empty:
   // none). The callback gets the packed result (empty: nil) or why there is none.
@@ -150,6 +157,7 @@ class EngineClient {
 
   const EngineClientOptions options_;
   wire::FrontendEndpoint* const endpoint_;
+  const Post post_;
   std::shared_ptr<char> alive_;  // what is posted to the shard holds a weak pointer to it
   Mailbox<Event> events_;
   std::vector<Event> drained_;

@@ -14,7 +14,7 @@ from pair import LIMIT, Pair, wait_for
 FLAGS = ("--served-model-name", "m", "--max-model-len", "2048", "--kv-cache-memory-bytes", str(32 << 20))
 STORY = "Once upon a time, there was a little fox who lived in the woods. " * 8
 ROUTES = [("POST", "/reset_prefix_cache"), ("POST", "/reset_mm_cache"), ("POST", "/reset_encoder_cache"),
-          ("POST", "/pause"), ("POST", "/resume"), ("GET", "/is_paused"), ("POST", "/sleep"), ("POST", "/wake_up"),
+          ("POST", "/abort_requests"), ("POST", "/pause"), ("POST", "/resume"), ("GET", "/is_paused"), ("POST", "/sleep"), ("POST", "/wake_up"),
           ("GET", "/server_info")]
 
 
@@ -172,6 +172,36 @@ class Dev(unittest.TestCase):
         self.assertGreaterEqual(
             self.server.total("vllm:sleep_mode_operation_duration_seconds_count", operation="sleep"), 2)
         self.assertEqual(self.server.total("vllm:sleep_mode_operations_in_flight"), 0)
+
+    def abort(self, body=None, status=200):
+        got, answer = self.server.post("/abort_requests", b"" if body is None else body)
+        self.assertEqual(got, status, answer)
+        return json.loads(answer)
+
+    def test_aborted_requests_end_with_what_they_have_and_the_others_go_on(self):
+        named = self.stream(1900, request_id="first", n=2, temperature=1)
+        other = self.stream(1900)
+        self.assertEqual(self.abort({"request_ids": ["cmpl-first", "cmpl-nobody"]}), {"status": "aborted", "aborted": 2})
+        ends = {event["choices"][0]["index"]: event["choices"][0]["finish_reason"]
+                for event in named.rest() if event["choices"] and event["choices"][0]["finish_reason"]}
+        self.assertEqual(ends, {0: "abort", 1: "abort"})
+        self.assertEqual(self.abort({"request_ids": ["cmpl-first"]})["aborted"], 0)
+        self.assertEqual(other.rest()[-1]["choices"][0]["finish_reason"], "length")
+
+    def test_without_names_all_requests_are_aborted_and_new_ones_are_served(self):
+        for body in (None, {}, {"request_ids": None}, {"request_ids": []}):
+            streams = [self.stream(1900) for _ in range(3)]
+            before = self.server.total("vllm:request_success_total", finished_reason="abort")
+            self.assertEqual(self.abort(body)["aborted"], 3)
+            for stream in streams:
+                self.assertEqual(stream.rest()[-1]["choices"][0]["finish_reason"], "abort")
+            self.assertEqual(self.server.total("vllm:request_success_total", finished_reason="abort"), before + 3)
+            wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "the engine has dropped them")
+        self.assertEqual(self.complete()[0], 200)
+
+    def test_bad_names_of_requests_are_refused(self):
+        for body in ({"request_ids": "cmpl-1"}, {"request_ids": [1]}, b"[1]", b"{"):
+            self.assertIn("error", self.abort(body, status=400))
 
     def test_what_a_parameter_may_not_be_is_named(self):
         for path, parameter in (("/pause?mode=later", "mode"), ("/sleep?level=3", "level"), ("/sleep?level=x", "level"),

@@ -102,7 +102,7 @@ TEST_CASE("dev routes are there in dev mode only, behind the key, one row each")
     CHECK(all.insert(route.method + " " + route.path).second);
     if (before.count(route.method + " " + route.path) == 0) CHECK(route.guarded);
   }
-  CHECK(all.size() == before.size() + 9);  // /is_sleeping is in both
+  CHECK(all.size() == before.size() + 10);  // /is_sleeping is in both
   CHECK(all.count("POST /sleep") == 1);
 }
 

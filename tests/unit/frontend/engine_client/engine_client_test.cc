@@ -172,6 +172,26 @@ TEST_CASE("engine_client: aborts during a batch go out together, and only for ru
   CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
 }
 
+TEST_CASE("engine_client: an operator's abort ends requests by either name, with an output") {
+  Setup setup;
+  Sink a, b, c;
+  REQUIRE(setup.Submit("a", &a).ok());
+  REQUIRE(setup.Submit("b", &b).ok());
+  REQUIRE(setup.Submit("c", &c).ok());
+  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  CHECK(setup.client.EndAborted({"b", "nobody"}) == 1);
+  CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
+  CHECK(b.finish_reason == FinishReason::kAbort);
+  CHECK(b.token_ids.empty());
+  CHECK_FALSE(a.over());
+  a.during_call = [&] { setup.client.Abort("c"); };
+  c.during_call = [&] { setup.client.Abort("a"); };
+  CHECK(setup.client.EndAborted({}) == 1);  // the other went with it, unheard
+  CHECK(setup.engine().Next<wire::AbortRequest>().size() == 2);
+  CHECK(a.over() != c.over());
+  CHECK(setup.client.num_inflight() == 0);
+}
+
 TEST_CASE("engine_client: a sink may be destroyed and a new request submitted in its last call") {
   Setup setup;
   auto first = std::make_unique<Sink>();
