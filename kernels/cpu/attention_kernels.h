@@ -295,6 +295,10 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
       } else {
         tile.k = static_cast<const uint32_t*>(task.k) + cache_tile * tile_units;
         tile.v = static_cast<const uint32_t*>(task.v) + cache_tile * tile_units;
+        // A single query is through with K before V could come by itself.
+        for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
+          __builtin_prefetch(tile.v + u);
+        }
       }
       ++num_tiles;
     }
