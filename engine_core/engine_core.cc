@@ -74,7 +74,8 @@ EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, con
       executor_(executor),
       clock_(clock),
       kv_cache_(CacheWithLimits(options.kv_cache, executor->limits())),
-      scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_),
+      scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_,
+                 options.kv_connector),
       outputs_(options.engine_index) {}
 
 void EngineCore::Handle(wire::EngineInput input) {
@@ -87,8 +88,14 @@ void EngineCore::HandleAborts(const wire::EngineInput& input) {
 }
 
 bool EngineCore::HasWork() const {
-  return scheduler_.HasRunnable() || scheduler_.HasNews() || has_answers_ || stats_due_ ||
-         !messages_.empty() || pending_pause_.has_value() || !in_flight_.empty();
+  return HasStepToMake() || has_answers_ || stats_due_ || !messages_.empty() ||
+         pending_pause_.has_value() || !in_flight_.empty();
+}
+
+bool EngineCore::HasStepToMake() const {
+  // Nobody needs blocks of a past request once the engine is about to end.
+  const bool awaits_blocks = scheduler_.KeepsBlocks() && !shutting_down();
+  return scheduler_.HasRunnable() || scheduler_.HasNews() || awaits_blocks;
 }
 
 Status EngineCore::Step() {
@@ -100,7 +107,7 @@ Status EngineCore::Step() {
 Status EngineCore::BeginStep() {
   if (shutting_down()) EnforceShutdown();
   bool runs = false;
-  if (scheduler_.HasRunnable() || scheduler_.HasNews()) {
+  if (HasStepToMake()) {
     ASSIGN_OR_RETURN(runs, SubmitStep());
   }
   const bool leaves_it_running =
@@ -117,10 +124,9 @@ Status EngineCore::BeginStep() {
 // Whether there is a new step in which some request runs.
 StatusOr<bool> EngineCore::SubmitStep() {
   const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
-  const bool has_anything = !step.empty() || !step.freed_slots.empty();
-  if (has_anything) RETURN_IF_ERROR(executor_->Submit(step));
+  if (step.has_work()) RETURN_IF_ERROR(executor_->Submit(step));
   // One with nothing in it tells what the update of a step before it would tell as well.
-  if (has_anything || in_flight_.empty()) in_flight_.push_back({&step, has_anything});
+  if (step.has_work() || in_flight_.empty()) in_flight_.push_back({&step, step.has_work()});
   return !step.empty();
 }
 
@@ -178,7 +184,8 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
     return ResourceExhaustedError("the engine holds " + std::to_string(options_.max_num_requests) +
                                   " requests already");
   }
-  RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic()));
+  const RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
+  RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
   stats_due_ = stats_due_ || is_paused();  // no step will tell that it waits
   return OkStatus();
 }

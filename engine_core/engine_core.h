@@ -38,8 +38,11 @@ struct EngineCoreOptions {
   // wait for the engine.
   bool async_scheduling = false;
   int32_t engine_index = 0;
-  size_t max_num_requests = 1 << 16;  // running and waiting; one more is refused, retryable
-  double shutdown_timeout_s = 0;      // how long running requests may go on; 0: abort at once
+  size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
+  double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
+  KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none
+  // What a request that passed the checks needs beside blocks; empty: nothing.
+  std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
 };
 
 enum class PauseMode {
@@ -60,6 +63,8 @@ class EngineCore {
   // What of it concerns the result that EndStep is about to fold back: an ABORT, a lost client.
   // Handle gets the message as well, in its turn.
   void HandleAborts(const wire::EngineInput& input);
+  // A grammar that a request waits for is there, or will not be.
+  void Handle(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
   // Whether Step would do or tell anything. When false, only a new message changes that.
   bool HasWork() const;
   // One step. Not OK: the executor is lost, nothing can go on. The two halves are for a caller that
@@ -113,6 +118,7 @@ class EngineCore {
   };
 
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
+  bool HasStepToMake() const;
   StatusOr<bool> SubmitStep();
   void HandleInput(wire::EngineCoreRequest request);
   void HandleInput(const wire::AbortRequest& request_ids);

@@ -22,13 +22,13 @@ tandem_test(property_kv_cache LABEL property
   DEPS engine_core/kv_cache)
 tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc
-       unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/scheduler_test.cc
-       unit/engine_core/scheduler/stop_check_test.cc
+       unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/outside_test.cc
+       unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
   DEPS engine_core/scheduler)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.
-module(tests/simulation SRCS decode_load.cc kv_event_shadow.cc sim_executor.cc simulation.cc DEPS engine_core)
+module(tests/simulation SRCS decode_load.cc kv_event_shadow.cc sim_connector.cc sim_executor.cc simulation.cc DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
 tandem_test(simulation LABEL simulation SRCS simulation/simulation_test.cc DEPS tests/simulation)
 tandem_test(unit_engine_core LABEL unit

@@ -6,11 +6,12 @@
 // Failure: a non-OK Status means the executor is lost and the engine dies. What concerns one
 // request (NaN logits, a grammar that refuses) is RequestResult::status and ends only that request.
 //
-// Submit is called for every step that has something to run, and once more without requests when
-// only `freed_slots` is left to apply. The step is taken in completely; nothing of it is looked at
-// afterwards. Steps run one after the other in the order of Submit, each as if those before it were
-// done: a request's next input is the token that the step before has sampled. After a failure of
-// its own a request may be scheduled once more; what that yields does not matter.
+// Submit is called for every step that has something to run, and without requests when
+// `freed_slots` is left to apply or a KV connector wants to hear from its worker
+// (polls_kv_transfers). The step is taken in completely; nothing of it is looked at afterwards.
+// Steps run one after the other in the order of Submit, each as if those before it were done: a
+// request's next input is the token that the step before has sampled. After a failure of its own a
+// request may be scheduled once more; what that yields does not matter.
 
 #include <cstdint>
 

@@ -144,6 +144,24 @@ void KvCacheManager::Free(RequestSlot slot) {
   RowOf(slot) = {};
 }
 
+HeldBlocks KvCacheManager::Detach(RequestSlot slot) {
+  const std::span<const BlockId> table = BlockTable(slot);
+  const Row row = std::exchange(RowOf(slot), {});
+  HeldBlocks held;
+  held.table.assign(table.begin(), table.end());
+  held.num_null = row.num_null;
+  held.num_registered = row.num_registered;
+  return held;
+}
+
+void KvCacheManager::Attach(RequestSlot slot, HeldBlocks blocks) {
+  CHECK_EQ(RowOf(slot).num_blocks, 0) << "slot " << Index(slot) << " is in use";
+  std::copy(blocks.table.begin(), blocks.table.end(), Table(slot));
+  RowOf(slot) = {.num_blocks = static_cast<int32_t>(blocks.table.size()),
+                 .num_null = blocks.num_null,
+                 .num_registered = blocks.num_registered};
+}
+
 bool KvCacheManager::TryReset() {
   if (pool_.num_free() != pool_.num_blocks() - 1) return false;
   pool_.Clear();

@@ -7,7 +7,8 @@
 // nothing then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache
 // when their tokens are scheduled, before they are computed: a request admitted later in the same
 // step may share them, because the executor computes requests in the order of the step.
-// ForgetBeyond takes that back for a request whose scheduled tokens will not run. With a sliding
+// ForgetBeyond takes that back for a request whose scheduled tokens will not run. Detach takes a
+// request's blocks out of its slot, for whoever holds them without running. With a sliding
 // window a request holds the blocks its next token sees and those of the step: each TryGrow gives
 // back what lies wholly left of the window, and the table names the null block there. They go to
 // the free list like any freed block, the newest first, and stay findable until they are taken.
@@ -54,6 +55,17 @@ struct SequenceView {
   int32_t num_computed_tokens = 0;  // what comes next sees the window that ends behind them
 };
 
+// What was in a slot and now is held without one. Movable only: each block is given back once.
+struct HeldBlocks {
+  std::vector<BlockId> table;
+  int32_t num_null = 0;
+  int32_t num_registered = 0;
+
+  HeldBlocks() = default;
+  HeldBlocks(HeldBlocks&&) = default;
+  HeldBlocks& operator=(HeldBlocks&&) = default;
+};
+
 struct Admission {
   std::span<const BlockId> cached_prefix;  // from FindCachedPrefix, with nothing changed since
   int32_t num_tokens = 0;                  // get room now, the cached prefix included
@@ -88,6 +100,10 @@ class KvCacheManager {
   // or not.
   void ForgetBeyond(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
   void Free(RequestSlot slot);
+  // From the slot into the caller's hands, and back into a slot that holds nothing.
+  HeldBlocks Detach(RequestSlot slot);
+  void Attach(RequestSlot slot, HeldBlocks blocks);
+  void Free(HeldBlocks blocks) { pool_.Free(blocks.table); }
   // Forgets all cached content; refused (false, no change) while any block is held.
   bool TryReset();
 

@@ -9,6 +9,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "engine_core/scheduler/kv_connector.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -29,10 +30,12 @@ struct RequestResult {
 struct ModelOutput {
   std::vector<TokenId> sampled_token_ids;  // one per request; kNoToken where !needs_sample
   std::vector<RequestResult> results;      // ascending request_idx; empty in most steps
+  KvTransferNews kv_transfers;             // of the worker's side of a KV connector
 
   void Clear() {
     sampled_token_ids.clear();
     results.clear();
+    kv_transfers.Clear();
   }
 };
 

@@ -4,6 +4,7 @@
 // alone changes it. Thread: engine loop. Lengths and positions are in tokens.
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,12 +14,30 @@
 
 namespace tandem {
 
+using AdapterId = int32_t;  // 0: the model itself
+
+// What a request needs beside blocks and a slot.
+struct RequestNeeds {
+  bool grammar = false;  // it may not run before Scheduler::EndGrammarWait
+  AdapterId adapter_id = 0;
+};
+
+// Tokens whose KV a request did not compute itself: from the prefix cache, and behind them from
+// elsewhere (KvConnector).
+struct KnownTokens {
+  int32_t num_local = 0;
+  int32_t num_remote = 0;
+  int32_t total() const { return num_local + num_remote; }
+};
+
 struct Request {
-  Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding)
+  Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding,
+          const RequestNeeds& what_it_needs = {})
       : wire(std::move(from_wire)),
         token_ids(std::move(wire.prompt_token_ids)),
         num_prompt_tokens(static_cast<int32_t>(token_ids.size())),
-        order(order_of_adding) {}
+        order(order_of_adding),
+        needs(what_it_needs) {}
 
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
@@ -32,7 +51,6 @@ struct Request {
   wire::RequestStatus status = wire::RequestStatus::kWaiting;
   RequestSlot slot{-1};  // while running
   int32_t num_preemptions = 0;
-  int32_t num_cached_tokens = 0;    // prefix cache hit of the first admission
   int64_t order;                    // of adding, over the life of the scheduler
   bool mid_prefill = false;         // the last step left prompt (or outputs to redo) uncomputed
   int32_t num_steps_in_flight = 0;  // scheduled and not updated yet, that name this request
@@ -41,11 +59,19 @@ struct Request {
   int32_t num_stale_steps = 0;
   bool drops_stale_output = false;
   bool has_output = false;  // a record with prefill_stats has gone to the client
+  // A transfer writes into its blocks; nobody may find them before that is known to have succeeded.
+  bool loads_kv = false;
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;
   Request* prev_waiting = nullptr;
+  RequestNeeds needs;
+  KnownTokens known;          // when it was admitted last, or will be
+  KnownTokens first_known;    // when it was admitted first
+  bool load_failed = false;   // once; then it computes all by itself
+  bool holds_blocks = false;  // without a slot: those of `held`
+  HeldBlocks held;
 
   const RequestId& id() const { return wire.request_id; }
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
@@ -58,14 +84,22 @@ struct Request {
     return num_output_placeholders > 0 &&
            num_output_tokens() + num_output_placeholders >= wire.sampling_params.max_tokens;
   }
+  // Whether it cannot run yet, however much room there is.
+  bool is_blocked() const {
+    return status == wire::RequestStatus::kWaitingForStructuredOutputGrammar ||
+           status == wire::RequestStatus::kWaitingForRemoteKvs || awaits_stale_output();
+  }
   // Whether it must not run again yet: a token that it would sample is still to be delivered.
   bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
   std::string_view cache_salt() const {
     return wire.cache_salt ? std::string_view(*wire.cache_salt) : std::string_view();
   }
+  std::span<const BlockHash> findable_hashes() const {
+    return loads_kv ? std::span<const BlockHash>() : std::span<const BlockHash>(block_hashes);
+  }
   SequenceView sequence() const {
-    return {token_ids, block_hashes, cache_salt(), num_computed_tokens};
+    return {token_ids, findable_hashes(), cache_salt(), num_computed_tokens};
   }
 };
 

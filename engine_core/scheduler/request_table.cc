@@ -8,28 +8,48 @@
 
 namespace tandem {
 
-RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache)
+namespace {
+
+constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutputGrammar;
+
+}  // namespace
+
+RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache,
+                           KvTransfers* transfers)
     : max_model_len_(config.max_model_len),
       kv_cache_(kv_cache),
-      waiting_(MakeRequestQueue(config.policy)) {
+      transfers_(transfers),
+      waiting_(MakeRequestQueue(config.policy)),
+      holding_(MakeRequestQueue(config.policy)),
+      adapters_(config.max_loras) {
   for (int32_t i = config.max_num_seqs; i-- > 0;) free_slots_.push_back(RequestSlot{i});
   running_.reserve(static_cast<size_t>(config.max_num_seqs));
   freed_slots_.reserve(static_cast<size_t>(config.max_num_seqs));
 }
 
-Request* RequestTable::Add(wire::EngineCoreRequest from_wire, double now) {
-  auto added = std::make_unique<Request>(std::move(from_wire), num_added_++);
+Request* RequestTable::Add(wire::EngineCoreRequest from_wire, const RequestNeeds& needs,
+                           double now) {
+  auto added = std::make_unique<Request>(std::move(from_wire), num_added_++, needs);
   Request* request = added.get();
   const bool inserted = requests_.emplace(request->id(), std::move(added)).second;
   CHECK(inserted) << request->id() << " is in use";
   request->events.push_back({wire::EventType::kQueued, now});
   waiting_->Add(request);
+  if (needs.grammar) {
+    request->status = kAwaitsGrammar;
+    ++num_awaiting_grammar_;
+  }
   return request;
 }
 
 Request* RequestTable::Find(const RequestId& id) const {
   const auto entry = requests_.find(id);
   return entry == requests_.end() ? nullptr : entry->second.get();
+}
+
+void RequestTable::ExtendHashes(Request* request) const {
+  if (request->needs.adapter_id != 0) return;
+  kv_cache_->ExtendHashes(request->token_ids, request->cache_salt(), &request->block_hashes);
 }
 
 std::vector<Request*> RequestTable::InOrderOfAdding() const {
@@ -41,14 +61,36 @@ std::vector<Request*> RequestTable::InOrderOfAdding() const {
   return all;
 }
 
-void RequestTable::Admit(Request* request, int32_t num_hit_tokens, double now) {
+void RequestTable::EndWait(Request* request) {
+  if (request->status == kAwaitsGrammar) --num_awaiting_grammar_;
+  request->status = request->num_preemptions > 0 ? wire::RequestStatus::kPreempted
+                                                 : wire::RequestStatus::kWaiting;
+}
+
+void RequestTable::HoldForLoad(Request* request, const KnownTokens& known) {
   waiting_->Remove(request);
+  request->held = kv_cache_->Detach(next_slot());
+  request->holds_blocks = true;
+  request->known = known;
+  request->status = wire::RequestStatus::kWaitingForRemoteKvs;
+  holding_->Add(request);
+}
+
+void RequestTable::LeaveQueue(Request* request) {
+  (request->holds_blocks ? holding_ : waiting_)->Remove(request);
+  request->holds_blocks = false;
+}
+
+void RequestTable::Admit(Request* request, const KnownTokens& known, double now) {
+  LeaveQueue(request);
+  adapters_.Take(request->needs.adapter_id);
   request->slot = next_slot();
   free_slots_.pop_back();
   running_.push_back(request);
   request->status = wire::RequestStatus::kRunning;
-  request->num_computed_tokens = num_hit_tokens;
-  if (request->num_preemptions == 0) request->num_cached_tokens = num_hit_tokens;
+  request->known = known;
+  request->num_computed_tokens = known.total();
+  if (request->num_preemptions == 0) request->first_known = known;
   request->events.push_back({wire::EventType::kScheduled, now});
   // Room for all it can become, so that decoding does not allocate.
   const int64_t max_tokens =
@@ -62,7 +104,8 @@ void RequestTable::Admit(Request* request, int32_t num_hit_tokens, double now) {
 
 void RequestTable::Preempt(Request* request, StaleOutput stale_output, double now) {
   std::erase(running_, request);
-  ReleaseSlot(request);
+  kv_cache_->Free(request->slot);
+  GiveSlotBack(request);
   request->num_computed_tokens = 0;
   request->num_output_placeholders = 0;
   // Once dropped, an output stays dropped: its position has been sampled again.
@@ -76,10 +119,12 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
 }
 
 void RequestTable::Finish(Request* request, wire::RequestStatus status) {
+  transfers_->FreeOrKeep(request);
   if (request->status == wire::RequestStatus::kRunning) {
-    ReleaseSlot(request);
+    GiveSlotBack(request);
   } else {
-    waiting_->Remove(request);
+    if (request->status == kAwaitsGrammar) --num_awaiting_grammar_;
+    LeaveQueue(request);
   }
   request->status = status;
   finished_.push_back({request->id(), request->wire.client_index});
@@ -108,8 +153,8 @@ void RequestTable::Remove(const RequestId& id) {
   requests_.erase(entry);
 }
 
-void RequestTable::ReleaseSlot(Request* request) {
-  kv_cache_->Free(request->slot);
+void RequestTable::GiveSlotBack(Request* request) {
+  adapters_.GiveBack(request->needs.adapter_id);
   free_slots_.push_back(request->slot);
   freed_slots_.push_back(request->slot);
   request->slot = RequestSlot{-1};
@@ -118,6 +163,7 @@ void RequestTable::ReleaseSlot(Request* request) {
 std::string RequestTable::DebugString() const {
   std::string text;
   for (const Request* request : running_) text += DebugLine(*request);
+  for (const Request* request : holding_->InOrder()) text += DebugLine(*request);
   for (const Request* request : waiting_->InOrder()) text += DebugLine(*request);
   return text;
 }
@@ -131,6 +177,9 @@ std::string RequestTable::DebugLine(const Request& request) const {
   if (request.status == wire::RequestStatus::kRunning) {
     line << " blocks";
     for (BlockId block : kv_cache_->BlockTable(request.slot)) line << " " << Index(block);
+  } else if (request.holds_blocks) {
+    line << " blocks";
+    for (BlockId block : request.held.table) line << " " << Index(block);
   }
   line << "\n";
   return line.str();

@@ -1,10 +1,10 @@
 #pragma once
 
-// The requests of a scheduler and what each is doing: waiting in the queue, running in a slot, or
-// gone. Every change of a request's status is a call here; who changes when is the passes' and the
-// update's business.
+// The requests of a scheduler and what each is doing: waiting in a queue, running in a slot, or
+// gone. Two queues: those that hold blocks while they wait, and all others. Every change of a
+// request's status is a call here; who changes when is the passes' and the update's business.
 // Thread: engine loop. Owns: the requests from Add until no step in flight names them, the slots,
-// both queues; the blocks of a request are freed here when it loses its slot.
+// the queues; the blocks of a request are freed here when it loses its slot or ends.
 
 #include <memory>
 #include <string>
@@ -14,6 +14,8 @@
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/adapter_slots.h"
+#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/request.h"
 #include "engine_core/scheduler/request_queue.h"
 #include "engine_core/scheduler/scheduler_config.h"
@@ -32,17 +34,30 @@ enum class StaleOutput { kDeliver, kDrop };
 
 class RequestTable {
  public:
-  RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache);
+  // Both must outlive it.
+  RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache, KvTransfers* transfers);
 
   // Takes a request in as the last of those waiting. REQUIRES: its id is not in use.
-  Request* Add(wire::EngineCoreRequest from_wire, double now);
+  Request* Add(wire::EngineCoreRequest from_wire, const RequestNeeds& needs, double now);
   Request* Find(const RequestId& id) const;
+  // Hashes what has become a full block of its tokens. Blocks behind an adapter have other content,
+  // which hashes of tokens do not tell: they stay without one, so nobody shares them.
+  void ExtendHashes(Request* request) const;
   std::vector<Request*> InOrderOfAdding() const;
 
+  // Whether a request's adapter fits beside those of the running requests.
+  bool HasRoomForAdapter(const Request& request) const {
+    return adapters_.HasRoomFor(request.needs.adapter_id);
+  }
+  // What it waited for is there: it may be admitted in its turn.
+  void EndWait(Request* request);
   // The slot that the next Admit gives. REQUIRES: fewer running requests than slots.
   RequestSlot next_slot() const { return free_slots_.back(); }
-  // From the queue into next_slot(), with blocks that the cache manager has given to that slot.
-  void Admit(Request* request, int32_t num_hit_tokens, double now);
+  // From a queue into next_slot(), with blocks that the cache manager has given to that slot.
+  void Admit(Request* request, const KnownTokens& known, double now);
+  // From the queue to the one of those that hold blocks, with blocks that the cache manager has
+  // given to next_slot(): it waits for a load into them.
+  void HoldForLoad(Request* request, const KnownTokens& known);
   // From its slot back to the queue, without blocks.
   void Preempt(Request* request, StaleOutput stale_output, double now);
   // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
@@ -53,6 +68,11 @@ class RequestTable {
 
   const std::vector<Request*>& running() const { return running_; }  // in the order of admission
   const RequestQueue& waiting() const { return *waiting_; }
+  const RequestQueue& holding() const { return *holding_; }  // they go first
+  size_t num_waiting() const { return waiting_->size() + holding_->size(); }
+  // Of those waiting, for a grammar: only Scheduler::EndGrammarWait gets them further.
+  size_t num_awaiting_grammar() const { return num_awaiting_grammar_; }
+  const AdapterSlots& adapters() const { return adapters_; }
   size_t size() const { return requests_.size(); }
 
   // Slots given back since the last step was built.
@@ -66,15 +86,20 @@ class RequestTable {
   std::string DebugString() const;
 
  private:
-  void ReleaseSlot(Request* request);
+  void LeaveQueue(Request* request);
+  void GiveSlotBack(Request* request);
   void Remove(const RequestId& id);
   std::string DebugLine(const Request& request) const;
 
   int32_t max_model_len_;
   KvCacheManager* kv_cache_;
+  KvTransfers* transfers_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Request*> running_;
   std::unique_ptr<RequestQueue> waiting_;
+  std::unique_ptr<RequestQueue> holding_;
+  size_t num_awaiting_grammar_ = 0;
+  AdapterSlots adapters_;                // of running requests
   std::vector<RequestSlot> free_slots_;  // taken from the back
   std::vector<RequestSlot> freed_slots_;
   std::vector<FinishedRequest> finished_;

@@ -29,7 +29,9 @@ void RunningPass::Run(StepPlan* plan) {
     }
     const auto num_blocks_before =
         static_cast<int32_t>(kv_cache_->BlockTable(request->slot).size());
-    if (!MakeRoom(&i, num_tokens, plan)) continue;  // it is gone from i
+    const Room room = MakeRoom(&i, num_tokens, plan);
+    if (room == Room::kNone) return;
+    if (room == Room::kWasPreempted) continue;  // it is gone from i
     plan->AddRunning(request, num_tokens, num_blocks_before);
     if (request->mid_prefill) plan->NotePrefill();
     ++i;
@@ -45,20 +47,21 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
 }
 
 // Gets blocks for the next num_tokens of running()[*running_idx], preempting others as often as
-// needed; *running_idx follows the request. False when the request itself had to go.
-bool RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
+// needed; *running_idx follows the request. Perhaps it has to go itself.
+RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
   Request* request = requests_->running()[*running_idx];
   const int32_t num_tokens_after = request->num_computed_tokens + num_tokens;
   while (!kv_cache_->TryGrow(request->slot, request->sequence(), num_tokens_after)) {
     const size_t victim_idx = PickVictim();
     Request* victim = requests_->running()[victim_idx];
+    plan->NoteShortage();
+    if (!transfers_->CanRelease(*victim)) return Room::kNone;
     TakeBack(victim, plan);
     requests_->Preempt(victim, StaleOutput::kDeliver, plan->now());
-    plan->NotePreemption();
-    if (victim == request) return false;
+    if (victim == request) return Room::kWasPreempted;
     if (victim_idx < *running_idx) --*running_idx;
   }
-  return true;
+  return Room::kMade;
 }
 
 size_t RunningPass::PickVictim() const {

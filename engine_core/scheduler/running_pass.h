@@ -2,7 +2,8 @@
 
 // The first pass over a step: requests that run get their next tokens in the order of their
 // admission. One that needs blocks when none is left preempts others, the last admitted first
-// (under priority scheduling: the least urgent).
+// (under priority scheduling: the least urgent). Where a victim's blocks cannot be had at once, the
+// pass ends.
 // Thread: engine loop. Owns nothing.
 
 #include <cstdint>
@@ -17,20 +18,23 @@ namespace tandem {
 class RunningPass {
  public:
   // All must outlive the pass.
-  RunningPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache)
-      : config_(config), requests_(requests), kv_cache_(kv_cache) {}
+  RunningPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
+              const KvTransfers* transfers)
+      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
 
   void Run(StepPlan* plan);
 
  private:
   int32_t NumTokensFor(const Request& request, const StepPlan& plan) const;
-  bool MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan);
+  enum class Room { kMade, kWasPreempted, kNone };
+  Room MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan);
   size_t PickVictim() const;
   void TakeBack(Request* request, StepPlan* plan);
 
   const SchedulerConfig* config_;
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
+  const KvTransfers* transfers_;
 };
 
 }  // namespace tandem

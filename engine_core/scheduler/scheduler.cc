@@ -21,28 +21,47 @@ SchedulerConfig WithDefaults(SchedulerConfig config) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache)
+Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
+                     KvConnector* connector)
     : config_(WithDefaults(config)),
       kv_cache_(kv_cache),
-      requests_(config_, kv_cache),
-      running_pass_(&config_, &requests_, kv_cache),
-      waiting_pass_(&config_, &requests_, kv_cache),
-      update_(config_.max_model_len, &requests_, kv_cache),
+      transfers_(connector, kv_cache),
+      requests_(config_, kv_cache, &transfers_),
+      running_pass_(&config_, &requests_, kv_cache, &transfers_),
+      waiting_pass_(&config_, &requests_, kv_cache, &transfers_),
+      update_(&config_, &requests_, kv_cache, &transfers_),
       plan_(config_.max_num_seqs),
       steps_(config_.max_num_seqs),
       cadence_(config_.prefill_schedule_interval) {
   CHECK_LE(config_.max_num_seqs, kv_cache->config().max_num_seqs);
+  CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
+      << "blocks that a connector reads are not given back while their request runs";
 }
 
-Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now) {
-  if (requests_.Find(from_wire.request_id) != nullptr) {
-    return AlreadyExistsError("request id " + from_wire.request_id + " is in use");
+Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const RequestNeeds& needs) {
+  const RequestId& id = from_wire.request_id;
+  if (requests_.Find(id) != nullptr || transfers_.Keeps(id)) {
+    return AlreadyExistsError("request id " + id + " is in use");
   }
-  Request* request = requests_.Add(std::move(from_wire), now);
+  CHECK(needs.adapter_id == 0 || config_.max_loras > 0) << "adapter " << needs.adapter_id;
+  Request* request = requests_.Add(std::move(from_wire), needs, now);
   CHECK(request->num_prompt_tokens > 0 && request->num_prompt_tokens < config_.max_model_len)
       << request->id() << " has " << request->num_prompt_tokens << " tokens";
-  kv_cache_->ExtendHashes(request->token_ids, request->cache_salt(), &request->block_hashes);
+  requests_.ExtendHashes(request);
   return OkStatus();
+}
+
+void Scheduler::EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs) {
+  Request* request = requests_.Find(result.request_id);
+  if (request == nullptr || request->order != result.request_order) return;
+  CHECK(request->status == wire::RequestStatus::kWaitingForStructuredOutputGrammar)
+      << request->id() << " does not wait for a grammar";
+  if (result.status.ok()) {
+    requests_.EndWait(request);
+  } else {
+    update_.EndWithError(request, result.status, outputs);
+    requests_.RemoveFinished();
+  }
 }
 
 bool Scheduler::Abort(const RequestId& id) {
@@ -72,14 +91,15 @@ std::vector<FinishedRequest> Scheduler::AbortIf(Predicate predicate) {
 }
 
 const SchedulerOutput& Scheduler::Schedule(double now) {
+  now_ = now;
   kv_cache_->SetNow(now);
   plan_.Begin(now, LimitsOfStep());
   if (pause_state_ != PauseState::kPausedAll) {
     running_pass_.Run(&plan_);
-    // A preemption has just shown that blocks are short.
-    if (!plan_.preempted()) {
+    // No admission where blocks have just turned out to be short.
+    if (!plan_.is_short()) {
       const size_t num_passed_over =
-          pause_state_ == PauseState::kUnpaused ? waiting_pass_.Run(&plan_) : 0;
+          waiting_pass_.Run(/*admits_new=*/pause_state_ == PauseState::kUnpaused, &plan_);
       if (!plan_.holds_prefills()) cadence_.NoteAdmissionPass(num_waiting() > num_passed_over);
     }
     if (!plan_.empty()) {
@@ -89,6 +109,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   }
   Step* step = steps_.Begin();
   step->output.freed_slots.swap(requests_.freed_slots());
+  step->output.polls_kv_transfers = transfers_.has_connector();
   plan_.Build(*kv_cache_, step);
   return step->output;
 }
@@ -98,7 +119,7 @@ StepPlan::Limits Scheduler::LimitsOfStep() const {
   StepPlan::Limits limits;
   limits.budget_tokens = std::min(config_.max_num_scheduled_tokens, config_.max_num_batched_tokens);
   limits.chunk_limit = limits.budget_tokens;
-  const auto num_unfinished = static_cast<int32_t>(running.size() + requests_.waiting().size());
+  const auto num_unfinished = static_cast<int32_t>(running.size() + num_waiting());
   if (config_.long_prefill_token_threshold > 0 && num_unfinished > 1) {
     limits.chunk_limit = config_.long_prefill_token_threshold;
     if (config_.long_prefill_token_threshold_adaptive) {
@@ -113,7 +134,7 @@ StepPlan::Limits Scheduler::LimitsOfStep() const {
 }
 
 void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, ClientOutputs* outputs) {
-  update_.Apply(steps_.End(output), result, outputs);
+  update_.Apply(steps_.End(output), result, outputs, now_);
   requests_.RemoveFinished();
   for (const FinishedRequest& finished : requests_.finished()) {
     outputs->AddFinished(finished.client_index, finished.id);
@@ -139,7 +160,9 @@ wire::SchedulerStats Scheduler::TakeStats() {
 bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
   if (preempt_running) {
     // They may resume in the next step, before tokens in flight could be delivered in their order.
-    while (num_running() > 0) requests_.Preempt(running().back(), StaleOutput::kDrop, now);
+    while (num_running() > 0 && transfers_.CanRelease(*running().back())) {
+      requests_.Preempt(running().back(), StaleOutput::kDrop, now);
+    }
   }
   if (!kv_cache_->TryReset()) return false;
   prefix_cache_was_reset_ = true;
@@ -149,9 +172,9 @@ bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
 bool Scheduler::HasRunnable() const {
   switch (pause_state_) {
     case PauseState::kUnpaused:
-      return num_running() > 0 || num_waiting() > 0;
+      return num_running() > 0 || num_waiting() > requests_.num_awaiting_grammar();
     case PauseState::kPausedNew:
-      return num_running() > 0;
+      return num_running() > 0 || !requests_.holding().empty();
     case PauseState::kPausedAll:
       return false;
   }

@@ -7,7 +7,8 @@
 // scheduler, whose own traces are replayed by tests/golden.
 //
 // The parts: RequestTable knows what each request is doing; RunningPass and WaitingPass fill a
-// StepPlan; StepUpdate folds a result back. This class is their common front.
+// StepPlan; StepUpdate folds a result back; KvTransfers follows what a KvConnector moves. This
+// class is their common front.
 //
 // Thread: engine loop. Pure: time comes in as `now` (monotonic seconds), nothing else is read.
 // Owns: the requests from Add until they finish. A finished request is gone; its id can be used
@@ -27,6 +28,8 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/kv_connector.h"
+#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/prefill_cadence.h"
 #include "engine_core/scheduler/request_table.h"
@@ -41,6 +44,13 @@
 
 namespace tandem {
 
+// What became of the grammar that a request waits for.
+struct GrammarResult {
+  RequestId request_id;
+  int64_t request_order = 0;  // Request::order: the id may name another request by now
+  Status status;
+};
+
 enum class PauseState {
   kUnpaused,
   kPausedNew,  // running requests go on, nothing is admitted
@@ -49,14 +59,20 @@ enum class PauseState {
 
 class Scheduler {
  public:
-  // The manager has as many slots as config.max_num_seqs and must outlive the scheduler.
-  Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache);
+  // The manager has as many slots as config.max_num_seqs. It and the connector (nullptr: none) must
+  // outlive the scheduler. REQUIRES: no connector together with a sliding window.
+  Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
+            KvConnector* connector = nullptr);
   Scheduler(const Scheduler&) = delete;  // its parts point at each other
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // AlreadyExists for an id that is still in use. REQUIRES: at least one prompt token, fewer than
-  // max_model_len, ids in range.
-  Status Add(wire::EngineCoreRequest request, double now);
+  // AlreadyExists for an id that is still in use, be it by a transfer of a request that has ended.
+  // REQUIRES: at least one prompt token, fewer than max_model_len, ids in range; an adapter only if
+  // max_loras > 0.
+  Status Add(wire::EngineCoreRequest request, double now, const RequestNeeds& needs = {});
+  // A grammar is ready, or there will be none: then its request ends with this error. Does nothing
+  // for a request that has ended meanwhile.
+  void EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs);
   // Ends a request in any state, without an output record; its id goes to its client's finished
   // requests. False: unknown or already finished, nothing done.
   bool Abort(const RequestId& id);
@@ -67,7 +83,7 @@ class Scheduler {
   // The step to run next, perhaps empty; valid until its Update.
   const SchedulerOutput& Schedule(double now);
   // Folds a step's result back: appends tokens, ends requests, writes records for the clients. A
-  // step without requests and freed slots may be left out.
+  // step that has no work may be left out.
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
   // Counts since the last call, and the state now.
   wire::SchedulerStats TakeStats();
@@ -82,11 +98,17 @@ class Scheduler {
   bool HasRunnable() const;
   // Whether a step without tokens still has something to tell a client or the executor.
   bool HasNews() const { return !requests_.finished().empty() || !requests_.freed_slots().empty(); }
+  // Whether blocks of ended requests are kept until a KV connector's worker, asked with each step,
+  // lets go of them.
+  bool KeepsBlocks() const { return transfers_.keeps_any(); }
   size_t num_requests() const { return requests_.size(); }
   size_t num_running() const { return requests_.running().size(); }
-  size_t num_waiting() const { return requests_.waiting().size(); }
+  size_t num_waiting() const { return requests_.num_waiting(); }
   const std::vector<Request*>& running() const { return requests_.running(); }
   std::vector<Request*> Waiting() const { return requests_.waiting().InOrder(); }
+  std::vector<Request*> Holding() const { return requests_.holding().InOrder(); }
+  const KvTransfers& transfers() const { return transfers_; }
+  const AdapterSlots& adapters() const { return requests_.adapters(); }
   const Request* Find(const RequestId& id) const { return requests_.Find(id); }
   // Requests, queues and blocks as text, for gdb and logs.
   std::string DebugString() const;
@@ -98,6 +120,7 @@ class Scheduler {
 
   SchedulerConfig config_;
   KvCacheManager* kv_cache_;
+  KvTransfers transfers_;
   RequestTable requests_;
   RunningPass running_pass_;
   WaitingPass waiting_pass_;
@@ -108,6 +131,7 @@ class Scheduler {
   PauseState pause_state_ = PauseState::kUnpaused;
   bool prefix_cache_was_reset_ = false;  // since the last TakeStats
   int64_t num_steps_ = 0;                // that ran tokens
+  double now_ = 0;                       // of the last step
 };
 
 }  // namespace tandem

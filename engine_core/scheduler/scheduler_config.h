@@ -9,6 +9,9 @@
 
 namespace tandem {
 
+// What becomes of a request whose KV could not be brought from elsewhere.
+enum class KvLoadFailurePolicy { kFail, kRecompute };
+
 struct SchedulerConfig {
   int32_t max_num_batched_tokens = 2048;
   int32_t max_num_scheduled_tokens = 0;  // 0: max_num_batched_tokens
@@ -21,6 +24,8 @@ struct SchedulerConfig {
   bool long_prefill_token_threshold_adaptive = false;
   bool reserve_full_isl = true;  // admit only what fits as a whole
   int32_t prefill_schedule_interval = 1;
+  int32_t max_loras = 0;  // adapters that may be in the batch together
+  KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
 };
 
 }  // namespace tandem

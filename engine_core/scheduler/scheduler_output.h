@@ -66,8 +66,12 @@ struct SchedulerOutput {
   std::vector<BlockId> new_block_ids;     // flat; see the ranges above
   std::vector<RequestSlot> freed_slots;   // since the previous step
   int32_t num_scheduled_tokens = 0;       // sum over requests
+  // A KV connector wants to hear from its worker, also when nothing runs.
+  bool polls_kv_transfers = false;
 
   bool empty() const { return requests.empty(); }
+  // Whether the executor has to see it.
+  bool has_work() const { return !empty() || !freed_slots.empty() || polls_kv_transfers; }
   std::span<const BlockId> NewBlocks(const ScheduledRequest& request) const {
     return {new_block_ids.data() + request.new_blocks_begin,
             static_cast<size_t>(request.num_new_blocks)};
@@ -78,6 +82,7 @@ struct SchedulerOutput {
     new_block_ids.clear();
     freed_slots.clear();
     num_scheduled_tokens = 0;
+    polls_kv_transfers = false;
   }
 };
 

@@ -20,7 +20,7 @@ Step* StepsInFlight::Begin() {
     spares_.push_back(std::move(fresh));
   }
   // Nobody has to update an empty step.
-  if (!steps_.empty() && steps_.back()->empty()) {
+  if (!steps_.empty() && !steps_.back()->output.has_work()) {
     spares_.push_back(std::move(steps_.back()));
     steps_.pop_back();
   }

@@ -16,8 +16,6 @@ namespace tandem {
 struct Step {
   SchedulerOutput output;
   std::vector<Request*> requests;  // alive while the step is in flight
-
-  bool empty() const { return output.requests.empty() && output.freed_slots.empty(); }
 };
 
 // Scheduled, but not updated yet; oldest first.

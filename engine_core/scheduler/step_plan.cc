@@ -7,7 +7,7 @@ namespace tandem {
 void StepPlan::Begin(double now, const Limits& limits) {
   now_ = now;
   limits_ = limits;
-  has_prefill_ = preempted_ = false;
+  has_prefill_ = is_short_ = false;
   entries_.clear();
 }
 

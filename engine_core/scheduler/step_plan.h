@@ -33,14 +33,15 @@ class StepPlan {
   // Takes back what the request has got. False: it has got nothing.
   bool TryTakeBack(const Request* request);
   void NotePrefill() { has_prefill_ = true; }
-  void NotePreemption() { preempted_ = true; }
+  // Blocks have run out: a running request had to be preempted, or could not go on.
+  void NoteShortage() { is_short_ = true; }
 
   double now() const { return now_; }
   int32_t budget_tokens() const { return limits_.budget_tokens; }
   int32_t chunk_limit() const { return limits_.chunk_limit; }
   bool holds_prefills() const { return limits_.hold_prefills; }
   bool has_prefill() const { return has_prefill_; }
-  bool preempted() const { return preempted_; }
+  bool is_short() const { return is_short_; }
   bool empty() const { return entries_.empty(); }
 
   // Writes the step down and moves each request's num_computed_tokens to where the step will have
@@ -62,7 +63,7 @@ class StepPlan {
   double now_ = 0;
   Limits limits_;  // what is left of them
   bool has_prefill_ = false;
-  bool preempted_ = false;
+  bool is_short_ = false;
   std::vector<Entry> entries_;
 };
 

@@ -30,8 +30,11 @@ bool IsRunning(const Request& request) { return request.status == wire::RequestS
 
 }  // namespace
 
-void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs) {
+void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now) {
   CHECK_EQ(result->sampled_token_ids.size(), step.requests.size());
+  for (const EndedLoad& load : transfers_->Settle(step, result->kv_transfers)) {
+    EndLoad(load, outputs, now);
+  }
   auto extra = result->results.begin();
   for (size_t i = 0; i < step.requests.size(); ++i) {
     Request* request = step.requests[i];
@@ -49,7 +52,7 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
       continue;
     }
     if (failed) {
-      Fail(request, own, outputs);
+      Fail(request, *own, outputs);
     } else if (step.output.requests[i].needs_sample) {
       if (!stale) --request->num_output_placeholders;
       AppendToken(request, result->sampled_token_ids[i], own, outputs);
@@ -57,13 +60,33 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
   }
 }
 
+void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now) {
+  Request* request = load.request;
+  if (load.failed && config_->kv_load_failure_policy == KvLoadFailurePolicy::kFail) {
+    EndWithError(request, InternalError("its KV could not be loaded"), outputs);
+    return;
+  }
+  if (load.is_async) {
+    // Its last token is computed in any case: the logits are needed.
+    request->known.num_remote =
+        std::min(load.num_loaded_tokens, request->num_tokens() - 1) - request->known.num_local;
+    requests_->EndWait(request);
+    return;
+  }
+  // What was held back while the load could fail.
+  const int32_t num_good = load.failed ? load.num_loaded_tokens : request->num_computed_tokens;
+  kv_cache_->RegisterUpTo(request->slot, request->sequence(), num_good);
+  // The step has computed behind what is not there; so will those in flight.
+  if (load.failed) requests_->Preempt(request, StaleOutput::kDrop, now);
+}
+
 void StepUpdate::AppendToken(Request* request, TokenId token, RequestResult* extra,
                              ClientOutputs* outputs) {
   CHECK_GE(token, 0) << "no token for " << request->id();
   request->token_ids.push_back(token);
-  kv_cache_->ExtendHashes(request->token_ids, request->cache_salt(), &request->block_hashes);
+  requests_->ExtendHashes(request);
   const std::optional<Stop> stop = CheckStop(request->wire.sampling_params, request->token_ids,
-                                             request->num_prompt_tokens, max_model_len_);
+                                             request->num_prompt_tokens, config_->max_model_len);
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   record.new_token_ids.push_back(token);
   record.events.swap(request->events);
@@ -88,21 +111,26 @@ void StepUpdate::AppendToken(Request* request, TokenId token, RequestResult* ext
 
 // Ends a request that the executor could not go on with. Nothing it has put into the cache or read
 // from there is trusted: blocks with NaN in them would fail every later request with this prefix.
-void StepUpdate::Fail(Request* request, RequestResult* extra, ClientOutputs* outputs) {
-  wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
-  record.finish_reason = wire::FinishReason::kError;
-  record.num_nans_in_logits = extra->num_nans_in_logits;
-  record.events.swap(request->events);
-  // Masks that leave no token are the client's mistake.
-  const bool invalid = extra->status.code() == StatusCode::kInvalidArgument;
-  record.error = wire::EngineCoreError{
-      .code = std::string(invalid ? wire::kErrorValidation : wire::kErrorInternal),
-      .message = extra->status.message()};
+void StepUpdate::Fail(Request* request, const RequestResult& result, ClientOutputs* outputs) {
   if (IsRunning(*request)) {
     kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
   } else {  // preempted since: its blocks may be on the free list, still findable
     kv_cache_->Forget(request->block_hashes);
   }
+  EndWithError(request, result.status, outputs, result.num_nans_in_logits);
+}
+
+void StepUpdate::EndWithError(Request* request, const Status& status, ClientOutputs* outputs,
+                              int32_t num_nans_in_logits) {
+  wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
+  record.finish_reason = wire::FinishReason::kError;
+  record.num_nans_in_logits = num_nans_in_logits;
+  record.events.swap(request->events);
+  // Masks that leave no token, or a grammar that is none, are the client's mistake.
+  const bool invalid = status.code() == StatusCode::kInvalidArgument;
+  record.error = wire::EngineCoreError{
+      .code = std::string(invalid ? wire::kErrorValidation : wire::kErrorInternal),
+      .message = status.message()};
   requests_->Finish(request, wire::RequestStatus::kFinishedError);
 }
 
@@ -111,10 +139,13 @@ wire::PrefillStats StepUpdate::PrefillStatsOf(const Request& request) const {
   const int32_t num_registered =
       IsRunning(request) ? kv_cache_->NumRegisteredTokens(request.slot) : 0;
   stats.num_prompt_tokens = request.num_prompt_tokens;
-  stats.num_cached_tokens = stats.num_local_cached_tokens = request.num_cached_tokens;
-  stats.num_computed_tokens = request.num_prompt_tokens - request.num_cached_tokens;
+  const int32_t num_cached = request.first_known.total();
+  stats.num_cached_tokens = num_cached;
+  stats.num_local_cached_tokens = request.first_known.num_local;
+  stats.num_external_cached_tokens = request.first_known.num_remote;
+  stats.num_computed_tokens = request.num_prompt_tokens - num_cached;
   stats.num_cache_creation_tokens =
-      std::max(0, std::min(num_registered, request.num_prompt_tokens) - request.num_cached_tokens);
+      std::max(0, std::min(num_registered, request.num_prompt_tokens) - num_cached);
   return stats;
 }
 

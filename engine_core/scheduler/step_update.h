@@ -7,6 +7,7 @@
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/step.h"
@@ -15,20 +16,26 @@ namespace tandem {
 
 class StepUpdate {
  public:
-  // Both must outlive it.
-  StepUpdate(int32_t max_model_len, RequestTable* requests, KvCacheManager* kv_cache)
-      : max_model_len_(max_model_len), requests_(requests), kv_cache_(kv_cache) {}
+  // All must outlive it.
+  StepUpdate(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
+             KvTransfers* transfers)
+      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
 
-  void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs);
+  void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now);
+  // Ends a request with an error record.
+  void EndWithError(Request* request, const Status& status, ClientOutputs* outputs,
+                    int32_t num_nans_in_logits = 0);
 
  private:
+  void EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now);
   void AppendToken(Request* request, TokenId token, RequestResult* extra, ClientOutputs* outputs);
-  void Fail(Request* request, RequestResult* extra, ClientOutputs* outputs);
+  void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
 
-  int32_t max_model_len_;
+  const SchedulerConfig* config_;
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
+  KvTransfers* transfers_;
 };
 
 }  // namespace tandem

@@ -1,6 +1,9 @@
 #include "engine_core/scheduler/waiting_pass.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "common/check.h"
 
 namespace tandem {
 namespace {
@@ -13,50 +16,105 @@ bool ReadsPrefixCache(const Request& request) {
 
 }  // namespace
 
-size_t WaitingPass::Run(StepPlan* plan) {
-  const auto max_running = static_cast<size_t>(config_->max_num_active_seqs);
+size_t WaitingPass::Run(bool admits_new, StepPlan* plan) {
   size_t num_passed_over = 0;
-  Request* request = requests_->waiting().First();
-  while (request != nullptr && plan->budget_tokens() > 0 &&
-         requests_->running().size() < max_running) {
-    Request* next = requests_->waiting().Next(request);
-    if (request->awaits_stale_output()) {
-      ++num_passed_over;
-    } else if (!TryAdmit(request, plan)) {
-      break;
-    }
-    request = next;
-  }
+  const bool goes_on = RunQueue(requests_->holding(), plan, &num_passed_over);
+  if (goes_on && admits_new) RunQueue(requests_->waiting(), plan, &num_passed_over);
   return num_passed_over;
 }
 
-// False: it does not fit, nothing has changed.
-bool WaitingPass::TryAdmit(Request* request, StepPlan* plan) {
-  const bool looks_up = kv_cache_->config().enable_prefix_caching && ReadsPrefixCache(*request);
-  Admission admission;
-  if (looks_up) {
-    // At least the last token is computed: its logits are needed.
-    admission.cached_prefix =
-        kv_cache_->FindCachedPrefix(request->block_hashes, request->num_tokens() - 1);
+// False: the pass is over.
+bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over) {
+  const auto max_running = static_cast<size_t>(config_->max_num_active_seqs);
+  Request* request = queue.First();
+  while (request != nullptr) {
+    if (plan->budget_tokens() <= 0 || requests_->running().size() >= max_running) return false;
+    Request* next = queue.Next(request);
+    const Outcome outcome = TryTake(request, plan);
+    if (outcome == Outcome::kNoRoom) return false;
+    if (outcome == Outcome::kWaits) ++*num_passed_over;
+    request = next;
   }
-  const int32_t num_hit_tokens =
-      static_cast<int32_t>(admission.cached_prefix.size()) * kv_cache_->config().block_size;
-  const int32_t num_left = request->num_tokens() - num_hit_tokens;
+  return true;
+}
+
+WaitingPass::Outcome WaitingPass::TryTake(Request* request, StepPlan* plan) {
+  if (request->is_blocked() || !requests_->HasRoomForAdapter(*request)) {
+    return Outcome::kWaits;
+  }
+  const std::optional<Prefix> prefix = FindPrefix(*request);
+  if (!prefix) return Outcome::kWaits;
+  if (prefix->is_async) return TryLoad(request, *prefix) ? Outcome::kWaits : Outcome::kNoRoom;
+  return TryAdmit(request, *prefix, plan) ? Outcome::kAdmitted : Outcome::kNoRoom;
+}
+
+// nullopt: not known yet.
+std::optional<WaitingPass::Prefix> WaitingPass::FindPrefix(const Request& request) const {
+  Prefix prefix;
+  if (request.holds_blocks) {
+    prefix.known = request.known;
+    return prefix;
+  }
+  if (!ReadsPrefixCache(request)) return prefix;
+  prefix.looked_up = kv_cache_->config().enable_prefix_caching;
+  if (prefix.looked_up) {
+    // At least the last token is computed: its logits are needed.
+    prefix.cached = kv_cache_->FindCachedPrefix(request.block_hashes, request.num_tokens() - 1);
+  }
+  prefix.known.num_local =
+      static_cast<int32_t>(prefix.cached.size()) * kv_cache_->config().block_size;
+  const std::optional<KvMatch> match = transfers_->Match(request, prefix.known.num_local);
+  if (!match) return std::nullopt;
+  prefix.known.num_remote = match->num_tokens;
+  prefix.is_async = match->is_async && match->num_tokens > 0;
+  return prefix;
+}
+
+bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan) {
+  const int32_t num_known = prefix.known.total();
+  const int32_t num_left = request->num_tokens() - num_known;
   if (num_left > 1 && plan->holds_prefills()) return false;
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
   if (!config_->enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
+  if (!TryGetBlocks(request, prefix, num_known + num_tokens)) return false;
 
-  admission.num_tokens = num_hit_tokens + num_tokens;
-  admission.num_tokens_to_fit = config_->reserve_full_isl ? request->num_tokens() : 0;
-  admission.keep_watermark = !requests_->running().empty();
-  if (!kv_cache_->TryAdmit(requests_->next_slot(), request->sequence(), admission)) return false;
-
-  if (looks_up) CountLookup(*request, num_hit_tokens);
+  if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
-  requests_->Admit(request, num_hit_tokens, plan->now());
+  requests_->Admit(request, prefix.known, plan->now());
   plan->AddAdmitted(request, num_tokens, resumed);
   if (num_left > 1) plan->NotePrefill();
+  return true;
+}
+
+// It gets the blocks of all its tokens now: those that wait with blocks could otherwise all need
+// one more, with nobody running that could give it.
+bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
+  if (!TryGetBlocks(request, prefix, request->num_tokens())) return false;
+  if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
+  requests_->HoldForLoad(request, prefix.known);
+  return true;
+}
+
+// Room for its first num_tokens in requests_->next_slot().
+bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens) {
+  const RequestSlot slot = requests_->next_slot();
+  if (request->holds_blocks) {
+    kv_cache_->Attach(slot, std::move(request->held));
+    CHECK(kv_cache_->TryGrow(slot, request->sequence(), num_tokens)) << request->id();
+    return true;
+  }
+  Admission admission;
+  admission.cached_prefix = prefix.cached;
+  admission.num_tokens = num_tokens;
+  admission.num_tokens_to_fit = config_->reserve_full_isl ? request->num_tokens() : 0;
+  admission.keep_watermark = !requests_->running().empty();
+  const bool loads = prefix.known.num_remote > 0;
+  // What is loaded may turn out not to be there: not findable yet.
+  SequenceView sequence = request->sequence();
+  if (loads) sequence.block_hashes = {};
+  if (!kv_cache_->TryAdmit(slot, sequence, admission)) return false;
+  transfers_->Begin(request, kv_cache_->BlockTable(slot), prefix.known, prefix.is_async);
   return true;
 }
 

@@ -1,13 +1,17 @@
 #pragma once
 
 // The second pass over a step: waiting requests are admitted while budget, slots and blocks last,
-// strictly in their order: the first that does not fit ends the pass, so none is starved. Only one
-// that waits for something else, its own tokens in flight, is passed over.
-// Thread: engine loop. Owns the counts of prefix cache lookups.
+// strictly in their order: the first that does not fit ends the pass, so none is starved. Passed
+// over is only who waits for something else: its own tokens in flight, a grammar, KV that is being
+// loaded or looked for, an adapter's turn. Those that hold blocks go first. Thread: engine loop.
+// Owns the counts of prefix cache lookups.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/step_plan.h"
@@ -17,22 +21,38 @@ namespace tandem {
 class WaitingPass {
  public:
   // All must outlive the pass.
-  WaitingPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache)
-      : config_(config), requests_(requests), kv_cache_(kv_cache) {}
+  WaitingPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
+              KvTransfers* transfers)
+      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
 
-  // Returns how many it passed over.
-  size_t Run(StepPlan* plan);
+  // admits_new: not only those that hold blocks. Returns how many it passed over.
+  size_t Run(bool admits_new, StepPlan* plan);
 
   // Counts since they were last taken.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }
 
  private:
-  bool TryAdmit(Request* request, StepPlan* plan);
+  enum class Outcome { kAdmitted, kWaits, kNoRoom };
+  // What a request would not have to compute.
+  struct Prefix {
+    std::span<const BlockId> cached;
+    KnownTokens known;
+    bool is_async = false;  // the remote part comes later
+    bool looked_up = false;
+  };
+
+  bool RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over);
+  Outcome TryTake(Request* request, StepPlan* plan);
+  std::optional<Prefix> FindPrefix(const Request& request) const;
+  bool TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan);
+  bool TryLoad(Request* request, const Prefix& prefix);
+  bool TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens);
   void CountLookup(const Request& request, int32_t num_hit_tokens);
 
   const SchedulerConfig* config_;
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
+  KvTransfers* transfers_;
   wire::PrefixCacheStats prefix_cache_stats_;
 };
 

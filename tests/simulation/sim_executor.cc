@@ -37,6 +37,7 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
     lost_ = true;
     if (num_steps_ % 2 == 1) return UnavailableError("the simulated device is gone");
   }
+  if (step.polls_kv_transfers) RETURN_IF_ERROR(transfer_(&result->kv_transfers));
   for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
 
@@ -59,6 +60,11 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
     total += scheduled.num_scheduled_tokens;
     result->sampled_token_ids.push_back(kNoToken);
     if (!scheduled.needs_sample) continue;
+    if (row.is_garbage) {
+      result->sampled_token_ids.back() = limits_.vocab_size;  // nobody's answer
+      row.token_ids.push_back(0);
+      continue;
+    }
     if (fails_at_ && fails_at_(row.id, row.token_ids)) {
       RequestResult& failed = result->results.emplace_back();
       failed.request_idx = static_cast<int32_t>(i);
@@ -85,6 +91,7 @@ Status SimExecutor::Collect(ModelOutput* result) {
       return row.admission != one.admission &&
              std::find(row.blocks.begin(), row.blocks.end(), one.block) != row.blocks.end();
     };
+    if (is_kept_ && is_kept_(one.block)) continue;
     if (std::none_of(rows_.begin(), rows_.end(), holds)) kv_[one.kv_idx] = ~kv_[one.kv_idx];
   }
   spoiled_.pop_front();
@@ -117,6 +124,7 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
   row.max_computed = admitted.num_prompt_tokens + admitted.sampling_params->max_tokens - 1;
+  row.is_garbage = distrusted_.erase(row.id) > 0;
   row.num_cached = row.num_computed = scheduled.num_computed_tokens;
   return OkStatus();
 }
@@ -150,9 +158,11 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
 
 Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash) {
   Row& row = RowOf(scheduled.slot);
-  uint64_t hash = 0;
+  uint64_t hash = FirstHashOf(row.id);
+  if (row.is_garbage) hash = ~hash;
   for (int32_t p = 0; p < scheduled.num_computed_tokens; ++p) {
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
+    if (row.is_garbage) continue;
     if (p >= FirstSeen(scheduled.num_computed_tokens) && kv_[KvIdx(row, p)] != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
     }
@@ -173,6 +183,11 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
   row.num_computed = end;
   *prefix_hash = hash;
   return OkStatus();
+}
+
+void SimExecutor::WriteKv(BlockId block, int32_t position, uint64_t prefix_hash) {
+  kv_[static_cast<size_t>(Index(block)) * static_cast<size_t>(limits_.block_size) +
+      static_cast<size_t>(position % limits_.block_size)] = prefix_hash;
 }
 
 // What was computed for a request that failed is as bad as its logits. Blocks that another request

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,6 +39,19 @@ class SimExecutor final : public Executor {
   // Asked before a token is given: true ends that request with an error instead.
   using FailsAt = std::function<bool(const RequestId& id, std::span<const TokenId> token_ids)>;
   void FailRequestsWhere(FailsAt fails_at) { fails_at_ = std::move(fails_at); }
+  // The worker's side of a KV connector, asked at the beginning of a step.
+  void TransferWith(std::function<Status(KvTransferNews*)> work) { transfer_ = std::move(work); }
+  void WriteKv(BlockId block, int32_t position, uint64_t prefix_hash);
+  int64_t LastWrite(BlockId block) const { return written_at_[static_cast<size_t>(Index(block))]; }
+  // The request will be admitted with KV that is not there: what it computes and yields is garbage.
+  void Distrust(const RequestId& id) { distrusted_.insert(id); }
+  // Blocks that have content for a request without a row here.
+  void KeepWhere(std::function<bool(BlockId)> is_kept) { is_kept_ = std::move(is_kept); }
+  // What the hash of a request's prefix begins with; where none is given, 0.
+  void BeginPrefixesWith(std::function<uint64_t(const RequestId& id)> first_hash) {
+    first_hash_ = std::move(first_hash);
+  }
+  uint64_t FirstHashOf(const RequestId& id) const { return first_hash_ ? first_hash_(id) : 0; }
   // The executor is lost in its n-th step from now (1: the next), even ones while it runs.
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
@@ -56,6 +70,7 @@ class SimExecutor final : public Executor {
     int32_t max_computed = 0;  // its last allowed token is never an input
     int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // how far this row's KV is
+    bool is_garbage = false;
   };
 
   struct Spoiled {
@@ -92,6 +107,10 @@ class SimExecutor final : public Executor {
   int64_t lost_at_step_ = -1;
   bool lost_ = false;
   FailsAt fails_at_;
+  std::function<Status(KvTransferNews*)> transfer_;
+  std::function<bool(BlockId)> is_kept_;
+  std::function<uint64_t(const RequestId& id)> first_hash_;
+  std::set<RequestId> distrusted_;
 };
 
 }  // namespace tandem

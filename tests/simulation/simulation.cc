@@ -44,11 +44,12 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   }
   const int32_t num_requests = Between(1, 30);
   for (int32_t i = 0; i < num_requests; ++i) DrawStream();
+  if (seed % 4 == 0) DrawOutside(seed);
   StartEngine();
 }
 
 Status Simulation::Run() {
-  while (next_ < order_.size() || engine_->HasWork()) {
+  while (next_ < order_.size() || !grammars_.empty() || engine_->HasWork()) {
     RETURN_IF_ERROR(Act());
     if (--steps_left_ < 0) return InternalError("no end in sight\n" + engine_->DebugString());
     const Status stepped = StepOnce();
@@ -73,7 +74,9 @@ std::string Simulation::Describe() const {
        << ", interval " << s.prefill_schedule_interval << ", caching "
        << options_.kv_cache.enable_prefix_caching << ", async " << options_.async_scheduling
        << ", watermark " << options_.kv_cache.watermark << ", window " << limits_.sliding_window
-       << ", requests " << order_.size();
+       << ", connector " << connector_seed_.has_value() << " recomputes "
+       << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
+       << s.max_loras << ", requests " << order_.size();
   return text.str();
 }
 
@@ -119,6 +122,31 @@ void Simulation::DrawWindow() {
   limits_.sliding_window = Between(2, 1 + limits_.max_model_len);
   const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits_));
   if (Chance(0.8)) limits_.num_blocks = 1 + num_held + Between(0, num_held);
+}
+
+// What requests wait for outside the engine: KV from elsewhere, grammars, adapters' turns. Drawn
+// apart, so that all else is the same with and without.
+void Simulation::DrawOutside(uint64_t seed) {
+  std::mt19937_64 draw(~seed);
+  const auto one_in = [&](uint64_t n) { return draw() % n == 0; };
+  if (!one_in(4)) connector_seed_ = draw();
+  if (one_in(2)) options_.scheduler.kv_load_failure_policy = KvLoadFailurePolicy::kRecompute;
+  if (one_in(2)) options_.scheduler.max_loras = static_cast<int32_t>(1 + draw() % 3);
+  const bool with_grammars = one_in(2);
+  for (auto& [id, stream] : streams_) {
+    if (stream.refused) continue;
+    if (options_.scheduler.max_loras > 0 && !one_in(3)) {
+      stream.needs.adapter_id = static_cast<AdapterId>(1 + draw() % 5);
+      stream.answer.clear();
+      SolveStream(&stream);
+      if (stream.fails_after) {
+        stream.fails_after = std::min(*stream.fails_after, stream.answer.size() - 1);
+      }
+    }
+    if (!with_grammars || !one_in(2)) continue;
+    stream.needs.grammar = true;
+    stream.grammar_fails = one_in(5);
+  }
 }
 
 std::vector<TokenId> Simulation::DrawPrompt(int32_t max_tokens) {
@@ -180,7 +208,7 @@ void Simulation::DrawStream() {
 // The answer, one token after the other, without a scheduler and with stop rules of its own.
 void Simulation::SolveStream(Stream* stream) const {
   const wire::SamplingParams& params = stream->request.sampling_params;
-  uint64_t hash = 0;
+  uint64_t hash = FirstHash(*stream);
   for (TokenId token : stream->request.prompt_token_ids) hash = ExtendPrefixHash(hash, token);
   std::vector<TokenId>& answer = stream->answer;
   stream->stop_reason = {};
@@ -218,6 +246,24 @@ void Simulation::StartEngine() {
     const Stream& stream = streams_.at(id);
     return stream.fails_after == token_ids.size() - stream.request.prompt_token_ids.size();
   });
+  executor_->BeginPrefixesWith([this](const RequestId& id) { return FirstHash(streams_.at(id)); });
+  CountTransfers();
+  connector_.reset();
+  if (connector_seed_) {
+    connector_ = std::make_unique<SimConnector>((*connector_seed_)++, executor_.get());
+    executor_->TransferWith([this](KvTransferNews* news) { return connector_->Work(news); });
+    executor_->KeepWhere([this](BlockId block) {
+      const std::vector<Request*> holding = engine_->scheduler().Holding();
+      return std::any_of(holding.begin(), holding.end(), [=](const Request* request) {
+        const std::vector<BlockId>& table = request->held.table;
+        return std::find(table.begin(), table.end(), block) != table.end();
+      });
+    });
+  }
+  options_.kv_connector = connector_.get();
+  options_.needs_of = [this](const wire::EngineCoreRequest& request) {
+    return streams_.at(request.request_id).needs;
+  };
   if (lossy_) executor_->LoseAfter(Between(1, 60));
   auto engine = EngineCore::Create(options_, executor_.get(), &clock_);
   CHECK(engine.ok()) << engine.status().ToString();
@@ -231,6 +277,7 @@ void Simulation::StartEngine() {
                   stream.request.sampling_params.max_tokens;
   }
   steps_left_ = 1000 + 20 * num_tokens;
+  if (connector_) steps_left_ += 100 * static_cast<int64_t>(streams_.size());
 }
 
 // ---- what the world does between two steps ----
@@ -242,6 +289,7 @@ Status Simulation::Act() {
   while (next_ < order_.size() && (Chance(arrival_chance_) || !engine_->HasWork())) {
     Send(&streams_.at(order_[next_++]));
   }
+  EndSomeGrammarWaits();
   if (Chance(abort_chance_)) AbortSome();
   if (Chance(0.02)) SendAgain();
   if (Chance(call_chance_)) {
@@ -292,6 +340,21 @@ void Simulation::Send(Stream* stream) {
   stream->may_abort = false;
   stream->sent_while_paused = paused_;
   engine_->Handle(std::move(request));
+  const RequestId& id = stream->request.request_id;
+  const Request* added = engine_->scheduler().Find(id);
+  if (added == nullptr || !stream->needs.grammar) return;
+  grammars_.push_back({id, added->order,
+                       stream->grammar_fails ? InvalidArgumentError("no such rule") : OkStatus()});
+  ++coverage_.num_grammars;
+}
+
+// They end in any order, some of them after their request.
+void Simulation::EndSomeGrammarWaits() {
+  for (size_t i = grammars_.size(); i-- > 0;) {
+    if (!Chance(0.3)) continue;
+    engine_->Handle(grammars_[i]);
+    grammars_.erase(grammars_.begin() + static_cast<ptrdiff_t>(i));
+  }
 }
 
 void Simulation::AbortSome() {
@@ -352,9 +415,12 @@ Status Simulation::StepOnce() {
   }
   RETURN_IF_ERROR(status);
   // Work that yields no token may happen (a request preempts itself), but not for long.
-  const bool idle = runnable && executor_->num_tokens() == num_tokens_before;
+  const bool may_wait = connector_ && connector_->TakeIsBusy();
+  const bool idle = runnable && !may_wait && executor_->num_tokens() == num_tokens_before;
   num_idle_steps_ = idle ? num_idle_steps_ + 1 : 0;
   if (num_idle_steps_ > 3) return InternalError("steps without tokens\n" + engine_->DebugString());
+  RETURN_IF_ERROR(CheckTransfers());
+  RETURN_IF_ERROR(CheckAdapters());
   RETURN_IF_ERROR(CheckBlocks());
   RETURN_IF_ERROR(CheckFreeOrder());
   RETURN_IF_ERROR(CheckKvEvents());
@@ -367,6 +433,7 @@ Status Simulation::Restart() {
   lossy_ = Chance(0.5);
   calls_.clear();
   arrived_.clear();
+  grammars_.clear();
   last_held_.clear();
   paused_ = false;
   StartEngine();
@@ -425,7 +492,7 @@ Status Simulation::HearOutput(const wire::EngineCoreOutput& output) {
   Stream& stream = found->second;
   // A refusal that was on its way when its client gave up.
   const bool refusal = output.finish_reason == wire::FinishReason::kError &&
-                       (stream.refused || stream.sent_while_paused);
+                       (stream.refused || stream.grammar_fails || stream.sent_while_paused);
   if (stream.ended && refusal) return OkStatus();
   if (!stream.sent || stream.ended) return Wrong(output.request_id, "hears after the end");
   RETURN_IF_ERROR(HearTokens(output, &stream));
@@ -486,6 +553,16 @@ Status Simulation::HearFinish(const wire::EngineCoreOutput& output, const Stream
         return stream.sent_while_paused ? OkStatus()
                                         : Wrong(output.request_id, "refused without a pause");
       }
+      if (stream.grammar_fails && stream.emitted.empty() &&
+          output.error->message == "no such rule") {
+        return output.error->code == wire::kErrorValidation
+                   ? OkStatus()
+                   : Wrong(output.request_id, "error code " + output.error->code);
+      }
+      if (connector_ && connector_->HasFailed(output.request_id) &&
+          options_.scheduler.kv_load_failure_policy == KvLoadFailurePolicy::kFail) {
+        return OkStatus();
+      }
       if (stream.refused) {
         return output.error->code == wire::kErrorValidation
                    ? OkStatus()
@@ -524,6 +601,49 @@ Status Simulation::HearStats(const wire::SchedulerStats& stats) {
 
 // ---- invariants ----
 
+void Simulation::CountTransfers() {
+  if (!connector_) return;
+  coverage_.num_kv_loads += connector_->num_loads();
+  coverage_.num_kv_load_failures += connector_->num_failures();
+  coverage_.num_kept_tables += connector_->num_kept();
+}
+
+// Who is being saved keeps its blocks; who is being loaded waits with them, or runs.
+Status Simulation::CheckTransfers() const {
+  if (!connector_) return OkStatus();
+  const Scheduler& scheduler = engine_->scheduler();
+  for (const RequestId& id : connector_->Saving()) {
+    const Request* request = scheduler.Find(id);
+    if (request == nullptr || request->status != wire::RequestStatus::kRunning) {
+      return Wrong(id, "has lost its blocks while they were saved");
+    }
+  }
+  for (const Request* request : scheduler.Holding()) {
+    if (!request->holds_blocks || request->held.table.empty()) {
+      return Wrong(request->id(), "waits among those with blocks, without any");
+    }
+  }
+  for (const Request* request : scheduler.Waiting()) {
+    if (request->holds_blocks || !request->held.table.empty() || request->loads_kv) {
+      return Wrong(request->id(), "waits with blocks");
+    }
+  }
+  return OkStatus();
+}
+
+// Never more adapters in the batch than fit, and the count is true.
+Status Simulation::CheckAdapters() {
+  const AdapterSlots& adapters = engine_->scheduler().adapters();
+  std::set<AdapterId> used;
+  for (const Request* request : engine_->scheduler().running()) {
+    if (request->needs.adapter_id != 0) used.insert(request->needs.adapter_id);
+  }
+  if (used.size() != adapters.num_adapters()) return InternalError("adapters are miscounted");
+  if (used.size() > adapters.max_adapters()) return InternalError("too many adapters");
+  if (!used.empty() && used.size() == adapters.max_adapters()) ++coverage_.num_adapter_steps;
+  return OkStatus();
+}
+
 // Free and held blocks are all blocks, each is held as often as tables name it, none is both.
 Status Simulation::CheckBlocks() {
   const KvCacheManager& kv_cache = engine_->kv_cache();
@@ -531,14 +651,24 @@ Status Simulation::CheckBlocks() {
   const Scheduler& scheduler = engine_->scheduler();
   std::map<BlockId, int32_t> holders;
   std::set<RequestSlot> slots;
-  for (const Request* request : scheduler.running()) {
-    if (!slots.insert(request->slot).second) return InternalError("a slot has two requests");
+  const auto count = [&](const RequestId& id, std::span<const BlockId> table) {
     std::set<BlockId> own;
-    for (BlockId block : kv_cache.BlockTable(request->slot)) {
+    for (BlockId block : table) {
       if (block == kNullBlock) continue;
-      if (!own.insert(block).second) return Wrong(request->id(), "holds a block twice");
+      if (!own.insert(block).second) return Wrong(id, "holds a block twice");
       ++holders[block];
     }
+    return OkStatus();
+  };
+  for (const Request* request : scheduler.running()) {
+    if (!slots.insert(request->slot).second) return InternalError("a slot has two requests");
+    RETURN_IF_ERROR(count(request->id(), kv_cache.BlockTable(request->slot)));
+  }
+  for (const Request* request : scheduler.Holding()) {
+    RETURN_IF_ERROR(count(request->id(), request->held.table));
+  }
+  for (const KvTransfers::Kept& kept : scheduler.transfers().kept()) {
+    RETURN_IF_ERROR(count(kept.id, kept.blocks.table));
   }
   const std::vector<BlockId> free_list = pool.FreeList();
   const std::set<BlockId> free(free_list.begin(), free_list.end());
@@ -548,9 +678,10 @@ Status Simulation::CheckBlocks() {
     return InternalError("blocks are lost: " + std::to_string(free.size()) + " free, " +
                          std::to_string(holders.size()) + " held");
   }
-  for (const auto& [block, count] : holders) {
+  for (const auto& [block, num_holders] : holders) {
     if (free.contains(block)) return InternalError("a held block is on the free list");
-    if (pool.num_holders(block) != count) return InternalError("a block's holders are miscounted");
+    if (pool.num_holders(block) != num_holders)
+      return InternalError("a block's holders are miscounted");
     last_held_[block] = coverage_.num_steps;
   }
   // What is free now and was held at the end of the step before, or came and went since, has been
@@ -593,7 +724,8 @@ Status Simulation::CheckKvEvents() {
   return OkStatus();
 }
 
-// Each request is in one queue; first come, first served.
+// Each request is in one queue; first come, first served, but for those that waited for something
+// outside.
 Status Simulation::CheckQueues() const {
   const Scheduler& scheduler = engine_->scheduler();
   if (scheduler.num_running() + scheduler.num_waiting() != scheduler.num_requests()) {
@@ -603,6 +735,10 @@ Status Simulation::CheckQueues() const {
   int64_t last = -1;
   for (const auto& queue : {scheduler.running(), scheduler.Waiting()}) {
     for (const Request* request : queue) {
+      if (request->needs.grammar || request->needs.adapter_id != 0 ||
+          (connector_ && connector_->HasTouched(request->id()))) {
+        continue;
+      }
       if (request->order < last) return Wrong(request->id(), "has been overtaken");
       last = request->order;
     }
@@ -628,6 +764,7 @@ Status Simulation::CheckEnd() {
   for (const auto& [id, answered] : calls_) {
     if (!answered) return InternalError("call " + std::to_string(id) + " was not answered");
   }
+  CountTransfers();
   if (engine_->scheduler().num_requests() != 0) return InternalError("requests are left over");
   if (engine_->kv_cache().pool().Usage() != 0) return InternalError("blocks are left over");
   for (int32_t i = 0; i < limits_.max_num_seqs; ++i) {
@@ -636,6 +773,10 @@ Status Simulation::CheckEnd() {
   if (!engine_->ResetPrefixCache(false)) return InternalError("reset refused on an idle engine");
   if (engine_->kv_cache().pool().num_cached_hashes() != 0) return InternalError("hashes are left");
   return OkStatus();
+}
+
+uint64_t Simulation::FirstHash(const Stream& stream) {
+  return static_cast<uint64_t>(stream.needs.adapter_id);
 }
 
 bool Simulation::Chance(double probability) {

@@ -17,6 +17,7 @@
 #include "common/status.h"
 #include "engine_core/engine_core.h"
 #include "tests/simulation/kv_event_shadow.h"
+#include "tests/simulation/sim_connector.h"
 #include "tests/simulation/sim_executor.h"
 
 namespace tandem {
@@ -40,6 +41,11 @@ class Simulation {
     int64_t num_restarts = 0;
     int64_t num_resets = 0;
     int64_t num_pauses = 0;
+    int64_t num_kv_loads = 0;
+    int64_t num_kv_load_failures = 0;
+    int64_t num_kept_tables = 0;
+    int64_t num_grammars = 0;
+    int64_t num_adapter_steps = 0;  // with as many adapters as fit
   };
   const Coverage& coverage() const { return coverage_; }
 
@@ -52,6 +58,8 @@ class Simulation {
     wire::StopReason stop_reason;
     std::optional<size_t> fails_after;  // so many outputs, then the executor fails it
     bool refused = false;               // by the checks at ingress
+    RequestNeeds needs;
+    bool grammar_fails = false;
     std::vector<TokenId> emitted;
     bool sent = false;
     bool may_abort = false;          // a pause ended it with "abort"
@@ -63,6 +71,7 @@ class Simulation {
 
   void DrawConfig();
   void DrawWindow();
+  void DrawOutside(uint64_t seed);
   void DrawStream();
   std::vector<TokenId> DrawPrompt(int32_t max_tokens);
   void SolveStream(Stream* stream) const;
@@ -70,6 +79,7 @@ class Simulation {
 
   Status Act();
   void Send(Stream* stream);
+  void EndSomeGrammarWaits();
   void AbortSome();
   void AbortWhileExecuting();
   void SendAgain();
@@ -82,12 +92,17 @@ class Simulation {
   Status HearFinish(const wire::EngineCoreOutput& output, const Stream& stream) const;
   Status HearFinishedId(const RequestId& id);
   Status HearStats(const wire::SchedulerStats& stats);
+  void CountTransfers();
+  Status CheckTransfers() const;
+  Status CheckAdapters();
   Status CheckBlocks();
   Status CheckFreeOrder();
   Status CheckKvEvents();
   Status CheckQueues() const;
   Status CheckEnd();
 
+  // Another adapter, another model: the same tokens have another answer.
+  static uint64_t FirstHash(const Stream& stream);
   bool Chance(double probability);
   int32_t Between(int32_t low, int32_t high);
 
@@ -96,11 +111,14 @@ class Simulation {
   EngineCoreOptions options_;
   ManualClock clock_{100};
   std::unique_ptr<SimExecutor> executor_;
+  std::optional<uint64_t> connector_seed_;  // nullopt: no connector
+  std::unique_ptr<SimConnector> connector_;
   std::unique_ptr<EngineCore> engine_;
   std::unique_ptr<KvEventShadow> kv_events_;
   std::vector<std::vector<TokenId>> documents_;  // prompts share their beginnings
   std::map<RequestId, Stream> streams_;
   std::vector<wire::EngineInput> arrived_;  // while a step executed
+  std::vector<GrammarResult> grammars_;     // not told yet
   std::vector<RequestId> order_;            // of arrival; the first next_ have been sent
   size_t next_ = 0;
   double arrival_chance_ = 0;

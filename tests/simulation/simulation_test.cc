@@ -49,13 +49,21 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
     total.num_restarts += run.num_restarts;
     total.num_resets += run.num_resets;
     total.num_pauses += run.num_pauses;
+    total.num_kv_loads += run.num_kv_loads;
+    total.num_kv_load_failures += run.num_kv_load_failures;
+    total.num_kept_tables += run.num_kept_tables;
+    total.num_grammars += run.num_grammars;
+    total.num_adapter_steps += run.num_adapter_steps;
   }
   WARN(num_runs << " runs from seed " << first << ": " << total.num_requests << " requests, "
                 << total.num_steps << " steps, " << total.num_preemptions << " preemptions, "
                 << total.num_hit_tokens << " cached tokens, " << total.num_aborts << " aborts, "
                 << total.num_request_failures << " failed requests, " << total.num_restarts
                 << " restarts, " << total.num_resets << " resets, " << total.num_pauses
-                << " pauses");
+                << " pauses, " << total.num_kv_loads << " KV loads, " << total.num_kv_load_failures
+                << " of them failed, " << total.num_kept_tables << " kept tables, "
+                << total.num_grammars << " grammars, " << total.num_adapter_steps
+                << " steps full of adapters");
   if (num_runs < 5000) return;
   // The draw reaches what it is there for.
   CHECK(total.num_preemptions > 1000);
@@ -65,6 +73,11 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   CHECK(total.num_restarts > 50);
   CHECK(total.num_resets > 500);
   CHECK(total.num_pauses > 200);
+  CHECK(total.num_kv_loads > 1000);
+  CHECK(total.num_kv_load_failures > 200);
+  CHECK(total.num_kept_tables > 1000);
+  CHECK(total.num_grammars > 1000);
+  CHECK(total.num_adapter_steps > 1000);
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#pragma once
+
+// Which adapters (LoRA) are in the batch, so that there are never more than fit beside the model.
+// Thread: engine loop. A request without an adapter costs nothing.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "engine_core/scheduler/request.h"
+
+namespace tandem {
+
+class AdapterSlots {
+ public:
+  explicit AdapterSlots(int32_t max_adapters) : max_adapters_(static_cast<size_t>(max_adapters)) {}
+
+  bool HasRoomFor(AdapterId id) const {
+    return id == 0 || num_users_.contains(id) || num_users_.size() < max_adapters_;
+  }
+  // One more, one fewer running request that uses it. REQUIRES for Take: HasRoomFor.
+  void Take(AdapterId id) {
+    if (id != 0) ++num_users_[id];
+  }
+  void GiveBack(AdapterId id) {
+    if (id != 0 && --num_users_[id] == 0) num_users_.erase(id);
+  }
+
+  size_t num_adapters() const { return num_users_.size(); }
+  size_t max_adapters() const { return max_adapters_; }
+
+ private:
+  size_t max_adapters_;
+  absl::flat_hash_map<AdapterId, int32_t> num_users_;
+};
+
+}  // namespace tandem

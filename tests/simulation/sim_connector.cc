@@ -1,0 +1,140 @@
+#include "tests/simulation/sim_connector.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+Status Breach(const RequestId& id, const std::string& what) {
+  return InternalError("transfers of request " + id + ": " + what);
+}
+
+}  // namespace
+
+SimConnector::SimConnector(uint64_t seed, SimExecutor* executor)
+    : random_(seed), executor_(executor) {}
+
+std::optional<KvMatch> SimConnector::Match(const Request& request, int32_t num_local_tokens) {
+  const auto [asked, first] = asked_.try_emplace(request.id(), 0);
+  if (first && Chance(0.3)) asked->second = Between(1, 4);
+  if (asked->second > 0) {
+    --asked->second;
+    touched_.insert(request.id());
+    was_busy_ = true;
+    return std::nullopt;
+  }
+  if (Chance(0.4)) return KvMatch{};
+  const bool is_async = Chance(0.6);
+  const int32_t num_left = request.num_tokens() - num_local_tokens;
+  return KvMatch{Between(0, is_async ? num_left : num_left - 1), is_async};
+}
+
+void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
+                               int32_t num_local_tokens, const KvMatch& match) {
+  if (match.num_tokens == 0) {
+    if (Chance(0.15)) saves_[request.id()] = Between(0, 6);
+    return;
+  }
+  touched_.insert(request.id());
+  Load load;
+  load.id = request.id();
+  load.token_ids = request.token_ids;
+  load.first_hash = executor_->FirstHashOf(request.id());
+  load.table.assign(table.begin(), table.end());
+  load.begin = num_local_tokens;
+  load.end = load.failed_from = num_local_tokens + match.num_tokens;
+  load.is_async = match.is_async;
+  load.num_polls = match.is_async ? Between(1, 6) : 0;
+  load.begun_at_step = executor_->num_steps();
+  if (Chance(0.2)) load.failed_from = Between(load.begin, load.end - 1);
+  loads_.push_back(std::move(load));
+  ++num_loads_;
+}
+
+bool SimConnector::OnFinished(const Request& request, std::span<const BlockId> table) {
+  asked_.erase(request.id());
+  const bool was_saving = saves_.erase(request.id()) > 0;
+  const bool keeps = !table.empty() && (was_saving || Chance(0.2));
+  if (keeps) {
+    kept_[request.id()] = {{table.begin(), table.end()}, Between(0, 8), executor_->num_steps()};
+    ++num_kept_;
+  }
+  return keeps;
+}
+
+Status SimConnector::Work(KvTransferNews* news) {
+  for (Load& load : loads_) {
+    if (load.num_polls > 0) {
+      --load.num_polls;
+      if (load.failed_from < load.end && Chance(0.3)) TellFailure(&load, news);
+      continue;
+    }
+    RETURN_IF_ERROR(Perform(load));
+    if (load.failed_from < load.end) TellFailure(&load, news);
+    if (load.is_async) news->loaded.push_back(load.id);
+    load.num_polls = -1;
+  }
+  std::erase_if(loads_, [](const Load& load) { return load.num_polls < 0; });
+  for (auto& [id, num_polls] : saves_) --num_polls;
+  std::erase_if(saves_, [](const auto& save) { return save.second < 0; });
+  for (auto& [id, kept] : kept_) {
+    if (--kept.num_polls >= 0) continue;
+    for (BlockId block : kept.table) {
+      if (executor_->LastWrite(block) > kept.num_steps) {
+        return Breach(id, "a kept block was written to");
+      }
+    }
+    news->released.push_back(id);
+  }
+  std::erase_if(kept_, [](const auto& kept) { return kept.second.num_polls < 0; });
+  return OkStatus();
+}
+
+// Brings what there is; what failed is garbage.
+Status SimConnector::Perform(const Load& load) {
+  uint64_t hash = load.first_hash;
+  for (int32_t p = 0; p < load.end; ++p) {
+    hash = ExtendPrefixHash(hash, load.token_ids[static_cast<size_t>(p)]);
+    if (p < load.begin) continue;
+    const BlockId block = load.table[static_cast<size_t>(p / executor_->limits().block_size)];
+    if (load.is_async && executor_->LastWrite(block) > load.begun_at_step) {
+      return Breach(load.id, "a block was written to while it was loaded");
+    }
+    executor_->WriteKv(block, p, p < load.failed_from ? hash : ~hash);
+  }
+  return OkStatus();
+}
+
+void SimConnector::TellFailure(Load* load, KvTransferNews* news) {
+  if (load->failure_told) return;
+  load->failure_told = true;
+  failed_.insert(load->id);
+  if (!load->is_async) executor_->Distrust(load->id);
+  const int32_t block_size = executor_->limits().block_size;
+  for (int32_t b = (load->end - 1) / block_size; b >= load->failed_from / block_size; --b) {
+    news->failed_blocks.push_back(load->table[static_cast<size_t>(b)]);
+  }
+}
+
+bool SimConnector::TakeIsBusy() {
+  const bool busy = was_busy_ || !loads_.empty() || !kept_.empty() || !saves_.empty();
+  was_busy_ = false;
+  return busy;
+}
+
+std::vector<RequestId> SimConnector::Saving() const {
+  std::vector<RequestId> ids;
+  for (const auto& [id, num_polls] : saves_) ids.push_back(id);
+  return ids;
+}
+
+bool SimConnector::Chance(double probability) {
+  return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
+}
+
+int32_t SimConnector::Between(int32_t low, int32_t high) {
+  if (high <= low) return low;
+  return low + static_cast<int32_t>(random_() % static_cast<uint64_t>(high - low + 1));
+}
+
+}  // namespace tandem

@@ -1,0 +1,90 @@
+#pragma once
+
+// A KV connector that draws from a seed what it can bring, how long that takes, what goes wrong and
+// how long it keeps blocks. What it brings is right: the hashes that belong there. Both its sides
+// are here; the worker's runs within SimExecutor's steps.
+// Thread: engine loop. Failure: a breach of the contract (blocks changed while a transfer needs
+// them, a request that disappears …) is INTERNAL and says what.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "engine_core/scheduler/kv_connector.h"
+#include "engine_core/scheduler/request.h"
+#include "tests/simulation/sim_executor.h"
+
+namespace tandem {
+
+class SimConnector final : public KvConnector {
+ public:
+  // The executor must outlive it.
+  SimConnector(uint64_t seed, SimExecutor* executor);
+
+  std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
+  void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
+                   const KvMatch& match) override;
+  bool CanRelease(const Request& request) const override { return !saves_.contains(request.id()); }
+  bool OnFinished(const Request& request, std::span<const BlockId> table) override;
+
+  // The worker's side, at the beginning of a step.
+  Status Work(KvTransferNews* news);
+
+  // Whether progress may have to wait for it; asked once a step.
+  bool TakeIsBusy();
+  // Whether it has ever had to do with the request: others may have passed it.
+  bool HasTouched(const RequestId& id) const { return touched_.contains(id); }
+  // Whether a load of the request has failed.
+  bool HasFailed(const RequestId& id) const { return failed_.contains(id); }
+  // Those whose blocks are being saved: they may end, but not be preempted.
+  std::vector<RequestId> Saving() const;
+
+  int64_t num_loads() const { return num_loads_; }
+  int64_t num_failures() const { return static_cast<int64_t>(failed_.size()); }
+  int64_t num_kept() const { return num_kept_; }
+
+ private:
+  struct Load {
+    RequestId id;
+    std::vector<TokenId> token_ids;
+    uint64_t first_hash = 0;
+    std::vector<BlockId> table;
+    int32_t begin = 0;  // positions
+    int32_t end = 0;
+    bool is_async = false;
+    int32_t num_polls = 0;    // before it ends
+    int32_t failed_from = 0;  // position; end: it succeeds
+    bool failure_told = false;
+    int64_t begun_at_step = 0;
+  };
+  struct KeptTable {
+    std::vector<BlockId> table;
+    int32_t num_polls = 0;
+    int64_t num_steps = 0;  // of the executor, when the request ended
+  };
+
+  Status Perform(const Load& load);
+  void TellFailure(Load* load, KvTransferNews* news);
+  bool Chance(double probability);
+  int32_t Between(int32_t low, int32_t high);
+
+  std::mt19937_64 random_;
+  SimExecutor* executor_;
+  std::map<RequestId, int32_t> asked_;  // → how often it still says "later"
+  std::vector<Load> loads_;
+  std::map<RequestId, KeptTable> kept_;
+  std::map<RequestId, int32_t> saves_;  // → polls before it ends
+  std::set<RequestId> touched_;
+  std::set<RequestId> failed_;
+  bool was_busy_ = false;
+  int64_t num_loads_ = 0;
+  int64_t num_kept_ = 0;
+};
+
+}  // namespace tandem
