@@ -21,7 +21,7 @@
 #include "common/sd_notify.h"
 #include "common/strings.h"
 #include "common/version.h"
-#include "frontend/api/admission.h"
+#include "frontend/api/admission_gate.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/routes.h"
 #include "frontend/config.h"
@@ -299,8 +299,8 @@ Status Serve(FrontendConfig& config) {
   for (int i = 0; i < num_engines; ++i) {
     stats_logs.push_back(std::make_unique<StatsLog>(&metrics.engine(i), i, clock.Monotonic()));
   }
-  Admission admission({.max_num_queued_reqs = config.max_num_queued_reqs,
-                       .max_num_queued_tokens = config.max_num_queued_tokens});
+  AdmissionGate admission_gate({.max_num_queued_reqs = config.max_num_queued_reqs,
+                                .max_num_queued_tokens = config.max_num_queued_tokens});
 
   Mailbox<MainEvent> events;
   std::vector<std::unique_ptr<Shard>> shards;
@@ -331,7 +331,7 @@ Status Serve(FrontendConfig& config) {
     context->input_processor = input_processor.get();
     context->engine_client = clients.back().get();
     context->text_pool = &text_pool;
-    context->admission = &admission;
+    context->admission_gate = &admission_gate;
     context->metrics = &metrics;
     context->clock = &clock;
     context->options = MakeApiOptions(config);

@@ -122,7 +122,7 @@ std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request) {
 }
 
 Generation::Generation(ApiContext* context, ProcessedRequest request, const OutputOptions& options,
-                       double arrival_monotonic, std::unique_ptr<Admission::Ticket> ticket)
+                       double arrival_monotonic, std::unique_ptr<AdmissionGate::Ticket> ticket)
     : context_(context),
       request_(std::move(request)),
       arrival_monotonic_(arrival_monotonic),

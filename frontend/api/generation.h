@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "frontend/api/admission.h"
+#include "frontend/api/admission_gate.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/http/router.h"
 #include "frontend/metrics/metrics.h"
@@ -45,7 +45,7 @@ struct ApiContext {
   const InputProcessor* input_processor = nullptr;
   EngineClient* engine_client = nullptr;  // this shard's
   TextPool* text_pool = nullptr;
-  Admission* admission = nullptr;
+  AdmissionGate* admission_gate = nullptr;
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   ApiOptions options;
@@ -91,7 +91,7 @@ class Generation {
  public:
   // on_progress runs after each output that the listener was shown (send what it wrote).
   Generation(ApiContext* context, ProcessedRequest request, const OutputOptions& options,
-             double arrival_monotonic, std::unique_ptr<Admission::Ticket> ticket);
+             double arrival_monotonic, std::unique_ptr<AdmissionGate::Ticket> ticket);
   ~Generation();
   Generation(const Generation&) = delete;
 
@@ -121,7 +121,7 @@ class Generation {
   ApiContext* const context_;
   ProcessedRequest request_;  // the engine requests have moved on after Start
   const double arrival_monotonic_;
-  std::unique_ptr<Admission::Ticket> ticket_;
+  std::unique_ptr<AdmissionGate::Ticket> ticket_;
   std::vector<std::unique_ptr<FanOutStats>> fan_out_;  // one per prompt
   std::vector<std::unique_ptr<Choice>> choices_;
   GenerationListener* listener_ = nullptr;

@@ -88,8 +88,8 @@ StatusOr<PrepareInput> MakePrepareInput(const HttpRequest& request, const ApiCon
   return input;
 }
 
-void CountRefusal(Admission::Refusal refusal, Metrics* metrics) {
-  const auto reason = refusal == Admission::Refusal::kRequests
+void CountRefusal(AdmissionGate::Refusal refusal, Metrics* metrics) {
+  const auto reason = refusal == AdmissionGate::Refusal::kRequests
                           ? RejectionReason::kMaxNumQueuedReqs
                           : RejectionReason::kMaxNumQueuedTokens;
   metrics->frontend().admission_rejections[reason].Increment();
@@ -151,13 +151,13 @@ StatusOr<PreparedRequest> ParseAndPrepare(std::string_view body, PrepareInput in
 }
 
 Awaitable<void> ServeGeneration(Exchange& exchange, ApiContext* context, PrepareFunction prepare) {
-  const Admission::Refusal refusal = context->admission->Check();
-  if (refusal != Admission::Refusal::kNone) {
+  const AdmissionGate::Refusal refusal = context->admission_gate->Check();
+  if (refusal != AdmissionGate::Refusal::kNone) {
     CountRefusal(refusal, context->metrics);
     RespondWithError(exchange, RefusalStatus(refusal));
     co_return;
   }
-  auto ticket = std::make_unique<Admission::Ticket>(context->admission);
+  auto ticket = std::make_unique<AdmissionGate::Ticket>(context->admission_gate);
   const double arrival = exchange.request().arrival_monotonic;
   auto input = MakePrepareInput(exchange.request(), *context);
   if (!input.ok()) {

@@ -130,6 +130,36 @@ def check_tests(problems):
                 problems.append(f"{name}:{number}: tests wait for conditions, never sleep")
 
 
+def shared_types(path):
+    """The classes, structs and enums that a file defines where other files may name them, with their namespaces.
+
+    Relies on clang-format: namespaces are not indented and their ends carry their names.
+    """
+    spaces = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        opened = re.match(r"(?:inline )?namespace ?([\w:]*) \{$", line)
+        if opened:
+            spaces.append(opened.group(1))
+        elif spaces and line.startswith("}  // namespace"):
+            spaces.pop()
+        # Neither declarations (;) nor specialisations and members of other types (< and :: after the name).
+        match = re.match(r"(?:template <.*> )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*?\) )?(\w+)"
+                         r"(?: final)?(?: : .*)?(?: \{.*)?$", line)
+        if match and "" not in spaces:
+            yield number, "::".join(spaces + [match.group(1)])
+
+
+def check_type_names(problems):
+    """Two types of one name are one type to the linker, which keeps either's functions."""
+    homes = {}
+    for path in code_files(CODE_FOLDERS + ["tests"]):
+        name = str(path.relative_to(ROOT))
+        for number, type_name in shared_types(path):
+            home = homes.setdefault(type_name, name)
+            if home != name:
+                problems.append(f"{name}:{number}: {type_name} is also defined in {home}")
+
+
 def print_largest():
     sizes = sorted(((len(path.read_text().splitlines()), str(path.relative_to(ROOT)))
                     for path in code_files(CODE_FOLDERS)), reverse=True)
@@ -145,6 +175,7 @@ def main():
     check_readme_tree(problems)
     check_format(problems)
     check_tests(problems)
+    check_type_names(problems)
     for problem in problems:
         print(problem)
     print_largest()

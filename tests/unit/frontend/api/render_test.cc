@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/api/admission.h"
+#include "frontend/api/admission_gate.h"
 #include "frontend/api/error.h"
 #include "frontend/processing/logprobs.h"
 #include "tests/support/api_model.h"
@@ -93,27 +93,27 @@ TEST_CASE("Errors have OpenAI's form, HTTP's code and no inside knowledge") {
   CHECK(ErrorEvent(InternalError("x")).rfind("data: {\"error\":", 0) == 0);
 }
 
-TEST_CASE("Admission refuses while too much waits and forgets what has started") {
-  Admission admission({2, 100});
-  CHECK(admission.Check() == Admission::Refusal::kNone);
+TEST_CASE("AdmissionGate refuses while too much waits and forgets what has started") {
+  AdmissionGate gate({2, 100});
+  CHECK(gate.Check() == AdmissionGate::Refusal::kNone);
   {
-    Admission::Ticket ticket(&admission);
+    AdmissionGate::Ticket ticket(&gate);
     ticket.Resize(2, 50);
-    CHECK(admission.Check() == Admission::Refusal::kRequests);
+    CHECK(gate.Check() == AdmissionGate::Refusal::kRequests);
     ticket.Release(25);
-    CHECK(admission.Check() == Admission::Refusal::kNone);
-    CHECK(admission.num_queued_tokens() == 25);
-    Admission::Ticket large(&admission);
+    CHECK(gate.Check() == AdmissionGate::Refusal::kNone);
+    CHECK(gate.num_queued_tokens() == 25);
+    AdmissionGate::Ticket large(&gate);
     large.Resize(1, 80);
-    CHECK(admission.Check() == Admission::Refusal::kRequests);
+    CHECK(gate.Check() == AdmissionGate::Refusal::kRequests);
     ticket.Release(25);
-    CHECK(admission.Check() == Admission::Refusal::kNone);
+    CHECK(gate.Check() == AdmissionGate::Refusal::kNone);
     large.Resize(1, 100);
-    CHECK(admission.Check() == Admission::Refusal::kTokens);
+    CHECK(gate.Check() == AdmissionGate::Refusal::kTokens);
   }
-  CHECK(admission.num_queued_reqs() == 0);
-  CHECK(admission.num_queued_tokens() == 0);
-  CHECK(Admission({0, 0}).Check() == Admission::Refusal::kNone);
+  CHECK(gate.num_queued_reqs() == 0);
+  CHECK(gate.num_queued_tokens() == 0);
+  CHECK(AdmissionGate({0, 0}).Check() == AdmissionGate::Refusal::kNone);
 }
 
 TEST_CASE("ServedModel takes served names, the empty name and nothing else") {

@@ -16,12 +16,12 @@ struct AdmissionLimits {
   int64_t max_num_queued_tokens = 0;  // 0: no limit
 };
 
-class Admission {
+class AdmissionGate {
  public:
   enum class Refusal { kNone, kRequests, kTokens };
 
-  explicit Admission(AdmissionLimits limits) : limits_(limits) {}
-  Admission(const Admission&) = delete;
+  explicit AdmissionGate(AdmissionLimits limits) : limits_(limits) {}
+  AdmissionGate(const AdmissionGate&) = delete;
 
   Refusal Check() const;
   int64_t num_queued_reqs() const { return num_reqs_.load(std::memory_order_relaxed); }
@@ -30,7 +30,7 @@ class Admission {
   // What one API request holds; given back when its requests start, or when it dies.
   class Ticket {
    public:
-    explicit Ticket(Admission* admission) : admission_(admission) { Add(1, 0); }
+    explicit Ticket(AdmissionGate* gate) : gate_(gate) { Add(1, 0); }
     Ticket(const Ticket&) = delete;
     ~Ticket() { Add(-num_reqs_, -num_tokens_); }
 
@@ -43,7 +43,7 @@ class Admission {
 
    private:
     void Add(int64_t num_reqs, int64_t num_tokens);
-    Admission* admission_;
+    AdmissionGate* gate_;
     int64_t num_reqs_ = 0;
     int64_t num_tokens_ = 0;
   };
@@ -55,6 +55,6 @@ class Admission {
 };
 
 // RESOURCE_EXHAUSTED, for the client.
-Status RefusalStatus(Admission::Refusal refusal);
+Status RefusalStatus(AdmissionGate::Refusal refusal);
 
 }  // namespace tandem
