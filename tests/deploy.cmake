@@ -7,9 +7,9 @@ tandem_test(unit_bench LABEL unit
   SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_answer_test.cc
        unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/serve_metrics_test.cc
        unit/deploy/cli/bench/serve_options_test.cc unit/deploy/cli/bench/serve_report_test.cc
-  DEPS deploy/cli/bench nlohmann_json::nlohmann_json)
+  DEPS deploy/cli/bench tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_deploy_sweep LABEL unit
   SRCS unit/deploy/cli/bench/command_run_test.cc unit/deploy/cli/bench/latency_limits_test.cc
        unit/deploy/cli/bench/load_search_test.cc unit/deploy/cli/bench/svg_chart_test.cc
        unit/deploy/cli/bench/sweep_params_test.cc unit/deploy/cli/bench/sweep_summary_test.cc
-  DEPS deploy/cli/bench)
+  DEPS deploy/cli/bench tests/support/files)

@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over engine_core.
 tandem_test(unit_weights LABEL unit
   SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/model_config_test.cc
-  DEPS engine_core/weights nlohmann_json::nlohmann_json)
+  DEPS engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
        unit/engine_core/sampling/golden_test.cc support/sampling_goldens.cc
@@ -60,12 +60,12 @@ tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc
-    DEPS engine_core/models engine_core/weights nlohmann_json::nlohmann_json)
+    DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 endif()
 tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc DEPS engine_core)
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/heap)
 tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
-  DEPS common)
+  DEPS common tests/support/files)
 add_dependencies(integration_engine_process tandem-engine-core)

@@ -13,7 +13,7 @@ tandem_test(property_text LABEL property SRCS
 tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc DEPS frontend/net)
 tandem_test(unit_http LABEL unit SRCS
   unit/frontend/http/server_test.cc unit/frontend/http/transport_test.cc
-  DEPS frontend/http OpenSSL::SSL)
+  DEPS frontend/http tests/support/files OpenSSL::SSL)
 tandem_test(unit_frontend LABEL unit SRCS
   unit/frontend/config_test.cc unit/frontend/api/routes_test.cc
   DEPS frontend frontend/api nlohmann_json::nlohmann_json)
@@ -21,7 +21,8 @@ target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
 tandem_test(unit_engine_client LABEL unit SRCS unit/frontend/engine_client/engine_client_test.cc
   DEPS frontend/engine_client tests/support)
-tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc DEPS frontend/metrics)
+tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc
+  DEPS frontend/metrics tests/support/files)
 target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)
 # The API without sockets, over the recorded model.
 add_library(tandem_tests_support_api STATIC support/api_model.cc)

@@ -5,7 +5,7 @@ tandem_test(unit_kernels LABEL unit
   DEPS kernels)
 tandem_test(property_kernels LABEL property
   SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/compute_pool_test.cc
-  DEPS kernels tests/support/kernels)
+  DEPS kernels tests/support/files tests/support/kernels)
 
 # The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own
 # headers, and under another name than the backend that a build with CUDA has besides.

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/files/temp_folder.h"
+
 #include <catch2/catch.hpp>
 
 namespace {
@@ -85,23 +87,9 @@ class Child {
   std::string output_;
 };
 
-class TempDir {
- public:
-  TempDir() {
-    std::string name = fs::temp_directory_path() / "tandem_engine_XXXXXX";
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TempDir() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TEST_CASE("engine process: starts without a frontend, says what it has, ends in order on SIGTERM") {
-  const TempDir dir;
-  Child engine({kModels + "qwen3", "--handshake-address", "ipc://" + dir.path() + "/handshake",
+  const tandem::TempFolder folder;
+  Child engine({kModels + "qwen3", "--handshake-address", "ipc://" + folder.path() + "/handshake",
                 "--num-gpu-blocks-override", "65"});
   const bool ready = engine.WaitFor("Engine core ready in");
   CAPTURE(engine.output());
@@ -116,10 +104,10 @@ TEST_CASE("engine process: starts without a frontend, says what it has, ends in 
 }
 
 TEST_CASE("engine process: dummy weights need only a config") {
-  const TempDir dir;
-  fs::copy(kModels + "qwen3/config.json", dir.path());
-  Child engine({dir.path(), "--load-format", "dummy", "--handshake-address",
-                "ipc://" + dir.path() + "/handshake"});
+  const tandem::TempFolder folder;
+  fs::copy(kModels + "qwen3/config.json", folder.path());
+  Child engine({folder.path(), "--load-format", "dummy", "--handshake-address",
+                "ipc://" + folder.path() + "/handshake"});
   CHECK(engine.WaitFor("Engine core ready in"));
   engine.Signal(SIGINT);
   CHECK(engine.WaitForExit() == 0);
@@ -135,28 +123,28 @@ TEST_CASE("engine process: a bad command line ends with status 2 and a hint") {
 }
 
 TEST_CASE("engine process: a bad model ends with status 3 and its name") {
-  const TempDir dir;
-  Child missing({dir.path() + "/nowhere"});
+  const tandem::TempFolder folder;
+  Child missing({folder.path() + "/nowhere"});
   CHECK(missing.WaitForExit() == 3);
   CHECK_THAT(missing.output(), Contains("nowhere/config.json"));
 
-  for (const auto& file : fs::directory_iterator(kModels + "qwen3")) fs::copy(file, dir.path());
-  const std::string weights = dir.path() + "/model.safetensors";
+  for (const auto& file : fs::directory_iterator(kModels + "qwen3")) fs::copy(file, folder.path());
+  const std::string weights = folder.path() + "/model.safetensors";
   fs::resize_file(weights, fs::file_size(weights) / 2);
-  Child truncated({dir.path()});
+  Child truncated({folder.path()});
   CHECK(truncated.WaitForExit() == 3);
   CHECK_THAT(truncated.output(), Contains(weights) && Contains("truncated"));
 
-  std::ofstream(dir.path() + "/config.json") << "{\"architectures\": [\"Lla";
-  Child broken({dir.path()});
+  std::ofstream(folder.path() + "/config.json") << "{\"architectures\": [\"Lla";
+  Child broken({folder.path()});
   CHECK(broken.WaitForExit() == 3);
   CHECK_THAT(broken.output(), Contains("config.json") && Contains("JSON"));
 }
 
 TEST_CASE("engine process: a KV cache too small for one request ends with status 3") {
-  const TempDir dir;
+  const tandem::TempFolder folder;
   Child engine({kModels + "qwen3", "--kv-cache-memory-bytes", "200K", "--handshake-address",
-                "ipc://" + dir.path() + "/handshake"});
+                "ipc://" + folder.path() + "/handshake"});
   CHECK(engine.WaitForExit() == 3);
   CHECK_THAT(engine.output(), Contains("--kv-cache-memory-bytes"));
 }

@@ -57,7 +57,7 @@ struct Sink final : OutputSink {
 
 class MockEngine {
  public:
-  MockEngine(const wire::TempFolder& folder, std::vector<std::string> options) {
+  MockEngine(const TempFolder& folder, std::vector<std::string> options) {
     std::vector<std::string> words = {
         TANDEM_TEST_PYTHON, TANDEM_SOURCE_DIR "/tests/support/mock_engine.py",
         "--handshake",      "ipc://" + folder.path() + "/wire/handshake",
@@ -102,7 +102,7 @@ struct Setup {
     return request;
   }
 
-  wire::TempFolder folder;
+  TempFolder folder;
   wire::Inbox<std::function<void()>> posted;
   wire::FrontendEndpoint endpoint;
   EngineClient client;

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "common/strings.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -121,8 +121,8 @@ TEST_CASE("calling the pool from inside its job dies with a message") {
 }
 
 TEST_CASE("the cgroup quota counts in whole CPUs, v1 and v2, parents included") {
-  const std::filesystem::path mount =
-      std::filesystem::temp_directory_path() / ("tandem_cgroup_" + RandomHex(8));
+  const TempFolder folder;
+  const std::filesystem::path mount = folder.path();
   auto write = [&](const std::string& path, const std::string& text) {
     std::filesystem::create_directories((mount / path).parent_path());
     std::ofstream(mount / path) << text;
@@ -142,7 +142,6 @@ TEST_CASE("the cgroup quota counts in whole CPUs, v1 and v2, parents included") 
   write("cpu,cpuacct/c/cpu.cfs_quota_us", "-1\n");
   CHECK(CgroupCpuLimit("3:cpu,cpuacct:/c\n", mount) == kNoLimit);
   CHECK(NumUsableCpus() >= 1);
-  std::filesystem::remove_all(mount);
 }
 
 }  // namespace tandem

@@ -1,21 +1,6 @@
 #include "tests/support/wire_pair.h"
 
-#include <cstdlib>
-#include <filesystem>
-
-#include "common/check.h"
-
 namespace tandem::wire {
-
-TempFolder::TempFolder() {
-  std::string pattern = std::filesystem::temp_directory_path() / "tandem-wire-XXXXXX";
-  CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
-  path_ = pattern;
-}
-TempFolder::~TempFolder() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
-}
 
 FrontendClientCallbacks HearInto(Inbox<Heard>* inbox) {
   return {.on_outputs =

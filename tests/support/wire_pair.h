@@ -1,7 +1,7 @@
 #pragma once
 
-// What tests of the two endpoints share: a private folder for sockets, and mailboxes that are
-// waited for with a limit. Thread: the test's own.
+// What tests of the two endpoints share: mailboxes that are waited for with a limit, and options
+// for sockets in a folder of the test. Thread: the test's own.
 
 #include <chrono>
 #include <deque>
@@ -13,21 +13,9 @@
 
 #include "common/mailbox.h"
 #include "proto_msgpack/wire_endpoint.h"
+#include "tests/support/files/temp_folder.h"
 
 namespace tandem::wire {
-
-// A fresh folder under the temporary folder, removed with all that is in it.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // One thing at a time out of a mailbox.
 template <class T>

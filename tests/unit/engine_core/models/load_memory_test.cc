@@ -1,13 +1,12 @@
 // A model is never in memory twice: what is packed gives its pages of the file back.
 
-#include <unistd.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine_core/models/model.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -31,20 +30,16 @@ int64_t StatusBytes(const std::string& key) {
 class ModelFolder {
  public:
   ModelFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "tandem_load_XXXXXX";
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
     const Json config = {{"architectures", {"LlamaForCausalLM"}},
                          {"vocab_size", 4096},
                          {"hidden_size", 512},
                          {"intermediate_size", 1408},
                          {"num_hidden_layers", 16},
                          {"num_attention_heads", 8}};
-    std::ofstream(path_ + "/config.json") << config.dump();
+    folder_.Write("config.json", config.dump());
     WriteWeights();
   }
-  ~ModelFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_.path(); }
   int64_t weight_bytes() const { return weight_bytes_; }
 
  private:
@@ -75,13 +70,13 @@ class ModelFolder {
     const uint64_t header_bytes = header.size();
     std::string begin(sizeof header_bytes, '\0');
     std::memcpy(begin.data(), &header_bytes, sizeof header_bytes);
-    const std::string file = path_ + "/model.safetensors";
+    const std::string file = folder_.PathOf("model.safetensors");
     std::ofstream(file, std::ios::binary) << begin << header;
     std::filesystem::resize_file(
         file, sizeof header_bytes + header_bytes + static_cast<uint64_t>(weight_bytes_));
   }
 
-  std::string path_;
+  TempFolder folder_;
   Json header_;
   int64_t weight_bytes_ = 0;
 };

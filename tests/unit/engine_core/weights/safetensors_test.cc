@@ -1,12 +1,11 @@
 #include "engine_core/weights/safetensors.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -14,24 +13,6 @@ namespace tandem {
 namespace {
 
 using Catch::Matchers::Contains;
-
-// A folder that goes away with the test.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = std::filesystem::temp_directory_path() / "tandem_weights_XXXXXX";
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
-  }
-
- private:
-  std::string path_;
-};
 
 std::string FileBytes(const std::string& header, const std::string& data) {
   const uint64_t size = header.size();
@@ -47,22 +28,22 @@ std::string Floats(std::initializer_list<float> values) {
 }
 
 Status OpenError(const std::string& bytes) {
-  const TempDir dir;
-  dir.Write("model.safetensors", bytes);
-  const auto opened = OpenSafetensors(dir.path());
+  const TempFolder folder;
+  folder.Write("model.safetensors", bytes);
+  const auto opened = OpenSafetensors(folder.path());
   REQUIRE_FALSE(opened.ok());
   CHECK_THAT(opened.status().message(), Contains("model.safetensors"));
   return opened.status();
 }
 
 TEST_CASE("safetensors: a tensor is read with its shape and values") {
-  const TempDir dir;
-  dir.Write("model.safetensors",
-            FileBytes(R"({"__metadata__":{"format":"pt"},)"
-                      R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
-                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[16,20]}})",
-                      Floats({1, 2, 3, 4, 5})));
-  const auto weights = OpenSafetensors(dir.path());
+  const TempFolder folder;
+  folder.Write("model.safetensors",
+               FileBytes(R"({"__metadata__":{"format":"pt"},)"
+                         R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                         R"("b":{"dtype":"F32","shape":[1],"data_offsets":[16,20]}})",
+                         Floats({1, 2, 3, 4, 5})));
+  const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   const auto a = (*weights)->Get("a", 2, 2);
   REQUIRE(a.ok());
@@ -73,11 +54,11 @@ TEST_CASE("safetensors: a tensor is read with its shape and values") {
 }
 
 TEST_CASE("safetensors: a matrix of a stack, and what is not one") {
-  const TempDir dir;
-  dir.Write("model.safetensors",
-            FileBytes(R"({"s":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}})",
-                      Floats({1, 2, 3, 4, 5, 6})));
-  const auto weights = OpenSafetensors(dir.path());
+  const TempFolder folder;
+  folder.Write("model.safetensors",
+               FileBytes(R"({"s":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}})",
+                         Floats({1, 2, 3, 4, 5, 6})));
+  const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   CHECK((*weights)->Has("s"));
   CHECK_FALSE((*weights)->Has("t"));
@@ -92,11 +73,11 @@ TEST_CASE("safetensors: a matrix of a stack, and what is not one") {
 }
 
 TEST_CASE("safetensors: data that is not aligned to its element is copied") {
-  const TempDir dir;
+  const TempFolder folder;
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   while (header.size() % 4 != 1) header += ' ';
-  dir.Write("model.safetensors", FileBytes(header, Floats({1.5f, -2})));
-  const auto weights = OpenSafetensors(dir.path());
+  folder.Write("model.safetensors", FileBytes(header, Floats({1.5f, -2})));
+  const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   const auto a = (*weights)->Get("a", 0, 2);
   REQUIRE(a.ok());
@@ -105,12 +86,12 @@ TEST_CASE("safetensors: data that is not aligned to its element is copied") {
 }
 
 TEST_CASE("safetensors: a missing tensor, a wrong shape and a wrong dtype are named") {
-  const TempDir dir;
-  dir.Write("model.safetensors",
-            FileBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-                      R"("i":{"dtype":"I32","shape":[2],"data_offsets":[8,16]}})",
-                      std::string(16, '\0')));
-  const auto weights = OpenSafetensors(dir.path());
+  const TempFolder folder;
+  folder.Write("model.safetensors",
+               FileBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                         R"("i":{"dtype":"I32","shape":[2],"data_offsets":[8,16]}})",
+                         std::string(16, '\0')));
+  const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   const auto missing = (*weights)->Get("model.norm.weight", 0, 2);
   REQUIRE_FALSE(missing.ok());
@@ -201,40 +182,40 @@ TEST_CASE("safetensors: every truncation of a real file is a Status") {
 }
 
 TEST_CASE("safetensors: shards are found through the index, and checked against it") {
-  const TempDir dir;
-  dir.Write("one.safetensors",
-            FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({1})));
-  dir.Write("two.safetensors",
-            FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({2})));
+  const TempFolder folder;
+  folder.Write("one.safetensors",
+               FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({1})));
+  folder.Write("two.safetensors",
+               FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({2})));
   const std::string index = "model.safetensors.index.json";
   SECTION("both are read") {
-    dir.Write(index, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
-    const auto weights = OpenSafetensors(dir.path());
+    folder.Write(index, R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+    const auto weights = OpenSafetensors(folder.path());
     REQUIRE(weights.ok());
     CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 2);
   }
   SECTION("a tensor that its shard does not hold") {
-    dir.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
-    CHECK_THAT(OpenSafetensors(dir.path()).status().message(),
+    folder.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(folder.path()).status().message(),
                Contains("two.safetensors: does not hold c"));
   }
   SECTION("a shard that is not there") {
-    dir.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
-    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("three.safetensors"));
+    folder.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(folder.path()).status().message(), Contains("three.safetensors"));
   }
   SECTION("a shard outside the folder") {
-    dir.Write(index, R"({"weight_map":{"a":"../one.safetensors"}})");
-    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("same folder"));
+    folder.Write(index, R"({"weight_map":{"a":"../one.safetensors"}})");
+    CHECK_THAT(OpenSafetensors(folder.path()).status().message(), Contains("same folder"));
   }
   SECTION("an index without a map") {
-    dir.Write(index, R"({"weights":{}})");
-    CHECK_THAT(OpenSafetensors(dir.path()).status().message(), Contains("weight_map"));
+    folder.Write(index, R"({"weights":{}})");
+    CHECK_THAT(OpenSafetensors(folder.path()).status().message(), Contains("weight_map"));
   }
 }
 
 TEST_CASE("safetensors: a folder without weights says what was looked for") {
-  const TempDir dir;
-  const auto opened = OpenSafetensors(dir.path());
+  const TempFolder folder;
+  const auto opened = OpenSafetensors(folder.path());
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.status().code() == StatusCode::kNotFound);
   CHECK_THAT(opened.status().message(), Contains("model.safetensors.index.json"));

@@ -61,7 +61,7 @@ struct Sink final : OutputSink {
 };
 
 struct Engine {
-  explicit Engine(const wire::TempFolder& folder, int engine_index = 0)
+  explicit Engine(const TempFolder& folder, int engine_index = 0)
       : index(engine_index), endpoint(wire::EngineIn(folder, engine_index), &inbox.box) {
     REQUIRE(endpoint.Start().ok());
     endpoint.AnnounceReady(wire::TestReadyResponse(engine_index));
@@ -119,7 +119,7 @@ struct Setup {
   }
   Engine& engine(size_t i = 0) { return *engines[i]; }
 
-  wire::TempFolder folder;
+  TempFolder folder;
   Shard shard;
   wire::FrontendEndpoint endpoint;
   EngineClient client;

@@ -7,22 +7,12 @@
 
 #include "frontend/http/transport.h"
 #include "test_server.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct TempFolder {
-  TempFolder() {
-    std::string name = (fs::temp_directory_path() / "tandem-http-XXXXXX").string();
-    path = ::mkdtemp(name.data()) == nullptr ? "" : name;
-  }
-  ~TempFolder() { fs::remove_all(path); }
-  std::string path;
-};
 
 std::vector<Route> Routes() {
   Route events;
@@ -93,7 +83,7 @@ class TlsClient {
 
 TEST_CASE("TLS: requests, large bodies and streams over the same session code") {
   const TempFolder folder;
-  const std::string key = folder.path + "/key.pem", certificate = folder.path + "/cert.pem";
+  const std::string key = folder.PathOf("key.pem"), certificate = folder.PathOf("cert.pem");
   const std::string command =
       "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + key +
       " -out " + certificate + " >/dev/null 2>&1";
@@ -126,12 +116,12 @@ TEST_CASE("TLS: requests, large bodies and streams over the same session code") 
 
 TEST_CASE("TLS: files that are missing or do not fit are an error that names them") {
   const TempFolder folder;
-  const std::string certificate = folder.path + "/cert.pem", key = folder.path + "/key.pem";
-  const std::string other = folder.path + "/other.pem", text = folder.path + "/text";
+  const std::string certificate = folder.PathOf("cert.pem"), key = folder.PathOf("key.pem");
+  const std::string other = folder.PathOf("other.pem"), text = folder.PathOf("text");
   for (const std::string& k : {key, other}) {
     const std::string make =
         "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + k +
-        " -out " + (k == key ? certificate : folder.path + "/unused.pem") + " 2>/dev/null";
+        " -out " + (k == key ? certificate : folder.PathOf("unused.pem")) + " 2>/dev/null";
     REQUIRE(std::system(make.c_str()) == 0);
   }
   std::ofstream(text) << "no key here";
@@ -140,8 +130,8 @@ TEST_CASE("TLS: files that are missing or do not fit are an error that names the
   };
   CHECK(complaint({"/no/such.pem", "", "", ""}) ==
         "--ssl-certfile: /no/such.pem: No such file or directory");
-  CHECK(complaint({folder.path, "", "", ""}) ==
-        "--ssl-certfile: " + folder.path + ": is a folder, not a file");
+  CHECK(complaint({folder.path(), "", "", ""}) ==
+        "--ssl-certfile: " + folder.path() + ": is a folder, not a file");
   CHECK(complaint({text, "", "", ""}) == "--ssl-certfile: " + text + ": is not a PEM file");
   CHECK(complaint({certificate, text, "", ""}) == "--ssl-keyfile: " + text + ": is not a PEM file");
   CHECK(complaint({certificate, other, "", ""}) ==
@@ -154,7 +144,7 @@ TEST_CASE("TLS: files that are missing or do not fit are an error that names the
 
 TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
   const TempFolder folder;
-  const std::string path = folder.path + "/socket";
+  const std::string path = folder.PathOf("socket");
   const auto listen = [&path](HttpServer& server) { return server.Listen(); };
   const auto options = [&path] {
     ServerOptions result;
@@ -168,9 +158,9 @@ TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
     REQUIRE(listen(first).ok());
     HttpServer second(options(), Router(Routes()), {&shard});
     CHECK_FALSE(listen(second).ok());
-    CHECK(fs::exists(path));
+    CHECK(std::filesystem::exists(path));
   }
-  CHECK_FALSE(fs::exists(path));
+  CHECK_FALSE(std::filesystem::exists(path));
   // What a server leaves that was killed.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -185,7 +175,7 @@ TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
 
 TEST_CASE("UNIX socket: a path that is not a socket is refused and left alone") {
   const TempFolder folder;
-  const std::string path = folder.path + "/precious";
+  const std::string path = folder.PathOf("precious");
   std::ofstream(path) << "keep me";
   Shard shard(0);
   {

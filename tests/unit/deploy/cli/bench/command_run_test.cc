@@ -2,11 +2,11 @@
 
 #include <signal.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "common/clock.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -14,19 +14,6 @@ namespace tandem {
 namespace {
 
 constexpr double kLongSeconds = 100;
-
-struct ScratchFolder {
-  std::filesystem::path path;
-  ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem-test-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path); }
-  std::string Text(const std::string& name) const {
-    std::ifstream file(path / name);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-};
 
 bool IsAlive(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -36,10 +23,10 @@ bool IsAlive(pid_t pid) {
 }
 
 TEST_CASE("RunCommand finds programs in PATH and tells how they ended") {
-  const ScratchFolder folder;
-  const std::string log = folder.path / "log";
+  const TempFolder folder;
+  const std::string log = folder.PathOf("log");
   CHECK(RunCommand({"sh", "-c", "echo said"}, log, kLongSeconds).ok());
-  CHECK(folder.Text("log") == "said\n");
+  CHECK(folder.Read("log") == "said\n");
   const Status failed = RunCommand({"sh", "-c", "echo why; exit 3"}, log, kLongSeconds);
   CHECK(failed.code() == StatusCode::kUnavailable);
   CHECK(failed.message().find("exited with status 3") != std::string::npos);
@@ -48,11 +35,11 @@ TEST_CASE("RunCommand finds programs in PATH and tells how they ended") {
 }
 
 TEST_CASE("A command that runs too long ends with all its processes") {
-  const ScratchFolder folder;
-  const std::string script = "sleep 1000 & echo $! > " + (folder.path / "pid").string() + "; wait";
-  const Status status = RunCommand({"sh", "-c", script}, folder.path / "log", 3);
+  const TempFolder folder;
+  const std::string script = "sleep 1000 & echo $! > " + folder.PathOf("pid") + "; wait";
+  const Status status = RunCommand({"sh", "-c", script}, folder.PathOf("log"), 3);
   CHECK(status.code() == StatusCode::kDeadlineExceeded);
-  const pid_t sleeper = std::stoi(folder.Text("pid"));
+  const pid_t sleeper = std::stoi(folder.Read("pid"));
   const SystemClock clock;
   const double limit = clock.Monotonic() + 30;
   while (IsAlive(sleeper) && clock.Monotonic() < limit) {
@@ -61,18 +48,18 @@ TEST_CASE("A command that runs too long ends with all its processes") {
 }
 
 TEST_CASE("A signal interrupts a wait") {
-  const ScratchFolder folder;
+  const TempFolder folder;
   const StopSignals signals;
   CHECK_FALSE(StopSignals::Seen());
   const std::string script = "kill -INT " + std::to_string(getpid()) + "; sleep 1000";
-  CHECK(RunCommand({"sh", "-c", script}, folder.path / "log", kLongSeconds).code() ==
+  CHECK(RunCommand({"sh", "-c", script}, folder.PathOf("log"), kLongSeconds).code() ==
         StatusCode::kCancelled);
   CHECK(StopSignals::Seen());
 }
 
 TEST_CASE("A server that ends before it is ready, and URLs that cannot be") {
-  const ScratchFolder folder;
-  const std::string log = folder.path / "log";
+  const TempFolder folder;
+  const std::string log = folder.PathOf("log");
   const std::string url = "http://127.0.0.1:" + std::to_string(*FreePort());
   const auto ended = CommandServer::Start({"sh", "-c", "echo no model; exit 3"}, url, log, 30);
   CHECK(ended.status().message().find("exited with status 3 before it was ready") !=

@@ -1,9 +1,8 @@
 #include "deploy/cli/bench/prompts.h"
 
-#include <unistd.h>
-
-#include <fstream>
 #include <set>
+
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,17 +18,11 @@ std::shared_ptr<const Tokenizer> TinyTokenizer() {
 
 class TempFile {
  public:
-  explicit TempFile(const std::string& text) {
-    const int fd = mkstemp(path_.data());
-    REQUIRE(fd >= 0);
-    close(fd);
-    std::ofstream(path_) << text;
-  }
-  ~TempFile() { unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
+  explicit TempFile(const std::string& text) { folder_.Write("prompts", text); }
+  std::string path() const { return folder_.PathOf("prompts"); }
 
  private:
-  std::string path_ = "/tmp/tandem-prompts-XXXXXX";
+  TempFolder folder_;
 };
 
 std::vector<BenchPrompt> Make(const BenchServeOptions& options, const Tokenizer* tokenizer,
