@@ -1,25 +1,56 @@
 #include "common/read_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 
 namespace tandem {
+namespace {
 
-StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
+constexpr size_t kChunkBytes = 64 << 10;
+
+StatusOr<std::string> ReadAll(int fd, const std::string& path, int64_t max_bytes) {
   struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0) return ErrnoError(errno, path);
+  if (::fstat(fd, &facts) != 0) return ErrnoError(errno, path);
   if (S_ISDIR(facts.st_mode)) return InvalidArgumentError(path + ": is a folder, not a file");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return ErrnoError(errno, path);
   if (facts.st_size > max_bytes) {
     return InvalidArgumentError(path + ": holds " + std::to_string(facts.st_size) +
                                 " bytes, at most " + std::to_string(max_bytes) + " are allowed");
   }
-  std::string text(static_cast<size_t>(facts.st_size), '\0');
-  if (!in.read(text.data(), facts.st_size)) return DataLossError(path + ": cannot be read");
+  // One byte more than expected, so that the end is seen without growing.
+  std::string text(static_cast<size_t>(facts.st_size) + 1, '\0');
+  size_t num_read = 0;
+  while (true) {
+    if (num_read == text.size()) text.resize(num_read + kChunkBytes);
+    const ssize_t result = ::read(fd, text.data() + num_read, text.size() - num_read);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0) return ErrnoError(errno, path);
+    if (result == 0) break;
+    num_read += static_cast<size_t>(result);
+    if (num_read > static_cast<size_t>(max_bytes)) {
+      return InvalidArgumentError(path + ": holds more than the " + std::to_string(max_bytes) +
+                                  " bytes that are allowed");
+    }
+  }
+  text.resize(num_read);
+  return text;
+}
+
+}  // namespace
+
+StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoError(errno, path);
+  StatusOr<std::string> text = ReadAll(fd, path, max_bytes);
+  ::close(fd);
+  return text;
+}
+
+StatusOr<std::string> ReadFileIfAny(const std::string& path, int64_t max_bytes) {
+  StatusOr<std::string> text = ReadFile(path, max_bytes);
+  if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
   return text;
 }
 

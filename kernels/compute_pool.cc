@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/read_file.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -45,11 +44,11 @@ bool SpinUntil(Done done) {
   return done();
 }
 
-std::string ReadFile(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+// Empty where the kernel or the container has no such file.
+std::string TextOf(const std::filesystem::path& path) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  auto text = ReadFile(path.string(), kMaxBytes);
+  return text.ok() ? *std::move(text) : std::string();
 }
 
 int WholeCpus(std::string_view quota, std::string_view period) {
@@ -60,11 +59,10 @@ int WholeCpus(std::string_view quota, std::string_view period) {
 }
 
 int LimitOfGroup(const std::filesystem::path& group) {
-  const std::string max = ReadFile(group / "cpu.max");  // "<quota or max> <period>"
+  const std::string max = TextOf(group / "cpu.max");  // "<quota or max> <period>"
   const std::vector<std::string_view> fields = Split(StripAscii(max), ' ');
   const int v2 = fields.size() == 2 ? WholeCpus(fields[0], fields[1]) : kNoLimit;
-  const int v1 =
-      WholeCpus(ReadFile(group / "cpu.cfs_quota_us"), ReadFile(group / "cpu.cfs_period_us"));
+  const int v1 = WholeCpus(TextOf(group / "cpu.cfs_quota_us"), TextOf(group / "cpu.cfs_period_us"));
   return std::min(v1, v2);
 }
 
@@ -98,7 +96,7 @@ int NumUsableCpus() {
                            ? CPU_COUNT(&set)
                            : static_cast<int>(std::thread::hardware_concurrency());
   return std::max(
-      1, std::min(affinity, CgroupCpuLimit(ReadFile("/proc/self/cgroup"), "/sys/fs/cgroup")));
+      1, std::min(affinity, CgroupCpuLimit(TextOf("/proc/self/cgroup"), "/sys/fs/cgroup")));
 }
 
 ComputePool::ComputePool(int num_threads) {

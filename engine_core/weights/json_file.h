@@ -1,18 +1,18 @@
 #pragma once
 
-// JSON files of a model folder, read without exceptions. Thread: any; pure but for the file system.
-// Failure: NotFound when there is no such file, InvalidArgument for text that is no JSON object,
-// nested deeper than 32 or larger than 100 MB.
+// JSON files of a model folder, parsed without exceptions. Thread: any; pure.
+// Failure: InvalidArgument for text that is no JSON object or nested deeper than 32.
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 
 #include "common/status.h"
 
 namespace tandem {
 
-StatusOr<std::string> ReadTextFile(const std::string& path);
+constexpr int64_t kMaxJsonFileBytes = 100'000'000;
+
 StatusOr<nlohmann::json> ParseJsonObject(std::string_view text);
 
 }  // namespace tandem

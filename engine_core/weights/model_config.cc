@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/read_file.h"
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
 
@@ -284,13 +285,11 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
 }
 
 StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir) {
-  ASSIGN_OR_RETURN(const std::string config, ReadTextFile(model_dir + "/config.json"));
-  StatusOr<std::string> generation = ReadTextFile(model_dir + "/generation_config.json");
-  if (!generation.ok() && generation.status().code() != StatusCode::kNotFound) {
-    return generation.status();
-  }
-  StatusOr<ModelConfig> parsed =
-      ParseModelConfig(config, generation.ok() ? std::string_view(*generation) : "");
+  ASSIGN_OR_RETURN(const std::string config,
+                   ReadFile(model_dir + "/config.json", kMaxJsonFileBytes));
+  ASSIGN_OR_RETURN(const std::string generation,
+                   ReadFileIfAny(model_dir + "/generation_config.json", kMaxJsonFileBytes));
+  StatusOr<ModelConfig> parsed = ParseModelConfig(config, generation);
   if (!parsed.ok()) return parsed.status().WithContext(model_dir);
   return parsed;
 }

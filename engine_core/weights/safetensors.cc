@@ -15,6 +15,7 @@
 #include <span>
 
 #include "common/random.h"
+#include "common/read_file.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -363,7 +364,7 @@ StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir)
   const std::string index = single + ".index.json";
   std::vector<SafetensorsFile> files;
   if (Exists(index)) {
-    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index));
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(index, kMaxJsonFileBytes));
     StatusOr<Json> json = ParseJsonObject(text);
     if (!json.ok()) return json.status().WithContext(index);
     StatusOr<std::vector<SafetensorsFile>> shards = OpenShards(model_dir, *json);

@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "common/check.h"
+#include "common/read_file.h"
 #include "common/strings.h"
 #include "frontend/metrics/exposition.h"
 
@@ -98,10 +98,10 @@ double BootTime() {
 
 // The process's own series, as Prometheus clients name them; read from /proc on each scrape.
 void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
-  std::ifstream file("/proc/self/stat");
-  std::stringstream content;
-  content << file.rdbuf();
-  const std::string text = content.str();
+  constexpr int64_t kMaxStatBytes = 1 << 16;
+  const auto read = ReadFile("/proc/self/stat", kMaxStatBytes);
+  if (!read.ok()) return;
+  const std::string& text = *read;
   const size_t after_name = text.rfind(')');
   if (after_name == std::string::npos) return;
   // Fields of proc(5) from the third on; the second may hold blanks.

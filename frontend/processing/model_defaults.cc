@@ -1,15 +1,16 @@
 #include "frontend/processing/model_defaults.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "common/fields.h"
+#include "common/read_file.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
 namespace {
+
+constexpr int64_t kMaxConfigBytes = 100'000'000;  // as the engine core
 
 StatusOr<Json> ParseObject(std::string_view file, std::string_view text) {
   if (text.empty()) return Json::object();
@@ -42,13 +43,6 @@ Status ReadEosIds(const Json& config, std::vector<TokenId>* out) {
     out->push_back(id.get<TokenId>());
   }
   return OkStatus();
-}
-
-std::string ReadWholeFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return text.str();
 }
 
 }  // namespace
@@ -91,12 +85,14 @@ StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
   const bool none = generation_config == "vllm";
   const std::string folder =
       generation_config == "auto" || none ? model_folder : std::string(generation_config);
-  const std::string generation = ReadWholeFile(folder + "/generation_config.json");
+  ASSIGN_OR_RETURN(const std::string config,
+                   ReadFileIfAny(model_folder + "/config.json", kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const std::string generation,
+                   ReadFileIfAny(folder + "/generation_config.json", kMaxConfigBytes));
   if (folder != model_folder && generation.empty()) {
     return NotFoundError("--generation-config " + folder + " holds no generation_config.json");
   }
-  auto defaults =
-      ParseModelDefaults(ReadWholeFile(model_folder + "/config.json"), generation, override_json);
+  auto defaults = ParseModelDefaults(config, generation, override_json);
   if (!defaults.ok() || !none) return defaults;
   // Only the operator's own values, but all end tokens.
   ASSIGN_OR_RETURN(const ModelDefaults own, ParseModelDefaults("", "", override_json));

@@ -12,13 +12,6 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 256 << 20;
 
-// An absent file is an empty text.
-StatusOr<std::string> ReadOptionalFile(const std::string& path) {
-  auto text = ReadFile(path, kMaxFileBytes);
-  if (!text.ok() && text.status().code() == StatusCode::kNotFound) return std::string();
-  return text;
-}
-
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -50,9 +43,9 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& mo
   const std::string path = model_folder + "/tokenizer.json";
   ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path, kMaxFileBytes));
   const std::string config_path = model_folder + "/tokenizer_config.json";
-  ASSIGN_OR_RETURN(const std::string config_json, ReadOptionalFile(config_path));
+  ASSIGN_OR_RETURN(const std::string config_json, ReadFileIfAny(config_path, kMaxFileBytes));
   ASSIGN_OR_RETURN(std::string chat_template,
-                   ReadOptionalFile(model_folder + "/chat_template.jinja"));
+                   ReadFileIfAny(model_folder + "/chat_template.jinja", kMaxFileBytes));
   auto tokenizer = Parse(tokenizer_json, config_json);
   if (!tokenizer.ok()) return tokenizer.status().WithContext(model_folder);
   if (!chat_template.empty()) {

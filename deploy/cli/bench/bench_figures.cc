@@ -2,13 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/read_file.h"
 #include "common/strings.h"
-#include "deploy/cli/bench/text_file.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int64_t kMaxFiguresBytes = int64_t{1} << 30;
 
 std::string StringField(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -40,13 +42,13 @@ StatusOr<BenchFigures> ParseBenchFigures(std::string_view json) {
 }
 
 StatusOr<BenchFigures> ReadBenchFigures(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadAllText(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFiguresBytes));
   StatusOr<BenchFigures> figures = ParseBenchFigures(text);
   return figures.ok() ? std::move(figures) : figures.status().WithContext(path);
 }
 
 StatusOr<std::vector<BenchFigures>> ReadAllBenchFigures(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadAllText(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFiguresBytes));
   std::vector<Json> objects;
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_array()) {

@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "deploy/cli/bench/engine_load.h"
 #include "deploy/cli/bench/progress_bar.h"
-#include "deploy/cli/bench/text_file.h"
+#include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
 namespace {
@@ -130,7 +130,7 @@ int RunBenchLatency(const std::vector<std::string>& args) {
   std::cout << LatencyReport(*latencies) << std::flush;
   if (options.output_json.empty()) return 0;
   const Status status =
-      WriteAllText(options.output_json, LatencyJson(options.engine.model, *latencies));
+      WriteFile(options.output_json, LatencyJson(options.engine.model, *latencies));
   return status.ok() ? 0 : refuse(status, kFailed);
 }
 

@@ -11,7 +11,7 @@
 #include "deploy/cli/bench/load_plot.h"
 #include "deploy/cli/bench/sweep_params.h"
 #include "deploy/cli/bench/sweep_summary.h"
-#include "deploy/cli/bench/text_file.h"
+#include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
 namespace {
@@ -263,8 +263,8 @@ class Sweep {
 Status WriteSummary(const SweepOptions& options, const SweepPlan& plan,
                     const std::vector<SweepRun>& runs) {
   if (runs.empty()) return OkStatus();
-  RETURN_IF_ERROR(WriteAllText(plan.folder / "summary.json", SweepJson(runs)));
-  RETURN_IF_ERROR(WriteAllText(plan.folder / "summary.csv", SweepCsv(runs)));
+  RETURN_IF_ERROR(WriteFile(plan.folder / "summary.json", SweepJson(runs)));
+  RETURN_IF_ERROR(WriteFile(plan.folder / "summary.csv", SweepCsv(runs)));
   std::cout << "\n" << SweepTable(runs) << "\nresults: " << plan.folder.string() << std::endl;
   if (options.plot.empty()) return OkStatus();
   return WriteLoadPlot(options.plot, "Latency and throughput against load", SweepPlotRuns(runs));

@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "deploy/cli/bench/engine_load.h"
-#include "deploy/cli/bench/text_file.h"
+#include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
 namespace {
@@ -146,7 +146,7 @@ int RunBenchThroughput(const std::vector<std::string>& args) {
   if (!result.ok()) return refuse(result.status(), kFailed);
   std::cout << ThroughputReport(*result) << std::flush;
   if (options.output_json.empty()) return 0;
-  const Status status = WriteAllText(options.output_json, ThroughputJson(*result));
+  const Status status = WriteFile(options.output_json, ThroughputJson(*result));
   return status.ok() ? 0 : refuse(status, kFailed);
 }
 

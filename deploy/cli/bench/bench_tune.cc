@@ -16,8 +16,8 @@
 #include "deploy/cli/bench/latency_limits.h"
 #include "deploy/cli/bench/load_search.h"
 #include "deploy/cli/bench/sweep_params.h"
-#include "deploy/cli/bench/text_file.h"
 #include "deploy/cli/bench/text_table.h"
+#include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
 namespace {
@@ -357,7 +357,7 @@ int RunBenchTune(const std::vector<std::string>& args) {
   const bool found = Report(options, *plan);
   std::filesystem::remove_all(folder, error);
   if (!options.output_json.empty()) {
-    const Status saved = WriteAllText(options.output_json, ResultJson(options, *plan));
+    const Status saved = WriteFile(options.output_json, ResultJson(options, *plan));
     if (!saved.ok()) return Refuse(saved, kFailed);
   }
   if (!status.ok()) return Refuse(status, kInterrupted);

@@ -10,10 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 
 #include "common/clock.h"
+#include "common/read_file.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +21,7 @@ constexpr double kEndGraceSeconds = 15;
 constexpr double kProbeSeconds = 2;
 constexpr int kPollMs = 50;
 constexpr size_t kLogTailBytes = 2000;
+constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
 constexpr std::string_view kHealthRequest =
     "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
@@ -60,8 +60,9 @@ ChildProcess::Exit EndGroup(ChildProcess& child) {
 }
 
 std::string LogTail(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  auto log = ReadFile(path, kMaxLogBytes);
+  if (!log.ok()) return "";
+  std::string text = *std::move(log);
   if (text.size() > kLogTailBytes) text.erase(0, text.size() - kLogTailBytes);
   while (text.ends_with('\n')) text.pop_back();
   return text.empty() ? "" : "; the end of " + path + ":\n" + text;

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/flags.h"
-#include "deploy/cli/bench/text_file.h"
+#include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
 namespace {
@@ -98,7 +98,7 @@ StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFig
 Status WriteLoadPlot(const std::string& path, const std::string& title,
                      const std::vector<LoadRunFigures>& runs) {
   ASSIGN_OR_RETURN(const Chart chart, LoadChart(title, runs));
-  return WriteAllText(path, RenderSvg(chart));
+  return WriteFile(path, RenderSvg(chart));
 }
 
 int RunBenchPlot(const std::vector<std::string>& args) {

@@ -12,11 +12,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/read_file.h"
 #include "common/strings.h"
 #include "deploy/cli/supervisor.h"
 
@@ -26,6 +25,7 @@ namespace {
 constexpr int kStopTimeoutMs = 30000;
 constexpr int kSignalExitBase = 128;  // as a shell reports it
 constexpr size_t kLogTailBytes = 3000;
+constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
 
 // A datagram socket that the server reports to as it would to systemd.
 class NotifySocket {
@@ -153,10 +153,9 @@ void OwnServer::EndAtSignal() {
 }
 
 std::string OwnServer::LogTail() const {
-  std::ifstream file(folder_ + "/log", std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  std::string log = std::move(text).str();
+  auto text = ReadFile(folder_ + "/log", kMaxLogBytes);
+  if (!text.ok()) return "";
+  std::string log = *std::move(text);
   if (log.size() > kLogTailBytes) log = log.substr(log.find('\n', log.size() - kLogTailBytes) + 1);
   return log;
 }

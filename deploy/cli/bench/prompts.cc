@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "common/random.h"
+#include "common/read_file.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/prompt_words.h"
-#include "deploy/cli/bench/text_file.h"
 #include "deploy/cli/bench/verse.h"
 
 namespace tandem {
@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 // Ids that any vocabulary has and that are unlikely to be special.
 constexpr TokenId kFirstSafeId = 100, kNumSafeIds = 400;
 constexpr int64_t kMaxRandomId = 10000;
+constexpr int64_t kMaxDatasetBytes = int64_t{4} << 30;
 
 // Conversations outside these bounds are left out, as is usual with this file.
 constexpr int64_t kMinConversationTokens = 4;
@@ -165,7 +166,7 @@ StatusOr<std::vector<BenchPrompt>> MakeSonnet(Maker& maker) {
 }
 
 StatusOr<std::string> ReadDataset(const BenchServeOptions& options) {
-  StatusOr<std::string> text = ReadAllText(options.dataset_path);
+  StatusOr<std::string> text = ReadFile(options.dataset_path, kMaxDatasetBytes);
   return text.ok() ? std::move(text) : text.status().WithContext("--dataset-path");
 }
 

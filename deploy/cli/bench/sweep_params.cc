@@ -1,10 +1,9 @@
 #include "deploy/cli/bench/sweep_params.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "common/read_file.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -76,13 +75,12 @@ StatusOr<ParameterSet> MakeSet(const Json& object, std::string name) {
 StatusOr<std::string> ReadText(std::string_view json_or_path) {
   const std::string_view text = StripAscii(json_or_path);
   if (text.starts_with('[') || text.starts_with('{')) return std::string(text);
-  std::ifstream file{std::string(text)};
-  if (!file) {
+  constexpr int64_t kMaxBytes = 100'000'000;
+  StatusOr<std::string> file = ReadFile(std::string(text), kMaxBytes);
+  if (!file.ok() && file.status().code() == StatusCode::kNotFound) {
     return InvalidArgumentError("'" + std::string(text) + "' is neither JSON nor a file");
   }
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
+  return file;
 }
 
 // What the command says about the flag goes away: "--x v", "--x=v", "--x a b", "--x", "--no-x".

@@ -1,8 +1,7 @@
 #pragma once
 
-// Whole files as text: datasets and results of benches. Any thread.
-// Failure: NOT_FOUND for what cannot be read, UNAVAILABLE for what cannot be written; the message
-// names the path. A pipe can be read as well (common/read_file wants a size beforehand).
+// A whole file, in place of what it held: results of benches. Any thread.
+// Failure: UNAVAILABLE; the message names the path.
 
 #include <string>
 
@@ -10,8 +9,6 @@
 
 namespace tandem {
 
-StatusOr<std::string> ReadAllText(const std::string& path);
-// In place of what the file held.
-Status WriteAllText(const std::string& path, const std::string& text);
+Status WriteFile(const std::string& path, const std::string& text);
 
 }  // namespace tandem
