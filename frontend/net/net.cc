@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -258,7 +257,6 @@ void Socket::Close() {
 struct TextPool::State {
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-  std::atomic<int> num_queued{0};
   std::vector<std::thread> threads;
 };
 
@@ -278,14 +276,8 @@ TextPool::~TextPool() {
 }
 
 void TextPool::Submit(Task job) {
-  state_->num_queued.fetch_add(1, std::memory_order_relaxed);
-  asio::post(state_->io, [state = state_.get(), job = std::move(job)]() mutable {
-    state->num_queued.fetch_sub(1, std::memory_order_relaxed);
-    job();
-  });
+  asio::post(state_->io, [job = std::move(job)]() mutable { job(); });
 }
-
-int TextPool::num_queued() const { return state_->num_queued.load(std::memory_order_relaxed); }
 
 void internal::PoolHop::await_suspend(std::coroutine_handle<> self) {
   Shard* shard = Shard::Current();

@@ -255,7 +255,6 @@ class TextPool {
   TextPool(const TextPool&) = delete;
 
   void Submit(Task job);
-  int num_queued() const;
 
  private:
   struct State;
