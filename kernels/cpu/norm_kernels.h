@@ -95,41 +95,36 @@ void AddScaled(float* residual, const void* x, bool x_is_f32, float scale, int64
            : AddScaledRow(residual, static_cast<const typename Type::Element*>(x), scale, size);
 }
 
-template <class X, class Out>
-void SiluAndMulRow(const X* gate, const X* up, int64_t size, Out* out) {
+// out = activate(gate) * up, or activate(gate) where there is no up.
+template <class X, class Out, class Activate>
+void ActivateRow(const X* gate, const X* up, int64_t size, Out* out, Activate activate) {
   ForEachVec(size, [&](int64_t i, int64_t count) {
-    StoreN(out + i, Mul(Silu(LoadN(gate + i, count)), LoadN(up + i, count)), count);
+    const Vec value = activate(LoadN(gate + i, count));
+    StoreN(out + i, up == nullptr ? value : Mul(value, LoadN(up + i, count)), count);
   });
+}
+
+template <class Type, class Activate>
+void ActivateAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out,
+                    Activate activate) {
+  using Element = typename Type::Element;
+  auto* to = static_cast<Element*>(out);
+  if (is_f32) {
+    ActivateRow(static_cast<const float*>(gate), static_cast<const float*>(up), size, to, activate);
+  } else {
+    ActivateRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), size, to,
+                activate);
+  }
 }
 
 template <class Type>
 void SiluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out) {
-  using Element = typename Type::Element;
-  auto* to = static_cast<Element*>(out);
-  if (is_f32) {
-    SiluAndMulRow(static_cast<const float*>(gate), static_cast<const float*>(up), size, to);
-  } else {
-    SiluAndMulRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), size, to);
-  }
-}
-
-template <class X, class Out>
-void GeluRow(const X* gate, const X* up, int64_t size, Out* out) {
-  ForEachVec(size, [&](int64_t i, int64_t count) {
-    const Vec gelu = Gelu(LoadN(gate + i, count));
-    StoreN(out + i, up == nullptr ? gelu : Mul(gelu, LoadN(up + i, count)), count);
-  });
+  ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return Silu(x); });
 }
 
 template <class Type>
 void GeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out) {
-  using Element = typename Type::Element;
-  auto* to = static_cast<Element*>(out);
-  if (is_f32) {
-    GeluRow(static_cast<const float*>(gate), static_cast<const float*>(up), size, to);
-  } else {
-    GeluRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), size, to);
-  }
+  ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return Gelu(x); });
 }
 
 // The partial vector's lanes beyond the row must not count as values that lie `mean` below it.
