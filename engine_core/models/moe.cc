@@ -1,9 +1,53 @@
 #include "engine_core/models/moe.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 namespace tandem {
 namespace {
+
+struct MoeLayer {
+  LinearLayer router;             // [E, H]
+  std::vector<MlpLayer> experts;  // E
+};
+
+// The buffers that all mixtures of a model share.
+class ExpertMixer {
+ public:
+  static StatusOr<ExpertMixer> Create(const LoadContext& context, const MoeShape& shape);
+
+  // residual += the mixture of normed.  residual: [T, H] res; normed: [T, H] act.
+  void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed);
+
+ private:
+  ExpertMixer(Backend* backend, const MoeShape& shape) : backend_(backend), shape_(shape) {}
+  void Route(const MoeLayer& layer, const Tensor& normed);
+  void GroupByExpert(int64_t num_tokens);
+
+  Backend* backend_;
+  MoeShape shape_;
+  OwnedTensor logits_;   // [T, E] f32
+  OwnedTensor ids_;      // [T, K] i32
+  OwnedTensor weights_;  // [T, K] f32
+
+  // A pair is a token and one of its experts; sorted by expert, then token.
+  OwnedTensor pair_tokens_;     // [T * K] i32
+  OwnedTensor pair_weights_;    // [T * K] f32
+  OwnedTensor pair_rows_;       // [T * K, H] act: what goes into the experts, then what comes out
+  OwnedTensor pair_activated_;  // [T * K, I] act
+
+  // The same on the host, where they are sorted.
+  std::vector<int32_t> host_ids_, host_tokens_;
+  std::vector<float> host_weights_, host_pair_weights_;
+  std::vector<int64_t> expert_begin_;  // [E + 1] first pair of each expert
+  std::vector<int64_t> next_pair_;     // [E]
+};
+
+struct MoeDecoderLayer {
+  LlamaLayer dense;             // its mlp is empty where there is a mixture
+  std::optional<MoeLayer> moe;  // else a dense layer
+};
 
 class MoeModel final : public Model {
  public:
@@ -55,8 +99,7 @@ StatusOr<MlpLayer> LoadExpert(const LoadContext& context, std::span<const RowBlo
   return expert;
 }
 
-}  // namespace
-
+// `prefix`: "model.layers.<i>".
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const std::string& prefix,
                            const MoeNames& names, const MoeShape& shape) {
   RETURN_IF_ERROR(CheckShape(context.config, shape));
@@ -161,9 +204,33 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   backend_->ScatterAdd(residual, rows, tokens, pair_weights_.view().Rows(0, pairs));
 }
 
-std::unique_ptr<Model> MakeMoeModel(Decoder decoder, ExpertMixer mixer,
-                                    std::vector<MoeDecoderLayer> layers) {
-  return std::make_unique<MoeModel>(std::move(decoder), std::move(mixer), std::move(layers));
+StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily& family,
+                                    int64_t layer_idx) {
+  const std::string prefix = "model.layers." + std::to_string(layer_idx);
+  MoeDecoderLayer layer;
+  RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer.dense));
+  ASSIGN_OR_RETURN(layer.dense.attention, family.load_attention(context, prefix + ".self_attn"));
+  layer.dense.attention.options.sliding_window = context.config.WindowOf(layer_idx);
+  if (family.is_mixture(context.config, layer_idx)) {
+    ASSIGN_OR_RETURN(layer.moe, LoadMoe(context, prefix, family.names, family.shape));
+  } else {
+    ASSIGN_OR_RETURN(layer.dense.mlp, LoadGatedMlp(context, prefix + ".mlp"));
+  }
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Model>> LoadMoeLike(const LoadContext& context, const MoeFamily& family) {
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context));
+  ASSIGN_OR_RETURN(ExpertMixer mixer, ExpertMixer::Create(context, family.shape));
+  std::vector<MoeDecoderLayer> layers;
+  for (int64_t i = 0; i < context.config.num_layers; ++i) {
+    ASSIGN_OR_RETURN(MoeDecoderLayer layer, LoadLayer(context, family, i));
+    layers.push_back(std::move(layer));
+  }
+  return std::unique_ptr<Model>(
+      std::make_unique<MoeModel>(std::move(decoder), std::move(mixer), std::move(layers)));
 }
 
 }  // namespace tandem
