@@ -17,24 +17,12 @@
 #include "frontend/chat/chat_template.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
-#include "frontend/processing/model_defaults.h"
+#include "frontend/processing/input_config.h"
+#include "frontend/processing/sampling_resolver.h"
 #include "frontend/text/tokenizer.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
-
-struct InputConfig {
-  ModelDefaults defaults;
-  int64_t max_logprobs = 20;  // -1: the whole vocabulary may be asked for
-  int64_t max_stop_strings = 4;
-  int64_t max_bad_words = 128;
-  int64_t max_bad_words_total_tokens = 1024;
-  int64_t max_completion_prompts = 1024;
-  int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
-  int64_t max_fanout_bytes = 256 << 20;     // of all engine requests made from one request
-  std::string response_role = "assistant";
-  JsonDocument default_chat_template_kwargs;
-};
 
 // What the request came with besides its body.
 struct RequestContext {
@@ -61,6 +49,7 @@ class InputProcessor {
   // No chat template: chat requests are refused.
   InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
                  std::optional<ChatTemplate> chat_template);
+  InputProcessor(const InputProcessor&) = delete;
 
   StatusOr<ProcessedRequest> Process(const CompletionRequest& request,
                                      const RequestContext& context) const;
@@ -72,7 +61,7 @@ class InputProcessor {
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const InputConfig& config() const { return config_; }
-  TokenId vocab_size() const { return vocab_size_; }
+  TokenId vocab_size() const { return sampling_.vocab_size(); }
 
  private:
   struct Prompt {
@@ -97,22 +86,13 @@ class InputProcessor {
                                              int64_t max_model_len) const;
   Status Truncate(const GenerationRequest& request, int64_t max_model_len,
                   std::vector<TokenId>* ids) const;
-  StatusOr<wire::SamplingParams> Sampling(const GenerationRequest& request,
-                                          std::optional<int64_t> logprobs) const;
-  Status AddStopTokens(const GenerationRequest& request, wire::SamplingParams* params) const;
-  Status AddBadWords(const GenerationRequest& request, wire::SamplingParams* params) const;
   StatusOr<int64_t> ResolveMaxTokens(const MaxTokens& max_tokens, int64_t prompt_len,
                                      int64_t max_model_len) const;
-  Status CheckLogprobs(const char* field, int64_t num) const;
-  Status CheckId(const char* field, int64_t id) const;
 
   const InputConfig config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::optional<ChatTemplate> chat_template_;
-  TokenId vocab_size_;
-  std::optional<TokenId> eos_id_;
-  std::vector<TokenId> other_eos_ids_;
-  size_t longest_token_bytes_ = 1;
+  const SamplingResolver sampling_;
 };
 
 }  // namespace tandem
