@@ -179,23 +179,11 @@ void ChatStream::OnEnd(const Usage& usage) {
 
 StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input) {
   ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body));
-  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
-  if (input.priority) request.priority = *input.priority;
-  input.context.external_id = ResponseId("chatcmpl-", input, request);
-  PreparedRequest prepared;
-  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
-  prepared.output = MakeOutputOptions(request, *input.options);
-  prepared.stream = request.stream;
-  ChatShape shape = MakeShape(request, input.input_processor->config(), *input.options);
-  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
-                std::move(model), input.options->system_fingerprint};
-  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts,
-                             std::string* out) -> std::unique_ptr<GenerationListener> {
-    if (stream) return std::make_unique<ChatStream>(tokenizer, shape, prompts, out);
-    return std::make_unique<ChatResponse>(tokenizer, shape, prompts, out);
-  };
-  return prepared;
+  return PrepareAnswer<ChatStream, ChatResponse>(
+      std::move(request), "chatcmpl-", std::move(input),
+      [](const ChatRequest& parsed, const PrepareInput& with) {
+        return MakeShape(parsed, with.input_processor->config(), *with.options);
+      });
 }
 
 Awaitable<void> HandleChatCompletions(Exchange& exchange, ApiContext* context) {

@@ -161,25 +161,11 @@ void CompletionStream::OnEnd(const Usage& usage) {
 
 StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input) {
   ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body));
-  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
-  if (input.priority) request.priority = *input.priority;
-  input.context.external_id = ResponseId("cmpl-", input, request);
-  PreparedRequest prepared;
-  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
-  prepared.output = MakeOutputOptions(request, *input.options);
-  prepared.stream = request.stream;
-  CompletionShape shape = MakeShape(request, *input.options);
-  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
-                std::move(model), input.options->system_fingerprint};
-  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
-                             const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts,
-                             std::string* out) -> std::unique_ptr<GenerationListener> {
-    if (stream) {
-      return std::make_unique<CompletionStream>(tokenizer, shape, prompts, out);
-    }
-    return std::make_unique<CompletionResponse>(tokenizer, shape, prompts, out);
-  };
-  return prepared;
+  return PrepareAnswer<CompletionStream, CompletionResponse>(
+      std::move(request), "cmpl-", std::move(input),
+      [](const CompletionRequest& parsed, const PrepareInput& with) {
+        return MakeShape(parsed, *with.options);
+      });
 }
 
 Awaitable<void> HandleCompletions(Exchange& exchange, ApiContext* context) {

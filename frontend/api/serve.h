@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "frontend/api/generation.h"
@@ -48,6 +50,30 @@ struct PrepareInput {
 // "<prefix><id>" by the rules above.
 std::string ResponseId(std::string_view prefix, const PrepareInput& input,
                        const GenerationRequest& request);
+
+// From a parsed request to what answers it: as Stream or as Response, made of what
+// make_shape(request, input) says.
+template <class Stream, class Response, class Request, class MakeShape>
+StatusOr<PreparedRequest> PrepareAnswer(Request request, std::string_view id_prefix,
+                                        PrepareInput input, MakeShape make_shape) {
+  ASSIGN_OR_RETURN(std::string model, ServedModel(*input.options, request.model));
+  if (input.priority) request.priority = *input.priority;
+  input.context.external_id = ResponseId(id_prefix, input, request);
+  PreparedRequest prepared;
+  ASSIGN_OR_RETURN(prepared.processed, input.input_processor->Process(request, input.context));
+  prepared.output = MakeOutputOptions(request, *input.options);
+  prepared.stream = request.stream;
+  auto shape = make_shape(request, input);
+  shape.head = {input.context.external_id, static_cast<int64_t>(input.context.arrival_time),
+                std::move(model), input.options->system_fingerprint};
+  prepared.make_answer = [shape = std::move(shape), stream = request.stream](
+                             const Tokenizer& tokenizer, const std::vector<ChoicePrompt>& prompts,
+                             std::string* out) -> std::unique_ptr<GenerationListener> {
+    if (stream) return std::make_unique<Stream>(tokenizer, shape, prompts, out);
+    return std::make_unique<Response>(tokenizer, shape, prompts, out);
+  };
+  return prepared;
+}
 
 // Runs on the text pool.
 using PrepareFunction = StatusOr<PreparedRequest> (*)(const Json& body, PrepareInput input);
