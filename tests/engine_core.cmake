@@ -39,7 +39,7 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
   DEPS tests/simulation tests/support/heap)
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support nlohmann_json::nlohmann_json)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 300
   SRCS golden/emulated_cuda_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
@@ -56,7 +56,7 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)
 tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
-  DEPS engine_core/models engine_core/weights)
+  DEPS engine_core/models engine_core/weights tests/support/kernels)
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc

@@ -11,6 +11,7 @@
 #include "engine_core/models/model.h"
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
 
@@ -100,31 +101,20 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
       backend->AllocateKvCache(KvSpecOf(*config, kBlockSize, num_blocks + 1, kv_format));
   REQUIRE(cache.ok());
 
-  std::vector<int32_t> ids = prompt, positions, slots, blocks;
+  std::vector<int32_t> ids = prompt, blocks;
   for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // not in order
-  for (int32_t p = 0; p < count; ++p) {
-    positions.push_back(p);
-    slots.push_back(blocks[static_cast<size_t>(p / kBlockSize)] * kBlockSize + p % kBlockSize);
-  }
-  const std::vector<int32_t> query_start = {0, static_cast<int32_t>(count)};
-  const std::vector<int32_t> context_len = {static_cast<int32_t>(count)};
-  AttentionBatch batch;
-  batch.query_start = query_start;
-  batch.context_len = context_len;
-  batch.positions = Tensor(positions.data(), DType::kI32, {count});
-  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {count});
-  batch.block_table = Tensor(blocks.data(), DType::kI32, {1, num_blocks});
+  const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
   const auto plan = backend->MakeAttentionPlan(
       {static_cast<int>(config->num_heads), static_cast<int>(config->num_kv_heads),
        static_cast<int>(config->head_dim)},
       count, 1);
-  backend->PlanAttention(batch, plan.get());
+  backend->PlanAttention(request.batch(), plan.get());
   (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                       .plan = plan.get(),
                       .kv_cache = cache->get()});
   auto logits = backend->Allocate(DType::kF32, {count, config->vocab_size});
   REQUIRE(logits.ok());
-  (*loaded)->Logits(*logits, batch.positions);
+  (*loaded)->Logits(*logits, request.batch().positions);
   std::vector<std::vector<float>> rows;
   for (int64_t i = 0; i < count; ++i) {
     const float* row = logits->view().Row<float>(i);

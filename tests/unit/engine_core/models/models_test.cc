@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine_core/models/rope_table.h"
+#include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
 
@@ -76,26 +77,14 @@ std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
                                                .num_blocks = 2});
   REQUIRE(cache.ok());
   const auto plan = backend->MakeAttentionPlan(shape, count, 1);
-  std::vector<int32_t> positions, slots, blocks = {1};
-  for (int32_t p = 0; p < count; ++p) {
-    positions.push_back(p);
-    slots.push_back(64 + p);
-  }
-  const std::vector<int32_t> query_start = {0, static_cast<int32_t>(count)};
-  const std::vector<int32_t> context_len = {static_cast<int32_t>(count)};
-  AttentionBatch batch;
-  batch.query_start = query_start;
-  batch.context_len = context_len;
-  batch.positions = Tensor(positions.data(), DType::kI32, {count});
-  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {count});
-  batch.block_table = Tensor(blocks.data(), DType::kI32, {1, 1});
-  backend->PlanAttention(batch, plan.get());
+  const OneRequest request(static_cast<int32_t>(count), 64, {1});
+  backend->PlanAttention(request.batch(), plan.get());
   (*model)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                      .plan = plan.get(),
                      .kv_cache = cache->get()});
   std::vector<float> logits(static_cast<size_t>(config.vocab_size));
   (*model)->Logits(Tensor(logits.data(), DType::kF32, {1, config.vocab_size}),
-                   Tensor(&positions.back(), DType::kI32, {1}));
+                   request.batch().positions.Rows(count - 1, 1));
   return logits;
 }
 

@@ -1,0 +1,46 @@
+#pragma once
+
+// The attention batch of one request whose whole prompt runs in one step, on a backend whose memory
+// the host can read. Thread: the test's own. Owns what the batch points to. Blocks are of
+// block_size tokens, in the order given.
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "kernels/paged_kv.h"
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+class OneRequest {
+ public:
+  OneRequest(int32_t num_tokens, int32_t block_size, std::vector<int32_t> blocks)
+      : query_start_{0, num_tokens},
+        context_len_{num_tokens},
+        positions_(static_cast<size_t>(num_tokens)),
+        blocks_(std::move(blocks)) {
+    std::iota(positions_.begin(), positions_.end(), 0);
+    for (const int32_t p : positions_) {
+      slots_.push_back(blocks_[static_cast<size_t>(p / block_size)] * block_size + p % block_size);
+    }
+    const auto num_blocks = static_cast<int64_t>(blocks_.size());
+    batch_.query_start = query_start_;
+    batch_.context_len = context_len_;
+    batch_.positions = Tensor(positions_.data(), DType::kI32, {num_tokens});
+    batch_.slot_mapping = Tensor(slots_.data(), DType::kI32, {num_tokens});
+    batch_.block_table = Tensor(blocks_.data(), DType::kI32, {1, num_blocks});
+  }
+  OneRequest(const OneRequest&) = delete;
+  OneRequest& operator=(const OneRequest&) = delete;
+
+  const AttentionBatch& batch() const { return batch_; }
+
+ private:
+  const std::vector<int32_t> query_start_, context_len_;
+  std::vector<int32_t> positions_, slots_, blocks_;
+  AttentionBatch batch_;
+};
+
+}  // namespace tandem
