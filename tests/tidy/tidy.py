@@ -21,7 +21,6 @@ RULES = [
      ["frontend/http/", "deploy/cli/http_client", "deploy/cli/bench/http_response"]),
     ("Asio only under frontend/net and frontend/http", r'boost/asio',
      ["frontend/net/", "frontend/http/", "deploy/cli/http_client", "deploy/cli/bench/http_response"]),
-    ("sentencepiece in one wrapping file", r'#include\s+<sentencepiece', ["frontend/text/sentencepiece"]),
     ("CLI11 only in common/flags.cc", r'#include\s+<CLI/', ["common/flags.cc"]),
     ("spdlog only in common/log.cc", r'#include\s+<spdlog', ["common/log.cc"]),
     ("CUDA headers only in kernels/cuda", r'#include\s+<(cuda|cublas|nccl)', ["kernels/cuda/", "tests/support/cuda_emulation/"]),
