@@ -27,7 +27,7 @@ StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFig
 Status WriteLoadPlot(const std::string& path, const std::string& title,
                      const std::vector<LoadRunFigures>& runs);
 
-// `tandem bench plot RESULT.json … --output FILE.svg`. Returns the exit status.
+// `tandem bench plot --results RESULT.json … --output FILE.svg`. Returns the exit status.
 int RunBenchPlot(const std::vector<std::string>& args);
 
 }  // namespace tandem

@@ -100,7 +100,6 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
     const ChildProcess::Exit exit = server->child_.Reap();
     return UnavailableError("the server " + exit.ToString() + ": " + server->LogTail());
   }
-  server->ready_after_s_ = SystemClock().Monotonic() - begin;
   return server;
 }
 

@@ -29,8 +29,7 @@ class OwnServer {
   OwnServer& operator=(const OwnServer&) = delete;
 
   std::string base_url() const { return "unix:" + folder_ + "/http"; }
-  double ready_after_s() const { return ready_after_s_; }  // from start to READY=1
-  std::string LogTail() const;                             // its last lines
+  std::string LogTail() const;  // its last lines
 
  private:
   explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}
@@ -44,7 +43,6 @@ class OwnServer {
   int signal_fd_ = -1;
   int stop_fd_ = -1;  // an eventfd: the thread's work is over
   sigset_t mask_before_{};
-  double ready_after_s_ = 0;
 };
 
 }  // namespace tandem
