@@ -54,7 +54,7 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/model_runner_test.cc
        unit/engine_core/executor/step_watch_test.cc
        unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files)
 tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
   DEPS engine_core/models engine_core/weights tests/support/kernels)
 # Resident memory under a sanitizer is the sanitizer's.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <random>
 
 #include "tests/support/files/temp_folder.h"
@@ -123,23 +122,19 @@ TEST_CASE("calling the pool from inside its job dies with a message") {
 TEST_CASE("the cgroup quota counts in whole CPUs, v1 and v2, parents included") {
   const TempFolder folder;
   const std::filesystem::path mount = folder.path();
-  auto write = [&](const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((mount / path).parent_path());
-    std::ofstream(mount / path) << text;
-  };
   constexpr int kNoLimit = std::numeric_limits<int>::max();
   CHECK(CgroupCpuLimit("0::/a/b\n", mount) == kNoLimit);
-  write("a/b/cpu.max", "max 100000\n");
+  folder.Write("a/b/cpu.max", "max 100000\n");
   CHECK(CgroupCpuLimit("0::/a/b\n", mount) == kNoLimit);
-  write("a/cpu.max", "350000 100000\n");
+  folder.Write("a/cpu.max", "350000 100000\n");
   CHECK(CgroupCpuLimit("0::/a/b\n", mount) == 3);
-  write("a/b/cpu.max", "50000 100000\n");
+  folder.Write("a/b/cpu.max", "50000 100000\n");
   CHECK(CgroupCpuLimit("0::/a/b\n", mount) == 1);
   CHECK(CgroupCpuLimit("0::/\n", mount) == kNoLimit);
-  write("cpu,cpuacct/c/cpu.cfs_quota_us", "200000\n");
-  write("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
+  folder.Write("cpu,cpuacct/c/cpu.cfs_quota_us", "200000\n");
+  folder.Write("cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
   CHECK(CgroupCpuLimit("3:cpu,cpuacct:/c\n2:memory:/c\n", mount) == 2);
-  write("cpu,cpuacct/c/cpu.cfs_quota_us", "-1\n");
+  folder.Write("cpu,cpuacct/c/cpu.cfs_quota_us", "-1\n");
   CHECK(CgroupCpuLimit("3:cpu,cpuacct:/c\n", mount) == kNoLimit);
   CHECK(NumUsableCpus() >= 1);
 }

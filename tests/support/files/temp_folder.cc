@@ -24,10 +24,12 @@ std::string TempFolder::PathOf(std::string_view name) const {
 }
 
 void TempFolder::Write(std::string_view name, std::string_view bytes) const {
-  std::ofstream file(PathOf(name), std::ios::binary);
+  const std::filesystem::path path = PathOf(name);
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
   file << bytes;
   file.flush();
-  CHECK(file.good()) << PathOf(name);
+  CHECK(file.good()) << path;
 }
 
 std::string TempFolder::Read(std::string_view name) const {

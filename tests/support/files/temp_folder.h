@@ -16,9 +16,9 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::string PathOf(std::string_view name) const;  // of a file in it
-  void Write(std::string_view name, std::string_view bytes) const;
-  std::string Read(std::string_view name) const;  // empty where there is none
+  std::string PathOf(std::string_view name) const;                  // of a file in it
+  void Write(std::string_view name, std::string_view bytes) const;  // makes folders on the way
+  std::string Read(std::string_view name) const;                    // empty where there is none
 
  private:
   std::string path_;
