@@ -43,8 +43,8 @@ function(tandem_targets out)
   set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
-# Makes folder hold links to these files and nothing else. Links that are right stay as they are: a
-# folder that changes with every configure run makes the build look at all that includes from it.
+# Makes folder hold links to these files and nothing else. Links that are right stay as they are, so
+# that a compiler, or an editor's, that runs beside configure finds every header.
 function(tandem_links folder)
   file(MAKE_DIRECTORY ${folder})
   set(wanted)
