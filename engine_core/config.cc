@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "common/strings.h"
+#include "engine_core/executor/graph_sizes.h"
 #include "engine_core/kv_events.h"
 #include "proto_msgpack/handshake_address.h"
 
@@ -24,6 +25,9 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
 
       {"device", &c.device, "auto: cuda where there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
+      {"enforce-eager", &c.enforce_eager, "cuda: capture no graphs of decode steps at start"},
+      {"max-cudagraph-capture-size", &c.max_cudagraph_capture_size, "cuda: most requests of a captured decode step; 0: none. Default: twice --max-num-seqs, at most 512", {.min = 0, .max = 65536}},
+      {"cudagraph-capture-sizes", &c.cudagraph_capture_sizes, "cuda: for so many requests decode steps are captured, e.g. 1 2 4 8. Default: 1, 2, 4, from 8 in steps of 8, from 256 of 16"},
 
       {"kv-cache-dtype", &c.kv_cache_dtype, "What keys and values are kept in: int8 (a scale per token and head), or auto: --dtype, which may also be named"},
       {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32, on cuda 16", {.min = 1, .max = 4096}},
@@ -46,7 +50,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
       {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
       {"prefill-schedule-interval", &c.prefill_schedule_interval, "Start prefills at most every so many steps while others decode", {.min = 1, .max = 65536}},
-      {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes; of no use where the executor is the CPU"},
+      {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; of no use where the executor is the CPU"},
       {"scheduling-policy", &c.scheduling_policy, "Who runs first: order of arrival, or priority", {.choices = {"fcfs", "priority"}}},
 
       {"handshake-address", &c.handshake_address, "Where the frontend waits: ipc:///folder/name or tcp://host:port"},
@@ -176,6 +180,25 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+// REQUIRES: the batch's limits are set.
+Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
+  GraphSizeOptions options = {.max_num_seqs = setup->runner.limits.max_num_seqs,
+                              .max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens,
+                              .max_size = config.max_cudagraph_capture_size};
+  for (const std::string& word : config.cudagraph_capture_sizes) {
+    const std::optional<int64_t> size = ParseNumber<int64_t>(word);
+    if (!size || *size < 1 || *size > 65536) {
+      return InvalidArgumentError("--cudagraph-capture-sizes " + word +
+                                  ": must be numbers between 1 and 65536");
+    }
+    options.sizes.push_back(*size);
+  }
+  if (setup->device == "cuda" && !config.enforce_eager) {
+    setup->runner.graph_sizes = GraphSizes(options);
+  }
+  return OkStatus();
+}
+
 LogprobsMode LogprobsModeOf(std::string_view word) {
   return word == "raw_logits"           ? LogprobsMode::kRawLogits
          : word == "processed_logprobs" ? LogprobsMode::kProcessedLogprobs
@@ -208,7 +231,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   } else if (is_xxhash) {
     cache.hash_seed = RandomHex(64);
   }
-  setup->engine.async_scheduling = config.async_scheduling;
+  setup->engine.async_scheduling = config.async_scheduling.value_or(setup->device == "cuda");
   setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;
 }
@@ -232,6 +255,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetDevice(config, &setup));
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
+  RETURN_IF_ERROR(SetGraphs(config, &setup));
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;

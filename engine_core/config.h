@@ -36,6 +36,9 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
+  bool enforce_eager = false;
+  std::optional<int64_t> max_cudagraph_capture_size;
+  std::vector<std::string> cudagraph_capture_sizes;
 
   // KV cache
   std::string kv_cache_dtype = "auto";
@@ -61,7 +64,7 @@ struct EngineConfig {
   double watermark = 0;
   int64_t prefill_schedule_interval = 1;
   std::string scheduling_policy = "fcfs";
-  bool async_scheduling = false;
+  std::optional<bool> async_scheduling;
 
   // process
   std::string handshake_address;

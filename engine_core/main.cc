@@ -177,6 +177,32 @@ StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetu
   return publisher;
 }
 
+// The cache, sized by what the largest step leaves free where memory is a device's, and the graphs.
+Status FinishRunner(const Clock& clock, int64_t bytes_per_block, ModelRunner* runner,
+                    EngineSetup* setup) {
+  const bool is_device = !runner->backend().memory_is_host();
+  const double begin = clock.Monotonic();
+  if (is_device) {
+    const int64_t free_before = runner->backend().device_memory().free_bytes;
+    RETURN_IF_ERROR(runner->RunLargestStep());
+    const DeviceMemory after = runner->backend().device_memory();
+    LOG_INFO << "A step of " << WithCommas(setup->runner.limits.max_num_batched_tokens)
+             << " tokens took " << Fixed(clock.Monotonic() - begin, 2) << " seconds and "
+             << WithCommas((free_before - after.free_bytes) >> 20) << " MiB for good; "
+             << WithCommas(after.free_bytes >> 20) << " of " << WithCommas(after.total_bytes >> 20)
+             << " MiB are free";
+  }
+  RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
+  const ExecutorLimits& limits = setup->runner.limits;
+  RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
+  if (!is_device) return OkStatus();
+  const double before_capture = clock.Monotonic();
+  RETURN_IF_ERROR(runner->CaptureGraphs());
+  LOG_INFO << "Capturing " << runner->num_graphs() << " CUDA graphs of decode steps took "
+           << Fixed(clock.Monotonic() - before_capture, 2) << " seconds";
+  return OkStatus();
+}
+
 int RunEngineCore(const std::vector<std::string>& args) {
   const SystemClock clock;
   const double started = clock.Monotonic();
@@ -220,11 +246,11 @@ int RunEngineCore(const std::vector<std::string>& args) {
   LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";
 
   // The KV cache and the executor.
-  const Status sized = SizeKvCache(bytes_per_block, ReadMemory(**backend), &*setup);
-  if (!sized.ok()) return Fail(kExitBadModel, sized);
-  StatusOr<std::unique_ptr<ModelRunner>> runner =
-      ModelRunner::Create(*std::move(backend), *std::move(model), *model_config, setup->runner);
+  StatusOr<std::unique_ptr<ModelRunner>> runner = ModelRunner::CreateWithoutCache(
+      *std::move(backend), *std::move(model), *model_config, setup->runner);
   if (!runner.ok()) return Fail(kExitBadModel, runner.status());
+  const Status built = FinishRunner(clock, bytes_per_block, runner->get(), &*setup);
+  if (!built.ok()) return Fail(kExitBadModel, built);
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   LOG_INFO << (setup->device == "cuda" ? "GPU" : "CPU")

@@ -87,6 +87,12 @@ struct DeviceMemory {
   int64_t free_bytes = 0;
 };
 
+// Ops as they were called between BeginCapture and EndCapture, for running them again as one.
+class CapturedOps {
+ public:
+  virtual ~CapturedOps() = default;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -111,6 +117,31 @@ class Backend {
   // Between host and backend memory; equal shapes and types.
   virtual void CopyIn(const Tensor& out, const Tensor& host) = 0;
   virtual void CopyOut(const Tensor& host, const Tensor& x) = 0;
+
+  // ---- beside the host ----
+  // Where memory_is_host(), these are done when they return, and nothing can be captured.
+  // Host memory for the two copies below.
+  virtual StatusOr<OwnedTensor> AllocateStaging(DType dtype, std::initializer_list<int64_t> shape) {
+    return Allocate(dtype, shape);
+  }
+  // CopyIn and CopyOut that take their place among the ops and return at once. `staging` is the
+  // copy's until a mark that was set after it is reached.
+  virtual void StartCopyIn(const Tensor& out, const Tensor& staging) { CopyIn(out, staging); }
+  virtual void StartCopyOut(const Tensor& staging, const Tensor& x) { CopyOut(staging, x); }
+  // A point in the order of the ops; WaitFor returns when all before it is done (and may wait for
+  // some that came later when the mark is an old one).
+  virtual int64_t SetMark() { return 0; }
+  virtual void WaitFor(int64_t /*mark*/) {}
+  // Between the two, ops are noted and not run. They must not read what the host has to give
+  // (CopyIn, CopyOut, PlanAttention) nor need more scratch memory than has been used before. What
+  // they read through their tensors is what is there when they are replayed; all sizes, and those
+  // of the attention plan, are the ones of the capture.
+  virtual bool can_capture() const { return false; }
+  virtual void BeginCapture() {}
+  virtual StatusOr<std::unique_ptr<CapturedOps>> EndCapture() {
+    return UnimplementedError("this backend captures nothing");
+  }
+  virtual void Replay(const CapturedOps& /*ops*/) {}
 
   // Stacks row blocks of equal k ([n_i, k] in host memory, bf16, f16 or f32) into one matrix
   // [sum n_i, k] and packs it in that format: q, k, v in this order for attention, gate, up for
@@ -137,7 +168,14 @@ class Backend {
   virtual std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape,
                                                            int64_t max_tokens,
                                                            int64_t max_requests) = 0;
+  // Writes batch.work where that is given. A batch of one token per request makes a plan whose
+  // sizes depend on the number of requests alone.
   virtual void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) = 0;
+  // Numbers (i32) of batch.work for so many tokens and requests; 0: no such room is wanted.
+  virtual int64_t AttentionWorkSize(const AttentionShape& /*shape*/, int64_t /*num_tokens*/,
+                                    int64_t /*num_requests*/) const {
+    return 0;
+  }
 
   // ---- ops ----
   // out[t, :] = table[ids[t], :] * scale.  out: [T, H] res; ids: [T] i32 in [0, table.n());

@@ -75,6 +75,12 @@ struct AttentionBatch {
   Tensor slot_mapping;  // [T], where K and V of the token go; -1: nowhere (padding)
   Tensor block_table;   // [R, max_blocks], rows may be strided; only the first
                         // ceil(context_len / block_size) entries of a row are read
+
+  // Room for what PlanAttention tells the device, so that it travels with the caller's own numbers:
+  // written by PlanAttention, to be copied to `work` before the ops. [AttentionWorkSize()] i32.
+  // Empty: the plan has memory of its own and copies at once.
+  Tensor host_work;
+  Tensor work;
 };
 
 // What a backend derives from a batch once a step, for the ops of all layers. Made by

@@ -50,11 +50,14 @@ tandem_test(property_batch_invariance LABEL property TIMEOUT 300
 tandem_test(unit_executor LABEL unit
   SRCS unit/engine_core/executor/resolve_sampling_test.cc
        unit/engine_core/executor/cgroup_memory_test.cc
+       unit/engine_core/executor/graph_sizes_test.cc
        unit/engine_core/executor/kv_cache_size_test.cc
        unit/engine_core/executor/model_runner_test.cc
+       unit/engine_core/executor/step_inputs_test.cc
        unit/engine_core/executor/step_watch_test.cc
        unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files)
+  DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
+       tests/support tests/support/files)
 tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
   DEPS engine_core/models engine_core/weights tests/support/kernels)
 # Resident memory under a sanitizer is the sanitizer's.

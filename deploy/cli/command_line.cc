@@ -16,7 +16,6 @@ struct MeaninglessFlag {
 };
 constexpr MeaninglessFlag kMeaningless[] = {
     {"trust-remote-code", false},
-    {"enforce-eager", false},
     {"disable-custom-all-reduce", false},
     {"disable-frontend-multiprocessing", false},
     {"disable-fastapi-docs", false},
@@ -29,8 +28,6 @@ constexpr MeaninglessFlag kMeaningless[] = {
     {"uvicorn-log-level", true},
     {"distributed-executor-backend", true},
     {"compilation-config", true},
-    {"cudagraph-capture-sizes", true},
-    {"max-cudagraph-capture-size", true},
     {"worker-cls", true},
     {"config-format", true},
 };

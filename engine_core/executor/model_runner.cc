@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "engine_core/executor/device_sampling.h"
+#include "engine_core/executor/graph_sizes.h"
 #include "engine_core/sampling/row_math.h"
 
 namespace tandem {
 namespace {
 
 // Logits are made in chunks of rows, so that a large batch over a large vocabulary stays bounded.
-constexpr int64_t kMaxLogitsBytes = int64_t{128} << 20;
+constexpr int64_t kMaxLogitsBytes = int64_t{256} << 20;
 
 int64_t MaxLogitsRows(const ExecutorLimits& limits) {
   const int64_t fitting = kMaxLogitsBytes / (int64_t{limits.vocab_size} * int64_t{sizeof(float)});
@@ -36,9 +38,13 @@ ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
 }
 
 ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-                         const ModelRunnerOptions& options)
+                         const ModelConfig& config, const ModelRunnerOptions& options)
     : limits_(options.limits),
       backend_(std::move(backend)),
+      kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format)),
+      attention_shape_({.num_heads = static_cast<int>(config.num_heads),
+                        .num_kv_heads = static_cast<int>(config.num_kv_heads),
+                        .head_dim = static_cast<int>(config.head_dim)}),
       model_(std::move(model)),
       batch_(limits_,
              {.vocab_size = limits_.vocab_size,
@@ -49,63 +55,167 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       max_logits_rows_(MaxLogitsRows(limits_)),
       drawn_(static_cast<size_t>(limits_.max_num_seqs)),
       scratch_(static_cast<size_t>(backend_->num_threads()),
-               static_cast<size_t>(limits_.vocab_size)) {}
+               static_cast<size_t>(limits_.vocab_size)) {
+  if (!backend_->can_capture() || !model_->can_be_captured()) return;
+  const int64_t most = std::min<int64_t>(limits_.max_num_seqs, max_logits_rows_);
+  for (const int64_t size : options.graph_sizes) {
+    if (size <= most) graph_sizes_.push_back(size);
+  }
+}
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
                                                            std::unique_ptr<Model> model,
                                                            const ModelConfig& config,
                                                            const ModelRunnerOptions& options) {
-  std::unique_ptr<ModelRunner> runner(
-      new ModelRunner(std::move(backend), std::move(model), options));
-  RETURN_IF_ERROR(runner->Allocate(config, options.kv_format));
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                   CreateWithoutCache(std::move(backend), std::move(model), config, options));
+  if (!options.graph_sizes.empty()) RETURN_IF_ERROR(runner->RunLargestStep());
+  RETURN_IF_ERROR(runner->AllocateKvCache(options.limits.num_blocks, options.limits.max_model_len));
+  RETURN_IF_ERROR(runner->CaptureGraphs());
   return runner;
 }
 
-Status ModelRunner::Allocate(const ModelConfig& config, KvFormat kv_format) {
+StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
+    std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const ModelConfig& config,
+    const ModelRunnerOptions& options) {
+  std::unique_ptr<ModelRunner> runner(
+      new ModelRunner(std::move(backend), std::move(model), config, options));
+  RETURN_IF_ERROR(runner->Allocate());
+  return runner;
+}
+
+Status ModelRunner::Allocate() {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
-  ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(KvSpecOf(config, limits_.block_size,
-                                                                 limits_.num_blocks, kv_format)));
-  const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),
-                                .num_kv_heads = static_cast<int>(config.num_kv_heads),
-                                .head_dim = static_cast<int>(config.head_dim)};
-  plan_ = backend_->MakeAttentionPlan(shape, tokens, seqs);
-  ASSIGN_OR_RETURN(token_ids_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(positions_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(slots_, SharedTensor::Create(backend_.get(), DType::kI32, {tokens}));
-  ASSIGN_OR_RETURN(block_table_, SharedTensor::Create(backend_.get(), DType::kI32,
-                                                      {seqs, batch_.max_blocks_per_request()}));
-  ASSIGN_OR_RETURN(logits_idx_,
-                   SharedTensor::Create(backend_.get(), DType::kI32, {max_logits_rows_}));
+  plan_ = backend_->MakeAttentionPlan(attention_shape_, tokens, seqs);
+  ASSIGN_OR_RETURN(inputs_, StepInputs::Create(backend_.get(),
+                                               {.num_tokens = tokens,
+                                                .num_requests = seqs,
+                                                .num_logits_rows = tokens,
+                                                .attention_work = backend_->AttentionWorkSize(
+                                                    attention_shape_, tokens, seqs),
+                                                .table_columns = batch_.max_blocks_per_request()}));
   ASSIGN_OR_RETURN(logits_, SharedTensor::Create(backend_.get(), DType::kF32,
-                                                 {max_logits_rows_, config.vocab_size}));
+                                                 {max_logits_rows_, limits_.vocab_size}));
   ASSIGN_OR_RETURN(sampler_, backend_->MakeSampler({.num_slots = seqs,
-                                                    .vocab_size = config.vocab_size,
+                                                    .vocab_size = limits_.vocab_size,
                                                     .max_logits_rows = max_logits_rows_,
                                                     .max_tokens = limits_.max_model_len}));
   CHECK((sampler_ == nullptr) == backend_->memory_is_host());
   draw_rows_.reserve(static_cast<size_t>(seqs));
   drawn_request_idx_.reserve(static_cast<size_t>(seqs));
   host_rows_.reserve(static_cast<size_t>(max_logits_rows_));
+  requests_.reserve(static_cast<size_t>(seqs));
   query_start_.reserve(static_cast<size_t>(seqs) + 1);
   context_len_.reserve(static_cast<size_t>(seqs));
   logits_rows_.reserve(static_cast<size_t>(seqs));
   return OkStatus();
 }
 
+Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
+  CHECK_LE(max_model_len, limits_.max_model_len);
+  kv_cache_.reset();
+  limits_.num_blocks = num_blocks;
+  limits_.max_model_len = max_model_len;
+  kv_spec_.num_blocks = num_blocks;
+  ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
+  return OkStatus();
+}
+
+// ---- before the first step ----
+
+void ModelRunner::BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request) {
+  query_start_.assign(1, 0);
+  context_len_.clear();
+  requests_.clear();
+  logits_rows_.clear();
+  max_blocks_ = (tokens_per_request + limits_.block_size - 1) / limits_.block_size;
+  for (int64_t begin = 0; begin < num_tokens; begin += tokens_per_request) {
+    const int64_t count = std::min(tokens_per_request, num_tokens - begin);
+    query_start_.push_back(static_cast<int32_t>(begin + count));
+    context_len_.push_back(static_cast<int32_t>(count));
+  }
+  const auto num_requests = static_cast<int64_t>(context_len_.size());
+  num_tokens_ = num_tokens;
+  BeginInputs(num_tokens, num_requests, std::min(num_tokens, max_logits_rows_));
+  const StepInputs::Views& host = inputs_.host();
+  for (const Tensor* numbers : {&host.token_ids, &host.logits_rows, &host.block_table}) {
+    std::fill_n(numbers->Data<int32_t>(), numbers->NumElements(), 0);
+  }
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    host.positions.Data<int32_t>()[t] = static_cast<int32_t>(t % tokens_per_request);
+    host.slots.Data<int32_t>()[t] = -1;
+  }
+  for (int64_t i = 0; i < host.logits_rows.rows(); ++i) {
+    host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
+  }
+}
+
+Status ModelRunner::RunLargestStep() {
+  RETURN_IF_ERROR(AllocateKvCache(1, limits_.max_model_len));
+  const int64_t tokens = limits_.max_num_batched_tokens;
+  const int64_t length = std::min<int64_t>(tokens, limits_.max_model_len);
+  BeginEmptyStep(std::min(tokens, length * limits_.max_num_seqs), length);
+  SendInputs();
+  RunModel();
+  backend_->WaitFor(backend_->SetMark());
+  kv_cache_.reset();
+  return OkStatus();
+}
+
+// The largest first, so that smaller ones find the memory that it has needed.
+Status ModelRunner::CaptureGraphs() {
+  graphs_.resize(graph_sizes_.size());
+  for (size_t i = graph_sizes_.size(); i-- > 0;) {
+    BeginEmptyStep(graph_sizes_[i], 1);
+    SendInputs();
+    RunModel();  // what is chosen at a first run is chosen now
+    backend_->BeginCapture();
+    RunModel();
+    ASSIGN_OR_RETURN(graphs_[i], backend_->EndCapture());
+  }
+  backend_->WaitFor(backend_->SetMark());
+  return OkStatus();
+}
+
+// ---- steps ----
+
 Status ModelRunner::Submit(const SchedulerOutput& step) {
+  FinishStep();  // its tokens are this one's inputs
   ModelOutput* result = results_.Push();
   TakeIn(step);
   if (step.empty()) return OkStatus();
-  Flatten(step);
-  RunModel();
-  RunLogits(step);
-  FoldBack(step, result);
+  LayOut(step);
+  Flatten();
+  SendInputs();
+  if (graph_) {
+    backend_->Replay(*graphs_[*graph_]);
+    ++num_replays_;
+  } else {
+    RunModel();
+  }
+  DrawOnDevice(0);
+  unfinished_ = result;
   return OkStatus();
 }
 
 Status ModelRunner::Collect(ModelOutput* result) {
+  if (unfinished_ != nullptr && results_.IsOldest(unfinished_)) FinishStep();
   results_.Pop(result);
   return OkStatus();
+}
+
+void ModelRunner::FinishStep() {
+  if (unfinished_ == nullptr) return;
+  const auto total = static_cast<int64_t>(logits_rows_.size());
+  for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
+    if (begin > 0) {
+      RunLogits(begin);
+      DrawOnDevice(begin);
+    }
+    FillOnHost(begin);
+  }
+  TakeDrawn();
+  FoldBack(std::exchange(unfinished_, nullptr));
 }
 
 // Frees, admissions and new blocks, before anything runs.
@@ -126,42 +236,115 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
   }
 }
 
-// Lays the step's tokens out one request after another and notes which rows make logits.
-void ModelRunner::Flatten(const SchedulerOutput& step) {
+// Where the step's tokens stand, one request after another, and which rows make logits.
+void ModelRunner::LayOut(const SchedulerOutput& step) {
   CHECK_LE(step.num_scheduled_tokens, limits_.max_num_batched_tokens);
   CHECK_LE(step.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
-  auto* token_ids = token_ids_.host().Data<int32_t>();
-  auto* positions = positions_.host().Data<int32_t>();
-  auto* slots = slots_.host().Data<int32_t>();
+  requests_.assign(step.requests.begin(), step.requests.end());
   query_start_.assign(1, 0);
   context_len_.clear();
   logits_rows_.clear();
+  drawn_request_idx_.clear();
   max_blocks_ = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const ScheduledRequest& request = requests_[i];
+    const auto num_blocks = static_cast<int64_t>(batch_.block_table(request.slot).size());
+    const auto num_tokens = static_cast<int64_t>(batch_.token_ids(request.slot).size());
+    const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
+    CHECK(end <= num_tokens && end <= num_blocks * limits_.block_size)
+        << "request " << i << " runs to " << end << " of " << num_tokens << " tokens in "
+        << num_blocks << " blocks";
+    max_blocks_ = std::max(max_blocks_, num_blocks);
+    AddLogitsRows(request, static_cast<int32_t>(i), query_start_.back());
+    query_start_.push_back(query_start_.back() + request.num_scheduled_tokens);
+    context_len_.push_back(end);
+  }
+  num_tokens_ = query_start_.back();
+}
+
+bool ModelRunner::IsUniformDecode() const {
+  if (num_tokens_ != static_cast<int64_t>(requests_.size())) return false;
+  if (logits_rows_.size() != requests_.size()) return false;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i].num_scheduled_tokens != 1) return false;
+    if (logits_rows_[i].token_row != static_cast<int32_t>(i)) return false;
+  }
+  return true;
+}
+
+void ModelRunner::BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows) {
+  inputs_.Begin(
+      {.num_tokens = num_tokens,
+       .num_requests = num_requests,
+       .num_logits_rows = num_logits_rows,
+       .attention_work = backend_->AttentionWorkSize(attention_shape_, num_tokens, num_requests),
+       .table_columns = max_blocks_});
+}
+
+// Fills the step's inputs; those of a graph up to its size.
+void ModelRunner::Flatten() {
+  const auto num_requests = static_cast<int64_t>(requests_.size());
+  graph_.reset();
+  if (!graphs_.empty() && IsUniformDecode()) graph_ = GraphSizeFor(graph_sizes_, num_requests);
+  if (graph_) {
+    const int64_t size = graph_sizes_[*graph_];
+    BeginInputs(size, size, size);
+    Pad(num_requests, size);
+  } else {
+    BeginInputs(num_tokens_, num_requests, static_cast<int64_t>(logits_rows_.size()));
+  }
+  const StepInputs::Views& host = inputs_.host();
+  auto* token_ids = host.token_ids.Data<int32_t>();
+  auto* positions = host.positions.Data<int32_t>();
+  auto* slots = host.slots.Data<int32_t>();
   int32_t t = 0;
-  for (size_t i = 0; i < step.requests.size(); ++i) {
-    const ScheduledRequest& request = step.requests[i];
+  for (int64_t i = 0; i < num_requests; ++i) {
+    const ScheduledRequest& request = requests_[static_cast<size_t>(i)];
     const std::span<const TokenId> tokens = batch_.token_ids(request.slot);
     const std::span<const int32_t> blocks = batch_.block_table(request.slot);
+    std::copy(blocks.begin(), blocks.end(), host.block_table.Row<int32_t>(i));
     const int32_t begin = request.num_computed_tokens;
-    const int32_t end = begin + request.num_scheduled_tokens;
-    CHECK(end <= static_cast<int32_t>(tokens.size()) &&
-          end <= static_cast<int32_t>(blocks.size()) * limits_.block_size)
-        << "request " << i << " runs to " << end << " of " << tokens.size() << " tokens in "
-        << blocks.size() << " blocks";
-    std::copy(blocks.begin(), blocks.end(),
-              block_table_.host().Row<int32_t>(static_cast<int64_t>(i)));
-    max_blocks_ = std::max(max_blocks_, static_cast<int64_t>(blocks.size()));
-    AddLogitsRows(request, static_cast<int32_t>(i), t);
-    for (int32_t p = begin; p < end; ++p, ++t) {
+    for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p, ++t) {
       token_ids[t] = tokens[static_cast<size_t>(p)];
       positions[t] = p;
       slots[t] = blocks[static_cast<size_t>(p / limits_.block_size)] * limits_.block_size +
                  p % limits_.block_size;
     }
-    query_start_.push_back(t);
-    context_len_.push_back(end);
   }
-  num_tokens_ = t;
+  for (size_t i = 0; i < logits_rows_.size(); ++i) {
+    host.logits_rows.Data<int32_t>()[i] = logits_rows_[i].token_row;
+  }
+}
+
+// Rows [begin, end) are requests of one token that nobody has asked for: it is written nowhere, and
+// sees the first slot of the null block.
+void ModelRunner::Pad(int64_t begin, int64_t end) {
+  const StepInputs::Views& host = inputs_.host();
+  for (int64_t i = begin; i < end; ++i) {
+    host.token_ids.Data<int32_t>()[i] = 0;
+    host.positions.Data<int32_t>()[i] = 0;
+    host.slots.Data<int32_t>()[i] = -1;
+    host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
+    host.block_table.Row<int32_t>(i)[0] = 0;
+    query_start_.push_back(query_start_.back() + 1);
+    context_len_.push_back(1);
+  }
+}
+
+// Plans attention, and puts the copy of all inputs before the next ops.
+void ModelRunner::SendInputs() {
+  AttentionBatch attention;
+  attention.query_start = query_start_;
+  attention.context_len = context_len_;
+  attention.positions = inputs_.device().positions;
+  attention.slot_mapping = inputs_.device().slots;
+  attention.block_table = inputs_.device().block_table;
+  if (inputs_.host().attention_work.rows() > 0) {
+    attention.host_work = inputs_.host().attention_work;
+    attention.work = inputs_.device().attention_work;
+  }
+  backend_->PlanAttention(attention, plan_.get());
+  inputs_.Send();
 }
 
 void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request_idx,
@@ -183,65 +366,52 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
   }
 }
 
+// The layers and the first logits.
 void ModelRunner::RunModel() {
-  const auto num_requests = static_cast<int64_t>(context_len_.size());
-  token_ids_.Send(num_tokens_);
-  positions_.Send(num_tokens_);
-  slots_.Send(num_tokens_);
-  block_table_.Send(num_requests, max_blocks_);
-  AttentionBatch attention;
-  attention.query_start = query_start_;
-  attention.context_len = context_len_;
-  attention.positions = positions_.device().Rows(0, num_tokens_);
-  attention.slot_mapping = slots_.device().Rows(0, num_tokens_);
-  attention.block_table = block_table_.device().Rows(0, num_requests);
-  backend_->PlanAttention(attention, plan_.get());
-  model_->Forward({.token_ids = token_ids_.device().Rows(0, num_tokens_),
-                   .plan = plan_.get(),
-                   .kv_cache = kv_cache_.get()});
+  model_->Forward(
+      {.token_ids = inputs_.device().token_ids, .plan = plan_.get(), .kv_cache = kv_cache_.get()});
+  RunLogits(0);
 }
 
-void ModelRunner::RunLogits(const SchedulerOutput& step) {
+void ModelRunner::RunLogits(int64_t begin) {
+  const Tensor& rows = inputs_.device().logits_rows;
+  const int64_t count = std::min(max_logits_rows_, rows.rows() - begin);
+  if (count == 0) return;
+  model_->Logits(logits_.device().Rows(0, count), rows.Rows(begin, count));
+}
+
+std::span<ModelRunner::LogitsRow> ModelRunner::ChunkFrom(int64_t begin) {
   const auto total = static_cast<int64_t>(logits_rows_.size());
-  drawn_request_idx_.clear();
-  for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
-    const int64_t count = std::min(max_logits_rows_, total - begin);
-    LogitsRow* rows = logits_rows_.data() + begin;
-    for (int64_t i = 0; i < count; ++i) {
-      logits_idx_.host().Data<int32_t>()[i] = rows[i].token_row;
-    }
-    logits_idx_.Send(count);
-    model_->Logits(logits_.device().Rows(0, count), logits_idx_.device().Rows(0, count));
-    DrawOnDevice(step, begin, count);
-    FillOnHost(step, begin, count);
-  }
-  TakeDrawn();
+  return std::span(logits_rows_)
+      .subspan(static_cast<size_t>(begin),
+               static_cast<size_t>(std::min(max_logits_rows_, total - begin)));
 }
 
-void ModelRunner::DrawOnDevice(const SchedulerOutput& step, int64_t begin, int64_t count) {
+void ModelRunner::DrawOnDevice(int64_t begin) {
   draw_rows_.clear();
   const auto first = static_cast<int64_t>(drawn_request_idx_.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const LogitsRow& logits_row = logits_rows_[static_cast<size_t>(begin + i)];
-    if (!logits_row.on_device) continue;
-    const RequestSlot slot = step.requests[static_cast<size_t>(logits_row.request_idx)].slot;
+  const std::span<const LogitsRow> chunk = ChunkFrom(begin);
+  for (size_t i = 0; i < chunk.size(); ++i) {
+    if (!chunk[i].on_device) continue;
+    const RequestSlot slot = requests_[static_cast<size_t>(chunk[i].request_idx)].slot;
     const InputBatch::Row& row = batch_.row(slot);
     draw_rows_.push_back({.logits_row = static_cast<int32_t>(i),
                           .slot = Index(slot),
                           .position = row.num_tokens,
                           .num_outputs = row.num_tokens - row.num_prompt_tokens});
-    drawn_request_idx_.push_back(logits_row.request_idx);
+    drawn_request_idx_.push_back(chunk[i].request_idx);
   }
   if (draw_rows_.empty()) return;
-  sampler_->Draw(logits_.device().Rows(0, count), draw_rows_, first);
+  sampler_->Draw(logits_.device().Rows(0, static_cast<int64_t>(chunk.size())), draw_rows_, first);
 }
 
-void ModelRunner::FillOnHost(const SchedulerOutput& step, int64_t begin, int64_t count) {
+void ModelRunner::FillOnHost(int64_t begin) {
   host_rows_.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    if (logits_rows_[static_cast<size_t>(begin + i)].on_device) continue;
-    host_rows_.push_back(i);
-    logits_.Fetch(1, i);
+  const std::span<LogitsRow> chunk = ChunkFrom(begin);
+  for (size_t i = 0; i < chunk.size(); ++i) {
+    if (chunk[i].on_device) continue;
+    host_rows_.push_back(static_cast<int64_t>(i));
+    logits_.Fetch(1, static_cast<int64_t>(i));
   }
   const auto num_rows = static_cast<int64_t>(host_rows_.size());
   backend_->ParallelFor(num_rows, 1, [&](int64_t first, int64_t last) {
@@ -250,7 +420,7 @@ void ModelRunner::FillOnHost(const SchedulerOutput& step, int64_t begin, int64_t
       const int64_t row = host_rows_[static_cast<size_t>(i)];
       const std::span<float> logits(logits_.host().Row<float>(row),
                                     static_cast<size_t>(limits_.vocab_size));
-      FillRow(step, logits, &logits_rows_[static_cast<size_t>(begin + row)], scratch_[lane]);
+      FillRow(logits, &chunk[static_cast<size_t>(row)], scratch_[lane]);
     }
     scratch_.Release(lane);
   });
@@ -283,10 +453,9 @@ void ModelRunner::TakeDrawn() {
 }
 
 // On a thread of the compute pool: touches what belongs to this row only.
-void ModelRunner::FillRow(const SchedulerOutput& step, std::span<float> logits, LogitsRow* row,
-                          SamplerScratch* scratch) {
+void ModelRunner::FillRow(std::span<float> logits, LogitsRow* row, SamplerScratch* scratch) {
   const auto request_idx = static_cast<size_t>(row->request_idx);
-  const RequestSlot slot = step.requests[request_idx].slot;
+  const RequestSlot slot = requests_[request_idx].slot;
   if (row->prompt_row < 0) return Draw(slot, logits, request_idx, scratch);
   row->num_nans = FindMax(logits).num_nans;
   if (row->num_nans > 0) return;
@@ -329,10 +498,10 @@ LogprobsRow ModelRunner::MakeLogprobs(int32_t num_logprobs, size_t request_idx) 
 }
 
 // Tokens into the rows and the result; what goes beyond a token into RequestResults.
-void ModelRunner::FoldBack(const SchedulerOutput& step, ModelOutput* result) {
+void ModelRunner::FoldBack(ModelOutput* result) {
   auto logits_row = logits_rows_.begin();  // in the order of the requests
-  for (size_t i = 0; i < step.requests.size(); ++i) {
-    const ScheduledRequest& request = step.requests[i];
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const ScheduledRequest& request = requests_[i];
     InputBatch::Row& row = batch_.row(request.slot);
     RequestResult extra;
     extra.request_idx = static_cast<int32_t>(i);

@@ -3,11 +3,13 @@
 // The Executor that runs a model: flattens a step's requests into one batch of tokens, plans
 // attention and slots once, runs the layers, makes logits only where a token is drawn or a prompt
 // logprob is wanted, and samples: on the device where the backend has a sampler and the request is
-// no rare kind, else on the host. Only ids and asked logprobs leave it.
+// no rare kind, else on the host. Only ids and asked logprobs leave it. Where the backend has a
+// device of its own, Submit returns once the step is on its way, and decode steps are replayed from
+// graphs captured at start, one per padded batch size.
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
-// in Create from the limits.
-// Failure: memory, in Create. Submit fails for no input; a request's own trouble is
+// from the limits before the first step.
+// Failure: memory, before the first step. Submit fails for no input; a request's own trouble is
 // its RequestResult::status.
 
 #include <memory>
@@ -17,6 +19,7 @@
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/shared_tensor.h"
+#include "engine_core/executor/step_inputs.h"
 #include "engine_core/models/model.h"
 #include "engine_core/sampling/scratch_pool.h"
 #include "kernels/backend.h"
@@ -33,6 +36,8 @@ struct ModelRunnerOptions {
   int64_t max_logprobs = 20;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   uint64_t process_seed = 0;
+  // Ascending; batches for which decode steps are captured, where the backend and the model can.
+  std::vector<int64_t> graph_sizes = {};
 };
 
 // What a model has to have room for to run under these limits.
@@ -46,8 +51,22 @@ class ModelRunner final : public Executor {
                                                        const ModelConfig& config,
                                                        const ModelRunnerOptions& options);
 
+  // Create in its parts, for who sizes the KV cache by what is left: all but the cache, whose
+  // num_blocks is not looked at yet; a step of as many tokens as there can be, after which all
+  // memory is taken that steps need; the cache, for requests of at most max_model_len tokens; the
+  // graphs of options.graph_sizes.
+  static StatusOr<std::unique_ptr<ModelRunner>> CreateWithoutCache(
+      std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const ModelConfig& config,
+      const ModelRunnerOptions& options);
+  Status RunLargestStep();
+  Status AllocateKvCache(int32_t num_blocks, int32_t max_model_len);
+  Status CaptureGraphs();
+  void DropGraphs() { graphs_.clear(); }
+
   const ExecutorLimits& limits() const override { return limits_; }
-  // Runs the step at once.
+  const Backend& backend() const { return *backend_; }
+  int64_t num_graphs() const { return static_cast<int64_t>(graphs_.size()); }
+  int64_t num_replays() const { return num_replays_; }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
@@ -62,23 +81,34 @@ class ModelRunner final : public Executor {
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-              const ModelRunnerOptions& options);
-  Status Allocate(const ModelConfig& config, KvFormat kv_format);
+              const ModelConfig& config, const ModelRunnerOptions& options);
+  Status Allocate();
 
-  // The parts of a step, in their order.
+  // The parts of a step, in their order: until it is on its way,
   void TakeIn(const SchedulerOutput& step);
-  void Flatten(const SchedulerOutput& step);
+  void LayOut(const SchedulerOutput& step);
   void AddLogitsRows(const ScheduledRequest& request, int32_t request_idx, int32_t first_row);
+  void Flatten();
+  void Pad(int64_t begin, int64_t end);
   void RunModel();
-  void RunLogits(const SchedulerOutput& step);
-  // Of the logits' rows [begin, begin + count): those that stay on the device, and the others.
-  void DrawOnDevice(const SchedulerOutput& step, int64_t begin, int64_t count);
-  void FillOnHost(const SchedulerOutput& step, int64_t begin, int64_t count);
+  void RunLogits(int64_t begin);
+  // Rows of logits that are made at a time, from `begin` on; then those that stay on the device.
+  std::span<LogitsRow> ChunkFrom(int64_t begin);
+  void DrawOnDevice(int64_t begin);
+  // and from its logits to its result.
+  void FinishStep();
+  void FillOnHost(int64_t begin);
   void TakeDrawn();
-  void FoldBack(const SchedulerOutput& step, ModelOutput* result);
+  void FoldBack(ModelOutput* result);
 
-  void FillRow(const SchedulerOutput& step, std::span<float> logits, LogitsRow* row,
-               SamplerScratch* scratch);
+  // Whether each request runs one token and draws from it, so that a graph may serve.
+  bool IsUniformDecode() const;
+  void BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows);
+  void SendInputs();
+  // A step of requests that exist nowhere: they see the null block and write nothing.
+  void BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request);
+
+  void FillRow(std::span<float> logits, LogitsRow* row, SamplerScratch* scratch);
   // Room in drawn_ for the logprobs of a drawn token.
   LogprobsRow MakeLogprobs(int32_t num_logprobs, size_t request_idx);
   void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
@@ -86,6 +116,8 @@ class ModelRunner final : public Executor {
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<DeviceSampler> sampler_;  // null: the host draws
+  KvCacheSpec kv_spec_;
+  AttentionShape attention_shape_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<AttentionPlan> plan_;
@@ -93,14 +125,11 @@ class ModelRunner final : public Executor {
   int64_t max_logits_rows_ = 0;
 
   // One step's arrays.
-  SharedTensor token_ids_;    // [max_tokens] i32
-  SharedTensor positions_;    // [max_tokens] i32
-  SharedTensor slots_;        // [max_tokens] i32
-  SharedTensor block_table_;  // [max_num_seqs, max_blocks] i32
-  SharedTensor logits_idx_;   // [max_logits_rows] i32
-  SharedTensor logits_;       // [max_logits_rows, V] f32
-  int64_t num_tokens_ = 0;    // of this step
-  int64_t max_blocks_ = 0;    // of a request of this step
+  StepInputs inputs_;
+  SharedTensor logits_;     // [max_logits_rows, V] f32
+  int64_t num_tokens_ = 0;  // of this step
+  int64_t max_blocks_ = 0;  // of a request of this step
+  std::vector<ScheduledRequest> requests_;
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_len_;
   std::vector<LogitsRow> logits_rows_;
@@ -116,6 +145,12 @@ class ModelRunner final : public Executor {
   std::vector<int64_t> host_rows_;          // of a chunk
   std::vector<TokenId> banned_token_ids_;   // scratch of an admission
   ResultQueue results_;
+  ModelOutput* unfinished_ = nullptr;  // of the step that is on its way, the newest
+
+  std::vector<int64_t> graph_sizes_;
+  std::vector<std::unique_ptr<CapturedOps>> graphs_;  // of each size; goes away before the backend
+  std::optional<size_t> graph_;                       // of this step
+  int64_t num_replays_ = 0;
 
   ScratchPool scratch_;
 };

@@ -21,6 +21,9 @@ class ResultQueue {
     newest->Clear();
     return newest;
   }
+  bool IsOldest(const ModelOutput* result) const {
+    return size_ > 0 && result == &results_[first_];
+  }
   // Moves the oldest into *result.
   void Pop(ModelOutput* result) {
     CHECK_GT(size_, 0u);

@@ -38,6 +38,8 @@ class Model {
   virtual void Forward(const ModelStep& step) = 0;
   // logits[i, :] = the logits of the step's token rows[i].  logits: [R, V] f32; rows: [R] i32.
   virtual void Logits(const Tensor& logits, const Tensor& rows) = 0;
+  // Whether neither waits for what the device has worked out (Backend::BeginCapture).
+  virtual bool can_be_captured() const { return true; }
 };
 
 // What a loader works with. The weights are not needed afterwards.

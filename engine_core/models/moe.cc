@@ -70,6 +70,7 @@ class MoeModel final : public Model {
   }
 
   void Logits(const Tensor& logits, const Tensor& rows) override { decoder_.Logits(logits, rows); }
+  bool can_be_captured() const override { return false; }  // the host groups pairs by expert
 
  private:
   Decoder decoder_;

@@ -8,16 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-struct Silu {
-  __device__ static float Of(float x) { return x / (1 + expf(-x)); }
-};
-struct TanhGelu {
-  __device__ static float Of(float x) {
-    constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
-    return 0.5f * x * (1 + tanhf(kRoot * (x + 0.044715f * x * x * x)));
-  }
-};
-
 // One block per kThreads numbers of a row; kGated: the second half of x's row multiplies.
 template <class Activation, bool kGated, class Out, class X>
 __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,

@@ -1,14 +1,14 @@
 // Attention over the paged cache for any head size up to 256, grouped heads, windows and soft caps.
 //
 // A block takes kRows rows (query, head) of one request and one KV head over one split of the
-// context: it walks the keys in tiles, with a running maximum and sum per row. Long contexts are
-// cut into splits of kSplitKeys keys that run side by side; MergeSplitsKernel then joins their
-// sums.
+// context: it walks the keys in tiles, with a running maximum and sum per row. Where few items are
+// there, each item's context is cut into splits that run side by side; the last one that is done
+// joins their sums. How many splits depends on the number of items only, so that a captured launch
+// fits any contexts.
 
 #include <algorithm>
 
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -16,36 +16,13 @@
 namespace tandem {
 namespace {
 
-constexpr int kRows = 8;
-constexpr int kTileKeys = 16;
-constexpr int kThreads = kRows * kTileKeys;  // thread: one (row, key), or one row and 1/16 of d
-constexpr int kMaxHeadDim = 256;
-constexpr int kDimsPerThread = kMaxHeadDim / kTileKeys;
-constexpr int kSplitKeys = 512;
-constexpr int64_t kMaxSplitBlocks = 512;
+constexpr int kRows = kAttentionRows;
+constexpr int kTileKeys = kThreadsPerRow;
+constexpr int kThreads = kAttentionThreads;  // one (row, key), or one row and 1/16 of d
+constexpr int64_t kMaxSplits = 32;
+constexpr int64_t kMaxSplitBlocks = 512;  // items times splits
+constexpr int64_t kBlocksPerMultiprocessor = 4;
 constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
-
-struct AttentionArgs {
-  const CudaAttentionItem* items;
-  const int32_t* block_table;
-  int64_t block_table_stride;
-  int group;  // query heads per KV head
-  int num_kv_heads;
-  int head_dim;
-  int block_size;
-  float scale;
-  int window;
-  float soft_cap;
-  float* partial;  // null: one split
-};
-
-// Where split `split` of row `row` of item `item` is kept: d sums, their maximum, their total.
-__device__ inline float* PartialOf(const AttentionArgs& args, unsigned item, int kv_head,
-                                   unsigned num_splits, unsigned split, int row) {
-  const int64_t at =
-      ((int64_t{item} * args.num_kv_heads + kv_head) * num_splits + split) * kRows + row;
-  return args.partial + at * (args.head_dim + 2);
-}
 
 template <class T>
 __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
@@ -75,12 +52,8 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
                   ? first_query_position - args.window + 1
                   : 0;
   int end = last_query_position + 1;
-  if (args.partial != nullptr) {
-    const int split_begin = static_cast<int>(blockIdx.z) * kSplitKeys;
-    begin = begin > split_begin ? begin : split_begin;
-    end = end < split_begin + kSplitKeys ? end : split_begin + kSplitKeys;
-  }
   begin = begin / kTileKeys * kTileKeys;
+  if (args.partial != nullptr) CutToSplit(kTileKeys, &begin, &end);
 
   for (int i = static_cast<int>(threadIdx.x); i < kRows * dim; i += kThreads) {
     const int r = i / dim;
@@ -99,8 +72,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
       const int key = tile + i / dim;
       float k = 0, v = 0;
       if (key < end) {
-        const int64_t block =
-            args.block_table[item.request * args.block_table_stride + key / args.block_size];
+        const int64_t block = args.block_table[item.table_begin + key / args.block_size];
         const int64_t at =
             ((block * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size) *
                 dim +
@@ -141,55 +113,28 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     }
   }
 
-  if (row >= rows_here) return;
-  if (args.partial != nullptr) {
-    float* to = PartialOf(args, blockIdx.x, kv_head, gridDim.z, blockIdx.z, row);
+  T* to = out + at_row(row < rows_here ? row : 0, out_stride);
+  if (args.partial == nullptr) {
+    if (row >= rows_here) return;
 #pragma unroll
     for (int j = 0; j < kDimsPerThread; ++j) {
-      if (j * kTileKeys + lane < dim) to[j * kTileKeys + lane] = sums[j];
-    }
-    if (lane == 0) {
-      to[dim] = maximum;
-      to[dim + 1] = total;
+      if (j * kTileKeys + lane < dim) StoreFloat(to + j * kTileKeys + lane, sums[j] / total);
     }
     return;
   }
-  T* to = out + at_row(row, out_stride);
+  if (row < rows_here) {
+    float* kept = PartialOf(args, blockIdx.x, kv_head, gridDim.z, blockIdx.z, row);
 #pragma unroll
-  for (int j = 0; j < kDimsPerThread; ++j) {
-    if (j * kTileKeys + lane < dim) StoreFloat(to + j * kTileKeys + lane, sums[j] / total);
-  }
-}
-
-// One block per (item, KV head) and row.
-template <class T>
-__global__ void MergeSplitsKernel(T* out, int64_t out_stride, unsigned num_splits,
-                                  AttentionArgs args) {
-  const CudaAttentionItem item = args.items[blockIdx.x];
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int row = static_cast<int>(blockIdx.z);
-  const int request_row = item.first_row + row;
-  if (request_row >= item.num_queries * args.group) return;
-  const int dim = args.head_dim;
-  float maximum = -INFINITY;
-  for (unsigned split = 0; split < num_splits; ++split) {
-    maximum = fmaxf(maximum, PartialOf(args, blockIdx.x, kv_head, num_splits, split, row)[dim]);
-  }
-  float total = 0;
-  for (unsigned split = 0; split < num_splits; ++split) {
-    const float* from = PartialOf(args, blockIdx.x, kv_head, num_splits, split, row);
-    total += from[dim + 1] * expf(from[dim] - maximum);
-  }
-  const int head = kv_head * args.group + request_row % args.group;
-  T* to = out + (item.first_token + request_row / args.group) * out_stride + int64_t{head} * dim;
-  for (int i = static_cast<int>(threadIdx.x); i < dim; i += static_cast<int>(blockDim.x)) {
-    float sum = 0;
-    for (unsigned split = 0; split < num_splits; ++split) {
-      const float* from = PartialOf(args, blockIdx.x, kv_head, num_splits, split, row);
-      sum += from[i] * expf(from[dim] - maximum);
+    for (int j = 0; j < kDimsPerThread; ++j) {
+      if (j * kTileKeys + lane < dim) kept[j * kTileKeys + lane] = sums[j];
     }
-    StoreFloat(to + i, sum / total);
+    if (lane == 0) {
+      kept[dim] = maximum;
+      kept[dim + 1] = total;
+    }
   }
+  if (!IsLastSplit(args, kv_head) || row >= rows_here) return;
+  MergeSplits(to, args, blockIdx.x, kv_head, gridDim.z, row, lane);
 }
 
 int64_t ItemsOf(int64_t num_queries, int64_t group) {
@@ -198,8 +143,17 @@ int64_t ItemsOf(int64_t num_queries, int64_t group) {
 
 }  // namespace
 
-CudaAttentionPlan::~CudaAttentionPlan() {
-  if (items_copied != nullptr) cudaEventDestroy(items_copied);
+int64_t CudaBackend::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
+  const int64_t wanted = kBlocksPerMultiprocessor * num_multiprocessors_;
+  const int64_t splits = wanted / std::max<int64_t>(1, num_items * num_kv_heads);
+  return std::clamp<int64_t>(std::min(splits, kMaxSplitBlocks / std::max<int64_t>(1, num_items)), 1,
+                             kMaxSplits);
+}
+
+int64_t CudaBackend::AttentionWorkSize(const AttentionShape& shape, int64_t num_tokens,
+                                       int64_t num_requests) const {
+  // Each request's last item may be partly empty.
+  return (ItemsOf(num_tokens, shape.num_heads / shape.num_kv_heads) + num_requests) * kItemWords;
 }
 
 std::unique_ptr<AttentionPlan> CudaBackend::MakeAttentionPlan(const AttentionShape& shape,
@@ -210,52 +164,57 @@ std::unique_ptr<AttentionPlan> CudaBackend::MakeAttentionPlan(const AttentionSha
   plan->shape = shape;
   plan->max_tokens = max_tokens;
   plan->max_requests = max_requests;
-  // Each request's last item may be partly empty.
-  const int64_t words =
-      (ItemsOf(max_tokens, shape.num_heads / shape.num_kv_heads) + max_requests) * kItemWords;
-  // Splits pay where items alone do not fill the device; batches of more items go without.
+  const int64_t words = AttentionWorkSize(shape, max_tokens, max_requests);
   const int64_t partial_shape[] = {int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks,
                                    shape.head_dim + 2};
+  const int64_t num_counters = shape.num_kv_heads * kMaxSplitBlocks;
   StatusOr<OwnedTensor> host = AllocatePinned(DType::kI32, {&words, 1});
   StatusOr<OwnedTensor> device = AllocateDevice(DType::kI32, {&words, 1}, stream_);
   StatusOr<OwnedTensor> partial = AllocateDevice(DType::kF32, partial_shape, stream_);
-  for (const auto* memory : {&host, &device, &partial}) {
+  StatusOr<OwnedTensor> arrived = AllocateDevice(DType::kI32, {&num_counters, 1}, stream_);
+  for (const auto* memory : {&host, &device, &partial, &arrived}) {
     CHECK(memory->ok()) << memory->status().ToString();
   }
-  CHECK_CUDA(cudaEventCreateWithFlags(&plan->items_copied, cudaEventDisableTiming));
   plan->host_items = *std::move(host);
   plan->device_items = *std::move(device);
   plan->partial = *std::move(partial);
+  plan->num_arrived = *std::move(arrived);
   return plan;
 }
 
 void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* generic_plan) {
   auto* plan = static_cast<CudaAttentionPlan*>(generic_plan);
+  CHECK(!is_capturing_);
   CheckBatch(batch, plan->max_tokens, plan->max_requests);
   *plan->mutable_batch() = batch;
   const int group = plan->shape.num_heads / plan->shape.num_kv_heads;
-  auto* items = reinterpret_cast<CudaAttentionItem*>(plan->host_items.view().Data<int32_t>());
+  const bool has_room = !batch.work.empty();
+  const Tensor& host = has_room ? batch.host_work : plan->host_items.view();
+  const Tensor& device = has_room ? batch.work : plan->device_items.view();
+  if (!has_room) WaitFor(plan->items_copied);
+  auto* items = reinterpret_cast<CudaAttentionItem*>(host.Data<int32_t>());
   int64_t num_items = 0;
-  int32_t max_context = 0;
-  CHECK_CUDA(cudaEventSynchronize(plan->items_copied));
+  plan->is_decode = true;
   for (size_t r = 0; r < batch.context_len.size(); ++r) {
     const int32_t num_queries = batch.query_start[r + 1] - batch.query_start[r];
-    max_context = std::max(max_context, batch.context_len[r]);
+    plan->is_decode &= num_queries == 1;
+    const auto table_begin =
+        static_cast<int32_t>(static_cast<int64_t>(r) * batch.block_table.row_stride);
     for (int32_t row = 0; row < num_queries * group; row += kRows) {
-      items[num_items++] = {.request = static_cast<int32_t>(r),
+      CHECK_LE((num_items + 1) * kItemWords, host.rows());
+      items[num_items++] = {.table_begin = table_begin,
                             .first_token = batch.query_start[r],
                             .num_queries = num_queries,
                             .context_len = batch.context_len[r],
                             .first_row = row};
     }
   }
+  plan->items = reinterpret_cast<const CudaAttentionItem*>(device.Data<int32_t>());
   plan->num_items = num_items;
-  plan->num_splits = (max_context + kSplitKeys - 1) / kSplitKeys;
-  if (num_items * plan->num_splits > kMaxSplitBlocks) plan->num_splits = 1;
-  if (num_items == 0) return;
-  const Tensor host = plan->host_items.view().Rows(0, num_items * kItemWords);
-  CopyRows(plan->device_items.view().Rows(0, num_items * kItemWords), host, stream_);
-  CHECK_CUDA(cudaEventRecord(plan->items_copied, stream_));
+  plan->num_splits = NumSplits(num_items, plan->shape.num_kv_heads);
+  if (has_room || num_items == 0) return;
+  CopyRows(device.Rows(0, num_items * kItemWords), host.Rows(0, num_items * kItemWords), stream_);
+  plan->items_copied = SetMark();
 }
 
 void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
@@ -265,28 +224,25 @@ void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const Layer
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
   const auto num_splits = static_cast<unsigned>(plan.num_splits);
   const Tensor& block_table = plan.batch().block_table;
-  AttentionArgs args = {
-      .items = reinterpret_cast<const CudaAttentionItem*>(plan.device_items.view().Data<int32_t>()),
-      .block_table = block_table.Data<int32_t>(),
-      .block_table_stride = block_table.row_stride,
-      .group = plan.shape.num_heads / plan.shape.num_kv_heads,
-      .num_kv_heads = kv.num_kv_heads,
-      .head_dim = kv.head_dim,
-      .block_size = kv.block_size,
-      .scale = options.scale,
-      .window = options.sliding_window,
-      .soft_cap = options.soft_cap,
-      .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr};
+  AttentionArgs args = {.items = plan.items,
+                        .block_table = block_table.Data<int32_t>(),
+                        .group = plan.shape.num_heads / plan.shape.num_kv_heads,
+                        .num_kv_heads = kv.num_kv_heads,
+                        .head_dim = kv.head_dim,
+                        .block_size = kv.block_size,
+                        .scale = options.scale,
+                        .window = options.sliding_window,
+                        .soft_cap = options.soft_cap,
+                        .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
+                        .num_arrived = plan.num_arrived.view().Data<int32_t>()};
   const auto items = static_cast<unsigned>(plan.num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
+  const dim3 grid(items, heads, num_splits);
+  if (plan.is_decode && LaunchDecodeAttention(stream_, grid, out, q, kv, args)) return;
   WithType(out, [&]<class T>(T* out_data) {
-    Launch(stream_, dim3(items, heads, num_splits), kThreads, AttentionKernel<T>, out_data,
-           out.row_stride, static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),
+    Launch(stream_, grid, kThreads, AttentionKernel<T>, out_data, out.row_stride,
+           static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),
            static_cast<const T*>(kv.v), args);
-    if (num_splits > 1) {
-      Launch(stream_, dim3(items, heads, kRows), 64, MergeSplitsKernel<T>, out_data, out.row_stride,
-             num_splits, args);
-    }
   });
 }
 

@@ -3,7 +3,6 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#include <array>
 #include <map>
 #include <string>
 #include <tuple>
@@ -107,7 +106,10 @@ class OpenedCublasLt final : public CublasLt {
     const Shape shape = {Bucket(task.m), task.n, task.k, task.out_dtype, task.accumulate};
     auto found = algorithms_.find(shape);
     if (found == algorithms_.end()) found = algorithms_.emplace(shape, Choose(call)).first;
-    CHECK_CUBLAS(Run(call, found->second));
+    // An algorithm may refuse other sizes than the one it was timed with.
+    if (Run(call, found->second) != CUBLAS_STATUS_SUCCESS) {
+      CHECK_CUBLAS(Run(call, Suggestions(call)[0].algo));
+    }
     for (cublasLtMatrixLayout_t used : {call.a, call.b, call.out}) library_.layout_destroy(used);
     library_.desc_destroy(desc);
   }
@@ -127,26 +129,33 @@ class OpenedCublasLt final : public CublasLt {
                            workspace_, kWorkspaceBytes, stream_);
   }
 
-  // The fastest of the library's suggestions, timed where that does no harm: a product that adds to
-  // its output, or a stream that is being captured, takes the first.
-  cublasLtMatmulAlgo_t Choose(const Call& call) {
+  // The library's, the best it knows first; at least one.
+  std::vector<cublasLtMatmulHeuristicResult_t> Suggestions(const Call& call) {
     cublasLtMatmulPreference_t preference = nullptr;
     CHECK_CUBLAS(library_.preference_create(&preference));
     CHECK_CUBLAS(library_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &kWorkspaceBytes, sizeof kWorkspaceBytes));
-    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> candidates;
+    std::vector<cublasLtMatmulHeuristicResult_t> candidates(kCandidates);
     int count = 0;
     CHECK_CUBLAS(library_.get_heuristic(handle_, call.desc, call.a, call.b, call.out, call.out,
                                         preference, kCandidates, candidates.data(), &count));
     library_.preference_destroy(preference);
     CHECK_GT(count, 0) << "cuBLASLt knows no way to multiply " << call.task.m << "x" << call.task.k
                        << " by " << call.task.n << "x" << call.task.k;
+    candidates.resize(static_cast<size_t>(count));
+    return candidates;
+  }
+
+  // The fastest of the suggestions, timed where that does no harm: a product that adds to its
+  // output, or a stream that is being captured, takes the first.
+  cublasLtMatmulAlgo_t Choose(const Call& call) {
+    const std::vector<cublasLtMatmulHeuristicResult_t> candidates = Suggestions(call);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     CHECK_CUDA(cudaStreamIsCapturing(stream_, &capture));
     if (call.task.accumulate || capture != cudaStreamCaptureStatusNone) return candidates[0].algo;
-    int best = 0;
+    size_t best = 0;
     float best_ms = 0;
-    for (int i = 0; i < count; ++i) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
       if (Run(call, candidates[i].algo) != CUBLAS_STATUS_SUCCESS) continue;  // warms up as well
       CHECK_CUDA(cudaEventRecord(begin_, stream_));
       for (int run = 0; run < kTimedRuns; ++run) CHECK_CUBLAS(Run(call, candidates[i].algo));

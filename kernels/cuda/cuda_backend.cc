@@ -10,7 +10,6 @@
 namespace tandem {
 namespace {
 
-// Two halves: one is filled while the other is on its way.
 constexpr int64_t kStagingBytes = int64_t{32} << 20;
 constexpr int64_t kRowAlignBytes = 16;
 
@@ -49,8 +48,13 @@ Status CudaBackend::Init(int device) {
   RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, device), "asking what the device is"));
   device_name_ = properties.name;
+  num_multiprocessors_ = std::max(1, properties.multiProcessorCount);
   RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"));
+  for (cudaEvent_t& mark : marks_) {
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming), "making an event"));
+  }
   const int64_t bytes = kStagingBytes / SizeOf(DType::kI32);
   ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&bytes, 1}));
   cublaslt_ = CublasLt::Open(stream_);
@@ -59,6 +63,9 @@ Status CudaBackend::Init(int device) {
 
 CudaBackend::~CudaBackend() {
   cublaslt_.reset();
+  for (cudaEvent_t mark : marks_) {
+    if (mark != nullptr) cudaEventDestroy(mark);
+  }
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -98,6 +105,50 @@ void CudaBackend::CopyOut(const Tensor& host, const Tensor& x) {
   CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 
+StatusOr<OwnedTensor> CudaBackend::AllocateStaging(DType dtype,
+                                                   std::initializer_list<int64_t> shape) {
+  return AllocatePinned(dtype, {shape.begin(), shape.size()});
+}
+
+void CudaBackend::StartCopyIn(const Tensor& out, const Tensor& staging) {
+  CopyRows(out, staging, stream_);
+}
+
+void CudaBackend::StartCopyOut(const Tensor& staging, const Tensor& x) {
+  CopyRows(staging, x, stream_);
+}
+
+int64_t CudaBackend::SetMark() {
+  CHECK_CUDA(cudaEventRecord(marks_[static_cast<size_t>(++last_mark_ % kNumMarks)], stream_));
+  return last_mark_;
+}
+
+void CudaBackend::WaitFor(int64_t mark) {
+  CHECK_CUDA(cudaEventSynchronize(marks_[static_cast<size_t>(mark % kNumMarks)]));
+}
+
+void CudaBackend::BeginCapture() {
+  CHECK(!is_capturing_);
+  CHECK_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  is_capturing_ = has_captured_ = true;
+}
+
+StatusOr<std::unique_ptr<CapturedOps>> CudaBackend::EndCapture() {
+  CHECK(is_capturing_);
+  is_capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  RETURN_IF_ERROR(CudaStatus(cudaStreamEndCapture(stream_, &graph), "capturing a CUDA graph"));
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(CudaStatus(error, "making a CUDA graph"));
+  return std::unique_ptr<CapturedOps>(std::make_unique<CudaCapturedOps>(exec));
+}
+
+void CudaBackend::Replay(const CapturedOps& ops) {
+  CHECK_CUDA(cudaGraphLaunch(static_cast<const CudaCapturedOps&>(ops).graph(), stream_));
+}
+
 StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const Tensor> row_blocks,
                                                           WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
@@ -129,21 +180,22 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(std::span<const Te
   if (rows_at_once == 0) {
     return InvalidArgumentError("a matrix of " + std::to_string(k) + " columns is too wide");
   }
-  int64_t row = 0, half = 0;
+  int64_t row = 0;
   for (const Tensor& block : row_blocks) {
     for (int64_t begin = 0; begin < block.rows(); begin += rows_at_once) {
       const int64_t count = std::min(rows_at_once, block.rows() - begin);
-      auto* bytes = static_cast<std::byte*>(staging_.view().data) + half * half_bytes;
+      // One half is filled while the other is on its way.
+      staging_half_ = 1 - staging_half_;
+      auto* bytes = static_cast<std::byte*>(staging_.view().data) +
+                    static_cast<int64_t>(staging_half_) * half_bytes;
+      WaitFor(staging_sent_[staging_half_]);
       const Tensor staged(bytes, dtype_, {count, k});
       ConvertTensor(staged, block.Rows(begin, count));
-      // The other half's copy is done before that half is filled again.
-      CHECK_CUDA(cudaStreamSynchronize(stream_));
       CopyRows(memory.view().Rows(row, count).Columns(0, k), staged, stream_);
+      staging_sent_[staging_half_] = SetMark();
       row += count;
-      half = 1 - half;
     }
   }
-  CHECK_CUDA(cudaStreamSynchronize(stream_));
   return std::unique_ptr<PackedMatrix>(
       std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));
 }
@@ -176,6 +228,8 @@ StatusOr<std::unique_ptr<DeviceSampler>> CudaBackend::MakeSampler(
 Tensor CudaBackend::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {
   const int64_t size = rows * columns;
   if (memory->view().NumElements() < size) {
+    CHECK(!is_capturing_) << "scratch of " << size << " numbers was not there before the capture";
+    if (has_captured_) outgrown_.push_back(std::move(*memory));
     StatusOr<OwnedTensor> grown = AllocateDevice(dtype_, {&size, 1}, stream_);
     CHECK(grown.ok()) << grown.status().ToString();
     *memory = *std::move(grown);

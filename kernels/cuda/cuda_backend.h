@@ -10,7 +10,9 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <memory>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/compute_pool.h"
@@ -34,7 +36,7 @@ class CudaMatrix final : public PackedMatrix {
 // Some rows (query, head) of one request, for one KV head: row r of the request is head
 // r % heads_per_kv_head of its query r / heads_per_kv_head.
 struct CudaAttentionItem {
-  int32_t request = 0;
+  int32_t table_begin = 0;  // of the request's row in the block table
   int32_t first_token = 0;  // the request's, in q and out
   int32_t num_queries = 0;  // of the request
   int32_t context_len = 0;
@@ -43,18 +45,30 @@ struct CudaAttentionItem {
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  ~CudaAttentionPlan() override;
   AttentionBatch* mutable_batch() { return &batch_; }
   AttentionShape shape;
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
-  OwnedTensor host_items;    // pinned [max_items * 5] i32
+  OwnedTensor host_items;    // pinned [max_items * 5] i32, for batches without a place for them
   OwnedTensor device_items;  // the same
   OwnedTensor partial;       // [., head_dim + 2] f32: sums, maximum, total of a row and split
-  cudaEvent_t items_copied = nullptr;  // host_items may be filled again
+  OwnedTensor num_arrived;   // [.] i32: splits of an item and KV head that are done
+  int64_t items_copied = 0;  // mark: host_items may be filled again
   // Of this step.
+  const CudaAttentionItem* items = nullptr;  // on the device
   int64_t num_items = 0;
-  int64_t num_splits = 0;  // of the longest context
+  int64_t num_splits = 0;  // of each item
+  bool is_decode = false;  // one query per request
+};
+
+class CudaCapturedOps final : public CapturedOps {
+ public:
+  explicit CudaCapturedOps(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaCapturedOps() override { cudaGraphExecDestroy(graph_); }
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
 };
 
 class CudaBackend final : public Backend {
@@ -74,6 +88,15 @@ class CudaBackend final : public Backend {
   StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
   void CopyIn(const Tensor& out, const Tensor& host) override;
   void CopyOut(const Tensor& host, const Tensor& x) override;
+  StatusOr<OwnedTensor> AllocateStaging(DType dtype, std::initializer_list<int64_t> shape) override;
+  void StartCopyIn(const Tensor& out, const Tensor& staging) override;
+  void StartCopyOut(const Tensor& staging, const Tensor& x) override;
+  int64_t SetMark() override;
+  void WaitFor(int64_t mark) override;
+  bool can_capture() const override { return true; }
+  void BeginCapture() override;
+  StatusOr<std::unique_ptr<CapturedOps>> EndCapture() override;
+  void Replay(const CapturedOps& ops) override;
   StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
                                                WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
@@ -86,6 +109,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
                                                    int64_t max_requests) override;
   void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
+  int64_t AttentionWorkSize(const AttentionShape& shape, int64_t num_tokens,
+                            int64_t num_requests) const override;
 
   void Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
                  float scale) override;
@@ -124,20 +149,38 @@ class CudaBackend final : public Backend {
   OpTypes types() const { return {dtype_, DType::kF32}; }
   StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const Tensor> row_blocks,
                                                    WeightFormat format, bool is_gated);
+  // Whether so many rows are multiplied as decode steps are.
+  bool IsSkinny(int64_t num_rows) const;
+  // Linear, or RmsNormLinear where there is a norm_weight, of few rows.
+  void MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                      const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,
+                      float epsilon);
   // y = x W^T + bias, or y += it.
   void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
                 bool accumulate);
+  // Into how many splits each item's context is cut, so that so many items fill the device.
+  int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
   // A matrix [rows, columns] of the activation type, valid until its next use.
   Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
 
   DType dtype_;
   ComputePool pool_;  // for rows that are sampled on the host
   cudaStream_t stream_ = nullptr;
+  // Mark i is the event i % kNumMarks, as long as no later mark has taken it over.
+  static constexpr int64_t kNumMarks = 8;
+  std::array<cudaEvent_t, kNumMarks> marks_ = {};
+  int64_t last_mark_ = 0;
+  bool is_capturing_ = false;
+  bool has_captured_ = false;
+  int num_multiprocessors_ = 1;
   std::string device_name_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
-  OwnedTensor staging_;                 // pinned, for weights on their way to the device
-  OwnedTensor normed_;                  // what RmsNormLinear multiplies
-  OwnedTensor ungated_;                 // what a gate is yet to be applied to
+  OwnedTensor staging_;  // pinned, two halves, for weights on their way to the device
+  std::array<int64_t, 2> staging_sent_ = {};  // mark: the half may be filled again
+  size_t staging_half_ = 0;
+  OwnedTensor normed_;                 // what RmsNormLinear multiplies
+  OwnedTensor ungated_;                // what a gate is yet to be applied to
+  std::vector<OwnedTensor> outgrown_;  // scratch that captured ops may still name
 };
 
 }  // namespace tandem

@@ -26,21 +26,36 @@ struct Wide {
   float values[kSize];
 };
 
-__device__ inline Wide<float> LoadWide(const float* x) {
-  const float4 raw = *reinterpret_cast<const float4*>(x);
-  return {{raw.x, raw.y, raw.z, raw.w}};
+// What is on its way from memory takes four registers until it is widened.
+template <class T>
+__device__ inline uint4 LoadRaw(const T* x) {
+  return *reinterpret_cast<const uint4*>(x);
 }
-__device__ inline Wide<Bf16> LoadWide(const Bf16* x) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(x);
+template <class T>
+__device__ inline Wide<T> Widen(uint4 raw) {
   const unsigned words[] = {raw.x, raw.y, raw.z, raw.w};
-  Wide<Bf16> wide;
+  Wide<T> wide;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    wide.values[2 * i] = std::bit_cast<float>(words[i] << 16);
-    wide.values[2 * i + 1] = std::bit_cast<float>(words[i] & 0xffff0000);
+    if constexpr (Wide<T>::kSize == 4) {
+      wide.values[i] = std::bit_cast<float>(words[i]);
+    } else {
+      wide.values[2 * i] = std::bit_cast<float>(words[i] << 16);
+      wide.values[2 * i + 1] = std::bit_cast<float>(words[i] & 0xffff0000);
+    }
   }
   return wide;
 }
+
+struct Silu {
+  __device__ static float Of(float x) { return x / (1 + expf(-x)); }
+};
+struct TanhGelu {
+  __device__ static float Of(float x) {
+    constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
+    return 0.5f * x * (1 + tanhf(kRoot * (x + 0.044715f * x * x * x)));
+  }
+};
 
 template <int kWidth = kWarpSize>
 __device__ inline float WarpSum(float value) {

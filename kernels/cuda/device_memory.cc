@@ -20,6 +20,8 @@ Tensor ViewOf(void* memory, DType dtype, std::span<const int64_t> shape) {
   return view;
 }
 
+std::string MiB(size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
 }  // namespace
 
 StatusOr<OwnedTensor> AllocateDevice(DType dtype, std::span<const int64_t> shape,
@@ -30,8 +32,11 @@ StatusOr<OwnedTensor> AllocateDevice(DType dtype, std::span<const int64_t> shape
   if (error != cudaSuccess) {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    return CudaStatus(error, "allocating " + std::to_string(bytes) + " bytes on the device (" +
-                                 std::to_string(free) + " of " + std::to_string(total) + " free)");
+    return CudaStatus(error, "allocating " + MiB(bytes) + " of GPU memory, of which " + MiB(free) +
+                                 " of " + MiB(total) +
+                                 " are free; lower --max-num-batched-tokens, --max-num-seqs, "
+                                 "--max-model-len or --gpu-memory-utilization, or end what else "
+                                 "uses the GPU");
   }
   CHECK_CUDA(cudaMemsetAsync(view.data, 0, bytes, stream));
   return OwnedTensor(OwnedTensor::Memory(view.data, [](void* memory) { cudaFree(memory); }), view);

@@ -1,7 +1,9 @@
-// Matrix products. Few rows (decode) are bound by reading the weights once: SkinnyKernel. Many rows
-// go to cuBLASLt, or where that is missing to TileKernel.
+// Matrix products. Few rows (decode) are bound by reading the weights once: SkinnyKernel, with the
+// norm before and the gate behind it. Many rows go to cuBLASLt, or where that is missing to
+// TileKernel.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.cuh"
@@ -12,7 +14,14 @@ namespace tandem {
 namespace {
 
 constexpr int kSkinnyRows = 16;
-constexpr int kSkinnyWarps = 4;
+// Beyond so many, multiplying without tensor cores takes longer than reading the weights.
+constexpr int kSkinnyRowsBesideCublas = 8;
+constexpr int kSkinnyWarps = 8;
+constexpr int kSkinnyThreads = kSkinnyWarps * kWarpSize;
+constexpr int kNormedBytes = 32 << 10;  // rows of x that a block keeps normalised
+constexpr int kMaxNormedRows = 4;
+constexpr int64_t kMinWarpsPerMultiprocessor = 32;
+constexpr int64_t kMinLoadsPerLane = 2;  // of 16 bytes of a weight's row
 
 struct LinearArgs {
   int64_t x_stride, weight_stride, out_stride;
@@ -30,40 +39,147 @@ __device__ inline void StoreSum(Out* out, const LinearArgs& args, int64_t row, i
   StoreFloat(out, sum);
 }
 
-// One warp per output column for kM rows: lanes read 16 bytes of the weight's row at a time, which
-// every row of x shares. kWide: rows of x are as aligned as the weight's.
-template <int kM, bool kWide, class Out, class T>
-__global__ void SkinnyKernel(Out* out, const T* x, const T* weight, LinearArgs args) {
-  constexpr int kWidth = Wide<T>::kSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int64_t column =
-      int64_t{blockIdx.x} * kSkinnyWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  if (column >= args.n) return;
-  const T* w = weight + column * args.weight_stride;
-  float sums[kM];
+struct SkinnyArgs {
+  LinearArgs linear;
+  int split = 1;         // warps that share a column's depth: 1, 2, 4 or 8
+  bool is_gelu = false;  // what the gate goes through
+  const float* norm_weight = nullptr;
+  float epsilon = 0;
+};
+
+// What a lane has on its way: kUnroll pieces of 16 bytes of each of its warp's weight rows.
+template <int kUnroll, int kColumns, class T>
+struct WeightPieces {
+  uint4 raw[kUnroll][kColumns];
+
+  __device__ void Load(const T* const (&rows)[kColumns], int64_t k, int64_t step, int64_t end) {
 #pragma unroll
-  for (int row = 0; row < kM; ++row) sums[row] = 0;
-  for (int64_t k = lane * kWidth; k < args.k; k += kWarpSize * kWidth) {
-    const Wide<T> numbers = LoadWide(w + k);  // rows of the weight are padded
+    for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
-    for (int row = 0; row < kM; ++row) {
-      if (row >= args.m) break;
-      const T* from = x + row * args.x_stride + k;
-      if constexpr (kWide) {
-        const Wide<T> factors = LoadWide(from);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) sums[row] += factors.values[i] * numbers.values[i];
-      } else {
-        for (int i = 0; i < kWidth && k + i < args.k; ++i) {
-          sums[row] += LoadFloat(from + i) * numbers.values[i];
-        }
+      for (int c = 0; c < kColumns; ++c) {
+        raw[u][c] = k + u * step < end ? LoadRaw(rows[c] + k + u * step) : uint4{0, 0, 0, 0};
       }
     }
   }
+};
+
+// One warp, or `split` of them, per output column and kM rows: lanes read the weight's row 16 bytes
+// at a time, several on their way at once, and every row of x shares them. kGated: a warp has the
+// gate's row and that of what it multiplies. kNormed: each block normalises x for itself while its
+// first weights are coming. kWide: rows of x are as aligned as the weight's.
+template <int kM, bool kGated, bool kNormed, bool kWide, class Out, class X, class T>
+__global__ void __launch_bounds__(kSkinnyThreads)
+    SkinnyKernel(Out* out, const X* x, const T* weight, SkinnyArgs args) {
+  constexpr int kWidth = Wide<T>::kSize;
+  constexpr int kColumns = kGated ? 2 : 1;
+  constexpr int kUnroll = kM * kColumns > 4 ? 2 : 4;
+  __shared__ uint4 normed_memory[kNormed ? kNormedBytes / sizeof(uint4) : 1];
+  __shared__ float partial[kSkinnyWarps][kM * kColumns];
+  const LinearArgs& linear = args.linear;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int part = warp % args.split;
+  const int64_t num_columns = kGated ? linear.n / 2 : linear.n;
+  const int64_t column = int64_t{blockIdx.x} * (kSkinnyWarps / args.split) + warp / args.split;
+  const bool has_column = column < num_columns;
+  const T* rows[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    rows[c] = weight + (has_column ? column + c * num_columns : 0) * linear.weight_stride;
+  }
+  const int64_t step = int64_t{args.split} * kWarpSize * kWidth;
+  const int64_t end = has_column ? linear.k : 0;
+  int64_t k = (int64_t{part} * kWarpSize + lane) * kWidth;
+  WeightPieces<kUnroll, kColumns, T> pieces;
+  pieces.Load(rows, k, step, end);  // rows of the weight are padded with zeros
+
+  [[maybe_unused]] const int64_t normed_stride = (linear.k + kWidth - 1) / kWidth * kWidth;
+  [[maybe_unused]] T* normed = reinterpret_cast<T*>(normed_memory);
+  if constexpr (kNormed) {
+    for (int row = 0; row < kM; ++row) {
+      if (row >= linear.m) break;
+      const X* from = x + row * linear.x_stride;
+      T* to = normed + row * normed_stride;
+      // In the order of RmsNormKernel, so that both have the same bits.
+      float squares = 0;
+      for (int64_t h = threadIdx.x; h < linear.k; h += kSkinnyThreads) {
+        const float value = LoadFloat(from + h);
+        squares += value * value;
+      }
+      const float scale =
+          rsqrtf(BlockSum<kSkinnyThreads>(squares) / static_cast<float>(linear.k) + args.epsilon);
+      for (int64_t h = threadIdx.x; h < normed_stride; h += kSkinnyThreads) {
+        StoreFloat(to + h, h < linear.k ? LoadFloat(from + h) * scale * args.norm_weight[h] : 0);
+      }
+    }
+    __syncthreads();
+  }
+
+  float sums[kM][kColumns];
 #pragma unroll
   for (int row = 0; row < kM; ++row) {
-    const float sum = WarpSum(sums[row]);
-    if (lane == 0 && row < args.m) StoreSum(out, args, row, column, sum);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[row][c] = 0;
+  }
+  while (k < end) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t at = k + u * step;
+      if (at >= end) break;
+      Wide<T> numbers[kColumns];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) numbers[c] = Widen<T>(pieces.raw[u][c]);
+#pragma unroll
+      for (int row = 0; row < kM; ++row) {
+        if (row >= linear.m) break;
+        Wide<T> factors;
+        if constexpr (kNormed) {
+          factors = Widen<T>(LoadRaw(normed + row * normed_stride + at));
+        } else if constexpr (kWide) {
+          factors = Widen<T>(LoadRaw(x + row * linear.x_stride + at));
+        } else {
+#pragma unroll
+          for (int i = 0; i < kWidth; ++i) {
+            factors.values[i] = at + i < end ? LoadFloat(x + row * linear.x_stride + at + i) : 0;
+          }
+        }
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+          for (int i = 0; i < kWidth; ++i) {
+            sums[row][c] += factors.values[i] * numbers[c].values[i];
+          }
+        }
+      }
+    }
+    k += kUnroll * step;
+    if (k < end) pieces.Load(rows, k, step, end);
+  }
+#pragma unroll
+  for (int row = 0; row < kM; ++row) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float sum = WarpSum(sums[row][c]);
+      if (lane == 0) partial[warp][row * kColumns + c] = sum;
+    }
+  }
+  __syncthreads();
+  if (part != 0 || !has_column || lane >= kM || lane >= linear.m) return;
+  float totals[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    totals[c] = 0;
+    for (int p = 0; p < args.split; ++p) totals[c] += partial[warp + p][lane * kColumns + c];
+  }
+  if constexpr (kGated) {
+    if (linear.bias != nullptr) {
+      totals[0] += linear.bias[column];
+      totals[1] += linear.bias[num_columns + column];
+    }
+    const float gate = args.is_gelu ? TanhGelu::Of(totals[0]) : Silu::Of(totals[0]);
+    StoreFloat(out + lane * linear.out_stride + column, gate * totals[1]);
+  } else {
+    StoreSum(out, linear, lane, column, totals[0]);
   }
 }
 
@@ -126,25 +242,68 @@ unsigned Blocks(int64_t items, int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
-template <int kM, class Out, class T>
-void LaunchSkinny(cudaStream_t stream, Out* out, const T* x, const T* weight,
-                  const LinearArgs& args) {
+constexpr int64_t kRowAlign = 16;  // bytes, of a weight's rows
+
+template <int kM, bool kGated, class Out, class X, class T>
+void LaunchRows(cudaStream_t stream, Out* out, const X* x, const T* weight,
+                const SkinnyArgs& args) {
   constexpr int64_t kWidth = Wide<T>::kSize;
-  const bool is_wide = args.k % kWidth == 0 && args.x_stride % kWidth == 0 &&
-                       reinterpret_cast<uintptr_t>(x) % 16 == 0;
-  Launch(stream, Blocks(args.n, kSkinnyWarps), kSkinnyWarps * kWarpSize,
-         is_wide ? SkinnyKernel<kM, true, Out, T> : SkinnyKernel<kM, false, Out, T>, out, x, weight,
-         args);
+  const LinearArgs& linear = args.linear;
+  const int64_t columns = kGated ? linear.n / 2 : linear.n;
+  const unsigned blocks = Blocks(columns, kSkinnyWarps / args.split);
+  const auto launch = [&](auto* kernel) {
+    Launch(stream, blocks, kSkinnyThreads, kernel, out, x, weight, args);
+  };
+  if constexpr (kM <= kMaxNormedRows) {
+    if (args.norm_weight != nullptr) {
+      return launch(SkinnyKernel<kM, kGated, true, true, Out, X, T>);
+    }
+  }
+  CHECK(args.norm_weight == nullptr);
+  if constexpr (std::is_same_v<X, T>) {
+    const bool is_wide = linear.k % kWidth == 0 && linear.x_stride % kWidth == 0 &&
+                         reinterpret_cast<uintptr_t>(x) % 16 == 0;
+    if (is_wide) return launch(SkinnyKernel<kM, kGated, false, true, Out, X, T>);
+    launch(SkinnyKernel<kM, kGated, false, false, Out, X, T>);
+  }
+}
+
+template <bool kGated, class Out, class X, class T>
+void LaunchSkinny(cudaStream_t stream, Out* out, const X* x, const T* weight,
+                  const SkinnyArgs& args) {
+  if (args.linear.m == 1) return LaunchRows<1, kGated>(stream, out, x, weight, args);
+  if (args.linear.m <= 4) return LaunchRows<4, kGated>(stream, out, x, weight, args);
+  LaunchRows<kSkinnyRows, kGated>(stream, out, x, weight, args);
+}
+
+// As many warps per column as fill the device, while each lane still has something to load.
+int ChooseSplit(int64_t columns, int64_t k, int64_t width, int64_t num_multiprocessors) {
+  int split = 1;
+  while (split < kSkinnyWarps &&
+         columns * split < kMinWarpsPerMultiprocessor * num_multiprocessors &&
+         k >= 2 * split * kMinLoadsPerLane * kWarpSize * width) {
+    split *= 2;
+  }
+  return split;
+}
+
+bool IsGate(LinearEpilogue epilogue) {
+  return epilogue == LinearEpilogue::kSiluAndMul || epilogue == LinearEpilogue::kGeluAndMul;
 }
 
 }  // namespace
+
+bool CudaBackend::IsSkinny(int64_t num_rows) const {
+  return num_rows <= (cublaslt_ == nullptr ? kSkinnyRows : kSkinnyRowsBesideCublas);
+}
 
 void CudaBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                          const Tensor& bias, LinearEpilogue epilogue) {
   CheckLinear(types(), out, x, weight, bias, epilogue);
   if (x.rows() == 0) return;
   const auto& matrix = static_cast<const CudaMatrix&>(weight);
-  if (epilogue == LinearEpilogue::kStore || epilogue == LinearEpilogue::kAddResidual) {
+  if (IsSkinny(x.rows())) return MultiplySkinny(out, x, matrix, bias, epilogue, {}, 0);
+  if (!IsGate(epilogue)) {
     return Multiply(out, x, matrix, bias, epilogue == LinearEpilogue::kAddResidual);
   }
   const Tensor gate_up = Scratch(&ungated_, x.rows(), matrix.n());
@@ -158,9 +317,43 @@ void CudaBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor
                                 LinearEpilogue epilogue) {
   CheckRmsNormLinear(types(), out, x, norm_weight, weight, bias, epilogue);
   if (x.rows() == 0) return;
+  const int64_t width = kRowAlign / SizeOf(dtype_);
+  const int64_t normed_bytes = x.rows() * (weight.k() + width - 1) / width * kRowAlign;
+  if (IsSkinny(x.rows()) && x.rows() <= kMaxNormedRows && normed_bytes <= kNormedBytes) {
+    return MultiplySkinny(out, x, static_cast<const CudaMatrix&>(weight), bias, epilogue,
+                          norm_weight, epsilon);
+  }
   const Tensor normed = Scratch(&normed_, x.rows(), weight.k());
   RmsNorm(normed, x, norm_weight, epsilon);
   Linear(out, normed, weight, bias, epilogue);
+}
+
+void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                                 const Tensor& bias, LinearEpilogue epilogue,
+                                 const Tensor& norm_weight, float epsilon) {
+  const bool is_gated = IsGate(epilogue);
+  const int64_t columns = is_gated ? matrix.n() / 2 : matrix.n();
+  const SkinnyArgs args = {
+      .linear = {.x_stride = x.row_stride,
+                 .weight_stride = matrix.stride(),
+                 .out_stride = out.row_stride,
+                 .m = x.rows(),
+                 .n = matrix.n(),
+                 .k = matrix.k(),
+                 .bias = bias.empty() ? nullptr : bias.Data<float>(),
+                 .accumulate = epilogue == LinearEpilogue::kAddResidual},
+      .split = ChooseSplit(columns, matrix.k(), kRowAlign / SizeOf(dtype_), num_multiprocessors_),
+      .is_gelu = epilogue == LinearEpilogue::kGeluAndMul,
+      .norm_weight = norm_weight.empty() ? nullptr : norm_weight.Data<float>(),
+      .epsilon = epsilon};
+  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    const auto launch = [&]<class T>(const T* w) {
+      if (is_gated) return LaunchSkinny<true>(stream_, out_data, x_data, w, args);
+      LaunchSkinny<false>(stream_, out_data, x_data, w, args);
+    };
+    if (dtype_ == DType::kBf16) return launch(static_cast<const Bf16*>(matrix.data()));
+    if constexpr (std::is_same_v<X, float>) launch(static_cast<const float*>(matrix.data()));
+  });
 }
 
 void CudaBackend::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& matrix,
@@ -175,9 +368,6 @@ void CudaBackend::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& m
                            .accumulate = accumulate};
   WithTypes(y, x, [&]<class Out, class T>(Out* out_data, const T* x_data) {
     const auto* w = static_cast<const T*>(matrix.data());
-    if (args.m == 1) return LaunchSkinny<1>(stream_, out_data, x_data, w, args);
-    if (args.m <= 4) return LaunchSkinny<4>(stream_, out_data, x_data, w, args);
-    if (args.m <= kSkinnyRows) return LaunchSkinny<kSkinnyRows>(stream_, out_data, x_data, w, args);
     if (cublaslt_ == nullptr) {
       const dim3 grid(Blocks(args.n, kTile), Blocks(args.m, kTile));
       Launch(stream_, grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);

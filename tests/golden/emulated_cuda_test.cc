@@ -131,11 +131,78 @@ void CheckSeededText(const std::string& model) {
   }
 }
 
+struct Load {
+  std::vector<std::vector<TokenId>> tokens;  // of each request
+  int64_t num_replays = 0;
+};
+
+// Requests of different lengths that come and go, so that decode batches of most sizes are among
+// the steps; blocks change hands between them.
+Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool async_scheduling) {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+  options.max_num_batched_tokens = 24;
+  options.block_size = 16;
+  options.num_blocks = 12;
+  options.max_num_seqs = 6;
+  options.max_model_len = 64;
+  options.graph_sizes = std::move(graph_sizes);
+  options.async_scheduling = async_scheduling;
+  options.make_backend = [] {
+    return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
+  };
+  EngineDriver engine(options);
+  constexpr int kNumRequests = 8;
+  for (int i = 0; i < kNumRequests; ++i) {
+    std::vector<TokenId> prompt;
+    for (int t = 0; t < 3 + 5 * (i % 4); ++t) prompt.push_back(3 + (7 * i + 11 * t) % 90);
+    wire::SamplingParams params = GreedyParams(4 + 3 * i);
+    if (i % 3 == 1) {
+      params.temperature = 0.9;
+      params.seed = i;
+    }
+    engine.Add(std::to_string(i), std::move(prompt), params);
+  }
+  engine.RunAll();
+  Load load;
+  for (int i = 0; i < kNumRequests; ++i) {
+    const Transcript& transcript = engine.transcript(std::to_string(i));
+    CHECK(transcript.error.empty());
+    load.tokens.push_back(transcript.token_ids);
+  }
+  load.num_replays = engine.runner().num_replays();
+  return load;
+}
+
 }  // namespace
 
 TEST_CASE("emulated cuda: seeded sampling gives the tokens of the cpu in float32") {
   CheckSeededText("llama_plain");
   CheckSeededText("qwen3");
+}
+
+TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones") {
+  for (const char* model : {"qwen3", "gemma2"}) {
+    CAPTURE(model);
+    const Load eager = RunLoad(model, {}, false);
+    const Load replayed = RunLoad(model, {1, 2, 4, 6}, false);
+    const Load async = RunLoad(model, {1, 2, 4, 6}, true);
+    CHECK(eager.num_replays == 0);
+    CHECK(replayed.num_replays > 10);
+    CHECK(async.num_replays > 10);
+    for (size_t i = 0; i < eager.tokens.size(); ++i) {
+      CAPTURE(i);
+      CHECK(eager.tokens[i].size() == 4 + 3 * i);
+      CHECK(replayed.tokens[i] == eager.tokens[i]);
+      CHECK(async.tokens[i] == eager.tokens[i]);
+    }
+  }
+}
+
+TEST_CASE("emulated cuda: a mixture of experts is never captured") {
+  const Load load = RunLoad("qwen3_moe", {1, 2, 4}, true);
+  CHECK(load.num_replays == 0);
+  CHECK(load.tokens[0].size() == 4);
 }
 
 TEST_CASE("emulated cuda: greedy text of the golden models in float32") {

@@ -26,7 +26,7 @@ TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to
         const OwnedTensor out = Make(backend, DType::kF32, {rows.rows(), n});
         const OwnedTensor bias_tensor = Upload(backend, bias, {n}, DType::kF32);
         backend.Linear(out, rows, packed, bias_tensor);
-        return Floats(out);
+        return Floats(backend, out);
       };
       std::vector<float> alone;
       {
@@ -70,7 +70,7 @@ TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has 
         const OwnedTensor out = Make(backend, backend.activation_dtype(), {count, n / 2});
         backend.RmsNormLinear(out, all.view().Rows(begin, count), norm, 1e-5f,
                               *PackGated(backend, w, n, k), {}, LinearEpilogue::kSiluAndMul);
-        return Floats(out);
+        return Floats(backend, out);
       };
       const auto together = run(*four, 0, m);
       for (int64_t row = 0; row < m; row += draw.Int(1, 40)) {
@@ -95,8 +95,8 @@ TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
       const Tensor rows = all.view().Rows(begin, count);
       backend.RmsNorm(out.view().Rows(begin, count), rows.Columns(0, h), weight, 1e-6f);
       backend.SiluAndMul(out.view().Rows(m + begin, count), rows);
-      std::vector<float> result = Floats(out.view().Rows(begin, count));
-      const std::vector<float> activated = Floats(out.view().Rows(m + begin, count));
+      std::vector<float> result = Floats(backend, out.view().Rows(begin, count));
+      const std::vector<float> activated = Floats(backend, out.view().Rows(m + begin, count));
       result.insert(result.end(), activated.begin(), activated.end());
       return result;
     };
@@ -143,7 +143,7 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       const OwnedTensor residual = Upload(backend, before, {count, h}, DType::kF32);
       backend.ScatterAdd(residual, UploadAct(backend, rows, {count * top_k, h}),
                          View(tokens, {count * top_k}), View(weights, {count * top_k}));
-      result.sums = Floats(residual);
+      result.sums = Floats(backend, residual);
       return result;
     };
     for (int threads = 1; threads <= 4; ++threads) {

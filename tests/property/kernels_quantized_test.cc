@@ -54,7 +54,7 @@ TEST_CASE("integer Linear has the reference's bits on every instruction set") {
             backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
                            add ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
                            add ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
-            return Floats(out);
+            return Floats(backend, out);
           };
           const auto ours = run(*cpu);
           const auto expected = run(*reference);
@@ -85,7 +85,7 @@ TEST_CASE(
         const OwnedTensor all = UploadAct(backend, x, {m, k});
         const OwnedTensor out = Make(backend, DType::kF32, {count, n});
         backend.Linear(out, all.view().Rows(begin, count), packed);
-        return Floats(out);
+        return Floats(backend, out);
       };
       auto one = backend_case.make(1);
       const auto packed_one = Pack(*one, w, n, k, format.format);
@@ -127,7 +127,7 @@ TEST_CASE("integer Embedding reads rows back as the reference does, near the wei
         const auto packed = Pack(backend, w, n, k, format.format);
         const OwnedTensor out = Make(backend, DType::kF32, {n, k});
         backend.Embedding(out, View(ids, {n}), *packed, 0.5f);
-        return Floats(out);
+        return Floats(backend, out);
       };
       const auto ours = run(*cpu);
       CHECK(SameBits(ours, run(*reference)));

@@ -49,7 +49,7 @@ TEST_CASE("Linear equals the reference: rows, columns and depth that fill no til
         backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
                        variant == 1 ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
                        variant == 2 ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
-        return Floats(out);
+        return Floats(backend, out);
       };
       CHECK(MaxError(run(cpu), run(reference)) < (variant == 0 ? backend_case.tolerance() : 2e-5f));
     }
@@ -84,7 +84,7 @@ TEST_CASE("Linear into a gate equals the reference, with and without a norm befo
                 backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
                                Upload(backend, bias, {n}, DType::kF32), epilogue);
               }
-              return Floats(out);
+              return Floats(backend, out);
             };
             // The norm rounds what goes in, the product of two sums doubles an error.
             CHECK(MaxError(run(cpu), run(reference)) < 4 * backend_case.tolerance());
@@ -112,7 +112,7 @@ TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other"
     cpu.RmsNorm(normed, x, weight, 1e-5f);
     cpu.Linear(apart, normed, *packed, bias);
     cpu.RmsNormLinear(together, x, weight, 1e-5f, *packed, bias);
-    CHECK(SameBits(Floats(together), Floats(apart)));
+    CHECK(SameBits(Floats(cpu, together), Floats(cpu, apart)));
   });
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("Linear with a depth of several K blocks equals the reference") {
     auto run = [&](Backend& backend) {
       const OwnedTensor out = Make(backend, DType::kF32, {m, n});
       backend.Linear(out, UploadAct(backend, x, {m, k}), *Pack(backend, w, n, k));
-      return Floats(out);
+      return Floats(backend, out);
     };
     CHECK(MaxError(run(cpu), run(reference)) < 5e-5f);
   });
@@ -146,7 +146,8 @@ TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back e
     std::iota(ids.begin(), ids.end(), 0);
     draw.Shuffle(&ids);
     const OwnedTensor out = Make(cpu, DType::kF32, {82, k});
-    cpu.Embedding(out, View(ids, {82}), *packed, 0.5f);
+    cpu.Embedding(out, UploadInts(cpu, ids, {82}), *packed, 0.5f);
+    const std::vector<float> rows = Floats(cpu, out);
     for (int64_t i = 0; i < 82; ++i) {
       for (int64_t h = 0; h < k; ++h) {
         const int id = ids[i];
@@ -154,46 +155,46 @@ TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back e
                          : id < 79 ? ToFloat(second[(id - 70) * k + h])
                                    : HalfToFloat(third[(id - 79) * k + h]);
         if (backend_case.dtype == DType::kBf16) expected = ToFloat(ToBf16(expected));
-        REQUIRE(out.view().Row<float>(i)[h] == expected * 0.5f);
+        REQUIRE(rows[i * k + h] == expected * 0.5f);
       }
     }
   });
 }
 
 TEST_CASE("RmsNorm, AddRmsNorm and SiluAndMul equal the reference") {
-  ForEachCase(
-      6, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
-        const int64_t t = draw.Int(1, 9);
-        const int64_t h = draw.Int(1, 200);
-        CAPTURE(t, h);
-        const auto x = draw.Normals(t * 2 * h, 3);
-        const auto stream = draw.Normals(t * h, 3);
-        const auto w = draw.Normals(h);
-        for (bool f32_in : {false, true}) {
-          auto run = [&](Backend& backend) {
-            auto input = [&](const std::vector<float>& values, int64_t columns) {
-              return Upload(backend, values, {t, columns},
-                            f32_in ? DType::kF32 : backend.activation_dtype());
-            };
-            const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
-            const OwnedTensor merged = input(x, 2 * h);
-            const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
-            const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
-            const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
-            backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
-            backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
-                               1e-5f);
-            backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
-            backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
-            return std::vector{Floats(out), Floats(residual), Floats(wide)};
-          };
-          const auto ours = run(cpu);
-          const auto expected = run(reference);
-          CHECK(MaxError(ours[0], expected[0]) < backend_case.tolerance());
-          CHECK(SameBits(ours[1], expected[1]));
-          CHECK(MaxError(ours[2], expected[2]) < 1e-5f);
-        }
-      });
+  ForEachCase(6, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                     Draw& draw) {
+    const int64_t t = draw.Int(1, 9);
+    const int64_t h = draw.Int(1, 200);
+    CAPTURE(t, h);
+    const auto x = draw.Normals(t * 2 * h, 3);
+    const auto stream = draw.Normals(t * h, 3);
+    const auto w = draw.Normals(h);
+    for (bool f32_in : {false, true}) {
+      auto run = [&](Backend& backend) {
+        auto input = [&](const std::vector<float>& values, int64_t columns) {
+          return Upload(backend, values, {t, columns},
+                        f32_in ? DType::kF32 : backend.activation_dtype());
+        };
+        const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
+        const OwnedTensor merged = input(x, 2 * h);
+        const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
+        const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
+        const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
+        backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
+        backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
+                           1e-5f);
+        backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
+        backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
+        return std::vector{Floats(backend, out), Floats(backend, residual), Floats(backend, wide)};
+      };
+      const auto ours = run(cpu);
+      const auto expected = run(reference);
+      CHECK(MaxError(ours[0], expected[0]) < backend_case.tolerance());
+      CHECK(SameBits(ours[1], expected[1]));
+      CHECK(MaxError(ours[2], expected[2]) < 1e-5f);
+    }
+  });
 }
 
 TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the reference") {
@@ -221,7 +222,8 @@ TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the refer
       backend.Convert(wide.view().Rows(t, t), merged.view().Columns(0, h));
       backend.Add(residual, merged.view().Columns(h, h));
       backend.SoftCap(capped, 4.0f);
-      return std::vector{Floats(out), Floats(wide), Floats(residual), Floats(capped)};
+      return std::vector{Floats(backend, out), Floats(backend, wide), Floats(backend, residual),
+                         Floats(backend, capped)};
     };
     const auto ours = run(cpu);
     const auto expected = run(reference);
@@ -243,7 +245,7 @@ TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
     cpu.SiluAndMul(out, Upload(cpu, row, {1, 2 * size}, DType::kF32));
     for (int64_t i = 0; i < size; ++i) {
       const float expected = static_cast<float>(gates[i] / (1 + std::exp(-double{gates[i]})));
-      CHECK(Floats(out)[i] == Approx(expected).epsilon(0.01).margin(1e-6));
+      CHECK(Floats(cpu, out)[i] == Approx(expected).epsilon(0.01).margin(1e-6));
     }
   });
 }
@@ -294,6 +296,37 @@ TEST_CASE("PagedAttention over a long context, all at once and token by token at
               });
 }
 
+TEST_CASE("PagedAttention of one query per request equals the reference") {
+  const int groups[] = {1, 2, 3, 4, 7, 8, 9};
+  ForEachCase(
+      8, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        AttentionModel model = AttentionModel::Random(draw, 400);
+        model.shape = {.num_heads = 2 * groups[draw.Int(0, 6)],
+                       .num_kv_heads = 2,
+                       .head_dim = draw.Int(0, 1) == 0 ? 64 : 128};
+        model.rotary_dim = 0;
+        model.qk_norm = false;
+        CAPTURE(model.shape.num_heads, model.shape.head_dim, model.block_size,
+                model.options.sliding_window, model.options.soft_cap);
+        std::vector<std::vector<float>> qkv;
+        const int longest = draw.Int(0, 1) == 0 ? 40 : 390;
+        for (int r = 0; r < 3; ++r) {
+          qkv.push_back(draw.Normals(draw.Int(4, longest) * model.qkv_size()));
+        }
+        AttentionRun expected(reference, model, qkv, draw);
+        expected.RunAtOnce();
+        AttentionRun ours(cpu, model, qkv, draw);
+        ours.Step({{0, ours.length(0) - 3}, {1, ours.length(1) - 3}, {2, ours.length(2) - 3}});
+        ours.Step({{2, 1}, {0, 1}});
+        ours.Step({{1, 1}});
+        for (int i = 0; i < 2; ++i) ours.Step({{0, 1}, {1, 1}, {2, 1}});
+        for (int r = 0; r < 3; ++r) {
+          CHECK(MaxError(ours.output(r), expected.output(r)) <
+                (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+        }
+      });
+}
+
 TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
   ForEachCase(4, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(1, 5);
@@ -302,14 +335,14 @@ TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
     std::vector<int32_t> wanted(rows);
     for (int32_t& row : wanted) row = draw.Int(0, static_cast<int>(rows) - 1);
     auto run = [&](Backend& backend) {
-      std::vector<int32_t> ids(rows);
-      std::vector<float> sums(rows);
-      std::vector<float> gathered(rows * size);
-      backend.Argmax(View(ids, {rows}), View(logits, {rows, size}));
-      backend.LogSumExp(View(sums, {rows}), View(logits, {rows, size}));
-      backend.GatherRows(View(gathered, {rows, size}), View(logits, {rows, size}),
-                         View(wanted, {rows}));
-      return std::tuple(ids, sums, gathered);
+      const OwnedTensor input = Upload(backend, logits, {rows, size}, DType::kF32);
+      const OwnedTensor ids = Make(backend, DType::kI32, {rows});
+      const OwnedTensor sums = Make(backend, DType::kF32, {rows});
+      const OwnedTensor gathered = Make(backend, DType::kF32, {rows, size});
+      backend.Argmax(ids, input);
+      backend.LogSumExp(sums, input);
+      backend.GatherRows(gathered, input, UploadInts(backend, wanted, {rows}));
+      return std::tuple(Ints(backend, ids), Floats(backend, sums), Floats(backend, gathered));
     };
     const auto [ids, sums, gathered] = run(cpu);
     const auto [expected_ids, expected_sums, expected_gathered] = run(reference);
@@ -330,11 +363,11 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
     std::vector<float> logits(tokens * num_experts);
     for (float& logit : logits) logit = static_cast<float>(draw.Int(-6, 6));
     auto run = [&](Backend& backend) {
-      std::vector<int32_t> ids(tokens * top_k);
-      std::vector<float> weights(tokens * top_k);
-      backend.RouteTopK(View(ids, {tokens, top_k}), View(weights, {tokens, top_k}),
-                        View(logits, {tokens, num_experts}), renormalize);
-      return std::pair(ids, weights);
+      const OwnedTensor ids = Make(backend, DType::kI32, {tokens, top_k});
+      const OwnedTensor weights = Make(backend, DType::kF32, {tokens, top_k});
+      backend.RouteTopK(ids, weights, Upload(backend, logits, {tokens, num_experts}, DType::kF32),
+                        renormalize);
+      return std::pair(Ints(backend, ids), Floats(backend, weights));
     };
     const auto [ids, weights] = run(cpu);
     const auto [expected_ids, expected_weights] = run(reference);
@@ -358,11 +391,11 @@ TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") 
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
     for (Backend* backend : {&cpu, &reference}) {
-      std::vector<int32_t> ids(4 * 2, -1);
-      std::vector<float> weights(4 * 2);
-      backend->RouteTopK(View(ids, {4, 2}), View(weights, {4, 2}), View(logits, {4, 4}), true);
-      for (int32_t id : ids) CHECK((id >= 0 && id < 4));
-      for (float weight : weights) CHECK(std::isnan(weight));
+      const OwnedTensor ids = UploadInts(*backend, std::vector<int32_t>(4 * 2, -1), {4, 2});
+      const OwnedTensor weights = Make(*backend, DType::kF32, {4, 2});
+      backend->RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32), true);
+      for (int32_t id : Ints(*backend, ids)) CHECK((id >= 0 && id < 4));
+      for (float weight : Floats(*backend, weights)) CHECK(std::isnan(weight));
     }
   });
 }
@@ -382,9 +415,10 @@ TEST_CASE("ScatterAdd equals the reference, rows named several times or never") 
       auto run = [&](Backend& backend) {
         const OwnedTensor residual = Upload(backend, stream, {tokens, h}, DType::kF32);
         const DType type = f32_in ? DType::kF32 : backend.activation_dtype();
-        backend.ScatterAdd(residual, Upload(backend, x, {rows, h}, type), View(to, {rows}),
-                           View(weights, {rows}));
-        return Floats(residual);
+        backend.ScatterAdd(residual, Upload(backend, x, {rows, h}, type),
+                           UploadInts(backend, to, {rows}),
+                           Upload(backend, weights, {rows}, DType::kF32));
+        return Floats(backend, residual);
       };
       CHECK(MaxError(run(cpu), run(reference)) < 2e-6f * static_cast<float>(1 + rows));
     }

@@ -41,6 +41,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
+  runner_options.graph_sizes = options.graph_sizes;
+  async_scheduling_ = options.async_scheduling;
   auto backend = options.make_backend ? options.make_backend()
                                       : MakeTestBackend(options.reference_backend, options.dtype,
                                                         options.num_threads);
@@ -76,8 +78,21 @@ void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
 bool EngineDriver::Step() {
   now_ += 1;
   const SchedulerOutput& step = scheduler_->Schedule(now_);
-  if (step.empty() && step.freed_slots.empty() && !scheduler_->HasNews()) return false;
-  const Status status = runner_->Execute(step, &result_);
+  if (!step.empty() || !step.freed_slots.empty() || (in_flight_.empty() && scheduler_->HasNews())) {
+    const Status status = runner_->Submit(step);
+    CHECK(status.ok()) << status.ToString();
+    in_flight_.push_back(&step);
+  }
+  if (in_flight_.empty()) return false;
+  if (async_scheduling_ && !step.empty() && in_flight_.size() < kMaxStepsInFlight) return true;
+  TakeResult();
+  return true;
+}
+
+void EngineDriver::TakeResult() {
+  const SchedulerOutput& step = *in_flight_.front();
+  in_flight_.erase(in_flight_.begin());
+  const Status status = runner_->Collect(&result_);
   CHECK(status.ok()) << status.ToString();
   scheduler_->Update(step, &result_, &outputs_);
   for (const Request* request : scheduler_->Waiting()) {
@@ -102,7 +117,6 @@ bool EngineDriver::Step() {
     }
     outputs_.Recycle(std::move(message.outputs));
   }
-  return true;
 }
 
 void EngineDriver::RunAll() {

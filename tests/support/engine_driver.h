@@ -30,7 +30,9 @@ struct EngineDriverOptions {
   int32_t max_num_batched_tokens = 256;
   int32_t max_model_len = 256;
   bool enable_prefix_caching = true;
-  bool gives_back_blocks = true;  // those left of a window that every layer has
+  std::vector<int64_t> graph_sizes = {};  // of a backend that can capture
+  bool async_scheduling = false;          // the next step is scheduled while one executes
+  bool gives_back_blocks = true;          // those left of a window that every layer has
 };
 
 // All that a client would have heard of one request.
@@ -51,7 +53,7 @@ class EngineDriver {
 
   void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params);
   void Abort(const std::string& id) { scheduler_->Abort(id); }
-  // Runs one step; false when nothing was left to run.
+  // Begins a step and takes the result of the oldest; false when nothing was left to do.
   bool Step();
   void RunAll();
 
@@ -62,6 +64,8 @@ class EngineDriver {
   ModelRunner& runner() { return *runner_; }
 
  private:
+  void TakeResult();
+
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> kv_cache_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -69,6 +73,8 @@ class EngineDriver {
   ClientOutputs outputs_;
   std::map<std::string, Transcript> transcripts_;
   double now_ = 0;
+  bool async_scheduling_ = false;
+  std::vector<const SchedulerOutput*> in_flight_;
 };
 
 std::unique_ptr<Backend> MakeTestBackend(bool reference, DType dtype, int num_threads);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -12,7 +13,29 @@ Place place;
 
 struct Stream {
   std::vector<std::function<void()>>* capture = nullptr;  // not null while being captured
+  std::deque<std::function<void()>> work;                 // not done yet
+  uint64_t num_done = 0;
 };
+
+namespace {
+
+std::vector<Stream*> streams;
+
+// All that was put into the stream before it had had so much work.
+void RunUntil(Stream* stream, uint64_t num_done) {
+  while (stream->num_done < num_done && !stream->work.empty()) {
+    const std::function<void()> work = std::move(stream->work.front());
+    stream->work.pop_front();
+    ++stream->num_done;
+    work();
+  }
+}
+
+void RunAll() {
+  for (Stream* stream : streams) RunUntil(stream, UINT64_MAX);
+}
+
+}  // namespace
 
 namespace {
 
@@ -180,14 +203,19 @@ void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
 }
 
 void Enqueue(Stream* stream, std::function<void()> work) {
-  if (stream != nullptr && stream->capture != nullptr) {
+  if (stream->capture != nullptr) {
     stream->capture->push_back(std::move(work));
   } else {
-    work();
+    stream->work.push_back(std::move(work));
   }
 }
 
 }  // namespace cuda_emulation
+
+struct EmulatedEvent {
+  cuda_emulation::Stream* stream = nullptr;
+  uint64_t num_done = 0;
+};
 
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
@@ -229,6 +257,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
+  cuda_emulation::RunAll();
   std::free(memory);
   return cudaSuccess;
 }
@@ -258,23 +287,37 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new cuda_emulation::Stream;
+  cuda_emulation::streams.push_back(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  cuda_emulation::RunUntil(stream, UINT64_MAX);
+  std::erase(cuda_emulation::streams, stream);
   delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream->capture == nullptr ? cudaSuccess : cudaErrorInvalidValue;
-}
-// Work is done when it is put into a stream, so an event has always happened.
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = nullptr;
+  if (stream->capture != nullptr) return cudaErrorInvalidValue;
+  cuda_emulation::RunUntil(stream, UINT64_MAX);
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream->capture != nullptr) return cudaErrorInvalidValue;
+  *event = {stream, stream->num_done + stream->work.size()};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->stream != nullptr) cuda_emulation::RunUntil(event->stream, event->num_done);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->capture != nullptr) return cudaErrorInvalidValue;
   stream->capture = new std::vector<std::function<void()>>;

@@ -5,8 +5,8 @@
 // after another, the threads of a block as fibers that switch at barriers and warp shuffles, so a
 // kernel's indices, shared memory and synchronisation are really exercised; its speed is not.
 // Thread: one (the test's). "Device" memory is host memory and starts as NaN bytes, so that reading
-// what nobody wrote shows; everything put into a stream is done at once, or recorded while the
-// stream is being captured.
+// what nobody wrote shows. What is put into a stream is done as late as can be, when somebody waits
+// for it or frees memory, so that host memory changed or read too early shows as well.
 // Limits: barriers and shuffles must be reached by every live thread of the block or warp; dynamic
 // shared memory, textures and clusters are not there. A kernel that would hang on a device aborts
 // with a message.
@@ -111,6 +111,11 @@ template <class T>
 T __ldg(const T* address) {
   return *address;
 }
+template <class T>
+T __ldcg(const T* address) {
+  return *address;
+}
+inline void __threadfence() {}
 template <class T>
 T atomicAdd(T* address, T value) {
   const T old = *address;

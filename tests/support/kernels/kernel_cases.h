@@ -59,6 +59,13 @@ inline OwnedTensor UploadAct(Backend& backend, const std::vector<float>& values,
 inline OwnedTensor Make(Backend& backend, DType dtype, std::initializer_list<int64_t> shape) {
   return backend.Allocate(dtype, shape).value();
 }
+// Numbers that ops only read, wherever the backend's memory is.
+inline OwnedTensor UploadInts(Backend& backend, std::vector<int32_t> values,
+                              std::initializer_list<int64_t> shape) {
+  OwnedTensor result = Make(backend, DType::kI32, shape);
+  backend.CopyIn(result, View(values, shape));
+  return result;
+}
 inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> values, int64_t n,
                                           int64_t k, WeightFormat format = WeightFormat::kCompute) {
   const Tensor blocks[] = {View(values, {n, k})};
@@ -81,13 +88,24 @@ inline constexpr FormatCase kIntegerFormats[] = {
     {"int4 in groups of 32", WeightFormat::kInt4Group32},
     {"int4 in groups of 128", WeightFormat::kInt4Group128}};
 
-inline std::vector<float> Floats(const Tensor& x) {
-  std::vector<float> values(x.NumElements());
-  Tensor out(values.data(), DType::kF32, {x.rows(), x.RowSize()});
+// What a tensor of the backend holds.
+inline std::vector<float> Floats(Backend& backend, const Tensor& x) {
+  std::vector<std::byte> raw(x.NumBytes());
+  Tensor host(raw.data(), x.dtype, {x.rows(), x.RowSize()});
   Tensor flat = x;
   flat.rank = 2;
   flat.shape = {x.rows(), x.RowSize()};
-  ConvertTensor(out, flat);
+  backend.CopyOut(host, flat);
+  std::vector<float> values(x.NumElements());
+  ConvertTensor(Tensor(values.data(), DType::kF32, {x.rows(), x.RowSize()}), host);
+  return values;
+}
+inline std::vector<int32_t> Ints(Backend& backend, const Tensor& x) {
+  std::vector<int32_t> values(x.NumElements());
+  Tensor host = x;
+  host.data = values.data();
+  host.row_stride = host.RowSize();
+  backend.CopyOut(host, x);
   return values;
 }
 
@@ -285,10 +303,17 @@ class AttentionRun {
                              std::vector<int32_t>& table, bool attend = true) {
     const auto tokens = static_cast<int64_t>(positions.size());
     const auto requests = static_cast<int64_t>(context_len.size());
-    backend_.PlanAttention(
-        {query_start, context_len, View(positions, {tokens}), View(slots, {tokens}),
-         View(table, {requests, static_cast<int64_t>(table.size()) / requests})},
-        plan_.get());
+    const OwnedTensor device_positions = UploadInts(backend_, positions, {tokens});
+    const OwnedTensor device_slots = UploadInts(backend_, slots, {tokens});
+    const OwnedTensor device_table =
+        UploadInts(backend_, table, {requests, static_cast<int64_t>(table.size()) / requests});
+    AttentionBatch batch;
+    batch.query_start = query_start;
+    batch.context_len = context_len;
+    batch.positions = device_positions;
+    batch.slot_mapping = device_slots;
+    batch.block_table = device_table;
+    backend_.PlanAttention(batch, plan_.get());
     QkRope rope;
     rope.cos = cos_;
     rope.sin = sin_;
@@ -302,7 +327,7 @@ class AttentionRun {
     const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
     backend_.QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
     if (attend) backend_.PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
-    return Floats(out);
+    return Floats(backend_, out);
   }
 
   Backend& backend_;

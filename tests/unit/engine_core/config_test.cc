@@ -40,6 +40,25 @@ std::string SetupError(const std::vector<std::string>& args) {
   return setup.status().message();
 }
 
+TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
+  const EngineSetup cuda = Setup({"model", "--device", "cuda", "--max-num-seqs", "5"});
+  CHECK(cuda.runner.graph_sizes == std::vector<int64_t>{1, 2, 4, 5, 8});
+  CHECK(cuda.engine.async_scheduling);
+  const EngineSetup cpu = Setup({"model", "--device", "cpu"});
+  CHECK(cpu.runner.graph_sizes.empty());
+  CHECK_FALSE(cpu.engine.async_scheduling);
+  const EngineSetup eager =
+      Setup({"model", "--device", "cuda", "--enforce-eager", "--no-async-scheduling"});
+  CHECK(eager.runner.graph_sizes.empty());
+  CHECK_FALSE(eager.engine.async_scheduling);
+  CHECK(Setup({"model", "--device", "cuda", "--max-cudagraph-capture-size", "2"})
+            .runner.graph_sizes == std::vector<int64_t>{1, 2});
+  CHECK(Setup({"model", "--device", "cuda", "--cudagraph-capture-sizes", "16", "3"})
+            .runner.graph_sizes == std::vector<int64_t>{3, 16});
+  CHECK_THAT(SetupError({"model", "--device", "cuda", "--cudagraph-capture-sizes", "few"}),
+             Contains("--cudagraph-capture-sizes few"));
+}
+
 TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, blocks of 32") {
   const EngineSetup setup = Setup({"model", "--device", "cpu"});
   CHECK(setup.runner.limits.max_num_batched_tokens == 2048);
