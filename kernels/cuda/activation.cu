@@ -12,19 +12,20 @@ constexpr int kThreads = 256;
 template <class Activation, bool kGated, class Out, class X>
 __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                                int64_t size) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= size) return;
-  x += blockIdx.y * x_stride + i;
+  x += blockIdx.x * x_stride + i;
   float value = Activation::Of(LoadFloat(x));
   if (kGated) value *= LoadFloat(x + size);
-  StoreFloat(out + blockIdx.y * out_stride + i, value);
+  StoreFloat(out + blockIdx.x * out_stride + i, value);
 }
 
 template <class Activation, bool kGated>
 void Activate(cudaStream_t stream, const Tensor& out, const Tensor& x) {
   const int64_t size = out.shape[1];
-  const dim3 grid(static_cast<unsigned>((size + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(out.rows()));
+  // Rows in x: the other dimensions end at 65535.
+  const dim3 grid(static_cast<unsigned>(out.rows()),
+                  static_cast<unsigned>((size + kThreads - 1) / kThreads));
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     Launch(stream, grid, kThreads, ActivateKernel<Activation, kGated, Out, X>, out_data,
            out.row_stride, x_data, x.row_stride, size);

@@ -2,7 +2,8 @@
 
 // cuBLASLt, opened at run time: a host without it still runs, on our own matrix product.
 // Thread: engine loop. Owns: the library, its handle, its workspace and, per shape, the algorithm
-// that was chosen for it.
+// that was the fastest when the shape was first met. A shape's first product takes some
+// milliseconds and waits; one that is first met in a capture takes the library's own choice.
 // Failure: Open returns null where the library or a device is missing; a product that fails ends
 // the process.
 
@@ -32,7 +33,8 @@ class CublasLt {
   // `stream`: a cudaStream_t.
   static std::unique_ptr<CublasLt> Open(void* stream);
   virtual ~CublasLt() = default;
-  virtual void Gemm(const GemmTask& task) = 0;
+  // False: the library has no way to multiply such matrices, and nothing was done.
+  [[nodiscard]] virtual bool TryGemm(const GemmTask& task) = 0;
 };
 
 }  // namespace tandem

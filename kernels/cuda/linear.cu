@@ -232,9 +232,9 @@ constexpr int kBiasThreads = 256;
 
 template <class Out>
 __global__ void AddBiasKernel(Out* out, int64_t stride, const float* bias, int64_t n) {
-  const int64_t column = int64_t{blockIdx.x} * kBiasThreads + threadIdx.x;
+  const int64_t column = int64_t{blockIdx.y} * kBiasThreads + threadIdx.x;
   if (column >= n) return;
-  out += blockIdx.y * stride + column;
+  out += blockIdx.x * stride + column;
   StoreFloat(out, LoadFloat(out) + bias[column]);
 }
 
@@ -368,25 +368,25 @@ void CudaBackend::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& m
                            .accumulate = accumulate};
   WithTypes(y, x, [&]<class Out, class T>(Out* out_data, const T* x_data) {
     const auto* w = static_cast<const T*>(matrix.data());
-    if (cublaslt_ == nullptr) {
+    const GemmTask task = {.x = x_data,
+                           .x_stride = args.x_stride,
+                           .weight = w,
+                           .weight_stride = args.weight_stride,
+                           .out = out_data,
+                           .out_stride = args.out_stride,
+                           .m = args.m,
+                           .n = args.n,
+                           .k = args.k,
+                           .in = x.dtype,
+                           .out_dtype = y.dtype,
+                           .accumulate = args.accumulate};
+    if (cublaslt_ == nullptr || !cublaslt_->TryGemm(task)) {
       const dim3 grid(Blocks(args.n, kTile), Blocks(args.m, kTile));
       Launch(stream_, grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);
       return;
     }
-    cublaslt_->Gemm({.x = x_data,
-                     .x_stride = args.x_stride,
-                     .weight = w,
-                     .weight_stride = args.weight_stride,
-                     .out = out_data,
-                     .out_stride = args.out_stride,
-                     .m = args.m,
-                     .n = args.n,
-                     .k = args.k,
-                     .in = x.dtype,
-                     .out_dtype = y.dtype,
-                     .accumulate = args.accumulate});
     if (args.bias != nullptr) {
-      const dim3 grid(Blocks(args.n, kBiasThreads), static_cast<unsigned>(args.m));
+      const dim3 grid(static_cast<unsigned>(args.m), Blocks(args.n, kBiasThreads));
       Launch(stream_, grid, kBiasThreads, AddBiasKernel<Out>, out_data, args.out_stride, args.bias,
              args.n);
     }

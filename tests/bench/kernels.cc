@@ -116,10 +116,13 @@ void BM_Attention(benchmark::State& state, DType dtype) {
     }
   }
   auto plan = backend.MakeAttentionPlan({kHeads, kKvHeads, dim}, tokens, requests);
-  backend.PlanAttention({query_start, context_len, Tensor(positions.data(), DType::kI32, {tokens}),
-                         Tensor(slots.data(), DType::kI32, {tokens}),
-                         Tensor(table.data(), DType::kI32, {requests, blocks_each})},
-                        plan.get());
+  AttentionBatch batch;
+  batch.query_start = query_start;
+  batch.context_len = context_len;
+  batch.positions = Tensor(positions.data(), DType::kI32, {tokens});
+  batch.slot_mapping = Tensor(slots.data(), DType::kI32, {tokens});
+  batch.block_table = Tensor(table.data(), DType::kI32, {requests, blocks_each});
+  backend.PlanAttention(batch, plan.get());
   const OwnedTensor q = Random(backend, backend.activation_dtype(), tokens, kHeads * dim);
   const OwnedTensor out =
       backend.Allocate(backend.activation_dtype(), {tokens, kHeads * dim}).value();

@@ -95,9 +95,13 @@ TEST_CASE("reference: RoPE turns half pairs, norms per head, and attention reads
   const std::vector<int32_t> query_start = {0, 3};
   const std::vector<int32_t> context_len = {3};
   auto plan = backend->MakeAttentionPlan({2, 1, kDim}, 8, 4);
-  backend->PlanAttention(
-      {query_start, context_len, I32(positions, {3}), I32(slots, {3}), I32(blocks, {1, 2})},
-      plan.get());
+  AttentionBatch batch;
+  batch.query_start = query_start;
+  batch.context_len = context_len;
+  batch.positions = I32(positions, {3});
+  batch.slot_mapping = I32(slots, {3});
+  batch.block_table = I32(blocks, {1, 2});
+  backend->PlanAttention(batch, plan.get());
   std::vector<float> q(3 * 8);
   backend->QkNormRopeWriteKv(F32(q, {3, 8}), F32(qkv, {3, 16}), rope, (*kv)->layer(1), *plan);
   CHECK(std::vector<float>(q.begin() + 8, q.begin() + 12) == std::vector<float>{-18, 17, 19, 20});
