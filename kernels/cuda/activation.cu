@@ -12,6 +12,7 @@ constexpr int kThreads = 256;
 template <class Activation, bool kGated, class Out, class X>
 __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                                int64_t size) {
+  WaitForKernelAhead();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= size) return;
   x += blockIdx.x * x_stride + i;
@@ -21,7 +22,7 @@ __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t
 }
 
 template <class Activation, bool kGated>
-void Activate(cudaStream_t stream, const Tensor& out, const Tensor& x) {
+void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
   const int64_t size = out.shape[1];
   // Rows in x: the other dimensions end at 65535.
   const dim3 grid(static_cast<unsigned>(out.rows()),
@@ -36,17 +37,17 @@ void Activate(cudaStream_t stream, const Tensor& out, const Tensor& x) {
 
 void CudaBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
   CheckSiluAndMul(types(), out, gate_up);
-  Activate<Silu, true>(stream_, out, gate_up);
+  Activate<Silu, true>(queue(), out, gate_up);
 }
 
 void CudaBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
   CheckSiluAndMul(types(), out, gate_up);
-  Activate<TanhGelu, true>(stream_, out, gate_up);
+  Activate<TanhGelu, true>(queue(), out, gate_up);
 }
 
 void CudaBackend::Gelu(const Tensor& out, const Tensor& x) {
   CheckGelu(types(), out, x);
-  Activate<TanhGelu, false>(stream_, out, x);
+  Activate<TanhGelu, false>(queue(), out, x);
 }
 
 }  // namespace tandem

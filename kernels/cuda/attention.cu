@@ -27,6 +27,7 @@ constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
 template <class T>
 __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
                                 const T* k_cache, const T* v_cache, AttentionArgs args) {
+  WaitForKernelAhead();
   __shared__ float queries[kRows][kMaxHeadDim];
   __shared__ float keys[kTileKeys][kMaxHeadDim + 1];  // +1: rows start in different banks
   __shared__ float values[kTileKeys][kMaxHeadDim];
@@ -238,9 +239,9 @@ void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const Layer
   const auto items = static_cast<unsigned>(plan.num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
   const dim3 grid(items, heads, num_splits);
-  if (plan.is_decode && LaunchDecodeAttention(stream_, grid, out, q, kv, args)) return;
+  if (plan.is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
   WithType(out, [&]<class T>(T* out_data) {
-    Launch(stream_, grid, kThreads, AttentionKernel<T>, out_data, out.row_stride,
+    Launch(queue(), grid, kThreads, AttentionKernel<T>, out_data, out.row_stride,
            static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),
            static_cast<const T*>(kv.v), args);
   });

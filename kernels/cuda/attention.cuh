@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace tandem {
 
@@ -96,7 +97,7 @@ __device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head) {
 }
 
 // Attention of one query per request. False: not for this group, head size or type.
-bool LaunchDecodeAttention(cudaStream_t stream, dim3 grid, const Tensor& out, const Tensor& q,
+bool LaunchDecodeAttention(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                            const LayerKv& kv, const AttentionArgs& args);
 
 }  // namespace tandem

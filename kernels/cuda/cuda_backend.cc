@@ -49,6 +49,7 @@ Status CudaBackend::Init(int device) {
       CudaStatus(cudaGetDeviceProperties(&properties, device), "asking what the device is"));
   device_name_ = properties.name;
   num_multiprocessors_ = std::max(1, properties.multiProcessorCount);
+  can_overlap_ = properties.major >= 9;
   RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"));
   for (cudaEvent_t& mark : marks_) {
@@ -142,7 +143,10 @@ StatusOr<std::unique_ptr<CapturedOps>> CudaBackend::EndCapture() {
   const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
   RETURN_IF_ERROR(CudaStatus(error, "making a CUDA graph"));
-  return std::unique_ptr<CapturedOps>(std::make_unique<CudaCapturedOps>(exec));
+  auto ops = std::make_unique<CudaCapturedOps>(exec);
+  // Else the first replay would do it.
+  RETURN_IF_ERROR(CudaStatus(cudaGraphUpload(exec, stream_), "uploading a CUDA graph"));
+  return std::unique_ptr<CapturedOps>(std::move(ops));
 }
 
 void CudaBackend::Replay(const CapturedOps& ops) {

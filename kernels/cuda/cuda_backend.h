@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/compute_pool.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/op_checks.h"
 
 namespace tandem {
@@ -147,6 +148,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(const CudaBackendOptions& options);
   Status Init(int device);
   OpTypes types() const { return {dtype_, DType::kF32}; }
+  OverlappingStream queue() const { return {stream_, can_overlap_}; }
   StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const Tensor> row_blocks,
                                                    WeightFormat format, bool is_gated);
   // Whether so many rows are multiplied as decode steps are.
@@ -173,6 +175,7 @@ class CudaBackend final : public Backend {
   bool is_capturing_ = false;
   bool has_captured_ = false;
   int num_multiprocessors_ = 1;
+  bool can_overlap_ = false;  // a kernel may begin while another ends
   std::string device_name_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
   OwnedTensor staging_;  // pinned, two halves, for weights on their way to the device

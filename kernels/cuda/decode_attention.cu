@@ -50,6 +50,7 @@ template <int kGroup, int kDim, class T>
 __global__ void __launch_bounds__(kAttentionThreads)
     DecodeAttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
                           const T* k_cache, const T* v_cache, AttentionArgs args) {
+  WaitForKernelAhead();
   constexpr int kWidth = Wide<T>::kSize;
   constexpr int kLanes = kDim / kWidth;  // of a key
   constexpr int kKeys = kWarpSize / kLanes;
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 }
 
 template <int kDim, class T>
-void LaunchForDim(cudaStream_t stream, dim3 grid, const Tensor& out, const Tensor& q,
+void LaunchForDim(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                   const LayerKv& kv, const AttentionArgs& args) {
   const auto launch = [&](auto* kernel) {
     Launch(stream, grid, kAttentionThreads, kernel, static_cast<T*>(out.data), out.row_stride,
@@ -178,7 +179,7 @@ void LaunchForDim(cudaStream_t stream, dim3 grid, const Tensor& out, const Tenso
 }
 
 template <class T>
-bool LaunchForType(cudaStream_t stream, dim3 grid, const Tensor& out, const Tensor& q,
+bool LaunchForType(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                    const LayerKv& kv, const AttentionArgs& args) {
   const bool is_aligned =
       q.row_stride % Wide<T>::kSize == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
@@ -196,7 +197,7 @@ bool LaunchForType(cudaStream_t stream, dim3 grid, const Tensor& out, const Tens
 
 }  // namespace
 
-bool LaunchDecodeAttention(cudaStream_t stream, dim3 grid, const Tensor& out, const Tensor& q,
+bool LaunchDecodeAttention(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                            const LayerKv& kv, const AttentionArgs& args) {
   return q.dtype == DType::kBf16 ? LaunchForType<Bf16>(stream, grid, out, q, kv, args)
                                  : LaunchForType<float>(stream, grid, out, q, kv, args);

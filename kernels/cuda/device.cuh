@@ -14,6 +14,16 @@ namespace tandem {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffff;
 
+// The first thing that a kernel put into an OverlappingStream does, apart from reading what no
+// kernel writes (weights): it may have begun before the kernel ahead of it was done, whose results
+// are there when this returns. From then on the next kernel may begin.
+__device__ inline void WaitForKernelAhead() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 __device__ inline float LoadFloat(const float* x) { return *x; }
 __device__ inline float LoadFloat(const Bf16* x) { return ToFloat(*x); }
 __device__ inline void StoreFloat(float* out, float value) { *out = value; }
@@ -56,6 +66,23 @@ struct TanhGelu {
     return 0.5f * x * (1 + tanhf(kRoot * (x + 0.044715f * x * x * x)));
   }
 };
+
+// sums[16, 8] += a[16, 16] b[16, 8] of bf16, each spread over a warp: lane l has of a the numbers
+// of row l / 4 (and l / 4 + 8) at columns 2 (l % 4) + {0, 1} (and 8 more), as a[0], a[1] (the other
+// row), a[2] (the other columns), a[3]; of b those of column l / 4 at the same places; of the sums
+// row l / 4 (sums[2], sums[3]: and 8 more), columns 2 (l % 4) + {0, 1}.
+__device__ inline void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4],
+                                         const unsigned (&b)[2]) {
+#ifdef __CUDACC__
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  cuda_emulation::MultiplyFragments(sums, a, b);
+#endif
+}
 
 template <int kWidth = kWarpSize>
 __device__ inline float WarpSum(float value) {

@@ -29,16 +29,35 @@ inline Status CudaStatus(cudaError_t error, const std::string& what) {
     CHECK(cuda_error == cudaSuccess) << #expression << ": " << cudaGetErrorString(cuda_error); \
   } while (false)
 
+// A stream whose kernels may begin while the one ahead ends (programmatic dependent launch), where
+// the device can do that: each of them calls WaitForKernelAhead. What is put into `stream` itself
+// waits for all that is ahead, as ever.
+struct OverlappingStream {
+  cudaStream_t stream = nullptr;
+  bool overlaps = false;
+};
+
 // No threads, no launch.
 template <class... Params, class... Args>
-void Launch(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
+void Launch(OverlappingStream queue, dim3 grid, unsigned threads, void (*kernel)(Params...),
             Args&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
-  config.stream = stream;
+  config.stream = queue.stream;
+  config.attrs = &early;
+  config.numAttrs = queue.overlaps ? 1 : 0;
   CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...));
+}
+
+template <class... Params, class... Args>
+void Launch(cudaStream_t stream, dim3 grid, unsigned threads, void (*kernel)(Params...),
+            Args&&... args) {
+  Launch(OverlappingStream{stream, false}, grid, threads, kernel, std::forward<Args>(args)...);
 }
 
 }  // namespace tandem

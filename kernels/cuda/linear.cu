@@ -1,6 +1,6 @@
-// Matrix products. Few rows (decode) are bound by reading the weights once: SkinnyKernel, with the
-// norm before and the gate behind it. Many rows go to cuBLASLt, or where that is missing to
-// TileKernel.
+// Matrix products. Few rows (decode) are bound by reading the weights once: up to 4 rows
+// SkinnyKernel, with the norm before and the gate behind it, up to 16 the tensor cores with the
+// gate behind them. Many rows go to cuBLASLt, or where that is missing or cannot, to TileKernel.
 
 #include <algorithm>
 #include <type_traits>
@@ -9,43 +9,17 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear.cuh"
 
 namespace tandem {
 namespace {
 
-constexpr int kSkinnyRows = 16;
-// Beyond so many, multiplying without tensor cores takes longer than reading the weights.
-constexpr int kSkinnyRowsBesideCublas = 8;
-constexpr int kSkinnyWarps = 8;
-constexpr int kSkinnyThreads = kSkinnyWarps * kWarpSize;
-constexpr int kNormedBytes = 32 << 10;  // rows of x that a block keeps normalised
-constexpr int kMaxNormedRows = 4;
-constexpr int64_t kMinWarpsPerMultiprocessor = 32;
+// Beyond so many, multiplying number by number takes longer than reading the weights.
+constexpr int kPlainRows = 4;
+// Beyond so many, cuBLASLt is faster than that all the same.
+constexpr int kPlainRowsBesideCublas = 8;
+constexpr int kNormedBytes = 32 << 10;   // rows of x that a block keeps normalised
 constexpr int64_t kMinLoadsPerLane = 2;  // of 16 bytes of a weight's row
-
-struct LinearArgs {
-  int64_t x_stride, weight_stride, out_stride;
-  int64_t m, n, k;
-  const float* bias;  // or null
-  bool accumulate;    // add to what out holds
-};
-
-template <class Out>
-__device__ inline void StoreSum(Out* out, const LinearArgs& args, int64_t row, int64_t column,
-                                float sum) {
-  if (args.bias != nullptr) sum += args.bias[column];
-  out += row * args.out_stride + column;
-  if (args.accumulate) sum += LoadFloat(out);
-  StoreFloat(out, sum);
-}
-
-struct SkinnyArgs {
-  LinearArgs linear;
-  int split = 1;         // warps that share a column's depth: 1, 2, 4 or 8
-  bool is_gelu = false;  // what the gate goes through
-  const float* norm_weight = nullptr;
-  float epsilon = 0;
-};
 
 // What a lane has on its way: kUnroll pieces of 16 bytes of each of its warp's weight rows.
 template <int kUnroll, int kColumns, class T>
@@ -92,6 +66,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   int64_t k = (int64_t{part} * kWarpSize + lane) * kWidth;
   WeightPieces<kUnroll, kColumns, T> pieces;
   pieces.Load(rows, k, step, end);  // rows of the weight are padded with zeros
+  WaitForKernelAhead();
 
   [[maybe_unused]] const int64_t normed_stride = (linear.k + kWidth - 1) / kWidth * kWidth;
   [[maybe_unused]] T* normed = reinterpret_cast<T*>(normed_memory);
@@ -171,16 +146,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
     totals[c] = 0;
     for (int p = 0; p < args.split; ++p) totals[c] += partial[warp + p][lane * kColumns + c];
   }
-  if constexpr (kGated) {
-    if (linear.bias != nullptr) {
-      totals[0] += linear.bias[column];
-      totals[1] += linear.bias[num_columns + column];
-    }
-    const float gate = args.is_gelu ? TanhGelu::Of(totals[0]) : Silu::Of(totals[0]);
-    StoreFloat(out + lane * linear.out_stride + column, gate * totals[1]);
-  } else {
-    StoreSum(out, linear, lane, column, totals[0]);
-  }
+  StoreSums(out, args, lane, column, totals);
 }
 
 constexpr int kTile = 64;  // rows and columns of a block
@@ -190,6 +156,7 @@ constexpr int kTileThreads = kTile / kPerThread * kTile / kPerThread;
 
 template <class Out, class T>
 __global__ void TileKernel(Out* out, const T* x, const T* weight, LinearArgs args) {
+  WaitForKernelAhead();
   __shared__ float rows[kTileDepth][kTile];
   __shared__ float columns[kTileDepth][kTile];
   const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
@@ -232,6 +199,7 @@ constexpr int kBiasThreads = 256;
 
 template <class Out>
 __global__ void AddBiasKernel(Out* out, int64_t stride, const float* bias, int64_t n) {
+  WaitForKernelAhead();
   const int64_t column = int64_t{blockIdx.y} * kBiasThreads + threadIdx.x;
   if (column >= n) return;
   out += blockIdx.x * stride + column;
@@ -245,7 +213,7 @@ unsigned Blocks(int64_t items, int64_t per_block) {
 constexpr int64_t kRowAlign = 16;  // bytes, of a weight's rows
 
 template <int kM, bool kGated, class Out, class X, class T>
-void LaunchRows(cudaStream_t stream, Out* out, const X* x, const T* weight,
+void LaunchRows(OverlappingStream stream, Out* out, const X* x, const T* weight,
                 const SkinnyArgs& args) {
   constexpr int64_t kWidth = Wide<T>::kSize;
   const LinearArgs& linear = args.linear;
@@ -254,7 +222,7 @@ void LaunchRows(cudaStream_t stream, Out* out, const X* x, const T* weight,
   const auto launch = [&](auto* kernel) {
     Launch(stream, blocks, kSkinnyThreads, kernel, out, x, weight, args);
   };
-  if constexpr (kM <= kMaxNormedRows) {
+  if constexpr (kM <= kPlainRows) {
     if (args.norm_weight != nullptr) {
       return launch(SkinnyKernel<kM, kGated, true, true, Out, X, T>);
     }
@@ -269,22 +237,11 @@ void LaunchRows(cudaStream_t stream, Out* out, const X* x, const T* weight,
 }
 
 template <bool kGated, class Out, class X, class T>
-void LaunchSkinny(cudaStream_t stream, Out* out, const X* x, const T* weight,
+void LaunchSkinny(OverlappingStream stream, Out* out, const X* x, const T* weight,
                   const SkinnyArgs& args) {
   if (args.linear.m == 1) return LaunchRows<1, kGated>(stream, out, x, weight, args);
   if (args.linear.m <= 4) return LaunchRows<4, kGated>(stream, out, x, weight, args);
   LaunchRows<kSkinnyRows, kGated>(stream, out, x, weight, args);
-}
-
-// As many warps per column as fill the device, while each lane still has something to load.
-int ChooseSplit(int64_t columns, int64_t k, int64_t width, int64_t num_multiprocessors) {
-  int split = 1;
-  while (split < kSkinnyWarps &&
-         columns * split < kMinWarpsPerMultiprocessor * num_multiprocessors &&
-         k >= 2 * split * kMinLoadsPerLane * kWarpSize * width) {
-    split *= 2;
-  }
-  return split;
 }
 
 bool IsGate(LinearEpilogue epilogue) {
@@ -294,7 +251,9 @@ bool IsGate(LinearEpilogue epilogue) {
 }  // namespace
 
 bool CudaBackend::IsSkinny(int64_t num_rows) const {
-  return num_rows <= (cublaslt_ == nullptr ? kSkinnyRows : kSkinnyRowsBesideCublas);
+  const bool has_tensor_cores = dtype_ == DType::kBf16;
+  return num_rows <=
+         (cublaslt_ == nullptr || has_tensor_cores ? kSkinnyRows : kPlainRowsBesideCublas);
 }
 
 void CudaBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
@@ -319,7 +278,7 @@ void CudaBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor
   if (x.rows() == 0) return;
   const int64_t width = kRowAlign / SizeOf(dtype_);
   const int64_t normed_bytes = x.rows() * (weight.k() + width - 1) / width * kRowAlign;
-  if (IsSkinny(x.rows()) && x.rows() <= kMaxNormedRows && normed_bytes <= kNormedBytes) {
+  if (IsSkinny(x.rows()) && x.rows() <= kPlainRows && normed_bytes <= kNormedBytes) {
     return MultiplySkinny(out, x, static_cast<const CudaMatrix&>(weight), bias, epilogue,
                           norm_weight, epsilon);
   }
@@ -342,14 +301,23 @@ void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaM
                  .k = matrix.k(),
                  .bias = bias.empty() ? nullptr : bias.Data<float>(),
                  .accumulate = epilogue == LinearEpilogue::kAddResidual},
-      .split = ChooseSplit(columns, matrix.k(), kRowAlign / SizeOf(dtype_), num_multiprocessors_),
+      .split = ChooseSplit(columns, matrix.k(),
+                           kMinLoadsPerLane * kWarpSize * kRowAlign / SizeOf(dtype_),
+                           num_multiprocessors_),
       .is_gelu = epilogue == LinearEpilogue::kGeluAndMul,
       .norm_weight = norm_weight.empty() ? nullptr : norm_weight.Data<float>(),
       .epsilon = epsilon};
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     const auto launch = [&]<class T>(const T* w) {
-      if (is_gated) return LaunchSkinny<true>(stream_, out_data, x_data, w, args);
-      LaunchSkinny<false>(stream_, out_data, x_data, w, args);
+      if constexpr (std::is_same_v<X, Bf16>) {
+        const bool is_plain = x.rows() <= kPlainRows;
+        if (!is_plain &&
+            LaunchTensorCores(queue(), out_data, x_data, w, is_gated, args, num_multiprocessors_)) {
+          return;
+        }
+      }
+      if (is_gated) return LaunchSkinny<true>(queue(), out_data, x_data, w, args);
+      LaunchSkinny<false>(queue(), out_data, x_data, w, args);
     };
     if (dtype_ == DType::kBf16) return launch(static_cast<const Bf16*>(matrix.data()));
     if constexpr (std::is_same_v<X, float>) launch(static_cast<const float*>(matrix.data()));
@@ -382,12 +350,12 @@ void CudaBackend::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& m
                            .accumulate = args.accumulate};
     if (cublaslt_ == nullptr || !cublaslt_->TryGemm(task)) {
       const dim3 grid(Blocks(args.n, kTile), Blocks(args.m, kTile));
-      Launch(stream_, grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);
+      Launch(queue(), grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);
       return;
     }
     if (args.bias != nullptr) {
       const dim3 grid(static_cast<unsigned>(args.m), Blocks(args.n, kBiasThreads));
-      Launch(stream_, grid, kBiasThreads, AddBiasKernel<Out>, out_data, args.out_stride, args.bias,
+      Launch(queue(), grid, kBiasThreads, AddBiasKernel<Out>, out_data, args.out_stride, args.bias,
              args.n);
     }
   });

@@ -15,6 +15,7 @@ template <class Out, class X>
 __global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               float* residual, int64_t residual_stride, const float* weight,
                               float epsilon, int64_t hidden) {
+  WaitForKernelAhead();
   out += blockIdx.x * out_stride;
   x += blockIdx.x * x_stride;
   if (residual != nullptr) residual += blockIdx.x * residual_stride;
@@ -35,6 +36,7 @@ template <class Out, class X>
 __global__ void LayerNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                                 const float* weight, const float* bias, float epsilon,
                                 int64_t hidden) {
+  WaitForKernelAhead();
   out += blockIdx.x * out_stride;
   x += blockIdx.x * x_stride;
   const auto size = static_cast<float>(hidden);
@@ -55,6 +57,7 @@ __global__ void LayerNormKernel(Out* out, int64_t out_stride, const X* x, int64_
 template <class X>
 __global__ void AddKernel(float* residual, int64_t residual_stride, const X* x, int64_t x_stride,
                           int64_t hidden) {
+  WaitForKernelAhead();
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
     residual[blockIdx.x * residual_stride + h] += LoadFloat(x + blockIdx.x * x_stride + h);
   }
@@ -63,6 +66,7 @@ __global__ void AddKernel(float* residual, int64_t residual_stride, const X* x, 
 template <class Out, class X>
 __global__ void ConvertKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               int64_t hidden) {
+  WaitForKernelAhead();
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
     StoreFloat(out + blockIdx.x * out_stride + h, LoadFloat(x + blockIdx.x * x_stride + h));
   }
@@ -75,7 +79,7 @@ unsigned Rows(const Tensor& x) { return static_cast<unsigned>(x.rows()); }
 void CudaBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
   CheckRmsNorm(types(), out, x, weight);
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
-    Launch(stream_, Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
+    Launch(queue(), Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, nullptr, 0, weight.Data<float>(), epsilon, x.shape[1]);
   });
 }
@@ -84,7 +88,7 @@ void CudaBackend::AddRmsNorm(const Tensor& out, const Tensor& residual, const Te
                              const Tensor& weight, float epsilon) {
   CheckAddRmsNorm(types(), out, residual, x, weight);
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
-    Launch(stream_, Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
+    Launch(queue(), Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, residual.Data<float>(), residual.row_stride, weight.Data<float>(), epsilon,
            x.shape[1]);
   });
@@ -94,7 +98,7 @@ void CudaBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& we
                             const Tensor& bias, float epsilon) {
   CheckLayerNorm(types(), out, x, weight, bias);
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
-    Launch(stream_, Rows(x), kThreads, LayerNormKernel<Out, X>, out_data, out.row_stride, x_data,
+    Launch(queue(), Rows(x), kThreads, LayerNormKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, weight.Data<float>(), bias.Data<float>(), epsilon, x.shape[1]);
   });
 }
@@ -102,7 +106,7 @@ void CudaBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& we
 void CudaBackend::Add(const Tensor& residual, const Tensor& x) {
   CheckAdd(types(), residual, x);
   WithType(x, [&]<class X>(const X* x_data) {
-    Launch(stream_, Rows(x), kThreads, AddKernel<X>, residual.Data<float>(), residual.row_stride,
+    Launch(queue(), Rows(x), kThreads, AddKernel<X>, residual.Data<float>(), residual.row_stride,
            x_data, x.row_stride, x.shape[1]);
   });
 }
@@ -110,7 +114,7 @@ void CudaBackend::Add(const Tensor& residual, const Tensor& x) {
 void CudaBackend::Convert(const Tensor& out, const Tensor& x) {
   CheckConvert(types(), out, x);
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
-    Launch(stream_, Rows(x), kThreads, ConvertKernel<Out, X>, out_data, out.row_stride, x_data,
+    Launch(queue(), Rows(x), kThreads, ConvertKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, x.shape[1]);
   });
 }

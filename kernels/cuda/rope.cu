@@ -29,6 +29,7 @@ struct RopeArgs {
 template <class T, class X>
 __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride, T* k_cache,
                            T* v_cache, RopeArgs args) {
+  WaitForKernelAhead();
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int num_qk_heads = args.num_heads + args.num_kv_heads;
@@ -102,7 +103,7 @@ void CudaBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const 
   const dim3 grid(static_cast<unsigned>(plan.num_tokens()),
                   static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
   WithTypes(out, qkv, [&]<class T, class X>(T* out_data, const X* qkv_data) {
-    Launch(stream_, grid, kHeadsPerBlock * kWarpSize, RopeKernel<T, X>, out_data, out.row_stride,
+    Launch(queue(), grid, kHeadsPerBlock * kWarpSize, RopeKernel<T, X>, out_data, out.row_stride,
            qkv_data, qkv.row_stride, static_cast<T*>(kv.k), static_cast<T*>(kv.v), args);
   });
 }

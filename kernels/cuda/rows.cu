@@ -15,6 +15,7 @@ template <class T>
 __global__ void EmbeddingKernel(float* out, int64_t out_stride, const int32_t* ids, const T* table,
                                 int64_t table_stride, int64_t table_rows, int64_t hidden,
                                 float scale) {
+  WaitForKernelAhead();
   const int64_t id = ids[blockIdx.x];
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
     // An id outside the table is a mistake of the caller's that must not read foreign memory.
@@ -26,6 +27,7 @@ __global__ void EmbeddingKernel(float* out, int64_t out_stride, const int32_t* i
 template <class T>
 __global__ void GatherRowsKernel(T* out, int64_t out_stride, const T* x, int64_t x_stride,
                                  const int32_t* rows, int64_t size) {
+  WaitForKernelAhead();
   const int64_t row = rows[blockIdx.x];
   for (int64_t i = threadIdx.x; i < size; i += kThreads) {
     out[blockIdx.x * out_stride + i] = x[row * x_stride + i];
@@ -37,6 +39,7 @@ template <class X>
 __global__ void ScatterAddKernel(float* residual, int64_t residual_stride, const X* x,
                                  int64_t x_stride, const int32_t* rows, const float* weights,
                                  int64_t num_rows, int64_t hidden) {
+  WaitForKernelAhead();
   const int64_t h = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (h >= hidden) return;
   for (int64_t i = 0; i < num_rows; ++i) {
@@ -50,6 +53,7 @@ __global__ void ScatterAddKernel(float* residual, int64_t residual_stride, const
 __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* weights,
                                 int64_t weights_stride, const float* logits, int64_t logits_stride,
                                 int num_experts, int top_k, bool renormalize) {
+  WaitForKernelAhead();
   __shared__ float probabilities[kMaxExperts];  // a taken one is negative
   const int lane = static_cast<int>(threadIdx.x);
   logits += blockIdx.x * logits_stride;
@@ -100,7 +104,7 @@ void CudaBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMa
   CheckEmbedding(types(), out, ids, table);
   const auto& matrix = static_cast<const CudaMatrix&>(table);
   const auto launch = [&]<class T>(const T* data) {
-    Launch(stream_, static_cast<unsigned>(ids.rows()), kThreads, EmbeddingKernel<T>,
+    Launch(queue(), static_cast<unsigned>(ids.rows()), kThreads, EmbeddingKernel<T>,
            out.Data<float>(), out.row_stride, ids.Data<int32_t>(), data, matrix.stride(),
            matrix.n(), matrix.k(), scale);
   };
@@ -111,7 +115,7 @@ void CudaBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMa
 void CudaBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   CheckGatherRows(out, x, rows);
   const auto launch = [&]<class T>(T* data) {
-    Launch(stream_, static_cast<unsigned>(rows.rows()), kThreads, GatherRowsKernel<T>, data,
+    Launch(queue(), static_cast<unsigned>(rows.rows()), kThreads, GatherRowsKernel<T>, data,
            out.row_stride, static_cast<const T*>(x.data), x.row_stride, rows.Data<int32_t>(),
            x.RowSize());
   };
@@ -127,7 +131,7 @@ void CudaBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tens
   const dim3 grid(static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads),
                   static_cast<unsigned>(parts));
   WithType(x, [&]<class X>(X* x_data) {
-    Launch(stream_, grid, kThreads, ScatterAddKernel<X>, residual.Data<float>(),
+    Launch(queue(), grid, kThreads, ScatterAddKernel<X>, residual.Data<float>(),
            residual.row_stride, x_data, x.row_stride, rows.Data<int32_t>(), weights.Data<float>(),
            x.rows(), x.shape[1]);
   });
@@ -137,7 +141,7 @@ void CudaBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, con
                             bool renormalize) {
   CheckRouteTopK(expert_ids, weights, logits);
   CHECK_LE(logits.shape[1], kMaxExperts);
-  Launch(stream_, static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
+  Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
          expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
          weights.row_stride, logits.Data<float>(), logits.row_stride,
          static_cast<int>(logits.shape[1]), static_cast<int>(expert_ids.shape[1]), renormalize);

@@ -47,6 +47,7 @@ __global__ void LogSumExpKernel(float* out, const float* logits, int64_t stride,
 }
 
 __global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap) {
+  WaitForKernelAhead();
   const int64_t v = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (v >= size) return;
   float* value = x + blockIdx.y * stride + v;
@@ -71,7 +72,7 @@ void CudaBackend::SoftCap(const Tensor& x, float cap) {
   CheckSoftCap(x, cap);
   const dim3 grid(static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads),
                   static_cast<unsigned>(x.rows()));
-  Launch(stream_, grid, kThreads, SoftCapKernel, x.Data<float>(), x.row_stride, x.shape[1], cap);
+  Launch(queue(), grid, kThreads, SoftCapKernel, x.Data<float>(), x.row_stride, x.shape[1], cap);
 }
 
 }  // namespace tandem

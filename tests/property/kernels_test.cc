@@ -93,6 +93,38 @@ TEST_CASE("Linear into a gate equals the reference, with and without a norm befo
       });
 }
 
+TEST_CASE("Linear of few rows equals the reference, into a gate as well") {
+  ForEachCase(1, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                     Draw& draw) {
+    for (const int64_t m : {2, 4, 5, 8, 9, 16, 17}) {
+      // Depths that end inside a step of 32, columns that end inside a tile of 16.
+      const int64_t n = m % 2 == 0 ? 54 : 32, k = m % 3 == 0 ? 712 : 40 + 8 * m;
+      CAPTURE(m, n, k);
+      const auto w = draw.Normals(n * k, 1 / std::sqrt(static_cast<float>(k)));
+      const auto x = draw.Normals(m * k);
+      const auto bias = draw.Normals(n);
+      const auto before = draw.Normals(m * n);
+      for (const bool is_gated : {false, true}) {
+        CAPTURE(is_gated);
+        auto run = [&](Backend& backend) {
+          const OwnedTensor b = Upload(backend, bias, {n}, DType::kF32);
+          const OwnedTensor in = UploadAct(backend, x, {m, k});
+          if (is_gated) {
+            const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
+            backend.Linear(out, in, *PackGated(backend, w, n, k), b, LinearEpilogue::kSiluAndMul);
+            return Floats(backend, out);
+          }
+          const OwnedTensor out = Upload(backend, before, {m, n}, DType::kF32);
+          backend.Linear(out, in, *Pack(backend, w, n, k), b, LinearEpilogue::kAddResidual);
+          return Floats(backend, out);
+        };
+        CHECK(MaxError(run(cpu), run(reference)) <
+              (is_gated ? 4 * backend_case.tolerance() : 2e-5f));
+      }
+    }
+  });
+}
+
 TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other") {
   const int rows[] = {1, 2, 6, 7, 40, 250};
   ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend&, Draw& draw) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -186,6 +187,26 @@ uint64_t Exchange(uint64_t value, unsigned source) {
   WaitAt(warp.barrier);
   const bool was_given = source < kWarp && warp.given_in[set][source] == exchange;
   return was_given ? warp.slots[set][source] : value;
+}
+
+void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  const unsigned row = Lane() / 4, column = Lane() % 4 * 2;
+  float left[2][16], right[2][16];
+  const auto take = [](float* to, uint64_t pairs) {
+    for (int i = 0; i < 4; ++i) {
+      to[i / 2 * 8 + i % 2] = std::bit_cast<float>(static_cast<uint32_t>(pairs >> 16 * i) << 16);
+    }
+  };
+  const auto pack = [](uint64_t low, uint64_t high) { return low | high << 32; };
+  for (unsigned p = 0; p < 4; ++p) {
+    take(left[0] + 2 * p, Exchange(pack(a[0], a[2]), row * 4 + p));
+    take(left[1] + 2 * p, Exchange(pack(a[1], a[3]), row * 4 + p));
+    take(right[0] + 2 * p, Exchange(pack(b[0], b[1]), column * 4 + p));
+    take(right[1] + 2 * p, Exchange(pack(b[0], b[1]), (column + 1) * 4 + p));
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int k = 0; k < 16; ++k) sums[i] += left[i / 2][k] * right[i % 2][k];
+  }
 }
 
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {

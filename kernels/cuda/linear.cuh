@@ -1,0 +1,74 @@
+#pragma once
+
+// What the kernels for products of few rows share: their arguments, and what becomes of a sum.
+// Device code.
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+
+inline constexpr int kSkinnyRows = 16;
+inline constexpr int kSkinnyWarps = 8;
+inline constexpr int kSkinnyThreads = kSkinnyWarps * kWarpSize;
+inline constexpr int64_t kMinWarpsPerMultiprocessor = 32;
+
+struct LinearArgs {
+  int64_t x_stride, weight_stride, out_stride;
+  int64_t m, n, k;
+  const float* bias;  // or null
+  bool accumulate;    // add to what out holds
+};
+
+struct SkinnyArgs {
+  LinearArgs linear;
+  int split = 1;         // warps that share a column's depth: 1, 2, 4 or 8
+  bool is_gelu = false;  // what the gate goes through
+  const float* norm_weight = nullptr;
+  float epsilon = 0;
+};
+
+template <class Out>
+__device__ inline void StoreSum(Out* out, const LinearArgs& args, int64_t row, int64_t column,
+                                float sum) {
+  if (args.bias != nullptr) sum += args.bias[column];
+  out += row * args.out_stride + column;
+  if (args.accumulate) sum += LoadFloat(out);
+  StoreFloat(out, sum);
+}
+
+// sums: of the column, or of the gate's and of what it multiplies.
+template <int kSums, class Out>
+__device__ inline void StoreSums(Out* out, const SkinnyArgs& args, int64_t row, int64_t column,
+                                 const float (&sums)[kSums]) {
+  const LinearArgs& linear = args.linear;
+  if constexpr (kSums == 1) {
+    StoreSum(out, linear, row, column, sums[0]);
+  } else {
+    const bool has_bias = linear.bias != nullptr;
+    const float gate = sums[0] + (has_bias ? linear.bias[column] : 0);
+    const float up = sums[1] + (has_bias ? linear.bias[linear.n / 2 + column] : 0);
+    const float open = args.is_gelu ? TanhGelu::Of(gate) : Silu::Of(gate);
+    StoreFloat(out + row * linear.out_stride + column, open * up);
+  }
+}
+
+// As many warps per column as fill the device, while each of them has `least_depth` to go through.
+inline int ChooseSplit(int64_t num_warps, int64_t k, int64_t least_depth,
+                       int64_t num_multiprocessors) {
+  int split = 1;
+  while (split < kSkinnyWarps &&
+         num_warps * split < kMinWarpsPerMultiprocessor * num_multiprocessors &&
+         k >= 2 * split * least_depth) {
+    split *= 2;
+  }
+  return split;
+}
+
+// Products of few rows on the tensor cores, where rows of x are multiples of 16 bytes and stand at
+// such. False: they are not. The split is chosen here; there is no norm.
+template <class Out>
+bool LaunchTensorCores(OverlappingStream stream, Out* out, const Bf16* x, const Bf16* weight,
+                       bool is_gated, SkinnyArgs args, int64_t num_multiprocessors);
+
+}  // namespace tandem
