@@ -184,10 +184,10 @@ Status FinishRunner(const Clock& clock, int64_t bytes_per_block, ModelRunner* ru
   const double begin = clock.Monotonic();
   if (is_device) {
     const int64_t free_before = runner->backend().device_memory().free_bytes;
-    RETURN_IF_ERROR(runner->RunLargestStep());
+    RETURN_IF_ERROR(runner->RunFirstSteps());
     const DeviceMemory after = runner->backend().device_memory();
-    LOG_INFO << "A step of " << WithCommas(setup->runner.limits.max_num_batched_tokens)
-             << " tokens took " << Fixed(clock.Monotonic() - begin, 2) << " seconds and "
+    LOG_INFO << "First steps, of up to " << WithCommas(setup->runner.limits.max_num_batched_tokens)
+             << " tokens, took " << Fixed(clock.Monotonic() - begin, 2) << " seconds and "
              << WithCommas((free_before - after.free_bytes) >> 20) << " MiB for good; "
              << WithCommas(after.free_bytes >> 20) << " of " << WithCommas(after.total_bytes >> 20)
              << " MiB are free";

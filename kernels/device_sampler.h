@@ -87,16 +87,22 @@ class DeviceSampler {
   // slots' penalties. Their results are numbers `first` onwards of the step.
   virtual void Draw(const Tensor& logits, std::span<const DrawRow> rows, int64_t first) = 0;
 
-  // Waits and copies the first `count` results of the step to the host: once a step.
-  virtual void Fetch(int64_t count) = 0;
-  // Of the last Fetch. Logprobs: the drawn token, then the top ones; 1 + num_logprobs of them.
+  // Puts a copy of the first `count` results of the step to the host behind its last Draw: once a
+  // step. The Draws that follow are the next step's; two steps' copies may be under way.
+  virtual void StartFetch(int64_t count) = 0;
+  // Waits for the oldest of these copies.
+  virtual void FinishFetch() = 0;
+  // Of the last FinishFetch. Logprobs: the drawn token, then the top ones; 1 + num_logprobs of
+  // them.
   virtual const DrawnToken& drawn(int64_t i) const = 0;
   virtual std::span<const TokenId> logprob_token_ids(int64_t i) const = 0;
   virtual std::span<const float> logprobs(int64_t i) const = 0;
 
-  // [num_slots] i32 on the device: the token that each slot has drawn last, an input of the next
-  // step that never was on the host.
+  // [num_slots] i32 on the device: the token that each slot has drawn last.
   virtual const Tensor& token_ids() const = 0;
+  // token_ids[t] = the token that slot drawn_by[t] has drawn last, where that is a slot (>= 0): an
+  // input of the next step that never was on the host. Both [T] i32 on the device.
+  virtual void PutTokens(const Tensor& token_ids, const Tensor& drawn_by) = 0;
 };
 
 }  // namespace tandem

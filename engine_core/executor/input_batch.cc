@@ -88,6 +88,13 @@ void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
   if (r.has_host_counts()) r.counts.AddOutput(token_id);
 }
 
+void InputBatch::SetToken(RequestSlot slot, int32_t position, TokenId token_id) {
+  if (position >= limits_.max_model_len) return;  // such a token was not kept
+  CHECK_LT(position, row(slot).num_tokens);
+  token_ids_[static_cast<size_t>(Index(slot)) * static_cast<size_t>(limits_.max_model_len) +
+             static_cast<size_t>(position)] = token_id;
+}
+
 std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
   return {token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len,
           static_cast<size_t>(ConstRow(slot).num_tokens)};

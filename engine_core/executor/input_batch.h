@@ -47,6 +47,8 @@ class InputBatch {
   void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
   void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
   void AppendToken(RequestSlot slot, TokenId token_id);
+  // In place of the token at `position` that was appended when nobody knew it.
+  void SetToken(RequestSlot slot, int32_t position, TokenId token_id);
 
   Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   std::span<const TokenId> token_ids(RequestSlot slot) const;

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "engine_core/executor/device_sampling.h"
 #include "engine_core/executor/graph_sizes.h"
-#include "engine_core/sampling/row_math.h"
 
 namespace tandem {
 namespace {
@@ -54,6 +52,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
              !backend_->memory_is_host()),
       max_logits_rows_(MaxLogitsRows(limits_)),
       drawn_(static_cast<size_t>(limits_.max_num_seqs)),
+      unseen_(static_cast<size_t>(limits_.max_num_seqs), -1),
       scratch_(static_cast<size_t>(backend_->num_threads()),
                static_cast<size_t>(limits_.vocab_size)) {
   if (!backend_->can_capture() || !model_->can_be_captured()) return;
@@ -69,7 +68,7 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backe
                                                            const ModelRunnerOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                    CreateWithoutCache(std::move(backend), std::move(model), config, options));
-  if (!options.graph_sizes.empty()) RETURN_IF_ERROR(runner->RunLargestStep());
+  if (!options.graph_sizes.empty()) RETURN_IF_ERROR(runner->RunFirstSteps());
   RETURN_IF_ERROR(runner->AllocateKvCache(options.limits.num_blocks, options.limits.max_model_len));
   RETURN_IF_ERROR(runner->CaptureGraphs());
   return runner;
@@ -102,12 +101,14 @@ Status ModelRunner::Allocate() {
                                                     .max_tokens = limits_.max_model_len}));
   CHECK((sampler_ == nullptr) == backend_->memory_is_host());
   draw_rows_.reserve(static_cast<size_t>(seqs));
-  drawn_request_idx_.reserve(static_cast<size_t>(seqs));
   host_rows_.reserve(static_cast<size_t>(max_logits_rows_));
-  requests_.reserve(static_cast<size_t>(seqs));
+  for (Step& step : steps_) {
+    step.requests.reserve(static_cast<size_t>(seqs));
+    step.logits_rows.reserve(static_cast<size_t>(seqs));
+    step.drawn_request_idx.reserve(static_cast<size_t>(seqs));
+  }
   query_start_.reserve(static_cast<size_t>(seqs) + 1);
   context_len_.reserve(static_cast<size_t>(seqs));
-  logits_rows_.reserve(static_cast<size_t>(seqs));
   return OkStatus();
 }
 
@@ -126,8 +127,6 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
 void ModelRunner::BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request) {
   query_start_.assign(1, 0);
   context_len_.clear();
-  requests_.clear();
-  logits_rows_.clear();
   max_blocks_ = (tokens_per_request + limits_.block_size - 1) / limits_.block_size;
   for (int64_t begin = 0; begin < num_tokens; begin += tokens_per_request) {
     const int64_t count = std::min(tokens_per_request, num_tokens - begin);
@@ -144,19 +143,29 @@ void ModelRunner::BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request)
   for (int64_t t = 0; t < num_tokens; ++t) {
     host.positions.Data<int32_t>()[t] = static_cast<int32_t>(t % tokens_per_request);
     host.slots.Data<int32_t>()[t] = -1;
+    host.drawn_by.Data<int32_t>()[t] = -1;
   }
   for (int64_t i = 0; i < host.logits_rows.rows(); ++i) {
     host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
   }
 }
 
-Status ModelRunner::RunLargestStep() {
+Status ModelRunner::RunFirstSteps() {
+  constexpr int64_t kFewest = 32;  // smaller ones are met by the graphs
   RETURN_IF_ERROR(AllocateKvCache(1, limits_.max_model_len));
-  const int64_t tokens = limits_.max_num_batched_tokens;
-  const int64_t length = std::min<int64_t>(tokens, limits_.max_model_len);
-  BeginEmptyStep(std::min(tokens, length * limits_.max_num_seqs), length);
-  SendInputs();
-  RunModel();
+  const int64_t seqs = limits_.max_num_seqs;
+  const int64_t most =
+      std::min(int64_t{limits_.max_num_batched_tokens}, seqs * int64_t{limits_.max_model_len});
+  const auto run = [&](int64_t num_tokens) {
+    BeginEmptyStep(num_tokens, (num_tokens + seqs - 1) / seqs);
+    SendInputs();
+    RunModel();
+  };
+  run(most);
+  for (int64_t size = int64_t{1} << 20; size >= kFewest; size /= 2) {
+    if (size < most) run(size);
+    if (size / 4 * 3 < most && size / 4 * 3 >= kFewest) run(size / 4 * 3);
+  }
   backend_->WaitFor(backend_->SetMark());
   kv_cache_.reset();
   return OkStatus();
@@ -179,12 +188,18 @@ Status ModelRunner::CaptureGraphs() {
 
 // ---- steps ----
 
-Status ModelRunner::Submit(const SchedulerOutput& step) {
-  FinishStep();  // its tokens are this one's inputs
+Status ModelRunner::Submit(const SchedulerOutput& output) {
+  // Slots change hands only when nothing is left to be said to their last requests.
+  const bool moves_slots = !output.freed_slots.empty() || !output.admitted.empty();
+  if (step_->result != nullptr && (step_->host_waits || moves_slots)) FinishStep(step_);
   ModelOutput* result = results_.Push();
-  TakeIn(step);
-  if (step.empty()) return OkStatus();
-  LayOut(step);
+  TakeIn(output);
+  if (output.empty()) return OkStatus();
+  if (step_->result != nullptr) ++num_overlapped_;
+  step_ = step_ == &steps_[0] ? &steps_[1] : &steps_[0];
+  CHECK(step_->result == nullptr);
+  step_->result = result;
+  LayOut(output);
   Flatten();
   SendInputs();
   if (graph_) {
@@ -193,36 +208,39 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   } else {
     RunModel();
   }
-  DrawOnDevice(0);
-  unfinished_ = result;
+  DrawOnDevice(step_, 0);
+  step_->host_waits = !StaysOnDevice();
+  if (!step_->host_waits) AppendUnseenTokens();
   return OkStatus();
 }
 
 Status ModelRunner::Collect(ModelOutput* result) {
-  if (unfinished_ != nullptr && results_.IsOldest(unfinished_)) FinishStep();
+  for (Step& step : steps_) {
+    if (step.result != nullptr && results_.IsOldest(step.result)) FinishStep(&step);
+  }
   results_.Pop(result);
   return OkStatus();
 }
 
-void ModelRunner::FinishStep() {
-  if (unfinished_ == nullptr) return;
-  const auto total = static_cast<int64_t>(logits_rows_.size());
+void ModelRunner::FinishStep(Step* step) {
+  const auto total = static_cast<int64_t>(step->logits_rows.size());
   for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
     if (begin > 0) {
       RunLogits(begin);
-      DrawOnDevice(begin);
+      DrawOnDevice(step, begin);
     }
-    FillOnHost(begin);
+    FillOnHost(step, begin);
   }
-  TakeDrawn();
-  FoldBack(std::exchange(unfinished_, nullptr));
+  TakeDrawn(*step);
+  FoldBack(step);
+  step->result = nullptr;
 }
 
 // Frees, admissions and new blocks, before anything runs.
-void ModelRunner::TakeIn(const SchedulerOutput& step) {
-  for (const RequestSlot slot : step.freed_slots) batch_.Remove(slot);
-  for (const AdmittedRequest& admitted : step.admitted) {
-    const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
+void ModelRunner::TakeIn(const SchedulerOutput& output) {
+  for (const RequestSlot slot : output.freed_slots) batch_.Remove(slot);
+  for (const AdmittedRequest& admitted : output.admitted) {
+    const ScheduledRequest& request = output.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
     const InputBatch::Row& row = batch_.row(request.slot);
     if (!row.draws_on_device) continue;
@@ -231,23 +249,24 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
                                       batch_.token_ids(request.slot), row.num_prompt_tokens,
                                       &banned_token_ids_));
   }
-  for (const ScheduledRequest& request : step.requests) {
-    batch_.AppendBlocks(request.slot, step.NewBlocks(request));
+  for (const ScheduledRequest& request : output.requests) {
+    batch_.AppendBlocks(request.slot, output.NewBlocks(request));
   }
 }
 
 // Where the step's tokens stand, one request after another, and which rows make logits.
-void ModelRunner::LayOut(const SchedulerOutput& step) {
-  CHECK_LE(step.num_scheduled_tokens, limits_.max_num_batched_tokens);
-  CHECK_LE(step.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
-  requests_.assign(step.requests.begin(), step.requests.end());
+void ModelRunner::LayOut(const SchedulerOutput& output) {
+  CHECK_LE(output.num_scheduled_tokens, limits_.max_num_batched_tokens);
+  CHECK_LE(output.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
+  std::vector<ScheduledRequest>& requests = step_->requests;
+  requests.assign(output.requests.begin(), output.requests.end());
+  step_->logits_rows.clear();
+  step_->drawn_request_idx.clear();
   query_start_.assign(1, 0);
   context_len_.clear();
-  logits_rows_.clear();
-  drawn_request_idx_.clear();
   max_blocks_ = 0;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const ScheduledRequest& request = requests_[i];
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const ScheduledRequest& request = requests[i];
     const auto num_blocks = static_cast<int64_t>(batch_.block_table(request.slot).size());
     const auto num_tokens = static_cast<int64_t>(batch_.token_ids(request.slot).size());
     const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
@@ -263,13 +282,23 @@ void ModelRunner::LayOut(const SchedulerOutput& step) {
 }
 
 bool ModelRunner::IsUniformDecode() const {
-  if (num_tokens_ != static_cast<int64_t>(requests_.size())) return false;
-  if (logits_rows_.size() != requests_.size()) return false;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i].num_scheduled_tokens != 1) return false;
-    if (logits_rows_[i].token_row != static_cast<int32_t>(i)) return false;
+  const std::vector<ScheduledRequest>& requests = step_->requests;
+  const std::vector<LogitsRow>& rows = step_->logits_rows;
+  if (num_tokens_ != static_cast<int64_t>(requests.size())) return false;
+  if (rows.size() != requests.size()) return false;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].num_scheduled_tokens != 1) return false;
+    if (rows[i].token_row != static_cast<int32_t>(i)) return false;
   }
   return true;
+}
+
+bool ModelRunner::StaysOnDevice() const {
+  const std::vector<LogitsRow>& rows = step_->logits_rows;
+  const auto num_samples = std::ranges::count_if(step_->requests, &ScheduledRequest::needs_sample);
+  return static_cast<int64_t>(rows.size()) <= max_logits_rows_ &&
+         static_cast<int64_t>(rows.size()) == num_samples &&
+         std::ranges::all_of(rows, &LogitsRow::on_device);
 }
 
 void ModelRunner::BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows) {
@@ -283,7 +312,9 @@ void ModelRunner::BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t 
 
 // Fills the step's inputs; those of a graph up to its size.
 void ModelRunner::Flatten() {
-  const auto num_requests = static_cast<int64_t>(requests_.size());
+  const std::vector<ScheduledRequest>& requests = step_->requests;
+  const std::vector<LogitsRow>& logits_rows = step_->logits_rows;
+  const auto num_requests = static_cast<int64_t>(requests.size());
   graph_.reset();
   if (!graphs_.empty() && IsUniformDecode()) graph_ = GraphSizeFor(graph_sizes_, num_requests);
   if (graph_) {
@@ -291,28 +322,31 @@ void ModelRunner::Flatten() {
     BeginInputs(size, size, size);
     Pad(num_requests, size);
   } else {
-    BeginInputs(num_tokens_, num_requests, static_cast<int64_t>(logits_rows_.size()));
+    BeginInputs(num_tokens_, num_requests, static_cast<int64_t>(logits_rows.size()));
   }
   const StepInputs::Views& host = inputs_.host();
   auto* token_ids = host.token_ids.Data<int32_t>();
   auto* positions = host.positions.Data<int32_t>();
   auto* slots = host.slots.Data<int32_t>();
+  auto* drawn_by = host.drawn_by.Data<int32_t>();
   int32_t t = 0;
   for (int64_t i = 0; i < num_requests; ++i) {
-    const ScheduledRequest& request = requests_[static_cast<size_t>(i)];
+    const ScheduledRequest& request = requests[static_cast<size_t>(i)];
+    const int32_t unseen = unseen_[static_cast<size_t>(Index(request.slot))];
     const std::span<const TokenId> tokens = batch_.token_ids(request.slot);
     const std::span<const int32_t> blocks = batch_.block_table(request.slot);
     std::copy(blocks.begin(), blocks.end(), host.block_table.Row<int32_t>(i));
     const int32_t begin = request.num_computed_tokens;
     for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p, ++t) {
       token_ids[t] = tokens[static_cast<size_t>(p)];
+      drawn_by[t] = p == unseen ? Index(request.slot) : -1;
       positions[t] = p;
       slots[t] = blocks[static_cast<size_t>(p / limits_.block_size)] * limits_.block_size +
                  p % limits_.block_size;
     }
   }
-  for (size_t i = 0; i < logits_rows_.size(); ++i) {
-    host.logits_rows.Data<int32_t>()[i] = logits_rows_[i].token_row;
+  for (size_t i = 0; i < logits_rows.size(); ++i) {
+    host.logits_rows.Data<int32_t>()[i] = logits_rows[i].token_row;
   }
 }
 
@@ -324,6 +358,7 @@ void ModelRunner::Pad(int64_t begin, int64_t end) {
     host.token_ids.Data<int32_t>()[i] = 0;
     host.positions.Data<int32_t>()[i] = 0;
     host.slots.Data<int32_t>()[i] = -1;
+    host.drawn_by.Data<int32_t>()[i] = -1;
     host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
     host.block_table.Row<int32_t>(i)[0] = 0;
     query_start_.push_back(query_start_.back() + 1);
@@ -356,18 +391,21 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
   if (row.num_prompt_logprobs >= 0) {
     // Position p predicts the prompt's token p + 1.
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) {
-      logits_rows_.push_back({request_idx, first_row + p - begin, p});
+      step_->logits_rows.push_back({request_idx, first_row + p - begin, p});
     }
   }
   if (request.needs_sample) {
-    logits_rows_.push_back({.request_idx = request_idx,
-                            .token_row = first_row + end - 1 - begin,
-                            .on_device = row.draws_on_device});
+    step_->logits_rows.push_back({.request_idx = request_idx,
+                                  .token_row = first_row + end - 1 - begin,
+                                  .on_device = row.draws_on_device});
   }
 }
 
 // The layers and the first logits.
 void ModelRunner::RunModel() {
+  if (sampler_ != nullptr) {
+    sampler_->PutTokens(inputs_.device().token_ids, inputs_.device().drawn_by);
+  }
   model_->Forward(
       {.token_ids = inputs_.device().token_ids, .plan = plan_.get(), .kv_cache = kv_cache_.get()});
   RunLogits(0);
@@ -378,162 +416,6 @@ void ModelRunner::RunLogits(int64_t begin) {
   const int64_t count = std::min(max_logits_rows_, rows.rows() - begin);
   if (count == 0) return;
   model_->Logits(logits_.device().Rows(0, count), rows.Rows(begin, count));
-}
-
-std::span<ModelRunner::LogitsRow> ModelRunner::ChunkFrom(int64_t begin) {
-  const auto total = static_cast<int64_t>(logits_rows_.size());
-  return std::span(logits_rows_)
-      .subspan(static_cast<size_t>(begin),
-               static_cast<size_t>(std::min(max_logits_rows_, total - begin)));
-}
-
-void ModelRunner::DrawOnDevice(int64_t begin) {
-  draw_rows_.clear();
-  const auto first = static_cast<int64_t>(drawn_request_idx_.size());
-  const std::span<const LogitsRow> chunk = ChunkFrom(begin);
-  for (size_t i = 0; i < chunk.size(); ++i) {
-    if (!chunk[i].on_device) continue;
-    const RequestSlot slot = requests_[static_cast<size_t>(chunk[i].request_idx)].slot;
-    const InputBatch::Row& row = batch_.row(slot);
-    draw_rows_.push_back({.logits_row = static_cast<int32_t>(i),
-                          .slot = Index(slot),
-                          .position = row.num_tokens,
-                          .num_outputs = row.num_tokens - row.num_prompt_tokens});
-    drawn_request_idx_.push_back(chunk[i].request_idx);
-  }
-  if (draw_rows_.empty()) return;
-  sampler_->Draw(logits_.device().Rows(0, static_cast<int64_t>(chunk.size())), draw_rows_, first);
-}
-
-void ModelRunner::FillOnHost(int64_t begin) {
-  host_rows_.clear();
-  const std::span<LogitsRow> chunk = ChunkFrom(begin);
-  for (size_t i = 0; i < chunk.size(); ++i) {
-    if (chunk[i].on_device) continue;
-    host_rows_.push_back(static_cast<int64_t>(i));
-    logits_.Fetch(1, static_cast<int64_t>(i));
-  }
-  const auto num_rows = static_cast<int64_t>(host_rows_.size());
-  backend_->ParallelFor(num_rows, 1, [&](int64_t first, int64_t last) {
-    const size_t lane = scratch_.Claim();
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t row = host_rows_[static_cast<size_t>(i)];
-      const std::span<float> logits(logits_.host().Row<float>(row),
-                                    static_cast<size_t>(limits_.vocab_size));
-      FillRow(logits, &chunk[static_cast<size_t>(row)], scratch_[lane]);
-    }
-    scratch_.Release(lane);
-  });
-}
-
-// What the device has drawn, in one copy.
-void ModelRunner::TakeDrawn() {
-  if (drawn_request_idx_.empty()) return;
-  sampler_->Fetch(static_cast<int64_t>(drawn_request_idx_.size()));
-  for (size_t i = 0; i < drawn_request_idx_.size(); ++i) {
-    const auto number = static_cast<int64_t>(i);
-    const auto request_idx = static_cast<size_t>(drawn_request_idx_[i]);
-    const DrawnToken& drawn = sampler_->drawn(number);
-    drawn_[request_idx].logprobs.reset();
-    SampleResult& result = drawn_[request_idx].result;
-    result.status = OkStatus();
-    result.token_id = drawn.token_id;
-    result.num_nans = drawn.num_nans;
-    if (drawn.num_nans > 0) {
-      result.status = NotFiniteError(drawn.num_nans);
-    } else if (drawn.token_id < 0) {
-      result.status = NoTokenLeftError();
-    }
-    if (!result.status.ok() || drawn.num_logprobs < 0) continue;
-    const LogprobsRow out = MakeLogprobs(drawn.num_logprobs, request_idx);
-    std::ranges::copy(sampler_->logprob_token_ids(number), out.token_ids.begin());
-    std::ranges::copy(sampler_->logprobs(number), out.logprobs.begin());
-    *out.rank = drawn.rank;
-  }
-}
-
-// On a thread of the compute pool: touches what belongs to this row only.
-void ModelRunner::FillRow(std::span<float> logits, LogitsRow* row, SamplerScratch* scratch) {
-  const auto request_idx = static_cast<size_t>(row->request_idx);
-  const RequestSlot slot = requests_[request_idx].slot;
-  if (row->prompt_row < 0) return Draw(slot, logits, request_idx, scratch);
-  row->num_nans = FindMax(logits).num_nans;
-  if (row->num_nans > 0) return;
-  wire::LogprobsRows& out = batch_.row(slot).prompt_logprobs;
-  const auto columns = static_cast<size_t>(out.num_columns);
-  const auto prompt_row = static_cast<size_t>(row->prompt_row);
-  const TokenId next = batch_.token_ids(slot)[prompt_row + 1];
-  FillTopLogprobs(
-      logits, IsNormalized(batch_.row(slot).sampling.logprobs_mode), next,
-      {std::span(out.token_ids).subspan(prompt_row * columns, columns),
-       std::span(out.logprobs).subspan(prompt_row * columns, columns), &out.ranks[prompt_row]},
-      &scratch->heap);
-}
-
-void ModelRunner::Draw(RequestSlot slot, std::span<float> logits, size_t request_idx,
-                       SamplerScratch* scratch) {
-  const InputBatch::Row& row = batch_.row(slot);
-  Drawn& drawn = drawn_[request_idx];
-  SampleInput input;
-  input.logits = logits;
-  input.config = &row.sampling;
-  input.counts = &row.counts;
-  input.output_ids = batch_.output_ids(slot);
-  input.position = row.num_tokens;
-  drawn.logprobs.reset();
-  if (row.sampling.num_logprobs >= 0) {
-    input.logprobs = MakeLogprobs(row.sampling.num_logprobs, request_idx);
-  }
-  drawn.result = SampleToken(input, scratch);
-}
-
-LogprobsRow ModelRunner::MakeLogprobs(int32_t num_logprobs, size_t request_idx) {
-  wire::LogprobsRows& out = drawn_[request_idx].logprobs.emplace();
-  out.num_rows = 1;
-  out.num_columns = num_logprobs + 1;
-  out.token_ids.resize(static_cast<size_t>(out.num_columns));
-  out.logprobs.resize(static_cast<size_t>(out.num_columns));
-  out.ranks.resize(1);
-  return {out.token_ids, out.logprobs, out.ranks.data()};
-}
-
-// Tokens into the rows and the result; what goes beyond a token into RequestResults.
-void ModelRunner::FoldBack(ModelOutput* result) {
-  auto logits_row = logits_rows_.begin();  // in the order of the requests
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const ScheduledRequest& request = requests_[i];
-    InputBatch::Row& row = batch_.row(request.slot);
-    RequestResult extra;
-    extra.request_idx = static_cast<int32_t>(i);
-    TokenId token = kNoToken;
-    int64_t prompt_nans = 0;
-    for (; logits_row != logits_rows_.end() && logits_row->request_idx == extra.request_idx;
-         ++logits_row) {
-      prompt_nans += logits_row->num_nans;
-    }
-    if (prompt_nans > 0) {
-      extra.status = NotFiniteError(prompt_nans);
-      extra.num_nans_in_logits = static_cast<int32_t>(prompt_nans);
-    } else if (!row.status.ok()) {
-      extra.status = row.status;
-    } else if (request.needs_sample) {
-      Drawn& drawn = drawn_[i];
-      extra.status = drawn.result.status;
-      extra.num_nans_in_logits = static_cast<int32_t>(drawn.result.num_nans);
-      if (extra.status.ok()) {
-        token = drawn.result.token_id;
-        extra.logprobs = std::move(drawn.logprobs);
-        if (row.num_prompt_logprobs >= 0) extra.prompt_logprobs = std::move(row.prompt_logprobs);
-        row.num_prompt_logprobs = -1;
-      }
-    }
-    // A request that failed may be run once more, before anybody knows: with any token.
-    if (request.needs_sample) batch_.AppendToken(request.slot, std::max(token, TokenId{0}));
-    result->sampled_token_ids.push_back(token);
-    const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
-                           extra.prompt_logprobs;
-    if (has_extra) result->results.push_back(std::move(extra));
-  }
 }
 
 }  // namespace tandem

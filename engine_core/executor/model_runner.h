@@ -5,13 +5,15 @@
 // logprob is wanted, and samples: on the device where the backend has a sampler and the request is
 // no rare kind, else on the host. Only ids and asked logprobs leave it. Where the backend has a
 // device of its own, Submit returns once the step is on its way, and decode steps are replayed from
-// graphs captured at start, one per padded batch size.
+// graphs captured at start, one per padded batch size. A step whose tokens are all drawn there may
+// be on its way while the next is submitted: those tokens are inputs that the host has not seen.
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
 // from the limits before the first step.
 // Failure: memory, before the first step. Submit fails for no input; a request's own trouble is
 // its RequestResult::status.
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -52,13 +54,14 @@ class ModelRunner final : public Executor {
                                                        const ModelRunnerOptions& options);
 
   // Create in its parts, for who sizes the KV cache by what is left: all but the cache, whose
-  // num_blocks is not looked at yet; a step of as many tokens as there can be, after which all
-  // memory is taken that steps need; the cache, for requests of at most max_model_len tokens; the
-  // graphs of options.graph_sizes.
+  // num_blocks is not looked at yet; steps of as many tokens as there can be and of ever fewer,
+  // after which all memory is taken that steps need, and what a backend chooses when it first meets
+  // a size is chosen; the cache, for requests of at most max_model_len tokens; the graphs of
+  // options.graph_sizes.
   static StatusOr<std::unique_ptr<ModelRunner>> CreateWithoutCache(
       std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const ModelConfig& config,
       const ModelRunnerOptions& options);
-  Status RunLargestStep();
+  Status RunFirstSteps();
   Status AllocateKvCache(int32_t num_blocks, int32_t max_model_len);
   Status CaptureGraphs();
   void DropGraphs() { graphs_.clear(); }
@@ -67,6 +70,8 @@ class ModelRunner final : public Executor {
   const Backend& backend() const { return *backend_; }
   int64_t num_graphs() const { return static_cast<int64_t>(graphs_.size()); }
   int64_t num_replays() const { return num_replays_; }
+  // Steps that were submitted before the host had the tokens of the one before.
+  int64_t num_overlapped() const { return num_overlapped_; }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
@@ -78,6 +83,15 @@ class ModelRunner final : public Executor {
     int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
     int64_t num_nans = 0;     // found in a prompt's row
     bool on_device = false;   // drawn there
+    int32_t position = 0;     // of the token that is drawn there
+  };
+  // A step from Submit until its result is there.
+  struct Step {
+    ModelOutput* result = nullptr;  // null: it is there
+    std::vector<ScheduledRequest> requests;
+    std::vector<LogitsRow> logits_rows;
+    std::vector<int32_t> drawn_request_idx;  // of each result of the device
+    bool host_waits = false;                 // the next step needs what the host makes of this one
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -85,30 +99,34 @@ class ModelRunner final : public Executor {
   Status Allocate();
 
   // The parts of a step, in their order: until it is on its way,
-  void TakeIn(const SchedulerOutput& step);
-  void LayOut(const SchedulerOutput& step);
+  void TakeIn(const SchedulerOutput& output);
+  void LayOut(const SchedulerOutput& output);
   void AddLogitsRows(const ScheduledRequest& request, int32_t request_idx, int32_t first_row);
   void Flatten();
   void Pad(int64_t begin, int64_t end);
   void RunModel();
   void RunLogits(int64_t begin);
   // Rows of logits that are made at a time, from `begin` on; then those that stay on the device.
-  std::span<LogitsRow> ChunkFrom(int64_t begin);
-  void DrawOnDevice(int64_t begin);
+  std::span<LogitsRow> ChunkFrom(Step* step, int64_t begin) const;
+  void DrawOnDevice(Step* step, int64_t begin);
+  void AppendUnseenTokens();
   // and from its logits to its result.
-  void FinishStep();
-  void FillOnHost(int64_t begin);
-  void TakeDrawn();
-  void FoldBack(ModelOutput* result);
+  void FinishStep(Step* step);
+  void FillOnHost(Step* step, int64_t begin);
+  void TakeDrawn(const Step& step);
+  void FoldBack(Step* step);
+  void TakeToken(const Step& step, RequestSlot slot, int32_t position, TokenId token);
 
   // Whether each request runs one token and draws from it, so that a graph may serve.
   bool IsUniformDecode() const;
+  // Whether all its tokens are drawn on the device, from logits that are there at once.
+  bool StaysOnDevice() const;
   void BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows);
   void SendInputs();
   // A step of requests that exist nowhere: they see the null block and write nothing.
   void BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request);
 
-  void FillRow(std::span<float> logits, LogitsRow* row, SamplerScratch* scratch);
+  void FillRow(const Step& step, std::span<float> logits, LogitsRow* row, SamplerScratch* scratch);
   // Room in drawn_ for the logprobs of a drawn token.
   LogprobsRow MakeLogprobs(int32_t num_logprobs, size_t request_idx);
   void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
@@ -129,10 +147,8 @@ class ModelRunner final : public Executor {
   SharedTensor logits_;     // [max_logits_rows, V] f32
   int64_t num_tokens_ = 0;  // of this step
   int64_t max_blocks_ = 0;  // of a request of this step
-  std::vector<ScheduledRequest> requests_;
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_len_;
-  std::vector<LogitsRow> logits_rows_;
 
   // What sampling yielded, per request of the step.
   struct Drawn {
@@ -140,17 +156,20 @@ class ModelRunner final : public Executor {
     std::optional<wire::LogprobsRows> logprobs;
   };
   std::vector<Drawn> drawn_;
-  std::vector<DrawRow> draw_rows_;          // of a chunk, on the device
-  std::vector<int32_t> drawn_request_idx_;  // of each result of the device, in this step
-  std::vector<int64_t> host_rows_;          // of a chunk
-  std::vector<TokenId> banned_token_ids_;   // scratch of an admission
+  std::vector<DrawRow> draw_rows_;         // of a chunk, on the device
+  std::vector<int64_t> host_rows_;         // of a chunk
+  std::vector<TokenId> banned_token_ids_;  // scratch of an admission
   ResultQueue results_;
-  ModelOutput* unfinished_ = nullptr;  // of the step that is on its way, the newest
+  std::array<Step, kMaxStepsInFlight> steps_;
+  Step* step_ = &steps_[0];  // the newest
+  // By request slot: position of the newest token that the host has not seen; < 0: none.
+  std::vector<int32_t> unseen_;
 
   std::vector<int64_t> graph_sizes_;
   std::vector<std::unique_ptr<CapturedOps>> graphs_;  // of each size; goes away before the backend
   std::optional<size_t> graph_;                       // of this step
   int64_t num_replays_ = 0;
+  int64_t num_overlapped_ = 0;
 
   ScratchPool scratch_;
 };

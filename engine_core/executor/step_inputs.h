@@ -32,6 +32,7 @@ class StepInputs {
     Tensor token_ids;       // [T]
     Tensor positions;       // [T]
     Tensor slots;           // [T]
+    Tensor drawn_by;        // [T], request slot whose last drawn token is the input; -1: token_ids
     Tensor logits_rows;     // [L]
     Tensor attention_work;  // [.]
     Tensor block_table;     // [R, table_columns]

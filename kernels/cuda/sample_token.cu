@@ -244,6 +244,7 @@ __global__ void __launch_bounds__(kSelectThreads) DrawKernel(CudaDrawArgs args) 
 }
 
 constexpr int kCountThreads = 256;
+constexpr int kPutThreads = 256;
 
 __global__ void CountTokensKernel(int32_t* counts, const TokenId* token_ids,
                                   int64_t num_prompt_tokens, int64_t num_tokens) {
@@ -257,7 +258,19 @@ __global__ void CountTokensKernel(int32_t* counts, const TokenId* token_ids,
   }
 }
 
+__global__ void PutTokensKernel(int32_t* token_ids, const int32_t* drawn_by, int64_t num_tokens,
+                                const int32_t* slot_tokens) {
+  const int64_t t = int64_t{blockIdx.x} * kPutThreads + threadIdx.x;
+  if (t < num_tokens && drawn_by[t] >= 0) token_ids[t] = slot_tokens[drawn_by[t]];
+}
+
 }  // namespace
+
+void LaunchPutTokens(int32_t* token_ids, const int32_t* drawn_by, int64_t num_tokens,
+                     const int32_t* slot_tokens, cudaStream_t stream) {
+  Launch(stream, static_cast<unsigned>((num_tokens + kPutThreads - 1) / kPutThreads), kPutThreads,
+         PutTokensKernel, token_ids, drawn_by, num_tokens, slot_tokens);
+}
 
 void LaunchDraw(const CudaDrawArgs& args, int64_t num_rows, cudaStream_t stream) {
   Launch(stream, static_cast<unsigned>(num_rows), kSelectThreads, DrawKernel, args);

@@ -105,16 +105,24 @@ Status CudaSampler::Allocate() {
   ASSIGN_OR_RETURN(slot_tokens_, AllocateDevice(DType::kI32, {&slots, 1}, stream_));
   RETURN_IF_ERROR(
       pin(&host_admission_, params_words + edits_words + mask_words_ + limits_.max_tokens));
-  RETURN_IF_ERROR(pin(&host_rows_, row_words));
-  RETURN_IF_ERROR(pin(&host_results_, result_words));
-  RETURN_IF_ERROR(
-      CudaStatus(cudaEventCreateWithFlags(&admitted_, cudaEventDisableTiming), "making an event"));
+  const auto make_event = [](cudaEvent_t* event) {
+    return CudaStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
+  };
+  RETURN_IF_ERROR(make_event(&admitted_));
+  for (HostStep& step : steps_) {
+    RETURN_IF_ERROR(pin(&step.rows, row_words));
+    RETURN_IF_ERROR(pin(&step.results, result_words));
+    RETURN_IF_ERROR(make_event(&step.fetched));
+  }
   slot_logprobs_ = std::make_unique<int32_t[]>(static_cast<size_t>(slots));
   return OkStatus();
 }
 
 CudaSampler::~CudaSampler() {
   if (admitted_ != nullptr) cudaEventDestroy(admitted_);
+  for (const HostStep& step : steps_) {
+    if (step.fetched != nullptr) cudaEventDestroy(step.fetched);
+  }
 }
 
 void CudaSampler::Admit(int32_t slot, const DeviceAdmission& admission) {
@@ -161,14 +169,16 @@ void CudaSampler::Draw(const Tensor& logits, std::span<const DrawRow> rows, int6
   CHECK(logits.rank == 2 && logits.shape[1] == limits_.vocab_size) << logits.shape[1];
   CHECK_LE(count, limits_.max_logits_rows);
   CHECK(first >= 0 && first + count <= limits_.num_slots) << first << "+" << count;
-  if (first == 0) has_logprobs_ = false;
-  auto* host_rows = DataOf<DrawRow>(host_rows_) + first;
+  CHECK_LT(num_on_their_way_, steps_.size());
+  HostStep& step = steps_[drawing_];
+  if (first == 0) step.has_logprobs = false;
+  auto* host_rows = DataOf<DrawRow>(step.rows) + first;
   for (size_t i = 0; i < rows.size(); ++i) {
     CHECK(rows[i].slot >= 0 && rows[i].slot < limits_.num_slots && rows[i].logits_row >= 0 &&
           rows[i].logits_row < logits.rows())
         << "slot " << rows[i].slot << ", row " << rows[i].logits_row;
     host_rows[i] = rows[i];
-    has_logprobs_ |= slot_logprobs_[static_cast<size_t>(rows[i].slot)] >= 0;
+    step.has_logprobs |= slot_logprobs_[static_cast<size_t>(rows[i].slot)] >= 0;
   }
   CudaDrawArgs args;
   args.logits = logits.Data<float>();
@@ -189,13 +199,29 @@ void CudaSampler::Draw(const Tensor& logits, std::span<const DrawRow> rows, int6
   LaunchDraw(args, count, stream_);
 }
 
-void CudaSampler::Fetch(int64_t count) {
-  CHECK(count >= 0 && count <= limits_.num_slots) << count;
-  if (count == 0) return;
-  const int64_t words = has_logprobs_ ? results_.view().NumElements() : WordsOf<DrawnToken>(count);
-  CopyAsync(DataOf<int32_t>(host_results_), DataOf<int32_t>(results_), static_cast<size_t>(words),
+void CudaSampler::StartFetch(int64_t count) {
+  CHECK(count > 0 && count <= limits_.num_slots) << count;
+  HostStep& step = steps_[drawing_];
+  const int64_t words =
+      step.has_logprobs ? results_.view().NumElements() : WordsOf<DrawnToken>(count);
+  CopyAsync(DataOf<int32_t>(step.results), DataOf<int32_t>(results_), static_cast<size_t>(words),
             stream_);
-  CHECK_CUDA(cudaStreamSynchronize(stream_));
+  CHECK_CUDA(cudaEventRecord(step.fetched, stream_));
+  drawing_ = (drawing_ + 1) % steps_.size();
+  ++num_on_their_way_;
+}
+
+void CudaSampler::FinishFetch() {
+  CHECK_GT(num_on_their_way_, 0u);
+  fetched_ = (drawing_ + steps_.size() - num_on_their_way_) % steps_.size();
+  --num_on_their_way_;
+  CHECK_CUDA(cudaEventSynchronize(steps_[fetched_].fetched));
+}
+
+void CudaSampler::PutTokens(const Tensor& token_ids, const Tensor& drawn_by) {
+  CHECK_EQ(token_ids.rows(), drawn_by.rows());
+  LaunchPutTokens(token_ids.Data<int32_t>(), drawn_by.Data<int32_t>(), token_ids.rows(),
+                  DataOf<int32_t>(slot_tokens_), stream_);
 }
 
 DrawnToken* CudaSampler::DrawnOf(const OwnedTensor& results) const {
@@ -208,15 +234,17 @@ float* CudaSampler::LogprobsOf(const OwnedTensor& results) const {
   return reinterpret_cast<float*>(LogprobIdsOf(results) + limits_.num_slots * kLogprobColumns);
 }
 
-const DrawnToken& CudaSampler::drawn(int64_t i) const { return DrawnOf(host_results_)[i]; }
+const DrawnToken& CudaSampler::drawn(int64_t i) const {
+  return DrawnOf(steps_[fetched_].results)[i];
+}
 
 std::span<const TokenId> CudaSampler::logprob_token_ids(int64_t i) const {
-  return {LogprobIdsOf(host_results_) + i * kLogprobColumns,
+  return {LogprobIdsOf(steps_[fetched_].results) + i * kLogprobColumns,
           static_cast<size_t>(1 + drawn(i).num_logprobs)};
 }
 
 std::span<const float> CudaSampler::logprobs(int64_t i) const {
-  return {LogprobsOf(host_results_) + i * kLogprobColumns,
+  return {LogprobsOf(steps_[fetched_].results) + i * kLogprobColumns,
           static_cast<size_t>(1 + drawn(i).num_logprobs)};
 }
 

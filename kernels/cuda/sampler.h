@@ -2,10 +2,11 @@
 
 // DeviceSampler on a CUDA device: host side of the kernels in sample_token.cu.
 // Thread: engine loop. Owns: device memory for every slot and row, pinned staging. Everything goes
-// through the backend's stream; only Fetch waits (and Admit, for the admission before it).
+// through the backend's stream; only FinishFetch waits (and Admit, for the admission before it).
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <memory>
 
 #include "common/status.h"
@@ -47,6 +48,8 @@ struct CudaDrawArgs {
   float* logprobs = nullptr;       // the same
 };
 
+void LaunchPutTokens(int32_t* token_ids, const int32_t* drawn_by, int64_t num_tokens,
+                     const int32_t* slot_tokens, cudaStream_t stream);
 void LaunchDraw(const CudaDrawArgs& args, int64_t num_rows, cudaStream_t stream);
 // Counts a request's tokens; `counts` is its slot's row, zeroed.
 void LaunchCountTokens(int32_t* counts, const TokenId* token_ids, int64_t num_prompt_tokens,
@@ -60,11 +63,13 @@ class CudaSampler final : public DeviceSampler {
 
   void Admit(int32_t slot, const DeviceAdmission& admission) override;
   void Draw(const Tensor& logits, std::span<const DrawRow> rows, int64_t first) override;
-  void Fetch(int64_t count) override;
+  void StartFetch(int64_t count) override;
+  void FinishFetch() override;
   const DrawnToken& drawn(int64_t i) const override;
   std::span<const TokenId> logprob_token_ids(int64_t i) const override;
   std::span<const float> logprobs(int64_t i) const override;
   const Tensor& token_ids() const override { return slot_tokens_; }
+  void PutTokens(const Tensor& token_ids, const Tensor& drawn_by) override;
 
  private:
   CudaSampler(const DeviceSamplerLimits& limits, cudaStream_t stream)
@@ -78,7 +83,6 @@ class CudaSampler final : public DeviceSampler {
   DeviceSamplerLimits limits_;
   cudaStream_t stream_;
   int64_t mask_words_;
-  bool has_logprobs_ = false;  // some row of this step
 
   OwnedTensor params_, edits_, allowed_, counts_;  // per slot; CudaDrawArgs tells the shapes
   OwnedTensor processed_;
@@ -89,8 +93,18 @@ class CudaSampler final : public DeviceSampler {
   OwnedTensor results_;
 
   // Pinned. An admission's parts lie one after the other; its copies are done when `admitted_` is.
-  OwnedTensor host_admission_, host_rows_, host_results_;
+  OwnedTensor host_admission_;
   cudaEvent_t admitted_ = nullptr;
+  // What a step has on the host: while one is on its way, the next may be drawn.
+  struct HostStep {
+    OwnedTensor rows, results;
+    cudaEvent_t fetched = nullptr;
+    bool has_logprobs = false;  // some row
+  };
+  std::array<HostStep, 2> steps_;
+  size_t drawing_ = 0;  // the step of the next Draw
+  size_t fetched_ = 0;  // that of the last FinishFetch
+  size_t num_on_their_way_ = 0;
   std::unique_ptr<int32_t[]> slot_logprobs_;  // [slots], the host's memory of num_logprobs
 };
 

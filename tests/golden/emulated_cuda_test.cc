@@ -98,6 +98,8 @@ void CheckSeededText(const std::string& model) {
     options.max_num_batched_tokens = 24;
     options.max_num_seqs = 6;
     if (is_cuda) {
+      options.graph_sizes = {1, 2, 4, 6};
+      options.async_scheduling = true;
       options.make_backend = [] {
         return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
       };
@@ -134,6 +136,7 @@ void CheckSeededText(const std::string& model) {
 struct Load {
   std::vector<std::vector<TokenId>> tokens;  // of each request
   int64_t num_replays = 0;
+  int64_t num_overlapped = 0;
 };
 
 // Requests of different lengths that come and go, so that decode batches of most sizes are among
@@ -171,6 +174,7 @@ Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool as
     load.tokens.push_back(transcript.token_ids);
   }
   load.num_replays = engine.runner().num_replays();
+  load.num_overlapped = engine.runner().num_overlapped();
   return load;
 }
 
@@ -188,8 +192,10 @@ TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones")
     const Load replayed = RunLoad(model, {1, 2, 4, 6}, false);
     const Load async = RunLoad(model, {1, 2, 4, 6}, true);
     CHECK(eager.num_replays == 0);
+    CHECK(eager.num_overlapped == 0);
     CHECK(replayed.num_replays > 10);
     CHECK(async.num_replays > 10);
+    CHECK(async.num_overlapped > 10);
     for (size_t i = 0; i < eager.tokens.size(); ++i) {
       CAPTURE(i);
       CHECK(eager.tokens[i].size() == 4 + 3 * i);

@@ -1,15 +1,21 @@
-// Figures of the cuda backend on the machine this runs on: ceilings, decode and prefill steps of
-// made-up models with graphs and without, and a mixed load through the scheduler.
+// Figures of the cuda backend on the machine this runs on: ceilings, decode and prefill steps of a
+// made-up model with graphs and without, and a mixed load through the scheduler.
 //
-//   gpu_figures_cuda --json=FILE [--tiny] [shape ...]
+//   gpu_figures_cuda --probe                         says what the device is; exit status 1: none
+//   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
 // rate of a large product. Times are medians of steps on the host's clock, sampling included.
-// --tiny: small shapes and few steps, to see that all of it runs.
+// --tiny: small work, to see that all of it runs. FILE is written anew after each row, so that a
+// run that is ended before its time leaves what it has.
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -78,6 +84,7 @@ double Median(std::vector<double> values) {
 // Rows of one table, written as JSON as well.
 class Report {
  public:
+  explicit Report(std::string path) : path_(std::move(path)) {}
   // `share` < 0: of nothing.
   void Add(const std::string& name, double value, const std::string& unit, double share = -1) {
     std::printf("%-46s %14.3f %-9s", name.c_str(), value, unit.c_str());
@@ -87,15 +94,16 @@ class Report {
     rows_ += std::string(rows_.empty() ? "" : ",\n") + "  {\"name\": \"" + name +
              "\", \"value\": " + std::to_string(value) + ", \"unit\": \"" + unit + "\"" +
              (share >= 0 ? ", \"share\": " + std::to_string(share) : "") + "}";
-  }
-  bool Write(const std::string& path) const {
-    std::ofstream out(path);
+    std::ofstream out(path_);
     out << "[\n" << rows_ << "\n]\n";
-    return static_cast<bool>(out.flush());
+    is_written_ = static_cast<bool>(out.flush());
   }
+  bool is_written() const { return is_written_; }
 
  private:
+  std::string path_;
   std::string rows_;
+  bool is_written_ = false;
 };
 
 std::unique_ptr<Backend> MakeBackend(const Options& options) {
@@ -124,13 +132,65 @@ struct Ceilings {
   double flops = 0;
 };
 
-OwnedTensor RandomMatrix(Backend& backend, int64_t rows, int64_t columns) {
-  std::vector<Bf16> values(static_cast<size_t>(rows * columns));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = ToBf16(static_cast<float>(UniformAt(1, i, 0) - 0.5));
+// Random bf16 numbers, as many as anybody wants: the same 64 MiB over and over, which is more than
+// the device's cache and takes no time to make.
+class RandomNumbers {
+ public:
+  RandomNumbers() {
+    constexpr int64_t kPieces = 32;
+    const int file = memfd_create("random", 0);
+    CHECK(file >= 0 && ftruncate(file, kPieceBytes) == 0);
+    void* window = mmap(nullptr, kPieces * kPieceBytes, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(window != MAP_FAILED);
+    numbers_ = static_cast<Bf16*>(window);
+    size_ = kPieces * kPieceBytes / int64_t{sizeof(Bf16)};
+    for (int64_t piece = 0; piece < kPieces; ++piece) {
+      void* at = static_cast<std::byte*>(window) + piece * kPieceBytes;
+      CHECK(mmap(at, kPieceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == at);
+    }
+    close(file);
+    for (int64_t i = 0; i < kPieceBytes / int64_t{sizeof(Bf16)}; ++i) {
+      const double uniform = UniformAt(1, static_cast<uint64_t>(i), 0);
+      numbers_[i] = ToBf16(static_cast<float>(uniform - 0.5) * 0.07f);  // deviation 0.02
+    }
   }
-  return backend.Upload(Tensor(values.data(), DType::kBf16, {rows, columns}), DType::kBf16).value();
+  // Never unmapped: the process ends with it.
+  RandomNumbers(const RandomNumbers&) = delete;
+  RandomNumbers& operator=(const RandomNumbers&) = delete;
+
+  Tensor Matrix(int64_t rows, int64_t columns) const {
+    CHECK_LE(rows * columns, size_);
+    return Tensor(numbers_, DType::kBf16, {rows, columns});
+  }
+
+ private:
+  static constexpr int64_t kPieceBytes = int64_t{64} << 20;
+  Bf16* numbers_ = nullptr;
+  int64_t size_ = 0;
+};
+
+const RandomNumbers& Random() {
+  static const auto* numbers = new RandomNumbers;
+  return *numbers;
 }
+
+class RandomWeights final : public Weights {
+ public:
+  StatusOr<WeightTensor> Get(std::string_view, int64_t rows, int64_t columns) override {
+    if (rows > 0) return WeightTensor(Random().Matrix(rows, columns));
+    // Norms.
+    std::vector<std::byte> memory(static_cast<size_t>(columns) * sizeof(Bf16));
+    const Bf16 one = ToBf16(1.0f);
+    for (int64_t i = 0; i < columns; ++i) std::memcpy(&memory[i * sizeof one], &one, sizeof one);
+    return WeightTensor(Tensor(nullptr, DType::kBf16, {columns}), std::move(memory));
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t, int64_t, int64_t rows,
+                                      int64_t columns) override {
+    return Get(name, rows, columns);
+  }
+  bool Has(std::string_view) const override { return false; }
+};
 
 Ceilings MeasureCeilings(const Options& options, Report* report) {
   const std::unique_ptr<Backend> backend = MakeBackend(options);
@@ -144,13 +204,9 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
   }
   report->Add("copy on the device, read and written", ceilings.bytes_per_second / 1e9, "GB/s");
   const int64_t n = options.is_tiny ? 48 : 8192;
-  const OwnedTensor x = RandomMatrix(*backend, n, n);
-  std::vector<Bf16> values(static_cast<size_t>(n * n));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = ToBf16(static_cast<float>(UniformAt(2, i, 0) - 0.5));
-  }
-  const Tensor blocks[] = {Tensor(values.data(), DType::kBf16, {n, n})};
-  const auto weight = backend->Pack(blocks).value();
+  const Tensor numbers = Random().Matrix(n, n);
+  const OwnedTensor x = backend->Upload(numbers, DType::kBf16).value();
+  const auto weight = backend->Pack({&numbers, 1}).value();
   const OwnedTensor out = backend->Allocate(DType::kBf16, {n, n}).value();
   const double seconds = TimeOps(*backend, 10, [&] { backend->Linear(out, x, *weight); });
   ceilings.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n) / seconds;
@@ -180,32 +236,43 @@ Bench MakeBench(const Options& options, const ModelShape& shape, Report* report)
                   .max_num_batched_tokens = bench.limits.max_num_batched_tokens});
   std::unique_ptr<Backend> backend = MakeBackend(options);
   double begin = Now();
-  const auto weights = MakeDummyWeights(1);
-  auto model = LoadModel({bench.config, ModelLimitsOf(bench.limits), *weights, *backend});
+  RandomWeights weights;
+  auto model = LoadModel({bench.config, ModelLimitsOf(bench.limits), weights, *backend});
   CHECK(model.ok()) << model.status().ToString();
-  report->Add(std::string(shape.name) + " weights made and loaded", Now() - begin, "s");
+  report->Add(std::string(shape.name) + " random weights loaded", Now() - begin, "s");
   auto runner = ModelRunner::CreateWithoutCache(std::move(backend), *std::move(model), bench.config,
                                                 runner_options);
   CHECK(runner.ok()) << runner.status().ToString();
   bench.runner = *std::move(runner);
-  CHECK(bench.runner->RunLargestStep().ok());
-  const Status cache =
-      bench.runner->AllocateKvCache(bench.limits.num_blocks, bench.limits.max_model_len);
-  CHECK(cache.ok()) << cache.ToString();
   begin = Now();
-  CHECK(bench.runner->CaptureGraphs().ok());
-  report->Add(std::string(shape.name) + " " + std::to_string(bench.runner->num_graphs()) +
-                  " graphs captured",
+  CHECK(bench.runner->RunFirstSteps().ok());
+  report->Add(std::string(shape.name) + " first steps, of up to " +
+                  std::to_string(bench.limits.max_num_batched_tokens) + " tokens",
               Now() - begin, "s");
+  while (!bench.runner->AllocateKvCache(bench.limits.num_blocks, bench.limits.max_model_len).ok()) {
+    bench.limits.num_blocks /= 2;
+    CHECK_GT(bench.limits.num_blocks, 1);
+  }
+  begin = Now();
+  const Status captured = bench.runner->CaptureGraphs();
+  if (!captured.ok()) {
+    std::printf("no graphs: %s\n", captured.ToString().c_str());
+    bench.runner->DropGraphs();
+  }
+  report->Add(
+      std::string(shape.name) + " graphs captured: " + std::to_string(bench.runner->num_graphs()),
+      Now() - begin, "s");
   return bench;
 }
 
 // Requests stepped by hand, with up to two steps in flight as the engine has.
 class Steps {
  public:
-  Steps(Bench* bench, int32_t num_requests, int32_t context)
+  Steps(Bench* bench, int32_t num_requests, int32_t context, bool is_random = false)
       : bench_(bench), num_requests_(num_requests), context_(context) {
-    params_.temperature = 0;
+    params_.temperature = is_random ? 0.8 : 0;
+    params_.top_p = is_random ? 0.95 : 1;
+    params_.seed = 1;
     params_.ignore_eos = true;
     params_.max_tokens = bench->limits.max_model_len;
     prompt_.assign(static_cast<size_t>(context), 5);
@@ -241,9 +308,13 @@ class Steps {
     return Now() - begin;
   }
 
-  // Median seconds of a decode step of all requests.
-  double Decode(int num_steps) {
-    std::vector<double> times;
+  struct StepTimes {
+    double step = 0;    // seconds, medians
+    double submit = 0;  // of it the host's, while the device is busy with the step before
+  };
+  // Decode steps of all requests.
+  StepTimes Decode(int num_steps) {
+    std::vector<double> times, submits;
     double last = Now();
     for (int i = 0; i <= num_steps; ++i) {
       if (i < num_steps) {
@@ -256,14 +327,16 @@ class Steps {
         }
         step.num_scheduled_tokens = num_requests_;
         ++context_;
+        const double begin = Now();
         CHECK(bench_->runner->Submit(step).ok());
+        submits.push_back(Now() - begin);
       }
       if (i == 0) continue;
       CHECK(bench_->runner->Collect(&result_).ok());
       times.push_back(Now() - last);
       last = Now();
     }
-    return Median(times);
+    return {Median(times), Median(submits)};
   }
 
  private:
@@ -292,37 +365,53 @@ double StepBytes(const ModelConfig& c, int32_t num_requests, int32_t context) {
   return weights + kv * num_requests * context;
 }
 
-void MeasureSteps(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
-                  Bench* bench, Report* report) {
+void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
+                   Bench* bench, Report* report) {
   const std::string name(shape.name);
+  const std::string mode = bench->runner->num_graphs() > 0 ? " graph" : " eager";
   const int num_steps = options.is_tiny ? 3 : 60;
   const std::vector<int32_t> batches =
       options.is_tiny ? std::vector<int32_t>{1, 3} : std::vector<int32_t>{1, 8, 32, 128, 256};
-  for (const bool uses_graphs : {true, false}) {
-    if (!uses_graphs) bench->runner->DropGraphs();
-    for (const int32_t batch : batches) {
-      const int32_t context = options.is_tiny ? 20 : 512;
-      Steps steps(bench, batch, context);
+  const int32_t context = options.is_tiny ? 20 : 512;
+  for (const int32_t batch : batches) {
+    for (const bool is_random : {false, true}) {
+      if (is_random && (mode == " eager" || batch != batches.back())) continue;
+      Steps steps(bench, batch, context, is_random);
       steps.Admit(1, num_steps + 8);
       steps.Decode(3);
-      const double seconds = steps.Decode(num_steps);
+      const Steps::StepTimes times = steps.Decode(num_steps);
       const double floor = StepBytes(bench->config, batch, context) / ceilings.bytes_per_second;
-      report->Add(name + " decode B=" + std::to_string(batch) + " ctx " + std::to_string(context) +
-                      (uses_graphs ? " graph" : " eager"),
-                  seconds * 1e3, "ms", floor / seconds);
+      const std::string row = name + " decode B=" + std::to_string(batch) + " ctx " +
+                              std::to_string(context) + mode + (is_random ? " top_p" : "");
+      report->Add(row, times.step * 1e3, "ms", floor / times.step);
+      report->Add(row + ", host", times.submit * 1e3, "ms");
     }
   }
-  const int32_t tokens = options.is_tiny ? 40 : 8192;
-  std::vector<double> times;
-  for (int i = 0; i < 4; ++i) times.push_back(Steps(bench, 1, tokens - 8).Admit(tokens - 8, 8));
-  const double seconds = Median(times);
+}
+
+// Whole prompts in one step; once only where that takes long.
+void MeasurePrefill(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
+                    Bench* bench, Report* report) {
   const ModelConfig& c = bench->config;
-  const double flops =
-      (tokens - 8) * (2 * BodyParameters(c) +
-                      2.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim) * tokens);
-  report->Add(name + " prefill of " + std::to_string(tokens - 8), seconds * 1e3, "ms",
-              flops / ceilings.flops / seconds);
-  CHECK(bench->runner->CaptureGraphs().ok());
+  struct Prompts {
+    int32_t count, length;
+  };
+  const std::vector<Prompts> all =
+      options.is_tiny ? std::vector<Prompts>{{2, 30}} : std::vector<Prompts>{{4, 2048}, {1, 8184}};
+  for (const auto& [count, length] : all) {
+    std::vector<double> times;
+    for (int i = 0; i < 4 && (i < 2 || times.back() < 0.5); ++i) {
+      times.push_back(Steps(bench, count, length).Admit(length, 8));
+    }
+    const double seconds = *std::ranges::min_element(times);
+    const double flops =
+        static_cast<double>(count) * length *
+        (2 * BodyParameters(c) +
+         2.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim) * length);
+    report->Add(std::string(shape.name) + " prefill of " + std::to_string(count) + " x " +
+                    std::to_string(length),
+                seconds * 1e3, "ms", flops / ceilings.flops / seconds);
+  }
 }
 
 // Requests with prompts and outputs of 100 to 1024 tokens, all there at once, through the
@@ -377,12 +466,32 @@ void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench,
   report->Add(
       std::string(shape.name) + " mixed load of " + std::to_string(num_requests) + " requests",
       static_cast<double>(num_tokens) / (Now() - begin), "tokens/s");
+  report->Add(std::string(shape.name) + " of these, steps that overlapped",
+              static_cast<double>(bench->runner->num_overlapped()), "steps");
+}
+
+int Probe() {
+  const auto backend = MakeCudaBackend({.num_threads = 1});
+  if (!backend.ok()) {
+    std::printf("%s\n", backend.status().ToString().c_str());
+    return 1;
+  }
+  // A kernel runs, and what it writes comes back.
+  const float one = 1;
+  const OwnedTensor x =
+      (*backend)
+          ->Upload(Tensor(const_cast<float*>(&one), DType::kF32, {1, 1}), DType::kF32)
+          .value();
+  float two = 0;
+  (*backend)->Add(x, x);
+  (*backend)->CopyOut(Tensor(&two, DType::kF32, {1, 1}), x);
+  std::printf("%s: 1 + 1 = %g\n", (*backend)->description().c_str(), static_cast<double>(two));
+  return two == 2 ? 0 : 1;
 }
 
 int Run(const Options& options) {
-  Report report;
+  Report report(options.json);
   const Ceilings ceilings = MeasureCeilings(options, &report);
-  bool is_first = true;
   for (const std::string& name : options.shapes) {
     const ModelShape* shape = FindShape(name);
     if (shape == nullptr) {
@@ -390,11 +499,15 @@ int Run(const Options& options) {
       return 2;
     }
     Bench bench = MakeBench(options, *shape, &report);
-    MeasureSteps(options, *shape, ceilings, &bench, &report);
-    if (is_first) MeasureMixed(options, *shape, &bench, &report);
-    is_first = false;
+    if (bench.runner->num_graphs() > 0) {
+      MeasureDecode(options, *shape, ceilings, &bench, &report);
+      if (name == "0.6b" || options.is_tiny) MeasureMixed(options, *shape, &bench, &report);
+    }
+    MeasurePrefill(options, *shape, ceilings, &bench, &report);
+    bench.runner->DropGraphs();
+    MeasureDecode(options, *shape, ceilings, &bench, &report);
   }
-  return report.Write(options.json) ? 0 : 1;
+  return report.is_written() ? 0 : 1;
 }
 
 }  // namespace
@@ -406,6 +519,8 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument.starts_with("--json=")) {
       options.json = argument.substr(7);
+    } else if (argument == "--probe") {
+      return tandem::Probe();
     } else if (argument == "--tiny") {
       options.is_tiny = true;
     } else if (!argument.starts_with("--")) {
@@ -415,10 +530,9 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  if (options.json.empty()) {
-    std::fprintf(stderr, "where to? --json=FILE\n");
+  if (options.json.empty() || options.shapes.empty()) {
+    std::fprintf(stderr, "of what, where to? --json=FILE SHAPE ...\n");
     return 2;
   }
-  if (options.shapes.empty()) options.shapes = {"0.6b", "1b", "8b"};
   return tandem::Run(options);
 }

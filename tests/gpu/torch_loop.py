@@ -91,12 +91,12 @@ def main():
     rows = []
     for name, batch, context in cases:
         ms = measure(SHAPES[name], batch, context, device, 3 if args.tiny else 50)
-        rows.append({"name": f"{name} decode B={batch} ctx {context} PyTorch graph", "value": ms, "unit": "ms"})
+        rows.append({"name": f"{name} decode B={batch} ctx {context} graph PyTorch", "value": ms, "unit": "ms"})
         print(f"{rows[-1]['name']:<46} {ms:14.3f} ms", flush=True)
+        with open(args.json, "w") as out:  # after each row: a run may be ended before its time
+            json.dump(rows, out)
         if device == "cuda":
             torch.cuda.empty_cache()
-    with open(args.json, "w") as out:
-        json.dump(rows, out)
 
 
 if __name__ == "__main__":

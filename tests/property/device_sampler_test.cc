@@ -106,7 +106,8 @@ class Device {
     const std::span<const DrawRow> view(draw_rows);
     if (half > 0) sampler_->Draw(logits, view.first(half), 0);
     sampler_->Draw(logits, view.subspan(half), static_cast<int64_t>(half));
-    sampler_->Fetch(count);
+    sampler_->StartFetch(count);
+    sampler_->FinishFetch();
     std::vector<float> after(all.size());
     backend_->CopyOut(View(after, {count, vocab_size_}), logits);
     CHECK(SameBits(after, all));

@@ -16,7 +16,7 @@ constexpr StepShape kMost = {.num_tokens = 40,
                              .table_columns = 9};
 
 std::vector<const Tensor*> All(const StepInputs::Views& views) {
-  return {&views.token_ids,   &views.positions,      &views.slots,
+  return {&views.token_ids,   &views.positions,      &views.slots,      &views.drawn_by,
           &views.logits_rows, &views.attention_work, &views.block_table};
 }
 

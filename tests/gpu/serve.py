@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The pair with its engine on the device: the shipped model's fixed answers, many streams at once.
+
+TANDEM_BIN_DIR names the programs. Exit status 1: an answer was wrong, or the engine died.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import MODEL, Pair
+
+NAME = "tandem-tiny"
+
+
+def ask(server, path, **fields):
+    body = json.dumps({"model": NAME, **fields}).encode()
+    request = urllib.request.Request(server.url + path, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        if not fields.get("stream"):
+            return json.load(reply)
+        lines = [line[6:] for line in reply.read().decode().splitlines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def check_fixed_answers(server):
+    wrong = 0
+    for case in json.loads((MODEL / "greedy_answers.json").read_text()):
+        reply = ask(server, "/v1/chat/completions", messages=case["messages"], temperature=0, max_tokens=400)
+        if reply["choices"][0]["message"]["content"] != case["text"]:
+            wrong += 1
+            print("expected", repr(case["text"]), "got", repr(reply["choices"][0]["message"]["content"]))
+    print(f"fixed answers: {10 - wrong} of 10")
+    return wrong == 0
+
+
+def check_streams(server, count, max_tokens):
+    """All at once, each to its last token, half of them greedy."""
+    def run(i):
+        chunks = ask(server, "/v1/completions", prompt=f"The {i} little", max_tokens=max_tokens, stream=True,
+                     temperature=0.7 * (i % 2), seed=i, ignore_eos=True, stream_options={"include_usage": True})
+        return chunks[-1]["usage"]["completion_tokens"]
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        tokens = list(pool.map(run, range(count)))
+    seconds = time.monotonic() - begin
+    print(f"{count} streams of {max_tokens} tokens: {sum(tokens) / seconds:.0f} tokens/s")
+    return tokens == [max_tokens] * count
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=200)
+    args = parser.parse_args()
+    good = True
+    for flags in (["--dtype", "float32"], ["--dtype", "bfloat16"], ["--dtype", "bfloat16", "--enforce-eager"]):
+        print("==", *flags, flush=True)
+        with Pair("--served-model-name", NAME, "--device", args.device, *flags) as server:
+            if "float32" in flags:
+                good &= check_fixed_answers(server)
+            good &= check_streams(server, args.streams, args.tokens)
+            print("\n".join(line for line in server.log.splitlines() if "CUDA" in line or "took" in line))
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
