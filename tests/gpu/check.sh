@@ -4,47 +4,51 @@
 # build/gpu-check, and in $OUT where that is set, after each part. Under 8 minutes; each part has a
 # limit of its own, so that one that hangs costs only itself.
 #
-#   tests/gpu/check.sh --pack      where the project builds: makes build/gpu-pack, which holds the
+#   tests/gpu/check.sh --pack      where the project builds: makes build/gpu-pack, one archive of the
 #                                  programs and the libraries they need (no GPU wanted)
-#   tests/gpu/check.sh             where the GPU is, with build/gpu-pack beside the working tree
-#   tests/gpu/check.sh --dry-run   after --pack, anywhere: the same on an emulated device, tiny
+#   tests/gpu/check.sh             where the GPU is, with build/gpu-pack in the working tree
+#   tests/gpu/check.sh --dry-run   where it was packed: the same on an emulated device, tiny
 #
 # Nothing is fetched, and the second form needs neither compiler nor network; python3 serves and
 # merges, and PyTorch, where it has it, runs the same shapes for comparison. Exit status 1: something
 # was wrong.
 set -u
 cd "$(dirname "$0")/../.."
-pack=build/gpu-pack
+archive=build/gpu-pack/files.tar.xz
+out=build/gpu-check
 mode=${1:-run}
 
 pack() {
+  local files=build/gpu-files program file
   cmake --preset cuda >/dev/null &&
     cmake --build build/cuda --target gpu_{figures,kernels,golden}_{cuda,emulated} tandem tandem-frontend \
       tandem-engine-core || return 1
-  rm -rf "$pack" && mkdir -p "$pack"/{bin,lib,libc} || return 1
-  local program file
-  for program in build/cuda/gpu/gpu_* build/cuda/bin/tandem{,-frontend,-engine-core}; do
-    strip -o "$pack/bin/$(basename "$program")" "$program" || return 1
-    ldd "$program" | awk '/=> \//{print $3} /^\t\/.*ld-linux/{print $1}'
-  done | sort -u | while read -r file; do
+  rm -rf "$files" && mkdir -p "$files"/{bin,lib,libc} build/gpu-pack || return 1
+  for program in build/cuda/gpu/gpu_*_cuda build/cuda/bin/tandem{,-frontend,-engine-core}; do
+    strip -o "$files/bin/$(basename "$program")" "$program" || return 1
+  done
+  for file in $(ldd "$files"/bin/* | awk '/=> \//{print $3} /^\t\/.*ld-linux/{print $1}' | sort -u); do
     # The C and C++ libraries go along with their loader, for a machine whose own are too old.
     case $(basename "$file") in
-      lib{c,m,dl,rt,pthread,resolv,gcc_s}.so* | libstdc++.so* | ld-linux*) cp -L "$file" "$pack/libc/" ;;
-      *) cp -L "$file" "$pack/lib/" ;;
-    esac
+      lib{c,m,dl,rt,pthread,resolv,gcc_s}.so* | libstdc++.so* | ld-linux*) cp -L "$file" "$files/libc/" ;;
+      *) cp -L "$file" "$files/lib/" ;;
+    esac || return 1
   done
-  du -sh "$pack"
+  # The programs have much in common, which a dictionary as large as all of them finds.
+  tar -C "$files" -c . | xz -T1 --lzma2=preset=3,dict=128MiB >"$archive" && rm -rf "$files" && ls -lh "$archive"
 }
 
 case $mode in
   --pack) pack; exit ;;
   --dry-run) device=emulated ;;
   run) device=cuda ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
-[ -d "$pack" ] || { echo "there is no $pack: run tests/gpu/check.sh --pack where the project builds"; exit 2; }
-out=build/gpu-check
-rm -rf "$out" && mkdir -p "$out/lib"
+[ -f "$archive" ] || { echo "there is no $archive: run tests/gpu/check.sh --pack where the project builds"; exit 2; }
+rm -rf "$out" && mkdir -p "$out"/{pack,lib}
+pack=$out/pack
+tar -C "$pack" -xJf "$archive" || python3 -m tarfile -e "$archive" "$pack" || exit 1
+[ $device = cuda ] || cp build/cuda/gpu/gpu_*_emulated "$pack/bin/" || exit 1
 failed=0
 begin=$SECONDS
 : >"$out/verdicts.txt"
@@ -72,7 +76,7 @@ for loader in own packed; do
   loader=none
 done
 if [ $loader = none ]; then
-  echo "no program of build/gpu-pack starts here, or there is no device:"; cat "$out"/probe-*.log
+  echo "no packed program starts here, or there is no device:"; cat "$out"/probe-*.log
   exit 1
 fi
 echo "with the $loader C library: $(tail -n 1 "$out/probe-$loader.log")" | tee -a "$out/verdicts.txt"
