@@ -8,14 +8,15 @@
 // of 2^-43, so that a sum depends on the row alone and not on the order of threads. A token's upper
 // end in [0, 1), or a nucleus' mass, moves by at most kDeviceShareError for it: where the random
 // number or top_p is nearer than that to such a boundary, the two may take the neighbouring token.
-// Thread: engine loop. Ownership: parameters, masks and token counts of each slot stay on the
-// device from Admit on; it goes away before its backend.
+// Thread: engine loop. Ownership: parameters, lists, counts and last tokens of each slot stay on
+// the device from Admit on; it goes away before its backend.
 // What exceeds the limits below is drawn on the host, from a copied row.
 // Failure: memory, when it is made. NaN and infinity in a row are DrawnToken::num_nans.
 
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/ids.h"
 #include "kernels/tensor.h"
@@ -24,13 +25,18 @@ namespace tandem {
 
 // Half of it is the host's: lanes of 16 float additions in blocks of its rows.
 constexpr double kDeviceShareError = 2e-6;
-constexpr int32_t kMaxDeviceLogprobs = 32;  // besides the drawn token's
-constexpr size_t kMaxDeviceEdits = 1024;    // masked or biased tokens of a request
+constexpr int32_t kMaxDeviceLogprobs = 128;  // besides the chosen token's
+// Of all lists of a request, see NumNumbers.
+constexpr size_t kMaxDeviceNumbers = 4096;
+constexpr size_t kMaxDeviceWordTokens = 256;  // of one bad word
+// Fetches that have begun and whose results nobody has taken.
+constexpr size_t kMaxFetches = 2;
 
 struct DeviceSamplerLimits {
   int64_t num_slots = 0;  // requests at a time
   int64_t vocab_size = 0;
   int64_t max_logits_rows = 0;  // of one Draw
+  int64_t max_rows = 0;         // of a step
   int64_t max_tokens = 0;       // of a request
 };
 
@@ -45,28 +51,41 @@ struct DeviceSampling {
   float frequency_penalty = 0;
   float presence_penalty = 0;
   int32_t min_tokens = 0;
-  int32_t num_logprobs = -1;  // raw ones; < 0: none wanted
+  int32_t num_logprobs = -1;         // of drawn tokens; < 0: none wanted
+  int32_t num_prompt_logprobs = -1;  // of told tokens
+  int32_t tells_normalized = 1;      // logprobs; 0: logits
+  int32_t tells_processed = 0;       // of what the token was drawn from; 0: of the model's logits
   int32_t is_greedy = 0;
 };
 
 struct DeviceAdmission {
   DeviceSampling sampling;
-  std::span<const TokenId> min_tokens_mask;    // banned while fewer than min_tokens were output
-  std::span<const TokenId> banned_token_ids;   // always
-  std::span<const TokenId> allowed_token_ids;  // empty: all
+  std::span<const TokenId> min_tokens_mask;  // banned while fewer than min_tokens were output
+  std::span<const std::vector<TokenId>> bad_words;  // the last id is banned after those before it
   std::span<const std::pair<TokenId, float>> logit_bias;  // each token once
+  std::span<const TokenId> logprob_token_ids;  // in place of the top ones; num_logprobs of them
+  std::span<const TokenId> allowed_token_ids;  // empty: all
   bool has_penalties = false;
-  std::span<const TokenId> token_ids;  // prompt and outputs; counted for penalties
+  std::span<const TokenId> token_ids;  // prompt and outputs, for penalties and bad words
   int32_t num_prompt_tokens = 0;
 };
 
-// One token to draw.
-struct DrawRow {
-  int32_t logits_row = 0;
-  int32_t slot = 0;
-  int32_t position = 0;     // of the drawn token in the request
-  int32_t num_outputs = 0;  // before it
+// How much of kMaxDeviceNumbers a request takes; allowed ids and its tokens do not count.
+inline size_t NumNumbers(const DeviceAdmission& admission) {
+  size_t count = admission.min_tokens_mask.size() + 2 * admission.logit_bias.size() +
+                 admission.logprob_token_ids.size();
+  for (const std::vector<TokenId>& word : admission.bad_words) count += 1 + word.size();
+  return count;
+}
+
+// What is to become of one row of logits.
+struct SamplingRow {
+  int32_t slot = -1;           // < 0: nothing
+  int32_t position = 0;        // of the drawn token in the request
+  int32_t num_outputs = 0;     // before it
+  TokenId told_token_id = -1;  // >= 0: no token is drawn, the logprobs of this one are told
 };
+constexpr int64_t kSamplingRowWidth = sizeof(SamplingRow) / sizeof(int32_t);
 
 struct DrawnToken {
   TokenId token_id = 0;  // < 0: no token is left that may be drawn
@@ -75,34 +94,36 @@ struct DrawnToken {
   int32_t num_logprobs = -1;
 };
 
+struct TokenLogprob {
+  TokenId token_id = 0;
+  float logprob = 0;
+};
+
 class DeviceSampler {
  public:
   virtual ~DeviceSampler() = default;
 
-  // Before the first Draw of a request in this slot. REQUIRES: at most kMaxDeviceEdits masked and
-  // biased tokens, at most kMaxDeviceLogprobs logprobs.
+  // Before the first Draw of a request in this slot. REQUIRES: none of the limits is exceeded.
   virtual void Admit(int32_t slot, const DeviceAdmission& admission) = 0;
 
-  // Draws rows.size() tokens of logits [R, V] f32, which stay as they are; counts them for their
-  // slots' penalties. Their results are numbers `first` onwards of the step.
-  virtual void Draw(const Tensor& logits, std::span<const DrawRow> rows, int64_t first) = 0;
+  // Draws a token from each row of logits [R, V] f32, which stay as they are, or tells of one; a
+  // drawn token counts for its slot's penalties and bad words. rows: [R, kSamplingRowWidth] i32 on
+  // the device, SamplingRows. Their results are numbers `first` onwards of the step.
+  virtual void Draw(const Tensor& logits, const Tensor& rows, int64_t first) = 0;
 
-  // Puts a copy of the first `count` results of the step to the host behind its last Draw: once a
-  // step. The Draws that follow are the next step's; two steps' copies may be under way.
-  virtual void StartFetch(int64_t count) = 0;
-  // Waits for the oldest of these copies.
-  virtual void FinishFetch() = 0;
-  // Of the last FinishFetch. Logprobs: the drawn token, then the top ones; 1 + num_logprobs of
-  // them.
+  // Puts the copy of the first `count` results of the step, with up to so many logprobs, before the
+  // ops that come after it. REQUIRES: fewer than kMaxFetches have begun and are not taken.
+  virtual void StartFetch(int64_t count, int32_t max_logprobs) = 0;
+  // Waits for the oldest of them.
+  virtual void TakeFetched() = 0;
+  // Of the fetch that was taken last, until the next StartFetch. Logprobs: the drawn token, then
+  // the others; 1 + num_logprobs of them.
   virtual const DrawnToken& drawn(int64_t i) const = 0;
-  virtual std::span<const TokenId> logprob_token_ids(int64_t i) const = 0;
-  virtual std::span<const float> logprobs(int64_t i) const = 0;
+  virtual std::span<const TokenLogprob> logprobs(int64_t i) const = 0;
 
-  // [num_slots] i32 on the device: the token that each slot has drawn last.
-  virtual const Tensor& token_ids() const = 0;
-  // token_ids[t] = the token that slot drawn_by[t] has drawn last, where that is a slot (>= 0): an
-  // input of the next step that never was on the host. Both [T] i32 on the device.
-  virtual void PutTokens(const Tensor& token_ids, const Tensor& drawn_by) = 0;
+  // An id < 0 becomes the token that slot ~id has drawn last: an input that never was on the host.
+  // ids: [T] i32.
+  virtual void FillDrawn(const Tensor& ids) = 0;
 };
 
 }  // namespace tandem

@@ -8,32 +8,17 @@ namespace tandem {
 namespace {
 
 // On the device each biased token has one addition of its own.
-bool HasTwice(std::vector<std::pair<TokenId, float>> logit_bias) {
-  const auto by_token = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::sort(logit_bias.begin(), logit_bias.end(), by_token);
-  return std::adjacent_find(logit_bias.begin(), logit_bias.end(), [](const auto& a, const auto& b) {
-           return a.first == b.first;
-         }) != logit_bias.end();
+bool HasTwice(std::span<const std::pair<TokenId, float>> logit_bias) {
+  std::vector<TokenId> ids;
+  for (const auto& [id, bias] : logit_bias) ids.push_back(id);
+  std::ranges::sort(ids);
+  return std::ranges::adjacent_find(ids) != ids.end();
 }
 
 }  // namespace
 
-bool DrawsOnDevice(const SamplingConfig& config) {
-  const bool has_long_words = std::any_of(config.bad_words.begin(), config.bad_words.end(),
-                                          [](const auto& word) { return word.size() != 1; });
-  const bool tells_top_raw =
-      config.logprobs_mode == LogprobsMode::kRawLogprobs && config.logprob_token_ids.empty();
-  const size_t num_edits =
-      config.min_tokens_mask.size() + config.bad_words.size() + config.logit_bias.size();
-  return !has_long_words && num_edits <= kMaxDeviceEdits && !HasTwice(config.logit_bias) &&
-         (config.num_logprobs < 0 || (tells_top_raw && config.num_logprobs <= kMaxDeviceLogprobs));
-}
-
-DeviceAdmission DeviceAdmissionOf(const SamplingConfig& config, size_t vocab_size,
-                                  std::span<const TokenId> token_ids, int32_t num_prompt_tokens,
-                                  std::vector<TokenId>* banned_token_ids) {
-  banned_token_ids->clear();
-  for (const std::vector<TokenId>& word : config.bad_words) banned_token_ids->push_back(word[0]);
+DeviceAdmission DeviceAdmissionOf(const SamplingConfig& config, int32_t num_prompt_logprobs,
+                                  size_t vocab_size) {
   const DistributionLimits limits = LimitsOf(config, vocab_size);
   DeviceAdmission admission;
   admission.sampling = {.seed = config.seed,
@@ -46,15 +31,25 @@ DeviceAdmission DeviceAdmissionOf(const SamplingConfig& config, size_t vocab_siz
                         .presence_penalty = config.presence_penalty,
                         .min_tokens = config.min_tokens,
                         .num_logprobs = config.num_logprobs,
+                        .num_prompt_logprobs = num_prompt_logprobs,
+                        .tells_normalized = IsNormalized(config.logprobs_mode) ? 1 : 0,
+                        .tells_processed = IsProcessed(config.logprobs_mode) ? 1 : 0,
                         .is_greedy = config.is_greedy() ? 1 : 0};
   admission.min_tokens_mask = config.min_tokens_mask;
-  admission.banned_token_ids = *banned_token_ids;
-  admission.allowed_token_ids = config.allowed_token_ids;
+  admission.bad_words = config.bad_words;
   admission.logit_bias = config.logit_bias;
+  admission.logprob_token_ids = config.logprob_token_ids;
+  admission.allowed_token_ids = config.allowed_token_ids;
   admission.has_penalties = config.has_penalties();
-  admission.token_ids = token_ids;
-  admission.num_prompt_tokens = num_prompt_tokens;
   return admission;
+}
+
+bool DrawsOnDevice(const DeviceAdmission& admission) {
+  const auto is_long = [](const auto& word) { return word.size() > kMaxDeviceWordTokens; };
+  return NumNumbers(admission) <= kMaxDeviceNumbers &&
+         std::ranges::none_of(admission.bad_words, is_long) && !HasTwice(admission.logit_bias) &&
+         admission.sampling.num_logprobs <= kMaxDeviceLogprobs &&
+         admission.sampling.num_prompt_logprobs <= kMaxDeviceLogprobs;
 }
 
 }  // namespace tandem

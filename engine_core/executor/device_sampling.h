@@ -1,21 +1,19 @@
 #pragma once
 
 // Which requests draw on the device, and what its sampler has to know of them.
-// Thread: engine loop, at admission. The rest (bad words of several tokens, logprobs other than the
-// raw ones of the top tokens, long lists) draws on the host, from a copied row: rare, and all of it
-// has one home in engine_core/sampling.
+// Thread: engine loop, at admission. The rest (lists and numbers of logprobs beyond the sampler's
+// limits) draws on the host, from a copied row: rare, and all of it has one home in
+// engine_core/sampling.
 
 #include "engine_core/sampling/sampling_config.h"
 #include "kernels/device_sampler.h"
 
 namespace tandem {
 
-bool DrawsOnDevice(const SamplingConfig& config);
+// Spans are of `config`; the request's tokens are yet to be given.
+DeviceAdmission DeviceAdmissionOf(const SamplingConfig& config, int32_t num_prompt_logprobs,
+                                  size_t vocab_size);
 
-// Spans are of `config` and `token_ids` (the prompt, then the outputs), and of `banned_token_ids`,
-// which is overwritten. REQUIRES DrawsOnDevice(config).
-DeviceAdmission DeviceAdmissionOf(const SamplingConfig& config, size_t vocab_size,
-                                  std::span<const TokenId> token_ids, int32_t num_prompt_tokens,
-                                  std::vector<TokenId>* banned_token_ids);
+bool DrawsOnDevice(const DeviceAdmission& admission);
 
 }  // namespace tandem

@@ -35,11 +35,10 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_tokens = static_cast<int32_t>(request.token_ids.size());
   r.num_prompt_tokens = request.num_prompt_tokens;
   r.num_blocks = 0;
-  TokenId* tokens = token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len;
-  std::copy(request.token_ids.begin(), request.token_ids.end(), tokens);
+  std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
   if (!r.status.ok()) r.num_prompt_logprobs = -1;
-  r.draws_on_device = has_device_sampler_ && r.status.ok() && DrawsOnDevice(r.sampling);
+  r.draws_on_device = has_device_sampler_ && r.status.ok() && DrawsOnDevice(Admission(slot));
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
@@ -78,26 +77,24 @@ void InputBatch::AppendBlocks(RequestSlot slot, std::span<const BlockId> block_i
   for (const BlockId id : block_ids) table[r.num_blocks++] = Index(id);
 }
 
+DeviceAdmission InputBatch::Admission(RequestSlot slot) const {
+  const Row& r = ConstRow(slot);
+  DeviceAdmission admission =
+      DeviceAdmissionOf(r.sampling, r.num_prompt_logprobs, static_cast<size_t>(limits_.vocab_size));
+  admission.token_ids = token_ids(slot);
+  admission.num_prompt_tokens = r.num_prompt_tokens;
+  return admission;
+}
+
 void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
   Row& r = row(slot);
   // The last token a request may have is never run, so it may fall outside the row.
-  if (r.num_tokens < limits_.max_model_len) {
-    token_ids_[static_cast<size_t>(Index(slot)) * static_cast<size_t>(limits_.max_model_len) +
-               static_cast<size_t>(r.num_tokens++)] = token_id;
-  }
+  if (r.num_tokens < limits_.max_model_len) TokensOf(slot)[r.num_tokens++] = token_id;
   if (r.has_host_counts()) r.counts.AddOutput(token_id);
 }
 
-void InputBatch::SetToken(RequestSlot slot, int32_t position, TokenId token_id) {
-  if (position >= limits_.max_model_len) return;  // such a token was not kept
-  CHECK_LT(position, row(slot).num_tokens);
-  token_ids_[static_cast<size_t>(Index(slot)) * static_cast<size_t>(limits_.max_model_len) +
-             static_cast<size_t>(position)] = token_id;
-}
-
 std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
-  return {token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len,
-          static_cast<size_t>(ConstRow(slot).num_tokens)};
+  return {TokensOf(slot), static_cast<size_t>(ConstRow(slot).num_tokens)};
 }
 
 std::span<const TokenId> InputBatch::output_ids(RequestSlot slot) const {

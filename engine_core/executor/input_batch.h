@@ -18,6 +18,7 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/resolve_sampling.h"
 #include "engine_core/sampling/penalties.h"
+#include "kernels/device_sampler.h"
 
 namespace tandem {
 
@@ -47,16 +48,24 @@ class InputBatch {
   void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
   void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
   void AppendToken(RequestSlot slot, TokenId token_id);
-  // In place of the token at `position` that was appended when nobody knew it.
-  void SetToken(RequestSlot slot, int32_t position, TokenId token_id);
+  // A token that the device's sampler draws: ~slot stands for it (DeviceSampler::FillDrawn), for
+  // the host need not know it.
+  void AppendDrawnToken(RequestSlot slot) { AppendToken(slot, ~Index(slot)); }
+
+  // What a device's sampler has to know of it; spans are of the row.
+  DeviceAdmission Admission(RequestSlot slot) const;
 
   Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
+  const Row& row(RequestSlot slot) const { return ConstRow(slot); }
   std::span<const TokenId> token_ids(RequestSlot slot) const;
   std::span<const TokenId> output_ids(RequestSlot slot) const;
   std::span<const int32_t> block_table(RequestSlot slot) const;
   int64_t max_blocks_per_request() const { return max_blocks_; }
 
  private:
+  TokenId* TokensOf(RequestSlot slot) const {
+    return token_ids_.get() + int64_t{Index(slot)} * limits_.max_model_len;
+  }
   const Row& ConstRow(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
   Status ResolveParams(const AdmittedRequest& request, int32_t num_computed_tokens, Row* row) const;
 

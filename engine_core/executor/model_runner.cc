@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
-#include "engine_core/executor/device_sampling.h"
 #include "engine_core/executor/graph_sizes.h"
 
 namespace tandem {
@@ -15,6 +15,10 @@ constexpr int64_t kMaxLogitsBytes = int64_t{256} << 20;
 int64_t MaxLogitsRows(const ExecutorLimits& limits) {
   const int64_t fitting = kMaxLogitsBytes / (int64_t{limits.vocab_size} * int64_t{sizeof(float)});
   return std::clamp<int64_t>(fitting, 1, limits.max_num_seqs);
+}
+
+SamplingRow* SamplingRowAt(const StepInputs::Views& views, int64_t i) {
+  return reinterpret_cast<SamplingRow*>(views.sampling_rows.Row<int32_t>(i));
 }
 
 }  // namespace
@@ -51,8 +55,6 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
               .process_seed = options.process_seed},
              !backend_->memory_is_host()),
       max_logits_rows_(MaxLogitsRows(limits_)),
-      drawn_(static_cast<size_t>(limits_.max_num_seqs)),
-      unseen_(static_cast<size_t>(limits_.max_num_seqs), -1),
       scratch_(static_cast<size_t>(backend_->num_threads()),
                static_cast<size_t>(limits_.vocab_size)) {
   if (!backend_->can_capture() || !model_->can_be_captured()) return;
@@ -98,14 +100,14 @@ Status ModelRunner::Allocate() {
   ASSIGN_OR_RETURN(sampler_, backend_->MakeSampler({.num_slots = seqs,
                                                     .vocab_size = limits_.vocab_size,
                                                     .max_logits_rows = max_logits_rows_,
+                                                    .max_rows = tokens,
                                                     .max_tokens = limits_.max_model_len}));
   CHECK((sampler_ == nullptr) == backend_->memory_is_host());
-  draw_rows_.reserve(static_cast<size_t>(seqs));
   host_rows_.reserve(static_cast<size_t>(max_logits_rows_));
-  for (Step& step : steps_) {
+  for (StepInFlight& step : steps_) {
     step.requests.reserve(static_cast<size_t>(seqs));
     step.logits_rows.reserve(static_cast<size_t>(seqs));
-    step.drawn_request_idx.reserve(static_cast<size_t>(seqs));
+    step.drawn.resize(static_cast<size_t>(seqs));
   }
   query_start_.reserve(static_cast<size_t>(seqs) + 1);
   context_len_.reserve(static_cast<size_t>(seqs));
@@ -137,16 +139,16 @@ void ModelRunner::BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request)
   num_tokens_ = num_tokens;
   BeginInputs(num_tokens, num_requests, std::min(num_tokens, max_logits_rows_));
   const StepInputs::Views& host = inputs_.host();
-  for (const Tensor* numbers : {&host.token_ids, &host.logits_rows, &host.block_table}) {
+  for (const Tensor* numbers : {&host.token_ids, &host.block_table}) {
     std::fill_n(numbers->Data<int32_t>(), numbers->NumElements(), 0);
   }
   for (int64_t t = 0; t < num_tokens; ++t) {
     host.positions.Data<int32_t>()[t] = static_cast<int32_t>(t % tokens_per_request);
     host.slots.Data<int32_t>()[t] = -1;
-    host.drawn_by.Data<int32_t>()[t] = -1;
   }
   for (int64_t i = 0; i < host.logits_rows.rows(); ++i) {
     host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
+    *SamplingRowAt(host, i) = {};
   }
 }
 
@@ -188,18 +190,16 @@ Status ModelRunner::CaptureGraphs() {
 
 // ---- steps ----
 
-Status ModelRunner::Submit(const SchedulerOutput& output) {
-  // Slots change hands only when nothing is left to be said to their last requests.
-  const bool moves_slots = !output.freed_slots.empty() || !output.admitted.empty();
-  if (step_->result != nullptr && (step_->host_waits || moves_slots)) FinishStep(step_);
+Status ModelRunner::Submit(const SchedulerOutput& step) {
+  if (IsWaitedFor(step)) FinishStep(step_);
   ModelOutput* result = results_.Push();
-  TakeIn(output);
-  if (output.empty()) return OkStatus();
+  TakeIn(step);
+  if (step.empty()) return OkStatus();
   if (step_->result != nullptr) ++num_overlapped_;
   step_ = step_ == &steps_[0] ? &steps_[1] : &steps_[0];
   CHECK(step_->result == nullptr);
   step_->result = result;
-  LayOut(output);
+  LayOut(step);
   Flatten();
   SendInputs();
   if (graph_) {
@@ -208,65 +208,84 @@ Status ModelRunner::Submit(const SchedulerOutput& output) {
   } else {
     RunModel();
   }
-  DrawOnDevice(step_, 0);
-  step_->host_waits = !StaysOnDevice();
-  if (!step_->host_waits) AppendUnseenTokens();
+  if (!step_->has_host_rows) {
+    const auto total = static_cast<int64_t>(step_->logits_rows.size());
+    for (int64_t begin = max_logits_rows_; begin < total; begin += max_logits_rows_) {
+      RunLogits(begin);
+    }
+    FetchDrawn();
+  }
+  AppendTokens();
   return OkStatus();
 }
 
+bool ModelRunner::IsWaitedFor(const SchedulerOutput& step) const {
+  if (step_->result == nullptr) return false;
+  if (step_->has_host_rows) return true;
+  // Its logprobs of a prompt are kept in the request's row.
+  return std::ranges::any_of(step.freed_slots, [this](RequestSlot slot) {
+    return batch_.row(slot).num_prompt_logprobs >= 0;
+  });
+}
+
 Status ModelRunner::Collect(ModelOutput* result) {
-  for (Step& step : steps_) {
+  for (StepInFlight& step : steps_) {
     if (step.result != nullptr && results_.IsOldest(step.result)) FinishStep(&step);
   }
   results_.Pop(result);
   return OkStatus();
 }
 
-void ModelRunner::FinishStep(Step* step) {
-  const auto total = static_cast<int64_t>(step->logits_rows.size());
-  for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
-    if (begin > 0) {
-      RunLogits(begin);
-      DrawOnDevice(step, begin);
+void ModelRunner::FinishStep(StepInFlight* step) {
+  if (step->has_host_rows) {
+    CHECK(step == step_) << "its logits are gone";
+    const auto total = static_cast<int64_t>(step->logits_rows.size());
+    for (int64_t begin = 0; begin < total; begin += max_logits_rows_) {
+      if (begin > 0) RunLogits(begin);
+      FillOnHost(begin);
     }
-    FillOnHost(step, begin);
+    FetchDrawn();
   }
-  TakeDrawn(*step);
+  if (step->has_device_rows) TakeDrawn(step);
   FoldBack(step);
   step->result = nullptr;
 }
 
 // Frees, admissions and new blocks, before anything runs.
-void ModelRunner::TakeIn(const SchedulerOutput& output) {
-  for (const RequestSlot slot : output.freed_slots) batch_.Remove(slot);
-  for (const AdmittedRequest& admitted : output.admitted) {
-    const ScheduledRequest& request = output.requests[static_cast<size_t>(admitted.request_idx)];
+void ModelRunner::TakeIn(const SchedulerOutput& step) {
+  for (const RequestSlot slot : step.freed_slots) batch_.Remove(slot);
+  for (const AdmittedRequest& admitted : step.admitted) {
+    const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
-    const InputBatch::Row& row = batch_.row(request.slot);
-    if (!row.draws_on_device) continue;
-    sampler_->Admit(Index(request.slot),
-                    DeviceAdmissionOf(row.sampling, static_cast<size_t>(limits_.vocab_size),
-                                      batch_.token_ids(request.slot), row.num_prompt_tokens,
-                                      &banned_token_ids_));
+    if (batch_.row(request.slot).draws_on_device) {
+      sampler_->Admit(Index(request.slot), batch_.Admission(request.slot));
+    }
   }
-  for (const ScheduledRequest& request : output.requests) {
-    batch_.AppendBlocks(request.slot, output.NewBlocks(request));
+  for (const ScheduledRequest& request : step.requests) {
+    batch_.AppendBlocks(request.slot, step.NewBlocks(request));
   }
 }
 
 // Where the step's tokens stand, one request after another, and which rows make logits.
-void ModelRunner::LayOut(const SchedulerOutput& output) {
-  CHECK_LE(output.num_scheduled_tokens, limits_.max_num_batched_tokens);
-  CHECK_LE(output.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
-  std::vector<ScheduledRequest>& requests = step_->requests;
-  requests.assign(output.requests.begin(), output.requests.end());
+void ModelRunner::LayOut(const SchedulerOutput& step) {
+  CHECK_LE(step.num_scheduled_tokens, limits_.max_num_batched_tokens);
+  CHECK_LE(step.requests.size(), static_cast<size_t>(limits_.max_num_seqs));
+  step_->requests.assign(step.requests.begin(), step.requests.end());
   step_->logits_rows.clear();
-  step_->drawn_request_idx.clear();
+  step_->max_logprobs = -1;
+  step_->has_device_rows = step_->has_host_rows = false;
   query_start_.assign(1, 0);
   context_len_.clear();
   max_blocks_ = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const ScheduledRequest& request = requests[i];
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ScheduledRequest& request = step.requests[i];
+    const InputBatch::Row& row = batch_.row(request.slot);
+    const bool ends_prompt =
+        request.needs_sample && request.num_computed_tokens < row.num_prompt_tokens;
+    step_->drawn[i] = {.result = {.status = row.status, .token_id = 0, .num_nans = 0},
+                       .logprobs = std::nullopt,
+                       .on_host = request.needs_sample && row.status.ok() && !row.draws_on_device,
+                       .has_prompt_logprobs = ends_prompt && row.num_prompt_logprobs >= 0};
     const auto num_blocks = static_cast<int64_t>(batch_.block_table(request.slot).size());
     const auto num_tokens = static_cast<int64_t>(batch_.token_ids(request.slot).size());
     const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
@@ -282,23 +301,14 @@ void ModelRunner::LayOut(const SchedulerOutput& output) {
 }
 
 bool ModelRunner::IsUniformDecode() const {
-  const std::vector<ScheduledRequest>& requests = step_->requests;
-  const std::vector<LogitsRow>& rows = step_->logits_rows;
-  if (num_tokens_ != static_cast<int64_t>(requests.size())) return false;
-  if (rows.size() != requests.size()) return false;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].num_scheduled_tokens != 1) return false;
-    if (rows[i].token_row != static_cast<int32_t>(i)) return false;
+  const size_t num_requests = step_->requests.size();
+  if (num_tokens_ != static_cast<int64_t>(num_requests)) return false;
+  if (step_->logits_rows.size() != num_requests) return false;
+  for (size_t i = 0; i < num_requests; ++i) {
+    if (step_->requests[i].num_scheduled_tokens != 1) return false;
+    if (step_->logits_rows[i].token_row != static_cast<int32_t>(i)) return false;
   }
   return true;
-}
-
-bool ModelRunner::StaysOnDevice() const {
-  const std::vector<LogitsRow>& rows = step_->logits_rows;
-  const auto num_samples = std::ranges::count_if(step_->requests, &ScheduledRequest::needs_sample);
-  return static_cast<int64_t>(rows.size()) <= max_logits_rows_ &&
-         static_cast<int64_t>(rows.size()) == num_samples &&
-         std::ranges::all_of(rows, &LogitsRow::on_device);
 }
 
 void ModelRunner::BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows) {
@@ -312,9 +322,7 @@ void ModelRunner::BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t 
 
 // Fills the step's inputs; those of a graph up to its size.
 void ModelRunner::Flatten() {
-  const std::vector<ScheduledRequest>& requests = step_->requests;
-  const std::vector<LogitsRow>& logits_rows = step_->logits_rows;
-  const auto num_requests = static_cast<int64_t>(requests.size());
+  const auto num_requests = static_cast<int64_t>(step_->requests.size());
   graph_.reset();
   if (!graphs_.empty() && IsUniformDecode()) graph_ = GraphSizeFor(graph_sizes_, num_requests);
   if (graph_) {
@@ -322,32 +330,45 @@ void ModelRunner::Flatten() {
     BeginInputs(size, size, size);
     Pad(num_requests, size);
   } else {
-    BeginInputs(num_tokens_, num_requests, static_cast<int64_t>(logits_rows.size()));
+    BeginInputs(num_tokens_, num_requests, static_cast<int64_t>(step_->logits_rows.size()));
   }
   const StepInputs::Views& host = inputs_.host();
   auto* token_ids = host.token_ids.Data<int32_t>();
   auto* positions = host.positions.Data<int32_t>();
   auto* slots = host.slots.Data<int32_t>();
-  auto* drawn_by = host.drawn_by.Data<int32_t>();
   int32_t t = 0;
   for (int64_t i = 0; i < num_requests; ++i) {
-    const ScheduledRequest& request = requests[static_cast<size_t>(i)];
-    const int32_t unseen = unseen_[static_cast<size_t>(Index(request.slot))];
+    const ScheduledRequest& request = step_->requests[static_cast<size_t>(i)];
     const std::span<const TokenId> tokens = batch_.token_ids(request.slot);
     const std::span<const int32_t> blocks = batch_.block_table(request.slot);
     std::copy(blocks.begin(), blocks.end(), host.block_table.Row<int32_t>(i));
     const int32_t begin = request.num_computed_tokens;
     for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p, ++t) {
       token_ids[t] = tokens[static_cast<size_t>(p)];
-      drawn_by[t] = p == unseen ? Index(request.slot) : -1;
       positions[t] = p;
       slots[t] = blocks[static_cast<size_t>(p / limits_.block_size)] * limits_.block_size +
                  p % limits_.block_size;
     }
   }
-  for (size_t i = 0; i < logits_rows.size(); ++i) {
-    host.logits_rows.Data<int32_t>()[i] = logits_rows[i].token_row;
+  for (size_t i = 0; i < step_->logits_rows.size(); ++i) {
+    const LogitsRow& row = step_->logits_rows[i];
+    host.logits_rows.Data<int32_t>()[i] = row.token_row;
+    *SamplingRowAt(host, static_cast<int64_t>(i)) = SamplingRowOf(row);
   }
+}
+
+SamplingRow ModelRunner::SamplingRowOf(const LogitsRow& logits_row) const {
+  if (!logits_row.on_device) return {};
+  const RequestSlot slot = step_->requests[static_cast<size_t>(logits_row.request_idx)].slot;
+  const InputBatch::Row& row = batch_.row(slot);
+  SamplingRow sampling_row = {.slot = Index(slot),
+                              .position = row.num_tokens,
+                              .num_outputs = row.num_tokens - row.num_prompt_tokens};
+  if (logits_row.prompt_row >= 0) {
+    const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
+    sampling_row.told_token_id = batch_.token_ids(slot)[next];
+  }
+  return sampling_row;
 }
 
 // Rows [begin, end) are requests of one token that nobody has asked for: it is written nowhere, and
@@ -358,8 +379,8 @@ void ModelRunner::Pad(int64_t begin, int64_t end) {
     host.token_ids.Data<int32_t>()[i] = 0;
     host.positions.Data<int32_t>()[i] = 0;
     host.slots.Data<int32_t>()[i] = -1;
-    host.drawn_by.Data<int32_t>()[i] = -1;
     host.logits_rows.Data<int32_t>()[i] = static_cast<int32_t>(i);
+    *SamplingRowAt(host, i) = {};
     host.block_table.Row<int32_t>(i)[0] = 0;
     query_start_.push_back(query_start_.back() + 1);
     context_len_.push_back(1);
@@ -388,10 +409,14 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
   if (!row.status.ok()) return;
   const int32_t begin = request.num_computed_tokens;
   const int32_t end = begin + request.num_scheduled_tokens;
+  const size_t num_before = step_->logits_rows.size();
   if (row.num_prompt_logprobs >= 0) {
     // Position p predicts the prompt's token p + 1.
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) {
-      step_->logits_rows.push_back({request_idx, first_row + p - begin, p});
+      step_->logits_rows.push_back({.request_idx = request_idx,
+                                    .token_row = first_row + p - begin,
+                                    .prompt_row = p,
+                                    .on_device = row.draws_on_device});
     }
   }
   if (request.needs_sample) {
@@ -399,23 +424,31 @@ void ModelRunner::AddLogitsRows(const ScheduledRequest& request, int32_t request
                                   .token_row = first_row + end - 1 - begin,
                                   .on_device = row.draws_on_device});
   }
+  if (step_->logits_rows.size() == num_before) return;
+  if (!row.draws_on_device) {
+    step_->has_host_rows = true;
+    return;
+  }
+  step_->has_device_rows = true;
+  step_->max_logprobs =
+      std::max({step_->max_logprobs, row.sampling.num_logprobs, row.num_prompt_logprobs});
 }
 
 // The layers and the first logits.
 void ModelRunner::RunModel() {
-  if (sampler_ != nullptr) {
-    sampler_->PutTokens(inputs_.device().token_ids, inputs_.device().drawn_by);
-  }
+  if (sampler_ != nullptr) sampler_->FillDrawn(inputs_.device().token_ids);
   model_->Forward(
       {.token_ids = inputs_.device().token_ids, .plan = plan_.get(), .kv_cache = kv_cache_.get()});
   RunLogits(0);
 }
 
 void ModelRunner::RunLogits(int64_t begin) {
-  const Tensor& rows = inputs_.device().logits_rows;
-  const int64_t count = std::min(max_logits_rows_, rows.rows() - begin);
+  const StepInputs::Views& inputs = inputs_.device();
+  const int64_t count = std::min(max_logits_rows_, inputs.logits_rows.rows() - begin);
   if (count == 0) return;
-  model_->Logits(logits_.device().Rows(0, count), rows.Rows(begin, count));
+  const Tensor logits = logits_.device().Rows(0, count);
+  model_->Logits(logits, inputs.logits_rows.Rows(begin, count));
+  if (sampler_ != nullptr) sampler_->Draw(logits, inputs.sampling_rows.Rows(begin, count), begin);
 }
 
 }  // namespace tandem

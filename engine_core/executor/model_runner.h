@@ -5,8 +5,8 @@
 // logprob is wanted, and samples: on the device where the backend has a sampler and the request is
 // no rare kind, else on the host. Only ids and asked logprobs leave it. Where the backend has a
 // device of its own, Submit returns once the step is on its way, and decode steps are replayed from
-// graphs captured at start, one per padded batch size. A step whose tokens are all drawn there may
-// be on its way while the next is submitted: those tokens are inputs that the host has not seen.
+// graphs captured at start, one per padded batch size. The next step may be submitted then: tokens
+// that were drawn on the device are its inputs before the host has seen them.
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
 // from the limits before the first step.
@@ -82,16 +82,24 @@ class ModelRunner final : public Executor {
     int32_t token_row = 0;
     int32_t prompt_row = -1;  // row of the request's prompt_logprobs; -1: a token is drawn
     int64_t num_nans = 0;     // found in a prompt's row
-    bool on_device = false;   // drawn there
-    int32_t position = 0;     // of the token that is drawn there
+    bool on_device = false;   // drawn or told of there
   };
-  // A step from Submit until its result is there.
-  struct Step {
-    ModelOutput* result = nullptr;  // null: it is there
+  // What sampling yielded of one request.
+  struct Drawn {
+    SampleResult result;
+    std::optional<wire::LogprobsRows> logprobs;
+    bool on_host = false;              // the host draws its token
+    bool has_prompt_logprobs = false;  // they are complete with this token
+  };
+  // A step that was submitted, until its result is there.
+  struct StepInFlight {
+    ModelOutput* result = nullptr;  // null: there is none
     std::vector<ScheduledRequest> requests;
     std::vector<LogitsRow> logits_rows;
-    std::vector<int32_t> drawn_request_idx;  // of each result of the device
-    bool host_waits = false;                 // the next step needs what the host makes of this one
+    std::vector<Drawn> drawn;   // of each request
+    int32_t max_logprobs = -1;  // of a row on the device
+    bool has_device_rows = false;
+    bool has_host_rows = false;
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -99,37 +107,38 @@ class ModelRunner final : public Executor {
   Status Allocate();
 
   // The parts of a step, in their order: until it is on its way,
-  void TakeIn(const SchedulerOutput& output);
-  void LayOut(const SchedulerOutput& output);
+  void TakeIn(const SchedulerOutput& step);
+  void LayOut(const SchedulerOutput& step);
   void AddLogitsRows(const ScheduledRequest& request, int32_t request_idx, int32_t first_row);
   void Flatten();
   void Pad(int64_t begin, int64_t end);
   void RunModel();
+  // Rows of logits that are made at a time, from `begin` on; those that stay on the device are
+  // drawn there.
   void RunLogits(int64_t begin);
-  // Rows of logits that are made at a time, from `begin` on; then those that stay on the device.
-  std::span<LogitsRow> ChunkFrom(Step* step, int64_t begin) const;
-  void DrawOnDevice(Step* step, int64_t begin);
-  void AppendUnseenTokens();
+  void FetchDrawn();
+  void AppendTokens();
   // and from its logits to its result.
-  void FinishStep(Step* step);
-  void FillOnHost(Step* step, int64_t begin);
-  void TakeDrawn(const Step& step);
-  void FoldBack(Step* step);
-  void TakeToken(const Step& step, RequestSlot slot, int32_t position, TokenId token);
+  void FinishStep(StepInFlight* step);
+  void FillOnHost(int64_t begin);
+  void TakeDrawn(StepInFlight* step);
+  void FoldBack(StepInFlight* step);
 
+  // Whether the newest step has to be finished before this one is taken in: the host draws inputs
+  // of it, or the row goes away in which a result is gathered.
+  bool IsWaitedFor(const SchedulerOutput& step) const;
   // Whether each request runs one token and draws from it, so that a graph may serve.
   bool IsUniformDecode() const;
-  // Whether all its tokens are drawn on the device, from logits that are there at once.
-  bool StaysOnDevice() const;
   void BeginInputs(int64_t num_tokens, int64_t num_requests, int64_t num_logits_rows);
   void SendInputs();
   // A step of requests that exist nowhere: they see the null block and write nothing.
   void BeginEmptyStep(int64_t num_tokens, int64_t tokens_per_request);
 
-  void FillRow(const Step& step, std::span<float> logits, LogitsRow* row, SamplerScratch* scratch);
-  // Room in drawn_ for the logprobs of a drawn token.
-  LogprobsRow MakeLogprobs(int32_t num_logprobs, size_t request_idx);
-  void Draw(RequestSlot slot, std::span<float> logits, size_t request_idx, SamplerScratch* scratch);
+  SamplingRow SamplingRowOf(const LogitsRow& logits_row) const;
+  void FillRow(std::span<float> logits, LogitsRow* row, SamplerScratch* scratch);
+  // Where the logprobs of a prompt's token go.
+  LogprobsRow PromptLogprobs(RequestSlot slot, int32_t prompt_row);
+  void Draw(RequestSlot slot, std::span<float> logits, Drawn* drawn, SamplerScratch* scratch);
 
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
@@ -142,28 +151,18 @@ class ModelRunner final : public Executor {
   InputBatch batch_;
   int64_t max_logits_rows_ = 0;
 
-  // One step's arrays.
+  // The newest step's arrays.
   StepInputs inputs_;
   SharedTensor logits_;     // [max_logits_rows, V] f32
   int64_t num_tokens_ = 0;  // of this step
   int64_t max_blocks_ = 0;  // of a request of this step
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_len_;
+  std::vector<int64_t> host_rows_;  // of a chunk
 
-  // What sampling yielded, per request of the step.
-  struct Drawn {
-    SampleResult result;
-    std::optional<wire::LogprobsRows> logprobs;
-  };
-  std::vector<Drawn> drawn_;
-  std::vector<DrawRow> draw_rows_;         // of a chunk, on the device
-  std::vector<int64_t> host_rows_;         // of a chunk
-  std::vector<TokenId> banned_token_ids_;  // scratch of an admission
+  std::array<StepInFlight, kMaxStepsInFlight> steps_;
+  StepInFlight* step_ = &steps_[0];  // the newest
   ResultQueue results_;
-  std::array<Step, kMaxStepsInFlight> steps_;
-  Step* step_ = &steps_[0];  // the newest
-  // By request slot: position of the newest token that the host has not seen; < 0: none.
-  std::vector<int32_t> unseen_;
 
   std::vector<int64_t> graph_sizes_;
   std::vector<std::unique_ptr<CapturedOps>> graphs_;  // of each size; goes away before the backend

@@ -26,8 +26,8 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   views.token_ids = cutter->Cut({shape.num_tokens});
   views.positions = cutter->Cut({shape.num_tokens});
   views.slots = cutter->Cut({shape.num_tokens});
-  views.drawn_by = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
+  views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
   views.attention_work = cutter->Cut({shape.attention_work});
   views.block_table = cutter->Cut({shape.num_requests, shape.table_columns});
   return views;

@@ -32,8 +32,8 @@ class StepInputs {
     Tensor token_ids;       // [T]
     Tensor positions;       // [T]
     Tensor slots;           // [T]
-    Tensor drawn_by;        // [T], request slot whose last drawn token is the input; -1: token_ids
     Tensor logits_rows;     // [L]
+    Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
     Tensor attention_work;  // [.]
     Tensor block_table;     // [R, table_columns]
   };

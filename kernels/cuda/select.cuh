@@ -58,6 +58,10 @@ struct Line {
   const float* x;
   int64_t size;
   const int32_t* ids;  // null: they are 0, 1, ...
+
+  __device__ int32_t IdAt(int64_t i) const {
+    return ids == nullptr ? static_cast<int32_t>(i) : ids[i];
+  }
 };
 
 // Shared memory of a block.

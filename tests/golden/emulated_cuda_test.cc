@@ -58,7 +58,9 @@ void CheckGreedyText(const std::string& model, DType dtype) {
   }
 }
 
-// Requests of every kind, those that the device's sampler leaves to the host among them.
+constexpr int32_t kManyLogprobs = kMaxDeviceLogprobs + 1;
+
+// Requests of every kind, one that the device's sampler leaves to the host among them.
 std::vector<wire::SamplingParams> MixedParams() {
   constexpr int kNumRequests = 10;
   std::vector<wire::SamplingParams> all;
@@ -85,10 +87,11 @@ std::vector<wire::SamplingParams> MixedParams() {
   all[7].logprob_token_ids = {4, 8};
   all[7].logprobs = 2;
   all[8].prompt_logprobs = 2;
+  all[9].logprobs = kManyLogprobs;
   return all;
 }
 
-void CheckSeededText(const std::string& model) {
+void CheckSeededText(const std::string& model, LogprobsMode mode) {
   const std::vector<wire::SamplingParams> all = MixedParams();
   std::vector<std::vector<Transcript>> transcripts(2);
   for (const bool is_cuda : {false, true}) {
@@ -97,6 +100,7 @@ void CheckSeededText(const std::string& model) {
     options.dtype = DType::kF32;
     options.max_num_batched_tokens = 24;
     options.max_num_seqs = 6;
+    options.logprobs_mode = mode;
     if (is_cuda) {
       options.graph_sizes = {1, 2, 4, 6};
       options.async_scheduling = true;
@@ -106,7 +110,10 @@ void CheckSeededText(const std::string& model) {
     }
     EngineDriver engine(options);
     for (size_t i = 0; i < all.size(); ++i) {
-      engine.Add(std::to_string(i), {3, 4, 5, static_cast<TokenId>(6 + i)}, all[i]);
+      std::vector<TokenId> prompt = {3, 4, 5, static_cast<TokenId>(6 + i)};
+      // More rows of logits than are made at a time.
+      while (all[i].prompt_logprobs && prompt.size() < 15) prompt.push_back(prompt.back() + 3);
+      engine.Add(std::to_string(i), std::move(prompt), all[i]);
     }
     engine.RunAll();
     for (size_t i = 0; i < all.size(); ++i) {
@@ -125,7 +132,14 @@ void CheckSeededText(const std::string& model) {
       CHECK(cuda.rows[row].token_ids == cpu.rows[row].token_ids);
       CHECK(cuda.rows[row].ranks == cpu.rows[row].ranks);
     }
+    CHECK(cpu.prompt_logprobs.num_rows == (all[i].prompt_logprobs ? 14 : 0));
     CHECK(cuda.prompt_logprobs.token_ids == cpu.prompt_logprobs.token_ids);
+    CHECK(cuda.prompt_logprobs.ranks == cpu.prompt_logprobs.ranks);
+    REQUIRE(cuda.prompt_logprobs.logprobs.size() == cpu.prompt_logprobs.logprobs.size());
+    for (size_t n = 0; n < cuda.prompt_logprobs.logprobs.size(); ++n) {
+      CHECK(cuda.prompt_logprobs.logprobs[n] ==
+            Approx(cpu.prompt_logprobs.logprobs[n]).margin(1e-3));
+    }
     REQUIRE(cuda.logprobs.size() == cpu.logprobs.size());
     for (size_t row = 0; row < cuda.logprobs.size(); ++row) {
       CHECK(cuda.logprobs[row] == Approx(cpu.logprobs[row]).margin(1e-3));
@@ -137,7 +151,11 @@ struct Load {
   std::vector<std::vector<TokenId>> tokens;  // of each request
   int64_t num_replays = 0;
   int64_t num_overlapped = 0;
+  int num_preemptions = 0;
 };
+
+constexpr int kAborted = 6;  // the request that is aborted in step kAbortStep
+constexpr int kAbortStep = 9;
 
 // Requests of different lengths that come and go, so that decode batches of most sizes are among
 // the steps; blocks change hands between them.
@@ -146,7 +164,7 @@ Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool as
   options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
   options.max_num_batched_tokens = 24;
   options.block_size = 16;
-  options.num_blocks = 12;
+  options.num_blocks = 8;
   options.max_num_seqs = 6;
   options.max_model_len = 64;
   options.graph_sizes = std::move(graph_sizes);
@@ -154,6 +172,7 @@ Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool as
   options.make_backend = [] {
     return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
   };
+  Load load;
   EngineDriver engine(options);
   constexpr int kNumRequests = 8;
   for (int i = 0; i < kNumRequests; ++i) {
@@ -166,11 +185,13 @@ Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool as
     }
     engine.Add(std::to_string(i), std::move(prompt), params);
   }
-  engine.RunAll();
-  Load load;
+  for (int step = 0; engine.Step(); ++step) {
+    if (step == kAbortStep) engine.Abort(std::to_string(kAborted));
+  }
   for (int i = 0; i < kNumRequests; ++i) {
     const Transcript& transcript = engine.transcript(std::to_string(i));
     CHECK(transcript.error.empty());
+    load.num_preemptions += transcript.num_preemptions;
     load.tokens.push_back(transcript.token_ids);
   }
   load.num_replays = engine.runner().num_replays();
@@ -181,8 +202,8 @@ Load RunLoad(const std::string& model, std::vector<int64_t> graph_sizes, bool as
 }  // namespace
 
 TEST_CASE("emulated cuda: seeded sampling gives the tokens of the cpu in float32") {
-  CheckSeededText("llama_plain");
-  CheckSeededText("qwen3");
+  CheckSeededText("llama_plain", LogprobsMode::kProcessedLogprobs);
+  CheckSeededText("qwen3", LogprobsMode::kRawLogprobs);
 }
 
 TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones") {
@@ -196,8 +217,10 @@ TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones")
     CHECK(replayed.num_replays > 10);
     CHECK(async.num_replays > 10);
     CHECK(async.num_overlapped > 10);
+    CHECK(async.num_preemptions > 0);
     for (size_t i = 0; i < eager.tokens.size(); ++i) {
       CAPTURE(i);
+      if (i == kAborted) continue;
       CHECK(eager.tokens[i].size() == 4 + 3 * i);
       CHECK(replayed.tokens[i] == eager.tokens[i]);
       CHECK(async.tokens[i] == eager.tokens[i]);

@@ -22,9 +22,11 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One request that draws one token.
+// One request that draws one token, or tells of one.
 struct Row {
   SamplingConfig config;
+  int32_t num_prompt_logprobs = -1;
+  TokenId told_token_id = -1;
   std::vector<TokenId> prompt_ids, output_ids;
   std::vector<float> logits;
   int32_t position = 0;
@@ -36,7 +38,21 @@ struct Told {
   std::vector<float> logprobs;
 };
 
+Told HostTell(const Row& row) {
+  Told told;
+  const auto count = static_cast<size_t>(row.num_prompt_logprobs) + 1;
+  told.ids.resize(count);
+  told.logprobs.resize(count);
+  int64_t rank = 0;
+  std::vector<TokenId> heap;
+  FillTopLogprobs(row.logits, IsNormalized(row.config.logprobs_mode), row.told_token_id,
+                  {told.ids, told.logprobs, &rank}, &heap);
+  told.drawn = {row.told_token_id, 0, static_cast<int32_t>(rank), row.num_prompt_logprobs};
+  return told;
+}
+
 Told HostDraw(const Row& row) {
+  if (row.told_token_id >= 0) return HostTell(row);
   TokenCounts counts;
   counts.Reset(static_cast<int64_t>(row.logits.size()), 10'000);
   counts.AddPrompt(row.prompt_ids);
@@ -68,59 +84,76 @@ class Device {
  public:
   Device(int64_t vocab_size, int64_t num_slots)
       : vocab_size_(vocab_size),
-        num_slots_(num_slots),
         backend_(MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value()),
         sampler_(backend_
                      ->MakeSampler({.num_slots = num_slots,
                                     .vocab_size = vocab_size,
-                                    .max_logits_rows = num_slots,
+                                    .max_logits_rows = num_slots + 1,
+                                    .max_rows = num_slots + 2,
                                     .max_tokens = 10'000})
                      .value()) {}
 
   void Admit(int32_t slot, const Row& row) {
-    REQUIRE(DrawsOnDevice(row.config));
     std::vector<TokenId> tokens = row.prompt_ids;
     tokens.insert(tokens.end(), row.output_ids.begin(), row.output_ids.end());
-    std::vector<TokenId> scratch;
-    sampler_->Admit(slot, DeviceAdmissionOf(row.config, static_cast<size_t>(vocab_size_), tokens,
-                                            static_cast<int32_t>(row.prompt_ids.size()), &scratch));
+    DeviceAdmission admission =
+        DeviceAdmissionOf(row.config, row.num_prompt_logprobs, static_cast<size_t>(vocab_size_));
+    admission.token_ids = tokens;
+    admission.num_prompt_tokens = static_cast<int32_t>(row.prompt_ids.size());
+    REQUIRE(DrawsOnDevice(admission));
+    sampler_->Admit(slot, admission);
   }
 
-  // Row i of the batch is in slot slots[i] and in the last row but i of the logits.
+  // Row i of the batch is in slot slots[i]; behind each half of the rows one that is not asked for.
   std::vector<Told> Draw(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
-    const auto count = static_cast<int64_t>(rows.size());
-    std::vector<float> all(rows.size() * static_cast<size_t>(vocab_size_));
-    std::vector<DrawRow> draw_rows;
+    StartDraw(rows, slots);
+    return TakeDrawn(rows);
+  }
+
+  // What is to come of it is for TakeDrawn, the oldest first.
+  void StartDraw(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
+    const size_t half = rows.size() / 2, num_places = rows.size() + 2;
+    std::vector<float> all(num_places * static_cast<size_t>(vocab_size_));
+    std::vector<SamplingRow> sampling_rows(num_places);
+    int32_t max_logprobs = -1;
     for (size_t i = 0; i < rows.size(); ++i) {
-      const size_t place = rows.size() - 1 - i;
-      std::copy(rows[i].logits.begin(), rows[i].logits.end(),
-                all.begin() + static_cast<std::ptrdiff_t>(place * rows[i].logits.size()));
-      draw_rows.push_back({.logits_row = static_cast<int32_t>(place),
-                           .slot = slots[i],
-                           .position = rows[i].position,
-                           .num_outputs = static_cast<int32_t>(rows[i].output_ids.size())});
+      const size_t place = PlaceOf(i, half);
+      std::ranges::copy(rows[i].logits,
+                        all.begin() + static_cast<std::ptrdiff_t>(place * rows[i].logits.size()));
+      sampling_rows[place] = {.slot = slots[i],
+                              .position = rows[i].position,
+                              .num_outputs = static_cast<int32_t>(rows[i].output_ids.size()),
+                              .told_token_id = rows[i].told_token_id};
+      max_logprobs = std::max({max_logprobs, rows[i].config.num_logprobs,
+                               rows[i].told_token_id < 0 ? -1 : rows[i].num_prompt_logprobs});
     }
+    const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
     const OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
+    const OwnedTensor numbers = *backend_->Allocate(DType::kI32, {count, kSamplingRowWidth});
+    backend_->CopyIn(numbers,
+                     Tensor(sampling_rows.data(), DType::kI32, {count, kSamplingRowWidth}));
     // In two calls, as a step does whose logits are made in chunks.
-    const size_t half = rows.size() / 2;
-    const std::span<const DrawRow> view(draw_rows);
-    if (half > 0) sampler_->Draw(logits, view.first(half), 0);
-    sampler_->Draw(logits, view.subspan(half), static_cast<int64_t>(half));
-    sampler_->StartFetch(count);
-    sampler_->FinishFetch();
+    const Tensor &x = logits.view(), &places = numbers.view();
+    sampler_->Draw(x.Rows(0, first), places.Rows(0, first), 0);
+    sampler_->Draw(x.Rows(first, count - first), places.Rows(first, count - first), first);
+    sampler_->StartFetch(count, max_logprobs);
     std::vector<float> after(all.size());
     backend_->CopyOut(View(after, {count, vocab_size_}), logits);
     CHECK(SameBits(after, all));
+  }
+
+  std::vector<Told> TakeDrawn(const std::vector<Row>& rows) {
+    sampler_->TakeFetched();
     std::vector<Told> told;
-    for (int64_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < rows.size(); ++i) {
       Told& one = told.emplace_back();
-      one.drawn = sampler_->drawn(i);
-      CHECK(LastToken(slots[static_cast<size_t>(i)]) == std::max(one.drawn.token_id, 0));
+      const auto place = static_cast<int64_t>(PlaceOf(i, rows.size() / 2));
+      one.drawn = sampler_->drawn(place);
       if (one.drawn.num_logprobs < 0) continue;
-      const auto ids = sampler_->logprob_token_ids(i);
-      one.ids.assign(ids.begin(), ids.end());
-      const auto logprobs = sampler_->logprobs(i);
-      one.logprobs.assign(logprobs.begin(), logprobs.end());
+      for (const TokenLogprob& logprob : sampler_->logprobs(place)) {
+        one.ids.push_back(logprob.token_id);
+        one.logprobs.push_back(logprob.logprob);
+      }
     }
     return told;
   }
@@ -133,15 +166,19 @@ class Device {
     return Draw(rows, slots);
   }
 
-  TokenId LastToken(int32_t slot) {
-    std::vector<int32_t> ids(static_cast<size_t>(num_slots_));
-    backend_->CopyOut(View(ids, {num_slots_}), sampler_->token_ids());
-    return ids[static_cast<size_t>(slot)];
+  std::vector<TokenId> Filled(std::vector<TokenId> ids) {
+    const auto count = static_cast<int64_t>(ids.size());
+    const OwnedTensor memory = *backend_->Allocate(DType::kI32, {count});
+    backend_->CopyIn(memory, Tensor(ids.data(), DType::kI32, {count}));
+    sampler_->FillDrawn(memory);
+    backend_->CopyOut(Tensor(ids.data(), DType::kI32, {count}), memory);
+    return ids;
   }
 
  private:
+  static size_t PlaceOf(size_t i, size_t half) { return i < half ? i : i + 1; }
+
   int64_t vocab_size_;
-  int64_t num_slots_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<DeviceSampler> sampler_;
 };
@@ -197,6 +234,15 @@ double DistanceToBoundary(const Row& row) {
   return distance;
 }
 
+// The tokens told of that could be drawn.
+std::vector<TokenId> KeptOf(const Told& told) {
+  std::vector<TokenId> kept;
+  for (size_t i = 0; i < told.ids.size(); ++i) {
+    if (told.logprobs[i] > -kInfinity) kept.push_back(told.ids[i]);
+  }
+  return kept;
+}
+
 // Equal tokens, or a boundary; equal logprobs where the tokens are. False: a boundary.
 bool CheckEqual(const Row& row, const Told& device, const Told& host) {
   CHECK(device.drawn.num_nans == host.drawn.num_nans);
@@ -208,10 +254,15 @@ bool CheckEqual(const Row& row, const Told& device, const Told& host) {
     return false;
   }
   if (host.drawn.token_id < 0) return true;
+  if (IsProcessed(row.config.logprobs_mode) && KeptOf(device) != KeptOf(host)) {
+    CHECK(DistanceToBoundary(row) <= kDeviceShareError);
+    return false;
+  }
   CHECK(device.drawn.rank == host.drawn.rank);
   CHECK(device.ids == host.ids);
   CHECK(device.logprobs.size() == host.logprobs.size());
   for (size_t i = 0; i < device.logprobs.size(); ++i) {
+    if (device.logprobs[i] == host.logprobs[i]) continue;  // infinite ones as well
     CHECK(device.logprobs[i] == Approx(host.logprobs[i]).margin(1e-6).epsilon(1e-6));
   }
   return true;
@@ -238,6 +289,16 @@ Row RandomRow(Draw& draw, int vocab) {
   config.seed = static_cast<uint64_t>(draw.Int(0, 1 << 30)) << 20;
   config.num_logprobs = OneOf(draw, {-1, -1, 0, 1, 5, 20, kMaxDeviceLogprobs});
   config.num_logprobs = std::min(config.num_logprobs, vocab);
+  config.logprobs_mode =
+      OneOf(draw, {LogprobsMode::kRawLogprobs, LogprobsMode::kRawLogprobs, LogprobsMode::kRawLogits,
+                   LogprobsMode::kProcessedLogprobs, LogprobsMode::kProcessedLogits});
+  if (draw.Int(0, 5) == 0) {
+    config.logprob_token_ids = Tokens(draw, vocab, draw.Int(1, 40));
+    config.num_logprobs = static_cast<int32_t>(config.logprob_token_ids.size());
+  }
+  row.num_prompt_logprobs = std::min(OneOf(draw, {-1, 0, 3, kMaxDeviceLogprobs}), vocab);
+  if (row.num_prompt_logprobs >= 0 && draw.Int(0, 2) == 0)
+    row.told_token_id = draw.Int(0, vocab - 1);
   row.position = draw.Int(0, 5000);
   row.prompt_ids = Tokens(draw, vocab, draw.Int(0, 50));
   row.output_ids = Tokens(draw, vocab, draw.Int(0, 20));
@@ -253,7 +314,16 @@ Row RandomRow(Draw& draw, int vocab) {
       if (draw.Int(0, 3) == 0) config.allowed_token_ids.push_back(id);
     }
   }
-  if (draw.Int(0, 3) == 0) config.bad_words = {Tokens(draw, vocab, 1), Tokens(draw, vocab, 1)};
+  if (draw.Int(0, 3) == 0) {
+    // Some words have begun.
+    for (int i = draw.Int(1, 60); i > 0; --i) {
+      const int num_begun = draw.Int(0, static_cast<int>(row.output_ids.size()));
+      std::vector<TokenId>& word =
+          config.bad_words.emplace_back(row.output_ids.end() - num_begun, row.output_ids.end());
+      if (!word.empty() && draw.Int(0, 3) == 0) word[0] = draw.Int(0, vocab - 1);
+      word.push_back(draw.Int(0, vocab - 1));
+    }
+  }
   if (draw.Int(0, 3) == 0) {
     const TokenId first = draw.Int(0, vocab - 1), last = std::min(vocab - 1, first + 300);
     for (TokenId id = first; id <= last; ++id) config.logit_bias.push_back({id, draw.Normal()});
@@ -338,7 +408,87 @@ TEST_CASE("device sampler: a row draws the same in any batch, slot and place") {
   }
 }
 
-TEST_CASE("device sampler: drawn tokens count for the next step's penalties and min tokens") {
+TEST_CASE("device sampler: ids below zero become what their slots have drawn last") {
+  Draw draw(6);
+  constexpr int kVocab = 77;
+  std::vector<Row> rows;
+  for (int i = 0; i < 3; ++i) {
+    rows.push_back(RandomRow(draw, kVocab));
+    rows.back().config.allowed_token_ids.clear();
+    rows.back().config.bad_words.clear();
+    rows.back().told_token_id = -1;
+  }
+  rows[2].logits[5] = kInfinity;
+  Device device(kVocab, 3);
+  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  const TokenId first = told[0].drawn.token_id, second = told[1].drawn.token_id;
+  CHECK(device.Filled({40, ~1, 0, ~0, ~0, 76}) ==
+        std::vector<TokenId>{40, second, 0, first, first, 76});
+  CHECK(device.Filled({~2}) == std::vector<TokenId>{0});  // some token
+  rows[0].told_token_id = (first + 1) % kVocab;
+  rows[0].num_prompt_logprobs = 2;
+  device.Admit(0, rows[0]);
+  device.Draw({rows[0]}, {0});
+  CHECK(device.Filled({~0}) == std::vector<TokenId>{first});  // it was told of, not drawn
+}
+
+TEST_CASE("device sampler: two steps are on their way before the first is looked at") {
+  Draw draw(8);
+  constexpr int kVocab = 205;
+  Device device(kVocab, 4);
+  std::vector<std::vector<Row>> steps;
+  const std::vector<int32_t> slots = {0, 1, 2, 3};
+  for (int step = 0; step < 5; ++step) {
+    std::vector<Row>& rows = steps.emplace_back();
+    for (int i = 0; i < 4; ++i) {
+      rows.push_back(RandomRow(draw, kVocab));
+      device.Admit(i, rows.back());
+    }
+    device.StartDraw(rows, slots);
+    if (step == 0) continue;
+    const std::vector<Row>& before = steps[static_cast<size_t>(step) - 1];
+    const std::vector<Told> told = device.TakeDrawn(before);
+    for (size_t i = 0; i < before.size(); ++i) {
+      CAPTURE(step, i);
+      CheckEqual(before[i], told[i], HostDraw(before[i]));
+    }
+  }
+}
+
+TEST_CASE(
+    "device sampler: a bad word is banned where all but its last token have just been put out") {
+  Draw draw(10);
+  constexpr int kVocab = 61;
+  constexpr auto kLongest = static_cast<int>(kMaxDeviceWordTokens);
+  for (const int num_outputs : {0, 1, kLongest - 2, kLongest - 1, kLongest, kLongest + 40, 700}) {
+    CAPTURE(num_outputs);
+    Row row;
+    row.config.temperature = 0;
+    for (int i = 0; i < kVocab; ++i) row.logits.push_back(draw.Normal());
+    const auto best =
+        static_cast<TokenId>(std::ranges::max_element(row.logits) - row.logits.begin());
+    row.output_ids = Tokens(draw, kVocab, num_outputs);
+    row.position = num_outputs;
+    Device device(kVocab, 2);
+    for (const int length : {1, 2, 3, 30, kLongest}) {
+      for (const bool is_begun : {true, false}) {
+        CAPTURE(length, is_begun);
+        const int num_before = std::min(length - 1, num_outputs);
+        std::vector<TokenId> word(row.output_ids.end() - num_before, row.output_ids.end());
+        word.insert(word.begin(), static_cast<size_t>(length - 1 - num_before), 7);
+        if (!is_begun && length > 1) word[0] = (word[0] + 1) % kVocab;
+        word.push_back(best);
+        row.config.bad_words = {{(best + 1) % kVocab, 3}, word};
+        const TokenId token = device.AdmitAndDraw({row})[0].drawn.token_id;
+        CHECK(token == HostDraw(row).drawn.token_id);
+        const bool is_banned = length == 1 || (is_begun && length - 1 <= num_outputs);
+        CHECK((token != best) == is_banned);
+      }
+    }
+  }
+}
+
+TEST_CASE("device sampler: drawn tokens count for the next step's penalties, bans and min tokens") {
   Draw draw(9);
   constexpr int kVocab = 97;
   Row row;
@@ -348,8 +498,9 @@ TEST_CASE("device sampler: drawn tokens count for the next step's penalties and 
   row.config.presence_penalty = 0.2f;
   row.config.min_tokens = 5;
   for (int i = 0; i < kVocab; ++i) row.logits.push_back(draw.Normal());
-  row.config.min_tokens_mask = {
-      static_cast<TokenId>(std::ranges::max_element(row.logits) - row.logits.begin())};
+  const auto best = static_cast<TokenId>(std::ranges::max_element(row.logits) - row.logits.begin());
+  row.config.min_tokens_mask = {best};
+  row.config.bad_words = {{best, best}, {best, best, 3}};
   row.prompt_ids = Tokens(draw, kVocab, 20);
   Device device(kVocab, 3);
   device.Admit(1, row);
@@ -374,6 +525,8 @@ TEST_CASE("device sampler: rows that are not finite or have nothing left fail al
     rows.push_back(RandomRow(draw, kVocab));
     rows.back().config.allowed_token_ids.clear();
     rows.back().config.num_logprobs = 2;
+    rows.back().config.logprob_token_ids.clear();
+    rows.back().told_token_id = -1;
   }
   rows[0].logits[299] = std::numeric_limits<float>::quiet_NaN();
   rows[0].logits[7] = kInfinity;
@@ -397,13 +550,10 @@ TEST_CASE("device sampler: rows that are not finite or have nothing left fail al
 // Each draw's random number is known, so each tells where the distribution's borders are.
 TEST_CASE("device sampler: draws from the golden distributions") {
   constexpr int kDraws = 24;
-  int num_cases = 0;
   const std::vector<SamplingGolden> goldens = ReadSamplingGoldens();
   Device device(static_cast<int64_t>(goldens[0].logits.size()), kDraws);
   for (const SamplingGolden& golden : goldens) {
     CAPTURE(golden.index);
-    if (!DrawsOnDevice(golden.config)) continue;
-    ++num_cases;
     const bool is_huge = std::ranges::max(golden.logits) > 1000;
     std::vector<Row> rows;
     for (int i = 0; i < kDraws; ++i) {
@@ -439,34 +589,38 @@ TEST_CASE("device sampler: draws from the golden distributions") {
       CHECK(told[0].logprobs[i + 1] == Approx(golden.raw_top5_logprobs[i]).margin(2e-5));
     }
   }
-  CHECK(num_cases >= 58);
+  CHECK(goldens.size() == 64);
 }
 
 TEST_CASE("device sampling: what is left to the host") {
-  CHECK(DrawsOnDevice({}));
+  const auto draws = [](const SamplingConfig& config, int32_t num_prompt_logprobs = -1) {
+    return DrawsOnDevice(DeviceAdmissionOf(config, num_prompt_logprobs, 100'000));
+  };
+  CHECK(draws({}));
   SamplingConfig config;
-  config.bad_words = {{3}, {1, 2}};
-  CHECK_FALSE(DrawsOnDevice(config));
-  config.bad_words = {{3}, {4}};
-  CHECK(DrawsOnDevice(config));
   config.logit_bias = {{1, 1.0f}, {2, 1.0f}, {1, 2.0f}};
-  CHECK_FALSE(DrawsOnDevice(config));
+  CHECK_FALSE(draws(config));
   config.logit_bias.clear();
-  for (size_t i = 0; i < kMaxDeviceEdits - 1; ++i) {
+  config.bad_words = {std::vector<TokenId>(kMaxDeviceWordTokens + 1)};
+  CHECK_FALSE(draws(config));
+  config.bad_words[0].pop_back();
+  CHECK(draws(config));
+  config.logprob_token_ids = {1, 2, 3};
+  config.min_tokens_mask = {4};
+  const size_t num_left = kMaxDeviceNumbers - (kMaxDeviceWordTokens + 1) - 3 - 1;
+  for (size_t i = 0; i < num_left / 2; ++i) {
     config.logit_bias.push_back({static_cast<TokenId>(i), 1.0f});
   }
-  CHECK_FALSE(DrawsOnDevice(config));  // with the two words
-  config.bad_words.pop_back();
-  CHECK(DrawsOnDevice(config));
-  config.num_logprobs = kMaxDeviceLogprobs + 1;
-  CHECK_FALSE(DrawsOnDevice(config));
-  config.num_logprobs = 1;
-  CHECK(DrawsOnDevice(config));
-  config.logprob_token_ids = {5};
-  CHECK_FALSE(DrawsOnDevice(config));
-  config.logprob_token_ids.clear();
-  config.logprobs_mode = LogprobsMode::kProcessedLogprobs;
-  CHECK_FALSE(DrawsOnDevice(config));
+  config.min_tokens_mask.resize(1 + num_left % 2);
+  CHECK(draws(config));
+  config.min_tokens_mask.push_back(5);
+  CHECK_FALSE(draws(config));
+  config.min_tokens_mask.clear();
+  config.num_logprobs = kMaxDeviceLogprobs;
+  CHECK(draws(config, kMaxDeviceLogprobs));
+  CHECK_FALSE(draws(config, kMaxDeviceLogprobs + 1));
+  config.num_logprobs += 1;
+  CHECK_FALSE(draws(config));
 }
 
 }  // namespace

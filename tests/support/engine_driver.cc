@@ -42,6 +42,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   runner_options.graph_sizes = options.graph_sizes;
+  runner_options.logprobs_mode = options.logprobs_mode;
   async_scheduling_ = options.async_scheduling;
   auto backend = options.make_backend ? options.make_backend()
                                       : MakeTestBackend(options.reference_backend, options.dtype,

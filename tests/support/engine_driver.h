@@ -32,7 +32,8 @@ struct EngineDriverOptions {
   bool enable_prefix_caching = true;
   std::vector<int64_t> graph_sizes = {};  // of a backend that can capture
   bool async_scheduling = false;          // the next step is scheduled while one executes
-  bool gives_back_blocks = true;          // those left of a window that every layer has
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
+  bool gives_back_blocks = true;  // those left of a window that every layer has
 };
 
 // All that a client would have heard of one request.

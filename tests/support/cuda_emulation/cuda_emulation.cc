@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 
 namespace cuda_emulation {
 
 Place place;
+int64_t num_kernels = 0;  // that have run
 
 struct Stream {
   std::vector<std::function<void()>>* capture = nullptr;  // not null while being captured
@@ -210,6 +212,7 @@ void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned 
 }
 
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  ++num_kernels;
   running = &kernel;
   place.block_dim = block;
   place.grid_dim = grid;
@@ -232,6 +235,8 @@ void Enqueue(Stream* stream, std::function<void()> work) {
 }
 
 }  // namespace cuda_emulation
+
+int64_t tandem::NumEmulatedKernels() { return cuda_emulation::num_kernels; }
 
 struct EmulatedEvent {
   cuda_emulation::Stream* stream = nullptr;

@@ -12,4 +12,7 @@ namespace tandem {
 
 StatusOr<std::unique_ptr<Backend>> MakeEmulatedCudaBackend(const CudaBackendOptions& options);
 
+// Kernels that have run so far: a call during which none has run has waited for none.
+int64_t NumEmulatedKernels();
+
 }  // namespace tandem

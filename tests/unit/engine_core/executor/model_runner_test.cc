@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 
+#include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
 
 #include <catch2/catch.hpp>
@@ -21,6 +22,19 @@ EngineDriverOptions TinyOptions() {
   EngineDriverOptions options;
   options.model_dir = TANDEM_GOLDEN_DIR "/models/llama_tied";
   options.reference_backend = true;
+  return options;
+}
+
+// Over an emulated device, with steps that are submitted before the host has the tokens of those
+// before them.
+EngineDriverOptions OnDevice(EngineDriverOptions options) {
+  options.make_backend = [] {
+    return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
+  };
+  options.max_num_batched_tokens = 32;
+  options.max_num_seqs = 4;
+  options.graph_sizes = {1, 2};
+  options.async_scheduling = true;
   return options;
 }
 
@@ -86,6 +100,50 @@ TEST_CASE("model runner: a slot freed in a step can be admitted in the same step
   second.Admit(0, b, {9, 8}, params, 2, {BlockId{2}}, true);
   REQUIRE(engine.runner().Execute(second.step, &result).ok());
   CHECK(result.sampled_token_ids[0] == expected);
+}
+
+TEST_CASE("model runner: a slot changes hands while its last request's step is on its way") {
+  wire::SamplingParams greedy = GreedyParams(4), telling = greedy;
+  telling.logprobs = 1;
+  telling.prompt_logprobs = 2;
+  const RequestId a = "a", b = "b";
+  const bool tells = GENERATE(false, true);
+  CAPTURE(tells);
+  StepBuilder first, second, third;
+  first.Admit(0, a, {5, 6, 7}, tells ? telling : greedy, 3, {BlockId{1}}, true);
+  second.step.freed_slots = {RequestSlot{0}};
+  second.Admit(0, b, {9, 8}, tells ? greedy : telling, 2, {BlockId{2}}, true);
+  third.Run(0, 2, 1, {}, true);
+  EngineDriver reference(TinyOptions()), device(OnDevice(TinyOptions()));
+  ModelOutput expected[3], results[3];
+  REQUIRE(reference.runner().Execute(first.step, &expected[0]).ok());
+  REQUIRE(reference.runner().Execute(second.step, &expected[1]).ok());
+  REQUIRE(reference.runner().Execute(third.step, &expected[2]).ok());
+  REQUIRE(device.runner().Submit(first.step).ok());
+  int64_t num_run = NumEmulatedKernels();
+  REQUIRE(device.runner().Submit(second.step).ok());
+  CHECK((NumEmulatedKernels() > num_run) == tells);  // who gathers a result keeps its row
+  REQUIRE(device.runner().Collect(&results[0]).ok());
+  num_run = NumEmulatedKernels();
+  REQUIRE(device.runner().Submit(third.step).ok());
+  CHECK(NumEmulatedKernels() == num_run);
+  REQUIRE(device.runner().Collect(&results[1]).ok());
+  REQUIRE(device.runner().Collect(&results[2]).ok());
+  for (size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(results[i].sampled_token_ids == expected[i].sampled_token_ids);
+    REQUIRE(results[i].results.size() == expected[i].results.size());
+    for (size_t r = 0; r < results[i].results.size(); ++r) {
+      const RequestResult &got = results[i].results[r], &wanted = expected[i].results[r];
+      CHECK(got.logprobs->token_ids == wanted.logprobs->token_ids);
+      REQUIRE(got.prompt_logprobs.has_value() == wanted.prompt_logprobs.has_value());
+      if (!got.prompt_logprobs) continue;
+      CHECK(got.prompt_logprobs->token_ids == wanted.prompt_logprobs->token_ids);
+      CHECK(got.prompt_logprobs->ranks == wanted.prompt_logprobs->ranks);
+    }
+  }
+  CHECK(results[tells ? 0 : 1].results.size() == 1);
+  CHECK(device.runner().num_overlapped() == (tells ? 1 : 2));
 }
 
 TEST_CASE("model runner: a chunk that does not reach the last token yields none") {
@@ -180,6 +238,7 @@ TEST_CASE("model runner: NaN logits end their request with an error, nobody else
   clean.Add("good", good, GreedyParams(10));
   clean.RunAll();
   options.weights = &poisoned;
+  if (GENERATE(false, true)) options = OnDevice(options);
   EngineDriver engine(options);
   engine.Add("bad", {5, 7}, GreedyParams(10));
   engine.Add("good", good, GreedyParams(10));

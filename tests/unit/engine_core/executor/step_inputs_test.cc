@@ -16,8 +16,8 @@ constexpr StepShape kMost = {.num_tokens = 40,
                              .table_columns = 9};
 
 std::vector<const Tensor*> All(const StepInputs::Views& views) {
-  return {&views.token_ids,   &views.positions,      &views.slots,      &views.drawn_by,
-          &views.logits_rows, &views.attention_work, &views.block_table};
+  return {&views.token_ids,     &views.positions,      &views.slots,      &views.logits_rows,
+          &views.sampling_rows, &views.attention_work, &views.block_table};
 }
 
 std::unique_ptr<Backend> EmulatedDevice() {
