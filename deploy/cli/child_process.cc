@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace tandem {
@@ -54,6 +55,13 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
 }
 
 }  // namespace
+
+StatusOr<std::string> ProgramBeside(std::string_view name) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return InternalError("read /proc/self/exe: " + error.message());
+  return (self.parent_path() / name).string();
+}
 
 bool ChildProcess::Exit::clean() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 

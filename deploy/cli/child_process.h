@@ -8,11 +8,15 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
 
 namespace tandem {
+
+// The path of one of our programs: they stand in the folder of the one that runs.
+StatusOr<std::string> ProgramBeside(std::string_view name);
 
 class ChildProcess {
  public:

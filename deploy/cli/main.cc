@@ -1,14 +1,16 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
 // `tandem chat` talks to a running server, `tandem bench` measures one.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/version.h"
-#include "deploy/cli/bench/bench.h"
 #include "deploy/cli/chat.h"
+#include "deploy/cli/child_process.h"
 #include "deploy/cli/serve.h"
 
 namespace {
@@ -19,9 +21,26 @@ struct Command {
   std::string_view help;
 };
 
+// A program of its own: what it links would make each start of the server slower.
+int RunBench(const std::vector<std::string>& args) {
+  const tandem::StatusOr<std::string> path = tandem::ProgramBeside("tandem-bench");
+  if (!path.ok()) {
+    std::fprintf(stderr, "tandem bench: %s\n", path.status().message().c_str());
+    return 1;
+  }
+  std::vector<std::string> words = args;
+  words.insert(words.begin(), *path);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  std::perror(argv[0]);
+  return 1;
+}
+
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
-    {"bench", tandem::RunBench, "serve|latency|throughput [flags]: measure a server"},
+    {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: talk to a running server in the terminal"},
 };
 

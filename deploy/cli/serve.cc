@@ -1,10 +1,10 @@
 #include "deploy/cli/serve.h"
 
-#include <filesystem>
 #include <iostream>
 
 #include "common/flags.h"
 #include "common/log.h"
+#include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/supervisor.h"
 #include "engine_core/config.h"
@@ -54,10 +54,8 @@ Status CheckOnePair(const FrontendConfig& frontend, const EngineConfig& engine) 
 StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
                                                   const std::vector<std::string>& args,
                                                   const std::string& handshake_address) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return InternalError("read /proc/self/exe: " + error.message());
-  std::vector<std::string> argv = {(self.parent_path() / program).string()};
+  ASSIGN_OR_RETURN(std::string path, ProgramBeside(program));
+  std::vector<std::string> argv = {std::move(path)};
   argv.insert(argv.end(), args.begin(), args.end());
   argv.push_back("--handshake-address");
   argv.push_back(handshake_address);

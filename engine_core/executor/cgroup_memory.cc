@@ -23,6 +23,9 @@ const Version kVersion1 = {"/sys/fs/cgroup/memory",
                            "memory.usage_in_bytes",
                            {"total_active_file", "total_inactive_file"}};
 
+// Version 1 says a number like this where version 2 says "max".
+constexpr int64_t kNoLimit = int64_t{1} << 62;
+
 // nullopt when the file is absent or says "max".
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream in(path);
@@ -44,7 +47,7 @@ int64_t FileCacheBytes(const std::string& folder, const Version& version) {
 // One cgroup's own numbers, if it has a limit.
 void Tighten(const std::string& folder, const Version& version, CgroupMemory* memory) {
   const std::optional<int64_t> limit = ReadNumber(folder + "/" + version.limit);
-  if (!limit) return;
+  if (!limit || *limit >= kNoLimit) return;  // to read on costs the kernel a sum over all CPUs
   memory->limit_bytes = std::min(memory->limit_bytes, *limit);
   const int64_t used = ReadNumber(folder + "/" + version.usage).value_or(0);
   const int64_t held = std::max<int64_t>(0, used - FileCacheBytes(folder, version));

@@ -18,6 +18,7 @@
 #include "deploy/cli/bench/sweep_params.h"
 #include "deploy/cli/bench/text_table.h"
 #include "deploy/cli/bench/write_file.h"
+#include "deploy/cli/child_process.h"
 
 namespace tandem {
 namespace {
@@ -113,16 +114,14 @@ StatusOr<TunePlan> MakePlan(const TuneOptions& options) {
   if (options.max_load < options.min_load) {
     return InvalidArgumentError("--max-load is below --min-load");
   }
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return InternalError("read /proc/self/exe: " + error.message());
+  ASSIGN_OR_RETURN(const std::string tandem, ProgramBeside("tandem"));
   TunePlan plan;
   ASSIGN_OR_RETURN(plan.limits, ParseLatencyLimits(options.slo));
   ASSIGN_OR_RETURN(const CommandWords serve_flags, SplitShellWords(options.serve_flags));
   ASSIGN_OR_RETURN(const CommandWords bench_flags, SplitShellWords(options.bench_flags));
-  plan.serve_command = {self.string(), "serve", options.model};
+  plan.serve_command = {tandem, "serve", options.model};
   plan.serve_command.insert(plan.serve_command.end(), serve_flags.begin(), serve_flags.end());
-  plan.bench_command = {self.string(),
+  plan.bench_command = {tandem,
                         "bench",
                         "serve",
                         "--disable-tqdm",

@@ -73,11 +73,8 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
   ASSIGN_OR_RETURN(std::string folder, Supervisor::MakeRuntimeDirectory());
   std::unique_ptr<OwnServer> server(new OwnServer(std::move(folder)));
   ASSIGN_OR_RETURN(const auto notify, NotifySocket::Open(server->folder_ + "/notify"));
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return InternalError("read /proc/self/exe: " + error.message());
-
-  std::vector<std::string> argv = {self.string(), "serve"};
+  ASSIGN_OR_RETURN(const std::string tandem, ProgramBeside("tandem"));
+  std::vector<std::string> argv = {tandem, "serve"};
   argv.insert(argv.end(), args.begin(), args.end());
   argv.insert(argv.end(), {"--uds", server->folder_ + "/http"});
   const double begin = SystemClock().Monotonic();

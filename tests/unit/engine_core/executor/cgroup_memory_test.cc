@@ -64,6 +64,8 @@ TEST_CASE("cgroup memory: version 1, wherever its controller is mounted together
   const CgroupMemory memory = ReadCgroupMemory(root.path());
   CHECK(memory.limit_bytes == 7000);
   CHECK(memory.available_bytes == 5500);
+  root.Write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712");
+  CHECK(ReadCgroupMemory(root.path()).limit_bytes == kNone);  // that number is no limit
 }
 
 TEST_CASE("cgroup memory: in a container the mount itself is the own cgroup") {
