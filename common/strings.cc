@@ -34,6 +34,15 @@ std::string_view StripAscii(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+std::string WithCommas(int64_t value) {
+  std::string text = std::to_string(value);
+  const int64_t first = value < 0 ? 1 : 0;
+  for (int64_t i = static_cast<int64_t>(text.size()) - 3; i > first; i -= 3) {
+    text.insert(static_cast<size_t>(i), ",");
+  }
+  return text;
+}
+
 int EditDistance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

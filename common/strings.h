@@ -23,6 +23,8 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
+std::string WithCommas(int64_t value);  // 1234567 -> "1,234,567"
+
 // Number of single-character edits between two words; for "did you mean".
 int EditDistance(std::string_view a, std::string_view b);
 

@@ -279,8 +279,10 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
 
 Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup) {
   ExecutorLimits& limits = setup->runner.limits;
+  const std::optional<MemoryPlan>& plan = setup->memory_plan;
+  const HostMemory left = plan && !plan->is_device ? LessStep(memory, *plan) : memory;
   ASSIGN_OR_RETURN(limits.num_blocks,
-                   ChooseNumBlocks(setup->kv_cache, bytes_per_block, limits, memory));
+                   ChooseNumBlocks(setup->kv_cache, bytes_per_block, limits, left));
   if (setup->auto_max_model_len) {
     limits.max_model_len = MaxModelLenOf(limits.num_blocks - 1, limits);
   }

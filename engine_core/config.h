@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/models/model.h"
 #include "engine_core/weights/model_config.h"
@@ -90,6 +91,7 @@ struct EngineSetup {
   ModelRunnerOptions runner;
   EngineCoreOptions engine;
   KvCacheWish kv_cache;
+  std::optional<MemoryPlan> memory_plan;  // once the device is known
   wire::KvEventsConfig kv_events;
   bool auto_max_model_len = false;
   double step_timeout_s = 0;  // 0: none
@@ -99,7 +101,8 @@ struct EngineSetup {
 // limits that must fit each other.
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model);
 
-// Chooses the number of KV blocks for a cache with `bytes_per_block`.
+// Chooses the number of KV blocks for a cache with `bytes_per_block`. On a host, where no step has
+// run by then, the plan's step is left room for.
 Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup);
 
 }  // namespace tandem

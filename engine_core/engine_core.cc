@@ -26,7 +26,7 @@ SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits)
 Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
   const int32_t num_needed = MaxHeldBlocks(CacheWithLimits({}, limits));
   if (limits.num_blocks - 1 < num_needed) {
-    return FailedPreconditionError(
+    return ResourceExhaustedError(
         "the KV cache holds " + std::to_string(int64_t{limits.num_blocks - 1} * limits.block_size) +
         " tokens, one request may need " + std::to_string(int64_t{num_needed} * limits.block_size) +
         ": lower --max-model-len or raise --kv-cache-memory-bytes");

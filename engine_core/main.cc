@@ -19,6 +19,7 @@
 #include "common/version.h"
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
+#include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/kv_events.h"
@@ -115,20 +116,30 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const EngineConfig& config) {
   return OpenSafetensors(config.model);
 }
 
-// 1234567 → "1,234,567"
-std::string WithCommas(int64_t value) {
-  std::string digits = std::to_string(value);
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) {
-    digits.insert(static_cast<size_t>(i), ",");
-  }
-  return digits;
-}
-
 std::string Fixed(double value, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, value);
   return text;
 }
+
+// A line for each part of the start, with its time.
+class StartupLog {
+ public:
+  explicit StartupLog(const Clock* clock)
+      : clock_(clock), started_(clock->Monotonic()), last_(started_) {}
+  void Done(std::string_view phase, const std::string& what = "") {
+    const double now = clock_->Monotonic();
+    LOG_INFO << "[startup] " << phase << " in " << Fixed((now - last_) * 1e3, 1) << " ms"
+             << (what.empty() ? "" : ": ") << what;
+    last_ = now;
+  }
+  double total_s() const { return clock_->Monotonic() - started_; }
+
+ private:
+  const Clock* clock_;
+  const double started_;
+  double last_;
+};
 
 struct CacheSize {
   int64_t tokens = 0;
@@ -178,34 +189,32 @@ StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetu
 }
 
 // The cache, sized by what the largest step leaves free where memory is a device's, and the graphs.
-Status FinishRunner(const Clock& clock, int64_t bytes_per_block, ModelRunner* runner,
-                    EngineSetup* setup) {
+Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* setup,
+                    StartupLog* startup) {
   const bool is_device = !runner->backend().memory_is_host();
-  const double begin = clock.Monotonic();
   if (is_device) {
     const int64_t free_before = runner->backend().device_memory().free_bytes;
     RETURN_IF_ERROR(runner->RunFirstSteps());
     const DeviceMemory after = runner->backend().device_memory();
-    LOG_INFO << "First steps, of up to " << WithCommas(setup->runner.limits.max_num_batched_tokens)
-             << " tokens, took " << Fixed(clock.Monotonic() - begin, 2) << " seconds and "
-             << WithCommas((free_before - after.free_bytes) >> 20) << " MiB for good; "
-             << WithCommas(after.free_bytes >> 20) << " of " << WithCommas(after.total_bytes >> 20)
-             << " MiB are free";
+    startup->Done("first steps",
+                  "up to " + WithCommas(setup->runner.limits.max_num_batched_tokens) +
+                      " tokens, took " + WithCommas((free_before - after.free_bytes) >> 20) +
+                      " MiB for good; " + WithCommas(after.free_bytes >> 20) + " of " +
+                      WithCommas(after.total_bytes >> 20) + " MiB are free");
   }
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
   const ExecutorLimits& limits = setup->runner.limits;
   RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
   if (!is_device) return OkStatus();
-  const double before_capture = clock.Monotonic();
+  startup->Done("KV cache memory");
   RETURN_IF_ERROR(runner->CaptureGraphs());
-  LOG_INFO << "Capturing " << runner->num_graphs() << " CUDA graphs of decode steps took "
-           << Fixed(clock.Monotonic() - before_capture, 2) << " seconds";
+  startup->Done("CUDA graphs", std::to_string(runner->num_graphs()) + " of decode steps");
   return OkStatus();
 }
 
 int RunEngineCore(const std::vector<std::string>& args) {
   const SystemClock clock;
-  const double started = clock.Monotonic();
+  StartupLog startup(&clock);
   EngineConfig config;
   const StatusOr<FlagOutcome> flags = ParseFlags(EngineFlags(config), args, kAbout);
   if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
@@ -223,40 +232,56 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  startup.Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
+                             model_config->architecture + "), max_model_len " +
+                             WithCommas(setup->runner.limits.max_model_len));
   StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(*setup);
   if (!backend.ok()) return Fail(kExitBadModel, backend.status());
-  LOG_INFO << "Tandem " << kVersion << ": model " << config.model << " ("
-           << model_config->architecture << "), device " << (*backend)->description() << ", dtype "
-           << DTypeName(setup->backend.dtype) << ", quantization " << config.quantization
-           << ", max_model_len " << setup->runner.limits.max_model_len;
+  startup.Done("device", std::string((*backend)->description()) + ", dtype " +
+                             std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
+                             config.quantization);
   StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
   if (!weights.ok()) return Fail(kExitBadModel, weights.status());
+  startup.Done("weights mapped");
   const int64_t bytes_per_block = (*backend)->KvBytesPerBlock(
       KvSpecOf(*model_config, setup->runner.limits.block_size, 0, setup->runner.kv_format));
-  const StatusOr<int32_t> max_model_len = ChooseMaxModelLen(
-      setup->auto_max_model_len, bytes_per_block, setup->runner.limits, ReadMemory(**backend));
-  if (!max_model_len.ok()) return Fail(kExitBadModel, max_model_len.status());
-  setup->runner.limits.max_model_len = *max_model_len;
-  const double before_load = clock.Monotonic();
+  const HostMemory memory = ReadMemory(**backend);
+  const StatusOr<int32_t> max_model_len =
+      ChooseMaxModelLen(setup->auto_max_model_len, bytes_per_block, setup->runner.limits, memory);
+  if (max_model_len.ok()) setup->runner.limits.max_model_len = *max_model_len;
+  const MemoryPlan plan = PlanMemory(*model_config, setup->runner.limits,
+                                     {.dtype = setup->backend.dtype,
+                                      .formats = setup->formats,
+                                      .kv_bytes_per_block = bytes_per_block,
+                                      .is_device = !(*backend)->memory_is_host()});
+  // Memory as it was before anything took some of it.
+  const auto fail = [&](const Status& status) {
+    return Fail(kExitBadModel, WithMemoryAdvice(status, plan, memory));
+  };
+  setup->memory_plan = plan;
+  if (!max_model_len.ok()) return fail(max_model_len.status());
+  if (const Status fits = CheckFits(plan, memory); !fits.ok()) return fail(fits);
   const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
   StatusOr<std::unique_ptr<Model>> model =
       LoadModel({*model_config, model_limits, **weights, **backend, setup->formats});
-  if (!model.ok()) return Fail(kExitBadModel, model.status());
+  if (!model.ok()) return fail(model.status());
   weights->reset();
-  LOG_INFO << "Loading weights took " << Fixed(clock.Monotonic() - before_load, 2) << " seconds";
+  startup.Done("weights packed", "about " + WithCommas(plan.weights >> 20) + " MiB");
 
   // The KV cache and the executor.
   StatusOr<std::unique_ptr<ModelRunner>> runner = ModelRunner::CreateWithoutCache(
       *std::move(backend), *std::move(model), *model_config, setup->runner);
-  if (!runner.ok()) return Fail(kExitBadModel, runner.status());
-  const Status built = FinishRunner(clock, bytes_per_block, runner->get(), &*setup);
-  if (!built.ok()) return Fail(kExitBadModel, built);
+  if (!runner.ok()) return fail(runner.status());
+  startup.Done("step buffers");
+  const Status built = FinishRunner(bytes_per_block, runner->get(), &*setup, &startup);
+  if (!built.ok()) return fail(built);
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
-  LOG_INFO << (setup->device == "cuda" ? "GPU" : "CPU")
-           << " KV cache size: " << WithCommas(cache.tokens) << " tokens ("
-           << WithCommas(limits.num_blocks) << " blocks of " << limits.block_size << ", "
-           << WithCommas(limits.num_blocks * bytes_per_block >> 20) << " MiB)";
+  startup.Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
+                               " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
+                               WithCommas(limits.num_blocks) + " blocks of " +
+                               std::to_string(limits.block_size) + ", " +
+                               WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB)");
   LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
            << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
 
@@ -268,7 +293,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   }
   StatusOr<std::unique_ptr<EngineCore>> engine =
       EngineCore::Create(setup->engine, executor, &clock);
-  if (!engine.ok()) return Fail(kExitBadModel, engine.status());
+  if (!engine.ok()) return fail(engine.status());
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(*setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
   wire::EngineEndpoint endpoint(
@@ -295,8 +320,9 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
     LOG_WARNING << "systemd was not told: " << status.ToString();
   }
-  LOG_INFO << "Engine core ready in " << Fixed(clock.Monotonic() - started, 2)
-           << " seconds, frontend at " << config.handshake_address;
+  startup.Done("engine and wire");
+  LOG_INFO << "Engine core ready in " << Fixed(startup.total_s(), 3) << " seconds, frontend at "
+           << config.handshake_address;
 
   const Status end = RunEngineLoop(engine->get(), loop_wire);
   if (!end.ok()) {

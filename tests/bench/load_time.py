@@ -46,8 +46,8 @@ def one_start(model, flags):
         wait_for(lambda: server.port_file.exists() and server.get("/health")[0] == 200, "/health", 600)
         figures = {"health s": time.monotonic() - begin}
         figures |= engine_figures(server.pid_of("tandem-engine-core"))
-        for name, words in (("weights s", r"Loading weights took"), ("engine s", r"Engine core ready in")):
-            figures[name] = float(re.search(words + r" ([\d.]+)", server.log)[1])
+        figures["weights s"] = float(re.search(r"weights packed in ([\d.]+) ms", server.log)[1]) / 1e3
+        figures["engine s"] = float(re.search(r"Engine core ready in ([\d.]+)", server.log)[1])
         return figures
 
 

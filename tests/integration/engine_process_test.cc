@@ -98,6 +98,16 @@ TEST_CASE("engine process: starts without a frontend, says what it has, ends in 
   CHECK_THAT(engine.output(), Contains("CPU KV cache size: 2,048 tokens"));
   CHECK_THAT(engine.output(), Contains("Maximum concurrency for 1,024 tokens per request: 2.00x"));
   CHECK(engine.CommandName() == "tandem-engine");
+  size_t last = 0;
+  for (const char* phase : {"config", "device", "weights mapped", "weights packed", "step buffers",
+                            "KV cache", "engine and wire"}) {
+    CAPTURE(phase);
+    const size_t at = engine.output().find("[startup] " + std::string(phase) + " in ");
+    REQUIRE(at != std::string::npos);
+    CHECK(at > last);
+    CHECK_THAT(engine.output().substr(at, engine.output().find('\n', at) - at), Contains(" ms"));
+    last = at;
+  }
   engine.Signal(SIGTERM);
   CHECK(engine.WaitForExit() == 0);
   CHECK_THAT(engine.output(), Contains("[shutdown]"));
@@ -141,12 +151,25 @@ TEST_CASE("engine process: a bad model ends with status 3 and its name") {
   CHECK_THAT(broken.output(), Contains("config.json") && Contains("JSON"));
 }
 
+TEST_CASE("engine process: more than there is memory for is refused with what it is needed for") {
+  const tandem::TempFolder folder;
+  Child engine({kModels + "qwen3", "--num-gpu-blocks-override", "2000000000", "--block-size",
+                "4096", "--handshake-address", "ipc://" + folder.path() + "/handshake"});
+  CHECK(engine.WaitForExit() == 3);
+  CHECK_THAT(engine.output(),
+             Contains("of it free; needed are") && Contains("for weights") &&
+                 Contains("--max-num-batched-tokens 2048") && Contains("--max-num-seqs 128") &&
+                 Contains("--max-model-len 1024") && Contains("--kv-cache-dtype int8") &&
+                 Contains("--quantization int8") && Contains("--gpu-memory-utilization"));
+}
+
 TEST_CASE("engine process: a KV cache too small for one request ends with status 3") {
   const tandem::TempFolder folder;
   Child engine({kModels + "qwen3", "--kv-cache-memory-bytes", "200K", "--handshake-address",
                 "ipc://" + folder.path() + "/handshake"});
   CHECK(engine.WaitForExit() == 3);
-  CHECK_THAT(engine.output(), Contains("--kv-cache-memory-bytes"));
+  CHECK_THAT(engine.output(), Contains("one request may need 1024") &&
+                                  Contains("KV cache of one request: lower --max-model-len 1024"));
 }
 
 }  // namespace

@@ -16,6 +16,15 @@ TEST_CASE("FindInvalidUtf8 accepts exactly the well-formed forms") {
   CHECK(FindInvalidUtf8("ok\xFF") == 2);
 }
 
+TEST_CASE("WithCommas groups digits by three") {
+  CHECK(WithCommas(0) == "0");
+  CHECK(WithCommas(999) == "999");
+  CHECK(WithCommas(1000) == "1,000");
+  CHECK(WithCommas(1234567) == "1,234,567");
+  CHECK(WithCommas(-123) == "-123");
+  CHECK(WithCommas(-1234) == "-1,234");
+}
+
 TEST_CASE("EditDistance counts single-character edits") {
   CHECK(EditDistance("kitten", "sitting") == 3);
   CHECK(EditDistance("", "abc") == 3);

@@ -260,6 +260,19 @@ TEST_CASE("engine config: how long a step may take, by flag, by variable, by dev
   unsetenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS");
 }
 
+TEST_CASE("engine config: a KV cache on the host leaves room for a step") {
+  const HostMemory memory = {.total_bytes = int64_t{1} << 30, .available_bytes = int64_t{1} << 30};
+  EngineSetup setup = Setup({"model", "--device", "cpu", "--gpu-memory-utilization", "0.5"});
+  REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
+  CHECK(setup.runner.limits.num_blocks == 512);
+  setup.memory_plan = MemoryPlan{.activations = 100 << 20, .sampling = 12 << 20};
+  REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
+  CHECK(setup.runner.limits.num_blocks == 400);
+  setup.memory_plan->is_device = true;  // there a step has run
+  REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
+  CHECK(setup.runner.limits.num_blocks == 512);
+}
+
 TEST_CASE("engine config: VLLM_CPU_KVCACHE_SPACE is GiB, and gives way to the flag") {
   setenv("VLLM_CPU_KVCACHE_SPACE", "2", 1);
   CHECK(*ParseOk({"model"}).kv_cache_memory_bytes == int64_t{2} << 30);

@@ -85,7 +85,7 @@ TEST_CASE("Create: refuses a KV cache that one request could outgrow") {
   SimExecutor executor(limits);
   ManualClock clock;
   const auto engine = EngineCore::Create({}, &executor, &clock);
-  CHECK(engine.status().code() == StatusCode::kFailedPrecondition);
+  CHECK(engine.status().code() == StatusCode::kResourceExhausted);
   CHECK(engine.status().message().find("holds 60 tokens, one request may need 64") !=
         std::string::npos);
 }
