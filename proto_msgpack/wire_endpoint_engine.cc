@@ -26,6 +26,7 @@ struct Client {
   Socket output;
   bool was_connected = false;
   bool lost = false;
+  bool comes_back = false;  // since the last look
 };
 
 struct Outgoing {
@@ -287,19 +288,25 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
   bool all_lost = !clients_.empty();
   for (size_t i = 0; i < clients_.size(); ++i) {
     Client& client = clients_[i];
+    bool was_lost = false;  // since the last look; what has come to its address may be another
     while (client.input.NextEvent(&event)) {
       if (!event.opened) {
         LoseClient(i);
+        was_lost = true;
         continue;
       }
-      // A client that comes back alone (others kept running) must learn our identity again.
-      if (client.lost && ready_) SendReadyResponse(&client);
+      client.comes_back = client.lost;
       client.lost = false;
       client.was_connected = true;
     }
-    all_lost = all_lost && client.lost;
+    all_lost = all_lost && (client.lost || was_lost);
   }
   if (all_lost) return Restart("its connections closed");
+  for (Client& client : clients_) {
+    // One that comes back alone (others kept running) must learn our identity again.
+    if (client.comes_back && !client.lost && ready_) SendReadyResponse(&client);
+    client.comes_back = false;
+  }
   while (handshake_.NextEvent(&event)) {
     if (!event.opened) return Restart("it left during the handshake");
   }

@@ -4,6 +4,12 @@
 #include "proto_msgpack/wire_endpoint.h"
 
 #include <sys/stat.h>
+#include <zmq.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "common/random.h"
 #include "proto_msgpack/codec.h"
@@ -202,6 +208,50 @@ TEST_CASE("wire: an engine drops a frontend that goes and serves the one that co
     CHECK(engine.Next<ClientLost>().client_index + engine.Next<ClientLost>().client_index == 1);
     engine.endpoint.Send(0, OneToken("nobody hears this", 1));
   }
+}
+
+// The engine's old connection finds the new frontend's socket before the engine has seen it close.
+TEST_CASE("wire: a frontend that went and another that came between two looks gets its HELLO") {
+  const TempFolder folder;
+  std::atomic<bool> is_held{false}, may_go{false};
+  Mailbox<EngineInput> box([&] {  // on the wire's thread
+    is_held = true;
+    is_held.notify_one();
+    may_go.wait(false);
+  });
+  EngineEndpoint endpoint(EngineIn(folder), &box);
+  const auto let_go = [&](void*) {
+    may_go = true;
+    may_go.notify_one();
+  };
+  const std::unique_ptr<void, decltype(let_go)> at_end(&may_go, let_go);
+  REQUIRE(endpoint.Start().ok());
+  endpoint.AnnounceReady(TestReadyResponse());
+  {
+    Frontend frontend(folder);
+    frontend.Next(Heard::Kind::kReady);
+    frontend.Add("held");
+    is_held.wait(false);
+  }
+  std::filesystem::create_directory(folder.path() + "/wire");
+  Context context;
+  Socket handshake, input;
+  handshake.Open(context, ZMQ_ROUTER);
+  input.Open(context, ZMQ_ROUTER);
+  input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
+  input.Monitor(context);
+  REQUIRE(handshake.Bind("ipc://" + folder.path() + "/wire/handshake").ok());
+  REQUIRE(input.Bind("ipc://" + folder.path() + "/wire/input_0").ok());
+  const auto wait_for = [](void* socket) {
+    zmq_pollitem_t item = {socket, 0, ZMQ_POLLIN, 0};
+    return zmq_poll(&item, 1, 10'000) == 1;
+  };
+  REQUIRE(wait_for(input.monitor()));
+  const std::string identity = EngineIdentity(0);
+  const std::string_view frames[] = {identity, "?"};
+  while (!input.Send(frames)) std::this_thread::yield();  // until the engine, too, is connected
+  let_go(nullptr);
+  CHECK(wait_for(handshake.get()));
 }
 
 TEST_CASE("wire: a second engine of the same index waits until the first is gone") {
