@@ -22,16 +22,13 @@ class EngineWire(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
         cls.frontend = StrictFrontend(cls.folder.name)
+        cls.addClassCleanup(lambda: cls.frontend.close())  # the one there is by then
         cls.engine = strict_frontend.start_engine(cls.frontend, pair.MODEL)
+        cls.addClassCleanup(cls.engine.wait, pair.LIMIT)
+        cls.addClassCleanup(cls.engine.terminate)
         cls.ready = cls.frontend.meet()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.engine.terminate()
-        cls.engine.wait(pair.LIMIT)
-        cls.frontend.close()
-        cls.folder.cleanup()
 
     def tokens(self, outputs):
         return [token for output in outputs for token in output[1]]
