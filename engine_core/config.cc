@@ -25,6 +25,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
 
       {"device", &c.device, "auto: cuda where there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
+      {"attention-backend", &c.attention_backend, "cuda: whose attention kernels run; auto: flashinfer where the build has it and it is made for the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
       {"enforce-eager", &c.enforce_eager, "cuda: capture no graphs of decode steps at start"},
       {"max-cudagraph-capture-size", &c.max_cudagraph_capture_size, "cuda: most requests of a captured decode step; 0: none. Default: twice --max-num-seqs, at most 512", {.min = 0, .max = 65536}},
       {"cudagraph-capture-sizes", &c.cudagraph_capture_sizes, "cuda: for so many requests decode steps are captured, e.g. 1 2 4 8. Default: 1, 2, 4, from 8 in steps of 8, from 256 of 16"},
@@ -180,6 +181,25 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+Status SetAttention(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  const std::string& name = config.attention_backend;
+  setup->attention = name == "auto"     ? AttentionBackend::kAuto
+                     : name == "tandem" ? AttentionBackend::kTandem
+                                        : AttentionBackend::kFlashInfer;
+  if (setup->device != "cuda") {
+    if (setup->attention != AttentionBackend::kFlashInfer) return OkStatus();
+    return InvalidArgumentError("--attention-backend " + name + ": is for --device cuda, this is " +
+                                setup->device);
+  }
+  ASSIGN_OR_RETURN(const AttentionChoice choice,
+                   ChooseAttention(setup->attention, HasFlashInfer(), setup->backend.dtype,
+                                   AttentionShapeOf(model)));
+  setup->attention =
+      choice.is_flashinfer ? AttentionBackend::kFlashInfer : AttentionBackend::kTandem;
+  setup->attention_reason = choice.reason;
+  return OkStatus();
+}
+
 // REQUIRES: the batch's limits are set.
 Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
   GraphSizeOptions options = {.max_num_seqs = setup->runner.limits.max_num_seqs,
@@ -253,6 +273,7 @@ Status Finish(EngineConfig& config) {
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model) {
   EngineSetup setup;
   RETURN_IF_ERROR(SetDevice(config, &setup));
+  RETURN_IF_ERROR(SetAttention(config, model, &setup));
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
   RETURN_IF_ERROR(SetGraphs(config, &setup));

@@ -37,6 +37,7 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
+  std::string attention_backend = "auto";
   bool enforce_eager = false;
   std::optional<int64_t> max_cudagraph_capture_size;
   std::vector<std::string> cudagraph_capture_sizes;
@@ -87,6 +88,8 @@ Status Finish(EngineConfig& config);
 struct EngineSetup {
   std::string device;  // "cpu", "cuda" or "reference"
   CpuBackendOptions backend;
+  AttentionBackend attention = AttentionBackend::kAuto;  // of cuda, where it is chosen
+  std::string attention_reason;
   WeightFormats formats;
   ModelRunnerOptions runner;
   EngineCoreOptions engine;

@@ -96,8 +96,9 @@ void EndLost(const std::string& what) {
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
   if (setup.device == "reference") return MakeReferenceBackend();
   if (setup.device == "cuda") {
-    return MakeCudaBackend(
-        {.dtype = setup.backend.dtype, .num_threads = setup.backend.num_threads});
+    return MakeCudaBackend({.dtype = setup.backend.dtype,
+                            .num_threads = setup.backend.num_threads,
+                            .attention = setup.attention});
   }
   return MakeCpuBackend(setup.backend);
 }
@@ -240,6 +241,11 @@ int RunEngineCore(const std::vector<std::string>& args) {
   startup.Done("device", std::string((*backend)->description()) + ", dtype " +
                              std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
                              config.quantization);
+  if (setup->device == "cuda") {
+    LOG_INFO << "Using "
+             << (setup->attention == AttentionBackend::kFlashInfer ? "flashinfer" : "tandem")
+             << " attention backend: " << setup->attention_reason;
+  }
   StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
   if (!weights.ok()) return Fail(kExitBadModel, weights.status());
   startup.Done("weights mapped");

@@ -74,6 +74,7 @@ struct AttentionShape {
   int num_heads = 0;  // a multiple of num_kv_heads; head h reads KV head h / (heads / kv_heads)
   int num_kv_heads = 0;
   int head_dim = 0;
+  bool operator==(const AttentionShape&) const = default;
 };
 
 struct AttentionOptions {
@@ -282,13 +283,30 @@ struct CpuBackendOptions {
 
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 
+// Whose kernels compute PagedAttention on a GPU. kAuto: FlashInfer's where the build has them and
+// they are made for the shape, as they are the ones that GPUs have run; else the project's own.
+enum class AttentionBackend { kAuto, kTandem, kFlashInfer };
+
 struct CudaBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
   int num_threads = 0;         // of the host, for ParallelFor; 0: as many CPUs as are usable
+  AttentionBackend attention = AttentionBackend::kAuto;
 };
+
+struct AttentionChoice {
+  bool is_flashinfer = false;
+  std::string reason;  // for the log
+};
+
+// INVALID_ARGUMENT: FlashInfer is wanted and not there, or not made for that type and head size.
+StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
+                                          const AttentionShape& shape);
 
 // Whether this build has CUDA, and this host a device for it.
 bool HasCudaDevice();
+
+// Whether this build has FlashInfer's attention kernels.
+bool HasFlashInfer();
 
 // UNAVAILABLE: built without CUDA, no driver, no device.
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);

@@ -15,11 +15,14 @@ list(FILTER emulated_kernels EXCLUDE REGEX flashinfer)  # others' code, which kn
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
   ${dir}/device_memory.cc ${dir}/sampler.cc support/cuda_emulation/cuda_emulation.cc
+  ${dir}/flashinfer_attention.cc support/cuda_emulation/flashinfer_emulation.cc
   support/cuda_emulation/no_cublaslt.cc)
 target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
 target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
-  MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice)
+  MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice
+  HasFlashInfer=HasEmulatedFlashInfer FlashInferDecodeBlocks=EmulatedFlashInferDecodeBlocks
+  LaunchFlashInfer=EmulatedLaunchFlashInfer)
 # nvcc's pragmas; and fibers are too much for a debug build's speed.
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
@@ -27,7 +30,7 @@ module(tests/support/cuda_emulation DEPS kernels)
 tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
-  SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc
+  SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
 
 # The object is the same in dev and release; sanitizers put their own bookkeeping on the stack.

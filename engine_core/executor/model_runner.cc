@@ -33,6 +33,12 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           .format = format};
 }
 
+AttentionShape AttentionShapeOf(const ModelConfig& config) {
+  return {.num_heads = static_cast<int>(config.num_heads),
+          .num_kv_heads = static_cast<int>(config.num_kv_heads),
+          .head_dim = static_cast<int>(config.head_dim)};
+}
+
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
   return {.max_tokens = limits.max_num_batched_tokens,
           .max_logits_rows = MaxLogitsRows(limits),
@@ -44,9 +50,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
     : limits_(options.limits),
       backend_(std::move(backend)),
       kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format)),
-      attention_shape_({.num_heads = static_cast<int>(config.num_heads),
-                        .num_kv_heads = static_cast<int>(config.num_kv_heads),
-                        .head_dim = static_cast<int>(config.head_dim)}),
+      attention_shape_(AttentionShapeOf(config)),
       model_(std::move(model)),
       batch_(limits_,
              {.vocab_size = limits_.vocab_size,

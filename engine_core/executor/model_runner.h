@@ -32,6 +32,8 @@ namespace tandem {
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
                      KvFormat format = KvFormat::kCompute);
 
+AttentionShape AttentionShapeOf(const ModelConfig& config);
+
 struct ModelRunnerOptions {
   ExecutorLimits limits;
   KvFormat kv_format = KvFormat::kCompute;

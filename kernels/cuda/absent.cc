@@ -6,6 +6,8 @@ namespace tandem {
 
 bool HasCudaDevice() { return false; }
 
+bool HasFlashInfer() { return false; }
+
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions&) {
   return UnavailableError("this build has no CUDA (configure with -DTANDEM_CUDA=ON)");
 }

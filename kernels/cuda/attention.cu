@@ -138,8 +138,11 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   MergeSplits(to, args, blockIdx.x, kv_head, gridDim.z, row, lane);
 }
 
-int64_t ItemsOf(int64_t num_queries, int64_t group) {
-  return (num_queries * group + kRows - 1) / kRows;
+// Room for the items of any batch of so many tokens and requests: each request's last one may be
+// partly empty.
+int64_t ItemWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_requests) {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  return ((num_tokens * group + kRows - 1) / kRows + num_requests) * kItemWords;
 }
 
 }  // namespace
@@ -153,8 +156,9 @@ int64_t CudaBackend::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
 
 int64_t CudaBackend::AttentionWorkSize(const AttentionShape& shape, int64_t num_tokens,
                                        int64_t num_requests) const {
-  // Each request's last item may be partly empty.
-  return (ItemsOf(num_tokens, shape.num_heads / shape.num_kv_heads) + num_requests) * kItemWords;
+  const int64_t words = ItemWords(shape, num_tokens, num_requests);
+  if (!UsesFlashInfer(shape)) return words;
+  return words + FlashInferWorkSize(FlashInferShapeOf(shape), num_tokens, num_requests);
 }
 
 std::unique_ptr<AttentionPlan> CudaBackend::MakeAttentionPlan(const AttentionShape& shape,
@@ -165,21 +169,26 @@ std::unique_ptr<AttentionPlan> CudaBackend::MakeAttentionPlan(const AttentionSha
   plan->shape = shape;
   plan->max_tokens = max_tokens;
   plan->max_requests = max_requests;
+  plan->uses_flashinfer = UsesFlashInfer(shape);
+  const auto allocate = [this](DType dtype, std::initializer_list<int64_t> size) {
+    StatusOr<OwnedTensor> memory = Allocate(dtype, size);
+    CHECK(memory.ok()) << memory.status().ToString();
+    return *std::move(memory);
+  };
   const int64_t words = AttentionWorkSize(shape, max_tokens, max_requests);
-  const int64_t partial_shape[] = {int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks,
-                                   shape.head_dim + 2};
-  const int64_t num_counters = shape.num_kv_heads * kMaxSplitBlocks;
   StatusOr<OwnedTensor> host = AllocatePinned(DType::kI32, {&words, 1});
-  StatusOr<OwnedTensor> device = AllocateDevice(DType::kI32, {&words, 1}, stream_);
-  StatusOr<OwnedTensor> partial = AllocateDevice(DType::kF32, partial_shape, stream_);
-  StatusOr<OwnedTensor> arrived = AllocateDevice(DType::kI32, {&num_counters, 1}, stream_);
-  for (const auto* memory : {&host, &device, &partial, &arrived}) {
-    CHECK(memory->ok()) << memory->status().ToString();
+  CHECK(host.ok()) << host.status().ToString();
+  plan->host_work = *std::move(host);
+  plan->device_work = allocate(DType::kI32, {words});
+  plan->partial = allocate(
+      DType::kF32, {int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks, shape.head_dim + 2});
+  plan->num_arrived = allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks});
+  if (plan->uses_flashinfer) {
+    const int64_t rows = FlashInferPartialRows(FlashInferShapeOf(shape));
+    plan->flashinfer_partial =
+        allocate(DType::kBf16, {rows, int64_t{shape.num_heads} * shape.head_dim});
+    plan->flashinfer_lse = allocate(DType::kF32, {rows, shape.num_heads});
   }
-  plan->host_items = *std::move(host);
-  plan->device_items = *std::move(device);
-  plan->partial = *std::move(partial);
-  plan->num_arrived = *std::move(arrived);
   return plan;
 }
 
@@ -190,9 +199,12 @@ void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* gene
   *plan->mutable_batch() = batch;
   const int group = plan->shape.num_heads / plan->shape.num_kv_heads;
   const bool has_room = !batch.work.empty();
-  const Tensor& host = has_room ? batch.host_work : plan->host_items.view();
-  const Tensor& device = has_room ? batch.work : plan->device_items.view();
-  if (!has_room) WaitFor(plan->items_copied);
+  const Tensor& host = has_room ? batch.host_work : plan->host_work.view();
+  const Tensor& device = has_room ? batch.work : plan->device_work.view();
+  const auto num_requests = static_cast<int64_t>(batch.context_len.size());
+  const int64_t item_words = ItemWords(plan->shape, batch.positions.rows(), num_requests);
+  CHECK_LE(item_words, host.rows());
+  if (!has_room) WaitFor(plan->work_copied);
   auto* items = reinterpret_cast<CudaAttentionItem*>(host.Data<int32_t>());
   int64_t num_items = 0;
   plan->is_decode = true;
@@ -202,7 +214,7 @@ void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* gene
     const auto table_begin =
         static_cast<int32_t>(static_cast<int64_t>(r) * batch.block_table.row_stride);
     for (int32_t row = 0; row < num_queries * group; row += kRows) {
-      CHECK_LE((num_items + 1) * kItemWords, host.rows());
+      CHECK_LE((num_items + 1) * kItemWords, item_words);
       items[num_items++] = {.table_begin = table_begin,
                             .first_token = batch.query_start[r],
                             .num_queries = num_queries,
@@ -212,10 +224,19 @@ void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* gene
   }
   plan->items = reinterpret_cast<const CudaAttentionItem*>(device.Data<int32_t>());
   plan->num_items = num_items;
-  plan->num_splits = NumSplits(num_items, plan->shape.num_kv_heads);
-  if (has_room || num_items == 0) return;
-  CopyRows(device.Rows(0, num_items * kItemWords), host.Rows(0, num_items * kItemWords), stream_);
-  plan->items_copied = SetMark();
+  int64_t num_words = num_items * kItemWords;
+  if (plan->uses_flashinfer) {
+    num_words = AttentionWorkSize(plan->shape, batch.positions.rows(), num_requests);
+    CHECK_LE(num_words, host.rows());
+    plan->flashinfer = PlanFlashInfer(
+        FlashInferShapeOf(plan->shape), batch,
+        {host.Data<int32_t>() + item_words, static_cast<size_t>(num_words - item_words)});
+    plan->num_decode_items = plan->flashinfer.decode.num_requests * ((group + kRows - 1) / kRows);
+    plan->flashinfer_words = device.Data<int32_t>() + item_words;
+  }
+  if (has_room || num_words == 0) return;
+  CopyRows(device.Rows(0, num_words), host.Rows(0, num_words), stream_);
+  plan->work_copied = SetMark();
 }
 
 void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
@@ -223,7 +244,15 @@ void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const Layer
                                  const AttentionPlan& generic_plan) {
   CheckPagedAttention(types(), out, q, kv, generic_plan);
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
-  const auto num_splits = static_cast<unsigned>(plan.num_splits);
+  if (plan.num_items == 0) return;
+  if (plan.uses_flashinfer && AttendByFlashInfer(out, q, kv, options, plan)) return;
+  AttendItems(out, q, kv, options, plan, plan.num_items, plan.is_decode);
+}
+
+void CudaBackend::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                              const AttentionOptions& options, const CudaAttentionPlan& plan,
+                              int64_t num_items, bool is_decode) {
+  const auto num_splits = static_cast<unsigned>(NumSplits(num_items, kv.num_kv_heads));
   const Tensor& block_table = plan.batch().block_table;
   AttentionArgs args = {.items = plan.items,
                         .block_table = block_table.Data<int32_t>(),
@@ -236,10 +265,10 @@ void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const Layer
                         .soft_cap = options.soft_cap,
                         .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
                         .num_arrived = plan.num_arrived.view().Data<int32_t>()};
-  const auto items = static_cast<unsigned>(plan.num_items);
+  const auto items = static_cast<unsigned>(num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
   const dim3 grid(items, heads, num_splits);
-  if (plan.is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
+  if (is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
   WithType(out, [&]<class T>(T* out_data) {
     Launch(queue(), grid, kThreads, AttentionKernel<T>, out_data, out.row_stride,
            static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),

@@ -39,7 +39,8 @@ StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaBackendOptions&
 
 CudaBackend::CudaBackend(const CudaBackendOptions& options)
     : dtype_(options.dtype),
-      pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads) {}
+      pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads),
+      attention_(options.attention) {}
 
 Status CudaBackend::Init(int device) {
   RETURN_IF_ERROR(

@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/compute_pool.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/flashinfer_plan.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/op_checks.h"
 
@@ -50,16 +51,22 @@ class CudaAttentionPlan final : public AttentionPlan {
   AttentionShape shape;
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
-  OwnedTensor host_items;    // pinned [max_items * 5] i32, for batches without a place for them
-  OwnedTensor device_items;  // the same
-  OwnedTensor partial;       // [., head_dim + 2] f32: sums, maximum, total of a row and split
-  OwnedTensor num_arrived;   // [.] i32: splits of an item and KV head that are done
-  int64_t items_copied = 0;  // mark: host_items may be filled again
+  bool uses_flashinfer = false;
+  // What PlanAttention tells the device: items, then FlashInfer's words.
+  OwnedTensor host_work;           // pinned [.] i32, for batches without a place for it
+  OwnedTensor device_work;         // the same
+  OwnedTensor partial;             // [., head_dim + 2] f32: sums, maximum, total of a row and split
+  OwnedTensor num_arrived;         // [.] i32: splits of an item and KV head that are done
+  OwnedTensor flashinfer_partial;  // [., heads * head_dim], and the weight of each row and head:
+  OwnedTensor flashinfer_lse;      // [., heads] f32
+  int64_t work_copied = 0;         // mark: host_work may be filled again
   // Of this step.
   const CudaAttentionItem* items = nullptr;  // on the device
   int64_t num_items = 0;
-  int64_t num_splits = 0;  // of each item
   bool is_decode = false;  // one query per request
+  FlashInferPlan flashinfer;
+  int64_t num_decode_items = 0;               // the first ones, of what is its decode part
+  const int32_t* flashinfer_words = nullptr;  // on the device
 };
 
 class CudaCapturedOps final : public CapturedOps {
@@ -160,6 +167,18 @@ class CudaBackend final : public Backend {
   // y = x W^T + bias, or y += it.
   void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
                 bool accumulate);
+  FlashInferShape FlashInferShapeOf(const AttentionShape& shape) const;
+  bool UsesFlashInfer(const AttentionShape& shape) const;
+  // Attention of the first num_items items by the project's own kernels.
+  void AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                   const AttentionOptions& options, const CudaAttentionPlan& plan,
+                   int64_t num_items, bool is_decode);
+  // Attention of all requests, by FlashInfer as far as it can. False: it cannot.
+  bool AttendByFlashInfer(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                          const AttentionOptions& options, const CudaAttentionPlan& plan);
+  void LaunchFlashInferPart(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                            const AttentionOptions& options, const CudaAttentionPlan& plan,
+                            const FlashInferLaunch& launch);
   // Into how many splits each item's context is cut, so that so many items fill the device.
   int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
   // A matrix [rows, columns] of the activation type, valid until its next use.
@@ -176,6 +195,8 @@ class CudaBackend final : public Backend {
   bool has_captured_ = false;
   int num_multiprocessors_ = 1;
   bool can_overlap_ = false;  // a kernel may begin while another ends
+  AttentionBackend attention_;
+  mutable FlashInferShape flashinfer_shape_;  // of the shape that was asked for last
   std::string device_name_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
   OwnedTensor staging_;  // pinned, two halves, for weights on their way to the device

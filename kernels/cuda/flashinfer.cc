@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/flashinfer_kernels.h"
 #include "kernels/cuda/launch.h"
 

@@ -52,8 +52,6 @@ struct FlashInferCall {
   const int32_t* merge_start = nullptr;    // [tokens + 1], a token's; decode: unused
 };
 
-bool HasFlashInfer();
-
 // Blocks of the decode kernel that the device runs at once. REQUIRES: FlashInferTakes the shape.
 StatusOr<int64_t> FlashInferDecodeBlocks(int num_heads, int num_kv_heads, int head_dim);
 

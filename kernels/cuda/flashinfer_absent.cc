@@ -1,5 +1,7 @@
 #include "kernels/cuda/flashinfer.h"
 
+#include "kernels/backend.h"
+
 namespace tandem {
 
 bool HasFlashInfer() { return false; }

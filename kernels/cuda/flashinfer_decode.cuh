@@ -2,6 +2,44 @@
 
 // FlashInfer's decode kernel over our batch. Device code; for the sources per head size.
 
+#include <flashinfer/utils.cuh>
+
+// The decode kernel is made for every group size and stage count that FlashInfer may be asked for.
+// Ours are those of FlashInferDecodes on devices from sm_80 on: a quarter of the code.
+#undef DISPATCH_GQA_GROUP_SIZE
+#define DISPATCH_GQA_GROUP_SIZE(group_size, GROUP_SIZE, ...) \
+  switch (group_size) {                                      \
+    case 1: {                                                \
+      constexpr size_t GROUP_SIZE = 1;                       \
+      __VA_ARGS__                                            \
+      break;                                                 \
+    }                                                        \
+    case 2: {                                                \
+      constexpr size_t GROUP_SIZE = 2;                       \
+      __VA_ARGS__                                            \
+      break;                                                 \
+    }                                                        \
+    case 3: {                                                \
+      constexpr size_t GROUP_SIZE = 3;                       \
+      __VA_ARGS__                                            \
+      break;                                                 \
+    }                                                        \
+    case 4: {                                                \
+      constexpr size_t GROUP_SIZE = 4;                       \
+      __VA_ARGS__                                            \
+      break;                                                 \
+    }                                                        \
+    default:                                                 \
+      return cudaErrorInvalidValue;                          \
+  }
+#undef DISPATCH_COMPUTE_CAP_DECODE_NUM_STAGES_SMEM
+#define DISPATCH_COMPUTE_CAP_DECODE_NUM_STAGES_SMEM(compute_capacity, NUM_STAGES_SMEM, ...) \
+  {                                                                                         \
+    static_cast<void>(compute_capacity);                                                    \
+    constexpr uint32_t NUM_STAGES_SMEM = 2;                                                 \
+    __VA_ARGS__                                                                             \
+  }
+
 #include <flashinfer/attention/decode.cuh>
 #include <flashinfer/attention/scheduler.cuh>
 

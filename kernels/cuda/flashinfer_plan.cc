@@ -209,6 +209,28 @@ FlashInferLaunch PlanPrefill(const FlashInferShape& shape, const Requests& reque
 
 }  // namespace
 
+StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
+                                          const AttentionShape& shape) {
+  const bool must = wanted == AttentionBackend::kFlashInfer;
+  if (wanted == AttentionBackend::kTandem) return AttentionChoice{false, "as asked for"};
+  if (!has_flashinfer) {
+    if (!must) return AttentionChoice{false, "this build has no FlashInfer"};
+    return InvalidArgumentError(
+        "--attention-backend flashinfer: this build has no FlashInfer (configure with "
+        "-DTANDEM_CUDA=ON -DTANDEM_FLASHINFER=ON); take tandem or auto");
+  }
+  if (!FlashInferTakes(dtype, shape)) {
+    const std::string ours = std::string(DTypeName(dtype)) + " with heads of " +
+                             std::to_string(shape.head_dim) + " numbers";
+    if (!must) return AttentionChoice{false, "FlashInfer is not built for " + ours};
+    return InvalidArgumentError(
+        "--attention-backend flashinfer: is built for bfloat16 with heads of 64, 128 or 256 "
+        "numbers, this model is " +
+        ours + "; take tandem or auto");
+  }
+  return AttentionChoice{true, must ? "as asked for" : "it is built for this model's heads"};
+}
+
 bool FlashInferTakes(DType dtype, const AttentionShape& shape) {
   return dtype == DType::kBf16 &&
          (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);

@@ -127,8 +127,9 @@ run() {
 run "ops against the reference" 60 kernels start "$pack/bin/gpu_kernels_$device"
 run "golden models, graphs against eager steps" 45 golden start "$pack/bin/gpu_golden_$device"
 if [ $device = emulated ]; then
-  run "figures" 70 figures-tiny start "$pack/bin/gpu_figures_emulated" --tiny --json="$out/figures-tiny.json" tiny
+  run "figures" 70 figures-tiny start "$pack/bin/gpu_figures_emulated" --tiny --json="$out/figures-tiny.json" attention tiny
 else
+  run "attention alone, by each backend" 30 figures-attention start "$pack/bin/gpu_figures_cuda" --json="$out/figures-attention.json" attention
   for shape in 0.6b 8b 1b; do
     run "figures of $shape" 70 "figures-$shape" start "$pack/bin/gpu_figures_cuda" --json="$out/figures-$shape.json" $shape
   done

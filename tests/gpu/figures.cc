@@ -2,7 +2,7 @@
 // made-up model with graphs and without, and a mixed load through the scheduler.
 //
 //   gpu_figures_cuda --probe                         says what the device is; exit status 1: none
-//   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny
+//   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, attention
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
 // rate of a large product. Times are medians of steps on the host's clock, sampling included.
@@ -27,6 +27,7 @@
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/scheduler/scheduler.h"
+#include "tests/gpu/attention_figures.h"
 
 namespace tandem {
 namespace {
@@ -489,10 +490,31 @@ int Probe() {
   return two == 2 ? 0 : 1;
 }
 
+// Attention alone, by the kernels of each backend that is built.
+void MeasureAttentionBackends(const Options& options, const Ceilings& ceilings, Report* report) {
+  for (const AttentionBackend attention :
+       {AttentionBackend::kTandem, AttentionBackend::kFlashInfer}) {
+    const bool is_flashinfer = attention == AttentionBackend::kFlashInfer;
+    if (is_flashinfer && !HasFlashInfer()) continue;
+    const auto backend = MakeCudaBackend({.num_threads = 1, .attention = attention});
+    CHECK(backend.ok()) << backend.status().ToString();
+    const AttentionFigures figures = MeasureAttention(backend->get(), options.is_tiny);
+    const std::string name = is_flashinfer ? "attention flashinfer " : "attention tandem ";
+    report->Add(name + "decode B=32 ctx 2048", figures.decode_seconds * 1e3, "ms",
+                figures.decode_bytes / ceilings.bytes_per_second / figures.decode_seconds);
+    report->Add(name + "prefill of 4096", figures.prefill_seconds * 1e3, "ms",
+                figures.prefill_flops / ceilings.flops / figures.prefill_seconds);
+  }
+}
+
 int Run(const Options& options) {
   Report report(options.json);
   const Ceilings ceilings = MeasureCeilings(options, &report);
   for (const std::string& name : options.shapes) {
+    if (name == "attention") {
+      MeasureAttentionBackends(options, ceilings, &report);
+      continue;
+    }
     const ModelShape* shape = FindShape(name);
     if (shape == nullptr) {
       std::fprintf(stderr, "there is no shape %s\n", name.c_str());

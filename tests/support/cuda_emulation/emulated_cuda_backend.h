@@ -15,4 +15,7 @@ StatusOr<std::unique_ptr<Backend>> MakeEmulatedCudaBackend(const CudaBackendOpti
 // Kernels that have run so far: a call during which none has run has waited for none.
 int64_t NumEmulatedKernels();
 
+// The emulated device has plain loops in FlashInfer's place.
+bool HasEmulatedFlashInfer();
+
 }  // namespace tandem

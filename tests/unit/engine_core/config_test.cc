@@ -59,6 +59,23 @@ TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
              Contains("--cudagraph-capture-sizes few"));
 }
 
+TEST_CASE("engine config: whose attention kernels run") {
+  ModelConfig model = SmallModel();
+  model.head_dim = 128;
+  const auto on_cuda = [&](const std::string& name) {
+    return MakeSetup(ParseOk({"model", "--device", "cuda", "--attention-backend", name}), model);
+  };
+  CHECK(on_cuda("tandem")->attention == AttentionBackend::kTandem);
+  CHECK((on_cuda("auto")->attention == AttentionBackend::kFlashInfer) == HasFlashInfer());
+  CHECK_FALSE(on_cuda("auto")->attention_reason.empty());
+  CHECK(on_cuda("FLASHINFER").ok() == HasFlashInfer());
+  model.head_dim = 80;
+  CHECK(on_cuda("auto")->attention == AttentionBackend::kTandem);
+  CHECK_THAT(on_cuda("flashinfer").status().message(), Contains("--attention-backend flashinfer"));
+  CHECK_THAT(SetupError({"model", "--device", "cpu", "--attention-backend", "flashinfer"}),
+             Contains("--attention-backend flashinfer") && Contains("cpu"));
+}
+
 TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, blocks of 32") {
   const EngineSetup setup = Setup({"model", "--device", "cpu"});
   CHECK(setup.runner.limits.max_num_batched_tokens == 2048);

@@ -243,6 +243,29 @@ TEST_CASE("any batch has room, meets every key once and keeps partial results ap
   }
 }
 
+TEST_CASE("who computes attention, and why") {
+  using enum AttentionBackend;
+  const AttentionShape fits = {32, 8, 128}, odd = {32, 8, 80};
+  const auto choose = [](AttentionBackend wanted, bool is_built, DType dtype,
+                         const AttentionShape& shape) {
+    return ChooseAttention(wanted, is_built, dtype, shape);
+  };
+  CHECK(choose(kAuto, true, DType::kBf16, fits)->is_flashinfer);
+  CHECK(choose(kFlashInfer, true, DType::kBf16, fits)->is_flashinfer);
+  CHECK_FALSE(choose(kTandem, true, DType::kBf16, fits)->is_flashinfer);
+  CHECK(choose(kAuto, false, DType::kBf16, fits)->reason == "this build has no FlashInfer");
+  CHECK(choose(kAuto, true, DType::kBf16, odd)->reason ==
+        "FlashInfer is not built for bfloat16 with heads of 80 numbers");
+  CHECK_FALSE(choose(kAuto, true, DType::kF32, fits)->is_flashinfer);
+  for (const auto& refused : {choose(kFlashInfer, false, DType::kBf16, fits),
+                              choose(kFlashInfer, true, DType::kF32, fits),
+                              choose(kFlashInfer, true, DType::kBf16, odd)}) {
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.status().message().find("--attention-backend flashinfer: ") == 0);
+    CHECK(refused.status().message().find("take tandem or auto") != std::string::npos);
+  }
+}
+
 TEST_CASE("FlashInfer takes bf16 of three head sizes") {
   for (const int head_dim : {64, 128, 256}) {
     CHECK(FlashInferTakes(DType::kBf16, {8, 8, head_dim}));
