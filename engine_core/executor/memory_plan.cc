@@ -5,6 +5,7 @@
 
 #include "common/strings.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/models/moe.h"
 
 namespace tandem {
 namespace {
@@ -23,12 +24,6 @@ double BitsOf(WeightFormat format, DType dtype) {
   return 8.0 * static_cast<double>(SizeOf(dtype));
 }
 
-bool IsMixture(const ModelConfig& config, int64_t layer) {
-  return config.num_experts > 0 && (layer + 1) % config.decoder_sparse_step == 0 &&
-         std::find(config.mlp_only_layers.begin(), config.mlp_only_layers.end(), layer) ==
-             config.mlp_only_layers.end();
-}
-
 // Sizes of a config may have any product: beyond this one does not matter, nor does a rounding.
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
@@ -40,8 +35,9 @@ double NumLayerWeights(const ModelConfig& config) {
       config.moe_intermediate_size > 0 ? config.moe_intermediate_size : config.intermediate_size;
   double weights = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    const int64_t inner =
-        IsMixture(config, i) ? config.num_experts * expert_size : config.intermediate_size;
+    const int64_t inner = config.num_experts > 0 && IsMixtureLayer(config, i)
+                              ? config.num_experts * expert_size
+                              : config.intermediate_size;
     weights += static_cast<double>(config.hidden_size) *
                (2 * q + 2 * kv + num_mlp_matrices * static_cast<double>(inner));
   }

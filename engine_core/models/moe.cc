@@ -222,6 +222,12 @@ StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily&
 
 }  // namespace
 
+bool IsMixtureLayer(const ModelConfig& config, int64_t layer) {
+  const auto& dense = config.mlp_only_layers;
+  return std::find(dense.begin(), dense.end(), layer) == dense.end() &&
+         (layer + 1) % config.decoder_sparse_step == 0;
+}
+
 StatusOr<std::unique_ptr<Model>> LoadMoeLike(const LoadContext& context, const MoeFamily& family) {
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context));
   ASSIGN_OR_RETURN(ExpertMixer mixer, ExpertMixer::Create(context, family.shape));
