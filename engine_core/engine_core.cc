@@ -20,6 +20,7 @@ SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits)
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.max_model_len = limits.max_model_len;
+  config.drafts = limits.drafts;
   return config;
 }
 
@@ -35,11 +36,16 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
     return FailedPreconditionError(
         "max_model_len must be at least 2, max_num_seqs and max_num_batched_tokens at least 1");
   }
+  const int32_t num_inputs = limits.max_num_batched_tokens - limits.drafts.num_input_slots;
+  if (num_inputs < 1) {
+    return FailedPreconditionError(
+        "max_num_batched_tokens must be more than what the drafter takes for a request, " +
+        std::to_string(limits.drafts.num_input_slots));
+  }
   if (options.scheduler.max_num_active_seqs > limits.max_num_seqs) {
     return FailedPreconditionError("max_num_active_seqs is above max_num_seqs");
   }
-  if (!options.scheduler.enable_chunked_prefill &&
-      limits.max_num_batched_tokens < limits.max_model_len) {
+  if (!options.scheduler.enable_chunked_prefill && num_inputs < limits.max_model_len) {
     return FailedPreconditionError(
         "without chunked prefill max_num_batched_tokens must be at least max_model_len");
   }

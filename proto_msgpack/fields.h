@@ -184,6 +184,18 @@ struct MapOf<KvCacheEvictionEvent> {
 };
 
 template <>
+struct MapOf<SpecDecodingStats> {
+  using T = SpecDecodingStats;
+  static constexpr auto kKeys =
+      std::tuple(Key<&T::num_spec_tokens, Sent::kAlways>{"num_spec_tokens"},
+                 Key<&T::num_drafts, Sent::kAlways>{"num_drafts"},
+                 Key<&T::num_draft_tokens, Sent::kAlways>{"num_draft_tokens"},
+                 Key<&T::num_accepted_tokens, Sent::kAlways>{"num_accepted_tokens"},
+                 Key<&T::num_accepted_tokens_per_pos, Sent::kAlways>{"num_accepted_tokens_per_pos"},
+                 Key<&T::num_draft_tokens_per_pos, Sent::kAlways>{"num_draft_tokens_per_pos"});
+};
+
+template <>
 struct MapOf<SchedulerStats> {
   using T = SchedulerStats;
   static constexpr auto kKeys = std::tuple(

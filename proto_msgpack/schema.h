@@ -351,6 +351,17 @@ struct KvCacheEvictionEvent {  // map
   friend bool operator==(const KvCacheEvictionEvent&, const KvCacheEvictionEvent&) = default;
 };
 
+struct SpecDecodingStats {      // map, every key always sent
+  int64_t num_spec_tokens = 0;  // drafts that a request can have in a step
+  int64_t num_drafts = 0;       // times that a request had any
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_tokens = 0;
+  std::vector<int64_t> num_accepted_tokens_per_pos;
+  std::vector<int64_t> num_draft_tokens_per_pos;
+
+  friend bool operator==(const SpecDecodingStats&, const SpecDecodingStats&) = default;
+};
+
 struct SchedulerStats {  // map, every key always sent
   int64_t num_running_reqs = 0;
   int64_t num_waiting_reqs = 0;
@@ -363,7 +374,7 @@ struct SchedulerStats {  // map, every key always sent
   PrefixCacheStats prefix_cache_stats;
   RawValue connector_prefix_cache_stats;
   std::vector<KvCacheEvictionEvent> kv_cache_eviction_events;
-  RawValue spec_decoding_stats;
+  std::optional<SpecDecodingStats> spec_decoding_stats;
   RawValue kv_connector_stats;
   RawValue ec_connector_stats;
   CountsByName waiting_lora_adapters;

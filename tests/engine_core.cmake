@@ -22,7 +22,8 @@ tandem_test(property_kv_cache LABEL property
   DEPS engine_core/kv_cache)
 tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc
-       unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/outside_test.cc
+       unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
+       unit/engine_core/scheduler/outside_test.cc
        unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
   DEPS engine_core/scheduler)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc

@@ -11,12 +11,14 @@
 // (polls_kv_transfers). The step is taken in completely; nothing of it is looked at afterwards.
 // Steps run one after the other in the order of Submit, each as if those before it were done: a
 // request's next input is the token that the step before has sampled. After a failure of its own a
-// request may be scheduled once more; what that yields does not matter.
+// request may be scheduled once more; what that yields does not matter. An executor with a drafter
+// verifies the drafts of a step (scheduler_output.h) and proposes those of the next (DraftResult).
 
 #include <cstdint>
 
 #include "common/status.h"
 #include "engine_core/scheduler/model_output.h"
+#include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/scheduler_output.h"
 
 namespace tandem {
@@ -32,6 +34,8 @@ struct ExecutorLimits {
   // Keys that a token sees in every layer, its own included; a step names the null block where none
   // of its tokens sees a block. 0: some layer sees all.
   int32_t sliding_window = 0;
+  // What its drafter needs; none by default.
+  DraftConfig drafts = {};
 };
 
 // Submitted and not collected.

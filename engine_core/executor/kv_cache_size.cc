@@ -51,6 +51,9 @@ KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits
   config.max_model_len = limits.max_model_len;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.sliding_window = limits.sliding_window;
+  // Those of a step in flight may all be rejected: the window begins that much earlier.
+  config.num_draft_tokens =
+      limits.drafts.num_lookahead_tokens + limits.drafts.num_speculative_tokens;
   return config;
 }
 

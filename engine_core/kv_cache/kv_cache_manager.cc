@@ -16,7 +16,8 @@ int32_t MaxHeldBlocks(const KvCacheConfig& config) {
   const int32_t num_all = CeilDiv(config.max_model_len, config.block_size);
   if (config.sliding_window == 0) return num_all;
   // The window of the step's first token and the step's tokens; the window may begin mid-block.
-  const int64_t num_tokens = int64_t{config.sliding_window} - 1 + config.max_num_batched_tokens;
+  const int64_t num_tokens =
+      int64_t{config.sliding_window} - 1 + config.max_num_batched_tokens + config.num_draft_tokens;
   if (num_tokens >= config.max_model_len) return num_all;
   return std::min(num_all, CeilDiv(static_cast<int32_t>(num_tokens), config.block_size) + 1);
 }
@@ -96,7 +97,8 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   // Cached blocks that nobody holds leave the free list too.
   const auto num_free_cached = static_cast<int32_t>(std::count_if(
       seen.begin(), seen.end(), [this](BlockId block) { return pool_.is_free(block); }));
-  const int32_t num_new = NumBlocksFor(admission.num_tokens) - num_cached;
+  const int32_t num_new =
+      NumBlocksFor(admission.num_tokens + admission.num_lookahead_tokens) - num_cached;
   const int32_t num_to_fit =
       std::min(NumBlocksFor(admission.num_tokens_to_fit) - num_cached, max_held_blocks_ - num_seen);
   const int32_t num_needed = std::max({num_new, num_to_fit, 0}) + num_free_cached;
@@ -112,9 +114,14 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   return true;
 }
 
-bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
-  if (config_.sliding_window > 0) GiveBackBefore(slot, sequence.num_computed_tokens);
-  const int32_t num_new = NumBlocksFor(num_tokens) - RowOf(slot).num_blocks;
+bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
+                             int32_t num_lookahead_tokens) {
+  if (config_.sliding_window > 0) {
+    // What has been accepted at once may leave the window at once, and is to be found all the same.
+    RegisterFullBlocks(slot, sequence, sequence.num_computed_tokens);
+    GiveBackBefore(slot, sequence.num_computed_tokens);
+  }
+  const int32_t num_new = NumBlocksFor(num_tokens + num_lookahead_tokens) - RowOf(slot).num_blocks;
   if (num_new > pool_.num_free()) return false;
   Append(slot, num_new);
   RegisterFullBlocks(slot, sequence, num_tokens);

@@ -35,6 +35,8 @@ struct KvCacheConfig {
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;
   int32_t max_num_batched_tokens = 0;  // of a step; only sliding_window reads it
+  // Positions that a request may need behind those of a step; only sliding_window reads it.
+  int32_t num_draft_tokens = 0;
   int32_t sliding_window = 0;  // every layer sees so many keys, the token's own included; 0: all
   bool enable_prefix_caching = true;
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
@@ -69,6 +71,7 @@ struct HeldBlocks {
 struct Admission {
   std::span<const BlockId> cached_prefix;  // from FindCachedPrefix, with nothing changed since
   int32_t num_tokens = 0;                  // get room now, the cached prefix included
+  int32_t num_lookahead_tokens = 0;        // and room for so many behind them
   int32_t num_tokens_to_fit = 0;           // must have room even if they get it later
   bool keep_watermark = false;
 };
@@ -88,8 +91,10 @@ class KvCacheManager {
   std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
-  // Room for the first num_tokens of an admitted request.
-  bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
+  // Room for the first num_tokens of an admitted request and num_lookahead_tokens behind them, up
+  // to max_model_len.
+  bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
+               int32_t num_lookahead_tokens = 0);
   // Makes the full blocks of the first num_tokens findable, as far as they have hashes by now.
   void RegisterUpTo(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
     RegisterFullBlocks(slot, sequence, num_tokens);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/ids.h"
@@ -16,26 +17,54 @@ namespace tandem {
 
 constexpr TokenId kNoToken = -1;
 
-// What a request yields beyond its token. Only requests that have any of it get one.
+// What a request yields beyond its tokens. Only requests that have any of it get one.
 struct RequestResult {
   int32_t request_idx = 0;  // into SchedulerOutput::requests
-  Status status;            // not OK: the request ends with this error; its token is ignored
+  Status status;            // not OK: the request ends with this error; its tokens are ignored
   int32_t num_nans_in_logits = 0;
-  std::optional<wire::LogprobsRows> logprobs;  // of the sampled token: one row
+  // A row per token, the accepted drafts' first.
+  std::optional<wire::LogprobsRows> logprobs;
   // Of the whole prompt, gathered over its chunks and given with the step that first samples; never
   // again after a preemption that came later.
   std::optional<wire::LogprobsRows> prompt_logprobs;
 };
 
+// What became of a request's drafts, and what is guessed to follow its sampled token. Only requests
+// that have any of either get one.
+struct DraftResult {
+  int32_t request_idx = 0;  // into SchedulerOutput::requests
+  // Of the step's drafts, those that were guesses: not mere room, not refused by a grammar.
+  int32_t num_verified = 0;
+  int32_t begin = 0;         // into ModelOutput::draft_token_ids
+  int32_t num_accepted = 0;  // from there: output tokens in front of the sampled one
+  int32_t num_proposed = 0;  // behind them: drafts for the next step
+};
+
 struct ModelOutput {
   std::vector<TokenId> sampled_token_ids;  // one per request; kNoToken where !needs_sample
   std::vector<RequestResult> results;      // ascending request_idx; empty in most steps
-  KvTransferNews kv_transfers;             // of the worker's side of a KV connector
+  std::vector<DraftResult> drafts;         // likewise; empty without a drafter
+  std::vector<TokenId> draft_token_ids;
+  KvTransferNews kv_transfers;  // of the worker's side of a KV connector
 
+  std::span<const TokenId> Accepted(const DraftResult& drafted) const {
+    return DraftIds(drafted.begin, drafted.num_accepted);
+  }
+  std::span<const TokenId> Proposed(const DraftResult& drafted) const {
+    return DraftIds(drafted.begin + drafted.num_accepted, drafted.num_proposed);
+  }
   void Clear() {
     sampled_token_ids.clear();
     results.clear();
+    drafts.clear();
+    draft_token_ids.clear();
     kv_transfers.Clear();
+  }
+
+ private:
+  std::span<const TokenId> DraftIds(int32_t begin, int32_t count) const {
+    return std::span<const TokenId>(draft_token_ids)
+        .subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   }
 };
 

@@ -30,6 +30,18 @@ struct KnownTokens {
   int32_t total() const { return num_local + num_remote; }
 };
 
+// Guesses of a request's next tokens. Only DraftTokens fills it.
+struct RequestDrafts {
+  // For its next step, where none is in flight: a step in flight brings new ones.
+  std::vector<TokenId> token_ids;
+  int32_t num_in_flight = 0;  // of its placeholders; they may turn out wrong
+
+  void Clear() {
+    token_ids.clear();
+    num_in_flight = 0;
+  }
+};
+
 struct Request {
   Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding,
           const RequestNeeds& what_it_needs = {})
@@ -42,11 +54,11 @@ struct Request {
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
   int32_t num_prompt_tokens;
-  // Tokens that steps in flight will sample: they can be scheduled as inputs, the worker knows
-  // them, but here they have no id yet.
+  // Tokens that steps in flight will sample, if they accept all drafts: they can be scheduled as
+  // inputs, the worker knows them, but here they have no id yet.
   int32_t num_output_placeholders = 0;
-  // How far the KV cache is, or will be when the steps in flight end. Scheduling lets it catch up
-  // with num_tokens() and the placeholders.
+  // How far the KV cache is, or will be when the steps in flight end and all their drafts are
+  // accepted. Scheduling lets it catch up with num_tokens() and the placeholders.
   int32_t num_computed_tokens = 0;
   wire::RequestStatus status = wire::RequestStatus::kWaiting;
   RequestSlot slot{-1};  // while running
@@ -58,6 +70,7 @@ struct Request {
   // output, or not at all.
   int32_t num_stale_steps = 0;
   bool drops_stale_output = false;
+  RequestDrafts drafts;
   bool has_output = false;  // a record with prefill_stats has gone to the client
   // A transfer writes into its blocks; nobody may find them before that is known to have succeeded.
   bool loads_kv = false;
@@ -81,8 +94,8 @@ struct Request {
   }
   // Whether the steps in flight are sure to bring the last token it may have.
   bool will_reach_max_tokens() const {
-    return num_output_placeholders > 0 &&
-           num_output_tokens() + num_output_placeholders >= wire.sampling_params.max_tokens;
+    const int32_t num_sure = num_output_placeholders - drafts.num_in_flight;
+    return num_sure > 0 && num_output_tokens() + num_sure >= wire.sampling_params.max_tokens;
   }
   // Whether it cannot run yet, however much room there is.
   bool is_blocked() const {
@@ -99,7 +112,7 @@ struct Request {
     return loads_kv ? std::span<const BlockHash>() : std::span<const BlockHash>(block_hashes);
   }
   SequenceView sequence() const {
-    return {token_ids, findable_hashes(), cache_salt(), num_computed_tokens};
+    return {token_ids, findable_hashes(), cache_salt(), num_computed_tokens - drafts.num_in_flight};
   }
 };
 

@@ -17,6 +17,7 @@ constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutput
 RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache,
                            KvTransfers* transfers)
     : max_model_len_(config.max_model_len),
+      num_speculative_tokens_(config.drafts.num_speculative_tokens),
       kv_cache_(kv_cache),
       transfers_(transfers),
       waiting_(MakeRequestQueue(config.policy)),
@@ -97,6 +98,7 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
       std::min<int64_t>(max_model_len_, int64_t{request->num_prompt_tokens} +
                                             request->wire.sampling_params.max_tokens);
   request->token_ids.reserve(static_cast<size_t>(max_tokens));
+  request->drafts.token_ids.reserve(static_cast<size_t>(num_speculative_tokens_));
   if (kv_cache_->config().enable_prefix_caching) {
     request->block_hashes.reserve(static_cast<size_t>(max_tokens / kv_cache_->config().block_size));
   }
@@ -108,6 +110,7 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
   GiveSlotBack(request);
   request->num_computed_tokens = 0;
   request->num_output_placeholders = 0;
+  request->drafts.Clear();
   // Once dropped, an output stays dropped: its position has been sampled again.
   request->drops_stale_output = stale_output == StaleOutput::kDrop ||
                                 (request->drops_stale_output && request->num_stale_steps > 0);

@@ -92,6 +92,7 @@ class RequestTable {
   std::string DebugLine(const Request& request) const;
 
   int32_t max_model_len_;
+  int32_t num_speculative_tokens_;
   KvCacheManager* kv_cache_;
   KvTransfers* transfers_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;

@@ -42,7 +42,8 @@ void RunningPass::Run(StepPlan* plan) {
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
   if (request.will_reach_max_tokens()) return 0;
-  return std::min({request.num_uncomputed_tokens(), plan.chunk_limit(), plan.budget_tokens(),
+  const int32_t num_wanted = request.num_uncomputed_tokens() + drafts_->NumFor(request);
+  return std::min({num_wanted, plan.chunk_limit(), plan.budget_tokens(),
                    config_->max_model_len - request.num_computed_tokens - 1});
 }
 
@@ -51,7 +52,8 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
 RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
   Request* request = requests_->running()[*running_idx];
   const int32_t num_tokens_after = request->num_computed_tokens + num_tokens;
-  while (!kv_cache_->TryGrow(request->slot, request->sequence(), num_tokens_after)) {
+  while (!kv_cache_->TryGrow(request->slot, request->sequence(), num_tokens_after,
+                             drafts_->num_lookahead_tokens())) {
     const size_t victim_idx = PickVictim();
     Request* victim = requests_->running()[victim_idx];
     plan->NoteShortage();

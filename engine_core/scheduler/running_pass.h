@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/step_plan.h"
@@ -19,8 +20,12 @@ class RunningPass {
  public:
   // All must outlive the pass.
   RunningPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-              const KvTransfers* transfers)
-      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
+              const KvTransfers* transfers, const DraftTokens* drafts)
+      : config_(config),
+        requests_(requests),
+        kv_cache_(kv_cache),
+        transfers_(transfers),
+        drafts_(drafts) {}
 
   void Run(StepPlan* plan);
 
@@ -35,6 +40,7 @@ class RunningPass {
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
   const KvTransfers* transfers_;
+  const DraftTokens* drafts_;
 };
 
 }  // namespace tandem

@@ -27,9 +27,10 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
       kv_cache_(kv_cache),
       transfers_(connector, kv_cache),
       requests_(config_, kv_cache, &transfers_),
-      running_pass_(&config_, &requests_, kv_cache, &transfers_),
-      waiting_pass_(&config_, &requests_, kv_cache, &transfers_),
-      update_(&config_, &requests_, kv_cache, &transfers_),
+      drafts_(config_.drafts, config_.max_model_len),
+      running_pass_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
+      waiting_pass_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
+      update_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
       plan_(config_.max_num_seqs),
       steps_(config_.max_num_seqs),
       cadence_(config_.prefill_schedule_interval) {
@@ -110,15 +111,17 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   Step* step = steps_.Begin();
   step->output.freed_slots.swap(requests_.freed_slots());
   step->output.polls_kv_transfers = transfers_.has_connector();
-  plan_.Build(*kv_cache_, step);
+  plan_.Build(*kv_cache_, drafts_, step);
   return step->output;
 }
 
 StepPlan::Limits Scheduler::LimitsOfStep() const {
   const std::vector<Request*>& running = requests_.running();
   StepPlan::Limits limits;
-  limits.budget_tokens = std::min(config_.max_num_scheduled_tokens, config_.max_num_batched_tokens);
-  limits.chunk_limit = limits.budget_tokens;
+  limits.budget_tokens = config_.max_num_scheduled_tokens;
+  limits.input_tokens = config_.max_num_batched_tokens;
+  limits.input_slots = drafts_.num_input_slots();
+  limits.chunk_limit = std::min(limits.budget_tokens, limits.input_tokens);
   const auto num_unfinished = static_cast<int32_t>(running.size() + num_waiting());
   if (config_.long_prefill_token_threshold > 0 && num_unfinished > 1) {
     limits.chunk_limit = config_.long_prefill_token_threshold;
@@ -150,6 +153,7 @@ wire::SchedulerStats Scheduler::TakeStats() {
   stats.kv_cache_usage = kv_cache_->pool().Usage();
   stats.prefix_cache_stats = std::exchange(waiting_pass_.prefix_cache_stats(), {});
   stats.prefix_cache_stats.reset = std::exchange(prefix_cache_was_reset_, false);
+  stats.spec_decoding_stats = drafts_.TakeStats();
   for (BlockEviction& eviction : kv_cache_->TakeEvictions()) {
     stats.kv_cache_eviction_events.push_back(
         {eviction.lifetime_s, eviction.idle_s, std::move(eviction.reuse_gaps_s)});

@@ -7,8 +7,8 @@
 // scheduler, whose own traces are replayed by tests/golden.
 //
 // The parts: RequestTable knows what each request is doing; RunningPass and WaitingPass fill a
-// StepPlan; StepUpdate folds a result back; KvTransfers follows what a KvConnector moves. This
-// class is their common front.
+// StepPlan; StepUpdate folds a result back; KvTransfers follows what a KvConnector moves,
+// DraftTokens what a drafter guesses. This class is their common front.
 //
 // Thread: engine loop. Pure: time comes in as `now` (monotonic seconds), nothing else is read.
 // Owns: the requests from Add until they finish. A finished request is gone; its id can be used
@@ -28,6 +28,7 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/kv_connector.h"
 #include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
@@ -122,6 +123,7 @@ class Scheduler {
   KvCacheManager* kv_cache_;
   KvTransfers transfers_;
   RequestTable requests_;
+  DraftTokens drafts_;
   RunningPass running_pass_;
   WaitingPass waiting_pass_;
   StepUpdate update_;

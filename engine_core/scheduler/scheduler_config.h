@@ -12,6 +12,18 @@ namespace tandem {
 // What becomes of a request whose KV could not be brought from elsewhere.
 enum class KvLoadFailurePolicy { kFail, kRecompute };
 
+// What a drafter asks of the scheduler; the executor says it, because its worker drafts.
+struct DraftConfig {
+  int32_t num_speculative_tokens = 0;  // drafts of a request that a step verifies; 0: no drafter
+  // KV positions behind those of a step that the drafter writes to.
+  int32_t num_lookahead_tokens = 0;
+  // Of max_num_batched_tokens, what the drafter takes for each request of a step.
+  int32_t num_input_slots = 0;
+  // A request that is admitted with one token to compute runs with as many tokens as decodes have,
+  // so that a step of decodes is uniform.
+  bool pads_new_requests = false;
+};
+
 struct SchedulerConfig {
   int32_t max_num_batched_tokens = 2048;
   int32_t max_num_scheduled_tokens = 0;  // 0: max_num_batched_tokens
@@ -25,6 +37,7 @@ struct SchedulerConfig {
   bool reserve_full_isl = true;  // admit only what fits as a whole
   int32_t prefill_schedule_interval = 1;
   int32_t max_loras = 0;  // adapters that may be in the batch together
+  DraftConfig drafts;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
 };
 

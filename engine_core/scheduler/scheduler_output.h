@@ -15,6 +15,13 @@
 // made before the tokens of the one before it are known here: it can run a request once more that
 // has just ended or failed, and whatever that yields is dropped.
 //
+// Drafts: the last num_draft_tokens of a request's tokens are guesses. The worker computes them
+// like known tokens, accepts those from the first on that it would have sampled, and samples one
+// token behind them. KV of the others is overwritten: the next step begins at the first of them.
+// While a step with drafts is in flight, num_computed_tokens counts all of them as accepted, and
+// the worker, which knows better, goes on where it is; it has room there, and its own guesses are
+// used.
+//
 // Pointers and spans in `admitted` are valid until the executor has taken the step in; the worker
 // copies what it keeps.
 
@@ -47,8 +54,12 @@ struct ScheduledRequest {
   int32_t new_blocks_begin = 0;
   int32_t num_new_blocks = 0;
   ScheduledKind kind = ScheduledKind::kRunning;
-  // The step reaches the last token: its last position makes logits and one token is sampled.
+  // The step reaches the last token: that position makes logits and a token is sampled, as at each
+  // draft behind it.
   bool needs_sample = false;
+  // Range of SchedulerOutput::draft_token_ids.
+  int32_t drafts_begin = 0;
+  int32_t num_draft_tokens = 0;
 };
 
 // What a worker has to learn once about a request that enters the batch.
@@ -64,8 +75,11 @@ struct SchedulerOutput {
   std::vector<ScheduledRequest> requests;
   std::vector<AdmittedRequest> admitted;  // ascending request_idx
   std::vector<BlockId> new_block_ids;     // flat; see the ranges above
-  std::vector<RequestSlot> freed_slots;   // since the previous step
-  int32_t num_scheduled_tokens = 0;       // sum over requests
+  // Flat; see the ranges above. kNoToken: what the worker has guessed last; where it has not, the
+  // place is only room and is not accepted.
+  std::vector<TokenId> draft_token_ids;
+  std::vector<RequestSlot> freed_slots;  // since the previous step
+  int32_t num_scheduled_tokens = 0;      // sum over requests
   // A KV connector wants to hear from its worker, also when nothing runs.
   bool polls_kv_transfers = false;
 
@@ -76,10 +90,15 @@ struct SchedulerOutput {
     return {new_block_ids.data() + request.new_blocks_begin,
             static_cast<size_t>(request.num_new_blocks)};
   }
+  std::span<const TokenId> Drafts(const ScheduledRequest& request) const {
+    return {draft_token_ids.data() + request.drafts_begin,
+            static_cast<size_t>(request.num_draft_tokens)};
+  }
   void Clear() {
     requests.clear();
     admitted.clear();
     new_block_ids.clear();
+    draft_token_ids.clear();
     freed_slots.clear();
     num_scheduled_tokens = 0;
     polls_kv_transfers = false;

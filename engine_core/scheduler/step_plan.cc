@@ -15,18 +15,19 @@ bool StepPlan::TryTakeBack(const Request* request) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                   [=](const Entry& e) { return e.request == request; });
   if (entry == entries_.end()) return false;
-  limits_.budget_tokens += entry->num_tokens;
+  Spend(-entry->num_tokens, -limits_.input_slots);
   entries_.erase(entry);
   return true;
 }
 
-void StepPlan::Build(const KvCacheManager& kv_cache, Step* step) const {
+void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, Step* step) const {
   SchedulerOutput& output = step->output;
   for (const Entry& entry : entries_) {
     Request* request = entry.request;
     const auto request_idx = static_cast<int32_t>(output.requests.size());
     const auto new_blocks =
         kv_cache.BlockTable(request->slot).subspan(static_cast<size_t>(entry.num_blocks_before));
+    const int32_t num_drafts = entry.num_tokens - request->num_uncomputed_tokens();
     output.requests.push_back({
         .slot = request->slot,
         .num_computed_tokens = request->num_computed_tokens,
@@ -34,7 +35,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, Step* step) const {
         .new_blocks_begin = static_cast<int32_t>(output.new_block_ids.size()),
         .num_new_blocks = static_cast<int32_t>(new_blocks.size()),
         .kind = entry.kind,
-        .needs_sample = entry.num_tokens == request->num_uncomputed_tokens(),
+        .needs_sample = num_drafts >= 0,
     });
     output.new_block_ids.insert(output.new_block_ids.end(), new_blocks.begin(), new_blocks.end());
     if (entry.kind != ScheduledKind::kRunning) {
@@ -45,6 +46,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, Step* step) const {
                                  .num_prompt_tokens = request->num_prompt_tokens});
     }
     output.num_scheduled_tokens += entry.num_tokens;
+    if (num_drafts > 0) drafts.Schedule(num_drafts, request, &output.requests.back(), &output);
     request->num_computed_tokens += entry.num_tokens;
     request->mid_prefill = request->num_uncomputed_tokens() > 0;
     if (!request->mid_prefill) ++request->num_output_placeholders;

@@ -4,10 +4,12 @@
 // it, Build writes it down for the executor.
 // Thread: engine loop. Counts are tokens.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/request.h"
 #include "engine_core/scheduler/step.h"
 
@@ -17,6 +19,8 @@ class StepPlan {
  public:
   struct Limits {
     int32_t budget_tokens = 0;
+    int32_t input_tokens = 0;  // likewise, and each request takes input_slots more
+    int32_t input_slots = 0;
     int32_t chunk_limit = 0;     // most tokens of one request
     bool hold_prefills = false;  // decodes only
   };
@@ -37,7 +41,10 @@ class StepPlan {
   void NoteShortage() { is_short_ = true; }
 
   double now() const { return now_; }
-  int32_t budget_tokens() const { return limits_.budget_tokens; }
+  // What the next request can get.
+  int32_t budget_tokens() const {
+    return std::min(limits_.budget_tokens, limits_.input_tokens - limits_.input_slots);
+  }
   int32_t chunk_limit() const { return limits_.chunk_limit; }
   bool holds_prefills() const { return limits_.hold_prefills; }
   bool has_prefill() const { return has_prefill_; }
@@ -45,8 +52,8 @@ class StepPlan {
   bool empty() const { return entries_.empty(); }
 
   // Writes the step down and moves each request's num_computed_tokens to where the step will have
-  // brought them.
-  void Build(const KvCacheManager& kv_cache, Step* step) const;
+  // brought them. What a request has got beyond its uncomputed tokens are drafts.
+  void Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, Step* step) const;
 
  private:
   struct Entry {
@@ -57,7 +64,11 @@ class StepPlan {
   };
   void Add(const Entry& entry) {
     entries_.push_back(entry);
-    limits_.budget_tokens -= entry.num_tokens;
+    Spend(entry.num_tokens, limits_.input_slots);
+  }
+  void Spend(int32_t num_tokens, int32_t num_slots) {
+    limits_.budget_tokens -= num_tokens;
+    limits_.input_tokens -= num_tokens + num_slots;
   }
 
   double now_ = 0;

@@ -26,6 +26,16 @@ wire::FinishReason FinishReasonOf(wire::RequestStatus status) {
   }
 }
 
+// Rows of tokens that were dropped go with them.
+void KeepRows(size_t num_rows, wire::LogprobsRows* rows) {
+  if (static_cast<size_t>(rows->num_rows) <= num_rows) return;
+  rows->num_rows = static_cast<int32_t>(num_rows);
+  const size_t num_values = num_rows * static_cast<size_t>(rows->num_columns);
+  rows->token_ids.resize(num_values);
+  rows->logprobs.resize(num_values);
+  rows->ranks.resize(num_rows);
+}
+
 bool IsRunning(const Request& request) { return request.status == wire::RequestStatus::kRunning; }
 
 }  // namespace
@@ -36,11 +46,16 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
     EndLoad(load, outputs, now);
   }
   auto extra = result->results.begin();
+  auto drafted = result->drafts.begin();
   for (size_t i = 0; i < step.requests.size(); ++i) {
     Request* request = step.requests[i];
     RequestResult* own = nullptr;
     if (extra != result->results.end() && static_cast<size_t>(extra->request_idx) == i) {
       own = &*extra++;
+    }
+    const DraftResult* own_drafts = nullptr;
+    if (drafted != result->drafts.end() && static_cast<size_t>(drafted->request_idx) == i) {
+      own_drafts = &*drafted++;
     }
     --request->num_steps_in_flight;
     const bool stale = request->num_stale_steps > 0;
@@ -55,7 +70,9 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
       Fail(request, *own, outputs);
     } else if (step.output.requests[i].needs_sample) {
       if (!stale) --request->num_output_placeholders;
-      AppendToken(request, result->sampled_token_ids[i], own, outputs);
+      const std::span<const TokenId> accepted =
+          drafts_->Settle(step.output.requests[i], *result, own_drafts, stale, request);
+      AppendTokens(request, accepted, result->sampled_token_ids[i], own, outputs);
     }
   }
 }
@@ -80,21 +97,29 @@ void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double n
   if (load.failed) requests_->Preempt(request, StaleOutput::kDrop, now);
 }
 
-void StepUpdate::AppendToken(Request* request, TokenId token, RequestResult* extra,
-                             ClientOutputs* outputs) {
-  CHECK_GE(token, 0) << "no token for " << request->id();
-  request->token_ids.push_back(token);
-  requests_->ExtendHashes(request);
-  const std::optional<Stop> stop = CheckStop(request->wire.sampling_params, request->token_ids,
-                                             request->num_prompt_tokens, config_->max_model_len);
+// One after the other, up to the first that ends the request.
+void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepted, TokenId sampled,
+                              RequestResult* extra, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
-  record.new_token_ids.push_back(token);
+  std::optional<Stop> stop;
+  for (size_t i = 0; i <= accepted.size() && !stop; ++i) {
+    const TokenId token = i < accepted.size() ? accepted[i] : sampled;
+    CHECK_GE(token, 0) << "no token for " << request->id();
+    request->token_ids.push_back(token);
+    record.new_token_ids.push_back(token);
+    stop = CheckStop(request->wire.sampling_params, request->token_ids, request->num_prompt_tokens,
+                     config_->max_model_len);
+  }
+  requests_->ExtendHashes(request);
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;
   if (extra != nullptr) {
     record.num_nans_in_logits = extra->num_nans_in_logits;
-    if (extra->logprobs) record.new_logprobs = std::move(*extra->logprobs);
+    if (extra->logprobs) {
+      KeepRows(record.new_token_ids.size(), &*extra->logprobs);
+      record.new_logprobs = std::move(*extra->logprobs);
+    }
     if (extra->prompt_logprobs) record.new_prompt_logprobs = std::move(*extra->prompt_logprobs);
   }
   if (stop) {

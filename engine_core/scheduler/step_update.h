@@ -5,8 +5,11 @@
 // alone; those preempted meanwhile hear of their tokens, or not at all (RequestTable::Preempt).
 // Thread: engine loop. Owns nothing. Steady decode allocates nothing.
 
+#include <span>
+
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/request_table.h"
@@ -18,8 +21,12 @@ class StepUpdate {
  public:
   // All must outlive it.
   StepUpdate(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-             KvTransfers* transfers)
-      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
+             KvTransfers* transfers, DraftTokens* drafts)
+      : config_(config),
+        requests_(requests),
+        kv_cache_(kv_cache),
+        transfers_(transfers),
+        drafts_(drafts) {}
 
   void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now);
   // Ends a request with an error record.
@@ -28,7 +35,8 @@ class StepUpdate {
 
  private:
   void EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now);
-  void AppendToken(Request* request, TokenId token, RequestResult* extra, ClientOutputs* outputs);
+  void AppendTokens(Request* request, std::span<const TokenId> accepted, TokenId sampled,
+                    RequestResult* extra, ClientOutputs* outputs);
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
 
@@ -36,6 +44,7 @@ class StepUpdate {
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
   KvTransfers* transfers_;
+  DraftTokens* drafts_;
 };
 
 }  // namespace tandem

@@ -77,6 +77,8 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
   if (!config_->enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
+  num_tokens +=
+      drafts_->NumPadding(*request, num_left, std::min(plan->chunk_limit(), plan->budget_tokens()));
   if (!TryGetBlocks(request, prefix, num_known + num_tokens)) return false;
 
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
@@ -90,7 +92,9 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
 // It gets the blocks of all its tokens now: those that wait with blocks could otherwise all need
 // one more, with nobody running that could give it.
 bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
-  if (!TryGetBlocks(request, prefix, request->num_tokens())) return false;
+  const int32_t num_padding =
+      drafts_->NumPadding(*request, /*num_left=*/1, config_->max_num_batched_tokens);
+  if (!TryGetBlocks(request, prefix, request->num_tokens() + num_padding)) return false;
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
   requests_->HoldForLoad(request, prefix.known);
   return true;
@@ -101,12 +105,15 @@ bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t n
   const RequestSlot slot = requests_->next_slot();
   if (request->holds_blocks) {
     kv_cache_->Attach(slot, std::move(request->held));
-    CHECK(kv_cache_->TryGrow(slot, request->sequence(), num_tokens)) << request->id();
+    CHECK(
+        kv_cache_->TryGrow(slot, request->sequence(), num_tokens, drafts_->num_lookahead_tokens()))
+        << request->id();
     return true;
   }
   Admission admission;
   admission.cached_prefix = prefix.cached;
   admission.num_tokens = num_tokens;
+  admission.num_lookahead_tokens = drafts_->num_lookahead_tokens();
   admission.num_tokens_to_fit = config_->reserve_full_isl ? request->num_tokens() : 0;
   admission.keep_watermark = !requests_->running().empty();
   const bool loads = prefix.known.num_remote > 0;

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/scheduler_config.h"
@@ -22,8 +23,12 @@ class WaitingPass {
  public:
   // All must outlive the pass.
   WaitingPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-              KvTransfers* transfers)
-      : config_(config), requests_(requests), kv_cache_(kv_cache), transfers_(transfers) {}
+              KvTransfers* transfers, const DraftTokens* drafts)
+      : config_(config),
+        requests_(requests),
+        kv_cache_(kv_cache),
+        transfers_(transfers),
+        drafts_(drafts) {}
 
   // admits_new: not only those that hold blocks. Returns how many it passed over.
   size_t Run(bool admits_new, StepPlan* plan);
@@ -53,6 +58,7 @@ class WaitingPass {
   RequestTable* requests_;
   KvCacheManager* kv_cache_;
   KvTransfers* transfers_;
+  const DraftTokens* drafts_;
   wire::PrefixCacheStats prefix_cache_stats_;
 };
 

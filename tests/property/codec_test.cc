@@ -191,6 +191,10 @@ SchedulerStats DrawStats(Draw& draw) {
   for (int64_t i = draw.Below(3); i > 0; --i) {
     s.kv_cache_eviction_events.push_back({draw.Number(), draw.Number(), {draw.Number(), 1.5}});
   }
+  if (draw.Maybe()) {
+    s.spec_decoding_stats = SpecDecodingStats{
+        draw.Int(), draw.Int(), draw.Int(), draw.Int(), {draw.Int(), draw.Int()}, {draw.Int()}};
+  }
   s.waiting_lora_adapters = {{draw.Text(), 3}, {draw.Text(), 4}};
   return s;
 }

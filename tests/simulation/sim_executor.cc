@@ -32,7 +32,8 @@ SimExecutor::SimExecutor(const ExecutorLimits& limits)
 
 Status SimExecutor::Submit(const SchedulerOutput& step) {
   ModelOutput* result = results_.Push();
-  std::vector<Spoiled>& spoiled = spoiled_.emplace_back();
+  spoiled_.emplace_back();
+  verified_.emplace_back();
   if (++num_steps_ == lost_at_step_) {
     lost_ = true;
     if (num_steps_ % 2 == 1) return UnavailableError("the simulated device is gone");
@@ -54,32 +55,18 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
   int32_t total = 0;
   for (size_t i = 0; i < step.requests.size(); ++i) {
     const ScheduledRequest& scheduled = step.requests[i];
-    Row& row = RowOf(scheduled.slot);
-    uint64_t prefix_hash = 0;
-    RETURN_IF_ERROR(Compute(scheduled, &prefix_hash));
+    RETURN_IF_ERROR(TakeDrafts(step, scheduled));
+    RETURN_IF_ERROR(Compute(scheduled));
     total += scheduled.num_scheduled_tokens;
     result->sampled_token_ids.push_back(kNoToken);
-    if (!scheduled.needs_sample) continue;
-    if (row.is_garbage) {
-      result->sampled_token_ids.back() = limits_.vocab_size;  // nobody's answer
-      row.token_ids.push_back(0);
-      continue;
-    }
-    if (fails_at_ && fails_at_(row.id, row.token_ids)) {
-      RequestResult& failed = result->results.emplace_back();
-      failed.request_idx = static_cast<int32_t>(i);
-      failed.status = InternalError("simulated NaN");
-      failed.num_nans_in_logits = 1;
-      Spoil(scheduled, &spoiled);
-      row.token_ids.push_back(0);  // it may run once more, with any token
-      continue;
-    }
-    const TokenId token = NextSimToken(prefix_hash, limits_.vocab_size);
-    result->sampled_token_ids.back() = token;
-    row.token_ids.push_back(token);
+    if (scheduled.needs_sample) Sample(scheduled, static_cast<int32_t>(i), result);
   }
   if (total != step.num_scheduled_tokens) return InternalError("the step's sum is wrong");
-  if (total > limits_.max_num_batched_tokens) return InternalError("the budget is overrun");
+  const int32_t num_slots =
+      limits_.drafts.num_input_slots * static_cast<int32_t>(step.requests.size());
+  if (total + num_slots > limits_.max_num_batched_tokens) {
+    return InternalError("the budget is overrun");
+  }
   num_tokens_ += total;
   return OkStatus();
 }
@@ -95,6 +82,13 @@ Status SimExecutor::Collect(ModelOutput* result) {
     if (std::none_of(rows_.begin(), rows_.end(), holds)) kv_[one.kv_idx] = ~kv_[one.kv_idx];
   }
   spoiled_.pop_front();
+  for (const Verified& verified : verified_.front()) {
+    Row& row = RowOf(verified.slot);
+    if (row.admission != verified.admission) continue;
+    row.num_unheard_accepted -= verified.num_accepted;
+    row.num_unheard_rejected -= verified.num_rejected;
+  }
+  verified_.pop_front();
   results_.Pop(result);
   return OkStatus();
 }
@@ -131,8 +125,10 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
 
 Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled) {
   Row& row = RowOf(scheduled.slot);
-  if (scheduled.num_computed_tokens != row.num_computed) {
-    return Breach(row.id, "computed tokens jump from " + std::to_string(row.num_computed) + " to " +
+  // Whoever made the step took all drafts in flight for right.
+  const int32_t num_supposed = row.num_computed + row.num_unheard_rejected;
+  if (scheduled.num_computed_tokens != num_supposed) {
+    return Breach(row.id, "computed tokens jump from " + std::to_string(num_supposed) + " to " +
                               std::to_string(scheduled.num_computed_tokens));
   }
   for (BlockId block : step.NewBlocks(scheduled)) {
@@ -142,33 +138,60 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
     }
     row.blocks.push_back(block);
   }
-  const int32_t hidden_end = FirstSeen(scheduled.num_computed_tokens) / limits_.block_size;
+  const int32_t hidden_end = FirstSeen(row.num_computed) / limits_.block_size;
   std::fill_n(row.blocks.begin(),
               std::min<size_t>(static_cast<size_t>(hidden_end), row.blocks.size()), kNullBlock);
-  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+  // Of its known tokens; the drafts are behind them.
+  const int32_t end =
+      row.num_computed + scheduled.num_scheduled_tokens - scheduled.num_draft_tokens;
   const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
-  if (scheduled.num_scheduled_tokens < 1) return Breach(row.id, "scheduled without tokens");
-  if (end > row.max_computed) return Breach(row.id, "runs behind its last allowed token");
+  if (end <= row.num_computed) return Breach(row.id, "scheduled without tokens");
+  if (end - row.num_unheard_accepted > row.max_computed) {
+    return Breach(row.id, "runs behind its last allowed token");
+  }
   if (end > num_tokens) return Breach(row.id, "scheduled beyond its tokens");
   if (scheduled.needs_sample != (end == num_tokens)) return Breach(row.id, "needs_sample is wrong");
-  const auto needed = static_cast<size_t>((end + limits_.block_size - 1) / limits_.block_size);
+  const int32_t supposed_end = num_supposed + scheduled.num_scheduled_tokens;
+  if (supposed_end >= limits_.max_model_len) return Breach(row.id, "is too long");
+  const int32_t room =
+      std::min(supposed_end + limits_.drafts.num_lookahead_tokens, limits_.max_model_len);
+  const auto needed = static_cast<size_t>((room + limits_.block_size - 1) / limits_.block_size);
   if (row.blocks.size() < needed) return Breach(row.id, "has too few blocks");
   return OkStatus();
 }
 
-Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash) {
+Status SimExecutor::TakeDrafts(const SchedulerOutput& step, const ScheduledRequest& scheduled) {
+  const Row& row = RowOf(scheduled.slot);
+  const std::span<const TokenId> drafts = step.Drafts(scheduled);
+  if (static_cast<int32_t>(drafts.size()) > limits_.drafts.num_speculative_tokens) {
+    return Breach(row.id, "has too many drafts");
+  }
+  if (!drafts.empty() && !scheduled.needs_sample) return Breach(row.id, "has drafts too early");
+  guesses_.clear();
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    guesses_.push_back(i < row.drafts.size() ? row.drafts[i] : kNoToken);
+    if (drafts[i] != kNoToken && drafts[i] != guesses_[i]) {
+      return Breach(row.id, "has a draft that is not its own");
+    }
+  }
+  return OkStatus();
+}
+
+Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
   Row& row = RowOf(scheduled.slot);
   uint64_t hash = FirstHashOf(row.id);
   if (row.is_garbage) hash = ~hash;
-  for (int32_t p = 0; p < scheduled.num_computed_tokens; ++p) {
+  for (int32_t p = 0; p < row.num_computed; ++p) {
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
     if (row.is_garbage) continue;
-    if (p >= FirstSeen(scheduled.num_computed_tokens) && kv_[KvIdx(row, p)] != hash) {
+    if (p >= FirstSeen(row.num_computed) && kv_[KvIdx(row, p)] != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
     }
   }
-  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
-  for (int32_t p = scheduled.num_computed_tokens; p < end; ++p) {
+  prefix_hashes_.clear();
+  const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;
+  const int32_t first_guess = end - scheduled.num_draft_tokens;
+  for (int32_t p = row.num_computed; p < end; ++p) {
     const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
     const auto b = static_cast<size_t>(Index(block));
     if (block == kNullBlock) return Breach(row.id, "writes the null block");
@@ -177,12 +200,90 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled, uint64_t* prefix_
     }
     written_at_[b] = num_steps_;
     writer_[b] = scheduled.slot;
-    hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
+    hash = ExtendPrefixHash(hash, p < first_guess ? row.token_ids[static_cast<size_t>(p)]
+                                                  : guesses_[static_cast<size_t>(p - first_guess)]);
     kv_[KvIdx(row, p)] = hash;
+    if (p >= first_guess - 1) prefix_hashes_.push_back(hash);
   }
-  row.num_computed = end;
-  *prefix_hash = hash;
+  if (!scheduled.needs_sample) row.num_computed = end;
   return OkStatus();
+}
+
+// Moves the row on by what it has computed and accepted, and gives it its next tokens.
+void SimExecutor::Sample(const ScheduledRequest& scheduled, int32_t request_idx,
+                         ModelOutput* result) {
+  Row& row = RowOf(scheduled.slot);
+  const auto begin = static_cast<int32_t>(result->draft_token_ids.size());
+  const auto num_verified = static_cast<int32_t>(
+      std::count_if(guesses_.begin(), guesses_.end(), [](TokenId id) { return id != kNoToken; }));
+  int32_t num_accepted = 0;
+  row.drafts.clear();
+  if (row.is_garbage) {
+    result->sampled_token_ids.back() = limits_.vocab_size;  // nobody's answer
+    row.token_ids.push_back(0);
+  } else if (fails_at_ && fails_at_(row.id, row.token_ids)) {
+    RequestResult& failed = result->results.emplace_back();
+    failed.request_idx = request_idx;
+    failed.status = InternalError("simulated NaN");
+    failed.num_nans_in_logits = 1;
+    Spoil(scheduled, &spoiled_.back());
+    row.token_ids.push_back(0);  // it may run once more, with any token
+  } else {
+    num_accepted = Verify(scheduled, result);
+  }
+  row.num_computed += scheduled.num_scheduled_tokens - scheduled.num_draft_tokens + num_accepted;
+  NoteVerified(scheduled, num_accepted);
+  if (num_verified == 0 && row.drafts.empty()) return;
+  result->draft_token_ids.insert(result->draft_token_ids.end(), row.drafts.begin(),
+                                 row.drafts.end());
+  result->drafts.push_back({.request_idx = request_idx,
+                            .num_verified = num_verified,
+                            .begin = begin,
+                            .num_accepted = num_accepted,
+                            .num_proposed = static_cast<int32_t>(row.drafts.size())});
+}
+
+// Returns how many guesses it has accepted. It need not accept all that are right; where the
+// request is to fail, it ends the step in front of that.
+int32_t SimExecutor::Verify(const ScheduledRequest& scheduled, ModelOutput* result) {
+  Row& row = RowOf(scheduled.slot);
+  size_t num_accepted = 0;
+  TokenId token = NextSimToken(prefix_hashes_[0], limits_.vocab_size);
+  row.token_ids.push_back(token);
+  while (num_accepted < guesses_.size() && guesses_[num_accepted] == token && !Chance(0.05) &&
+         !(fails_at_ && fails_at_(row.id, row.token_ids))) {
+    result->draft_token_ids.push_back(token);
+    token = NextSimToken(prefix_hashes_[++num_accepted], limits_.vocab_size);
+    row.token_ids.push_back(token);
+  }
+  result->sampled_token_ids.back() = token;
+  Propose(ExtendPrefixHash(prefix_hashes_[num_accepted], token), &row);
+  return static_cast<int32_t>(num_accepted);
+}
+
+void SimExecutor::Propose(uint64_t prefix_hash, Row* row) {
+  if (!random_) return;
+  const int32_t num_at_most = limits_.drafts.num_speculative_tokens;
+  const auto num_drafts =
+      Chance(0.7) ? num_at_most
+                  : static_cast<int32_t>((*random_)() % static_cast<uint64_t>(num_at_most + 1));
+  for (int32_t i = 0; i < num_drafts; ++i) {
+    TokenId guess = NextSimToken(prefix_hash, limits_.vocab_size);
+    if (Chance(0.25)) {
+      guess = static_cast<TokenId>((*random_)() % static_cast<uint64_t>(limits_.vocab_size));
+    }
+    row->drafts.push_back(guess);
+    prefix_hash = ExtendPrefixHash(prefix_hash, guess);
+  }
+}
+
+void SimExecutor::NoteVerified(const ScheduledRequest& scheduled, int32_t num_accepted) {
+  if (scheduled.num_draft_tokens == 0) return;
+  Row& row = RowOf(scheduled.slot);
+  const int32_t num_rejected = scheduled.num_draft_tokens - num_accepted;
+  row.num_unheard_accepted += num_accepted;
+  row.num_unheard_rejected += num_rejected;
+  verified_.back().push_back({scheduled.slot, row.admission, num_accepted, num_rejected});
 }
 
 void SimExecutor::WriteKv(BlockId block, int32_t position, uint64_t prefix_hash) {
@@ -194,12 +295,16 @@ void SimExecutor::WriteKv(BlockId block, int32_t position, uint64_t prefix_hash)
 // shares already are left alone: nobody can take those back.
 void SimExecutor::Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const {
   const Row& row = RowOf(scheduled.slot);
-  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
-  const int32_t begin = std::max(row.num_cached, FirstSeen(scheduled.num_computed_tokens));
+  const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;
+  const int32_t begin = std::max(row.num_cached, FirstSeen(row.num_computed));
   for (int32_t p = begin; p < end; ++p) {
     spoiled->push_back(
         {row.admission, row.blocks[static_cast<size_t>(p / limits_.block_size)], KvIdx(row, p)});
   }
+}
+
+bool SimExecutor::Chance(double probability) {
+  return random_ && static_cast<double>((*random_)() >> 11) * 0x1p-53 < probability;
 }
 
 int32_t SimExecutor::FirstSeen(int32_t position) const {

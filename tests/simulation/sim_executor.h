@@ -3,13 +3,16 @@
 // An executor without a model. Its KV cache stores in each position the hash of the tokens up to
 // there, and the next token is a function of that hash: every request's right answer is known,
 // whatever it was batched with, however it was chunked, preempted or served from the cache. Before
-// it computes, it reads all that a model would read and compares.
+// it computes, it reads all that a model would read and compares. Its drafter guesses right more
+// often than not, and the drafts' content is in its KV cache as well, right or wrong.
 // Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
 // overrun …) is INTERNAL and says what; failures that were asked for are UNAVAILABLE.
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -52,6 +55,8 @@ class SimExecutor final : public Executor {
     first_hash_ = std::move(first_hash);
   }
   uint64_t FirstHashOf(const RequestId& id) const { return first_hash_ ? first_hash_(id) : 0; }
+  // The drafter's luck. Without this call it never guesses.
+  void DraftWith(uint64_t seed) { random_.emplace(seed); }
   // The executor is lost in its n-th step from now (1: the next), even ones while it runs.
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
@@ -71,6 +76,10 @@ class SimExecutor final : public Executor {
     int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // how far this row's KV is
     bool is_garbage = false;
+    std::vector<TokenId> drafts;  // its own, for its next step
+    // In steps that nobody has collected.
+    int32_t num_unheard_accepted = 0;
+    int32_t num_unheard_rejected = 0;
   };
 
   struct Spoiled {
@@ -79,14 +88,28 @@ class SimExecutor final : public Executor {
     size_t kv_idx = 0;
   };
 
+  // What a step in flight has found about a row's drafts.
+  struct Verified {
+    RequestSlot slot{};
+    int64_t admission = 0;
+    int32_t num_accepted = 0;
+    int32_t num_rejected = 0;
+  };
+
   Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
   Status CheckSlot(RequestSlot slot) const;
   Status Free(RequestSlot slot);
   Status Admit(const SchedulerOutput& step, const AdmittedRequest& admitted);
   Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
-  Status Compute(const ScheduledRequest& scheduled, uint64_t* prefix_hash);
+  Status TakeDrafts(const SchedulerOutput& step, const ScheduledRequest& scheduled);
+  Status Compute(const ScheduledRequest& scheduled);
+  void Sample(const ScheduledRequest& scheduled, int32_t request_idx, ModelOutput* result);
+  int32_t Verify(const ScheduledRequest& scheduled, ModelOutput* result);
+  void Propose(uint64_t prefix_hash, Row* row);
+  void NoteVerified(const ScheduledRequest& scheduled, int32_t num_accepted);
   void Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const;
+  bool Chance(double probability);
   // The first position that a token sees.
   int32_t FirstSeen(int32_t position) const;
   size_t KvIdx(const Row& row, int32_t position) const;
@@ -101,6 +124,10 @@ class SimExecutor final : public Executor {
   // What requests that failed have spoiled, per step in flight. It is done when the result is told:
   // by then all that share a block hold it.
   std::deque<std::vector<Spoiled>> spoiled_;
+  std::deque<std::vector<Verified>> verified_;  // per step in flight
+  std::vector<TokenId> guesses_;                // of the request being run; kNoToken: none
+  std::vector<uint64_t> prefix_hashes_;         // up to its last known token, and to each guess
+  std::optional<std::mt19937_64> random_;
   int64_t num_steps_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_admissions_ = 0;

@@ -1,6 +1,7 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -33,6 +34,10 @@ bool Repeats(const std::vector<TokenId>& answer, const wire::RepetitionDetection
   return false;
 }
 
+// One run of four has a drafter; some of these have a window, some have something outside. Seeds of
+// README.md are not among them.
+bool HasDrafter(uint64_t seed) { return seed % 8 == 6 || seed % 16 == 12 || seed % 16 == 15; }
+
 }  // namespace
 
 Simulation::Simulation(uint64_t seed) : random_(seed) {
@@ -45,6 +50,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   const int32_t num_requests = Between(1, 30);
   for (int32_t i = 0; i < num_requests; ++i) DrawStream();
   if (seed % 4 == 0) DrawOutside(seed);
+  if (HasDrafter(seed)) DrawDrafter(seed);
   StartEngine();
 }
 
@@ -76,7 +82,9 @@ std::string Simulation::Describe() const {
        << ", watermark " << options_.kv_cache.watermark << ", window " << limits_.sliding_window
        << ", connector " << connector_seed_.has_value() << " recomputes "
        << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
-       << s.max_loras << ", requests " << order_.size();
+       << s.max_loras << ", drafts " << limits_.drafts.num_speculative_tokens << " ahead "
+       << limits_.drafts.num_lookahead_tokens << " slots " << limits_.drafts.num_input_slots
+       << " padded " << limits_.drafts.pads_new_requests << ", requests " << order_.size();
   return text.str();
 }
 
@@ -147,6 +155,24 @@ void Simulation::DrawOutside(uint64_t seed) {
     stream.needs.grammar = true;
     stream.grammar_fails = one_in(5);
   }
+}
+
+// Drawn apart for the same reason.
+void Simulation::DrawDrafter(uint64_t seed) {
+  std::mt19937_64 draw(seed * 31);
+  const auto up_to = [&](int32_t high) {
+    return static_cast<int32_t>(draw() % static_cast<uint64_t>(high + 1));
+  };
+  drafter_seed_ = draw();
+  DraftConfig& drafts = limits_.drafts;
+  drafts.num_speculative_tokens = 1 + up_to(4);
+  drafts.num_lookahead_tokens = up_to(1) * drafts.num_speculative_tokens;
+  drafts.num_input_slots = up_to(1) * up_to(2);
+  drafts.pads_new_requests = up_to(1) == 1;
+  limits_.max_num_batched_tokens += drafts.num_input_slots;
+  // What may be in flight behind a window needs room.
+  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits_));
+  limits_.num_blocks = std::max(limits_.num_blocks, 1 + num_held);
 }
 
 std::vector<TokenId> Simulation::DrawPrompt(int32_t max_tokens) {
@@ -247,6 +273,7 @@ void Simulation::StartEngine() {
     return stream.fails_after == token_ids.size() - stream.request.prompt_token_ids.size();
   });
   executor_->BeginPrefixesWith([this](const RequestId& id) { return FirstHash(streams_.at(id)); });
+  if (drafter_seed_) executor_->DraftWith((*drafter_seed_)++);
   CountTransfers();
   connector_.reset();
   if (connector_seed_) {
@@ -595,6 +622,23 @@ Status Simulation::HearStats(const wire::SchedulerStats& stats) {
       stats.num_waiting_reqs != static_cast<int64_t>(scheduler.num_waiting()) ||
       prefix.hits > prefix.queries || prefix.preempted_hits > prefix.preempted_queries) {
     return InternalError("wrong statistics");
+  }
+  return stats.spec_decoding_stats ? HearDrafts(*stats.spec_decoding_stats) : OkStatus();
+}
+
+Status Simulation::HearDrafts(const wire::SpecDecodingStats& stats) {
+  coverage_.num_drafts += stats.num_draft_tokens;
+  coverage_.num_accepted_drafts += stats.num_accepted_tokens;
+  const auto sum = [](const std::vector<int64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  };
+  if (stats.num_spec_tokens != limits_.drafts.num_speculative_tokens || stats.num_drafts < 1 ||
+      stats.num_draft_tokens < stats.num_drafts ||
+      stats.num_draft_tokens_per_pos[0] != stats.num_drafts ||
+      sum(stats.num_draft_tokens_per_pos) != stats.num_draft_tokens ||
+      sum(stats.num_accepted_tokens_per_pos) != stats.num_accepted_tokens ||
+      stats.num_accepted_tokens > stats.num_draft_tokens) {
+    return InternalError("wrong statistics of drafts");
   }
   return OkStatus();
 }

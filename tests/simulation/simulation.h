@@ -46,6 +46,8 @@ class Simulation {
     int64_t num_kept_tables = 0;
     int64_t num_grammars = 0;
     int64_t num_adapter_steps = 0;  // with as many adapters as fit
+    int64_t num_drafts = 0;
+    int64_t num_accepted_drafts = 0;
   };
   const Coverage& coverage() const { return coverage_; }
 
@@ -72,6 +74,7 @@ class Simulation {
   void DrawConfig();
   void DrawWindow();
   void DrawOutside(uint64_t seed);
+  void DrawDrafter(uint64_t seed);
   void DrawStream();
   std::vector<TokenId> DrawPrompt(int32_t max_tokens);
   void SolveStream(Stream* stream) const;
@@ -92,6 +95,7 @@ class Simulation {
   Status HearFinish(const wire::EngineCoreOutput& output, const Stream& stream) const;
   Status HearFinishedId(const RequestId& id);
   Status HearStats(const wire::SchedulerStats& stats);
+  Status HearDrafts(const wire::SpecDecodingStats& stats);
   void CountTransfers();
   Status CheckTransfers() const;
   Status CheckAdapters();
@@ -113,6 +117,7 @@ class Simulation {
   std::unique_ptr<SimExecutor> executor_;
   std::optional<uint64_t> connector_seed_;  // nullopt: no connector
   std::unique_ptr<SimConnector> connector_;
+  std::optional<uint64_t> drafter_seed_;  // nullopt: no drafter
   std::unique_ptr<EngineCore> engine_;
   std::unique_ptr<KvEventShadow> kv_events_;
   std::vector<std::vector<TokenId>> documents_;  // prompts share their beginnings

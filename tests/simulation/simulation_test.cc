@@ -54,6 +54,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
     total.num_kept_tables += run.num_kept_tables;
     total.num_grammars += run.num_grammars;
     total.num_adapter_steps += run.num_adapter_steps;
+    total.num_drafts += run.num_drafts;
+    total.num_accepted_drafts += run.num_accepted_drafts;
   }
   WARN(num_runs << " runs from seed " << first << ": " << total.num_requests << " requests, "
                 << total.num_steps << " steps, " << total.num_preemptions << " preemptions, "
@@ -63,7 +65,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
                 << " pauses, " << total.num_kv_loads << " KV loads, " << total.num_kv_load_failures
                 << " of them failed, " << total.num_kept_tables << " kept tables, "
                 << total.num_grammars << " grammars, " << total.num_adapter_steps
-                << " steps full of adapters");
+                << " steps full of adapters, " << total.num_drafts << " drafts, "
+                << total.num_accepted_drafts << " of them accepted");
   if (num_runs < 5000) return;
   // The draw reaches what it is there for.
   CHECK(total.num_preemptions > 1000);
@@ -78,6 +81,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   CHECK(total.num_kept_tables > 1000);
   CHECK(total.num_grammars > 1000);
   CHECK(total.num_adapter_steps > 1000);
+  CHECK(total.num_drafts > 10000);
+  CHECK(total.num_accepted_drafts > 5000);
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+#pragma once
+
+// All that drafts change. A drafter on the worker guesses what follows a request's last token; the
+// next step computes the guesses along with that token and keeps those that the model would have
+// sampled itself, so it yields several tokens. Here: how many drafts a request has for its next
+// step and what room they and the drafter need, their way into a step and back, and what is counted
+// about them. Without a drafter (num_speculative_tokens 0) every answer is none.
+// In vLLM's words: spec_token_ids, num_lookahead_tokens, scheduled_spec_decode_tokens.
+// Thread: engine loop. Owns the counts. Counts are tokens. Steady decode allocates nothing, but for
+// the counts of a step that has verified drafts.
+//
+// Life of a draft: it comes with the result of the step that samples the token in front of it; it
+// is scheduled with the request's next step, and counted there as computed and as output to come;
+// that step's result accepts it, or takes both back. A step that is scheduled before the result of
+// the one before it names no drafts but has room for them: the worker has its own guesses.
+// A preemption drops the drafts. Tokens get a hash only once they are accepted.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/ids.h"
+#include "engine_core/scheduler/model_output.h"
+#include "engine_core/scheduler/request.h"
+#include "engine_core/scheduler/scheduler_config.h"
+#include "engine_core/scheduler/scheduler_output.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+class DraftTokens {
+ public:
+  DraftTokens(const DraftConfig& config, int32_t max_model_len);
+
+  int32_t num_lookahead_tokens() const { return config_.num_lookahead_tokens; }
+  int32_t num_input_slots() const { return config_.num_input_slots; }
+
+  // Drafts to verify with the next token of a running request.
+  int32_t NumFor(const Request& request) const {
+    if (config_.num_speculative_tokens == 0) return 0;
+    return request.num_output_placeholders > 0
+               ? config_.num_speculative_tokens
+               : static_cast<int32_t>(request.drafts.token_ids.size());
+  }
+  // Room that a request gets for drafts when it is admitted with num_left tokens to compute and may
+  // run at most max_tokens. All or nothing: less would not be uniform.
+  int32_t NumPadding(const Request& request, int32_t num_left, int32_t max_tokens) const;
+
+  // The request has been given this many drafts: writes them down for the worker.
+  void Schedule(int32_t num_drafts, Request* request, ScheduledRequest* scheduled,
+                SchedulerOutput* output) const;
+  // A step that sampled has come back: what it rejected is neither computed nor to come any more,
+  // and the request has new drafts. Returns what it accepted, valid as long as the result. drafted:
+  // nullptr if the result has nothing about the request. is_stale: from before a preemption, which
+  // has taken all of that back already.
+  std::span<const TokenId> Settle(const ScheduledRequest& scheduled, const ModelOutput& result,
+                                  const DraftResult* drafted, bool is_stale, Request* request) {
+    if (config_.num_speculative_tokens == 0) return {};
+    return SettleDrafts(scheduled, result, drafted, is_stale, request);
+  }
+
+  // Counts since the last call; nullopt if nothing has been verified.
+  std::optional<wire::SpecDecodingStats> TakeStats();
+
+ private:
+  std::span<const TokenId> SettleDrafts(const ScheduledRequest& scheduled,
+                                        const ModelOutput& result, const DraftResult* drafted,
+                                        bool is_stale, Request* request);
+  void Count(const DraftResult& drafted);
+  wire::SpecDecodingStats NoCounts() const;
+
+  DraftConfig config_;
+  int32_t max_model_len_;
+  wire::SpecDecodingStats stats_;
+};
+
+}  // namespace tandem
