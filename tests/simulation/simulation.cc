@@ -34,8 +34,7 @@ bool Repeats(const std::vector<TokenId>& answer, const wire::RepetitionDetection
   return false;
 }
 
-// One run of four has a drafter; some of these have a window, some have something outside. Seeds of
-// README.md are not among them.
+// One run of four has a drafter; some of these have a window, some have something outside.
 bool HasDrafter(uint64_t seed) { return seed % 8 == 6 || seed % 16 == 12 || seed % 16 == 15; }
 
 }  // namespace

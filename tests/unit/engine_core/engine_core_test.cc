@@ -1,6 +1,7 @@
 #include "engine_core/engine_core.h"
 
 #include <thread>
+#include <tuple>
 
 #include "proto_msgpack/codec.h"
 #include "tests/simulation/sim_executor.h"
@@ -88,6 +89,61 @@ TEST_CASE("Create: refuses a KV cache that one request could outgrow") {
   CHECK(engine.status().code() == StatusCode::kResourceExhausted);
   CHECK(engine.status().message().find("holds 60 tokens, one request may need 64") !=
         std::string::npos);
+}
+
+TEST_CASE("Create: a batch must hold more than what the drafter takes for a request") {
+  ExecutorLimits limits = SmallLimits();
+  limits.drafts = {.num_speculative_tokens = 2, .num_input_slots = 32};
+  SimExecutor executor(limits);
+  ManualClock clock;
+  CHECK(EngineCore::Create({}, &executor, &clock).status().code() ==
+        StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("R25: an engine whose executor drafts says the same in fewer steps, and counts") {
+  const bool async = GENERATE(false, true);
+  CAPTURE(async);
+  const auto run = [=](const DraftConfig& drafts) {
+    ExecutorLimits limits = SmallLimits();
+    limits.drafts = drafts;
+    SimExecutor executor(limits);
+    if (drafts.num_speculative_tokens > 0) executor.DraftWith(1);
+    ManualClock clock;
+    EngineCoreOptions options;
+    options.async_scheduling = async;
+    auto created = EngineCore::Create(options, &executor, &clock);
+    REQUIRE(created.ok());
+    (*created)->Handle(MakeRequest("a", 40));
+    std::vector<TokenId> text;
+    wire::SpecDecodingStats counts;
+    int num_steps = 0;
+    for (; (*created)->HasWork(); ++num_steps) {
+      REQUIRE(num_steps < 100);
+      REQUIRE((*created)->Step().ok());
+      std::vector<ClientMessage> messages;
+      (*created)->TakeMessages(&messages);
+      for (const ClientMessage& message : messages) {
+        for (const auto& record : message.outputs.outputs) {
+          text.insert(text.end(), record.new_token_ids.begin(), record.new_token_ids.end());
+        }
+        if (!message.outputs.scheduler_stats) continue;
+        const auto& stats = message.outputs.scheduler_stats->spec_decoding_stats;
+        if (!stats) continue;
+        counts.num_drafts += stats->num_drafts;
+        counts.num_accepted_tokens += stats->num_accepted_tokens;
+      }
+    }
+    return std::tuple(text, num_steps, counts);
+  };
+  const auto [plain, num_plain_steps, no_counts] = run({});
+  const auto [drafted, num_drafted_steps, counts] =
+      run({.num_speculative_tokens = 3, .num_lookahead_tokens = 3});
+  CHECK(plain.size() == 40);
+  CHECK(drafted == plain);
+  CHECK(num_drafted_steps < num_plain_steps);
+  CHECK(no_counts.num_drafts == 0);
+  CHECK(counts.num_drafts > 0);
+  CHECK(counts.num_accepted_tokens > 0);
 }
 
 TEST_CASE("Create: without chunked prefill a batch must hold the longest prompt") {
