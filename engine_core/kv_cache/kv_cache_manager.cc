@@ -118,7 +118,8 @@ bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int
                              int32_t num_lookahead_tokens) {
   if (config_.sliding_window > 0) {
     // What has been accepted at once may leave the window at once, and is to be found all the same.
-    RegisterFullBlocks(slot, sequence, sequence.num_computed_tokens);
+    const int32_t num_held_tokens = RowOf(slot).num_blocks * config_.block_size;
+    RegisterFullBlocks(slot, sequence, std::min(sequence.num_computed_tokens, num_held_tokens));
     GiveBackBefore(slot, sequence.num_computed_tokens);
   }
   const int32_t num_new = NumBlocksFor(num_tokens + num_lookahead_tokens) - RowOf(slot).num_blocks;
