@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_connector.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -35,6 +36,7 @@ void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> 
     if (Chance(0.15)) saves_[request.id()] = Between(0, 6);
     return;
   }
+  was_busy_ = true;
   touched_.insert(request.id());
   Load load;
   load.id = request.id();
@@ -57,6 +59,7 @@ bool SimConnector::OnFinished(const Request& request, std::span<const BlockId> t
   const bool keeps = !table.empty() && (was_saving || Chance(0.2));
   if (keeps) {
     kept_[request.id()] = {{table.begin(), table.end()}, Between(0, 8), executor_->num_steps()};
+    was_busy_ = true;
     ++num_kept_;
   }
   return keeps;
@@ -87,6 +90,9 @@ Status SimConnector::Work(KvTransferNews* news) {
     news->released.push_back(id);
   }
   std::erase_if(kept_, [](const auto& kept) { return kept.second.num_polls < 0; });
+  const bool has_news =
+      !news->loaded.empty() || !news->failed_blocks.empty() || !news->released.empty();
+  if (has_news) last_news_at_step_ = executor_->num_steps();
   return OkStatus();
 }
 
@@ -116,10 +122,14 @@ void SimConnector::TellFailure(Load* load, KvTransferNews* news) {
   }
 }
 
-bool SimConnector::TakeIsBusy() {
-  const bool busy = was_busy_ || !loads_.empty() || !kept_.empty() || !saves_.empty();
-  was_busy_ = false;
-  return busy;
+bool SimConnector::TakeWasBusy() {
+  const bool is_busy = IsBusy();
+  return std::exchange(was_busy_, is_busy) || is_busy;
+}
+
+bool SimConnector::IsBusy() const {
+  const bool has_unheard_news = last_news_at_step_ > executor_->num_collected_steps();
+  return has_unheard_news || !loads_.empty() || !kept_.empty() || !saves_.empty();
 }
 
 std::vector<RequestId> SimConnector::Saving() const {

@@ -36,8 +36,10 @@ class SimConnector final : public KvConnector {
   // The worker's side, at the beginning of a step.
   Status Work(KvTransferNews* news);
 
-  // Whether progress may have to wait for it; asked once a step.
-  bool TakeIsBusy();
+  // Whether the step that has just ended may have waited for it: since the last call it has said
+  // "later", or a transfer was under way, or over without the engine having heard of that. Asked
+  // once a step.
+  bool TakeWasBusy();
   // Whether it has ever had to do with the request: others may have passed it.
   bool HasTouched(const RequestId& id) const { return touched_.contains(id); }
   // Whether a load of the request has failed.
@@ -69,6 +71,7 @@ class SimConnector final : public KvConnector {
     int64_t num_steps = 0;  // of the executor, when the request ended
   };
 
+  bool IsBusy() const;
   Status Perform(const Load& load);
   void TellFailure(Load* load, KvTransferNews* news);
   bool Chance(double probability);
@@ -83,6 +86,7 @@ class SimConnector final : public KvConnector {
   std::set<RequestId> touched_;
   std::set<RequestId> failed_;
   bool was_busy_ = false;
+  int64_t last_news_at_step_ = 0;  // of the executor
   int64_t num_loads_ = 0;
   int64_t num_kept_ = 0;
 };

@@ -90,6 +90,7 @@ Status SimExecutor::Collect(ModelOutput* result) {
   }
   verified_.pop_front();
   results_.Pop(result);
+  ++num_collected_steps_;
   return OkStatus();
 }
 

@@ -60,6 +60,7 @@ class SimExecutor final : public Executor {
   // The executor is lost in its n-th step from now (1: the next), even ones while it runs.
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
+  int64_t num_collected_steps() const { return num_collected_steps_; }
   int64_t num_tokens() const { return num_tokens_; }
   // The blocks that steps since the last call have named in a table.
   std::vector<BlockId> TakeUsedBlocks() { return std::exchange(used_blocks_, {}); }
@@ -129,6 +130,7 @@ class SimExecutor final : public Executor {
   std::vector<uint64_t> prefix_hashes_;         // up to its last known token, and to each guess
   std::optional<std::mt19937_64> random_;
   int64_t num_steps_ = 0;
+  int64_t num_collected_steps_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_admissions_ = 0;
   int64_t lost_at_step_ = -1;

@@ -441,7 +441,7 @@ Status Simulation::StepOnce() {
   }
   RETURN_IF_ERROR(status);
   // Work that yields no token may happen (a request preempts itself), but not for long.
-  const bool may_wait = connector_ && connector_->TakeIsBusy();
+  const bool may_wait = connector_ && connector_->TakeWasBusy();
   const bool idle = runnable && !may_wait && executor_->num_tokens() == num_tokens_before;
   num_idle_steps_ = idle ? num_idle_steps_ + 1 : 0;
   if (num_idle_steps_ > 3) return InternalError("steps without tokens\n" + engine_->DebugString());
