@@ -29,9 +29,12 @@ tandem_test(unit_scheduler LABEL unit
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.
-module(tests/simulation SRCS decode_load.cc kv_event_shadow.cc sim_connector.cc sim_executor.cc simulation.cc DEPS engine_core)
+module(tests/simulation
+  SRCS decode_load.cc frontends.cc invariants.cc kv_event_shadow.cc scenario.cc sim_connector.cc sim_executor.cc
+       simulation.cc
+  DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
-tandem_test(simulation LABEL simulation SRCS simulation/simulation_test.cc DEPS tests/simulation)
+tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc DEPS tests/simulation)
 tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/kv_events_test.cc
        unit/engine_core/request_check_test.cc

@@ -17,23 +17,23 @@ SimConnector::SimConnector(uint64_t seed, SimExecutor* executor)
 
 std::optional<KvMatch> SimConnector::Match(const Request& request, int32_t num_local_tokens) {
   const auto [asked, first] = asked_.try_emplace(request.id(), 0);
-  if (first && Chance(0.3)) asked->second = Between(1, 4);
+  if (first && random_.Chance(0.3)) asked->second = random_.Between(1, 4);
   if (asked->second > 0) {
     --asked->second;
     touched_.insert(request.id());
     was_busy_ = true;
     return std::nullopt;
   }
-  if (Chance(0.4)) return KvMatch{};
-  const bool is_async = Chance(0.6);
+  if (random_.Chance(0.4)) return KvMatch{};
+  const bool is_async = random_.Chance(0.6);
   const int32_t num_left = request.num_tokens() - num_local_tokens;
-  return KvMatch{Between(0, is_async ? num_left : num_left - 1), is_async};
+  return KvMatch{random_.Between(0, is_async ? num_left : num_left - 1), is_async};
 }
 
 void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
                                int32_t num_local_tokens, const KvMatch& match) {
   if (match.num_tokens == 0) {
-    if (Chance(0.15)) saves_[request.id()] = Between(0, 6);
+    if (random_.Chance(0.15)) saves_[request.id()] = random_.Between(0, 6);
     return;
   }
   was_busy_ = true;
@@ -46,9 +46,9 @@ void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> 
   load.begin = num_local_tokens;
   load.end = load.failed_from = num_local_tokens + match.num_tokens;
   load.is_async = match.is_async;
-  load.num_polls = match.is_async ? Between(1, 6) : 0;
+  load.num_polls = match.is_async ? random_.Between(1, 6) : 0;
   load.begun_at_step = executor_->num_steps();
-  if (Chance(0.2)) load.failed_from = Between(load.begin, load.end - 1);
+  if (random_.Chance(0.2)) load.failed_from = random_.Between(load.begin, load.end - 1);
   loads_.push_back(std::move(load));
   ++num_loads_;
 }
@@ -56,9 +56,10 @@ void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> 
 bool SimConnector::OnFinished(const Request& request, std::span<const BlockId> table) {
   asked_.erase(request.id());
   const bool was_saving = saves_.erase(request.id()) > 0;
-  const bool keeps = !table.empty() && (was_saving || Chance(0.2));
+  const bool keeps = !table.empty() && (was_saving || random_.Chance(0.2));
   if (keeps) {
-    kept_[request.id()] = {{table.begin(), table.end()}, Between(0, 8), executor_->num_steps()};
+    kept_[request.id()] = {
+        {table.begin(), table.end()}, random_.Between(0, 8), executor_->num_steps()};
     was_busy_ = true;
     ++num_kept_;
   }
@@ -69,7 +70,7 @@ Status SimConnector::Work(KvTransferNews* news) {
   for (Load& load : loads_) {
     if (load.num_polls > 0) {
       --load.num_polls;
-      if (load.failed_from < load.end && Chance(0.3)) TellFailure(&load, news);
+      if (load.failed_from < load.end && random_.Chance(0.3)) TellFailure(&load, news);
       continue;
     }
     RETURN_IF_ERROR(Perform(load));
@@ -136,15 +137,6 @@ std::vector<RequestId> SimConnector::Saving() const {
   std::vector<RequestId> ids;
   for (const auto& [id, num_polls] : saves_) ids.push_back(id);
   return ids;
-}
-
-bool SimConnector::Chance(double probability) {
-  return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
-}
-
-int32_t SimConnector::Between(int32_t low, int32_t high) {
-  if (high <= low) return low;
-  return low + static_cast<int32_t>(random_() % static_cast<uint64_t>(high - low + 1));
 }
 
 }  // namespace tandem

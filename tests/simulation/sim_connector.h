@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <span>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "engine_core/scheduler/kv_connector.h"
 #include "engine_core/scheduler/request.h"
 #include "tests/simulation/sim_executor.h"
+#include "tests/simulation/sim_random.h"
 
 namespace tandem {
 
@@ -74,10 +74,8 @@ class SimConnector final : public KvConnector {
   bool IsBusy() const;
   Status Perform(const Load& load);
   void TellFailure(Load* load, KvTransferNews* news);
-  bool Chance(double probability);
-  int32_t Between(int32_t low, int32_t high);
 
-  std::mt19937_64 random_;
+  SimRandom random_;
   SimExecutor* executor_;
   std::map<RequestId, int32_t> asked_;  // → how often it still says "later"
   std::vector<Load> loads_;

@@ -267,11 +267,11 @@ void SimExecutor::Propose(uint64_t prefix_hash, Row* row) {
   const int32_t num_at_most = limits_.drafts.num_speculative_tokens;
   const auto num_drafts =
       Chance(0.7) ? num_at_most
-                  : static_cast<int32_t>((*random_)() % static_cast<uint64_t>(num_at_most + 1));
+                  : static_cast<int32_t>(random_->Next() % static_cast<uint64_t>(num_at_most + 1));
   for (int32_t i = 0; i < num_drafts; ++i) {
     TokenId guess = NextSimToken(prefix_hash, limits_.vocab_size);
     if (Chance(0.25)) {
-      guess = static_cast<TokenId>((*random_)() % static_cast<uint64_t>(limits_.vocab_size));
+      guess = static_cast<TokenId>(random_->Next() % static_cast<uint64_t>(limits_.vocab_size));
     }
     row->drafts.push_back(guess);
     prefix_hash = ExtendPrefixHash(prefix_hash, guess);
@@ -304,9 +304,7 @@ void SimExecutor::Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>*
   }
 }
 
-bool SimExecutor::Chance(double probability) {
-  return random_ && static_cast<double>((*random_)() >> 11) * 0x1p-53 < probability;
-}
+bool SimExecutor::Chance(double probability) { return random_ && random_->Chance(probability); }
 
 int32_t SimExecutor::FirstSeen(int32_t position) const {
   if (limits_.sliding_window == 0) return 0;

@@ -12,7 +12,6 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -23,6 +22,7 @@
 #include "common/status.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/result_queue.h"
+#include "tests/simulation/sim_random.h"
 
 namespace tandem {
 
@@ -128,7 +128,7 @@ class SimExecutor final : public Executor {
   std::deque<std::vector<Verified>> verified_;  // per step in flight
   std::vector<TokenId> guesses_;                // of the request being run; kNoToken: none
   std::vector<uint64_t> prefix_hashes_;         // up to its last known token, and to each guess
-  std::optional<std::mt19937_64> random_;
+  std::optional<SimRandom> random_;
   int64_t num_steps_ = 0;
   int64_t num_collected_steps_ = 0;
   int64_t num_tokens_ = 0;

@@ -41,13 +41,13 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   const bool one = std::getenv("SIM_SEED") != nullptr;
   const uint64_t first = one ? FromEnvironment("SIM_SEED", 0) : FromEnvironment("SIM_FIRST", 1);
   const uint64_t num_runs = one ? 1 : FromEnvironment("SIM_RUNS", 5000);
-  Simulation::Coverage total;
+  Coverage total;
   for (uint64_t seed = first; seed < first + num_runs; ++seed) {
     Simulation simulation(seed);
     INFO("SIM_SEED=" << seed << ": " << simulation.Describe());  // also shown when a CHECK ends it
     const Status status = simulation.Run();
     REQUIRE(status.ToString() == OkStatus().ToString());
-    const Simulation::Coverage& run = simulation.coverage();
+    const Coverage& run = simulation.coverage();
     total.num_requests += run.num_requests;
     total.num_steps += run.num_steps;
     total.num_preemptions += run.num_preemptions;

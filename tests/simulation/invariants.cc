@@ -1,0 +1,205 @@
+#include "tests/simulation/invariants.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Steps on end that may yield no token although some request could run: one that preempts itself
+// has nothing to show for it.
+constexpr int32_t kMaxIdleSteps = 3;
+
+Status Wrong(const RequestId& id, const std::string& what) {
+  return InternalError("request " + id + ": " + what);
+}
+
+}  // namespace
+
+Invariants::Invariants(const EngineCoreOptions* options, EngineCore* engine, SimExecutor* executor,
+                       SimConnector* connector, Coverage* coverage)
+    : options_(options),
+      engine_(engine),
+      executor_(executor),
+      connector_(connector),
+      coverage_(coverage),
+      kv_events_(executor->limits().block_size) {}
+
+void Invariants::BeginStep() {
+  is_runnable_ = engine_->scheduler().HasRunnable();
+  num_tokens_before_ = executor_->num_tokens();
+}
+
+Status Invariants::CheckStep() {
+  ++num_steps_;
+  RETURN_IF_ERROR(CheckProgress());
+  RETURN_IF_ERROR(CheckTransfers());
+  RETURN_IF_ERROR(CheckAdapters());
+  RETURN_IF_ERROR(CheckBlocks());
+  RETURN_IF_ERROR(CheckFreeOrder());
+  RETURN_IF_ERROR(CheckKvEvents());
+  return CheckQueues();
+}
+
+// Who could run gets further, or waits for the connector.
+Status Invariants::CheckProgress() {
+  const bool may_wait = connector_ != nullptr && connector_->TakeWasBusy();
+  const bool is_idle = is_runnable_ && !may_wait && executor_->num_tokens() == num_tokens_before_;
+  num_idle_steps_ = is_idle ? num_idle_steps_ + 1 : 0;
+  if (num_idle_steps_ <= kMaxIdleSteps) return OkStatus();
+  return InternalError("steps without tokens\n" + engine_->DebugString());
+}
+
+// Who is being saved keeps its blocks; who is being loaded waits with them, or runs.
+Status Invariants::CheckTransfers() const {
+  if (!connector_) return OkStatus();
+  const Scheduler& scheduler = engine_->scheduler();
+  for (const RequestId& id : connector_->Saving()) {
+    const Request* request = scheduler.Find(id);
+    if (request == nullptr || request->status != wire::RequestStatus::kRunning) {
+      return Wrong(id, "has lost its blocks while they were saved");
+    }
+  }
+  for (const Request* request : scheduler.Holding()) {
+    if (!request->holds_blocks || request->held.table.empty()) {
+      return Wrong(request->id(), "waits among those with blocks, without any");
+    }
+  }
+  for (const Request* request : scheduler.Waiting()) {
+    if (request->holds_blocks || !request->held.table.empty() || request->loads_kv) {
+      return Wrong(request->id(), "waits with blocks");
+    }
+  }
+  return OkStatus();
+}
+
+// Never more adapters in the batch than fit, and the count is true.
+Status Invariants::CheckAdapters() {
+  const AdapterSlots& adapters = engine_->scheduler().adapters();
+  std::set<AdapterId> used;
+  for (const Request* request : engine_->scheduler().running()) {
+    if (request->needs.adapter_id != 0) used.insert(request->needs.adapter_id);
+  }
+  if (used.size() != adapters.num_adapters()) return InternalError("adapters are miscounted");
+  if (used.size() > adapters.max_adapters()) return InternalError("too many adapters");
+  if (!used.empty() && used.size() == adapters.max_adapters()) ++coverage_->num_adapter_steps;
+  return OkStatus();
+}
+
+// Free and held blocks are all blocks, each is held as often as tables name it, none is both.
+Status Invariants::CheckBlocks() {
+  const KvCacheManager& kv_cache = engine_->kv_cache();
+  const BlockPool& pool = kv_cache.pool();
+  const Scheduler& scheduler = engine_->scheduler();
+  std::map<BlockId, int32_t> holders;
+  std::set<RequestSlot> slots;
+  const auto count = [&](const RequestId& id, std::span<const BlockId> table) {
+    std::set<BlockId> own;
+    for (BlockId block : table) {
+      if (block == kNullBlock) continue;
+      if (!own.insert(block).second) return Wrong(id, "holds a block twice");
+      ++holders[block];
+    }
+    return OkStatus();
+  };
+  for (const Request* request : scheduler.running()) {
+    if (!slots.insert(request->slot).second) return InternalError("a slot has two requests");
+    RETURN_IF_ERROR(count(request->id(), kv_cache.BlockTable(request->slot)));
+  }
+  for (const Request* request : scheduler.Holding()) {
+    RETURN_IF_ERROR(count(request->id(), request->held.table));
+  }
+  for (const KvTransfers::Kept& kept : scheduler.transfers().kept()) {
+    RETURN_IF_ERROR(count(kept.id, kept.blocks.table));
+  }
+  const std::vector<BlockId> free_list = pool.FreeList();
+  const std::set<BlockId> free(free_list.begin(), free_list.end());
+  if (free.size() != free_list.size()) return InternalError("a block is free twice");
+  if (static_cast<int32_t>(free.size()) != pool.num_free()) return InternalError("num_free");
+  if (static_cast<int32_t>(free.size() + holders.size()) != pool.num_blocks() - 1) {
+    return InternalError("blocks are lost: " + std::to_string(free.size()) + " free, " +
+                         std::to_string(holders.size()) + " held");
+  }
+  for (const auto& [block, num_holders] : holders) {
+    if (free.contains(block)) return InternalError("a held block is on the free list");
+    if (pool.num_holders(block) != num_holders)
+      return InternalError("a block's holders are miscounted");
+    last_held_[block] = num_steps_;
+  }
+  // What is free now and was held at the end of the step before, or came and went since, has been
+  // freed in this step.
+  for (BlockId block : executor_->TakeUsedBlocks()) {
+    if (block == kNullBlock) continue;
+    int64_t& last_held = last_held_.try_emplace(block, -1).first->second;
+    last_held = std::max(last_held, num_steps_ - 1);
+  }
+  return OkStatus();
+}
+
+// Blocks without content are taken first, then the least recently held content is lost first.
+Status Invariants::CheckFreeOrder() {
+  const BlockPool& pool = engine_->kv_cache().pool();
+  int64_t last_held = -1;
+  bool cached = false;
+  for (BlockId block : pool.FreeList()) {
+    if (!pool.is_registered(block)) {
+      if (cached)
+        return InternalError("cached content would be lost before an empty block is used");
+      continue;
+    }
+    cached = true;
+    if (last_held_[block] < last_held) return InternalError("content is not lost in LRU order");
+    last_held = last_held_[block];
+  }
+  return OkStatus();
+}
+
+// Whoever follows the events knows what the cache knows.
+Status Invariants::CheckKvEvents() {
+  if (!options_->kv_cache.enable_events) return OkStatus();
+  RETURN_IF_ERROR(kv_events_.Apply(engine_->TakeKvEvents()));
+  const BlockPool& pool = engine_->kv_cache().pool();
+  if (static_cast<int32_t>(kv_events_.num_hashes()) != pool.num_cached_hashes()) {
+    return InternalError("KV events tell of " + std::to_string(kv_events_.num_hashes()) +
+                         " hashes, the cache holds " + std::to_string(pool.num_cached_hashes()));
+  }
+  return OkStatus();
+}
+
+// Each request is in one queue; first come, first served, but for those that waited for something
+// outside.
+Status Invariants::CheckQueues() const {
+  const Scheduler& scheduler = engine_->scheduler();
+  if (scheduler.num_running() + scheduler.num_waiting() != scheduler.num_requests()) {
+    return InternalError("a request is in no queue");
+  }
+  if (options_->scheduler.policy != SchedulingPolicy::kFcfs) return OkStatus();
+  int64_t last = -1;
+  for (const auto& queue : {scheduler.running(), scheduler.Waiting()}) {
+    for (const Request* request : queue) {
+      if (request->needs.grammar || request->needs.adapter_id != 0 ||
+          (connector_ && connector_->HasTouched(request->id()))) {
+        continue;
+      }
+      if (request->order < last) return Wrong(request->id(), "has been overtaken");
+      last = request->order;
+    }
+  }
+  return OkStatus();
+}
+
+Status Invariants::CheckEnd() {
+  if (engine_->scheduler().num_requests() != 0) return InternalError("requests are left over");
+  if (engine_->kv_cache().pool().Usage() != 0) return InternalError("blocks are left over");
+  for (int32_t i = 0; i < executor_->limits().max_num_seqs; ++i) {
+    if (executor_->IsSlotInUse(RequestSlot{i})) return InternalError("a slot is left over");
+  }
+  if (!engine_->ResetPrefixCache(false)) return InternalError("reset refused on an idle engine");
+  if (engine_->kv_cache().pool().num_cached_hashes() != 0) return InternalError("hashes are left");
+  return OkStatus();
+}
+
+}  // namespace tandem

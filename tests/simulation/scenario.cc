@@ -1,0 +1,275 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "engine_core/executor/kv_cache_size.h"
+#include "tests/simulation/sim_executor.h"
+
+namespace tandem {
+namespace {
+
+constexpr TokenId kEos = 2;
+
+// Whether the tail is min_count times the same block, compared block by block.
+bool Repeats(const std::vector<TokenId>& answer, const wire::RepetitionDetection& rule) {
+  if (rule.min_count < 2) return false;
+  for (int32_t size = std::max(1, rule.min_pattern_size); size <= rule.max_pattern_size; ++size) {
+    if (static_cast<size_t>(size * rule.min_count) > answer.size()) continue;
+    const std::vector<TokenId> last(answer.end() - size, answer.end());
+    int32_t count = 1;
+    while (count < rule.min_count &&
+           std::equal(last.begin(), last.end(), answer.end() - (count + 1) * size)) {
+      ++count;
+    }
+    if (count == rule.min_count) return true;
+  }
+  return false;
+}
+
+// One run of four has a drafter; some of these have a window, some have something outside.
+bool HasDrafter(uint64_t seed) { return seed % 8 == 6 || seed % 16 == 12 || seed % 16 == 15; }
+
+class Drawing {
+ public:
+  explicit Drawing(SimRandom* random) : random_(random) {}
+
+  Scenario Draw(uint64_t seed);
+
+ private:
+  void DrawConfig();
+  void DrawWindow();
+  void DrawOutside(uint64_t seed);
+  void DrawDrafter(uint64_t seed);
+  std::vector<TokenId> DrawPrompt(int32_t max_tokens);
+  void DrawStream();
+
+  SimRandom* random_;
+  Scenario drawn_;
+  std::vector<std::vector<TokenId>> documents_;  // prompts share their beginnings
+};
+
+Scenario Drawing::Draw(uint64_t seed) {
+  DrawConfig();
+  if (seed % 4 == 3) DrawWindow();
+  const int32_t num_documents = random_->Between(1, 4);
+  for (int32_t i = 0; i < num_documents; ++i) {
+    documents_.push_back(DrawPrompt(drawn_.limits.max_model_len - 2));
+  }
+  const int32_t num_requests = random_->Between(1, 30);
+  for (int32_t i = 0; i < num_requests; ++i) DrawStream();
+  if (seed % 4 == 0) DrawOutside(seed);
+  if (HasDrafter(seed)) DrawDrafter(seed);
+  return std::move(drawn_);
+}
+
+void Drawing::DrawConfig() {
+  drawn_.limits.block_size = 1 << random_->Between(0, 3);
+  drawn_.limits.max_model_len = random_->Between(4, 64);
+  const int32_t min_blocks =
+      (drawn_.limits.max_model_len + drawn_.limits.block_size - 1) / drawn_.limits.block_size;
+  drawn_.limits.num_blocks =
+      1 + min_blocks +
+      (random_->Chance(0.7) ? random_->Between(0, min_blocks) : random_->Between(0, 200));
+  drawn_.limits.max_num_seqs = random_->Between(1, 10);
+  drawn_.limits.max_num_batched_tokens =
+      random_->Chance(0.5) ? random_->Between(1, 16) : random_->Between(16, 200);
+  drawn_.limits.vocab_size = random_->Between(8, 60);
+
+  SchedulerConfig& scheduler = drawn_.options.scheduler;
+  scheduler.policy = random_->Chance(0.6) ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
+  scheduler.max_num_active_seqs =
+      random_->Chance(0.2) ? random_->Between(1, drawn_.limits.max_num_seqs) : 0;
+  if (random_->Chance(0.2)) {
+    scheduler.enable_chunked_prefill = false;
+    drawn_.limits.max_num_batched_tokens =
+        std::max(drawn_.limits.max_num_batched_tokens, drawn_.limits.max_model_len);
+  } else if (random_->Chance(0.2)) {
+    scheduler.max_num_scheduled_tokens = random_->Between(1, drawn_.limits.max_num_batched_tokens);
+  }
+  if (random_->Chance(0.2)) scheduler.long_prefill_token_threshold = random_->Between(1, 20);
+  scheduler.long_prefill_token_threshold_adaptive = random_->Chance(0.5);
+  scheduler.reserve_full_isl = random_->Chance(0.7);
+  if (random_->Chance(0.2)) scheduler.prefill_schedule_interval = random_->Between(2, 5);
+  drawn_.options.kv_cache.enable_prefix_caching = random_->Chance(0.85);
+  if (random_->Chance(0.15)) drawn_.options.kv_cache.watermark = 0.05 * random_->Between(1, 8);
+  drawn_.options.async_scheduling = random_->Chance(0.5);
+  drawn_.options.kv_cache.enable_events =
+      drawn_.options.kv_cache.enable_prefix_caching && random_->Chance(0.3);
+  drawn_.options.shutdown_timeout_s = random_->Chance(0.5) ? 0 : 0.5;
+
+  drawn_.arrival_chance = random_->Chance(0.5) ? 0.9 : 0.2;
+  drawn_.abort_chance = random_->Chance(0.4) ? 0.1 : 0;
+  drawn_.call_chance = random_->Chance(0.3) ? 0.1 : 0;
+  drawn_.is_lossy = random_->Chance(0.15);
+}
+
+// A window that every layer has, in a cache that holds little more than one request needs.
+void Drawing::DrawWindow() {
+  drawn_.limits.sliding_window = random_->Between(2, 1 + drawn_.limits.max_model_len);
+  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, drawn_.limits));
+  if (random_->Chance(0.8)) drawn_.limits.num_blocks = 1 + num_held + random_->Between(0, num_held);
+}
+
+// What requests wait for outside the engine: KV from elsewhere, grammars, adapters' turns. Drawn
+// apart, so that all else is the same with and without.
+void Drawing::DrawOutside(uint64_t seed) {
+  SimRandom draw(~seed);
+  const auto one_in = [&](uint64_t n) { return draw.Next() % n == 0; };
+  if (!one_in(4)) drawn_.connector_seed = draw.Next();
+  if (one_in(2)) drawn_.options.scheduler.kv_load_failure_policy = KvLoadFailurePolicy::kRecompute;
+  if (one_in(2)) drawn_.options.scheduler.max_loras = static_cast<int32_t>(1 + draw.Next() % 3);
+  const bool with_grammars = one_in(2);
+  for (auto& [id, stream] : drawn_.streams) {
+    if (stream.refused) continue;
+    if (drawn_.options.scheduler.max_loras > 0 && !one_in(3)) {
+      stream.needs.adapter_id = static_cast<AdapterId>(1 + draw.Next() % 5);
+      stream.answer.clear();
+      SolveStream(drawn_.limits, &stream);
+      if (stream.fails_after) {
+        stream.fails_after = std::min(*stream.fails_after, stream.answer.size() - 1);
+      }
+    }
+    if (!with_grammars || !one_in(2)) continue;
+    stream.needs.grammar = true;
+    stream.grammar_fails = one_in(5);
+  }
+}
+
+// Drawn apart for the same reason.
+void Drawing::DrawDrafter(uint64_t seed) {
+  SimRandom draw(seed * 31);
+  const auto up_to = [&](int32_t high) {
+    return static_cast<int32_t>(draw.Next() % static_cast<uint64_t>(high + 1));
+  };
+  drawn_.drafter_seed = draw.Next();
+  DraftConfig& drafts = drawn_.limits.drafts;
+  drafts.num_speculative_tokens = 1 + up_to(4);
+  drafts.num_lookahead_tokens = up_to(1) * drafts.num_speculative_tokens;
+  drafts.num_input_slots = up_to(1) * up_to(2);
+  drafts.pads_new_requests = up_to(1) == 1;
+  drawn_.limits.max_num_batched_tokens += drafts.num_input_slots;
+  // What may be in flight behind a window needs room.
+  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, drawn_.limits));
+  drawn_.limits.num_blocks = std::max(drawn_.limits.num_blocks, 1 + num_held);
+}
+
+std::vector<TokenId> Drawing::DrawPrompt(int32_t max_tokens) {
+  std::vector<TokenId> prompt;
+  if (!documents_.empty() && random_->Chance(0.7)) {
+    prompt = documents_[static_cast<size_t>(
+        random_->Between(0, static_cast<int32_t>(documents_.size()) - 1))];
+    prompt.resize(static_cast<size_t>(random_->Between(1, static_cast<int32_t>(prompt.size()))));
+  }
+  const int32_t room = max_tokens - static_cast<int32_t>(prompt.size());
+  const int32_t num_own =
+      random_->Between(prompt.empty() ? 1 : 0, std::max(1, random_->Chance(0.5) ? room : room / 4));
+  for (int32_t i = 0; i < num_own && static_cast<int32_t>(prompt.size()) < max_tokens; ++i) {
+    prompt.push_back(random_->Between(0, drawn_.limits.vocab_size - 1));
+  }
+  return prompt;
+}
+
+void Drawing::DrawStream() {
+  Stream stream;
+  wire::EngineCoreRequest& request = stream.request;
+  request.request_id = "r" + std::to_string(drawn_.order.size());
+  request.client_index = random_->Between(0, 2);
+  request.arrival_time = random_->Between(0, 5);
+  request.priority = random_->Between(0, 3);
+  request.prompt_token_ids = DrawPrompt(drawn_.limits.max_model_len - 1);
+  if (random_->Chance(0.1)) request.cache_salt = random_->Chance(0.5) ? "a" : "b";
+  wire::SamplingParams& params = request.sampling_params;
+  params.max_tokens = random_->Chance(0.7) ? random_->Between(1, 12)
+                                           : random_->Between(1, drawn_.limits.max_model_len);
+  params.min_tokens = random_->Chance(0.2) ? random_->Between(0, params.max_tokens) : 0;
+  if (random_->Chance(0.7)) params.eos_token_id = kEos;
+  if (random_->Chance(0.3))
+    params.stop_token_ids = {random_->Between(0, drawn_.limits.vocab_size - 1)};
+  if (random_->Chance(0.1)) params.skip_reading_prefix_cache = true;
+  if (random_->Chance(0.1))
+    params.repetition_detection = {random_->Between(1, 3), random_->Between(0, 2),
+                                   random_->Between(0, 3)};
+  if (random_->Chance(0.05)) {
+    stream.refused = true;
+    switch (random_->Between(0, 2)) {
+      case 0:
+        request.prompt_token_ids.push_back(drawn_.limits.vocab_size);
+        break;
+      case 1:
+        request.prompt_token_ids.assign(static_cast<size_t>(drawn_.limits.max_model_len), 1);
+        break;
+      default:
+        params.max_tokens = 0;
+    }
+  } else {
+    SolveStream(drawn_.limits, &stream);
+    if (random_->Chance(0.05)) {
+      stream.fails_after =
+          static_cast<size_t>(random_->Between(0, static_cast<int32_t>(stream.answer.size()) - 1));
+    }
+  }
+  drawn_.order.push_back(request.request_id);
+  drawn_.streams.emplace(request.request_id, std::move(stream));
+}
+
+}  // namespace
+
+Scenario DrawScenario(uint64_t seed, SimRandom* random) { return Drawing(random).Draw(seed); }
+
+void SolveStream(const ExecutorLimits& limits, Stream* stream) {
+  const wire::SamplingParams& params = stream->request.sampling_params;
+  uint64_t hash = stream->first_hash();
+  for (TokenId token : stream->request.prompt_token_ids) hash = ExtendPrefixHash(hash, token);
+  std::vector<TokenId>& answer = stream->answer;
+  stream->stop_reason = {};
+  for (;;) {
+    const TokenId token = NextSimToken(hash, limits.vocab_size);
+    hash = ExtendPrefixHash(hash, token);
+    answer.push_back(token);
+    const size_t num_tokens = stream->request.prompt_token_ids.size() + answer.size();
+    if (params.eos_token_id == token) {
+      stream->reason = wire::FinishReason::kStop;
+      return;
+    }
+    if (!params.stop_token_ids.empty() && params.stop_token_ids[0] == token) {
+      stream->reason = wire::FinishReason::kStop;
+      stream->stop_reason = int64_t{token};
+      return;
+    }
+    if (num_tokens == static_cast<size_t>(limits.max_model_len) ||
+        answer.size() == static_cast<size_t>(params.max_tokens)) {
+      stream->reason = wire::FinishReason::kLength;
+      return;
+    }
+    if (answer.size() >= static_cast<size_t>(params.min_tokens) && params.repetition_detection &&
+        Repeats(answer, *params.repetition_detection)) {
+      stream->reason = wire::FinishReason::kRepetition;
+      stream->stop_reason = "repetition_detected";
+      return;
+    }
+  }
+}
+
+std::string Scenario::Describe() const {
+  const SchedulerConfig& s = options.scheduler;
+  std::ostringstream text;
+  text << "blocks " << limits.num_blocks << " x " << limits.block_size << ", seqs "
+       << limits.max_num_seqs << ", batch " << limits.max_num_batched_tokens << ", length "
+       << limits.max_model_len << ", "
+       << (s.policy == SchedulingPolicy::kFcfs ? "fcfs" : "priority") << ", chunked "
+       << s.enable_chunked_prefill << ", threshold " << s.long_prefill_token_threshold << "/"
+       << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
+       << ", interval " << s.prefill_schedule_interval << ", caching "
+       << options.kv_cache.enable_prefix_caching << ", async " << options.async_scheduling
+       << ", watermark " << options.kv_cache.watermark << ", window " << limits.sliding_window
+       << ", connector " << connector_seed.has_value() << " recomputes "
+       << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
+       << s.max_loras << ", drafts " << limits.drafts.num_speculative_tokens << " ahead "
+       << limits.drafts.num_lookahead_tokens << " slots " << limits.drafts.num_input_slots
+       << " padded " << limits.drafts.pads_new_requests << ", requests " << order.size();
+  return text.str();
+}
+
+}  // namespace tandem

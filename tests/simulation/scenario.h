@@ -1,0 +1,69 @@
+#pragma once
+
+// What a run is about: the engine's configuration, the requests with their right answers, and how
+// restless the world around them is. A value, drawn from a seed; nothing runs here.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "engine_core/engine_core.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/scheduler/request.h"
+#include "proto_msgpack/schema.h"
+#include "tests/simulation/sim_random.h"
+
+namespace tandem {
+
+// A request as its frontend knows it.
+struct Stream {
+  wire::EngineCoreRequest request;
+  std::vector<TokenId> answer;  // the whole right answer, whatever happens on the way
+  wire::FinishReason reason = wire::FinishReason::kLength;
+  wire::StopReason stop_reason;
+  std::optional<size_t> fails_after;  // so many outputs, then the executor fails it
+  bool refused = false;               // by the checks at ingress
+  RequestNeeds needs;
+  bool grammar_fails = false;
+  // What has become of it.
+  std::vector<TokenId> emitted;
+  bool sent = false;
+  bool may_abort = false;          // a pause ended it with "abort"
+  bool sent_while_paused = false;  // and may have been refused for that
+  bool has_record = false;         // from the engine that runs it now
+  bool ended = false;              // a finish record, or aborted by its client
+  int num_finished_ids = 0;
+
+  // What the hash of its tokens begins with. Another adapter, another model: the same tokens have
+  // another answer.
+  uint64_t first_hash() const { return static_cast<uint64_t>(needs.adapter_id); }
+};
+
+struct Scenario {
+  ExecutorLimits limits;
+  EngineCoreOptions options;               // without kv_connector and needs_of
+  std::optional<uint64_t> connector_seed;  // nullopt: no connector
+  std::optional<uint64_t> drafter_seed;    // nullopt: no drafter
+  std::map<RequestId, Stream> streams;
+  std::vector<RequestId> order;  // of arrival
+  // Between two steps.
+  double arrival_chance = 0;
+  double abort_chance = 0;
+  double call_chance = 0;
+  bool is_lossy = false;  // the first engine's executor will be lost
+
+  // The configuration, for the report of a failure.
+  std::string Describe() const;
+};
+
+// *random: made from the same seed; what it draws later is the run's own.
+Scenario DrawScenario(uint64_t seed, SimRandom* random);
+
+// Finds the right answer to a stream's request, one token after the other, without a scheduler and
+// with stop rules of its own.
+void SolveStream(const ExecutorLimits& limits, Stream* stream);
+
+}  // namespace tandem
