@@ -7,7 +7,6 @@
 #include "common/check.h"
 
 namespace tandem {
-
 namespace {
 
 constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutputGrammar;

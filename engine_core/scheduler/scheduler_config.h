@@ -1,7 +1,7 @@
 #pragma once
 
-// What a scheduler is told once. Values; counts are tokens or requests. Flags of the same names set
-// them (engine_core/config.cc).
+// What a scheduler is told once. Values; counts are tokens or requests. Most are set by flags of
+// the same names (engine_core/config.cc), some by the executor's limits.
 
 #include <cstdint>
 

@@ -36,6 +36,16 @@ void KeepRows(size_t num_rows, wire::LogprobsRows* rows) {
   rows->ranks.resize(num_rows);
 }
 
+// What comes with the tokens of the record.
+void GiveExtra(RequestResult* extra, wire::EngineCoreOutput* record) {
+  record->num_nans_in_logits = extra->num_nans_in_logits;
+  if (extra->logprobs) {
+    KeepRows(record->new_token_ids.size(), &*extra->logprobs);
+    record->new_logprobs = std::move(*extra->logprobs);
+  }
+  if (extra->prompt_logprobs) record->new_prompt_logprobs = std::move(*extra->prompt_logprobs);
+}
+
 bool IsRunning(const Request& request) { return request.status == wire::RequestStatus::kRunning; }
 
 }  // namespace
@@ -48,32 +58,33 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
   auto extra = result->results.begin();
   auto drafted = result->drafts.begin();
   for (size_t i = 0; i < step.requests.size(); ++i) {
-    Request* request = step.requests[i];
-    RequestResult* own = nullptr;
+    OwnResult own{.sampled = result->sampled_token_ids[i]};
     if (extra != result->results.end() && static_cast<size_t>(extra->request_idx) == i) {
-      own = &*extra++;
+      own.extra = &*extra++;
     }
-    const DraftResult* own_drafts = nullptr;
     if (drafted != result->drafts.end() && static_cast<size_t>(drafted->request_idx) == i) {
-      own_drafts = &*drafted++;
+      own.drafted = &*drafted++;
     }
-    --request->num_steps_in_flight;
-    const bool stale = request->num_stale_steps > 0;
-    if (stale) --request->num_stale_steps;
-    const bool failed = own != nullptr && !own->status.ok();
-    // Ended while the step ran, or it samples this position again.
-    if (request->finished() || (stale && request->drops_stale_output)) {
-      if (failed) kv_cache_->Forget(request->block_hashes);
-      continue;
-    }
-    if (failed) {
-      Fail(request, *own, outputs);
-    } else if (step.output.requests[i].needs_sample) {
-      if (!stale) --request->num_output_placeholders;
-      const std::span<const TokenId> accepted =
-          drafts_->Settle(step.output.requests[i], *result, own_drafts, stale, request);
-      AppendTokens(request, accepted, result->sampled_token_ids[i], own, outputs);
-    }
+    UpdateRequest(step.output.requests[i], *result, own, step.requests[i], outputs);
+  }
+}
+
+void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOutput& result,
+                               const OwnResult& own, Request* request, ClientOutputs* outputs) {
+  --request->num_steps_in_flight;
+  const bool is_stale = request->num_stale_steps > 0;
+  if (is_stale) --request->num_stale_steps;
+  const bool has_failed = own.extra != nullptr && !own.extra->status.ok();
+  // Ended while the step ran, or it samples this position again.
+  if (request->finished() || (is_stale && request->drops_stale_output)) {
+    if (has_failed) kv_cache_->Forget(request->block_hashes);
+  } else if (has_failed) {
+    Fail(request, *own.extra, outputs);
+  } else if (scheduled.needs_sample) {
+    if (!is_stale) --request->num_output_placeholders;
+    const std::span<const TokenId> accepted =
+        drafts_->Settle(scheduled, result, own.drafted, is_stale, request);
+    AppendTokens(request, accepted, own, outputs);
   }
 }
 
@@ -97,13 +108,14 @@ void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double n
   if (load.failed) requests_->Preempt(request, StaleOutput::kDrop, now);
 }
 
-// One after the other, up to the first that ends the request.
-void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepted, TokenId sampled,
-                              RequestResult* extra, ClientOutputs* outputs) {
+// The accepted drafts and the sampled token, one after the other, up to the first that ends the
+// request.
+void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepted,
+                              const OwnResult& own, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   std::optional<Stop> stop;
   for (size_t i = 0; i <= accepted.size() && !stop; ++i) {
-    const TokenId token = i < accepted.size() ? accepted[i] : sampled;
+    const TokenId token = i < accepted.size() ? accepted[i] : own.sampled;
     CHECK_GE(token, 0) << "no token for " << request->id();
     request->token_ids.push_back(token);
     record.new_token_ids.push_back(token);
@@ -114,14 +126,7 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;
-  if (extra != nullptr) {
-    record.num_nans_in_logits = extra->num_nans_in_logits;
-    if (extra->logprobs) {
-      KeepRows(record.new_token_ids.size(), &*extra->logprobs);
-      record.new_logprobs = std::move(*extra->logprobs);
-    }
-    if (extra->prompt_logprobs) record.new_prompt_logprobs = std::move(*extra->prompt_logprobs);
-  }
+  if (own.extra != nullptr) GiveExtra(own.extra, &record);
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;

@@ -34,9 +34,18 @@ class StepUpdate {
                     int32_t num_nans_in_logits = 0);
 
  private:
+  // What a step's result has about one of its requests.
+  struct OwnResult {
+    TokenId sampled = kNoToken;
+    RequestResult* extra = nullptr;
+    const DraftResult* drafted = nullptr;
+  };
+
   void EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now);
-  void AppendTokens(Request* request, std::span<const TokenId> accepted, TokenId sampled,
-                    RequestResult* extra, ClientOutputs* outputs);
+  void UpdateRequest(const ScheduledRequest& scheduled, const ModelOutput& result,
+                     const OwnResult& own, Request* request, ClientOutputs* outputs);
+  void AppendTokens(Request* request, std::span<const TokenId> accepted, const OwnResult& own,
+                    ClientOutputs* outputs);
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
 
