@@ -35,9 +35,9 @@ int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
   const int64_t share =
       static_cast<int64_t>(kDefaultUtilization * static_cast<double>(memory.total_bytes)) -
       memory.resident_bytes;
-  const int64_t blocks_per_request = MaxHeldBlocks(CacheWithLimits({}, limits));
+  const double blocks_per_request = MaxHeldBlocks(CacheWithLimits({}, limits));
   const double useful_bytes =
-      2.0 * limits.max_num_seqs * static_cast<double>(blocks_per_request * bytes_per_block);
+      2.0 * limits.max_num_seqs * blocks_per_request * static_cast<double>(bytes_per_block);
   const int64_t polite = std::min(share, memory.available_bytes / 2);
   return useful_bytes < static_cast<double>(polite) ? static_cast<int64_t>(useful_bytes) : polite;
 }

@@ -28,12 +28,14 @@ struct MemoryPlan {
   bool is_device = false;
   ExecutorLimits limits = {};
   int64_t weights = 0;
+  int64_t rope = 0;             // angles of max_model_len positions
   int64_t activations = 0;      // of a step of max_num_batched_tokens
-  int64_t sampling = 0;         // logits, and token counts of requests with penalties
+  int64_t logits = 0;           // of max_num_seqs requests, or fewer at a time
+  int64_t token_counts = 0;     // when that many requests have penalties
   int64_t kv_of_a_request = 0;  // of max_model_len tokens
 
-  // Beside weights and KV cache. Memory that is first touched by a step of that size.
-  int64_t step_bytes() const { return activations + sampling; }
+  // Beside weights, angles and KV cache. Memory that is first touched by a step of that size.
+  int64_t step_bytes() const { return activations + logits + token_counts; }
 };
 
 MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
@@ -42,7 +44,9 @@ MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
 // What a KV cache on the host is sized by, once the weights are there and no step has run.
 HostMemory LessStep(HostMemory memory, const MemoryPlan& plan);
 
-// ResourceExhausted when not even the weights and a step fit into all the memory there is.
+// ResourceExhausted when not even the weights and a step without penalties fit into all the memory
+// there is: on a host all of that is memory of the process, which the kernel cannot take back when
+// a limit is met. The checkpoint is not counted: its pages are a file's and are dropped for others.
 Status CheckFits(const MemoryPlan& plan, const HostMemory& memory);
 
 // What there is, what it is needed for and which flags change that, a line each.

@@ -24,7 +24,6 @@ StatusOr<LlamaLayer> LoadGemmaLayer(const LoadContext& context, const std::strin
 ModelConfig GemmaConfig(const ModelConfig& config) {
   ModelConfig gemma = config;
   gemma.hidden_act = "gelu_pytorch_tanh";
-  gemma.tie_word_embeddings = true;
   return gemma;
 }
 

@@ -118,26 +118,22 @@ StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context) {
     return InvalidArgumentError("activation_function " + context.config.hidden_act +
                                 " of GPT2LMHeadModel must be gelu_new");
   }
-  ModelConfig config = context.config;
-  config.rotary_dim = 0;
-  config.tie_word_embeddings = true;
-  const LoadContext gpt2 = {config, context.limits, context.weights, context.backend,
-                            context.formats};
+  const ModelConfig& config = context.config;
   DecoderOptions options;
   const std::string prefix = Gpt2Prefix(context.weights);
   options.embedding = prefix + "wte";
   options.final_norm = prefix + "ln_f";
   options.has_layer_norm = true;
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gpt2, options));
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, options));
   const RowBlock table[] = {{prefix + "wpe", config.max_position_embeddings}};
   ASSIGN_OR_RETURN(LinearLayer positions,
-                   LoadLinear(gpt2, table, config.hidden_size, false, WeightFormat::kCompute));
+                   LoadLinear(context, table, config.hidden_size, false, WeightFormat::kCompute));
   ASSIGN_OR_RETURN(OwnedTensor rows,
                    context.backend.Allocate(context.backend.residual_dtype(),
                                             {context.limits.max_tokens, config.hidden_size}));
   std::vector<Gpt2Layer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(Gpt2Layer layer, LoadGpt2Layer(gpt2, prefix + "h." + std::to_string(i)));
+    ASSIGN_OR_RETURN(Gpt2Layer layer, LoadGpt2Layer(context, prefix + "h." + std::to_string(i)));
     layer.attention.options.scale = Gpt2Scale(config, i);
     layers.push_back(std::move(layer));
   }

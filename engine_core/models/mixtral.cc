@@ -12,10 +12,9 @@ StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context) {
       context, {.names = {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"},
                 .shape = {.num_experts = config.num_experts,
                           .top_k = config.num_experts_per_tok,
-                          .intermediate_size = config.intermediate_size,
+                          .intermediate_size = config.moe_intermediate_size,
                           .renormalize = true},
-                .load_attention = LoadAttention,
-                .is_mixture = [](const ModelConfig&, int64_t) { return true; }});
+                .load_attention = LoadAttention});
 }
 
 }  // namespace tandem

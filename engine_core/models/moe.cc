@@ -212,7 +212,7 @@ StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily&
   RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer.dense));
   ASSIGN_OR_RETURN(layer.dense.attention, family.load_attention(context, prefix + ".self_attn"));
   layer.dense.attention.options.sliding_window = context.config.WindowOf(layer_idx);
-  if (family.is_mixture(context.config, layer_idx)) {
+  if (context.config.IsMixture(layer_idx)) {
     ASSIGN_OR_RETURN(layer.moe, LoadMoe(context, prefix, family.names, family.shape));
   } else {
     ASSIGN_OR_RETURN(layer.dense.mlp, LoadGatedMlp(context, prefix + ".mlp"));
@@ -221,12 +221,6 @@ StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily&
 }
 
 }  // namespace
-
-bool IsMixtureLayer(const ModelConfig& config, int64_t layer) {
-  const auto& dense = config.mlp_only_layers;
-  return std::find(dense.begin(), dense.end(), layer) == dense.end() &&
-         (layer + 1) % config.decoder_sparse_step == 0;
-}
 
 StatusOr<std::unique_ptr<Model>> LoadMoeLike(const LoadContext& context, const MoeFamily& family) {
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context));

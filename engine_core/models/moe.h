@@ -32,15 +32,11 @@ struct MoeFamily {
   MoeNames names;
   MoeShape shape;
   StatusOr<AttentionLayer> (*load_attention)(const LoadContext&, const std::string& prefix);
-  bool (*is_mixture)(const ModelConfig&, int64_t layer);  // else its MLP is a dense one
 };
 
-// What decoder_sparse_step and mlp_only_layers of a mixture's config say; by default every layer.
-bool IsMixtureLayer(const ModelConfig& config, int64_t layer);
-
-// Loads the embedding, all layers, which get the windows of the config, and the head. Experts are
-// stored one by one as in `names`, or all in one tensor as transformers 5 holds them
-// ("mlp.experts.gate_up_proj").
+// Loads the embedding, all layers, which are mixtures and have windows as the config says, and the
+// head. Experts are stored one by one as in `names`, or all in one tensor as transformers 5 holds
+// them ("mlp.experts.gate_up_proj").
 StatusOr<std::unique_ptr<Model>> LoadMoeLike(const LoadContext& context, const MoeFamily& family);
 
 }  // namespace tandem

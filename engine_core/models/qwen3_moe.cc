@@ -1,5 +1,5 @@
-// Qwen3-MoE: Qwen3's attention, and a mixture of experts for the MLP in the layers that
-// decoder_sparse_step and mlp_only_layers leave to one.
+// Qwen3-MoE: Qwen3's attention, and a mixture of experts for the MLP in the layers that the config
+// chooses.
 // Source: Yang et al. 2025; HF's Qwen3MoeForCausalLM.
 
 #include "engine_core/models/moe.h"
@@ -16,8 +16,7 @@ StatusOr<std::unique_ptr<Model>> LoadQwen3Moe(const LoadContext& context) {
                  .top_k = config.num_experts_per_tok,
                  .intermediate_size = config.moe_intermediate_size,
                  .renormalize = config.norm_topk_prob},
-       .load_attention = LoadQwen3Attention,
-       .is_mixture = IsMixtureLayer});
+       .load_attention = LoadQwen3Attention});
 }
 
 }  // namespace tandem

@@ -18,39 +18,64 @@ constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 // What HF's classes of an architecture do with keys, where it is not what most do.
+enum class MixtureLayers { kNone, kAll, kByKeys };
+
 struct ArchitectureRow {
   std::string_view name;
-  bool has_window;       // looks at sliding_window
-  const char* defaults;  // for keys that a file leaves out
+  bool has_window = false;  // looks at sliding_window
+  bool has_rope = true;
+  bool is_tied = false;  // the head is the embedding, whatever the file says
+  MixtureLayers mixtures = MixtureLayers::kNone;
+  const char* defaults = "{}";  // for keys that a file leaves out
 };
 constexpr ArchitectureRow kArchitectures[] = {
-    {"GPT2LMHeadModel", false,
-     R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024, "activation_function": "gelu_new"})"},
-    {"Gemma2ForCausalLM", true,
-     R"({"sliding_window": 4096, "sliding_window_pattern": 2, "query_pre_attn_scalar": 256})"},
-    {"Gemma3ForCausalLM", true,
-     R"({"sliding_window": 4096, "sliding_window_pattern": 6, "query_pre_attn_scalar": 256,
-         "rope_theta": 1000000})"},
-    {"MistralForCausalLM", true, R"({"sliding_window": 4096})"},
-    {"MixtralForCausalLM", true,
-     R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8, "num_experts_per_tok": 2})"},
-    {"Olmo2ForCausalLM", false, R"({"rms_norm_eps": 1e-5})"},
-    {"Phi3ForCausalLM", true, R"({"rms_norm_eps": 1e-5})"},
-    {"Qwen2ForCausalLM", true,
-     R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
-    {"Qwen3ForCausalLM", true,
-     R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
-    {"Qwen3MoeForCausalLM", true,
-     R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
-         "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
+    {.name = "GPT2LMHeadModel",
+     .has_rope = false,
+     .is_tied = true,
+     .defaults =
+         R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024, "activation_function": "gelu_new"})"},
+    {.name = "GemmaForCausalLM", .is_tied = true},
+    {.name = "Gemma2ForCausalLM",
+     .has_window = true,
+     .is_tied = true,
+     .defaults =
+         R"({"sliding_window": 4096, "sliding_window_pattern": 2, "query_pre_attn_scalar": 256})"},
+    {.name = "Gemma3ForCausalLM",
+     .has_window = true,
+     .is_tied = true,
+     .defaults =
+         R"({"sliding_window": 4096, "sliding_window_pattern": 6, "query_pre_attn_scalar": 256,
+             "rope_theta": 1000000})"},
+    {.name = "MistralForCausalLM", .has_window = true, .defaults = R"({"sliding_window": 4096})"},
+    {.name = "MixtralForCausalLM",
+     .has_window = true,
+     .mixtures = MixtureLayers::kAll,
+     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8,
+                     "num_experts_per_tok": 2})"},
+    {.name = "Olmo2ForCausalLM", .defaults = R"({"rms_norm_eps": 1e-5})"},
+    {.name = "Phi3ForCausalLM", .has_window = true, .defaults = R"({"rms_norm_eps": 1e-5})"},
+    {.name = "Qwen2ForCausalLM",
+     .has_window = true,
+     .defaults =
+         R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
+    {.name = "Qwen3ForCausalLM",
+     .has_window = true,
+     .defaults =
+         R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
+    {.name = "Qwen3MoeForCausalLM",
+     .has_window = true,
+     .mixtures = MixtureLayers::kByKeys,
+     .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
 };
 
-// Null for those that do as most do.
-const ArchitectureRow* FindArchitecture(std::string_view name) {
+// Of one that is not named above: what most do.
+const ArchitectureRow& RowOf(std::string_view name) {
+  static constexpr ArchitectureRow kMost = {};
   for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == name) return &row;
+    if (row.name == name) return row;
   }
-  return nullptr;
+  return kMost;
 }
 
 Status ReadDtype(const Json& json, DType* dtype) {
@@ -169,8 +194,7 @@ Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
 }
 
 Status ReadSlidingWindow(const Json& json, ModelConfig* config) {
-  const ArchitectureRow* row = FindArchitecture(config->architecture);
-  bool is_used = row != nullptr && row->has_window;
+  bool is_used = RowOf(config->architecture).has_window;
   if (!is_used) {
     config->sliding_layers.assign(static_cast<size_t>(config->num_layers), false);
     return OkStatus();
@@ -184,27 +208,43 @@ Status ReadSlidingWindow(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+// Every decoder_sparse_step-th layer, less those that mlp_only_layers names.
+Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
+  int64_t step = 1;
+  RETURN_IF_ERROR(ReadSize(json, "decoder_sparse_step", kMaxLayers, 1, &step));
+  for (int64_t i = 0; i < config->num_layers; ++i) {
+    config->mixture_layers.push_back((i + 1) % step == 0);
+  }
+  const Json* dense = Find(json, "mlp_only_layers");
+  if (dense == nullptr) return OkStatus();
+  for (const Json& layer : *dense) {
+    if (!dense->is_array() || !layer.is_number_unsigned()) {
+      return BadValue("mlp_only_layers", *dense, "a list of layer numbers");
+    }
+    const auto i = layer.get<uint64_t>();
+    if (i < config->mixture_layers.size()) config->mixture_layers[i] = false;
+  }
+  return OkStatus();
+}
+
 // A mixture's experts; sizes that are not given stay 0.
 Status ReadExperts(const Json& json, ModelConfig* config) {
+  const MixtureLayers mixtures = RowOf(config->architecture).mixtures;
+  if (mixtures == MixtureLayers::kNone) return OkStatus();
   RETURN_IF_ERROR(ReadSize(json, "num_experts", kMaxExperts, 0, &config->num_experts));
   RETURN_IF_ERROR(
       ReadSize(json, "num_local_experts", kMaxExperts, config->num_experts, &config->num_experts));
   RETURN_IF_ERROR(
       ReadSize(json, "num_experts_per_tok", kMaxExperts, 0, &config->num_experts_per_tok));
+  RETURN_IF_ERROR(ReadBool(json, "norm_topk_prob", &config->norm_topk_prob));
+  if (mixtures == MixtureLayers::kAll) {
+    config->mixture_layers.assign(static_cast<size_t>(config->num_layers), true);
+    config->moe_intermediate_size = config->intermediate_size;
+    return OkStatus();
+  }
   RETURN_IF_ERROR(
       ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
-  RETURN_IF_ERROR(
-      ReadSize(json, "decoder_sparse_step", kMaxLayers, 1, &config->decoder_sparse_step));
-  RETURN_IF_ERROR(ReadBool(json, "norm_topk_prob", &config->norm_topk_prob));
-  const Json* layers = Find(json, "mlp_only_layers");
-  if (layers == nullptr) return OkStatus();
-  for (const Json& layer : *layers) {
-    if (!layers->is_array() || !layer.is_number_unsigned()) {
-      return BadValue("mlp_only_layers", *layers, "a list of layer numbers");
-    }
-    config->mlp_only_layers.push_back(layer.get<int64_t>());
-  }
-  return OkStatus();
+  return ReadMixtureLayers(json, config);
 }
 
 // The object that describes the text model, defaults added: the whole file, or text_config with
@@ -225,9 +265,7 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
     json = std::move(merged);
     RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
   }
-  const ArchitectureRow* row = FindArchitecture(config->architecture);
-  if (row == nullptr) return json;
-  ASSIGN_OR_RETURN(Json keys, ParseJsonObject(row->defaults));
+  ASSIGN_OR_RETURN(Json keys, ParseJsonObject(RowOf(config->architecture).defaults));
   keys.update(json);  // a key that is null was left out on purpose
   return keys;
 }
@@ -251,13 +289,14 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
         "quantization_config is set: only weights in bf16, fp16 or fp32 load");
   }
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
+  if (RowOf(config.architecture).is_tied) config.tie_word_embeddings = true;
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
   ASSIGN_OR_RETURN(RopeConfigs ropes,
                    ReadRope(json, config.head_dim, config.max_position_embeddings));
   config.rope = std::move(ropes.rope);
   config.local_rope = std::move(ropes.local_rope);
-  config.rotary_dim = ropes.rotary_dim;
+  config.rotary_dim = RowOf(config.architecture).has_rope ? ropes.rotary_dim : 0;
   RETURN_IF_ERROR(ReadSlidingWindow(json, &config));
   RETURN_IF_ERROR(ReadDtype(json, &config.dtype));
   RETURN_IF_ERROR(ReadEosIds(json, config.vocab_size, &config.eos_token_ids));

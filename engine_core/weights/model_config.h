@@ -30,7 +30,7 @@ struct ModelConfig {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t rotary_dim = 0;  // even, <= head_dim; dimensions beyond it are not turned
+  int64_t rotary_dim = 0;  // even, <= head_dim; dimensions beyond it are not turned. gpt2: 0
   // Keys a token sees in the layers that have a window, 0 when none has one. Keys of the file that
   // switch it on and off or choose layers are resolved.
   int64_t sliding_window = 0;
@@ -42,12 +42,13 @@ struct ModelConfig {
   double final_logit_softcapping = 0;
   bool scale_attn_weights = true;  // gpt2: by the root of head_dim
   bool scale_attn_by_inverse_layer_idx = false;
-  int64_t num_experts = 0;  // mixtures
+  // Which layers are mixtures of experts, num_layers of them; empty for architectures without, of
+  // whose files the keys of mixtures are not read.
+  std::vector<bool> mixture_layers;
+  int64_t num_experts = 0;
   int64_t num_experts_per_tok = 0;
-  int64_t moe_intermediate_size = 0;
-  int64_t decoder_sparse_step = 1;       // every so many layers one is a mixture
-  std::vector<int64_t> mlp_only_layers;  // these are none
-  bool norm_topk_prob = false;           // the chosen experts' weights are made to sum to 1
+  int64_t moe_intermediate_size = 0;  // of one expert
+  bool norm_topk_prob = false;        // the chosen experts' weights are made to sum to 1
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
   bool attention_bias = false;
@@ -60,6 +61,9 @@ struct ModelConfig {
   // The window of one layer, 0: none.
   int32_t WindowOf(int64_t layer) const {
     return sliding_layers[static_cast<size_t>(layer)] ? static_cast<int32_t>(sliding_window) : 0;
+  }
+  bool IsMixture(int64_t layer) const {
+    return !mixture_layers.empty() && mixture_layers[static_cast<size_t>(layer)];
   }
   // The window of every layer; 0: some layer sees all.
   int32_t UniformWindow() const;

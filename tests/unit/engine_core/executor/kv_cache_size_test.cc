@@ -33,6 +33,14 @@ TEST_CASE("kv cache size: unasked, twice what the limits can use, at most half o
   CHECK(*ChooseNumBlocks({}, 2 * kMiB, Limits(), kMemory) == 150 + 1);
 }
 
+TEST_CASE("kv cache size: what limits can use is not counted round an int64") {
+  ExecutorLimits limits = Limits();
+  limits.max_model_len = 1 << 30;  // 2^25 blocks of 2^40 bytes: 2^65
+  const HostMemory large = {.total_bytes = int64_t{1} << 50, .available_bytes = int64_t{1} << 48};
+  CHECK(*ChooseNumBlocks({}, int64_t{1} << 40, limits, large) == 128 + 1);
+  CHECK_FALSE(ChooseMaxModelLen(false, int64_t{1} << 40, limits, large).ok());
+}
+
 TEST_CASE("kv cache size: with a window a request needs room for that and a step") {
   ExecutorLimits limits = Limits();
   limits.sliding_window = 65;

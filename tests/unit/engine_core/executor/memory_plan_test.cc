@@ -1,5 +1,8 @@
 #include "engine_core/executor/memory_plan.h"
 
+#include <cmath>
+#include <random>
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -18,7 +21,7 @@ ModelConfig Llama() {
   config.num_layers = 22;
   config.num_heads = 32;
   config.num_kv_heads = 4;
-  config.head_dim = 64;
+  config.head_dim = config.rotary_dim = 64;
   return config;
 }
 
@@ -49,28 +52,105 @@ TEST_CASE("memory plan: weights by the config's shapes and by what they are kept
 TEST_CASE("memory plan: a mixture has all its experts in the layers that are one") {
   ModelConfig mixture = Llama();
   mixture.num_experts = 8;
+  mixture.num_experts_per_tok = 3;
   mixture.moe_intermediate_size = 1000;
-  mixture.decoder_sparse_step = 2;  // layers 1, 3, ...
-  mixture.mlp_only_layers = {3};
-  const int64_t more = int64_t{10} * 2048 * 3 * (8 * 1000 - 5632);
+  mixture.mixture_layers.assign(22, false);
+  for (const size_t i : {1, 2, 21}) mixture.mixture_layers[i] = true;
+  const int64_t more = int64_t{3} * 2048 * 3 * (8 * 1000 - 5632);
   CHECK(Plan(mixture).weights == Plan(Llama()).weights + 2 * more);
+  CHECK(Plan(mixture).activations ==
+        Plan(Llama()).activations + int64_t{2048} * 3 * (2048 + 1000) * 2);
+}
+
+TEST_CASE("memory plan: keys of a mixture in the file of a dense model count for nothing") {
+  const std::string shape = R"("architectures": ["LlamaForCausalLM"], "vocab_size": 1000,
+      "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4)";
+  const auto dense = ParseModelConfig("{" + shape + "}", "");
+  const auto stray = ParseModelConfig(
+      "{" + shape +
+          R"(, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 99})",
+      "");
+  REQUIRE(dense.ok());
+  REQUIRE(stray.ok());
+  CHECK(Plan(*stray).weights == Plan(*dense).weights);
+  CHECK(Plan(*stray).activations == Plan(*dense).activations);
+}
+
+TEST_CASE("memory plan: learned positions are weights, angles are tables of their own") {
+  CHECK(Plan(Llama()).rope == int64_t{4096} * 64 * 4);
+  ModelConfig learned = Llama();
+  learned.rotary_dim = 0;
+  learned.max_position_embeddings = 1024;
+  CHECK(Plan(learned).rope == 0);
+  CHECK(Plan(learned).weights == Plan(Llama()).weights + 1024 * 2048 * 2);
 }
 
 TEST_CASE("memory plan: the largest sizes that a config may have are too much, not undefined") {
   ModelConfig config = Llama();
   config.hidden_size = config.intermediate_size = config.moe_intermediate_size = 1 << 24;
-  config.num_experts = 1 << 16;
+  config.num_experts = config.num_experts_per_tok = 1 << 16;
   config.num_layers = 10000;
+  config.mixture_layers.assign(10000, true);
   const HostMemory memory = {.total_bytes = int64_t{1} << 50};
   CHECK(CheckFits(Plan(config), memory).code() == StatusCode::kResourceExhausted);
+}
+
+// Each size is a power of two up to the largest that a config or a flag may have.
+TEST_CASE("memory plan: whatever the sizes, bytes are those of exact arithmetic or too many") {
+  const uint64_t seed = GENERATE(range(0, 200));
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  const auto draw = [&](uint64_t most) { return int64_t{1} << random() % (most + 1); };
+  ModelConfig config;
+  config.vocab_size = draw(24);
+  config.hidden_size = draw(24);
+  config.intermediate_size = draw(24);
+  config.num_layers = draw(13);
+  config.head_dim = config.rotary_dim = 2 * draw(11);
+  config.num_heads = config.num_kv_heads = draw(12);
+  config.num_experts = draw(16);
+  config.num_experts_per_tok = config.num_experts;
+  config.moe_intermediate_size = draw(24);
+  config.mixture_layers.assign(static_cast<size_t>(config.num_layers), true);
+  const ExecutorLimits limits = {.block_size = 32,
+                                 .max_num_seqs = static_cast<int32_t>(draw(16)),
+                                 .max_num_batched_tokens = static_cast<int32_t>(draw(30)),
+                                 .max_model_len = static_cast<int32_t>(draw(30))};
+  const int64_t per_block = draw(53);
+  const MemoryPlan plan = PlanMemory(config, limits, {.kv_bytes_per_block = per_block});
+  // A double holds these to 2^-52; nothing here is near an edge of that.
+  const double q = static_cast<double>(config.num_heads * config.head_dim);
+  const double hidden = static_cast<double>(config.hidden_size);
+  const double inner = static_cast<double>(config.moe_intermediate_size);
+  const double experts = static_cast<double>(config.num_experts);
+  const double layers =
+      static_cast<double>(config.num_layers) * hidden * (4 * q + 3 * experts * inner);
+  const double tables = 2.0 * static_cast<double>(config.vocab_size) * hidden;
+  const double row = 2 * hidden + 5 * q + 2.0 * static_cast<double>(config.intermediate_size) +
+                     experts * (hidden + inner);
+  const auto capped = [](double bytes) { return Approx(std::min(bytes, 0x1p60)).epsilon(1e-9); };
+  CHECK(static_cast<double>(plan.weights) == capped(2 * (layers + tables)));
+  CHECK(static_cast<double>(plan.activations) == capped(2.0 * limits.max_num_batched_tokens * row));
+  CHECK(static_cast<double>(plan.rope) ==
+        capped(4.0 * limits.max_model_len * static_cast<double>(config.rotary_dim)));
+  CHECK(static_cast<double>(plan.kv_of_a_request) ==
+        capped(std::ceil(limits.max_model_len / 32.0) * static_cast<double>(per_block)));
+  CHECK(plan.step_bytes() > 0);
+  const HostMemory memory = {.total_bytes = int64_t{1} << 45, .available_bytes = int64_t{1} << 44};
+  const double least = static_cast<double>(plan.weights) + static_cast<double>(plan.rope) +
+                       static_cast<double>(plan.activations) + static_cast<double>(plan.logits);
+  CHECK(CheckFits(plan, memory).ok() == (least <= 0x1p45));
+  CHECK(LessStep(memory, plan).available_bytes < memory.available_bytes);
 }
 
 TEST_CASE("memory plan: a step and a request by their limits") {
   const MemoryPlan plan = Plan(Llama());
   CHECK(plan.activations == int64_t{2048} * (2 * 2048 + (2048 + 512) + 2 * 2048 + 2 * 5632) * 2);
-  CHECK(plan.sampling == int64_t{2} * 128 * 32000 * 4);  // logits, and counts
+  CHECK(plan.logits == int64_t{128} * 32000 * 4);
+  CHECK(plan.token_counts == plan.logits);
   CHECK(plan.kv_of_a_request == 128 * kBytesPerBlock);
-  CHECK(plan.step_bytes() == plan.activations + plan.sampling);
+  CHECK(plan.step_bytes() == plan.activations + 2 * plan.logits);
 }
 
 TEST_CASE("memory plan: a KV cache leaves what steps will touch") {
@@ -86,10 +166,25 @@ TEST_CASE("memory plan: a KV cache leaves what steps will touch") {
 
 TEST_CASE("memory plan: weights and a step that cannot fit are refused before they are loaded") {
   const MemoryPlan plan = Plan(Llama());
-  HostMemory memory = {.total_bytes = plan.weights + plan.step_bytes()};
+  // Counts of penalties are taken when requests have some. What is free now does not matter: the
+  // page cache, this model's file in it, makes room.
+  HostMemory memory = {.total_bytes = plan.weights + plan.rope + plan.activations + plan.logits,
+                       .available_bytes = 0};
   CHECK(CheckFits(plan, memory).ok());
   --memory.total_bytes;
   CHECK(CheckFits(plan, memory).code() == StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("memory plan: positions whose angles do not fit are refused") {
+  const HostMemory memory = {.total_bytes = 8000 * kMiB};
+  ModelConfig config = Llama();
+  ExecutorLimits limits = Limits();
+  limits.max_model_len = 1 << 30;
+  limits.sliding_window = 128;  // so that the KV cache is small
+  const MemoryPlan plan = PlanMemory(config, limits, {.kv_bytes_per_block = kBytesPerBlock});
+  CHECK(plan.rope == int64_t{1} << 38);
+  CHECK(CheckFits(plan, memory).code() == StatusCode::kResourceExhausted);
+  CHECK_THAT(MemoryAdvice(plan, memory), Contains("262,144 MiB for the angles of positions"));
 }
 
 TEST_CASE("memory plan: the advice names what there is, each need and the flag that changes it") {

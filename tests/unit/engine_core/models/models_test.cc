@@ -168,9 +168,9 @@ TEST_CASE("models: experts in one tensor give the bits of experts in many") {
 
 TEST_CASE("models: which layers of Qwen3-MoE are mixtures, and of how many experts") {
   ModelConfig config = ConfigOf("qwen3_moe");
-  config.mlp_only_layers.clear();
+  config.mixture_layers = {true, true};
   CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("model.layers.0.mlp.gate.weight"));
-  config.decoder_sparse_step = 3;  // neither of two
+  config.mixture_layers = {false, false};
   CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("model.layers.1.mlp.gate_proj"));
   config = ConfigOf("qwen3_moe");
   config.num_experts_per_tok = 9;

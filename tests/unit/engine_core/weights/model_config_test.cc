@@ -242,19 +242,52 @@ TEST_CASE("model config: the experts of a mixture, in both spellings") {
   CHECK(mixtral->num_experts == 4);
   CHECK(mixtral->num_experts_per_tok == 2);
   CHECK(mixtral->head_dim == 16);
+  CHECK(mixtral->moe_intermediate_size == mixtral->intermediate_size);
+  CHECK(mixtral->IsMixture(0));
   const auto qwen3 = ReadModelConfig(kModels + "qwen3_moe");
   REQUIRE(qwen3.ok());
   CHECK(qwen3->num_experts == 8);
   CHECK(qwen3->moe_intermediate_size == 32);
-  CHECK(qwen3->mlp_only_layers == std::vector<int64_t>{0});
+  CHECK(qwen3->mixture_layers == std::vector<bool>{false, true});
   CHECK(qwen3->norm_topk_prob);
   Json json = Minimal();
-  CHECK(Parse(json)->num_experts == 0);
-  json["num_experts"] = 128;  // transformers 4's name for Qwen3's
-  CHECK(Parse(json)->num_experts == 128);
-  CHECK_THAT(Refusal("mlp_only_layers", {1, "x"}), Contains("mlp_only_layers"));
-  CHECK_THAT(Refusal("mlp_only_layers", 3), Contains("mlp_only_layers"));
-  CHECK_THAT(Refusal("decoder_sparse_step", 0), Contains("decoder_sparse_step"));
+  json["architectures"] = {"Qwen3MoeForCausalLM"};
+  json["num_experts"] = 64;  // transformers 4's name for Qwen3's
+  CHECK(Parse(json)->num_experts == 64);
+  json["mlp_only_layers"] = {0, 99};
+  json["decoder_sparse_step"] = 1;
+  CHECK_FALSE(Parse(json)->IsMixture(0));
+  CHECK(Parse(json)->IsMixture(1));
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"mlp_only_layers", {1, "x"}},
+                                   {"mlp_only_layers", 3},
+                                   {"decoder_sparse_step", 0}}) {
+    Json bad = json;
+    bad[key] = value;
+    CHECK_THAT(Parse(bad).status().message(), Contains(key));
+  }
+}
+
+TEST_CASE("model config: a dense model's file may have keys of mixtures") {
+  Json json = Minimal();
+  json["num_experts"] = 128;
+  json["num_local_experts"] = "none";
+  json["mlp_only_layers"] = 3;
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->num_experts == 0);
+  CHECK_FALSE(config->IsMixture(0));
+}
+
+TEST_CASE("model config: heads that are the embedding although the file does not say so") {
+  Json json = Minimal();
+  json.erase("tie_word_embeddings");
+  CHECK_FALSE(Parse(json)->tie_word_embeddings);
+  for (const char* name :
+       {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GPT2LMHeadModel"}) {
+    json["architectures"] = {name};
+    CHECK(Parse(json)->tie_word_embeddings);
+  }
+  CHECK(Parse(json)->rotary_dim == 0);
 }
 
 TEST_CASE("model config: generation_config's eos ids win, one or several") {
