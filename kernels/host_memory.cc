@@ -12,10 +12,15 @@ StatusOr<OwnedTensor> AllocateHost(DType dtype, std::span<const int64_t> shape) 
   Tensor view;
   view.dtype = dtype;
   CHECK_LE(shape.size(), view.shape.size());
+  double size = SizeOf(dtype);
   for (int64_t dim : shape) {
     CHECK_GE(dim, 0);
     view.shape[view.rank++] = dim;
+    size *= static_cast<double>(dim);
   }
+  // More than is ever there, and than the products below hold.
+  if (size > 0x1p62)
+    return ResourceExhaustedError("cannot allocate more than 2^62 bytes of memory");
   view.row_stride = view.RowSize();
 
   // Fresh mappings are zero and page-aligned. Large ones get room to start on a huge page.

@@ -66,7 +66,7 @@ class KvCache {
 // T tokens, R requests; request r has the tokens query_start[r] .. query_start[r + 1) of the step.
 // Its last query is its token context_len[r] - 1, so the keys it sees are 0 .. context_len[r] - 1.
 struct AttentionBatch {
-  // Host memory; read by PlanAttention only.
+  // Host memory; read by PlanAttention only, no plan keeps it.
   std::span<const int32_t> query_start;  // R + 1, starts with 0, ends with T
   std::span<const int32_t> context_len;  // R; tokens in the cache once this step's are written
 
@@ -88,10 +88,17 @@ struct AttentionBatch {
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
-  const AttentionBatch& batch() const { return batch_; }
+  const AttentionBatch& batch() const { return batch_; }  // without query_start and context_len
   int64_t num_tokens() const { return batch_.positions.rows(); }
 
  protected:
+  // Without what stands in the caller's memory.
+  void SetBatch(const AttentionBatch& batch) {
+    batch_ = batch;
+    batch_.query_start = batch_.context_len = {};
+  }
+
+ private:
   AttentionBatch batch_;
 };
 

@@ -17,7 +17,7 @@ CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_re
 
 void CpuPlan::Fill(const AttentionBatch& batch) {
   CheckBatch(batch, max_tokens_, max_requests_);
-  batch_ = batch;
+  SetBatch(batch);
   items_.clear();
   num_keys_ = 0;
   for (size_t r = 0; r < batch.context_len.size(); ++r) {

@@ -196,7 +196,7 @@ void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* gene
   auto* plan = static_cast<CudaAttentionPlan*>(generic_plan);
   CHECK(!is_capturing_);
   CheckBatch(batch, plan->max_tokens, plan->max_requests);
-  *plan->mutable_batch() = batch;
+  plan->SetBatch(batch);
   const int group = plan->shape.num_heads / plan->shape.num_kv_heads;
   const bool has_room = !batch.work.empty();
   const Tensor& host = has_room ? batch.host_work : plan->host_work.view();

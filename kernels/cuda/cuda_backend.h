@@ -47,7 +47,7 @@ struct CudaAttentionItem {
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  AttentionBatch* mutable_batch() { return &batch_; }
+  using AttentionPlan::SetBatch;
   AttentionShape shape;
   int64_t max_tokens = 0;
   int64_t max_requests = 0;

@@ -7,10 +7,24 @@
 
 namespace tandem {
 
+ReferencePlan::ReferencePlan(int64_t max_tokens, int64_t max_requests)
+    : max_tokens_(max_tokens), max_requests_(max_requests) {
+  query_start_.reserve(static_cast<size_t>(max_requests) + 1);
+  context_len_.reserve(static_cast<size_t>(max_requests));
+}
+
+void ReferencePlan::Fill(const AttentionBatch& batch) {
+  CheckBatch(batch, max_tokens_, max_requests_);
+  SetBatch(batch);
+  query_start_.assign(batch.query_start.begin(), batch.query_start.end());
+  context_len_.assign(batch.context_len.begin(), batch.context_len.end());
+}
+
 void ReferenceBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                      const AttentionOptions& options, const AttentionPlan& plan) {
+                                      const AttentionOptions& options,
+                                      const AttentionPlan& generic_plan) {
+  const auto& plan = static_cast<const ReferencePlan&>(generic_plan);
   CheckPagedAttention({DType::kF32, DType::kF32}, out, q, kv, plan);
-  const AttentionBatch& batch = plan.batch();
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;
   const int group = num_heads / kv.num_kv_heads;
@@ -47,14 +61,14 @@ void ReferenceBackend::PagedAttention(const Tensor& out, const Tensor& q, const 
     }
   };
 
-  for (size_t r = 0; r < batch.context_len.size(); ++r) {
-    const int begin = batch.query_start[r];
-    const int end = batch.query_start[r + 1];
+  for (size_t r = 0; r < plan.context_len().size(); ++r) {
+    const int begin = plan.query_start()[r];
+    const int end = plan.query_start()[r + 1];
     for (int t = begin; t < end; ++t) {
-      const int position = batch.context_len[r] - (end - t);
+      const int position = plan.context_len()[r] - (end - t);
       for (int h = 0; h < num_heads; ++h) {
         attend(q.Row<float>(t) + h * dim, out.Row<float>(t) + h * dim, h, position,
-               batch.block_table.Row<int32_t>(static_cast<int64_t>(r)));
+               plan.batch().block_table.Row<int32_t>(static_cast<int64_t>(r)));
       }
     }
   }

@@ -7,25 +7,6 @@
 
 namespace tandem {
 
-namespace {
-
-class ReferencePlan final : public AttentionPlan {
- public:
-  ReferencePlan(int64_t max_tokens, int64_t max_requests)
-      : max_tokens_(max_tokens), max_requests_(max_requests) {}
-
-  void Fill(const AttentionBatch& batch) {
-    CheckBatch(batch, max_tokens_, max_requests_);
-    batch_ = batch;
-  }
-
- private:
-  int64_t max_tokens_;
-  int64_t max_requests_;
-};
-
-}  // namespace
-
 StatusOr<OwnedTensor> ReferenceBackend::Allocate(DType dtype,
                                                  std::initializer_list<int64_t> shape) {
   return AllocateHost(dtype, {shape.begin(), shape.size()});

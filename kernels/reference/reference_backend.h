@@ -26,6 +26,20 @@ class ReferenceMatrix final : public PackedMatrix {
   std::vector<float> scales_;  // of the rows; empty: kCompute
 };
 
+class ReferencePlan final : public AttentionPlan {
+ public:
+  ReferencePlan(int64_t max_tokens, int64_t max_requests);
+  void Fill(const AttentionBatch& batch);
+  std::span<const int32_t> query_start() const { return query_start_; }
+  std::span<const int32_t> context_len() const { return context_len_; }
+
+ private:
+  int64_t max_tokens_;
+  int64_t max_requests_;
+  std::vector<int32_t> query_start_;
+  std::vector<int32_t> context_len_;
+};
+
 class ReferenceBackend final : public Backend {
  public:
   std::string description() const override { return "reference float32"; }

@@ -308,12 +308,16 @@ class AttentionRun {
     const OwnedTensor device_table =
         UploadInts(backend_, table, {requests, static_cast<int64_t>(table.size()) / requests});
     AttentionBatch batch;
-    batch.query_start = query_start;
-    batch.context_len = context_len;
+    std::vector<int32_t> host_query_start = query_start, host_context_len = context_len;
+    batch.query_start = host_query_start;
+    batch.context_len = host_context_len;
     batch.positions = device_positions;
     batch.slot_mapping = device_slots;
     batch.block_table = device_table;
     backend_.PlanAttention(batch, plan_.get());
+    // A caller may write the next step's numbers over these.
+    std::ranges::fill(host_query_start, -1);
+    std::ranges::fill(host_context_len, -1);
     QkRope rope;
     rope.cos = cos_;
     rope.sin = sin_;
