@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -85,6 +86,15 @@ class SignalThread {
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
   return exit_status;
+}
+
+// For `new` when the host gives no more memory, instead of an exception that nobody catches.
+template <ExitStatus exit_status>
+void EndWithoutMemory() {
+  std::set_new_handler(nullptr);  // the line below takes some
+  LOG_FATAL << "the host gives this process no more memory; lower --max-num-seqs, --max-model-len "
+               "or --max-num-batched-tokens";
+  _exit(exit_status);
 }
 
 // At once: the loop's thread cannot be joined, and whoever watches this process starts a new one.
@@ -214,6 +224,7 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
 }
 
 int RunEngineCore(const std::vector<std::string>& args) {
+  std::set_new_handler(EndWithoutMemory<kExitBadModel>);
   const SystemClock clock;
   StartupLog startup(&clock);
   EngineConfig config;
@@ -330,6 +341,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   LOG_INFO << "Engine core ready in " << Fixed(startup.total_s(), 3) << " seconds, frontend at "
            << config.handshake_address;
 
+  std::set_new_handler(EndWithoutMemory<kExitExecutorLost>);
   const Status end = RunEngineLoop(engine->get(), loop_wire);
   if (!end.ok()) {
     endpoint.CloseDead();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ const std::string kModels = TANDEM_GOLDEN_DIR "/models/";
 // A child with its output in a pipe. Killed and reaped when it goes away.
 class Child {
  public:
-  explicit Child(std::vector<std::string> args) {
+  explicit Child(std::vector<std::string> args, rlim_t address_space = RLIM_INFINITY) {
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     args.insert(args.begin(), TANDEM_BIN_DIR "/tandem-engine-core");
@@ -36,6 +37,8 @@ class Child {
     if (pid_ == 0) {
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
+      const rlimit limit = {address_space, address_space};
+      if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(126);
       execv(argv[0], argv.data());
       _exit(127);
     }
@@ -162,6 +165,21 @@ TEST_CASE("engine process: more than there is memory for is refused with what it
                  Contains("--max-model-len 1024") && Contains("--kv-cache-dtype int8") &&
                  Contains("--quantization int8") && Contains("--gpu-memory-utilization"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadows need terabytes
+TEST_CASE("engine process: memory that the host does not give ends the start with status 3") {
+  const tandem::TempFolder folder;
+  // 64 Ki requests of 4 Mi tokens are a terabyte of token ids; everything else is small.
+  folder.Write("/config.json", R"({"architectures": ["GPT2LMHeadModel"], "vocab_size": 100,
+      "n_embd": 2, "n_layer": 1, "n_head": 1, "n_positions": 4194304})");
+  Child engine({folder.path(), "--load-format", "dummy", "--max-num-seqs", "65536",
+                "--max-num-batched-tokens", "65536", "--handshake-address",
+                "ipc://" + folder.path() + "/handshake"},
+               rlim_t{1} << 36);
+  CHECK(engine.WaitForExit() == 3);
+  CHECK_THAT(engine.output(), Contains("no more memory; lower --max-num-seqs"));
+}
+#endif
 
 TEST_CASE("engine process: a KV cache too small for one request ends with status 3") {
   const tandem::TempFolder folder;
