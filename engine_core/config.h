@@ -1,87 +1,25 @@
 #pragma once
 
-// The engine core's flags, one row each (names are vLLM's where it has the flag), and what follows
-// from them once the model is known.
+// What follows from the engine core's flags once the model is known.
 // Thread: main, before others start; const afterwards.
 // Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "common/flags.h"
 #include "common/status.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/flags/engine_config.h"
 #include "engine_core/models/model.h"
 #include "engine_core/weights/model_config.h"
 #include "kernels/backend.h"
 #include "proto_msgpack/kv_events.h"
 
 namespace tandem {
-
-struct EngineConfig {
-  // model
-  std::string model;
-  std::string load_format = "auto";
-  std::string dtype = "auto";
-  std::string quantization = "none";
-  std::optional<int64_t> max_model_len;  // -1: as much as the KV cache holds
-  int64_t seed = 0;
-  int64_t max_logprobs = 20;
-  std::string logprobs_mode = "raw_logprobs";
-
-  // device
-  std::string device = "auto";
-  int64_t threads = 0;
-  std::string attention_backend = "auto";
-  bool enforce_eager = false;
-  std::optional<int64_t> max_cudagraph_capture_size;
-  std::vector<std::string> cudagraph_capture_sizes;
-
-  // KV cache
-  std::string kv_cache_dtype = "auto";
-  std::optional<int64_t> block_size;
-  std::optional<int64_t> num_gpu_blocks_override;
-  std::optional<int64_t> kv_cache_memory_bytes;
-  std::optional<double> gpu_memory_utilization;
-  bool enable_prefix_caching = true;
-  std::string prefix_caching_hash_algo = "sha256_cbor";
-  std::string kv_events_config;  // JSON
-  bool kv_cache_metrics = false;
-  double kv_cache_metrics_sample = 0.01;
-
-  // scheduler
-  std::optional<int64_t> max_num_seqs;
-  std::optional<int64_t> max_num_batched_tokens;
-  int64_t max_num_scheduled_tokens = 0;
-  int64_t max_num_active_seqs = 0;
-  int64_t long_prefill_token_threshold = 0;
-  bool long_prefill_token_threshold_adaptive = false;
-  bool enable_chunked_prefill = true;
-  bool scheduler_reserve_full_isl = true;
-  double watermark = 0;
-  int64_t prefill_schedule_interval = 1;
-  std::string scheduling_policy = "fcfs";
-  std::optional<bool> async_scheduling;
-
-  // process
-  std::string handshake_address;
-  std::string data_parallel_address;
-  int64_t data_parallel_rpc_port = 29550;
-  int64_t data_parallel_rank = 0;
-  double shutdown_timeout = 0;
-  std::optional<double> execute_model_timeout_seconds;
-  std::string log_level = "INFO";
-};
-
-std::vector<Flag> EngineFlags(EngineConfig& config);
-
-// Checks what needs no model and fills defaults that come from the environment.
-Status Finish(EngineConfig& config);
 
 // All that main builds its objects from. Sizes that depend on memory are still open: num_blocks is
 // set, and max_model_len cut when it is auto, by SizeKvCache.

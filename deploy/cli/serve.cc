@@ -7,7 +7,7 @@
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/supervisor.h"
-#include "engine_core/config.h"
+#include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
 namespace tandem {

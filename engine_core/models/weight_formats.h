@@ -2,7 +2,6 @@
 
 // How a model's matrices are kept, by the names that --quantization has for it. Values, any thread.
 
-#include <array>
 #include <string_view>
 
 #include "kernels/backend.h"
@@ -15,10 +14,7 @@ struct WeightFormats {
   WeightFormat embedding = WeightFormat::kCompute;  // the embedding and lm_head
 };
 
-inline constexpr std::array<std::string_view, 5> kQuantizations = {"none", "int8", "int4",
-                                                                   "int4-g32", "int4-g128"};
-
-// REQUIRES one of kQuantizations. int4 is int4-g32.
+// REQUIRES one of the flag's choices. int4 is int4-g32.
 WeightFormats WeightFormatsOf(std::string_view quantization);
 
 }  // namespace tandem

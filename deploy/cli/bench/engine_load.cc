@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "deploy/cli/command_line.h"
-#include "engine_core/config.h"
+#include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
 namespace tandem {

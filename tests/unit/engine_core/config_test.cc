@@ -201,6 +201,11 @@ TEST_CASE("engine config: rope scaling extends the context") {
   model.rope.type = RopeType::kYarn;
   model.rope.original_max_position_embeddings = 512;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 2048);
+  // However far: 2^30 tokens are the most that are counted.
+  model.rope.factor = 1e300;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1 << 30);
+  model.rope.type = RopeType::kLinear;
+  CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1 << 30);
   model.rope.type = RopeType::kLlama3;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1024);
   // Longrope's longer context costs quality, so it has to be asked for.
@@ -277,12 +282,23 @@ TEST_CASE("engine config: how long a step may take, by flag, by variable, by dev
   unsetenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS");
 }
 
+TEST_CASE("engine config: every choice of --quantization is a way to keep weights") {
+  EngineConfig config;
+  const std::vector<Flag> flags = EngineFlags(config);
+  for (const std::string_view word : FindFlag(flags, "--quantization")->rules.choices) {
+    CAPTURE(word);
+    const EngineSetup setup = Setup({"model", "--quantization", std::string(word)});
+    CHECK((setup.formats.layers == WeightFormat::kCompute) == (word == "none"));
+  }
+}
+
 TEST_CASE("engine config: a KV cache on the host leaves room for a step") {
   const HostMemory memory = {.total_bytes = int64_t{1} << 30, .available_bytes = int64_t{1} << 30};
   EngineSetup setup = Setup({"model", "--device", "cpu", "--gpu-memory-utilization", "0.5"});
   REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
   CHECK(setup.runner.limits.num_blocks == 512);
-  setup.memory_plan = MemoryPlan{.activations = 100 << 20, .sampling = 12 << 20};
+  setup.memory_plan =
+      MemoryPlan{.activations = 100 << 20, .logits = 8 << 20, .token_counts = 4 << 20};
   REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
   CHECK(setup.runner.limits.num_blocks == 400);
   setup.memory_plan->is_device = true;  // there a step has run
