@@ -22,7 +22,11 @@ target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
   MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice
   HasFlashInfer=HasEmulatedFlashInfer FlashInferDecodeBlocks=EmulatedFlashInferDecodeBlocks
-  LaunchFlashInfer=EmulatedLaunchFlashInfer)
+  LaunchFlashInfer=EmulatedLaunchFlashInfer CudaMatrix=EmulatedCudaMatrix
+  CudaAttentionPlan=EmulatedCudaAttentionPlan CudaCapturedOps=EmulatedCudaCapturedOps
+  CudaSampler=EmulatedCudaSampler CudaSlotParams=EmulatedCudaSlotParams CublasLt=EmulatedCublasLt
+  LaunchTensorCores=EmulatedLaunchTensorCores LaunchDecodeAttention=EmulatedLaunchDecodeAttention
+  AllocatePinned=EmulatedAllocatePinned)
 # nvcc's pragmas; and fibers are too much for a debug build's speed.
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
@@ -32,6 +36,13 @@ target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
+
+if(TANDEM_HAS_CUDA)
+  add_test(NAME "tidy: the emulated CUDA backend and the real one share no names"
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/tidy/shared_names.py ${CMAKE_NM}
+      $<TARGET_FILE:tandem_emulated_cuda> $<TARGET_FILE:tandem_kernels>)
+  set_tests_properties("tidy: the emulated CUDA backend and the real one share no names" PROPERTIES LABELS unit)
+endif()
 
 # The object is the same in dev and release; sanitizers put their own bookkeeping on the stack.
 if(CMAKE_OBJDUMP AND NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
