@@ -28,32 +28,23 @@ ChatResponse::ChatResponse(const Tokenizer& tokenizer, ChatShape shape,
       prompt_(prompts.front()),
       choices_(prompts.size()),
       out_(out) {
-  for (Choice& choice : choices_) choice.text = shape_.echoed_text;
+  for (CollectedChoice& choice : choices_) choice.text = shape_.echoed_text;
 }
 
 void ChatResponse::OnDelta(int index, const OutputDelta& delta, const Usage&) {
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  const LogprobsStyle& style = shape_.choice.logprobs_style;
+  CollectedChoice& choice = choices_[static_cast<size_t>(index)];
   if (index == 0) {
-    AppendPositionLogprobs(tokenizer_, style, delta.prompt_logprobs, &prompt_logprobs_);
+    AppendPositionLogprobs(tokenizer_, shape_.choice.logprobs_style, delta.prompt_logprobs,
+                           &prompt_logprobs_);
   }
-  choice.text += delta.text;
-  if (shape_.choice.return_token_ids) {
-    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-  }
-  for (const wire::LogprobsRows& rows : delta.logprobs) {
-    AppendPositionLogprobs(tokenizer_, style, rows, &choice.logprobs);
-  }
-  if (!delta.finish_reason) return;
-  choice.finish_reason = wire::FinishReasonName(*delta.finish_reason);
-  choice.stop_reason = delta.stop_reason;
-  kv_transfer_params_ = delta.kv_transfer_params;
+  choice.Append(tokenizer_, shape_.choice, delta);
+  if (choice.TakeEnd(delta)) kv_transfer_params_ = delta.kv_transfer_params;
 }
 
 void ChatResponse::OnEnd(const Usage& usage) {
   const bool ids = shape_.choice.return_token_ids;
   Json choices = Json::array();
-  for (const Choice& choice : choices_) {
+  for (const CollectedChoice& choice : choices_) {
     Json message = {{"role", shape_.role},    {"content", choice.text}, {"refusal", nullptr},
                     {"annotations", nullptr}, {"audio", nullptr},       {"function_call", nullptr},
                     {"reasoning", nullptr}};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/api/collected_choice.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/render.h"
 #include "frontend/api/serve.h"
@@ -38,17 +39,10 @@ class ChatResponse final : public GenerationListener {
   void OnEnd(const Usage& usage) override;
 
  private:
-  struct Choice {
-    std::string text;
-    std::vector<TokenId> token_ids;
-    std::vector<PositionLogprobs> logprobs;
-    std::string finish_reason;
-    wire::StopReason stop_reason;
-  };
   const Tokenizer& tokenizer_;
   const ChatShape shape_;
   const ChoicePrompt prompt_;  // all choices have the same
-  std::vector<Choice> choices_;
+  std::vector<CollectedChoice> choices_;
   std::vector<PositionLogprobs> prompt_logprobs_;
   wire::RawValue kv_transfer_params_;
   std::string* const out_;

@@ -32,7 +32,7 @@ CompletionResponse::CompletionResponse(const Tokenizer& tokenizer, CompletionSha
     : tokenizer_(tokenizer), shape_(std::move(shape)), out_(out) {
   for (const ChoicePrompt& prompt : prompts) {
     choices_.emplace_back().prompt = prompt;
-    if (shape_.echo) choices_.back().text = *prompt.text;
+    if (shape_.echo) choices_.back().answer.text = *prompt.text;
   }
 }
 
@@ -40,19 +40,8 @@ void CompletionResponse::OnDelta(int index, const OutputDelta& delta, const Usag
   Choice& choice = choices_[static_cast<size_t>(index)];
   const LogprobsStyle& style = shape_.choice.logprobs_style;
   AppendPositionLogprobs(tokenizer_, style, delta.prompt_logprobs, &choice.prompt_logprobs);
-  if (delta.finish_reason) {
-    choice.finish_reason = wire::FinishReasonName(*delta.finish_reason);
-    choice.stop_reason = delta.stop_reason;
-    kv_transfer_params_ = delta.kv_transfer_params;
-  }
-  if (shape_.echo_only) return;
-  choice.text += delta.text;
-  if (shape_.choice.return_token_ids) {
-    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-  }
-  for (const wire::LogprobsRows& rows : delta.logprobs) {
-    AppendPositionLogprobs(tokenizer_, style, rows, &choice.logprobs);
-  }
+  if (!shape_.echo_only) choice.answer.Append(tokenizer_, shape_.choice, delta);
+  if (choice.answer.TakeEnd(delta)) kv_transfer_params_ = delta.kv_transfer_params;
 }
 
 void CompletionResponse::OnEnd(const Usage& usage) {
@@ -66,17 +55,17 @@ void CompletionResponse::OnEnd(const Usage& usage) {
             FirstTokenText(tokenizer_, shape_.choice.logprobs_style, *choice.prompt.token_ids));
         for (const PositionLogprobs& position : choice.prompt_logprobs) list.Add(position);
       }
-      for (const PositionLogprobs& position : choice.logprobs) list.Add(position);
+      for (const PositionLogprobs& position : choice.answer.logprobs) list.Add(position);
       logprobs = list.ToJson();
     }
     const bool ids = shape_.choice.return_token_ids;
     choices.push_back(
         {{"index", choices.size()},
-         {"text", choice.text},
+         {"text", choice.answer.text},
          {"logprobs", std::move(logprobs)},
-         {"finish_reason", choice.finish_reason},
-         {"stop_reason", StopReasonJson(choice.stop_reason)},
-         {"token_ids", ids ? TokenIdsJson(choice.token_ids) : Json(nullptr)},
+         {"finish_reason", choice.answer.finish_reason},
+         {"stop_reason", StopReasonJson(choice.answer.stop_reason)},
+         {"token_ids", ids ? TokenIdsJson(choice.answer.token_ids) : Json(nullptr)},
          {"prompt_logprobs",
           shape_.show_prompt_logprobs ? PromptLogprobsJson(choice.prompt_logprobs) : Json(nullptr)},
          {"prompt_token_ids", ids ? TokenIdsJson(*choice.prompt.token_ids) : Json(nullptr)},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/api/collected_choice.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/render.h"
 #include "frontend/api/serve.h"
@@ -38,12 +39,8 @@ class CompletionResponse final : public GenerationListener {
  private:
   struct Choice {
     ChoicePrompt prompt;
-    std::string text;
-    std::vector<TokenId> token_ids;
-    std::vector<PositionLogprobs> logprobs;
     std::vector<PositionLogprobs> prompt_logprobs;
-    std::string finish_reason;
-    wire::StopReason stop_reason;
+    CollectedChoice answer;
   };
   const Tokenizer& tokenizer_;
   const CompletionShape shape_;

@@ -14,6 +14,12 @@ std::string AliasHelp(std::string_view name) {
   return "DEPRECATED: read " + std::string(name) + " instead.";
 }
 
+template <class Builder>
+auto* Declare(Builder builder, const MetricScope& scope, std::string_view name,
+              const std::string& help) {
+  return &builder.Name(std::string(name)).Help(help).Register(*scope.registry).Add(scope.labels);
+}
+
 }  // namespace
 
 MetricScope MetricScope::With(std::string_view label, std::string_view value) const {
@@ -24,15 +30,8 @@ MetricScope MetricScope::With(std::string_view label, std::string_view value) co
 
 Counter::Counter(const MetricScope& scope, std::string_view name, std::string_view help,
                  DeprecatedAlias alias) {
-  const auto declare = [&scope](std::string_view as, const std::string& text) {
-    return &prometheus::BuildCounter()
-                .Name(std::string(as))
-                .Help(text)
-                .Register(*scope.registry)
-                .Add(scope.labels);
-  };
-  counter_ = declare(name, std::string(help));
-  if (!alias.empty()) alias_ = declare(alias, AliasHelp(name));
+  counter_ = Declare(prometheus::BuildCounter(), scope, name, std::string(help));
+  if (!alias.empty()) alias_ = Declare(prometheus::BuildCounter(), scope, alias, AliasHelp(name));
 }
 
 void Counter::Increment(double by) {
@@ -44,15 +43,8 @@ double Counter::Value() const { return counter_->Value(); }
 
 Gauge::Gauge(const MetricScope& scope, std::string_view name, std::string_view help,
              DeprecatedAlias alias) {
-  const auto declare = [&scope](std::string_view as, const std::string& text) {
-    return &prometheus::BuildGauge()
-                .Name(std::string(as))
-                .Help(text)
-                .Register(*scope.registry)
-                .Add(scope.labels);
-  };
-  gauge_ = declare(name, std::string(help));
-  if (!alias.empty()) alias_ = declare(alias, AliasHelp(name));
+  gauge_ = Declare(prometheus::BuildGauge(), scope, name, std::string(help));
+  if (!alias.empty()) alias_ = Declare(prometheus::BuildGauge(), scope, alias, AliasHelp(name));
 }
 
 void Gauge::Set(double value) {
