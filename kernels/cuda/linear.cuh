@@ -53,6 +53,14 @@ __device__ inline void StoreSums(Out* out, const SkinnyArgs& args, int64_t row, 
   }
 }
 
+// Whether rows of x can be read 16 bytes at a time, as those of a weight can.
+template <class T>
+bool HasWideRows(const T* x, const LinearArgs& args) {
+  constexpr int64_t kWidth = 16 / sizeof(T);
+  return args.k % kWidth == 0 && args.x_stride % kWidth == 0 &&
+         reinterpret_cast<uintptr_t>(x) % 16 == 0;
+}
+
 // As many warps per column as fill the device, while each of them has `least_depth` to go through.
 inline int ChooseSplit(int64_t num_warps, int64_t k, int64_t least_depth,
                        int64_t num_multiprocessors) {
