@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "kernels/device_sampler.h"
@@ -51,6 +52,28 @@ class PackedMatrix {
   int64_t n_;
   int64_t k_;
   bool is_gated_;
+};
+
+// One matrix of each of a layer's experts, all of one shape.
+class PackedExperts {
+ public:
+  explicit PackedExperts(std::vector<std::unique_ptr<PackedMatrix>> experts);
+  virtual ~PackedExperts() = default;
+  int64_t size() const { return static_cast<int64_t>(experts_.size()); }
+  const PackedMatrix& expert(int64_t e) const { return *experts_[static_cast<size_t>(e)]; }
+
+ private:
+  std::vector<std::unique_ptr<PackedMatrix>> experts_;
+};
+
+// The P = T * K pairs of a token and one of its K experts, by expert, then by token. Which pairs an
+// expert has is known where the ops run, not to the host, and no shape depends on it.
+struct ExpertPairs {
+  Tensor begin;     // [E + 1] i32: expert e has the pairs [begin[e], begin[e + 1])
+  Tensor chosen;    // [E] i32: the experts that have pairs, rising, then -1
+  Tensor tokens;    // [P] i32: of each pair
+  Tensor of_token;  // [T, K] i32: the pairs of each token, rising
+  Tensor weights;   // [T, K] f32: of those pairs
 };
 
 // What Linear does with y = x W^T + bias.
@@ -155,6 +178,12 @@ class Backend {
   virtual StatusOr<std::unique_ptr<PackedMatrix>> PackGated(
       std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
 
+  // Takes what Pack or PackGated made of each expert; one shape and gate for all.
+  virtual StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
+      std::vector<std::unique_ptr<PackedMatrix>> experts) {
+    return std::make_unique<PackedExperts>(std::move(experts));
+  }
+
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.
   virtual int64_t KvBytesPerBlock(const KvCacheSpec& spec) const = 0;
   virtual StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) = 0;
@@ -249,10 +278,21 @@ class Backend {
   virtual void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                          bool renormalize) = 0;
 
-  // residual[rows[i], :] += weights[i] * x[i, :] for i = 0, 1, ... in this order for each row.
-  // residual: [T, H] res; x: [R, H] act or f32; rows: [R] i32 in [0, T); weights: [R] f32.
-  virtual void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                          const Tensor& weights) = 0;
+  // Fills `pairs` from what RouteTopK gave: expert_ids: [T, K] i32 in [0, E), those of a token
+  // differ; weights: [T, K] f32.
+  virtual void GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                             const Tensor& weights) = 0;
+
+  // Linear(out[i, :], x[i, :], expert e's matrix) for the pairs i of each expert e.
+  // out: [P, n] or, gated, [P, n / 2] act; x: [P, k] act; not kAddResidual.
+  virtual void ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                            const ExpertPairs& pairs,
+                            LinearEpilogue epilogue = LinearEpilogue::kStore) = 0;
+
+  // residual[t, :] += weights[t, k] * x[rows[t, k], :] for k = 0, 1, ... in this order.
+  // residual: [T, H] res; x: [R, H] act or f32; rows: [T, K] i32 in [0, R); weights: [T, K] f32.
+  virtual void AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                               const Tensor& weights) = 0;
 
   // x = cap tanh(x / cap), in place.  x: [R, V] f32; cap > 0.
   virtual void SoftCap(const Tensor& x, float cap) = 0;

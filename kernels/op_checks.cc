@@ -201,13 +201,50 @@ void CheckRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tenso
       << weights << expert_ids;
 }
 
-void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
-                     const Tensor& weights) {
+PackedExperts::PackedExperts(std::vector<std::unique_ptr<PackedMatrix>> experts)
+    : experts_(std::move(experts)) {
+  CHECK(!experts_.empty());
+  for (const auto& matrix : experts_) {
+    CHECK_EQ(matrix->n(), expert(0).n());
+    CHECK_EQ(matrix->k(), expert(0).k());
+    CHECK_EQ(matrix->is_gated(), expert(0).is_gated());
+  }
+}
+
+void CheckGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, const Tensor& weights) {
+  CHECK(expert_ids.rank == 2 && expert_ids.dtype == DType::kI32) << expert_ids;
+  const int64_t tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, tokens, top_k)) << weights << expert_ids;
+  CHECK(pairs.of_token.dtype == DType::kI32 && IsMatrix(pairs.of_token, tokens, top_k))
+      << pairs.of_token << expert_ids;
+  CHECK(pairs.weights.dtype == DType::kF32 && IsMatrix(pairs.weights, tokens, top_k))
+      << pairs.weights << expert_ids;
+  CHECK(IsVector(pairs.tokens, DType::kI32, tokens * top_k)) << pairs.tokens << expert_ids;
+  CHECK_GE(pairs.chosen.rows(), 1);
+  CHECK(IsVector(pairs.chosen, DType::kI32, pairs.chosen.rows())) << pairs.chosen;
+  CHECK(IsVector(pairs.begin, DType::kI32, pairs.chosen.rows() + 1)) << pairs.begin << pairs.chosen;
+}
+
+void CheckExpertLinear(OpTypes types, const Tensor& out, const Tensor& x,
+                       const PackedExperts& experts, const ExpertPairs& pairs,
+                       LinearEpilogue epilogue) {
+  CHECK(epilogue != LinearEpilogue::kAddResidual);
+  CHECK(out.dtype == types.activation) << out;
+  CHECK(IsVector(pairs.begin, DType::kI32, experts.size() + 1)) << pairs.begin << experts.size();
+  CHECK(IsVector(pairs.chosen, DType::kI32, experts.size())) << pairs.chosen << experts.size();
+  CHECK_EQ(pairs.tokens.rows(), x.rows());
+  CheckLinear(types, out, x, experts.expert(0), {}, epilogue);
+}
+
+void CheckAddWeightedRows(OpTypes types, const Tensor& residual, const Tensor& x,
+                          const Tensor& rows, const Tensor& weights) {
   CHECK(x.rank == 2 && IsFloat(x, types.activation)) << x;
   CHECK(residual.rank == 2 && residual.dtype == types.residual && residual.shape[1] == x.shape[1])
       << residual << x;
-  CHECK(IsVector(rows, DType::kI32, x.shape[0])) << rows << x;
-  CHECK(IsVector(weights, DType::kF32, x.shape[0])) << weights << x;
+  CHECK(rows.rank == 2 && rows.dtype == DType::kI32 && rows.shape[0] == residual.shape[0])
+      << rows << residual;
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, rows.shape[0], rows.shape[1]))
+      << weights << rows;
 }
 
 void CheckArgmax(const Tensor& ids, const Tensor& logits) {

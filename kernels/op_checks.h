@@ -42,9 +42,13 @@ void CheckPagedAttention(OpTypes types, const Tensor& out, const Tensor& q, cons
                          const AttentionPlan& plan);
 void CheckGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows);
 void CheckRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits);
-// `rows` itself is checked where the host can read it, by the backend.
-void CheckScatterAdd(OpTypes types, const Tensor& residual, const Tensor& x, const Tensor& rows,
-                     const Tensor& weights);
+// Indices themselves are checked where the host can read them, by the backend.
+void CheckGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, const Tensor& weights);
+void CheckExpertLinear(OpTypes types, const Tensor& out, const Tensor& x,
+                       const PackedExperts& experts, const ExpertPairs& pairs,
+                       LinearEpilogue epilogue);
+void CheckAddWeightedRows(OpTypes types, const Tensor& residual, const Tensor& x,
+                          const Tensor& rows, const Tensor& weights);
 void CheckArgmax(const Tensor& ids, const Tensor& logits);
 void CheckLogSumExp(const Tensor& out, const Tensor& logits);
 

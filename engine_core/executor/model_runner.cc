@@ -61,7 +61,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       max_logits_rows_(MaxLogitsRows(limits_)),
       scratch_(static_cast<size_t>(backend_->num_threads()),
                static_cast<size_t>(limits_.vocab_size)) {
-  if (!backend_->can_capture() || !model_->can_be_captured()) return;
+  if (!backend_->can_capture()) return;
   const int64_t most = std::min<int64_t>(limits_.max_num_seqs, max_logits_rows_);
   for (const int64_t size : options.graph_sizes) {
     if (size <= most) graph_sizes_.push_back(size);

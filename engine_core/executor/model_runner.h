@@ -40,7 +40,7 @@ struct ModelRunnerOptions {
   int64_t max_logprobs = 20;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   uint64_t process_seed = 0;
-  // Ascending; batches for which decode steps are captured, where the backend and the model can.
+  // Ascending; batches for which decode steps are captured, where the backend can.
   std::vector<int64_t> graph_sizes = {};
 };
 

@@ -3,7 +3,8 @@
 // A decoder-only language model over a Backend: many implementations, one file each, found by
 // architecture name in registry.cc.
 // Thread: engine loop. Owns: packed weights and the activations, both allocated when it is loaded;
-// borrows the backend, which outlives it. Nothing is allocated in Forward or Logits.
+// borrows the backend, which outlives it. Nothing is allocated in Forward or Logits, and neither
+// waits for what a device has worked out, so that both can be captured (Backend::BeginCapture).
 // Shapes: T tokens of a step (at most ModelLimits::max_tokens), V vocabulary.
 
 #include <cstdint>
@@ -38,8 +39,6 @@ class Model {
   virtual void Forward(const ModelStep& step) = 0;
   // logits[i, :] = the logits of the step's token rows[i].  logits: [R, V] f32; rows: [R] i32.
   virtual void Logits(const Tensor& logits, const Tensor& rows) = 0;
-  // Whether neither waits for what the device has worked out (Backend::BeginCapture).
-  virtual bool can_be_captured() const { return true; }
 };
 
 // What a loader works with. The weights are not needed afterwards.

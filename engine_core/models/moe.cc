@@ -8,8 +8,9 @@ namespace tandem {
 namespace {
 
 struct MoeLayer {
-  LinearLayer router;             // [E, H]
-  std::vector<MlpLayer> experts;  // E
+  LinearLayer router;                      // [E, H]
+  std::unique_ptr<PackedExperts> gate_up;  // [2 I, H] each
+  std::unique_ptr<PackedExperts> down;     // [H, I] each
 };
 
 // The buffers that all mixtures of a model share.
@@ -22,26 +23,18 @@ class ExpertMixer {
 
  private:
   ExpertMixer(Backend* backend, const MoeShape& shape) : backend_(backend), shape_(shape) {}
-  void Route(const MoeLayer& layer, const Tensor& normed);
-  void GroupByExpert(int64_t num_tokens);
+  // The pairs of so many tokens.
+  ExpertPairs Pairs(int64_t num_tokens) const;
 
   Backend* backend_;
   MoeShape shape_;
   OwnedTensor logits_;   // [T, E] f32
   OwnedTensor ids_;      // [T, K] i32
   OwnedTensor weights_;  // [T, K] f32
-
-  // A pair is a token and one of its experts; sorted by expert, then token.
-  OwnedTensor pair_tokens_;     // [T * K] i32
-  OwnedTensor pair_weights_;    // [T * K] f32
-  OwnedTensor pair_rows_;       // [T * K, H] act: what goes into the experts, then what comes out
-  OwnedTensor pair_activated_;  // [T * K, I] act
-
-  // The same on the host, where they are sorted.
-  std::vector<int32_t> host_ids_, host_tokens_;
-  std::vector<float> host_weights_, host_pair_weights_;
-  std::vector<int64_t> expert_begin_;  // [E + 1] first pair of each expert
-  std::vector<int64_t> next_pair_;     // [E]
+  // Of ExpertPairs.
+  OwnedTensor pair_begin_, chosen_experts_, pair_tokens_, pairs_of_token_, pair_weights_;
+  OwnedTensor rows_;       // [T * K, H] act: what goes into the experts, then what comes out
+  OwnedTensor activated_;  // [T * K, I] act
 };
 
 struct MoeDecoderLayer {
@@ -70,7 +63,6 @@ class MoeModel final : public Model {
   }
 
   void Logits(const Tensor& logits, const Tensor& rows) override { decoder_.Logits(logits, rows); }
-  bool can_be_captured() const override { return false; }  // the host groups pairs by expert
 
  private:
   Decoder decoder_;
@@ -91,15 +83,6 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
   return OkStatus();
 }
 
-StatusOr<MlpLayer> LoadExpert(const LoadContext& context, std::span<const RowBlock> gate_up,
-                              const RowBlock& down, int64_t intermediate_size) {
-  MlpLayer expert;
-  ASSIGN_OR_RETURN(expert.up, LoadLinear(context, gate_up, context.config.hidden_size, false,
-                                         context.formats.layers, true));
-  ASSIGN_OR_RETURN(expert.down, LoadLinear(context, {&down, 1}, intermediate_size, false));
-  return expert;
-}
-
 // `prefix`: "model.layers.<i>".
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const std::string& prefix,
                            const MoeNames& names, const MoeShape& shape) {
@@ -112,19 +95,23 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const std::string& prefix
   const RowBlock router[] = {{block + ".gate", shape.num_experts}};
   ASSIGN_OR_RETURN(layer.router,
                    LoadLinear(context, router, hidden, false, WeightFormat::kCompute));
+  std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
   for (int64_t e = 0; e < shape.num_experts; ++e) {
-    MlpLayer expert;
-    if (is_stacked) {
-      const RowBlock gate_up[] = {{stack + ".gate_up_proj", 2 * inner, e, shape.num_experts}};
-      const RowBlock down = {stack + ".down_proj", hidden, e, shape.num_experts};
-      ASSIGN_OR_RETURN(expert, LoadExpert(context, gate_up, down, inner));
-    } else {
-      const std::string name = block + ".experts." + std::to_string(e) + ".";
-      const RowBlock gate_up[] = {{name + names.gate, inner}, {name + names.up, inner}};
-      ASSIGN_OR_RETURN(expert, LoadExpert(context, gate_up, {name + names.down, hidden}, inner));
-    }
-    layer.experts.push_back(std::move(expert));
+    const std::string name = block + ".experts." + std::to_string(e) + ".";
+    const RowBlock stacked[] = {{stack + ".gate_up_proj", 2 * inner, e, shape.num_experts}};
+    const RowBlock apart[] = {{name + names.gate, inner}, {name + names.up, inner}};
+    const RowBlock down = is_stacked ? RowBlock{stack + ".down_proj", hidden, e, shape.num_experts}
+                                     : RowBlock{name + names.down, hidden};
+    LinearLayer linear;
+    ASSIGN_OR_RETURN(
+        linear, LoadLinear(context, is_stacked ? std::span<const RowBlock>(stacked) : apart, hidden,
+                           false, context.formats.layers, /*is_gated=*/true));
+    gate_ups.push_back(std::move(linear.weight));
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, {&down, 1}, inner, false));
+    downs.push_back(std::move(linear.weight));
   }
+  ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
+  ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));
   return layer;
 }
 
@@ -134,75 +121,43 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ExpertMixer mixer(&backend, shape);
   const DType act = backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens, pairs = tokens * shape.top_k;
-  const int64_t inner = shape.intermediate_size;
-  ASSIGN_OR_RETURN(mixer.logits_, backend.Allocate(DType::kF32, {tokens, shape.num_experts}));
-  ASSIGN_OR_RETURN(mixer.ids_, backend.Allocate(DType::kI32, {tokens, shape.top_k}));
-  ASSIGN_OR_RETURN(mixer.weights_, backend.Allocate(DType::kF32, {tokens, shape.top_k}));
+  const int64_t experts = shape.num_experts, top_k = shape.top_k;
+  ASSIGN_OR_RETURN(mixer.logits_, backend.Allocate(DType::kF32, {tokens, experts}));
+  ASSIGN_OR_RETURN(mixer.ids_, backend.Allocate(DType::kI32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.weights_, backend.Allocate(DType::kF32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.pair_begin_, backend.Allocate(DType::kI32, {experts + 1}));
+  ASSIGN_OR_RETURN(mixer.chosen_experts_, backend.Allocate(DType::kI32, {experts}));
   ASSIGN_OR_RETURN(mixer.pair_tokens_, backend.Allocate(DType::kI32, {pairs}));
-  ASSIGN_OR_RETURN(mixer.pair_weights_, backend.Allocate(DType::kF32, {pairs}));
-  ASSIGN_OR_RETURN(mixer.pair_rows_, backend.Allocate(act, {pairs, context.config.hidden_size}));
-  ASSIGN_OR_RETURN(mixer.pair_activated_, backend.Allocate(act, {pairs, inner}));
-  mixer.host_ids_.resize(static_cast<size_t>(pairs));
-  mixer.host_tokens_.resize(static_cast<size_t>(pairs));
-  mixer.host_weights_.resize(static_cast<size_t>(pairs));
-  mixer.host_pair_weights_.resize(static_cast<size_t>(pairs));
-  mixer.expert_begin_.resize(static_cast<size_t>(shape.num_experts) + 1);
-  mixer.next_pair_.resize(static_cast<size_t>(shape.num_experts));
+  ASSIGN_OR_RETURN(mixer.pairs_of_token_, backend.Allocate(DType::kI32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.pair_weights_, backend.Allocate(DType::kF32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.rows_, backend.Allocate(act, {pairs, context.config.hidden_size}));
+  ASSIGN_OR_RETURN(mixer.activated_, backend.Allocate(act, {pairs, shape.intermediate_size}));
   return mixer;
 }
 
-void ExpertMixer::Route(const MoeLayer& layer, const Tensor& normed) {
-  const int64_t tokens = normed.rows(), top_k = shape_.top_k;
-  const Tensor logits = logits_.view().Rows(0, tokens);
-  const Tensor ids = ids_.view().Rows(0, tokens), weights = weights_.view().Rows(0, tokens);
-  backend_->Linear(logits, normed, *layer.router.weight);
-  backend_->RouteTopK(ids, weights, logits, shape_.renormalize);
-  backend_->CopyOut(Tensor(host_ids_.data(), DType::kI32, {tokens, top_k}), ids);
-  backend_->CopyOut(Tensor(host_weights_.data(), DType::kF32, {tokens, top_k}), weights);
-}
-
-// Counts, then places: each expert's pairs stand together, in the order of their tokens.
-void ExpertMixer::GroupByExpert(int64_t num_tokens) {
-  const auto num_pairs = static_cast<size_t>(num_tokens * shape_.top_k);
-  const auto top_k = static_cast<size_t>(shape_.top_k);
-  std::fill(expert_begin_.begin(), expert_begin_.end(), 0);
-  for (size_t i = 0; i < num_pairs; ++i) ++expert_begin_[static_cast<size_t>(host_ids_[i]) + 1];
-  for (size_t e = 1; e < expert_begin_.size(); ++e) expert_begin_[e] += expert_begin_[e - 1];
-  std::copy_n(expert_begin_.begin(), next_pair_.size(), next_pair_.begin());
-  for (size_t i = 0; i < num_pairs; ++i) {
-    const auto pair = static_cast<size_t>(next_pair_[static_cast<size_t>(host_ids_[i])]++);
-    host_tokens_[pair] = static_cast<int32_t>(i / top_k);
-    host_pair_weights_[pair] = host_weights_[i];
-  }
-  const auto pairs = static_cast<int64_t>(num_pairs);
-  backend_->CopyIn(pair_tokens_.view().Rows(0, pairs),
-                   Tensor(host_tokens_.data(), DType::kI32, {pairs}));
-  backend_->CopyIn(pair_weights_.view().Rows(0, pairs),
-                   Tensor(host_pair_weights_.data(), DType::kF32, {pairs}));
+ExpertPairs ExpertMixer::Pairs(int64_t num_tokens) const {
+  return {.begin = pair_begin_,
+          .chosen = chosen_experts_,
+          .tokens = pair_tokens_.view().Rows(0, num_tokens * shape_.top_k),
+          .of_token = pairs_of_token_.view().Rows(0, num_tokens),
+          .weights = pair_weights_.view().Rows(0, num_tokens)};
 }
 
 void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed) {
-  Route(layer, normed);
-  GroupByExpert(normed.rows());
-  const int64_t pairs = normed.rows() * shape_.top_k;
-  const Tensor tokens = pair_tokens_.view().Rows(0, pairs);
-  const Tensor rows = pair_rows_.view().Rows(0, pairs);
-  const Tensor activated = pair_activated_.view().Rows(0, pairs);
-  auto for_each_expert = [&](auto run) {
-    for (size_t e = 0; e < layer.experts.size(); ++e) {
-      const int64_t begin = expert_begin_[e], count = expert_begin_[e + 1] - begin;
-      if (count > 0) run(layer.experts[e], begin, count);
-    }
-  };
-  backend_->GatherRows(rows, normed, tokens);
-  for_each_expert([&](const MlpLayer& expert, int64_t begin, int64_t count) {
-    backend_->Linear(activated.Rows(begin, count), rows.Rows(begin, count), *expert.up.weight, {},
-                     LinearEpilogue::kSiluAndMul);
-  });
-  for_each_expert([&](const MlpLayer& expert, int64_t begin, int64_t count) {
-    backend_->Linear(rows.Rows(begin, count), activated.Rows(begin, count), *expert.down.weight);
-  });
-  backend_->ScatterAdd(residual, rows, tokens, pair_weights_.view().Rows(0, pairs));
+  const int64_t num_tokens = normed.rows();
+  const Tensor logits = logits_.view().Rows(0, num_tokens);
+  const Tensor ids = ids_.view().Rows(0, num_tokens);
+  const Tensor weights = weights_.view().Rows(0, num_tokens);
+  backend_->Linear(logits, normed, *layer.router.weight);
+  backend_->RouteTopK(ids, weights, logits, shape_.renormalize);
+  const ExpertPairs pairs = Pairs(num_tokens);
+  backend_->GroupByExpert(pairs, ids, weights);
+  const Tensor rows = rows_.view().Rows(0, pairs.tokens.rows());
+  const Tensor activated = activated_.view().Rows(0, pairs.tokens.rows());
+  backend_->GatherRows(rows, normed, pairs.tokens);
+  backend_->ExpertLinear(activated, rows, *layer.gate_up, pairs, LinearEpilogue::kSiluAndMul);
+  backend_->ExpertLinear(rows, activated, *layer.down, pairs);
+  backend_->AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
 }
 
 StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily& family,

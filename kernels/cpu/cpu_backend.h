@@ -117,8 +117,12 @@ class CpuBackend final : public Backend {
   void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
   void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                  bool renormalize) override;
-  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                  const Tensor& weights) override;
+  void GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                     const Tensor& weights) override;
+  void ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                    const ExpertPairs& pairs, LinearEpilogue epilogue) override;
+  void AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                       const Tensor& weights) override;
   void Argmax(const Tensor& ids, const Tensor& logits) override;
   void LogSumExp(const Tensor& out, const Tensor& logits) override;
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;

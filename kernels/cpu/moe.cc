@@ -1,4 +1,5 @@
-// The ops around a mixture of experts: which experts a token has, and the sum of what they yield.
+// The ops of a mixture of experts: which experts a token has, their products, and the sum of what
+// they yield.
 
 #include <algorithm>
 
@@ -19,28 +20,79 @@ void CpuBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, cons
   });
 }
 
-// Cut by columns: a row's sum keeps its order whoever computes it.
-void CpuBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                            const Tensor& weights) {
-  CheckScatterAdd(types(), residual, x, rows, weights);
+// Counts, then places.
+void CpuBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                               const Tensor& weights) {
+  CheckGroupByExpert(pairs, expert_ids, weights);
+  const int64_t num_tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
+  const int64_t num_experts = pairs.chosen.rows();
+  auto* begin = pairs.begin.Data<int32_t>();
+  std::fill_n(begin, num_experts + 1, 0);
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int32_t e = expert_ids.Row<int32_t>(t)[k];
+      CHECK(e >= 0 && e < num_experts) << e << " of " << num_experts;
+      ++begin[e + 1];
+    }
+  }
+  auto* chosen = pairs.chosen.Data<int32_t>();
+  std::fill_n(chosen, num_experts, -1);
+  for (int64_t e = 0; e < num_experts; ++e) {
+    if (begin[e + 1] > 0) *chosen++ = static_cast<int32_t>(e);
+    begin[e + 1] += begin[e];
+  }
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const auto* ids = expert_ids.Row<int32_t>(t);
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int32_t pair = begin[ids[k]]++;
+      const auto place = std::count_if(ids, ids + top_k, [&](int32_t e) { return e < ids[k]; });
+      pairs.tokens.Data<int32_t>()[pair] = static_cast<int32_t>(t);
+      pairs.of_token.Row<int32_t>(t)[place] = pair;
+      pairs.weights.Row<float>(t)[place] = weights.Row<float>(t)[k];
+    }
+  }
+  // Each has gone on to where the next one began.
+  std::copy_backward(begin, begin + num_experts, begin + num_experts + 1);
+  begin[0] = 0;
+}
+
+void CpuBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                              const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  CheckExpertLinear(types(), out, x, experts, pairs, epilogue);
+  const auto* begin = pairs.begin.Data<int32_t>();
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    if (count == 0) continue;
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+  }
+}
+
+// Cut by columns as well: one token's sum is work for several threads.
+void CpuBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                 const Tensor& weights) {
+  CheckAddWeightedRows(types(), residual, x, rows, weights);
   constexpr int64_t kColumns = 256;
-  const int64_t size = x.shape[1], num_rows = x.rows();
-  const auto* to = rows.Data<int32_t>();
-  for (int64_t i = 0; i < num_rows; ++i) {
-    CHECK(to[i] >= 0 && to[i] < residual.rows()) << to[i] << " of " << residual.rows();
+  const int64_t size = x.shape[1], num_tokens = residual.rows(), num_rows = rows.shape[1];
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t k = 0; k < num_rows; ++k) {
+      const int32_t row = rows.Row<int32_t>(t)[k];
+      CHECK(row >= 0 && row < x.rows()) << row << " of " << x.rows();
+    }
   }
   const bool is_f32 = x.dtype == DType::kF32;
-  ForEach((size + kColumns - 1) / kColumns, num_rows * kColumns / 16,
-          [&](int64_t begin, int64_t end, int) {
-            const int64_t first = begin * kColumns;
-            const int64_t count = std::min(size, end * kColumns) - first;
-            const auto* from = static_cast<const std::byte*>(x.data) + first * SizeOf(x.dtype);
-            for (int64_t i = 0; i < num_rows; ++i) {
-              kernels().add_scaled(residual.Row<float>(to[i]) + first,
-                                   from + i * x.row_stride * SizeOf(x.dtype), is_f32,
-                                   weights.Data<float>()[i], count);
-            }
-          });
+  const int64_t parts = (size + kColumns - 1) / kColumns;
+  ForEach(num_tokens * parts, num_rows * kColumns / 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t t = item / parts, first = item % parts * kColumns;
+      const int64_t count = std::min(size - first, kColumns);
+      for (int64_t k = 0; k < num_rows; ++k) {
+        const int64_t at = rows.Row<int32_t>(t)[k] * x.row_stride + first;
+        kernels().add_scaled(residual.Row<float>(t) + first,
+                             static_cast<const std::byte*>(x.data) + at * SizeOf(x.dtype), is_f32,
+                             weights.Row<float>(t)[k], count);
+      }
+    }
+  });
 }
 
 }  // namespace tandem

@@ -59,6 +59,8 @@ Status CudaBackend::Init(int device) {
   }
   const int64_t bytes = kStagingBytes / SizeOf(DType::kI32);
   ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&bytes, 1}));
+  const int64_t num_begins = kMaxCudaExperts + 1;
+  ASSIGN_OR_RETURN(expert_begin_, AllocatePinned(DType::kI32, {&num_begins, 1}));
   cublaslt_ = CublasLt::Open(stream_);
   return OkStatus();
 }

@@ -23,6 +23,8 @@
 
 namespace tandem {
 
+inline constexpr int64_t kMaxCudaExperts = 1024;  // of a layer
+
 class CudaMatrix final : public PackedMatrix {
  public:
   CudaMatrix(int64_t k, bool is_gated, OwnedTensor memory)
@@ -109,6 +111,8 @@ class CudaBackend final : public Backend {
                                                WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
                                                     WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
+      std::vector<std::unique_ptr<PackedMatrix>> experts) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
@@ -144,8 +148,12 @@ class CudaBackend final : public Backend {
   void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
   void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                  bool renormalize) override;
-  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                  const Tensor& weights) override;
+  void GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                     const Tensor& weights) override;
+  void ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                    const ExpertPairs& pairs, LinearEpilogue epilogue) override;
+  void AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                       const Tensor& weights) override;
   void SoftCap(const Tensor& x, float cap) override;
   void Argmax(const Tensor& ids, const Tensor& logits) override;
   void LogSumExp(const Tensor& out, const Tensor& logits) override;
@@ -167,6 +175,10 @@ class CudaBackend final : public Backend {
   // y = x W^T + bias, or y += it.
   void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
                 bool accumulate);
+  // Whether one launch multiplies for all experts, and the host need not know what rows each has.
+  bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
+  void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                       const ExpertPairs& pairs, LinearEpilogue epilogue);
   FlashInferShape FlashInferShapeOf(const AttentionShape& shape) const;
   bool UsesFlashInfer(const AttentionShape& shape) const;
   // Attention of the first num_items items by the project's own kernels.
@@ -204,6 +216,8 @@ class CudaBackend final : public Backend {
   size_t staging_half_ = 0;
   OwnedTensor normed_;                 // what RmsNormLinear multiplies
   OwnedTensor ungated_;                // what a gate is yet to be applied to
+  OwnedTensor expert_begin_;           // pinned, ExpertPairs::begin where the host has to know it
+  int64_t expert_begin_copied_ = 0;    // mark: it is there
   std::vector<OwnedTensor> outgrown_;  // scratch that captured ops may still name
 };
 

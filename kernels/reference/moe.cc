@@ -34,15 +34,54 @@ void ReferenceBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights
   }
 }
 
-void ReferenceBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                                  const Tensor& weights) {
-  CheckScatterAdd({DType::kF32, DType::kF32}, residual, x, rows, weights);
-  for (int64_t i = 0; i < x.rows(); ++i) {
-    const int32_t row = rows.Data<int32_t>()[i];
-    CHECK(row >= 0 && row < residual.rows()) << row << " of " << residual.rows();
-    const float weight = weights.Data<float>()[i];
-    for (int64_t h = 0; h < x.shape[1]; ++h) {
-      residual.Row<float>(row)[h] += weight * x.Row<float>(i)[h];
+void ReferenceBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                                     const Tensor& weights) {
+  CheckGroupByExpert(pairs, expert_ids, weights);
+  const int64_t num_tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
+  auto* begin = pairs.begin.Data<int32_t>();
+  auto* chosen = pairs.chosen.Data<int32_t>();
+  std::fill_n(chosen, pairs.chosen.rows(), -1);
+  std::vector<int64_t> num_placed(static_cast<size_t>(num_tokens));
+  int32_t pair = 0;
+  for (int32_t e = 0; e < pairs.chosen.rows(); ++e) {
+    begin[e] = pair;
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      for (int64_t k = 0; k < top_k; ++k) {
+        if (expert_ids.Row<int32_t>(t)[k] != e) continue;
+        const int64_t place = num_placed[static_cast<size_t>(t)]++;
+        pairs.of_token.Row<int32_t>(t)[place] = pair;
+        pairs.weights.Row<float>(t)[place] = weights.Row<float>(t)[k];
+        pairs.tokens.Data<int32_t>()[pair++] = static_cast<int32_t>(t);
+      }
+    }
+    if (pair > begin[e]) *chosen++ = e;
+  }
+  begin[pairs.chosen.rows()] = pair;
+  CHECK_EQ(pair, num_tokens * top_k);
+}
+
+void ReferenceBackend::ExpertLinear(const Tensor& out, const Tensor& x,
+                                    const PackedExperts& experts, const ExpertPairs& pairs,
+                                    LinearEpilogue epilogue) {
+  CheckExpertLinear({DType::kF32, DType::kF32}, out, x, experts, pairs, epilogue);
+  const auto* begin = pairs.begin.Data<int32_t>();
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+  }
+}
+
+void ReferenceBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                       const Tensor& weights) {
+  CheckAddWeightedRows({DType::kF32, DType::kF32}, residual, x, rows, weights);
+  for (int64_t t = 0; t < residual.rows(); ++t) {
+    for (int64_t k = 0; k < rows.shape[1]; ++k) {
+      const int32_t row = rows.Row<int32_t>(t)[k];
+      CHECK(row >= 0 && row < x.rows()) << row << " of " << x.rows();
+      const float weight = weights.Row<float>(t)[k];
+      for (int64_t h = 0; h < x.shape[1]; ++h) {
+        residual.Row<float>(t)[h] += weight * x.Row<float>(row)[h];
+      }
     }
   }
 }

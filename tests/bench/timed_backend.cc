@@ -50,6 +50,11 @@ StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::PackGated(std::span<const 
   return matrix;
 }
 
+StatusOr<std::unique_ptr<PackedExperts>> TimedBackend::PackExperts(
+    std::vector<std::unique_ptr<PackedMatrix>> experts) {
+  return inside_->PackExperts(std::move(experts));
+}
+
 int64_t TimedBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
   return inside_->KvBytesPerBlock(spec);
 }
@@ -153,9 +158,19 @@ void TimedBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, co
   Timed(OpKind::kRowWise, [&] { inside_->RouteTopK(expert_ids, weights, logits, renormalize); });
 }
 
-void TimedBackend::ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                              const Tensor& weights) {
-  Timed(OpKind::kRowWise, [&] { inside_->ScatterAdd(residual, x, rows, weights); });
+void TimedBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                                 const Tensor& weights) {
+  Timed(OpKind::kRowWise, [&] { inside_->GroupByExpert(pairs, expert_ids, weights); });
+}
+
+void TimedBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                                const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  Timed(OpKind::kLinear, [&] { inside_->ExpertLinear(out, x, experts, pairs, epilogue); });
+}
+
+void TimedBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                   const Tensor& weights) {
+  Timed(OpKind::kRowWise, [&] { inside_->AddWeightedRows(residual, x, rows, weights); });
 }
 
 void TimedBackend::SoftCap(const Tensor& x, float cap) {

@@ -45,6 +45,8 @@ class TimedBackend final : public Backend {
                                                WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
                                                     WeightFormat format) override;
+  StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
+      std::vector<std::unique_ptr<PackedMatrix>> experts) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   // Filled with small numbers: pages that were never written would all be one page of zeros.
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
@@ -75,8 +77,12 @@ class TimedBackend final : public Backend {
   void GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) override;
   void RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                  bool renormalize) override;
-  void ScatterAdd(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                  const Tensor& weights) override;
+  void GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                     const Tensor& weights) override;
+  void ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                    const ExpertPairs& pairs, LinearEpilogue epilogue) override;
+  void AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                       const Tensor& weights) override;
   void SoftCap(const Tensor& x, float cap) override;
   void Argmax(const Tensor& ids, const Tensor& logits) override;
   void LogSumExp(const Tensor& out, const Tensor& logits) override;

@@ -123,26 +123,28 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       std::vector<int32_t> ids;
       std::vector<float> weights, sums;
     };
-    // Tokens [begin, begin + count), their rows of x added one expert rank after the other.
+    // Tokens [begin, begin + count); their rows of x are x's own, in an order of theirs.
     auto run = [&](Backend& backend, int64_t begin, int64_t count) {
       Result result = {std::vector<int32_t>(count * top_k), std::vector<float>(count * top_k), {}};
-      backend.RouteTopK(View(result.ids, {count, top_k}), View(result.weights, {count, top_k}),
-                        View(logits, {m, num_experts}).Rows(begin, count), true);
-      std::vector<int32_t> tokens;
-      std::vector<float> weights, rows;
-      for (int64_t k = 0; k < top_k; ++k) {
-        for (int64_t t = 0; t < count; ++t) {
-          tokens.push_back(static_cast<int32_t>(t));
-          weights.push_back(result.weights[t * top_k + k]);
-          const auto row = x.begin() + ((begin + t) * top_k + k) * h;
-          rows.insert(rows.end(), row, row + h);
-        }
+      const Tensor ids = View(result.ids, {count, top_k});
+      const Tensor weights = View(result.weights, {count, top_k});
+      backend.RouteTopK(ids, weights, View(logits, {m, num_experts}).Rows(begin, count), true);
+      std::vector<int32_t> pair_begin(num_experts + 1), chosen(num_experts), tokens(count * top_k);
+      std::vector<int32_t> of_token(count * top_k);
+      std::vector<float> pair_weights(count * top_k);
+      const ExpertPairs pairs = {View(pair_begin, {num_experts + 1}), View(chosen, {num_experts}),
+                                 View(tokens, {count * top_k}), View(of_token, {count, top_k}),
+                                 View(pair_weights, {count, top_k})};
+      backend.GroupByExpert(pairs, ids, weights);
+      std::vector<float> rows(count * top_k * h);
+      for (int64_t i = 0; i < count * top_k; ++i) {
+        std::copy_n(x.begin() + (begin * top_k + i) * h, h, rows.begin() + of_token[i] * h);
       }
       const std::vector<float> before(stream.begin() + begin * h,
                                       stream.begin() + (begin + count) * h);
       const OwnedTensor residual = Upload(backend, before, {count, h}, DType::kF32);
-      backend.ScatterAdd(residual, UploadAct(backend, rows, {count * top_k, h}),
-                         View(tokens, {count * top_k}), View(weights, {count * top_k}));
+      backend.AddWeightedRows(residual, UploadAct(backend, rows, {count * top_k, h}),
+                              pairs.of_token, pairs.weights);
       result.sums = Floats(backend, residual);
       return result;
     };

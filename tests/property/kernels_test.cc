@@ -432,27 +432,212 @@ TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") 
   });
 }
 
-TEST_CASE("ScatterAdd equals the reference, rows named several times or never") {
+namespace {
+
+// Which experts each token has, and what the rest of a mixture's ops makes of that.
+struct Routing {
+  int64_t num_tokens, num_experts, top_k;
+  std::vector<int32_t> ids;  // [T, K]
+  std::vector<float> weights;
+};
+
+// Some experts are more liked than others, so that some have nothing and some many tokens.
+Routing DrawRouting(Draw& draw, int64_t num_tokens, int num_experts, int top_k) {
+  Routing routing = {num_tokens, num_experts, top_k, {}, draw.Normals(num_tokens * top_k)};
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    std::vector<int32_t> ids;
+    while (static_cast<int>(ids.size()) < top_k) {
+      const int liked = draw.Int(0, num_experts - 1);
+      const int id = draw.Int(0, 2) == 0 ? liked : liked % (top_k + 1) % num_experts;
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    }
+    routing.ids.insert(routing.ids.end(), ids.begin(), ids.end());
+  }
+  return routing;
+}
+
+struct PairMemory {
+  OwnedTensor begin, chosen, tokens, of_token, weights;
+  ExpertPairs pairs() const { return {begin, chosen, tokens, of_token, weights}; }
+};
+
+PairMemory MakePairs(Backend& backend, const Routing& routing) {
+  const int64_t tokens = routing.num_tokens, top_k = routing.top_k;
+  return {Make(backend, DType::kI32, {routing.num_experts + 1}),
+          Make(backend, DType::kI32, {routing.num_experts}),
+          Make(backend, DType::kI32, {tokens * top_k}), Make(backend, DType::kI32, {tokens, top_k}),
+          Make(backend, DType::kF32, {tokens, top_k})};
+}
+
+void Group(Backend& backend, const Routing& routing, const PairMemory& memory) {
+  const int64_t tokens = routing.num_tokens, top_k = routing.top_k;
+  backend.GroupByExpert(memory.pairs(), UploadInts(backend, routing.ids, {tokens, top_k}),
+                        Upload(backend, routing.weights, {tokens, top_k}, DType::kF32));
+}
+
+// The matrices [n, k] of all experts under one another.
+std::unique_ptr<PackedExperts> PackExperts(Backend& backend, const std::vector<float>& values,
+                                           int64_t n, int64_t k, bool is_gated) {
+  std::vector<std::unique_ptr<PackedMatrix>> experts;
+  for (auto at = values.begin(); at != values.end(); at += n * k) {
+    std::vector<float> matrix(at, at + n * k);
+    experts.push_back(is_gated ? PackGated(backend, matrix, n, k) : Pack(backend, matrix, n, k));
+  }
+  return backend.PackExperts(std::move(experts)).value();
+}
+
+}  // namespace
+
+TEST_CASE("GroupByExpert equals the reference") {
+  ForEachCase(8, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int num_experts = draw.Int(1, 130);
+    const int top_k = draw.Int(1, std::min(num_experts, 9));
+    const Routing routing = DrawRouting(draw, draw.Int(1, 100), num_experts, top_k);
+    CAPTURE(routing.num_tokens, num_experts, top_k);
+    auto run = [&](Backend& backend) {
+      const PairMemory memory = MakePairs(backend, routing);
+      Group(backend, routing, memory);
+      return std::tuple(Ints(backend, memory.begin), Ints(backend, memory.chosen),
+                        Ints(backend, memory.tokens), Ints(backend, memory.of_token),
+                        Floats(backend, memory.weights));
+    };
+    const auto ours = run(cpu), expected = run(reference);
+    CHECK(std::get<0>(ours) == std::get<0>(expected));
+    CHECK(std::get<1>(ours) == std::get<1>(expected));
+    CHECK(std::get<2>(ours) == std::get<2>(expected));
+    CHECK(std::get<3>(ours) == std::get<3>(expected));
+    CHECK(std::get<4>(ours) == std::get<4>(expected));
+  });
+}
+
+TEST_CASE("GroupByExpert: pairs by expert, then token, and a token's by rising expert") {
+  ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
+    const Routing routing = {3, 5, 2, {4, 1, 1, 0, 4, 0}, {0.5f, 0.25f, 1, 2, 3, 4}};
+    for (Backend* backend : {&cpu, &reference}) {
+      const PairMemory memory = MakePairs(*backend, routing);
+      Group(*backend, routing, memory);
+      CHECK(Ints(*backend, memory.begin) == std::vector<int32_t>{0, 2, 4, 4, 4, 6});
+      CHECK(Ints(*backend, memory.chosen) == std::vector<int32_t>{0, 1, 4, -1, -1});
+      CHECK(Ints(*backend, memory.tokens) == std::vector<int32_t>{1, 2, 0, 1, 0, 2});
+      CHECK(Ints(*backend, memory.of_token) == std::vector<int32_t>{2, 4, 0, 3, 1, 5});
+      CHECK(Floats(*backend, memory.weights) == std::vector<float>{0.25f, 0.5f, 2, 1, 4, 3});
+    }
+  });
+}
+
+TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or none") {
+  const int columns[] = {2, 30, 64, 130};
+  const int depths[] = {1, 31, 64, 96, 256, 333};
+  ForEachCase(
+      14, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        const int64_t n = columns[draw.Int(0, 3)], k = depths[draw.Int(0, 5)];
+        const int num_experts = draw.Int(0, 2) == 0 ? 1 : draw.Int(2, 12);
+        const int top_k = draw.Int(1, std::min(num_experts, 3));
+        const Routing routing = DrawRouting(draw, draw.Int(1, 70), num_experts, top_k);
+        const int64_t num_pairs = routing.num_tokens * top_k;
+        CAPTURE(n, k, num_experts, top_k, routing.num_tokens);
+        const auto w = draw.Normals(num_experts * n * k, 1 / std::sqrt(static_cast<float>(k)));
+        const auto x = draw.Normals(num_pairs * k);
+        for (const auto epilogue :
+             {LinearEpilogue::kStore, LinearEpilogue::kSiluAndMul, LinearEpilogue::kGeluAndMul}) {
+          CAPTURE(static_cast<int>(epilogue));
+          const bool is_gated = epilogue != LinearEpilogue::kStore;
+          auto run = [&](Backend& backend) {
+            const auto experts = PackExperts(backend, w, n, k, is_gated);
+            const PairMemory memory = MakePairs(backend, routing);
+            Group(backend, routing, memory);
+            const OwnedTensor out =
+                Make(backend, backend.activation_dtype(), {num_pairs, is_gated ? n / 2 : n});
+            backend.ExpertLinear(out, UploadAct(backend, x, {num_pairs, k}), *experts,
+                                 memory.pairs(), epilogue);
+            return Floats(backend, out);
+          };
+          CHECK(MaxError(run(cpu), run(reference)) < (is_gated ? 4 : 1) * backend_case.tolerance());
+        }
+      });
+}
+
+TEST_CASE("a captured mixture serves other choices of experts") {
+  ForEachCase(3, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
+                     Draw& draw) {
+    if (!cpu.can_capture()) return;
+    const int64_t hidden = 64, inner = 48;
+    const int num_experts = draw.Int(1, 9), top_k = draw.Int(1, std::min(num_experts, 3));
+    const int64_t num_tokens = draw.Int(1, 80);  // those of one expert are beyond eager launches
+    CAPTURE(num_experts, top_k, num_tokens);
+    const auto up = draw.Normals(num_experts * 2 * inner * hidden, 0.125f);
+    const auto down = draw.Normals(num_experts * hidden * inner, 0.125f);
+    const auto x = draw.Normals(num_tokens * hidden);
+    const auto stream = draw.Normals(num_tokens * hidden);
+    const std::vector<Routing> routings = {DrawRouting(draw, num_tokens, num_experts, top_k),
+                                           DrawRouting(draw, num_tokens, num_experts, top_k)};
+    auto run = [&](Backend& backend) {
+      const auto up_experts = PackExperts(backend, up, 2 * inner, hidden, true);
+      const auto down_experts = PackExperts(backend, down, hidden, inner, false);
+      const PairMemory memory = MakePairs(backend, routings[0]);
+      const ExpertPairs pairs = memory.pairs();
+      const int64_t num_pairs = num_tokens * top_k;
+      const DType act = backend.activation_dtype();
+      const OwnedTensor normed = UploadAct(backend, x, {num_tokens, hidden});
+      const OwnedTensor rows = Make(backend, act, {num_pairs, hidden});
+      const OwnedTensor activated = Make(backend, act, {num_pairs, inner});
+      const OwnedTensor ids = Make(backend, DType::kI32, {num_tokens, top_k});
+      const OwnedTensor weights = Make(backend, DType::kF32, {num_tokens, top_k});
+      const OwnedTensor residual = Make(backend, DType::kF32, {num_tokens, hidden});
+      const auto mix = [&] {
+        backend.GroupByExpert(pairs, ids, weights);
+        backend.GatherRows(rows, normed, pairs.tokens);
+        backend.ExpertLinear(activated, rows, *up_experts, pairs, LinearEpilogue::kSiluAndMul);
+        backend.ExpertLinear(rows, activated, *down_experts, pairs);
+        backend.AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
+      };
+      std::unique_ptr<CapturedOps> captured;
+      if (backend.can_capture()) {
+        backend.BeginCapture();
+        mix();
+        captured = backend.EndCapture().value();
+      }
+      std::vector<float> results;
+      for (const Routing& routing : routings) {
+        backend.CopyIn(ids, UploadInts(reference, routing.ids, {num_tokens, top_k}));
+        backend.CopyIn(weights,
+                       Upload(reference, routing.weights, {num_tokens, top_k}, DType::kF32));
+        backend.CopyIn(residual, Upload(reference, stream, {num_tokens, hidden}, DType::kF32));
+        if (captured != nullptr) {
+          backend.Replay(*captured);
+        } else {
+          mix();
+        }
+        const auto result = Floats(backend, residual);
+        results.insert(results.end(), result.begin(), result.end());
+      }
+      return results;
+    };
+    CHECK(MaxError(run(cpu), run(reference)) <
+          (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+  });
+}
+
+TEST_CASE("AddWeightedRows equals the reference, rows named several times or never") {
   ForEachCase(4, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
-    const int64_t tokens = draw.Int(1, 9);
-    const int64_t rows = draw.Int(0, 60);
-    const int64_t h = draw.Int(1, 700);
-    CAPTURE(tokens, rows, h);
+    const int64_t tokens = draw.Int(1, 9), rows = draw.Int(1, 60);
+    const int64_t count = draw.Int(1, 9), h = draw.Int(1, 700);
+    CAPTURE(tokens, rows, count, h);
     const auto stream = draw.Normals(tokens * h);
     const auto x = draw.Normals(rows * h);
-    auto weights = draw.Normals(rows);
-    std::vector<int32_t> to(rows);
-    for (int32_t& row : to) row = draw.Int(0, static_cast<int>(tokens) - 1);
+    const auto weights = draw.Normals(tokens * count);
+    std::vector<int32_t> from(tokens * count);
+    for (int32_t& row : from) row = draw.Int(0, static_cast<int>(rows) - 1);
     for (bool f32_in : {false, true}) {
       auto run = [&](Backend& backend) {
         const OwnedTensor residual = Upload(backend, stream, {tokens, h}, DType::kF32);
         const DType type = f32_in ? DType::kF32 : backend.activation_dtype();
-        backend.ScatterAdd(residual, Upload(backend, x, {rows, h}, type),
-                           UploadInts(backend, to, {rows}),
-                           Upload(backend, weights, {rows}, DType::kF32));
+        backend.AddWeightedRows(residual, Upload(backend, x, {rows, h}, type),
+                                UploadInts(backend, from, {tokens, count}),
+                                Upload(backend, weights, {tokens, count}, DType::kF32));
         return Floats(backend, residual);
       };
-      CHECK(MaxError(run(cpu), run(reference)) < 2e-6f * static_cast<float>(1 + rows));
+      CHECK(MaxError(run(cpu), run(reference)) < 2e-6f * static_cast<float>(1 + count));
     }
   });
 }

@@ -146,6 +146,31 @@ TEST_CASE("model runner: a slot changes hands while its last request's step is o
   CHECK(device.runner().num_overlapped() == (tells ? 1 : 2));
 }
 
+TEST_CASE("model runner: a mixture's step waits for its experts' tokens only where they are many") {
+  EngineDriverOptions options = TinyOptions();
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/qwen3_moe";  // 3 of 8 experts
+  EngineDriverOptions on_device = OnDevice(options);
+  on_device.max_num_batched_tokens = 90;
+  EngineDriver reference(options), device(on_device);
+  const wire::SamplingParams greedy = GreedyParams(4);
+  const RequestId id = "a";
+  for (const int num_tokens : {7, 90}) {
+    CAPTURE(num_tokens);
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < num_tokens; ++i) prompt.push_back(3 + 7 * i % 500);
+    StepBuilder builder;
+    if (num_tokens > 7) builder.step.freed_slots = {RequestSlot{0}};
+    builder.Admit(0, id, prompt, greedy, num_tokens, {BlockId{1}, BlockId{2}, BlockId{3}}, true);
+    ModelOutput expected, result;
+    REQUIRE(reference.runner().Execute(builder.step, &expected).ok());
+    const int64_t num_run = NumEmulatedKernels();
+    REQUIRE(device.runner().Submit(builder.step).ok());
+    CHECK((NumEmulatedKernels() > num_run) == (num_tokens > 7));
+    REQUIRE(device.runner().Collect(&result).ok());
+    CHECK(result.sampled_token_ids == expected.sampled_token_ids);
+  }
+}
+
 TEST_CASE("model runner: a chunk that does not reach the last token yields none") {
   EngineDriver engine(TinyOptions());
   const wire::SamplingParams params = GreedyParams(4);

@@ -1,0 +1,176 @@
+// The products of a mixture's experts. Where experts have few rows each, one launch multiplies for
+// all of them: its grid has a place for each expert that can have been chosen, and a block finds on
+// the device which one that is and which rows it has, so the host need not know and the launch can
+// be captured. Where they have many, the host waits for the numbers of rows, and each expert's
+// product is a Linear of its own: a block here reads its weights again for every kMostRows rows.
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/skinny_linear.cuh"
+#include "kernels/cuda/tensor_core_linear.cuh"
+
+namespace tandem {
+namespace {
+
+constexpr int kMostTiles = 4;
+constexpr int kMostRows = kMostTiles * kTileRows;
+
+// What a block needs for finding its expert, all on the device.
+struct ExpertList {
+  const int32_t* chosen;
+  const int32_t* begin;
+  const void* const* matrices;
+};
+
+// run(first row, number of rows, matrix), for each kRows rows or fewer of the block's expert.
+template <int kRows, class T, class F>
+__device__ inline void ForEachRows(const ExpertList& experts, F run) {
+  const int32_t expert = experts.chosen[blockIdx.y];
+  if (expert < 0) return;
+  const auto* matrix = static_cast<const T*>(experts.matrices[expert]);
+  const int64_t end = experts.begin[expert + 1];
+  for (int64_t row = experts.begin[expert]; row < end; row += kRows) {
+    run(row, end - row < kRows ? end - row : kRows, matrix);
+    __syncthreads();  // shared memory has been read
+  }
+}
+
+template <bool kGated>
+__global__ void __launch_bounds__(kSkinnyThreads)
+    ExpertTensorCoreKernel(Bf16* out, const Bf16* x, ExpertList experts, SkinnyArgs args) {
+  __shared__ TileSums<kMostTiles, kGated> memory[kSkinnyWarps];
+  WaitForKernelAhead();
+  ForEachRows<kMostRows, Bf16>(experts, [&](int64_t row, int64_t count, const Bf16* matrix) {
+    SkinnyArgs rows = args;
+    rows.linear.m = count;
+    Bf16* to = out + row * args.linear.out_stride;
+    const Bf16* from = x + row * args.linear.x_stride;
+    const auto multiply = [&]<int kTiles>() {
+      auto* sums = reinterpret_cast<TileSums<kTiles, kGated>*>(memory);
+      MultiplyTiles<kTiles, kGated, /*kWaits=*/false>(to, from, matrix, rows, sums);
+    };
+    if (count <= kTileRows) return multiply.template operator()<1>();
+    if (count <= 2 * kTileRows) return multiply.template operator()<2>();
+    multiply.template operator()<kMostTiles>();
+  });
+}
+
+template <bool kGated, bool kWide, class T>
+__global__ void __launch_bounds__(kSkinnyThreads)
+    ExpertSkinnyKernel(T* out, const T* x, ExpertList experts, SkinnyArgs args) {
+  WaitForKernelAhead();
+  ForEachRows<kPlainRows, T>(experts, [&](int64_t row, int64_t count, const T* matrix) {
+    SkinnyArgs rows = args;
+    rows.linear.m = count;
+    MultiplySkinnyRows<kPlainRows, kGated, /*kNormed=*/false, kWide, /*kWaits=*/false>(
+        out + row * args.linear.out_stride, x + row * args.linear.x_stride, matrix, rows);
+  });
+}
+
+class CudaExperts final : public PackedExperts {
+ public:
+  CudaExperts(std::vector<std::unique_ptr<PackedMatrix>> experts, OwnedTensor addresses)
+      : PackedExperts(std::move(experts)), addresses_(std::move(addresses)) {}
+  const CudaMatrix& matrix(int64_t e) const { return static_cast<const CudaMatrix&>(expert(e)); }
+  const void* const* addresses() const {
+    return static_cast<const void* const*>(addresses_.view().data);
+  }
+
+ private:
+  OwnedTensor addresses_;  // [E] of the matrices, each of 64 bits
+};
+
+// A warp has `columns` columns, `split` of them their depth; so many of the experts are at work.
+template <class Kernel, class T>
+void LaunchExperts(OverlappingStream stream, Kernel* kernel, T* out, const T* x,
+                   const ExpertList& experts, const SkinnyArgs& args, int64_t num_warps,
+                   int64_t num_chosen) {
+  const int64_t warps_per_block = kSkinnyWarps / args.split;
+  const dim3 grid(static_cast<unsigned>((num_warps + warps_per_block - 1) / warps_per_block),
+                  static_cast<unsigned>(num_chosen));
+  Launch(stream, grid, kSkinnyThreads, kernel, out, x, experts, args);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PackedExperts>> CudaBackend::PackExperts(
+    std::vector<std::unique_ptr<PackedMatrix>> experts) {
+  std::vector<const void*> matrices;
+  for (const auto& expert : experts) {
+    matrices.push_back(static_cast<const CudaMatrix&>(*expert).data());
+  }
+  constexpr int64_t kWords = sizeof(void*) / sizeof(int32_t);
+  const auto count = static_cast<int64_t>(experts.size());
+  ASSIGN_OR_RETURN(OwnedTensor addresses, Allocate(DType::kI32, {count, kWords}));
+  CopyIn(addresses, Tensor(matrices.data(), DType::kI32, {count, kWords}));
+  return std::unique_ptr<PackedExperts>(
+      std::make_unique<CudaExperts>(std::move(experts), std::move(addresses)));
+}
+
+bool CudaBackend::IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const {
+  return is_capturing_ || num_pairs <= kMostRows * num_experts;
+}
+
+void CudaBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                               const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  CheckExpertLinear(types(), out, x, experts, pairs, epilogue);
+  if (x.rows() == 0) return;
+  if (IsForExpertKernels(x.rows(), experts.size())) {
+    return MultiplyExperts(out, x, experts, pairs, epilogue);
+  }
+  WaitFor(expert_begin_copied_);
+  const auto* begin = expert_begin_.view().Data<int32_t>();
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+  }
+}
+
+void CudaBackend::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  const auto& packed = static_cast<const CudaExperts&>(experts);
+  const CudaMatrix& shape = packed.matrix(0);
+  const bool is_gated = epilogue != LinearEpilogue::kStore;
+  const int64_t columns = is_gated ? shape.n() / 2 : shape.n();
+  const int64_t num_chosen = std::min(x.rows(), experts.size());
+  const ExpertList list = {.chosen = pairs.chosen.Data<int32_t>(),
+                           .begin = pairs.begin.Data<int32_t>(),
+                           .matrices = packed.addresses()};
+  SkinnyArgs args = {.linear = {.x_stride = x.row_stride,
+                                .weight_stride = shape.stride(),
+                                .out_stride = out.row_stride,
+                                .m = 0,  // as many as the expert has
+                                .n = shape.n(),
+                                .k = shape.k(),
+                                .bias = nullptr,
+                                .accumulate = false},
+                     .is_gelu = epilogue == LinearEpilogue::kGeluAndMul};
+  const auto run = [&]<class T>(T* out_data) {
+    const auto* x_data = static_cast<const T*>(x.data);
+    const bool is_wide = HasWideRows<T>(x_data, args.linear);
+    const auto launch = [&](auto* kernel, int64_t columns_per_warp, int64_t least_depth) {
+      const int64_t num_warps = (columns + columns_per_warp - 1) / columns_per_warp;
+      args.split =
+          ChooseSplit(num_warps * num_chosen, shape.k(), least_depth, num_multiprocessors_);
+      LaunchExperts(queue(), kernel, out_data, x_data, list, args, num_warps, num_chosen);
+    };
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (is_wide) {
+        return launch(is_gated ? ExpertTensorCoreKernel<true> : ExpertTensorCoreKernel<false>,
+                      kTileColumns, 2 * kTileDepth);
+      }
+    }
+    const auto kernel =
+        is_wide
+            ? (is_gated ? ExpertSkinnyKernel<true, true, T> : ExpertSkinnyKernel<false, true, T>)
+            : (is_gated ? ExpertSkinnyKernel<true, false, T> : ExpertSkinnyKernel<false, false, T>);
+    launch(kernel, 1, LeastDepth<T>());
+  };
+  if (dtype_ == DType::kBf16) return run(out.Data<Bf16>());
+  run(out.Data<float>());
+}
+
+}  // namespace tandem

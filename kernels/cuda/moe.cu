@@ -1,0 +1,227 @@
+// The ops around a mixture's products: which experts a token has, which tokens an expert has, and
+// the sum of what they yield. All of it stays on the device.
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kMaxExperts = static_cast<int>(kMaxCudaExperts);
+
+// One warp per token.
+__global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* weights,
+                                int64_t weights_stride, const float* logits, int64_t logits_stride,
+                                int num_experts, int top_k, bool renormalize) {
+  WaitForKernelAhead();
+  __shared__ float probabilities[kMaxExperts];  // a taken one is negative
+  const int lane = static_cast<int>(threadIdx.x);
+  logits += blockIdx.x * logits_stride;
+  expert_ids += blockIdx.x * ids_stride;
+  weights += blockIdx.x * weights_stride;
+  float max = -INFINITY;
+  for (int e = lane; e < num_experts; e += kWarpSize) max = fmaxf(max, logits[e]);
+  max = WarpMax(max);
+  float sum = 0;
+  for (int e = lane; e < num_experts; e += kWarpSize) {
+    sum += probabilities[e] = expf(logits[e] - max);
+  }
+  sum = WarpSum(sum);
+  float kept = 0;
+  for (int k = 0; k < top_k; ++k) {
+    __syncwarp();
+    int best = -1;
+    for (int e = lane; e < num_experts; e += kWarpSize) {
+      if (probabilities[e] < 0) continue;
+      if (best < 0 || probabilities[e] > probabilities[best]) best = e;
+    }
+    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+      const int other = __shfl_xor_sync(kAllLanes, best, mask);
+      if (other < 0) continue;
+      const bool is_better = best < 0 || probabilities[other] > probabilities[best] ||
+                             (!(probabilities[other] < probabilities[best]) && other < best);
+      if (is_better) best = other;
+    }
+    best = __shfl_sync(kAllLanes, best, 0);
+    const float probability = probabilities[best] / sum;
+    kept += probability;
+    __syncwarp();
+    if (lane == 0) {
+      probabilities[best] = -1;
+      expert_ids[k] = best;
+      weights[k] = probability;
+    }
+  }
+  if (!renormalize) return;
+  __syncwarp();
+  for (int k = lane; k < top_k; k += kWarpSize) weights[k] /= kept;
+}
+
+struct PairPlaces {
+  int32_t* begin;
+  int32_t* chosen;
+  int32_t* tokens;
+  int32_t* of_token;
+  float* weights;
+  int64_t of_token_stride, weights_stride;
+};
+
+struct ChosenExperts {
+  const int32_t* ids;
+  const float* weights;
+  int64_t ids_stride, weights_stride;
+  int num_pairs, top_k;
+};
+
+// A block per expert looks at all pairs: what lies ahead of its own is a matter of counting, so no
+// block waits for another, and the order does not depend on which runs first. Each warp has a range
+// of the pairs (t, k), by rising t.
+__global__ void GroupByExpertKernel(PairPlaces out, ChosenExperts in, int num_experts) {
+  WaitForKernelAhead();
+  __shared__ unsigned is_chosen[kMaxExperts / kWarpSize];
+  __shared__ int num_lower[kWarps], num_own[kWarps];
+  const int expert = static_cast<int>(blockIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  for (int i = static_cast<int>(threadIdx.x); i < kMaxExperts / kWarpSize; i += kThreads) {
+    is_chosen[i] = 0;
+  }
+  __syncthreads();
+  const int per_warp = (in.num_pairs / kWarps / kWarpSize + 1) * kWarpSize;
+  const int first = std::min(warp * per_warp, in.num_pairs),
+            last = std::min(first + per_warp, in.num_pairs);
+  const auto id_of = [&](int pair) {
+    return pair < last ? in.ids[pair / in.top_k * in.ids_stride + pair % in.top_k] : num_experts;
+  };
+  int lower = 0, own = 0;
+  for (int base = first; base < last; base += kWarpSize) {
+    const int id = id_of(base + lane);
+    lower += __popc(__ballot_sync(kAllLanes, id < expert));
+    own += __popc(__ballot_sync(kAllLanes, id == expert));
+    if (id < num_experts) atomicOr(&is_chosen[id / kWarpSize], 1u << id % kWarpSize);
+  }
+  if (lane == 0) {
+    num_lower[warp] = lower;
+    num_own[warp] = own;
+  }
+  __syncthreads();
+
+  int begin = 0, count = 0, pair = 0;  // `pair`: the first of this warp's
+  for (int w = 0; w < kWarps; ++w) {
+    begin += num_lower[w];
+    if (w < warp) pair += num_own[w];
+    count += num_own[w];
+  }
+  pair += begin;
+  if (threadIdx.x == 0) {
+    out.begin[expert] = begin;
+    if (expert == num_experts - 1) out.begin[num_experts] = begin + count;
+  }
+  int num_chosen_before = 0, num_chosen = 0;
+  for (int word = 0; word * kWarpSize < num_experts; ++word) {
+    const unsigned bits = is_chosen[word];
+    num_chosen += __popc(bits);
+    const int below = expert - word * kWarpSize;
+    if (below > 0)
+      num_chosen_before += __popc(below < kWarpSize ? bits & ((1u << below) - 1) : bits);
+  }
+  if (threadIdx.x == 0) {
+    if (count > 0) out.chosen[num_chosen_before] = expert;
+    if (expert >= num_chosen) out.chosen[expert] = -1;
+  }
+
+  for (int base = first; base < last; base += kWarpSize) {
+    const int at = base + lane;
+    const bool is_own = id_of(at) == expert;
+    const unsigned owners = __ballot_sync(kAllLanes, is_own);
+    if (is_own) {
+      const int place = pair + __popc(owners & ((1u << lane) - 1));
+      const int64_t token = at / in.top_k;
+      int rank = 0;
+      for (int k = 0; k < in.top_k; ++k) rank += in.ids[token * in.ids_stride + k] < expert;
+      out.tokens[place] = static_cast<int32_t>(token);
+      out.of_token[token * out.of_token_stride + rank] = place;
+      out.weights[token * out.weights_stride + rank] =
+          in.weights[token * in.weights_stride + at % in.top_k];
+    }
+    pair += __popc(owners);
+  }
+}
+
+// One block per kThreads numbers of a row.
+template <class X>
+__global__ void AddWeightedRowsKernel(float* residual, int64_t residual_stride, const X* x,
+                                      int64_t x_stride, const int32_t* rows, int64_t rows_stride,
+                                      const float* weights, int64_t weights_stride, int num_rows,
+                                      int64_t hidden) {
+  WaitForKernelAhead();
+  const int64_t h = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (h >= hidden) return;
+  rows += blockIdx.x * rows_stride;
+  weights += blockIdx.x * weights_stride;
+  residual += blockIdx.x * residual_stride + h;
+  float sum = *residual;
+#pragma unroll 4
+  for (int k = 0; k < num_rows; ++k) sum += weights[k] * LoadFloat(x + rows[k] * x_stride + h);
+  *residual = sum;
+}
+
+}  // namespace
+
+void CudaBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                            bool renormalize) {
+  CheckRouteTopK(expert_ids, weights, logits);
+  CHECK_LE(logits.shape[1], kMaxExperts);
+  Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
+         expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
+         weights.row_stride, logits.Data<float>(), logits.row_stride,
+         static_cast<int>(logits.shape[1]), static_cast<int>(expert_ids.shape[1]), renormalize);
+}
+
+void CudaBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                                const Tensor& weights) {
+  CheckGroupByExpert(pairs, expert_ids, weights);
+  const int64_t num_experts = pairs.chosen.rows(), num_pairs = pairs.tokens.rows();
+  CHECK_LE(num_experts, kMaxCudaExperts);
+  CHECK_LE(num_pairs, std::numeric_limits<int32_t>::max() / 2);
+  const PairPlaces places = {.begin = pairs.begin.Data<int32_t>(),
+                             .chosen = pairs.chosen.Data<int32_t>(),
+                             .tokens = pairs.tokens.Data<int32_t>(),
+                             .of_token = pairs.of_token.Data<int32_t>(),
+                             .weights = pairs.weights.Data<float>(),
+                             .of_token_stride = pairs.of_token.row_stride,
+                             .weights_stride = pairs.weights.row_stride};
+  const ChosenExperts chosen = {.ids = expert_ids.Data<int32_t>(),
+                                .weights = weights.Data<float>(),
+                                .ids_stride = expert_ids.row_stride,
+                                .weights_stride = weights.row_stride,
+                                .num_pairs = static_cast<int>(num_pairs),
+                                .top_k = static_cast<int>(expert_ids.shape[1])};
+  Launch(queue(), static_cast<unsigned>(num_experts), kThreads, GroupByExpertKernel, places, chosen,
+         static_cast<int>(num_experts));
+  if (IsForExpertKernels(num_pairs, num_experts)) return;
+  StartCopyOut(expert_begin_.view().Rows(0, num_experts + 1), pairs.begin);
+  expert_begin_copied_ = SetMark();
+}
+
+void CudaBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                  const Tensor& weights) {
+  CheckAddWeightedRows(types(), residual, x, rows, weights);
+  // Rows in x: the other dimensions end at 65535.
+  const dim3 grid(static_cast<unsigned>(residual.rows()),
+                  static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads));
+  WithType(x, [&]<class X>(const X* x_data) {
+    Launch(queue(), grid, kThreads, AddWeightedRowsKernel<X>, residual.Data<float>(),
+           residual.row_stride, x_data, x.row_stride, rows.Data<int32_t>(), rows.row_stride,
+           weights.Data<float>(), weights.row_stride, static_cast<int>(rows.shape[1]), x.shape[1]);
+  });
+}
+
+}  // namespace tandem
