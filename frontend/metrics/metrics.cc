@@ -307,8 +307,20 @@ void Metrics::EndSleepOperation(const std::string& operation, double seconds) {
       .Observe(seconds);
 }
 
+namespace {
+
+// A client may write any word for a method; it must not be able to make a series of each.
+std::string KnownMethod(std::string_view method) {
+  for (const char* known : {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
+    if (method == known) return known;
+  }
+  return "other";
+}
+
+}  // namespace
+
 void Metrics::Record(const HttpSample& sample) {
-  const std::string handler(sample.handler), method(sample.method);
+  const std::string handler(sample.handler), method = KnownMethod(sample.method);
   const std::string status_class = std::to_string(sample.status / 100) + "xx";
   http_->requests.Add({{"handler", handler}, {"method", method}, {"status", status_class}})
       .Increment();
@@ -322,12 +334,16 @@ void Metrics::Record(const HttpSample& sample) {
 void Metrics::SetCacheConfig(int engine_index, const MetricLabels& labels) {
   MetricLabels all = labels;
   all["engine"] = std::to_string(engine_index);
-  prometheus::BuildGauge()
-      .Name("vllm:cache_config_info")
-      .Help("Facts about the KV cache, as labels.")
-      .Register(*registry_)
-      .Add(all)
-      .Set(1);
+  auto& family = prometheus::BuildGauge()
+                     .Name("vllm:cache_config_info")
+                     .Help("Facts about the KV cache, as labels.")
+                     .Register(*registry_);
+  cache_config_.resize(engines_.size());
+  prometheus::Gauge*& shown = cache_config_[static_cast<size_t>(engine_index)];
+  prometheus::Gauge* const gauge = &family.Add(all);
+  if (shown != nullptr && shown != gauge) family.Remove(shown);
+  shown = gauge;
+  gauge->Set(1);
 }
 
 }  // namespace tandem

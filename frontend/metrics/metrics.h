@@ -181,6 +181,7 @@ class Metrics {
   void BeginSleepOperation(const std::string& operation);
   void EndSleepOperation(const std::string& operation, double seconds);
   // vllm:cache_config_info, once the engine has said it: a constant 1 with the facts as labels.
+  // What an engine says after a restart replaces what it said before. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 
  private:
@@ -189,6 +190,7 @@ class Metrics {
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
+  std::vector<prometheus::Gauge*> cache_config_;  // of each engine, or null
   struct HttpFamilies;
   std::unique_ptr<HttpFamilies> http_;
 };

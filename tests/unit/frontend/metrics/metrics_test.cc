@@ -215,6 +215,29 @@ TEST_CASE("the cache's facts are labels of a constant 1") {
         1);
 }
 
+TEST_CASE("an engine that comes back with another cache has one set of facts") {
+  Metrics metrics = MakeMetrics(2);
+  for (const char* num_blocks : {"100", "90", "90"}) {
+    for (const int engine : {0, 1})
+      metrics.SetCacheConfig(engine, {{"num_gpu_blocks", num_blocks}});
+    const auto page = Scrape(metrics);
+    CHECK(page.families().at("vllm:cache_config_info").samples.size() == 2);
+    CHECK(page.Value("vllm:cache_config_info", {{"num_gpu_blocks", num_blocks}, {"engine", "0"}}) ==
+          1);
+  }
+}
+
+TEST_CASE("methods that clients make up share one series") {
+  Metrics metrics = MakeMetrics();
+  for (int i = 0; i < 100; ++i) {
+    const std::string method = i == 0 ? "" : "BREW" + std::to_string(i);
+    metrics.Record({.handler = "none", .method = method, .status = 404, .duration_s = 0.001});
+  }
+  CHECK(Scrape(metrics).Value("http_requests_total",
+                              {{"handler", "none"}, {"method", "other"}, {"status", "4xx"}}) ==
+        100);
+}
+
 TEST_CASE("HTTP samples are grouped by handler, method and status class") {
   Metrics metrics = MakeMetrics();
   metrics.Record({.handler = "/v1/models", .method = "GET", .status = 200, .duration_s = 0.02});
