@@ -237,6 +237,7 @@ TEST_CASE("wire: a frontend that went and another that came between two looks ge
   Context context;
   Socket handshake, input;
   handshake.Open(context, ZMQ_ROUTER);
+  handshake.SetOption(ZMQ_ROUTER_HANDOVER, 1);  // an old handshake may still linger
   input.Open(context, ZMQ_ROUTER);
   input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
   input.Monitor(context);
