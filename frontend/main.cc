@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/flags.h"
@@ -39,6 +41,7 @@ namespace {
 
 constexpr int kUsageExit = 2;
 constexpr int64_t kMaxTemplateBytes = 16 << 20;
+constexpr double kEndSeconds = 1;  // for clients to read how their requests ended
 constexpr double kCutSeconds = 2;  // for handlers to end after their connections were cut
 
 enum class MainEvent { kSignal, kDrained };
@@ -253,21 +256,35 @@ Status WritePortFile(const std::string& path, int port) {
   return OkStatus();
 }
 
-// Lets running requests end (the first signal), or cuts them (time is up, or a second signal).
-void Drain(HttpServer* server, double timeout_s, Mailbox<MainEvent>* events) {
+// Each running request gets an answer: 503, or an error event behind what was streamed.
+void EndRequests(const std::vector<std::unique_ptr<EngineClient>>& clients) {
+  for (const auto& client : clients) {
+    client->RunOnShard([ending = client.get()] {
+      ending->EndAll(UnavailableError("the server is shutting down"));
+    });
+  }
+}
+
+// Lets running requests finish (the first signal), then ends them (time is up, or a second signal),
+// then cuts the connections of clients that do not read.
+void Drain(HttpServer* server, const std::vector<std::unique_ptr<EngineClient>>& clients,
+           double timeout_s, Mailbox<MainEvent>* events) {
   LOG_INFO << "[shutdown] " << server->num_exchanges() << " open requests, up to " << timeout_s
            << " s for them";
   (void)SdNotify("STOPPING=1");
   server->BeginDrain();
   server->WhenDrained([events] { events->Push(MainEvent::kDrained); });
+  const std::pair<double, std::function<void()>> stages[] = {
+      {timeout_s, [] {}},
+      {kEndSeconds, [&clients] { EndRequests(clients); }},
+      {kCutSeconds, [server] { server->CloseAll(); }}};
   const SystemClock clock;
-  double deadline = clock.Monotonic() + timeout_s;
-  bool cut = false;
   std::vector<MainEvent> arrived;
-  while (true) {
-    const double left = deadline - clock.Monotonic();
+  for (const auto& [patience_s, begin] : stages) {
+    begin();
+    const double deadline = clock.Monotonic() + patience_s;
     bool signalled = false;
-    if (left > 0) {
+    for (double left = patience_s; left > 0 && !signalled; left = deadline - clock.Monotonic()) {
       events->WaitFor(std::chrono::nanoseconds(static_cast<int64_t>(left * 1e9)));
       events->Drain(&arrived);
       for (const MainEvent event : arrived) {
@@ -275,10 +292,6 @@ void Drain(HttpServer* server, double timeout_s, Mailbox<MainEvent>* events) {
         signalled = true;
       }
     }
-    if (left > 0 && !signalled) continue;
-    if (std::exchange(cut, true)) return;
-    server->CloseAll();
-    deadline = clock.Monotonic() + kCutSeconds;
   }
 }
 
@@ -383,8 +396,9 @@ Status Serve(FrontendConfig& config) {
   events.Wait();
   std::vector<MainEvent> arrived;
   events.Drain(&arrived);
-  Drain(&server, config.shutdown_timeout, &events);
+  Drain(&server, clients, config.shutdown_timeout, &events);
   for (const auto& shard : shards) shard->Stop();
+  text_pool.Stop();  // its jobs write into what the shards are about to destroy
   for (const auto& shard : shards) shard->Join();
   endpoint.Close();
   LOG_INFO << "[shutdown] done";

@@ -60,6 +60,10 @@ class Generation::Choice final : public OutputSink {
   }
   void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
   void OnNansInLogits() override { stats->OnCorrupted(); }
+  // A refusal is no failure: such a request has not begun.
+  void OnFailure(const Status& status) {
+    if (started || status.code() == StatusCode::kInternal) stats->OnEngineError();
+  }
 
   const RequestId id;
   const int index;
@@ -157,7 +161,7 @@ Status Generation::Start(GenerationListener* listener, std::function<void()> on_
     }
     choices_[i]->running = false;
     aborted_ = true;
-    AbortRunning();
+    AbortRunning(status);
     return status;
   }
   return OkStatus();
@@ -183,16 +187,20 @@ void Generation::Abort() {
              << " prompt_tokens=" << choice->num_prompt_tokens
              << " output_tokens=" << choice->processor.num_output_tokens();
   }
-  AbortRunning();
+  AbortRunning(OkStatus());
   done_.Set();
 }
 
-void Generation::AbortRunning() {
+void Generation::AbortRunning(const Status& why) {
   std::vector<RequestId> ids;
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
     choice->running = false;
-    choice->stats->OnClientAbort();
+    if (why.ok()) {
+      choice->stats->OnClientAbort();
+    } else {
+      choice->OnFailure(why);
+    }
     ids.push_back(choice->id);
   }
   if (!ids.empty()) context_->engine_client->Abort(ids);
@@ -228,7 +236,7 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   if (delta.finish_reason) Finish(choice);
   if (delta.finish_reason == wire::FinishReason::kError) {
     error_ = InternalError("the engine ended the request with an error");
-    AbortRunning();
+    AbortRunning(OkStatus());
     done_.Set();
     return;
   }
@@ -266,10 +274,10 @@ void Generation::Finish(Choice* choice) {
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
-  // A refusal is no failure: such a request has not begun.
-  if (choice->started || status.code() == StatusCode::kInternal) choice->stats->OnEngineError();
+  choice->OnFailure(status);
   LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
-  AbortRunning();
+  // An engine that is gone took the other choices with it; one that failed by itself did not.
+  AbortRunning(status.code() == StatusCode::kUnavailable ? status : OkStatus());
   error_ = status;
   done_.Set();
 }

@@ -116,7 +116,8 @@ class Generation {
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);
-  void AbortRunning();
+  // why: what took all choices, which fail of it; OK when nothing did and they are just given up.
+  void AbortRunning(const Status& why);
 
   ApiContext* const context_;
   ProcessedRequest request_;  // the engine requests have moved on after Start

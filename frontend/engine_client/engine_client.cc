@@ -96,6 +96,7 @@ StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request)
 }
 
 Status EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
+  RETURN_IF_ERROR(ended_);
   if (running_.size() >= options_.max_inflight) {
     return ResourceExhaustedError("too many requests: " + std::to_string(running_.size()) +
                                   " are running or waiting, the limit is " +
@@ -161,6 +162,22 @@ size_t EngineClient::EndAborted(const std::vector<std::string>& names) {
   is_draining_ = was_draining;
   if (!is_draining_) SendAborts();
   return num_ended;
+}
+
+void EngineClient::EndAll(const Status& why) {
+  ended_ = why;
+  std::vector<RequestId> ids;
+  for (const auto& [request_id, running] : running_) ids.push_back(request_id);
+  const bool was_draining = std::exchange(is_draining_, true);
+  for (const RequestId& request_id : ids) {
+    const auto position = running_.find(request_id);
+    if (position == running_.end()) continue;  // ended from another's last call
+    OutputSink* const sink = position->second.sink;
+    Abort(request_id);
+    sink->OnError(why);
+  }
+  is_draining_ = was_draining;
+  if (!is_draining_) SendAborts();
 }
 
 void EngineClient::RunOnShard(std::function<void()> function) {

@@ -74,6 +74,9 @@ class EngineClient {
   // answer to /v1/completions, whose external ids have the prompt's number behind it; no names: all
   // requests of this shard. Returns how many ended.
   size_t EndAborted(const std::vector<std::string>& names);
+  // The server ends: each sink hears OnError(why), the engines are told, Submit says why from now
+  // on.
+  void EndAll(const Status& why);
   // Runs a function on the shard's thread, unless this is gone by then. Any thread.
   void RunOnShard(std::function<void()> function);
 
@@ -167,6 +170,7 @@ class EngineClient {
   wire::EngineCoreReadyResponse engine_info_;
   bool has_engine_info_ = false;
   RunningMap running_;
+  Status ended_;  // not OK after EndAll
   std::unordered_map<uint64_t, PendingCall> calls_;
   uint64_t next_call_id_ = 1;
   StatsCallback on_stats_;

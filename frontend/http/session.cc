@@ -15,6 +15,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kSmallBodyBytes = 256 << 10;  // read to the end even when refused
+constexpr size_t kLoggedMethodBytes = 16;
 constexpr size_t kLoggedTargetBytes = 256;
 constexpr int kClientGone = 499;  // as in other servers' logs: it left before there was an answer
 
@@ -37,6 +38,13 @@ std::string_view HttpDate() {
 bool UsableRequestId(std::string_view id) {
   return !id.empty() && id.size() <= 128 &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+// An empty line before a request belongs to none (RFC 9112, 2.2). The first half of one stays.
+void SkipEmptyLines(std::string* in) {
+  size_t end = 0;
+  while (in->compare(end, 2, "\r\n") == 0) end += 2;
+  in->erase(0, end);
 }
 
 }  // namespace
@@ -97,9 +105,11 @@ Session::Read Session::RefuseRead(int status, std::string_view message) {
 
 Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
   const ServerLimits& limits = options().limits;
-  const double wait_s = served_one_ ? limits.keep_alive_s : limits.head_s;
-  if (connection_.in().empty() && !co_await connection_.MoreInput(Now() + wait_s)) {
-    co_return Read::kClosed;
+  const double deadline = Now() + (served_one_ ? limits.keep_alive_s : limits.head_s);
+  std::string& in = connection_.in();
+  for (SkipEmptyLines(&in); in.empty() || in == "\r"; SkipEmptyLines(&in)) {
+    connection_.BeginRequest();
+    if (!co_await connection_.MoreInput(deadline)) co_return Read::kClosed;
   }
   in_exchange_ = true;
   turn_.began = connection_.arrival().monotonic_s;
@@ -195,7 +205,8 @@ void Session::EndExchange(const Route* route, double request_bytes) {
   if (!options().access_log || !counted) return;
   const auto& excluded = options().access_log_excluded;
   if (std::find(excluded.begin(), excluded.end(), turn_.request.path) != excluded.end()) return;
-  LOG_INFO << connection_.peer() << " - \"" << turn_.request.method << ' '
+  LOG_INFO << connection_.peer() << " - \""
+           << std::string_view(turn_.request.method).substr(0, kLoggedMethodBytes) << ' '
            << std::string_view(turn_.target).substr(0, kLoggedTargetBytes) << " HTTP/1."
            << (turn_.http11 ? 1 : 0) << "\" " << status << ' ' << ReasonPhrase(status);
 }

@@ -270,9 +270,12 @@ TextPool::TextPool(int num_threads) : state_(std::make_unique<State>()) {
   }
 }
 
-TextPool::~TextPool() {
+TextPool::~TextPool() { Stop(); }
+
+void TextPool::Stop() {
   state_->io.stop();
   for (auto& thread : state_->threads) thread.join();
+  state_->threads.clear();
 }
 
 void TextPool::Submit(Task job) {

@@ -251,10 +251,13 @@ class Socket {
 class TextPool {
  public:
   explicit TextPool(int num_threads);  // threads are named "text-<i>"
-  ~TextPool();                         // finishes the running jobs, drops the queued ones
+  ~TextPool();                         // stops
   TextPool(const TextPool&) = delete;
 
   void Submit(Task job);
+  // Waits for the running jobs, drops the queued ones; no job runs afterwards. Before the shards
+  // that wait for jobs are joined: a job writes into the frame of the coroutine that waits for it.
+  void Stop();
 
  private:
   struct State;

@@ -134,6 +134,7 @@ JsonDocument::~JsonDocument() = default;
 bool JsonDocument::is_null() const { return value_ == nullptr || value_->is_null(); }
 
 StatusOr<JsonDocument> ParseJson(std::string_view text, const JsonLimits& limits) {
+  if (text.empty()) return InvalidArgumentError("must be JSON, is empty");
   LimitedReader reader(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &reader)) {
     return InvalidArgumentError(reader.refusal());

@@ -34,7 +34,8 @@ Complaint Read(const Json& value, int64_t* out) {
   if (!value.is_number_float()) return "must be an integer";
   // 5.0 is an integer to JSON; 2^63 and above are not representable.
   const double number = value.get<double>();
-  if (number != std::floor(number) || std::abs(number) >= 9.2e18) return "must be an integer";
+  if (number != std::floor(number)) return "must be an integer";
+  if (std::abs(number) >= 9.2e18) return "must fit in 64 bits";
   *out = static_cast<int64_t>(number);
   return {};
 }

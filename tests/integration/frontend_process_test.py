@@ -13,7 +13,7 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from api_test import MODEL, Frontend, long_stream
+from api_test import MODEL, Frontend, long_stream, openai
 from pair import LIMIT, bin_dir, wait_for
 
 
@@ -136,21 +136,46 @@ class Ends(unittest.TestCase):
             self.assertEqual([c.choices[0].finish_reason for c in stream][-1], "length")
             self.assertEqual(server.process.wait(LIMIT), 0)
 
-    def test_without_patience_or_at_a_second_signal_streams_are_cut_and_aborted(self):
+    def test_without_patience_or_at_a_second_signal_what_runs_is_answered_and_aborted(self):
+        def ask(server, refused):
+            try:
+                server.client().completions.create(model="m", prompt="x", max_tokens=4000)
+            except openai.APIStatusError as error:
+                refused.append((error.status_code, error.body["message"]))
+
         for timeout, signals in (("0", 1), ("600", 2)):
             with self.subTest(timeout), Frontend("--shutdown-timeout", timeout,
                                                  engine=("--tokens-per-second", "50")) as server:
                 stream = long_stream(server)
                 next(iter(stream))
+                refused = []
+                asking = threading.Thread(target=ask, args=(server, refused))
+                asking.start()
+                wait_for(lambda: len(server.received(0)) == 2, "the engine has both")
                 server.process.send_signal(signal.SIGTERM)
                 if signals == 2:
                     wait_for(lambda: "[shutdown]" in server.log, "the first signal was seen")
                     server.process.send_signal(signal.SIGINT)
-                with self.assertRaises(Exception):
+                with self.assertRaisesRegex(openai.APIError, "shutting down"):
                     for _ in stream:
                         pass
+                asking.join()
+                self.assertEqual(refused, [(503, "the server is shutting down")])
                 self.assertEqual(server.process.wait(LIMIT), 0)
                 wait_for(lambda: server.received(1), "the engine was told")
+
+    def test_each_choice_that_an_engine_takes_with_it_is_an_error(self):
+        with Frontend(engine=("--tokens-per-second", "50")) as server:
+            stream = long_stream(server, n=3)
+            seen = set()
+            while len(seen) < 3:
+                seen.add(next(stream).choices[0].index)
+            server.engine.kill()
+            with self.assertRaises(openai.APIError):
+                for _ in stream:
+                    pass
+            self.assertEqual(server.total("vllm:request_success_total", finished_reason="error"), 3)
+            self.assertEqual(server.total("vllm:request_success_total"), 3)
 
     def test_the_log_has_the_lines_that_people_look_for(self):
         with Frontend() as server:

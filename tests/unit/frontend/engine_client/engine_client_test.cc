@@ -192,6 +192,26 @@ TEST_CASE("engine_client: an operator's abort ends requests by either name, with
   CHECK(setup.client.num_inflight() == 0);
 }
 
+TEST_CASE("engine_client: at the server's end every sink hears why and nothing is sent any more") {
+  Setup setup;
+  Sink a, b, c;
+  REQUIRE(setup.Submit("a", &a).ok());
+  REQUIRE(setup.Submit("b", &b).ok());
+  REQUIRE(setup.Submit("c", &c).ok());
+  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  Status again;
+  a.during_call = [&] { setup.client.Abort("b"); };
+  b.during_call = [&] { setup.client.Abort("a"); };
+  c.during_call = [&] { again = setup.Submit("d", &c); };
+  setup.client.EndAll(UnavailableError("going away"));
+  CHECK(a.over() != b.over());  // the other went with it, unheard
+  CHECK(c.error.message() == "going away");
+  CHECK(again.message() == "going away");
+  CHECK(setup.engine().Next<wire::AbortRequest>().size() == 3);
+  CHECK(setup.client.num_inflight() == 0);
+  CHECK(setup.Submit("e", &a).code() == StatusCode::kUnavailable);
+}
+
 TEST_CASE("engine_client: a sink may be destroyed and a new request submitted in its last call") {
   Setup setup;
   auto first = std::make_unique<Sink>();

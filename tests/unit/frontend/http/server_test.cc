@@ -109,6 +109,25 @@ TEST_CASE("a request may arrive byte by byte") {
   CHECK(client.ReadReply().body == "{\"a\":1}");
 }
 
+TEST_CASE("empty lines before a request are no request") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  const std::string request = "GET /where HTTP/1.1\r\nHost: x\r\n\r\n";
+  CHECK(client.Ask("\r\n\r\n" + request).status == 200);
+  CHECK(client.Ask("\r\n" + request + "\r\n").status == 200);
+  for (const char c : std::string_view("\r\n\r\n")) REQUIRE(client.Send({&c, 1}));
+  CHECK(client.Ask(request).status == 200);
+  CHECK(client.Ask("\r" + request).status == 400);
+
+  ServerOptions options;
+  options.limits.head_s = 0.05;
+  TestServer impatient(BasicRoutes(), std::move(options));
+  Client silent(impatient.port());
+  REQUIRE(silent.Send("\r\n"));
+  CHECK(silent.ReadToEnd());  // nobody began a request: closed without an answer
+  CHECK(silent.pending().empty());
+}
+
 TEST_CASE("unknown paths are 404, wrong methods 405 with the methods there are") {
   TestServer server(BasicRoutes());
   Client client(server.port());

@@ -76,6 +76,28 @@ TEST_CASE("work on the pool runs on another thread and its result comes back to 
   CHECK(Get(result) == "42 back");
 }
 
+TEST_CASE("what ran on a pool has ended when it has stopped, and nothing runs afterwards") {
+  TextPool pool(1);
+  std::promise<bool> started;
+  std::promise<void> go;
+  bool ended = false, late = false;
+  pool.Submit([&] {
+    started.set_value(true);
+    go.get_future().wait();
+    ended = true;
+  });
+  CHECK(Get(started));
+  std::thread stopper([&] {
+    pool.Stop();
+    CHECK(ended);
+  });
+  go.set_value();
+  stopper.join();
+  pool.Submit([&] { late = true; });
+  pool.Stop();
+  CHECK_FALSE(late);
+}
+
 TEST_CASE("posts from many threads all run, on the shard, in each thread's order") {
   Shard shard(0);
   shard.Start();
