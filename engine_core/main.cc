@@ -242,6 +242,10 @@ int RunEngineCore(const std::vector<std::string>& args) {
   // The model.
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
+  // Before anything of it is measured: what it would need says nothing to who cannot have it.
+  if (const Status known = CheckArchitecture(*model_config); !known.ok()) {
+    return Fail(kExitBadModel, known);
+  }
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
   startup.Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +

@@ -50,7 +50,10 @@ struct LoadContext {
   WeightFormats formats = {};
 };
 
-// Loads the architecture that the config names. An unknown one is an error that lists the known.
+// An architecture that is not known is an error that lists those that are.
+Status CheckArchitecture(const ModelConfig& config);
+
+// Loads the architecture that the config names.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
 
 // "LlamaForCausalLM, MistralForCausalLM, ..."

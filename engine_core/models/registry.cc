@@ -27,6 +27,13 @@ constexpr ArchitectureRow kArchitectures[] = {
     // clang-format on
 };
 
+const ArchitectureRow* FindArchitecture(const ModelConfig& config) {
+  for (const ArchitectureRow& row : kArchitectures) {
+    if (row.name == config.architecture) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string KnownArchitectures() {
@@ -37,12 +44,15 @@ std::string KnownArchitectures() {
   return names;
 }
 
-StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context) {
-  for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == context.config.architecture) return row.load(context);
-  }
-  return InvalidArgumentError("architecture " + context.config.architecture +
+Status CheckArchitecture(const ModelConfig& config) {
+  if (FindArchitecture(config) != nullptr) return OkStatus();
+  return InvalidArgumentError("architecture " + config.architecture +
                               " is not known, must be one of " + KnownArchitectures());
+}
+
+StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context) {
+  RETURN_IF_ERROR(CheckArchitecture(context.config));
+  return FindArchitecture(context.config)->load(context);
 }
 
 }  // namespace tandem

@@ -166,6 +166,20 @@ TEST_CASE("engine process: more than there is memory for is refused with what it
                  Contains("--quantization int8") && Contains("--gpu-memory-utilization"));
 }
 
+TEST_CASE("engine process: an unknown architecture is refused by name, whatever it would need") {
+  const tandem::TempFolder folder;
+  std::ifstream from(kModels + "qwen3/config.json");
+  std::string config{std::istreambuf_iterator<char>(from), {}};
+  const std::string known = "Qwen3ForCausalLM";
+  config.replace(config.find(known), known.size(), "PerceptronForCausalLM");
+  folder.Write("/config.json", config);
+  Child engine({folder.path(), "--load-format", "dummy", "--num-gpu-blocks-override", "2000000000",
+                "--block-size", "4096", "--handshake-address",
+                "ipc://" + folder.path() + "/handshake"});
+  CHECK(engine.WaitForExit() == 3);
+  CHECK_THAT(engine.output(), Contains("PerceptronForCausalLM") && Contains("Qwen3ForCausalLM"));
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadows need terabytes
 TEST_CASE("engine process: memory that the host does not give ends the start with status 3") {
   const tandem::TempFolder folder;
