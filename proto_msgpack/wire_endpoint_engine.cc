@@ -2,6 +2,7 @@
 #include <atomic>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -290,22 +291,23 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
     Client& client = clients_[i];
     bool was_lost = false;  // since the last look; what has come to its address may be another
     while (client.input.NextEvent(&event)) {
+      client.comes_back = event.opened && client.lost;
       if (!event.opened) {
         LoseClient(i);
         was_lost = true;
         continue;
       }
-      client.comes_back = client.lost;
-      client.lost = false;
+      client.lost = was_lost;  // told once; whether it is back is said below
       client.was_connected = true;
     }
-    all_lost = all_lost && (client.lost || was_lost);
+    all_lost = all_lost && client.lost;
   }
   if (all_lost) return Restart("its connections closed");
   for (Client& client : clients_) {
+    if (!std::exchange(client.comes_back, false)) continue;
+    client.lost = false;
     // One that comes back alone (others kept running) must learn our identity again.
-    if (client.comes_back && !client.lost && ready_) SendReadyResponse(&client);
-    client.comes_back = false;
+    if (ready_) SendReadyResponse(&client);
   }
   while (handshake_.NextEvent(&event)) {
     if (!event.opened) return Restart("it left during the handshake");

@@ -253,6 +253,10 @@ TEST_CASE("wire: a frontend that went and another that came between two looks ge
   while (!input.Send(frames)) std::this_thread::yield();  // until the engine, too, is connected
   let_go(nullptr);
   CHECK(wait_for(handshake.get()));
+  std::vector<EngineInput> inputs;
+  box.Drain(&inputs);
+  REQUIRE(inputs.size() == 2);  // the loss is told once
+  CHECK(std::holds_alternative<ClientLost>(inputs[1]));
 }
 
 TEST_CASE("wire: a second engine of the same index waits until the first is gone") {
