@@ -115,6 +115,7 @@ std::vector<Warp> warps;
 Barrier block_barrier;
 void* scheduler_top = nullptr;
 size_t current = 0;
+uint64_t num_blocks = 0;  // that have been begun
 const std::function<void()>* running = nullptr;
 
 void Yield() { tandem_switch_fiber(&fibers[current].stack_top, scheduler_top); }
@@ -159,19 +160,32 @@ void RunBlock(dim3 block) {
     StartFiber(&fibers[t]);
     ++warps[t / kWarp].barrier.live;
   }
+  // A warp goes as far as it can before another moves, which of them first and which lane first
+  // changes from block to block: a barrier that is missing shows in what others find.
+  const bool is_reversed = ++num_blocks % 2 == 0;
   for (size_t left = num_threads; left > 0;) {
-    uint64_t progress = block_barrier.generation;
-    for (const Warp& warp : warps) progress += warp.barrier.generation;
-    const size_t left_before = left;
-    for (current = 0; current < num_threads; ++current) {
-      if (fibers[current].done) continue;
-      place.thread_idx = fibers[current].thread_idx;
-      tandem_switch_fiber(&scheduler_top, fibers[current].stack_top);
-      if (fibers[current].done) --left;
+    const uint64_t opened = block_barrier.generation;
+    bool has_moved = false;
+    for (size_t i = 0; i < warps.size(); ++i) {
+      const size_t warp = is_reversed ? warps.size() - 1 - i : i;
+      const size_t begin = warp * kWarp, end = std::min(begin + kWarp, num_threads);
+      for (bool goes_on = true; goes_on;) {
+        const uint64_t exchanged = warps[warp].barrier.generation;
+        const size_t left_before = left;
+        for (size_t lane = begin; lane < end; ++lane) {
+          current = is_reversed ? begin + end - 1 - lane : lane;
+          if (fibers[current].done) continue;
+          place.thread_idx = fibers[current].thread_idx;
+          tandem_switch_fiber(&scheduler_top, fibers[current].stack_top);
+          if (fibers[current].done) --left;
+        }
+        goes_on = warps[warp].barrier.generation != exchanged || left != left_before;
+        has_moved = has_moved || goes_on;
+      }
     }
-    uint64_t now = block_barrier.generation;
-    for (const Warp& warp : warps) now += warp.barrier.generation;
-    if (left == left_before && now == progress) Die("threads wait for each other for ever");
+    if (!has_moved && block_barrier.generation == opened) {
+      Die("threads wait for each other for ever");
+    }
   }
 }
 

@@ -3,13 +3,14 @@
 // The part of CUDA's language and runtime that kernels/cuda uses, run on the host: sources compiled
 // with this header in place of NVIDIA's compute the same results on any machine. Blocks run one
 // after another, the threads of a block as fibers that switch at barriers and warp shuffles, so a
-// kernel's indices, shared memory and synchronisation are really exercised; its speed is not.
-// Thread: one (the test's). "Device" memory is host memory and starts as NaN bytes, so that reading
-// what nobody wrote shows. What is put into a stream is done as late as can be, when somebody waits
-// for it or frees memory, so that host memory changed or read too early shows as well.
-// Limits: barriers and shuffles must be reached by every live thread of the block or warp; dynamic
-// shared memory, textures and clusters are not there. A kernel that would hang on a device aborts
-// with a message.
+// kernel's indices, shared memory and synchronisation are really exercised; its speed is not. A
+// warp runs as far ahead of the others as barriers let it, in every other block the last warp
+// first. Thread: one (the test's). "Device" memory is host memory and starts as NaN bytes, so that
+// reading what nobody wrote shows. What is put into a stream is done as late as can be, when
+// somebody waits for it or frees memory, so that host memory changed or read too early shows as
+// well. Limits: barriers and shuffles must be reached by every live thread of the block or warp;
+// dynamic shared memory, textures and clusters are not there. A kernel that would hang on a device
+// aborts with a message.
 
 #include <bit>
 #include <cmath>
