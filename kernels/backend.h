@@ -131,6 +131,9 @@ class Backend {
   virtual bool memory_is_host() const { return true; }
   // Of a device that has memory of its own; nothing where memory_is_host().
   virtual DeviceMemory device_memory() const { return {}; }
+  // Why an op could not be done: it needed more scratch memory than before, and there was none.
+  // From then on ops yield nothing that may be used.
+  virtual Status status() const { return OkStatus(); }
 
   // ---- memory ----
   // Zeroed, 64-byte aligned.
@@ -156,6 +159,10 @@ class Backend {
   // some that came later when the mark is an old one).
   virtual int64_t SetMark() { return 0; }
   virtual void WaitFor(int64_t /*mark*/) {}
+  // A point in the order of the ops at which the device's clock is read, and the time between two
+  // of the latest eight such points, after waiting for the later one.
+  virtual int64_t SetTimePoint() { return 0; }
+  virtual double SecondsBetween(int64_t /*from*/, int64_t /*to*/) { return 0; }
   // Between the two, ops are noted and not run. They must not read what the host has to give
   // (CopyIn, CopyOut, PlanAttention) nor need more scratch memory than has been used before. What
   // they read through their tensors is what is there when they are replayed; all sizes, and those
@@ -195,9 +202,9 @@ class Backend {
 
   // ---- once a step ----
   // Room for batches of up to so many tokens and requests; nothing is allocated afterwards.
-  virtual std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape,
-                                                           int64_t max_tokens,
-                                                           int64_t max_requests) = 0;
+  virtual StatusOr<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape,
+                                                                     int64_t max_tokens,
+                                                                     int64_t max_requests) = 0;
   // Writes batch.work where that is given. A batch of one token per request makes a plan whose
   // sizes depend on the number of requests alone.
   virtual void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) = 0;
@@ -327,10 +334,25 @@ StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& optio
 // they are made for the shape, as they are the ones that GPUs have run; else the project's own.
 enum class AttentionBackend { kAuto, kTandem, kFlashInfer };
 
+// Numbers for models of which only the shape matters: evenly spread around 0, by (seed, number of
+// the matrix, place in it).
+struct RandomMatrices {
+  uint64_t seed = 0;
+  float deviation = 0.02f;  // what transformers are initialised with
+
+  float width() const { return deviation * 3.4641016f; }  // sqrt(12)
+  // Of 32 random bits.
+  static constexpr float NumberOf(uint32_t bits, float width) {
+    return (static_cast<float>(bits >> 8) * 0x1p-24f - 0.5f) * width;
+  }
+};
+
 struct CudaBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
   int num_threads = 0;         // of the host, for ParallelFor; 0: as many CPUs as are usable
   AttentionBackend attention = AttentionBackend::kAuto;
+  // Pack draws all matrices on the device and does not read its blocks, which need no data.
+  std::optional<RandomMatrices> random = {};
 };
 
 struct AttentionChoice {

@@ -35,6 +35,7 @@ tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_tes
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc
+       property/random_matrices_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
 
 if(TANDEM_HAS_CUDA)

@@ -91,7 +91,7 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
 
 Status ModelRunner::Allocate() {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
-  plan_ = backend_->MakeAttentionPlan(attention_shape_, tokens, seqs);
+  ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
   ASSIGN_OR_RETURN(inputs_, StepInputs::Create(backend_.get(),
                                                {.num_tokens = tokens,
                                                 .num_requests = seqs,
@@ -168,6 +168,7 @@ Status ModelRunner::RunFirstSteps() {
     RunModel();
   };
   run(most);
+  RETURN_IF_ERROR(backend_->status());
   for (int64_t size = int64_t{1} << 20; size >= kFewest; size /= 2) {
     if (size < most) run(size);
     if (size / 4 * 3 < most && size / 4 * 3 >= kFewest) run(size / 4 * 3);
@@ -206,6 +207,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   LayOut(step);
   Flatten();
   SendInputs();
+  clock_.Begin(&step_->times);
   if (graph_) {
     backend_->Replay(*graphs_[*graph_]);
     ++num_replays_;
@@ -220,7 +222,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
     FetchDrawn();
   }
   AppendTokens();
-  return OkStatus();
+  return backend_->status();
 }
 
 bool ModelRunner::IsWaitedFor(const SchedulerOutput& step) const {
@@ -251,6 +253,7 @@ void ModelRunner::FinishStep(StepInFlight* step) {
     FetchDrawn();
   }
   if (step->has_device_rows) TakeDrawn(step);
+  clock_.Add(step->times);
   FoldBack(step);
   step->result = nullptr;
 }

@@ -21,6 +21,7 @@
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/shared_tensor.h"
+#include "engine_core/executor/step_clock.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/models/model.h"
 #include "engine_core/sampling/scratch_pool.h"
@@ -74,6 +75,9 @@ class ModelRunner final : public Executor {
   int64_t num_replays() const { return num_replays_; }
   // Steps that were submitted before the host had the tokens of the one before.
   int64_t num_overlapped() const { return num_overlapped_; }
+  // From the next step on, device_times() counts the steps that were collected.
+  void StartClock() { clock_.Start(backend_.get()); }
+  const DeviceTimes& device_times() const { return clock_.times(); }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
@@ -102,6 +106,7 @@ class ModelRunner final : public Executor {
     int32_t max_logprobs = -1;  // of a row on the device
     bool has_device_rows = false;
     bool has_host_rows = false;
+    StepClock::Step times;
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -171,6 +176,7 @@ class ModelRunner final : public Executor {
   std::optional<size_t> graph_;                       // of this step
   int64_t num_replays_ = 0;
   int64_t num_overlapped_ = 0;
+  StepClock clock_;
 
   ScratchPool scratch_;
 };

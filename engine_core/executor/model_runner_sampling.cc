@@ -31,6 +31,7 @@ void CopyLogprobs(std::span<const TokenLogprob> from, int32_t rank, const Logpro
 }  // namespace
 
 void ModelRunner::FetchDrawn() {
+  clock_.End(&step_->times);
   if (!step_->has_device_rows) return;
   sampler_->StartFetch(static_cast<int64_t>(step_->logits_rows.size()), step_->max_logprobs);
 }

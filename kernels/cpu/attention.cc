@@ -33,14 +33,14 @@ void CpuPlan::Fill(const AttentionBatch& batch) {
   }
 }
 
-std::unique_ptr<AttentionPlan> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,
-                                                             int64_t max_tokens,
-                                                             int64_t max_requests) {
+StatusOr<std::unique_ptr<AttentionPlan>> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,
+                                                                       int64_t max_tokens,
+                                                                       int64_t max_requests) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t floats =
       AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), PaddedDim(shape.head_dim));
   for (int thread = 0; thread < num_threads(); ++thread) Scratch(thread, floats);
-  return std::make_unique<CpuPlan>(shape, max_tokens, max_requests);
+  return std::unique_ptr<AttentionPlan>(std::make_unique<CpuPlan>(shape, max_tokens, max_requests));
 }
 
 void CpuBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {

@@ -161,35 +161,29 @@ int64_t CudaBackend::AttentionWorkSize(const AttentionShape& shape, int64_t num_
   return words + FlashInferWorkSize(FlashInferShapeOf(shape), num_tokens, num_requests);
 }
 
-std::unique_ptr<AttentionPlan> CudaBackend::MakeAttentionPlan(const AttentionShape& shape,
-                                                              int64_t max_tokens,
-                                                              int64_t max_requests) {
+StatusOr<std::unique_ptr<AttentionPlan>> CudaBackend::MakeAttentionPlan(const AttentionShape& shape,
+                                                                        int64_t max_tokens,
+                                                                        int64_t max_requests) {
   CHECK_LE(shape.head_dim, kMaxHeadDim);
   auto plan = std::make_unique<CudaAttentionPlan>();
   plan->shape = shape;
   plan->max_tokens = max_tokens;
   plan->max_requests = max_requests;
   plan->uses_flashinfer = UsesFlashInfer(shape);
-  const auto allocate = [this](DType dtype, std::initializer_list<int64_t> size) {
-    StatusOr<OwnedTensor> memory = Allocate(dtype, size);
-    CHECK(memory.ok()) << memory.status().ToString();
-    return *std::move(memory);
-  };
   const int64_t words = AttentionWorkSize(shape, max_tokens, max_requests);
-  StatusOr<OwnedTensor> host = AllocatePinned(DType::kI32, {&words, 1});
-  CHECK(host.ok()) << host.status().ToString();
-  plan->host_work = *std::move(host);
-  plan->device_work = allocate(DType::kI32, {words});
-  plan->partial = allocate(
-      DType::kF32, {int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks, shape.head_dim + 2});
-  plan->num_arrived = allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks});
+  const int64_t partial_rows = int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks;
+  ASSIGN_OR_RETURN(plan->host_work, AllocatePinned(DType::kI32, {&words, 1}));
+  ASSIGN_OR_RETURN(plan->device_work, Allocate(DType::kI32, {words}));
+  ASSIGN_OR_RETURN(plan->partial, Allocate(DType::kF32, {partial_rows, shape.head_dim + 2}));
+  ASSIGN_OR_RETURN(plan->num_arrived,
+                   Allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks}));
   if (plan->uses_flashinfer) {
     const int64_t rows = FlashInferPartialRows(FlashInferShapeOf(shape));
-    plan->flashinfer_partial =
-        allocate(DType::kBf16, {rows, int64_t{shape.num_heads} * shape.head_dim});
-    plan->flashinfer_lse = allocate(DType::kF32, {rows, shape.num_heads});
+    const int64_t width = int64_t{shape.num_heads} * shape.head_dim;
+    ASSIGN_OR_RETURN(plan->flashinfer_partial, Allocate(DType::kBf16, {rows, width}));
+    ASSIGN_OR_RETURN(plan->flashinfer_lse, Allocate(DType::kF32, {rows, shape.num_heads}));
   }
-  return plan;
+  return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
 void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* generic_plan) {

@@ -40,7 +40,8 @@ StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaBackendOptions&
 CudaBackend::CudaBackend(const CudaBackendOptions& options)
     : dtype_(options.dtype),
       pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads),
-      attention_(options.attention) {}
+      attention_(options.attention),
+      random_(options.random) {}
 
 Status CudaBackend::Init(int device) {
   RETURN_IF_ERROR(
@@ -57,6 +58,10 @@ Status CudaBackend::Init(int device) {
     RETURN_IF_ERROR(
         CudaStatus(cudaEventCreateWithFlags(&mark, cudaEventDisableTiming), "making an event"));
   }
+  for (cudaEvent_t& point : time_points_) {
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&point, cudaEventDefault), "making an event"));
+  }
   const int64_t bytes = kStagingBytes / SizeOf(DType::kI32);
   ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&bytes, 1}));
   const int64_t num_begins = kMaxCudaExperts + 1;
@@ -69,6 +74,9 @@ CudaBackend::~CudaBackend() {
   cublaslt_.reset();
   for (cudaEvent_t mark : marks_) {
     if (mark != nullptr) cudaEventDestroy(mark);
+  }
+  for (cudaEvent_t point : time_points_) {
+    if (point != nullptr) cudaEventDestroy(point);
   }
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
@@ -131,6 +139,22 @@ void CudaBackend::WaitFor(int64_t mark) {
   CHECK_CUDA(cudaEventSynchronize(marks_[static_cast<size_t>(mark % kNumMarks)]));
 }
 
+int64_t CudaBackend::SetTimePoint() {
+  const auto place = static_cast<size_t>(++last_time_point_ % kNumTimePoints);
+  CHECK_CUDA(cudaEventRecord(time_points_[place], stream_));
+  return last_time_point_;
+}
+
+double CudaBackend::SecondsBetween(int64_t from, int64_t to) {
+  CHECK(from > last_time_point_ - kNumTimePoints && to <= last_time_point_) << from << " " << to;
+  const cudaEvent_t begin = time_points_[static_cast<size_t>(from % kNumTimePoints)];
+  const cudaEvent_t end = time_points_[static_cast<size_t>(to % kNumTimePoints)];
+  float ms = 0;
+  CHECK_CUDA(cudaEventSynchronize(end));
+  CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
+  return static_cast<double>(ms) / 1e3;
+}
+
 void CudaBackend::BeginCapture() {
   CHECK(!is_capturing_);
   CHECK_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
@@ -180,6 +204,11 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(std::span<const Te
   for (const Tensor& block : row_blocks) n += block.rows();
   const int64_t shape[] = {n, (k + align - 1) / align * align};
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, shape, stream_));
+  if (random_) {
+    FillRandom(memory, k);
+    return std::unique_ptr<PackedMatrix>(
+        std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));
+  }
 
   const int64_t row_bytes = k * SizeOf(dtype_);
   const int64_t half_bytes = kStagingBytes / 2;
@@ -237,8 +266,12 @@ Tensor CudaBackend::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) 
   if (memory->view().NumElements() < size) {
     CHECK(!is_capturing_) << "scratch of " << size << " numbers was not there before the capture";
     if (has_captured_) outgrown_.push_back(std::move(*memory));
+    *memory = {};
     StatusOr<OwnedTensor> grown = AllocateDevice(dtype_, {&size, 1}, stream_);
-    CHECK(grown.ok()) << grown.status().ToString();
+    if (!grown.ok()) {
+      status_ = grown.status();
+      return {};
+    }
     *memory = *std::move(grown);
   }
   return Tensor(memory->view().data, dtype_, {rows, columns});

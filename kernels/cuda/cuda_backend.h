@@ -93,6 +93,7 @@ class CudaBackend final : public Backend {
   int num_threads() const override { return pool_.num_threads(); }
   bool memory_is_host() const override { return false; }
   DeviceMemory device_memory() const override;
+  Status status() const override { return status_; }
 
   StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   StatusOr<OwnedTensor> Upload(const Tensor& host, DType dtype) override;
@@ -103,6 +104,8 @@ class CudaBackend final : public Backend {
   void StartCopyOut(const Tensor& staging, const Tensor& x) override;
   int64_t SetMark() override;
   void WaitFor(int64_t mark) override;
+  int64_t SetTimePoint() override;
+  double SecondsBetween(int64_t from, int64_t to) override;
   bool can_capture() const override { return true; }
   void BeginCapture() override;
   StatusOr<std::unique_ptr<CapturedOps>> EndCapture() override;
@@ -118,8 +121,9 @@ class CudaBackend final : public Backend {
 
   StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits& limits) override;
 
-  std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
-                                                   int64_t max_requests) override;
+  StatusOr<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape,
+                                                             int64_t max_tokens,
+                                                             int64_t max_requests) override;
   void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
   int64_t AttentionWorkSize(const AttentionShape& shape, int64_t num_tokens,
                             int64_t num_requests) const override;
@@ -166,6 +170,8 @@ class CudaBackend final : public Backend {
   OverlappingStream queue() const { return {stream_, can_overlap_}; }
   StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const Tensor> row_blocks,
                                                    WeightFormat format, bool is_gated);
+  // The next random matrix, in the first columns of this one.
+  void FillRandom(const Tensor& matrix, int64_t columns);
   // Whether so many rows are multiplied as decode steps are.
   bool IsSkinny(int64_t num_rows) const;
   // Linear, or RmsNormLinear where there is a norm_weight, of few rows.
@@ -193,7 +199,8 @@ class CudaBackend final : public Backend {
                             const FlashInferLaunch& launch);
   // Into how many splits each item's context is cut, so that so many items fill the device.
   int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
-  // A matrix [rows, columns] of the activation type, valid until its next use.
+  // A matrix [rows, columns] of the activation type, valid until its next use; nothing (and
+  // status() says so) where there is no memory for it.
   Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
 
   DType dtype_;
@@ -208,6 +215,8 @@ class CudaBackend final : public Backend {
   int num_multiprocessors_ = 1;
   bool can_overlap_ = false;  // a kernel may begin while another ends
   AttentionBackend attention_;
+  std::optional<RandomMatrices> random_;
+  uint64_t num_random_matrices_ = 0;
   mutable FlashInferShape flashinfer_shape_;  // of the shape that was asked for last
   std::string device_name_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
@@ -219,6 +228,11 @@ class CudaBackend final : public Backend {
   OwnedTensor expert_begin_;           // pinned, ExpertPairs::begin where the host has to know it
   int64_t expert_begin_copied_ = 0;    // mark: it is there
   std::vector<OwnedTensor> outgrown_;  // scratch that captured ops may still name
+  Status status_;
+  // Of time points, as marks_ are of marks.
+  static constexpr int64_t kNumTimePoints = 8;
+  std::array<cudaEvent_t, kNumTimePoints> time_points_ = {};
+  int64_t last_time_point_ = 0;
 };
 
 }  // namespace tandem

@@ -139,6 +139,7 @@ void CudaBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix&
     return Multiply(out, x, matrix, bias, epilogue == LinearEpilogue::kAddResidual);
   }
   const Tensor gate_up = Scratch(&ungated_, x.rows(), matrix.n());
+  if (gate_up.empty()) return;
   Multiply(gate_up, x, matrix, bias, /*accumulate=*/false);
   if (epilogue == LinearEpilogue::kSiluAndMul) return SiluAndMul(out, gate_up);
   GeluAndMul(out, gate_up);
@@ -156,6 +157,7 @@ void CudaBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor
                           norm_weight, epsilon);
   }
   const Tensor normed = Scratch(&normed_, x.rows(), weight.k());
+  if (normed.empty()) return;
   RmsNorm(normed, x, norm_weight, epsilon);
   Linear(out, normed, weight, bias, epilogue);
 }

@@ -43,10 +43,10 @@ StatusOr<std::unique_ptr<KvCache>> ReferenceBackend::AllocateKvCache(const KvCac
   return std::make_unique<KvCache>(spec, std::move(memory));
 }
 
-std::unique_ptr<AttentionPlan> ReferenceBackend::MakeAttentionPlan(const AttentionShape&,
-                                                                   int64_t max_tokens,
-                                                                   int64_t max_requests) {
-  return std::make_unique<ReferencePlan>(max_tokens, max_requests);
+StatusOr<std::unique_ptr<AttentionPlan>> ReferenceBackend::MakeAttentionPlan(const AttentionShape&,
+                                                                             int64_t max_tokens,
+                                                                             int64_t max_requests) {
+  return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(max_tokens, max_requests));
 }
 
 void ReferenceBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {

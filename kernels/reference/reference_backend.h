@@ -58,8 +58,9 @@ class ReferenceBackend final : public Backend {
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
 
-  std::unique_ptr<AttentionPlan> MakeAttentionPlan(const AttentionShape& shape, int64_t max_tokens,
-                                                   int64_t max_requests) override;
+  StatusOr<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape,
+                                                             int64_t max_tokens,
+                                                             int64_t max_requests) override;
   void PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) override;
 
   void Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,

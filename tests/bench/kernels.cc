@@ -115,7 +115,7 @@ void BM_Attention(benchmark::State& state, DType dtype) {
       slots[r * queries + i] = static_cast<int32_t>(r * blocks_each * kBlock + position);
     }
   }
-  auto plan = backend.MakeAttentionPlan({kHeads, kKvHeads, dim}, tokens, requests);
+  auto plan = backend.MakeAttentionPlan({kHeads, kKvHeads, dim}, tokens, requests).value();
   AttentionBatch batch;
   batch.query_start = query_start;
   batch.context_len = context_len;

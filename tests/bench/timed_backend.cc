@@ -67,9 +67,8 @@ StatusOr<std::unique_ptr<KvCache>> TimedBackend::AllocateKvCache(const KvCacheSp
   return cache;
 }
 
-std::unique_ptr<AttentionPlan> TimedBackend::MakeAttentionPlan(const AttentionShape& shape,
-                                                               int64_t max_tokens,
-                                                               int64_t max_requests) {
+StatusOr<std::unique_ptr<AttentionPlan>> TimedBackend::MakeAttentionPlan(
+    const AttentionShape& shape, int64_t max_tokens, int64_t max_requests) {
   return inside_->MakeAttentionPlan(shape, max_tokens, max_requests);
 }
 

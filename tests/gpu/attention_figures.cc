@@ -37,7 +37,7 @@ class Layer {
       table[i] = static_cast<int32_t>(block * num_requests + request);
     }
     table_ = Ints(std::move(table), {num_requests, blocks});
-    plan_ = backend_.MakeAttentionPlan(shape, std::max(length, num_requests), num_requests);
+    plan_ = backend_.MakeAttentionPlan(shape, std::max(length, num_requests), num_requests).value();
     const OwnedTensor qkv =
         Random(length, q_size() + int64_t{2} * shape.num_kv_heads * shape.head_dim);
     for (int64_t r = 0; r < num_requests; ++r) Fill(qkv, r * blocks * kBlockSize);

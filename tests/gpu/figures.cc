@@ -5,18 +5,18 @@
 //   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, attention
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
-// rate of a large product. Times are medians of steps on the host's clock, sampling included.
+// rate of a large product. Times are medians of steps on the host's clock, sampling included;
+// "device idle" is what passes on the device's between the last op of a step and the first of the
+// next, with that share of both steps and pauses.
 // --tiny: small work, to see that all of it runs. FILE is written anew after each row, so that a
 // run that is ended before its time leaves what it has.
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -107,8 +107,10 @@ class Report {
   bool is_written_ = false;
 };
 
+// Its matrices are drawn on the device.
 std::unique_ptr<Backend> MakeBackend(const Options& options) {
-  auto backend = MakeCudaBackend({.num_threads = options.is_tiny ? 1 : 4});
+  auto backend = MakeCudaBackend(
+      {.num_threads = options.is_tiny ? 1 : 4, .random = RandomMatrices{.seed = 1}});
   CHECK(backend.ok()) << backend.status().ToString();
   return *std::move(backend);
 }
@@ -133,54 +135,11 @@ struct Ceilings {
   double flops = 0;
 };
 
-// Random bf16 numbers, as many as anybody wants: the same 64 MiB over and over, which is more than
-// the device's cache and takes no time to make.
-class RandomNumbers {
- public:
-  RandomNumbers() {
-    constexpr int64_t kPieces = 32;
-    const int file = memfd_create("random", 0);
-    CHECK(file >= 0 && ftruncate(file, kPieceBytes) == 0);
-    void* window = mmap(nullptr, kPieces * kPieceBytes, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(window != MAP_FAILED);
-    numbers_ = static_cast<Bf16*>(window);
-    size_ = kPieces * kPieceBytes / int64_t{sizeof(Bf16)};
-    for (int64_t piece = 0; piece < kPieces; ++piece) {
-      void* at = static_cast<std::byte*>(window) + piece * kPieceBytes;
-      CHECK(mmap(at, kPieceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == at);
-    }
-    close(file);
-    for (int64_t i = 0; i < kPieceBytes / int64_t{sizeof(Bf16)}; ++i) {
-      const double uniform = UniformAt(1, static_cast<uint64_t>(i), 0);
-      numbers_[i] = ToBf16(static_cast<float>(uniform - 0.5) * 0.07f);  // deviation 0.02
-    }
-  }
-  // Never unmapped: the process ends with it.
-  RandomNumbers(const RandomNumbers&) = delete;
-  RandomNumbers& operator=(const RandomNumbers&) = delete;
-
-  Tensor Matrix(int64_t rows, int64_t columns) const {
-    CHECK_LE(rows * columns, size_);
-    return Tensor(numbers_, DType::kBf16, {rows, columns});
-  }
-
- private:
-  static constexpr int64_t kPieceBytes = int64_t{64} << 20;
-  Bf16* numbers_ = nullptr;
-  int64_t size_ = 0;
-};
-
-const RandomNumbers& Random() {
-  static const auto* numbers = new RandomNumbers;
-  return *numbers;
-}
-
-class RandomWeights final : public Weights {
+// Matrices without data, and norms of ones.
+class ShapesAlone final : public Weights {
  public:
   StatusOr<WeightTensor> Get(std::string_view, int64_t rows, int64_t columns) override {
-    if (rows > 0) return WeightTensor(Random().Matrix(rows, columns));
-    // Norms.
+    if (rows > 0) return WeightTensor(Tensor(nullptr, DType::kBf16, {rows, columns}), {});
     std::vector<std::byte> memory(static_cast<size_t>(columns) * sizeof(Bf16));
     const Bf16 one = ToBf16(1.0f);
     for (int64_t i = 0; i < columns; ++i) std::memcpy(&memory[i * sizeof one], &one, sizeof one);
@@ -192,6 +151,22 @@ class RandomWeights final : public Weights {
   }
   bool Has(std::string_view) const override { return false; }
 };
+
+// Numbers of a random matrix [n, n], as an op takes them.
+OwnedTensor RandomRows(Backend* backend, int64_t n) {
+  const Tensor shape(nullptr, DType::kBf16, {n, n});
+  const auto table = backend->Pack({&shape, 1}).value();
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  const OwnedTensor ids = backend->Allocate(DType::kI32, {n}).value();
+  backend->CopyIn(ids, Tensor(rows.data(), DType::kI32, {n}));
+  const OwnedTensor numbers = backend->Allocate(DType::kF32, {n, n}).value();
+  OwnedTensor result = backend->Allocate(DType::kBf16, {n, n}).value();
+  backend->Embedding(numbers, ids, *table);
+  backend->Convert(result, numbers);
+  backend->WaitFor(backend->SetMark());  // the table and the numbers go away
+  return result;
+}
 
 Ceilings MeasureCeilings(const Options& options, Report* report) {
   const std::unique_ptr<Backend> backend = MakeBackend(options);
@@ -205,9 +180,9 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
   }
   report->Add("copy on the device, read and written", ceilings.bytes_per_second / 1e9, "GB/s");
   const int64_t n = options.is_tiny ? 48 : 8192;
-  const Tensor numbers = Random().Matrix(n, n);
-  const OwnedTensor x = backend->Upload(numbers, DType::kBf16).value();
-  const auto weight = backend->Pack({&numbers, 1}).value();
+  const Tensor shape(nullptr, DType::kBf16, {n, n});
+  const auto weight = backend->Pack({&shape, 1}).value();
+  const OwnedTensor x = RandomRows(backend.get(), n);
   const OwnedTensor out = backend->Allocate(DType::kBf16, {n, n}).value();
   const double seconds = TimeOps(*backend, 10, [&] { backend->Linear(out, x, *weight); });
   ceilings.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n) / seconds;
@@ -237,10 +212,11 @@ Bench MakeBench(const Options& options, const ModelShape& shape, Report* report)
                   .max_num_batched_tokens = bench.limits.max_num_batched_tokens});
   std::unique_ptr<Backend> backend = MakeBackend(options);
   double begin = Now();
-  RandomWeights weights;
+  ShapesAlone weights;
   auto model = LoadModel({bench.config, ModelLimitsOf(bench.limits), weights, *backend});
   CHECK(model.ok()) << model.status().ToString();
-  report->Add(std::string(shape.name) + " random weights loaded", Now() - begin, "s");
+  backend->WaitFor(backend->SetMark());
+  report->Add(std::string(shape.name) + " random weights made", Now() - begin, "s");
   auto runner = ModelRunner::CreateWithoutCache(std::move(backend), *std::move(model), bench.config,
                                                 runner_options);
   CHECK(runner.ok()) << runner.status().ToString();
@@ -366,6 +342,12 @@ double StepBytes(const ModelConfig& c, int32_t num_requests, int32_t context) {
   return weights + kv * num_requests * context;
 }
 
+// How long the device waits before a step, on the average.
+void ReportIdle(const std::string& of, const DeviceTimes& times, Report* report) {
+  report->Add(of + ", device idle", times.idle_seconds / static_cast<double>(times.num_steps) * 1e6,
+              "us", times.idle_share());
+}
+
 void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
                    Bench* bench, Report* report) {
   const std::string name(shape.name);
@@ -380,12 +362,14 @@ void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilin
       Steps steps(bench, batch, context, is_random);
       steps.Admit(1, num_steps + 8);
       steps.Decode(3);
+      bench->runner->StartClock();
       const Steps::StepTimes times = steps.Decode(num_steps);
       const double floor = StepBytes(bench->config, batch, context) / ceilings.bytes_per_second;
       const std::string row = name + " decode B=" + std::to_string(batch) + " ctx " +
                               std::to_string(context) + mode + (is_random ? " top_p" : "");
       report->Add(row, times.step * 1e3, "ms", floor / times.step);
       report->Add(row + ", host", times.submit * 1e3, "ms");
+      ReportIdle(row, bench->runner->device_times(), report);
     }
   }
 }
@@ -448,6 +432,7 @@ void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench,
   ClientOutputs outputs;
   std::vector<ClientMessage> messages;
   std::vector<const SchedulerOutput*> in_flight;
+  bench->runner->StartClock();
   const double begin = Now();
   for (;;) {
     const SchedulerOutput& step = scheduler.Schedule(Now());
@@ -464,9 +449,10 @@ void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench,
     outputs.Take(Now(), &messages);
     for (ClientMessage& message : messages) outputs.Recycle(std::move(message.outputs));
   }
-  report->Add(
-      std::string(shape.name) + " mixed load of " + std::to_string(num_requests) + " requests",
-      static_cast<double>(num_tokens) / (Now() - begin), "tokens/s");
+  const std::string row =
+      std::string(shape.name) + " mixed load of " + std::to_string(num_requests) + " requests";
+  report->Add(row, static_cast<double>(num_tokens) / (Now() - begin), "tokens/s");
+  ReportIdle(row, bench->runner->device_times(), report);
   report->Add(std::string(shape.name) + " of these, steps that overlapped",
               static_cast<double>(bench->runner->num_overlapped()), "steps");
 }

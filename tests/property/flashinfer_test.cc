@@ -56,7 +56,7 @@ class DecodeSteps {
                                    .block_size = kBlockSize,
                                    .num_blocks = num_blocks})
                  .value();
-    plan_ = backend.MakeAttentionPlan(shape, num_blocks * kBlockSize, kNumRequests);
+    plan_ = backend.MakeAttentionPlan(shape, num_blocks * kBlockSize, kNumRequests).value();
     FillCache(draw, static_cast<int32_t>(num_blocks * kBlockSize));
     const int64_t words = backend.AttentionWorkSize(shape, kNumRequests, kNumRequests);
     if (words > 0) {

@@ -25,9 +25,13 @@ wire::SamplingParams GreedyParams(int32_t max_tokens) {
 EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   const auto config = ReadModelConfig(options.model_dir);
   CHECK(config.ok()) << config.status().ToString();
-  const auto opened = OpenSafetensors(options.model_dir);
-  CHECK(opened.ok()) << opened.status().ToString();
-  Weights& weights = options.weights != nullptr ? *options.weights : **opened;
+  std::unique_ptr<Weights> opened;
+  if (options.weights == nullptr) {
+    auto files = OpenSafetensors(options.model_dir);
+    CHECK(files.ok()) << files.status().ToString();
+    opened = *std::move(files);
+  }
+  Weights& weights = options.weights != nullptr ? *options.weights : *opened;
   ModelRunnerOptions runner_options;
   runner_options.limits = {.num_blocks = options.num_blocks,
                            .block_size = options.block_size,

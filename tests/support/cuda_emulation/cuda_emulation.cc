@@ -13,6 +13,7 @@ namespace cuda_emulation {
 
 Place place;
 int64_t num_kernels = 0;  // that have run
+std::optional<int64_t> allocations_left;
 
 struct Stream {
   std::vector<std::function<void()>>* capture = nullptr;  // not null while being captured
@@ -252,9 +253,16 @@ void Enqueue(Stream* stream, std::function<void()> work) {
 
 int64_t tandem::NumEmulatedKernels() { return cuda_emulation::num_kernels; }
 
+void tandem::EndEmulatedMemoryAfter(std::optional<int64_t> num_allocations) {
+  cuda_emulation::allocations_left = num_allocations;
+}
+
 struct EmulatedEvent {
   cuda_emulation::Stream* stream = nullptr;
   uint64_t num_done = 0;
+  bool is_timed = false;
+  std::shared_ptr<int64_t> time =
+      {};  // kernels that had run; the work that writes it may outlive us
 };
 
 struct EmulatedGraph {
@@ -292,6 +300,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes > size_t{1} << 30) return cudaErrorMemoryAllocation;
+  auto& left = cuda_emulation::allocations_left;
+  if (left && (*left)-- <= 0) return cudaErrorMemoryAllocation;
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
   std::memset(*memory, 0xff, bytes);
   return cudaSuccess;
@@ -341,13 +351,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   cuda_emulation::RunUntil(stream, UINT64_MAX);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new EmulatedEvent;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new EmulatedEvent{.is_timed = flags != cudaEventDisableTiming};
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->capture != nullptr) return cudaErrorInvalidValue;
-  *event = {stream, stream->num_done + stream->work.size()};
+  if (event->is_timed) {
+    event->time = std::make_shared<int64_t>(-1);
+    cuda_emulation::Enqueue(stream, [time = event->time] { *time = cuda_emulation::num_kernels; });
+  }
+  event->stream = stream;
+  event->num_done = stream->num_done + stream->work.size();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->time || !to->time) return cudaErrorInvalidValue;
+  if (*from->time < 0 || *to->time < 0) return cudaErrorNotReady;
+  *ms = static_cast<float>(*to->time - *from->time);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

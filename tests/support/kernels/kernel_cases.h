@@ -221,7 +221,7 @@ class AttentionRun {
                                    .num_blocks = num_blocks,
                                    .format = model.kv_format})
                  .value();
-    plan_ = backend.MakeAttentionPlan(model.shape, 4096, 64);
+    plan_ = backend.MakeAttentionPlan(model.shape, 4096, 64).value();
     Poison(num_blocks);
   }
 

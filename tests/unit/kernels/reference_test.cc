@@ -94,7 +94,7 @@ TEST_CASE("reference: RoPE turns half pairs, norms per head, and attention reads
   std::vector<int32_t> blocks = {3, 1};
   const std::vector<int32_t> query_start = {0, 3};
   const std::vector<int32_t> context_len = {3};
-  auto plan = backend->MakeAttentionPlan({2, 1, kDim}, 8, 4);
+  auto plan = backend->MakeAttentionPlan({2, 1, kDim}, 8, 4).value();
   AttentionBatch batch;
   batch.query_start = query_start;
   batch.context_len = context_len;

@@ -38,6 +38,25 @@ EngineDriverOptions OnDevice(EngineDriverOptions options) {
   return options;
 }
 
+// All that is made at start, in its order.
+StatusOr<std::unique_ptr<ModelRunner>> StartOnDevice(const std::string& model, DType dtype) {
+  const std::string dir = TANDEM_GOLDEN_DIR "/models/" + model;
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(dir));
+  ASSIGN_OR_RETURN(const auto weights, OpenSafetensors(dir));
+  ModelRunnerOptions options;
+  options.limits = {.num_blocks = 8,
+                    .block_size = kBlockSize,
+                    .max_num_seqs = 2,
+                    .max_num_batched_tokens = 20,
+                    .max_model_len = 64,
+                    .vocab_size = static_cast<int32_t>(config.vocab_size)};
+  options.graph_sizes = {1, 2};
+  ASSIGN_OR_RETURN(auto backend, MakeEmulatedCudaBackend({.dtype = dtype, .num_threads = 1}));
+  ASSIGN_OR_RETURN(auto loaded,
+                   LoadModel({config, ModelLimitsOf(options.limits), *weights, *backend}));
+  return ModelRunner::Create(std::move(backend), std::move(loaded), config, options);
+}
+
 // Builds one step for a runner that is driven without a scheduler.
 class StepBuilder {
  public:
@@ -169,6 +188,127 @@ TEST_CASE("model runner: a mixture's step waits for its experts' tokens only whe
     REQUIRE(device.runner().Collect(&result).ok());
     CHECK(result.sampled_token_ids == expected.sampled_token_ids);
   }
+}
+
+TEST_CASE(
+    "model runner: a device that runs out of memory at start is an error that says what to do") {
+  // With gates apart, and with scratch for steps of more rows than decode steps have.
+  const std::string model = GENERATE("llama_tied", "mixtral");
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  CAPTURE(model, DTypeName(dtype));
+  int64_t num_failed = 0;
+  for (;; ++num_failed) {
+    CAPTURE(num_failed);
+    EndEmulatedMemoryAfter(num_failed);
+    const auto runner = StartOnDevice(model, dtype);
+    EndEmulatedMemoryAfter(std::nullopt);
+    if (runner.ok()) break;
+    REQUIRE(runner.status().code() == StatusCode::kResourceExhausted);
+    CHECK_THAT(runner.status().message(),
+               Contains("lower --max-num-batched-tokens") || Contains("pinning"));
+    REQUIRE(num_failed < 300);
+  }
+  CHECK(num_failed > 20);
+}
+
+TEST_CASE("model runner: no step takes memory") {
+  EngineDriver engine(OnDevice(TinyOptions()));
+  EndEmulatedMemoryAfter(0);
+  for (int i = 0; i < 4; ++i) {
+    engine.Add(std::to_string(i), std::vector<TokenId>(static_cast<size_t>(30 + i), 5 + i),
+               GreedyParams(3 + i));
+  }
+  engine.RunAll();
+  EndEmulatedMemoryAfter(std::nullopt);
+  CHECK(engine.transcript("3").token_ids.size() == 6);
+}
+
+TEST_CASE("model runner: an op that finds no scratch memory fails its step") {
+  EngineDriverOptions options = OnDevice(TinyOptions());
+  options.graph_sizes = {};  // no first steps, after which there would be enough
+  EngineDriver engine(options);
+  const wire::SamplingParams params = GreedyParams(4);
+  const RequestId id = "a";
+  StepBuilder step;
+  step.Admit(0, id, std::vector<TokenId>(30, 5), params, 30, {BlockId{1}}, true);
+  EndEmulatedMemoryAfter(0);
+  const Status status = engine.runner().Submit(step.step);
+  EndEmulatedMemoryAfter(std::nullopt);
+  CHECK(status.code() == StatusCode::kResourceExhausted);
+  CHECK_THAT(status.message(), Contains("lower --max-num-batched-tokens"));
+}
+
+// The emulated device's clock counts kernels.
+TEST_CASE("model runner: the device's clock tells steps from what is between them") {
+  const bool has_graphs = GENERATE(true, false);
+  CAPTURE(has_graphs);
+  EngineDriverOptions options = OnDevice(TinyOptions());
+  if (!has_graphs) options.graph_sizes = {};
+  EngineDriver engine(options);
+  ModelRunner& runner = engine.runner();
+  CHECK(runner.device_times().num_steps == 0);
+  const wire::SamplingParams params = GreedyParams(9);
+  wire::SamplingParams penalized = params;
+  penalized.repetition_penalty = 1.5;  // its prompt is counted by a kernel before its first step
+  const RequestId a = "a", b = "b";
+  StepBuilder first, second, third, fourth;
+  first.Admit(0, a, {5, 6, 7}, params, 3, {BlockId{1}}, true);
+  second.Run(0, 3, 1, {}, true);
+  third.Run(0, 4, 1, {}, true);
+  third.Admit(1, b, {9, 8}, penalized, 2, {BlockId{2}}, true);
+  fourth.Run(0, 5, 1, {}, true);
+  fourth.Run(1, 2, 1, {}, true);
+  ModelOutput result;
+  const auto run = [&](const StepBuilder& step) {
+    const int64_t before = NumEmulatedKernels();
+    REQUIRE(runner.Execute(step.step, &result).ok());
+    return static_cast<double>(NumEmulatedKernels() - before) / 1e3;
+  };
+  run(first);
+  CHECK(runner.device_times().num_steps == 0);
+  runner.StartClock();
+  run(second);
+  CHECK(runner.device_times().num_steps == 0);  // nothing to compare with
+  constexpr double kKernel = 1e-3;
+  double all = run(third);
+  CHECK(runner.device_times().num_steps == 1);
+  CHECK(runner.device_times().idle_seconds == Approx(kKernel));
+  CHECK(runner.device_times().busy_seconds == Approx(all - kKernel));
+  all += run(fourth);
+  CHECK(runner.device_times().num_steps == 2);
+  CHECK(runner.device_times().idle_seconds == Approx(kKernel));
+  CHECK(runner.device_times().busy_seconds == Approx(all - kKernel));
+  CHECK(runner.device_times().idle_share() == Approx(kKernel / all));
+  CHECK((runner.num_replays() > 0) == has_graphs);
+  runner.StartClock();
+  CHECK(runner.device_times().num_steps == 0);
+}
+
+TEST_CASE("model runner: two steps in flight are timed in their order") {
+  EngineDriver engine(OnDevice(TinyOptions()));
+  ModelRunner& runner = engine.runner();
+  const wire::SamplingParams params = GreedyParams(30);
+  const RequestId id = "a";
+  StepBuilder first;
+  first.Admit(0, id, {5, 6, 7}, params, 3, {BlockId{1}}, true);
+  ModelOutput result;
+  runner.StartClock();
+  REQUIRE(runner.Submit(first.step).ok());
+  constexpr int kSteps = 12;
+  int64_t after_first = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    StepBuilder next;
+    next.Run(0, 3 + i, 1, {}, true);
+    REQUIRE(runner.Submit(next.step).ok());
+    REQUIRE(runner.Collect(&result).ok());
+    if (i == 0) after_first = NumEmulatedKernels();
+    CHECK(runner.device_times().num_steps == i);
+  }
+  REQUIRE(runner.Collect(&result).ok());
+  CHECK(runner.device_times().num_steps == kSteps);
+  CHECK(runner.device_times().idle_seconds == 0);
+  CHECK(runner.device_times().busy_seconds ==
+        Approx(static_cast<double>(NumEmulatedKernels() - after_first) / 1e3));
 }
 
 TEST_CASE("model runner: a chunk that does not reach the last token yields none") {

@@ -76,7 +76,7 @@ std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
                                                .block_size = 64,
                                                .num_blocks = 2});
   REQUIRE(cache.ok());
-  const auto plan = backend->MakeAttentionPlan(shape, count, 1);
+  const auto plan = backend->MakeAttentionPlan(shape, count, 1).value();
   const OneRequest request(static_cast<int32_t>(count), 64, {1});
   backend->PlanAttention(request.batch(), plan.get());
   (*model)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),

@@ -1,0 +1,63 @@
+#pragma once
+
+// How long steps keep a device busy and how long it waits between them, by its own clock. A step
+// lasts from where its inputs have arrived to its last op; copies of inputs and results, and what
+// admissions put before a step, are time between. A step that the host puts into an empty queue is
+// counted from the moment its first op is on the way.
+// Thread: engine loop. Where memory is the host's, all times are 0.
+
+#include "kernels/backend.h"
+
+namespace tandem {
+
+struct DeviceTimes {
+  int64_t num_steps = 0;  // without the first, which comes after none
+  double busy_seconds = 0;
+  double idle_seconds = 0;  // before them
+
+  double idle_share() const {
+    const double all = busy_seconds + idle_seconds;
+    return all > 0 ? idle_seconds / all : 0;
+  }
+};
+
+class StepClock {
+ public:
+  struct Step {
+    int64_t begin = 0, end = 0;  // time points; 0: the clock stood still
+  };
+
+  // Begins anew with the next step.
+  void Start(Backend* backend) {
+    backend_ = backend;
+    times_ = {};
+    last_end_ = 0;
+    start_ = backend->SetTimePoint();
+  }
+  void Begin(Step* step) {
+    *step = {};
+    if (backend_ != nullptr) step->begin = backend_->SetTimePoint();
+  }
+  void End(Step* step) {
+    if (step->begin > 0) step->end = backend_->SetTimePoint();
+  }
+  // Each step once, in order; waits until it is done.
+  void Add(const Step& step) {
+    if (step.end == 0 || step.begin < start_) return;
+    if (last_end_ > 0) {
+      times_.idle_seconds += backend_->SecondsBetween(last_end_, step.begin);
+      times_.busy_seconds += backend_->SecondsBetween(step.begin, step.end);
+      ++times_.num_steps;
+    }
+    last_end_ = step.end;
+  }
+  const DeviceTimes& times() const { return times_; }
+
+ private:
+  Backend* backend_ = nullptr;  // null: not started
+  DeviceTimes times_;
+  int64_t start_ = 0;
+  int64_t last_end_ = 0;
+};
+
+}  // namespace tandem
