@@ -31,7 +31,7 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
 module(tests/support/cuda_emulation DEPS kernels)
-tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc DEPS kernels)
+tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc unit/kernels/cuda/gemm_choice_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc

@@ -7,10 +7,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "common/log.h"
+#include "kernels/cuda/gemm_choice.h"
 #include "kernels/cuda/launch.h"
 
 namespace tandem {
@@ -20,7 +20,6 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels a
 constexpr int kCandidates = 8;                        // algorithms that are timed for a shape
 constexpr int kTimedRuns = 3;
 constexpr size_t kEvictBytes = size_t{128} << 20;  // more than any second-level cache
-constexpr uint32_t kMaxAlign = 256;                // bytes; more is not asked about
 
 // The functions we call, found by name.
 struct Library {
@@ -66,20 +65,6 @@ struct Library {
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-// Rows are timed together with the next power of two or the middle between two: a step's batch
-// varies from step to step.
-int64_t Bucket(int64_t m) {
-  int64_t bucket = 16;
-  while (bucket < m) bucket *= 2;
-  return bucket > 32 && m <= bucket / 4 * 3 ? bucket / 4 * 3 : bucket;
-}
-
-// Bytes, a power of two.
-uint32_t AlignOf(const void* x) {
-  const auto address = reinterpret_cast<uintptr_t>(x) | kMaxAlign;
-  return static_cast<uint32_t>(address & (~address + 1));
-}
-
 class OpenedCublasLt final : public CublasLt {
  public:
   OpenedCublasLt(const Library& library, cublasLtHandle_t handle, cudaStream_t stream,
@@ -121,29 +106,15 @@ class OpenedCublasLt final : public CublasLt {
   }
 
  private:
-  // Bucket of m, n, k, what is asked of the addresses and strides, output.
-  using Shape = std::tuple<int64_t, int64_t, int64_t, uint32_t, uint32_t, uint32_t, DType, bool>;
   struct Call {
     const GemmTask& task;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, out;
   };
 
-  static uint32_t AlignOfRows(const void* data, int64_t stride, DType dtype) {
-    return AlignOf(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(data) |
-                                                 static_cast<uintptr_t>(stride * SizeOf(dtype))));
-  }
-
   bool TryRun(const Call& call) {
     const GemmTask& task = call.task;
-    const Shape shape = {Bucket(task.m),
-                         task.n,
-                         task.k,
-                         AlignOfRows(task.weight, task.weight_stride, task.in),
-                         AlignOfRows(task.x, task.x_stride, task.in),
-                         AlignOfRows(task.out, task.out_stride, task.out_dtype),
-                         task.out_dtype,
-                         task.accumulate};
+    const GemmShape shape = ShapeOf(task);
     auto found = algorithms_.find(shape);
     if (found == algorithms_.end()) found = algorithms_.emplace(shape, Choose(call)).first;
     if (!found->second) return false;
@@ -204,28 +175,24 @@ class OpenedCublasLt final : public CublasLt {
       return candidates[0].algo;
     }
     void* out = task.accumulate ? static_cast<std::byte*>(scratch) + AlignOf(task.out) : task.out;
-    size_t best = 0;
-    float best_ms = 0;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (Run(call, candidates[i].algo, out) != CUBLAS_STATUS_SUCCESS) continue;  // warms up
-      float least_ms = 0;
-      for (int run = 0; run < kTimedRuns; ++run) {
-        CHECK_CUDA(cudaMemsetAsync(scratch, 0, kEvictBytes, stream_));
-        CHECK_CUDA(cudaEventRecord(begin_, stream_));
-        CHECK_CUBLAS(Run(call, candidates[i].algo, out));
-        CHECK_CUDA(cudaEventRecord(end_, stream_));
-        CHECK_CUDA(cudaEventSynchronize(end_));
-        float ms = 0;
-        CHECK_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
-        if (least_ms == 0 || ms < least_ms) least_ms = ms;
-      }
-      if (best_ms == 0 || least_ms < best_ms) {
-        best = i;
-        best_ms = least_ms;
-      }
-    }
+    const size_t best = FastestOf(
+        candidates.size(), kTimedRuns,
+        [&](size_t i) { return Run(call, candidates[i].algo, out) == CUBLAS_STATUS_SUCCESS; },
+        [&](size_t i) { return TimeRun(call, candidates[i].algo, scratch, out); });
     CHECK_CUDA(cudaFree(scratch));
     return candidates[best].algo;
+  }
+
+  // Milliseconds; `scratch` is written over first, so that nothing else is in a cache.
+  float TimeRun(const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* scratch, void* out) {
+    CHECK_CUDA(cudaMemsetAsync(scratch, 0, kEvictBytes, stream_));
+    CHECK_CUDA(cudaEventRecord(begin_, stream_));
+    CHECK_CUBLAS(Run(call, algorithm, out));
+    CHECK_CUDA(cudaEventRecord(end_, stream_));
+    CHECK_CUDA(cudaEventSynchronize(end_));
+    float ms = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
+    return ms;
   }
 
   Library library_;
@@ -233,7 +200,7 @@ class OpenedCublasLt final : public CublasLt {
   cudaStream_t stream_;
   void* workspace_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  std::map<Shape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // nothing: it has none
+  std::map<GemmShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // nothing: it has none
 };
 
 }  // namespace

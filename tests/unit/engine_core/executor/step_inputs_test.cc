@@ -67,10 +67,10 @@ TEST_CASE(
     "step inputs: a shape has its addresses whatever the width of the table and the step before") {
   const auto backend = EmulatedDevice();
   StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
-  StepShape decode = {.num_tokens = 4,
-                      .num_requests = 4,
-                      .num_logits_rows = 4,
-                      .attention_work = 20,
+  StepShape decode = {.num_tokens = 5,
+                      .num_requests = 5,
+                      .num_logits_rows = 5,
+                      .attention_work = 21,
                       .table_columns = 2};
   inputs.Begin(decode);
   const StepInputs::Views first = inputs.device();
