@@ -197,7 +197,9 @@ std::optional<std::string> FromEnvironment(const Flag& flag) {
   if (flag.rules.env.empty()) return std::nullopt;
   for (const char* prefix : {"TANDEM_", "VLLM_"}) {
     const std::string name = prefix + std::string(flag.rules.env);
-    if (const char* value = std::getenv(name.c_str()); value != nullptr) return std::string(value);
+    const char* value = std::getenv(name.c_str());
+    // Empty is how an environment file says "not set".
+    if (value != nullptr && *value != '\0') return std::string(value);
   }
   return std::nullopt;
 }

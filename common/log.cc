@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -55,14 +54,7 @@ std::string_view LevelName(LogLevel level) {
 }  // namespace
 
 Status InitLog(std::string_view process_name, std::string_view level) {
-  std::string wanted(level);
-  for (const char* name : {"TANDEM_LOGGING_LEVEL", "VLLM_LOGGING_LEVEL"}) {
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-      wanted = value;
-      break;
-    }
-  }
-  const std::string lower = ToLower(wanted);
+  const std::string lower = ToLower(level);
   spdlog::level::level_enum parsed;
   if (lower == "debug") {
     parsed = spdlog::level::debug;
@@ -73,7 +65,7 @@ Status InitLog(std::string_view process_name, std::string_view level) {
   } else if (lower == "error" || lower == "critical") {
     parsed = spdlog::level::err;
   } else {
-    return InvalidArgumentError("log level is '" + wanted +
+    return InvalidArgumentError("log level is '" + std::string(level) +
                                 "', must be DEBUG, INFO, WARNING or ERROR");
   }
   ProcessName() = std::string(process_name);

@@ -3,9 +3,9 @@
 // Process log on stdout, through spdlog. One layout for both processes:
 //   (EngineCore pid=123) INFO 11-20 13:02:11 [scheduler.cc:42] message
 // A message of several lines repeats the prefix on each. Thread: any, after InitLog in main.
-// Level: TANDEM_LOGGING_LEVEL, else VLLM_LOGGING_LEVEL, else the argument; DEBUG INFO WARNING
-// ERROR. FATAL is always shown: the last line of a process that then ends itself. Prompts and
-// outputs are never logged below DEBUG.
+// Levels: DEBUG INFO WARNING ERROR; where the one wanted comes from is the flags' business. FATAL
+// is always shown: the last line of a process that then ends itself. Prompts and outputs are never
+// logged above DEBUG.
 
 #include <string_view>
 

@@ -93,6 +93,9 @@ TEST_CASE("Flags: the environment fills what the command line does not give") {
   CHECK(c.max_num_seqs == 8);
   REQUIRE(Parse(c, {"--max-num-seqs", "9"}).ok());
   CHECK(c.max_num_seqs == 9);
+  setenv("TANDEM_TEST_SEQS", "", 1);
+  REQUIRE(Parse(c, {}).ok());
+  CHECK(c.max_num_seqs == 7);
   unsetenv("VLLM_TEST_SEQS");
   unsetenv("TANDEM_TEST_SEQS");
 }
