@@ -222,6 +222,9 @@ std::unique_ptr<CublasLt> CublasLt::Open(void* stream) {
   }
   void* workspace = nullptr;
   if (cudaMalloc(&workspace, kWorkspaceBytes) != cudaSuccess) {
+    cudaGetLastError();  // forgotten: the start goes on
+    LOG_WARNING << "no device memory for cuBLASLt's workspace of " << (kWorkspaceBytes >> 20)
+                << " MiB: large matrix products will be slow";
     library.destroy(handle);
     return nullptr;
   }
