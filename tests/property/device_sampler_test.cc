@@ -517,6 +517,31 @@ TEST_CASE("device sampler: drawn tokens count for the next step's penalties, ban
   CHECK(std::ranges::unique(row.output_ids).size() < row.output_ids.size() - 3);
 }
 
+TEST_CASE("device sampler: a bad word is banned that tokens drawn one after another have begun") {
+  Draw draw(12);
+  constexpr int kVocab = 61, kSecond = 60;
+  const auto best_at = [](int step) { return static_cast<TokenId>(7 * step % kVocab); };
+  Row row;
+  row.config.temperature = 0;
+  row.config.bad_words = {{best_at(2), best_at(3), best_at(4), best_at(5)},
+                          {best_at(4), best_at(3), best_at(6)}};  // never in this order
+  // The places of the latest outputs begin anew among the tokens of the word.
+  row.output_ids = Tokens(draw, kVocab, static_cast<int>(kMaxDeviceWordTokens) - 4);
+  row.logits.assign(kVocab, 0);
+  Device device(kVocab, 1);
+  device.Admit(0, row);
+  for (int step = 0; step < 8; ++step) {
+    CAPTURE(step);
+    row.logits.assign(kVocab, 0);
+    row.logits[static_cast<size_t>(best_at(step))] = 2;
+    row.logits[kSecond] = 1;
+    const TokenId token = device.Draw({row}, {0})[0].drawn.token_id;
+    CHECK(token == (step == 5 ? kSecond : best_at(step)));
+    CHECK(token == HostDraw(row).drawn.token_id);
+    row.output_ids.push_back(token);
+  }
+}
+
 TEST_CASE("device sampler: rows that are not finite or have nothing left fail alone") {
   Draw draw(11);
   constexpr int kVocab = 300;
