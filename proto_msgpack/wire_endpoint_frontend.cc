@@ -303,9 +303,10 @@ void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
     }
     const int connection = received_.connection();
     ApplyConnectionEvents();
-    if (!client.input.connections.contains(connection) || engine.state == Engine::State::kNew) {
-      continue;
-    }
+    if (!client.input.connections.contains(connection)) continue;
+    // Lost with its connection to one client while those to others stayed: it says no HELLO again.
+    const bool has_met = engine.state != Engine::State::kNew || engine.alive();
+    if (!has_met) continue;
     engine.input_connections[client_index] = connection;
     const bool all = std::all_of(engine.input_connections.begin(), engine.input_connections.end(),
                                  [](int c) { return c >= 0; });

@@ -273,6 +273,42 @@ TEST_CASE("wire: a second engine of the same index waits until the first is gone
   CheckTraffic(frontend, second);
 }
 
+// Between hosts a connection may break by itself. The engine says READY again on what it has made
+// anew, and nothing on the others.
+TEST_CASE("wire: an engine whose connection to one of several clients broke is ready again") {
+  const TempFolder folder;
+  Frontend frontend(folder, 1, 2);
+  const std::string base = "ipc://" + folder.path() + "/wire/";
+  Context context;
+  const auto connect = [&](const std::string& name, const auto& message) {
+    Socket socket;
+    socket.Open(context, ZMQ_DEALER);
+    socket.SetIdentity(EngineIdentity(0));
+    REQUIRE(socket.Connect(base + name).ok());
+    EncodedMessage encoded;
+    Encode(message, &encoded);
+    const std::string_view frames[] = {encoded.body};
+    REQUIRE(socket.Send(frames));
+    return socket;
+  };
+  EngineStatus hello;
+  hello.status = kStatusHello;
+  const Socket handshake = connect("handshake", hello);
+  zmq_pollitem_t init = {handshake.get(), 0, ZMQ_POLLIN, 0};
+  REQUIRE(zmq_poll(&init, 1, 10'000) == 1);
+  const Socket first = connect("input_0", TestReadyResponse());
+  Socket second = connect("input_1", TestReadyResponse());
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    frontend.Next(Heard::Kind::kReady, 0);
+    frontend.Next(Heard::Kind::kReady, 1);
+    second.Close();
+    frontend.Next(Heard::Kind::kLost, 0);
+    frontend.Next(Heard::Kind::kLost, 1);
+    second = connect("input_1", TestReadyResponse());
+  }
+}
+
 TEST_CASE("wire: a request that cannot be read is answered when its sender can") {
   const TempFolder folder;
   Frontend frontend(folder);
