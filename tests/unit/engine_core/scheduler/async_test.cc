@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "engine_core/scheduler/scheduler.h"
+#include "tests/support/small_scheduler.h"
 
 #include <catch2/catch.hpp>
 
@@ -20,16 +21,12 @@ constexpr TokenId kStopToken = 7;
 class Pipeline {
  public:
   explicit Pipeline(int32_t num_blocks = 40)
-      : kv_(KvConfig(num_blocks)), scheduler_(Config(), &kv_) {}
+      : kv_(SmallCache(num_blocks)), scheduler_(SmallConfig(), &kv_) {}
 
   void Add(const RequestId& id, int32_t num_prompt_tokens, int32_t max_tokens = 20,
            TokenId first_token = 0) {
-    wire::EngineCoreRequest request;
-    request.request_id = id;
-    for (int32_t i = 0; i < num_prompt_tokens; ++i) {
-      request.prompt_token_ids.push_back(first_token + i);
-    }
-    request.sampling_params.max_tokens = max_tokens;
+    wire::EngineCoreRequest request =
+        CountingRequest(id, num_prompt_tokens, max_tokens, first_token);
     request.sampling_params.stop_token_ids = {kStopToken};
     REQUIRE(scheduler_.Add(std::move(request), ++now_).ok());
   }
@@ -61,36 +58,13 @@ class Pipeline {
       failed.status = InternalError("NaN in logits");
     }
     scheduler_.Update(step, &result, &outputs_);
-    std::vector<ClientMessage> messages;
-    outputs_.Take(++now_, &messages);
-    Records records;
-    for (ClientMessage& message : messages) {
-      for (auto& record : message.outputs.outputs) records.push_back(std::move(record));
-      for (auto& id : message.outputs.finished_requests) finished_.push_back(std::move(id));
-    }
-    return records;
+    return TakeRecords(&outputs_, ++now_, &finished_);
   }
   const Request& Find(const RequestId& id) const {
     REQUIRE(scheduler_.Find(id) != nullptr);
     return *scheduler_.Find(id);
   }
   int32_t num_held() const { return kv_.pool().num_blocks() - 1 - kv_.pool().num_free(); }
-
-  static KvCacheConfig KvConfig(int32_t num_blocks) {
-    KvCacheConfig config;
-    config.num_blocks = num_blocks;
-    config.block_size = 4;
-    config.max_num_seqs = 4;
-    config.max_model_len = 64;
-    return config;
-  }
-  static SchedulerConfig Config() {
-    SchedulerConfig config;
-    config.max_num_seqs = 4;
-    config.max_num_batched_tokens = 64;
-    config.max_model_len = 64;
-    return config;
-  }
 
   KvCacheManager kv_;
   Scheduler scheduler_;

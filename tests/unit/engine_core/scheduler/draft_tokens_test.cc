@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine_core/scheduler/scheduler.h"
+#include "tests/support/small_scheduler.h"
 
 #include <catch2/catch.hpp>
 
@@ -17,23 +18,6 @@ using Tokens = std::vector<TokenId>;
 
 constexpr TokenId kStopToken = 7;
 
-KvCacheConfig KvConfig(int32_t num_blocks = 40) {
-  KvCacheConfig config;
-  config.num_blocks = num_blocks;
-  config.block_size = 4;
-  config.max_num_seqs = 4;
-  config.max_model_len = 64;
-  return config;
-}
-
-SchedulerConfig Config(int32_t max_num_batched_tokens = 64) {
-  SchedulerConfig config;
-  config.max_num_seqs = 4;
-  config.max_num_batched_tokens = max_num_batched_tokens;
-  config.max_model_len = 64;
-  return config;
-}
-
 // What a step yields for one request: accepted drafts and a sampled token, then guesses.
 struct Answer {
   Tokens tokens;
@@ -44,16 +28,14 @@ struct Answer {
 class Bench {
  public:
   explicit Bench(const DraftConfig& drafts = {.num_speculative_tokens = 3},
-                 SchedulerConfig config = Config(), const KvCacheConfig& cache = KvConfig())
+                 SchedulerConfig config = SmallConfig(),
+                 const KvCacheConfig& cache = SmallCache(40))
       : kv_(cache), scheduler_((config.drafts = drafts, config), &kv_) {}
 
   void Add(const RequestId& id, int32_t num_prompt_tokens, int32_t max_tokens = 20,
            TokenId first_token = 100, const RequestNeeds& needs = {}) {
-    wire::EngineCoreRequest request;
-    request.request_id = id;
-    for (int32_t i = 0; i < num_prompt_tokens; ++i) {
-      request.prompt_token_ids.push_back(first_token + i);
-    }
+    wire::EngineCoreRequest request =
+        CountingRequest(id, num_prompt_tokens, max_tokens, first_token);
     request.sampling_params = params_;
     request.sampling_params.max_tokens = max_tokens;
     REQUIRE(scheduler_.Add(std::move(request), ++now_, needs).ok());
@@ -104,13 +86,7 @@ class Bench {
   }
   Records Fold(const SchedulerOutput& step, ModelOutput* result) {
     scheduler_.Update(step, result, &outputs_);
-    std::vector<ClientMessage> messages;
-    outputs_.Take(++now_, &messages);
-    Records records;
-    for (ClientMessage& message : messages) {
-      for (auto& record : message.outputs.outputs) records.push_back(std::move(record));
-    }
-    return records;
+    return TakeRecords(&outputs_, ++now_);
   }
   // A request whose prompt has been computed, with this output and these guesses.
   void Start(const RequestId& id, int32_t num_prompt_tokens, const Tokens& guesses,
@@ -250,7 +226,7 @@ TEST_CASE("R26 R27: min_tokens is held against each token in its place") {
 // ---- R2, R3: budgets ----
 
 TEST_CASE("R3: the token budget cuts drafts off") {
-  Bench bench({.num_speculative_tokens = 3}, Config(8));
+  Bench bench({.num_speculative_tokens = 3}, SmallConfig(8));
   bench.Start("a", 5, {11, 12, 13});
   bench.Add("b", 2, 20, 50);
   CHECK(bench.ScheduleDrafts() == Tokens{11, 12, 13});
@@ -263,7 +239,7 @@ TEST_CASE("R3: the token budget cuts drafts off") {
   bench.scheduler_.Abort("c");
   CHECK(bench.ScheduleDrafts(1) == Tokens{65, 66});
 
-  Bench narrow({.num_speculative_tokens = 3}, Config(2));
+  Bench narrow({.num_speculative_tokens = 3}, SmallConfig(2));
   narrow.Start("a", 2, {11, 12, 13});
   CHECK(narrow.ScheduleDrafts() == Tokens{11});
   CHECK(narrow.Update({{{11, 30}}})[0].new_token_ids == Tokens{11, 30});
@@ -271,7 +247,7 @@ TEST_CASE("R3: the token budget cuts drafts off") {
 }
 
 TEST_CASE("R2: the threshold for long prefills holds for drafts too") {
-  SchedulerConfig config = Config();
+  SchedulerConfig config = SmallConfig();
   config.long_prefill_token_threshold = 2;
   Bench bench({.num_speculative_tokens = 3}, config);
   bench.Start("a", 2, {11, 12, 13});
@@ -280,7 +256,7 @@ TEST_CASE("R2: the threshold for long prefills holds for drafts too") {
 }
 
 TEST_CASE("R3: the drafter takes inputs for each request of a step") {
-  Bench bench({.num_speculative_tokens = 3, .num_input_slots = 2}, Config(12));
+  Bench bench({.num_speculative_tokens = 3, .num_input_slots = 2}, SmallConfig(12));
   bench.Add("a", 20);
   CHECK(bench.Schedule().requests[0].num_scheduled_tokens == 10);
   bench.Update({{{}}});
@@ -326,10 +302,10 @@ TEST_CASE("R20: not with more tokens left, not where it does not fit, not unaske
   Bench unasked;
   unasked.Add("a", 1);
   CHECK(unasked.ScheduleDrafts().empty());
-  Bench narrow(pads, Config(3));
+  Bench narrow(pads, SmallConfig(3));
   narrow.Add("a", 1);
   CHECK(narrow.ScheduleDrafts().empty());
-  SchedulerConfig config = Config();
+  SchedulerConfig config = SmallConfig();
   config.max_model_len = 4;
   Bench full(pads, config);
   full.Add("a", 1);
@@ -346,10 +322,10 @@ TEST_CASE("R20: a request whose KV has been brought has blocks for its padding")
     bool CanRelease(const Request&) const override { return true; }
     bool OnFinished(const Request&, std::span<const BlockId>) override { return false; }
   } loader;
-  SchedulerConfig config = Config();
+  SchedulerConfig config = SmallConfig();
   config.drafts = {
       .num_speculative_tokens = 3, .num_lookahead_tokens = 3, .pads_new_requests = true};
-  KvCacheManager kv(KvConfig());
+  KvCacheManager kv(SmallCache(40));
   Scheduler scheduler(config, &kv, &loader);
   wire::EngineCoreRequest request;
   request.request_id = "a";
@@ -379,7 +355,7 @@ TEST_CASE("R11 R20: who waits for a grammar is not padded into the step") {
 // ---- R21, R23: preemption ----
 
 TEST_CASE("R21: who preempts itself drops its drafts") {
-  Bench bench({.num_speculative_tokens = 3}, Config(), KvConfig(17));
+  Bench bench({.num_speculative_tokens = 3}, SmallConfig(), SmallCache(17));
   bench.Add("a", 30);
   bench.Add("b", 30, 20, 200);
   bench.Schedule();  // 8 blocks each: none is left
@@ -401,9 +377,9 @@ TEST_CASE("R21: a preemption drops the drafts") {
 }
 
 TEST_CASE("R7 R21: a victim of the same step gives back what its drafts and their drafter took") {
-  SchedulerConfig config = Config(14);
+  SchedulerConfig config = SmallConfig(14);
   config.policy = SchedulingPolicy::kPriority;
-  Bench bench({.num_speculative_tokens = 3, .num_input_slots = 1}, config, KvConfig(7));
+  Bench bench({.num_speculative_tokens = 3, .num_input_slots = 1}, config, SmallCache(7));
   bench.Start("a", 7, {11, 12, 13});
   bench.Add("b", 3, 20, 50);
   bench.Add("c", 3, 20, 80);
@@ -437,7 +413,7 @@ TEST_CASE("R23 B13: what drafts in flight bring after a reset is dropped and tou
 }
 
 TEST_CASE("R23: of a preemption for want of blocks, accepted drafts in flight are delivered") {
-  Bench bench({.num_speculative_tokens = 3}, Config(), KvConfig(17));
+  Bench bench({.num_speculative_tokens = 3}, SmallConfig(), SmallCache(17));
   bench.Add("a", 26);
   bench.Add("b", 26, 20, 200);
   bench.Schedule();  // 7 blocks each
@@ -527,7 +503,7 @@ TEST_CASE("B15: room behind the step's tokens for the drafter, up to max_model_l
 }
 
 TEST_CASE("B15: what lies behind a chunk is not findable before it is scheduled") {
-  Bench bench({.num_speculative_tokens = 4, .num_lookahead_tokens = 4}, Config(6));
+  Bench bench({.num_speculative_tokens = 4, .num_lookahead_tokens = 4}, SmallConfig(6));
   bench.Add("a", 16);
   bench.Schedule();
   CHECK(bench.num_held("a") == 3);
@@ -555,11 +531,11 @@ TEST_CASE("B7: a block is findable once its tokens are accepted, never by drafts
 }
 
 TEST_CASE("B14: with drafts in flight the window begins where it does when all are rejected") {
-  KvCacheConfig cache = KvConfig();
+  KvCacheConfig cache = SmallCache(40);
   cache.sliding_window = 4;
   cache.max_num_batched_tokens = 64;
   cache.num_draft_tokens = 3;
-  Bench bench({.num_speculative_tokens = 3}, Config(), cache);
+  Bench bench({.num_speculative_tokens = 3}, SmallConfig(), cache);
   bench.Start("a", 6, {11, 12, 13});
   bench.Schedule();
   bench.Schedule();  // from 10 on if all are accepted, from 7 on if not: position 4 is seen

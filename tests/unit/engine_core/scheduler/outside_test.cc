@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine_core/scheduler/scheduler.h"
+#include "tests/support/small_scheduler.h"
 
 #include <catch2/catch.hpp>
 
@@ -50,7 +51,7 @@ class FakeConnector final : public KvConnector {
 class Bench {
  public:
   explicit Bench(const SchedulerConfig& config = Config(), int32_t num_blocks = 20)
-      : kv_(KvConfig(num_blocks)), scheduler_(config, &kv_, &connector_) {}
+      : kv_(SmallCache(num_blocks)), scheduler_(config, &kv_, &connector_) {}
 
   void Add(const RequestId& id, int32_t num_prompt_tokens, const RequestNeeds& needs = {},
            TokenId first_token = 0) {
@@ -58,13 +59,7 @@ class Bench {
   }
   Status TryAdd(const RequestId& id, int32_t num_prompt_tokens, const RequestNeeds& needs = {},
                 TokenId first_token = 0) {
-    wire::EngineCoreRequest request;
-    request.request_id = id;
-    for (int32_t i = 0; i < num_prompt_tokens; ++i) {
-      request.prompt_token_ids.push_back(first_token + i);
-    }
-    request.sampling_params.max_tokens = 20;
-    return scheduler_.Add(std::move(request), ++now_, needs);
+    return scheduler_.Add(CountingRequest(id, num_prompt_tokens, 20, first_token), ++now_, needs);
   }
   const SchedulerOutput& Schedule() {
     const SchedulerOutput& step = scheduler_.Schedule(++now_);
@@ -84,15 +79,7 @@ class Bench {
     return Take();
   }
   Records Step(const KvTransferNews& news = {}) { return Update(Schedule(), news); }
-  Records Take() {
-    std::vector<ClientMessage> messages;
-    outputs_.Take(++now_, &messages);
-    Records records;
-    for (ClientMessage& message : messages) {
-      for (auto& record : message.outputs.outputs) records.push_back(std::move(record));
-    }
-    return records;
-  }
+  Records Take() { return TakeRecords(&outputs_, ++now_); }
   Ids Running() const {
     Ids ids;
     for (const Request* request : scheduler_.running()) ids.push_back(request->id());
@@ -107,19 +94,8 @@ class Bench {
   }
   int32_t num_held() const { return kv_.pool().num_blocks() - 1 - kv_.pool().num_free(); }
 
-  static KvCacheConfig KvConfig(int32_t num_blocks) {
-    KvCacheConfig config;
-    config.num_blocks = num_blocks;
-    config.block_size = 4;
-    config.max_num_seqs = 4;
-    config.max_model_len = 64;
-    return config;
-  }
   static SchedulerConfig Config() {
-    SchedulerConfig config;
-    config.max_num_seqs = 4;
-    config.max_num_batched_tokens = 64;
-    config.max_model_len = 64;
+    SchedulerConfig config = SmallConfig();
     config.max_loras = 2;
     return config;
   }
