@@ -223,6 +223,67 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
   return OkStatus();
 }
 
+void LogAttention(const EngineSetup& setup) {
+  if (setup.device != "cuda") return;
+  LOG_INFO << "Using "
+           << (setup.attention == AttentionBackend::kFlashInfer ? "flashinfer" : "tandem")
+           << " attention backend: " << setup.attention_reason;
+}
+
+int64_t KvBytesPerBlock(const ModelConfig& config, const Backend& backend,
+                        const EngineSetup& setup) {
+  return backend.KvBytesPerBlock(
+      KvSpecOf(config, setup.runner.limits.block_size, 0, setup.runner.kv_format));
+}
+
+// Where --max-model-len is auto, what fits; then what all of it takes, also for an error's advice.
+Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMemory& memory,
+                 EngineSetup* setup) {
+  const int64_t bytes_per_block = KvBytesPerBlock(config, backend, *setup);
+  ExecutorLimits& limits = setup->runner.limits;
+  const StatusOr<int32_t> max_model_len =
+      ChooseMaxModelLen(setup->auto_max_model_len, bytes_per_block, limits, memory);
+  if (max_model_len.ok()) limits.max_model_len = *max_model_len;
+  setup->memory_plan = PlanMemory(config, limits,
+                                  {.dtype = setup->backend.dtype,
+                                   .formats = setup->formats,
+                                   .kv_bytes_per_block = bytes_per_block,
+                                   .is_device = !backend.memory_is_host()});
+  if (!max_model_len.ok()) return max_model_len.status();
+  return CheckFits(*setup->memory_plan, memory);
+}
+
+// Packs the weights and makes what a step needs; the cache gets what that leaves.
+StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
+                                                  const ModelConfig& model_config,
+                                                  std::unique_ptr<Backend> backend,
+                                                  EngineSetup* setup, StartupLog* startup) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, OpenWeights(config));
+  startup->Done("weights mapped");
+  const int64_t bytes_per_block = KvBytesPerBlock(model_config, *backend, *setup);
+  const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadModel({model_config, model_limits, *weights, *backend, setup->formats}));
+  weights.reset();
+  startup->Done("weights packed",
+                "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                   ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
+                                                   model_config, setup->runner));
+  startup->Done("step buffers");
+  RETURN_IF_ERROR(FinishRunner(bytes_per_block, runner.get(), setup, startup));
+  const ExecutorLimits& limits = setup->runner.limits;
+  const CacheSize cache = SizeOf(limits);
+  startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
+                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
+                                WithCommas(limits.num_blocks) + " blocks of " +
+                                std::to_string(limits.block_size) + ", " +
+                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB)");
+  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
+           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
+  return runner;
+}
+
 int RunEngineCore(const std::vector<std::string>& args) {
   std::set_new_handler(EndWithoutMemory<kExitBadModel>);
   const SystemClock clock;
@@ -256,55 +317,18 @@ int RunEngineCore(const std::vector<std::string>& args) {
   startup.Done("device", std::string((*backend)->description()) + ", dtype " +
                              std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
                              config.quantization);
-  if (setup->device == "cuda") {
-    LOG_INFO << "Using "
-             << (setup->attention == AttentionBackend::kFlashInfer ? "flashinfer" : "tandem")
-             << " attention backend: " << setup->attention_reason;
-  }
-  StatusOr<std::unique_ptr<Weights>> weights = OpenWeights(config);
-  if (!weights.ok()) return Fail(kExitBadModel, weights.status());
-  startup.Done("weights mapped");
-  const int64_t bytes_per_block = (*backend)->KvBytesPerBlock(
-      KvSpecOf(*model_config, setup->runner.limits.block_size, 0, setup->runner.kv_format));
+  LogAttention(*setup);
+  // As it was before anything took some of it.
   const HostMemory memory = ReadMemory(**backend);
-  const StatusOr<int32_t> max_model_len =
-      ChooseMaxModelLen(setup->auto_max_model_len, bytes_per_block, setup->runner.limits, memory);
-  if (max_model_len.ok()) setup->runner.limits.max_model_len = *max_model_len;
-  const MemoryPlan plan = PlanMemory(*model_config, setup->runner.limits,
-                                     {.dtype = setup->backend.dtype,
-                                      .formats = setup->formats,
-                                      .kv_bytes_per_block = bytes_per_block,
-                                      .is_device = !(*backend)->memory_is_host()});
-  // Memory as it was before anything took some of it.
   const auto fail = [&](const Status& status) {
-    return Fail(kExitBadModel, WithMemoryAdvice(status, plan, memory));
+    return Fail(kExitBadModel, WithMemoryAdvice(status, *setup->memory_plan, memory));
   };
-  setup->memory_plan = plan;
-  if (!max_model_len.ok()) return fail(max_model_len.status());
-  if (const Status fits = CheckFits(plan, memory); !fits.ok()) return fail(fits);
-  const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
-  StatusOr<std::unique_ptr<Model>> model =
-      LoadModel({*model_config, model_limits, **weights, **backend, setup->formats});
-  if (!model.ok()) return fail(model.status());
-  weights->reset();
-  startup.Done("weights packed", "about " + WithCommas(plan.weights >> 20) + " MiB");
-
-  // The KV cache and the executor.
-  StatusOr<std::unique_ptr<ModelRunner>> runner = ModelRunner::CreateWithoutCache(
-      *std::move(backend), *std::move(model), *model_config, setup->runner);
+  if (const Status fits = PlanStart(*model_config, **backend, memory, &*setup); !fits.ok()) {
+    return fail(fits);
+  }
+  StatusOr<std::unique_ptr<ModelRunner>> runner =
+      LoadRunner(config, *model_config, *std::move(backend), &*setup, &startup);
   if (!runner.ok()) return fail(runner.status());
-  startup.Done("step buffers");
-  const Status built = FinishRunner(bytes_per_block, runner->get(), &*setup, &startup);
-  if (!built.ok()) return fail(built);
-  const ExecutorLimits& limits = setup->runner.limits;
-  const CacheSize cache = SizeOf(limits);
-  startup.Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
-                               " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
-                               WithCommas(limits.num_blocks) + " blocks of " +
-                               std::to_string(limits.block_size) + ", " +
-                               WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB)");
-  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
-           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
 
   // The engine and its wire.
   std::optional<WatchedExecutor> watched;

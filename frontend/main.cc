@@ -226,7 +226,17 @@ void OnHealthChange(const EngineClient& client, Metrics* metrics, bool* was_read
   (void)SdNotify("READY=1\nSTATUS=serving");
 }
 
-Awaitable<void> WriteStats(std::vector<std::unique_ptr<StatsLog>>* logs) {
+using StatsLogs = std::vector<std::unique_ptr<StatsLog>>;  // one per engine
+
+StatsLogs MakeStatsLogs(Metrics* metrics, int num_engines, double now) {
+  StatsLogs logs;
+  for (int i = 0; i < num_engines; ++i) {
+    logs.push_back(std::make_unique<StatsLog>(&metrics->engine(i), i, now));
+  }
+  return logs;
+}
+
+Awaitable<void> WriteStats(StatsLogs* logs) {
   const double interval = StatsLogInterval();
   double next = SystemClock().Monotonic();
   while (true) {
@@ -234,6 +244,54 @@ Awaitable<void> WriteStats(std::vector<std::unique_ptr<StatsLog>>* logs) {
     co_await SleepUntil(next);
     for (const auto& log : *logs) log->Write(SystemClock().Monotonic());
   }
+}
+
+// What the handlers of all shards share.
+struct SharedParts {
+  const InputProcessor* input_processor;
+  TextPool* text_pool;
+  AdmissionGate* admission_gate;
+  Metrics* metrics;
+  const Clock* clock;
+};
+
+std::unique_ptr<ApiContext> MakeContext(const SharedParts& parts, const FrontendConfig& config,
+                                        EngineClient* client) {
+  auto context = std::make_unique<ApiContext>();
+  context->input_processor = parts.input_processor;
+  context->engine_client = client;
+  context->text_pool = parts.text_pool;
+  context->admission_gate = parts.admission_gate;
+  context->metrics = parts.metrics;
+  context->clock = parts.clock;
+  context->options = MakeApiOptions(config);
+  for (int i = 0; i < client->num_engines(); ++i) {
+    context->step_tokens.emplace_back(&parts.metrics->engine(i));
+  }
+  return context;
+}
+
+std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Shard* shard,
+                                               wire::FrontendEndpoint* endpoint) {
+  const EngineClientOptions options = {.client_index = shard->index(),
+                                       .num_clients = static_cast<int>(config.api_server_count),
+                                       .num_engines = static_cast<int>(config.data_parallel_size),
+                                       .hang_timeout_s = config.engine_hang_timeout};
+  return std::make_unique<EngineClient>(
+      options, endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); });
+}
+
+// What an engine tells of itself with a step, on the shard that has heard it.
+void RecordStats(int engine, const wire::SchedulerStats& stats, ApiContext* context,
+                 StatsLog* log) {
+  const SchedulerSample sample = ToSample(stats);
+  context->metrics->Record(engine, sample);
+  for (const wire::KvCacheEvictionEvent& event : stats.kv_cache_eviction_events) {
+    context->metrics->Record(engine, KvEvictionSample{event.lifetime_seconds, event.idle_seconds,
+                                                      event.reuse_gaps_seconds});
+  }
+  log->RecordPrefix(sample);
+  context->step_tokens[static_cast<size_t>(engine)].End();
 }
 
 void LogRoutes(const std::vector<Route>& routes) {
@@ -307,11 +365,7 @@ Status Serve(FrontendConfig& config) {
                    .num_engines = num_engines,
                    .kv_cache_metrics = config.kv_cache_metrics,
                    .show_model_series = !config.disable_log_stats});
-  std::vector<std::unique_ptr<StatsLog>> stats_logs;
-  stats_logs.reserve(static_cast<size_t>(num_engines));
-  for (int i = 0; i < num_engines; ++i) {
-    stats_logs.push_back(std::make_unique<StatsLog>(&metrics.engine(i), i, clock.Monotonic()));
-  }
+  StatsLogs stats_logs = MakeStatsLogs(&metrics, num_engines, clock.Monotonic());
   AdmissionGate admission_gate({.max_num_queued_reqs = config.max_num_queued_reqs,
                                 .max_num_queued_tokens = config.max_num_queued_tokens});
 
@@ -331,35 +385,19 @@ Status Serve(FrontendConfig& config) {
   std::vector<std::unique_ptr<EngineClient>> clients;
   std::vector<std::unique_ptr<ApiContext>> contexts;
   std::vector<ApiContext*> context_list;
+  const SharedParts parts = {.input_processor = input_processor.get(),
+                             .text_pool = &text_pool,
+                             .admission_gate = &admission_gate,
+                             .metrics = &metrics,
+                             .clock = &clock};
   for (Shard* shard : shard_list) {
-    clients.push_back(std::make_unique<EngineClient>(
-        EngineClientOptions{.client_index = shard->index(),
-                            .num_clients = num_shards,
-                            .num_engines = num_engines,
-                            .hang_timeout_s = config.engine_hang_timeout},
-        &endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); }));
-    contexts.push_back(std::make_unique<ApiContext>());
-    ApiContext* context = contexts.back().get();
-    context_list.push_back(context);
-    context->input_processor = input_processor.get();
-    context->engine_client = clients.back().get();
-    context->text_pool = &text_pool;
-    context->admission_gate = &admission_gate;
-    context->metrics = &metrics;
-    context->clock = &clock;
-    context->options = MakeApiOptions(config);
-    for (int i = 0; i < num_engines; ++i) context->step_tokens.emplace_back(&metrics.engine(i));
-    clients.back()->OnStats(
-        [&metrics, &stats_logs, context](int engine, const wire::SchedulerStats& stats, double) {
-          const SchedulerSample sample = ToSample(stats);
-          metrics.Record(engine, sample);
-          for (const wire::KvCacheEvictionEvent& event : stats.kv_cache_eviction_events) {
-            metrics.Record(engine, KvEvictionSample{event.lifetime_seconds, event.idle_seconds,
-                                                    event.reuse_gaps_seconds});
-          }
-          stats_logs[static_cast<size_t>(engine)]->RecordPrefix(sample);
-          context->step_tokens[static_cast<size_t>(engine)].End();
-        });
+    clients.push_back(MakeEngineClient(config, shard, &endpoint));
+    contexts.push_back(MakeContext(parts, config, clients.back().get()));
+    context_list.push_back(contexts.back().get());
+    clients.back()->OnStats([&stats_logs, context = context_list.back()](
+                                int engine, const wire::SchedulerStats& stats, double) {
+      RecordStats(engine, stats, context, stats_logs[static_cast<size_t>(engine)].get());
+    });
   }
   bool was_ready = false;
   clients[0]->OnHealthChange([&metrics, &was_ready, client = clients[0].get()] {
