@@ -75,6 +75,9 @@ def decode(payload):
 
 class EngineWithEvents(unittest.TestCase):
     model = pair.MODEL
+    # 8 blocks to hand out: the fourth prompt of two blocks and more makes room by eviction.
+    num_blocks = 9
+    max_model_len = 256
     flags = ()
     environment = {}
     config = {}
@@ -85,10 +88,10 @@ class EngineWithEvents(unittest.TestCase):
                   "replay_endpoint": f"ipc://{self.folder.name}/replay", "topic": TOPIC, **self.config}
         self.context = zmq.Context()
         self.frontend = StrictFrontend(self.folder.name)
-        # 8 blocks to hand out: the fourth prompt of two blocks and more makes room by eviction.
         self.engine = strict_frontend.start_engine(
             self.frontend, self.model, "--kv-events-config", json.dumps(config), "--block-size", str(BLOCK),
-            "--num-gpu-blocks-override", "9", "--max-model-len", "256", *self.flags, **self.environment)
+            "--num-gpu-blocks-override", str(self.num_blocks), "--max-model-len", str(self.max_model_len),
+            *self.flags, **self.environment)
         self.ready = self.frontend.meet()
         self.subscriber = self.subscribe(config["endpoint"])
         self.replay = self.context.socket(zmq.DEALER)
@@ -106,17 +109,19 @@ class EngineWithEvents(unittest.TestCase):
         monitor = subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         subscriber.connect(endpoint)
         self.assertTrue(monitor.poll(pair.LIMIT * 1000))
+        subscriber.disable_monitor()
+        monitor.close()
         return subscriber
 
     def wait_for_subscription(self):
         """A connection is not yet a subscription: clears the empty cache until that is heard."""
         self.num_before = 0
-        number = -1
-        while number != self.num_before - 1:
+        heard = None
+        while heard != self.num_before - 1:
             self.num_before += 1
             self.assertEqual(self.frontend.call(self.num_before, "reset_prefix_cache", []), (None, True))
-            while number != self.num_before - 1 and self.subscriber.poll(200):
-                number, events, _ = self.receive()
+            while heard != self.num_before - 1 and self.subscriber.poll(200):
+                heard, events, _ = self.receive()
                 self.assertEqual(events, [AllBlocksCleared()])
 
     def tearDown(self):
@@ -209,6 +214,12 @@ class KvEvents(EngineWithEvents):
         number, _, payload = self.receive()
         self.assertEqual(self.replayed(self.num_before), [(number, payload)])
 
+
+class Reset(EngineWithEvents):
+    num_blocks = 65
+    max_model_len = 2048
+    num_tokens = 1500  # many more than are drawn while a call is on its way
+
     def call_while_running(self, call_id, args, tokens):
         """The answer of reset_prefix_cache; tokens that arrive meanwhile are appended."""
         self.frontend.send(strict_frontend.UTILITY,
@@ -224,7 +235,7 @@ class KvEvents(EngineWithEvents):
 
     def test_reset_with_and_without_running_requests(self):
         prompt = list(range(20, 90))
-        params = rust_params(temperature=0.0, max_tokens=150, ignore_eos=True)
+        params = rust_params(temperature=0.0, max_tokens=self.num_tokens, ignore_eos=True)
         self.frontend.add("a", prompt, params)
         tokens = self.frontend.receive()[0][1][0][1]
         # Blocks are held: refused, nothing changes.
@@ -233,17 +244,20 @@ class KvEvents(EngineWithEvents):
         self.assertIs(self.call_while_running(2001, [True, False], tokens), True)
         for output in self.frontend.collect("a")["a"]:
             tokens += output[1]
-        self.assertEqual(len(tokens), 150)
-        events = []
-        while sum(len(e.block_hashes) for e in events if isinstance(e, BlockStored)) < 6 or \
-                AllBlocksCleared() not in events:
-            events += self.receive()[1]
-        cleared = events.index(AllBlocksCleared())
-        self.assertEqual(events.count(AllBlocksCleared()), 1)
-        before = [h for e in events[:cleared] if isinstance(e, BlockStored) for h in e.block_hashes]
-        after = [h for e in events[cleared:] if isinstance(e, BlockStored) for h in e.block_hashes]
+        self.assertEqual(len(tokens), self.num_tokens)
+
+        # What was stored until the reset is stored again, and the rest behind it.
+        before, after, num_cleared = [], [], 0
+        while len(after) < (len(prompt) + self.num_tokens - 1) // BLOCK:
+            for event in self.receive()[1]:
+                if isinstance(event, BlockStored):
+                    (after if num_cleared else before).extend(event.block_hashes)
+                else:
+                    self.assertEqual(event, AllBlocksCleared())
+                    num_cleared += 1
+        self.assertEqual(num_cleared, 1)
         self.assertGreaterEqual(len(before), 2)
-        self.assertEqual(after[:len(before)], before)  # the same content again
+        self.assertEqual(after[:len(before)], before)
 
         # Undisturbed it says the same; now its prompt is cached.
         self.frontend.add("b", prompt, params)
