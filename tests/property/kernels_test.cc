@@ -162,7 +162,7 @@ TEST_CASE("Linear with a depth of several K blocks equals the reference") {
   });
 }
 
-TEST_CASE("Pack stacks row blocks of any float type; Embedding reads rows back exactly") {
+TEST_CASE("Pack stacks row blocks of any float type, and Embedding reads rows back exactly") {
   ForEachCase(2, [&](const BackendCase& backend_case, Backend& cpu, Backend&, Draw& draw) {
     const int64_t k = draw.Int(1, 300);
     auto first = draw.Normals(70 * k);

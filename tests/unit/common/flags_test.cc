@@ -50,7 +50,7 @@ TEST_CASE("Flags: values, twins, underscores, human numbers, lists, positional")
   CHECK(c.max_num_seqs == 128);
 }
 
-TEST_CASE("Flags: the last of a repeated flag counts; a bool may be given a value") {
+TEST_CASE("Flags: the last of a repeated flag counts, and a bool may be given a value") {
   Config c;
   REQUIRE(Parse(c, {"--max-num-seqs", "4", "--max-num-seqs", "1K", "--enable-prefix-caching=false"})
               .ok());

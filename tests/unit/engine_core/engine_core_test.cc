@@ -154,7 +154,7 @@ TEST_CASE("Create: without chunked prefill a batch must hold the longest prompt"
   CHECK_FALSE(EngineCore::Create(options, &executor, &clock).ok());
 }
 
-TEST_CASE("A request runs to its end; every step's message has stats and the step's time") {
+TEST_CASE("A request runs to its end, and every step's message has stats and the step's time") {
   Engine engine;
   CHECK_FALSE(engine.core->HasWork());
   engine.Add("a", 3, 2);
@@ -219,7 +219,7 @@ TEST_CASE("ADD: client numbers out of reason are dropped, abort_immediately is a
   CHECK(engine.executor.num_tokens() == 0);
 }
 
-TEST_CASE("ABORT: no record, only the finished id; unknown ids are ignored") {
+TEST_CASE("ABORT: no record, only the finished id, and unknown ids are ignored") {
   Engine engine;
   engine.Add("a", 20);
   engine.Step();
@@ -370,7 +370,7 @@ TEST_CASE("UTILITY: replies come alone, with the call's id bit for bit") {
   CHECK(reply.result == wire::PackedStrings({"generate"}));
 }
 
-TEST_CASE("UTILITY: each method of the table answers; others and bad arguments fail with words") {
+TEST_CASE("UTILITY: each method of the table answers, others and bad arguments fail with words") {
   Engine engine;
   const wire::RawValue t = wire::PackedBool(true), f = wire::PackedBool(false);
   const struct {
@@ -445,7 +445,7 @@ TEST_CASE("B13 reset_prefix_cache: refused beside running requests unless they a
   CHECK(engine.records.back().finish_reason == wire::FinishReason::kLength);
 }
 
-TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps; resume goes on") {
+TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps, then resume goes on") {
   Engine engine;
   engine.Add("a", 6);
   engine.Step();
@@ -462,7 +462,7 @@ TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps; resum
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
 }
 
-TEST_CASE("Pause wait: running requests finish first, then the answer; new ones are refused") {
+TEST_CASE("Pause wait: running requests finish first, then the answer, and new ones are refused") {
   Engine engine;
   engine.Add("a", 4);
   engine.Step();

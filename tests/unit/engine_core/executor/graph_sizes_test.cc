@@ -16,7 +16,7 @@ TEST_CASE("graph sizes: 1024 requests on an H200 make 51 sizes up to 512") {
   CHECK(std::ranges::is_sorted(sizes));
 }
 
-TEST_CASE("graph sizes: few requests; the largest batches are sizes of their own") {
+TEST_CASE("graph sizes: few requests, and the largest batches are sizes of their own") {
   CHECK(GraphSizes({.max_num_seqs = 1, .max_num_batched_tokens = 2048}) == Sizes{1, 2});
   CHECK(GraphSizes({.max_num_seqs = 5, .max_num_batched_tokens = 2048}) == Sizes{1, 2, 4, 5, 8});
   CHECK(GraphSizes({.max_num_seqs = 9, .max_num_batched_tokens = 17}) ==

@@ -20,7 +20,7 @@ TEST_CASE("resolve sampling: the wire's defaults sample from the whole distribut
   CHECK(config->min_tokens_mask.empty());
 }
 
-TEST_CASE("resolve sampling: a request's seed is its own; others get one from their id") {
+TEST_CASE("resolve sampling: a request's seed is its own, others get one from their id") {
   wire::SamplingParams seeded;
   seeded.seed = -3;
   CHECK(ResolveSampling(seeded, "a", kLimits)->seed == static_cast<uint64_t>(int64_t{-3}));

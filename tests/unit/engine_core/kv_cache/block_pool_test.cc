@@ -23,7 +23,7 @@ std::vector<BlockId> Take(BlockPool* pool, size_t count) {
   return blocks;
 }
 
-TEST_CASE("B1 B2: the null block is never handed out, the others in id order; usage") {
+TEST_CASE("B1 B2: the null block is never handed out, the others in id order, and usage") {
   BlockPool pool(5, nullptr);
   CHECK(FreeList(pool) == std::vector<int>{1, 2, 3, 4});
   CHECK(pool.Usage() == 0);

@@ -116,7 +116,7 @@ TEST_CASE("distribution: an unlimited draw finds the same token as adding up one
   }
 }
 
-TEST_CASE("distribution: the first and the last share of [0, 1) reach the first and last token") {
+TEST_CASE("distribution: the first and the last share of 0 to 1 reach the first and last token") {
   const std::vector<float> logits = {0, 0, 0, 0};
   TokenDistribution distribution;
   distribution.Build(logits, 0, {});

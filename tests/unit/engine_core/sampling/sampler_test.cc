@@ -133,7 +133,7 @@ TEST_CASE("sampler: scratch of another row leaves no trace") {
   }
 }
 
-TEST_CASE("logprobs: chosen first, then the best in order; the rank counts equals") {
+TEST_CASE("logprobs: chosen first, then the best in order, and the rank counts equals") {
   const std::vector<float> row = {1, 3, 2, 3, 0};
   TokenId ids[4];
   float logprobs[4];

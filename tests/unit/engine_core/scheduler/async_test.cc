@@ -233,7 +233,7 @@ TEST_CASE("R23: tokens in flight at a preemption are delivered and touch no coun
   CHECK(b.num_stale_steps == 0);
 }
 
-TEST_CASE("R23: a preempted request does not resume before its tokens are there; others may pass") {
+TEST_CASE("R23: a preempted request does not resume before its tokens are there, others may pass") {
   Preempted pipeline;
   REQUIRE(pipeline.Find("b").num_stale_steps > 0);
   pipeline.scheduler_.Abort("a");  // room for all

@@ -117,7 +117,7 @@ class Bench {
 
 // ---- R25: accepted and rejected ----
 
-TEST_CASE("R1 R25: drafts run with the next token; those rejected run again") {
+TEST_CASE("R1 R25: drafts run with the next token, those rejected run again") {
   Bench bench;
   bench.Start("a", 5, {11, 12, 13});
   const SchedulerOutput& step = bench.Schedule();

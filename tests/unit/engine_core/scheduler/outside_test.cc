@@ -351,7 +351,7 @@ TEST_CASE("R33: a finished request's blocks stay as long as the connector says")
 // ---- R8 ----
 
 TEST_CASE(
-    "R8: a victim that is being saved is not preempted; nobody gets blocks until it is saved") {
+    "R8: a victim that is being saved is not preempted, nobody gets blocks until it is saved") {
   Bench bench(Bench::Config(), 6);  // 5 blocks
   bench.Add("a", 8);
   bench.Add("b", 12, {}, 50);

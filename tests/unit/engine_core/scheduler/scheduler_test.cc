@@ -118,7 +118,7 @@ TEST_CASE("R32: the first record carries prefill_stats and all events, later one
   CHECK(second.events.empty());
 }
 
-TEST_CASE("R33 R35: each client hears its own; stats go to the first that hears anything") {
+TEST_CASE("R33 R35: each client hears its own, stats go to the first that hears anything") {
   Bench bench;
   REQUIRE(bench.Add("a", {1}, 1, 2).ok());
   REQUIRE(bench.Add("b", {2}, 2, 1).ok());

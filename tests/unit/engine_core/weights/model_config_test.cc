@@ -218,7 +218,7 @@ TEST_CASE("model config: GPT-2's names for what everybody has") {
   CHECK(Parse(usual)->max_position_embeddings == 77);
 }
 
-TEST_CASE("model config: a text model below text_config; models of more than text are refused") {
+TEST_CASE("model config: a text model below text_config, models of more than text are refused") {
   Json inner = Minimal();
   inner.erase("architectures");
   inner["model_type"] = "gemma3_text";

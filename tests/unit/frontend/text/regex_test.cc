@@ -18,7 +18,7 @@ std::vector<std::string> FindAll(std::string_view pattern, std::string_view text
 
 using Texts = std::vector<std::string>;
 
-TEST_CASE("Regex reads \\s as Oniguruma does: U+0085 and U+3000 are spaces, U+180E is not") {
+TEST_CASE("Regex: U+0085 and U+3000 are spaces, U+180E is not, as Oniguruma has it") {
   CHECK(FindAll(R"(\s)", "a\u0085b\u3000c\u180Ed") == Texts{"\u0085", "\u3000"});
   CHECK(FindAll(R"([^\sx]+)", "a\u0085b\u180Ex") == Texts{"a", "b\u180E"});
   CHECK(FindAll(R"(\S+)", "a\u3000b\u180E") == Texts{"a", "b\u180E"});
