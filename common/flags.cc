@@ -48,6 +48,7 @@ template <class Number>
 Status CheckRange(const Flag& flag, std::string_view text, Number value) {
   const auto as_double = static_cast<double>(value);
   if (as_double >= flag.rules.min && as_double <= flag.rules.max) return OkStatus();
+  if (!flag.rules.allowed.empty()) return BadValue(flag, text, flag.rules.allowed);
   if (flag.rules.max == std::numeric_limits<double>::infinity()) {
     return BadValue(flag, text, "at least " + FormatNumber(flag.rules.min));
   }

@@ -30,6 +30,7 @@ struct FlagRules {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string_view> choices = {};  // allowed words of a string flag
+  std::string_view allowed = {};  // what a number must be, where min and max do not say why
   std::string_view env = {};
   std::string_view short_name = {};  // "-tp" is written "tp"
   bool positional = false;           // also taken from the first bare word

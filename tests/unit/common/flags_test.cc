@@ -13,6 +13,7 @@ struct Config {
   int64_t max_num_seqs = 128;
   std::optional<int64_t> max_model_len;
   double watermark = 0;
+  int64_t num_gpus = 1;
   std::string dtype = "auto";
   std::vector<std::string> served;
 };
@@ -27,6 +28,7 @@ std::vector<Flag> Table(Config& c) {
        {.min = 1, .max = 65536, .env = "TEST_SEQS"}},
       {"max-model-len", &c.max_model_len, "Context", {.min = 1}},
       {"watermark", &c.watermark, "Free share", {.min = 0, .max = 0.99, .short_name = "wm"}},
+      {"num-gpus", &c.num_gpus, "GPUs", {.min = 1, .max = 1, .allowed = "1: there is one"}},
       {"dtype", &c.dtype, "Compute type", {.choices = {"auto", "bfloat16"}}},
       {"served-model-name", &c.served, "Names"},
   };
@@ -64,6 +66,8 @@ TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {
         "--max-num-seqs is '0', must be between 1 and 65536");
   CHECK(Parse(c, {"--max-num-seqs", "many"}).message() ==
         "--max-num-seqs is 'many', must be a whole number");
+  CHECK(Parse(c, {"--num-gpus", "2"}).message() == "--num-gpus is '2', must be 1: there is one");
+  CHECK(Parse(c, {"--num-gpus", "1"}).ok());
   CHECK(Parse(c, {"--dtype", "int3"}).message() ==
         "--dtype is 'int3', must be one of auto bfloat16");
   CHECK(Parse(c, {"--max-num-seq", "4"}).message() ==

@@ -59,6 +59,16 @@ TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
              Contains("--cudagraph-capture-sizes few"));
 }
 
+TEST_CASE("engine config: more GPUs than one are refused, and why") {
+  EngineConfig config;
+  const auto parse = [&](const char* size) {
+    return ParseFlags(EngineFlags(config), {"model", "-tp", size}, "test").status();
+  };
+  CHECK(parse("1") == OkStatus());
+  CHECK(parse("2") == InvalidArgumentError("--tensor-parallel-size is '2', must be 1: an engine "
+                                           "runs on one GPU today"));
+}
+
 TEST_CASE("engine config: whose attention kernels run") {
   ModelConfig model = SmallModel();
   model.head_dim = 128;
