@@ -1,7 +1,6 @@
 #include "kernels/cuda/cublaslt.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +11,7 @@
 #include "common/log.h"
 #include "kernels/cuda/gemm_choice.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/shared_library.h"
 
 namespace tandem {
 namespace {
@@ -36,26 +36,30 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 
-  // False: a name is missing.
-  bool Find(void* handle) {
-    const auto find = [&](const char* name, auto* function) {
-      *function =
-          reinterpret_cast<std::remove_reference_t<decltype(*function)>>(dlsym(handle, name));
-      return *function != nullptr;
-    };
-    return find("cublasLtCreate", &create) && find("cublasLtDestroy", &destroy) &&
-           find("cublasLtMatmul", &matmul) &&
-           find("cublasLtMatmulAlgoGetHeuristic", &get_heuristic) &&
-           find("cublasLtMatmulDescCreate", &desc_create) &&
-           find("cublasLtMatmulDescDestroy", &desc_destroy) &&
-           find("cublasLtMatmulDescSetAttribute", &desc_set) &&
-           find("cublasLtMatrixLayoutCreate", &layout_create) &&
-           find("cublasLtMatrixLayoutDestroy", &layout_destroy) &&
-           find("cublasLtMatmulPreferenceCreate", &preference_create) &&
-           find("cublasLtMatmulPreferenceDestroy", &preference_destroy) &&
-           find("cublasLtMatmulPreferenceSetAttribute", &preference_set);
+  Status FindIn(const SharedLibrary& file) {
+    RETURN_IF_ERROR(file.Find("cublasLtCreate", &create));
+    RETURN_IF_ERROR(file.Find("cublasLtDestroy", &destroy));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmul", &matmul));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulAlgoGetHeuristic", &get_heuristic));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulDescCreate", &desc_create));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulDescDestroy", &desc_destroy));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulDescSetAttribute", &desc_set));
+    RETURN_IF_ERROR(file.Find("cublasLtMatrixLayoutCreate", &layout_create));
+    RETURN_IF_ERROR(file.Find("cublasLtMatrixLayoutDestroy", &layout_destroy));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulPreferenceCreate", &preference_create));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulPreferenceDestroy", &preference_destroy));
+    RETURN_IF_ERROR(file.Find("cublasLtMatmulPreferenceSetAttribute", &preference_set));
+    return OkStatus();
   }
 };
+
+StatusOr<Library> OpenLibrary() {
+  ASSIGN_OR_RETURN(const SharedLibrary file,
+                   SharedLibrary::Open("libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)));
+  Library library;
+  RETURN_IF_ERROR(library.FindIn(file));
+  return library;
+}
 
 #define CHECK_CUBLAS(expression)                                                                  \
   do {                                                                                            \
@@ -206,14 +210,13 @@ class OpenedCublasLt final : public CublasLt {
 }  // namespace
 
 std::unique_ptr<CublasLt> CublasLt::Open(void* stream) {
-  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-  void* file = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  Library library;
-  if (file == nullptr || !library.Find(file)) {
-    LOG_WARNING << name << " cannot be used (" << (file == nullptr ? dlerror() : "too old")
+  const StatusOr<Library> opened = OpenLibrary();
+  if (!opened.ok()) {
+    LOG_WARNING << "cuBLASLt cannot be used (" << opened.status().message()
                 << "): large matrix products will be slow";
     return nullptr;
   }
+  const Library& library = *opened;
   cublasLtHandle_t handle = nullptr;
   if (const cublasStatus_t status = library.create(&handle); status != CUBLAS_STATUS_SUCCESS) {
     LOG_WARNING << "cuBLASLt does not start (status " << status
