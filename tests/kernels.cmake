@@ -33,6 +33,24 @@ target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
 module(tests/support/cuda_emulation DEPS kernels)
 tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc unit/kernels/cuda/gemm_choice_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
+
+# What NCCL's names lead to in tests, and the same as it would be before NCCL 2.13.
+foreach(library fake_nccl old_fake_nccl)
+  add_library(${library} MODULE support/fake_nccl.cc)
+  target_include_directories(${library} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${library} PRIVATE tandem_kernels)
+endforeach()
+target_compile_definitions(old_fake_nccl PRIVATE FAKE_NCCL_IS_OLD)
+tandem_test(unit_nccl LABEL unit SRCS unit/kernels/cuda/nccl_test.cc DEPS kernels tests/support/files)
+target_include_directories(unit_nccl PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(unit_nccl PRIVATE TANDEM_FAKE_NCCL="$<TARGET_FILE:fake_nccl>"
+  TANDEM_OLD_FAKE_NCCL="$<TARGET_FILE:old_fake_nccl>")
+add_dependencies(unit_nccl fake_nccl old_fake_nccl)
+find_path(TANDEM_NCCL_HEADER nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(TANDEM_HAS_CUDA AND TANDEM_NCCL_HEADER)
+  target_sources(unit_nccl PRIVATE unit/kernels/cuda/nccl_header_test.cc)
+  target_include_directories(unit_nccl SYSTEM PRIVATE ${TANDEM_NCCL_HEADER} ${CUDAToolkit_INCLUDE_DIRS})
+endif()
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc
        property/random_matrices_test.cc
@@ -43,6 +61,11 @@ if(TANDEM_HAS_CUDA)
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/tidy/shared_names.py ${CMAKE_NM}
       $<TARGET_FILE:tandem_emulated_cuda> $<TARGET_FILE:tandem_kernels>)
   set_tests_properties("tidy: the emulated CUDA backend and the real one share no names" PROPERTIES LABELS unit)
+  # A machine that builds may have what the hosts without a GPU lack.
+  add_test(NAME "tidy: the engine core starts without CUDA's libraries"
+    COMMAND ${CMAKE_READELF} --dynamic --wide $<TARGET_FILE:tandem-engine-core>)
+  set_tests_properties("tidy: the engine core starts without CUDA's libraries" PROPERTIES LABELS unit
+    FAIL_REGULAR_EXPRESSION "NEEDED[^\n]*(cuda|cublas|nccl|nvidia|nvrtc)")
 endif()
 
 # The object is the same in dev and release; sanitizers put their own bookkeeping on the stack.

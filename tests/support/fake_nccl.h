@@ -1,0 +1,27 @@
+#pragma once
+
+// A library with NCCL's names (libfake_nccl.so, opened as NCCL would be): ranks are threads of one
+// process and "device" memory is the host's. A sum is done when the call returns, in rank order,
+// rounded after each addition, as by a ring of GPUs. A rank that aborts or fails makes the others'
+// calls fail with ncclRemoteError.
+
+#include <atomic>
+#include <string>
+
+namespace tandem {
+
+// What a test tells the library and what it asks; by the name "fake_nccl" in the library. Set while
+// no call is running.
+struct FakeNccl {
+  // The call of this function at this rank fails with this ncclResult_t and these last words.
+  std::string failing_function;
+  int failing_rank = 0;
+  int failure = 0;
+  std::string last_error;
+
+  std::atomic<int> async_error = 0;  // of every communicator
+  std::atomic<int> num_live = 0, num_destroyed = 0, num_aborted = 0;
+  std::atomic<void*> last_stream = nullptr;
+};
+
+}  // namespace tandem
