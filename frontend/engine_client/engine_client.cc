@@ -129,10 +129,7 @@ void EngineClient::Abort(const RequestId& request_id) {
 }
 
 void EngineClient::Abort(const std::vector<RequestId>& request_ids) {
-  const bool was_draining = std::exchange(is_draining_, true);
-  for (const RequestId& request_id : request_ids) Abort(request_id);
-  is_draining_ = was_draining;
-  if (!is_draining_) SendAborts();
+  EndEach(request_ids, [](const RequestId&, OutputSink*) {});
 }
 
 size_t EngineClient::EndAborted(const std::vector<std::string>& names) {
@@ -146,38 +143,37 @@ size_t EngineClient::EndAborted(const std::vector<std::string>& names) {
     });
     if (names.empty() || is_named) ids.push_back(request_id);
   }
-  const bool was_draining = std::exchange(is_draining_, true);
-  size_t num_ended = 0;
-  for (const RequestId& request_id : ids) {
-    const auto position = running_.find(request_id);
-    if (position == running_.end()) continue;  // ended from another's last call
-    OutputSink* const sink = position->second.sink;
-    Abort(request_id);
+  return EndEach(ids, [](const RequestId& request_id, OutputSink* sink) {
     wire::EngineCoreOutput output;
     output.request_id = request_id;
     output.finish_reason = wire::FinishReason::kAbort;
     sink->OnOutput(output, /*timestamp=*/0);  // no tokens: nothing is timed by it
-    ++num_ended;
-  }
-  is_draining_ = was_draining;
-  if (!is_draining_) SendAborts();
-  return num_ended;
+  });
 }
 
 void EngineClient::EndAll(const Status& why) {
   ended_ = why;
   std::vector<RequestId> ids;
   for (const auto& [request_id, running] : running_) ids.push_back(request_id);
+  EndEach(ids, [&why](const RequestId&, OutputSink* sink) { sink->OnError(why); });
+}
+
+size_t EngineClient::EndEach(
+    const std::vector<RequestId>& request_ids,
+    const std::function<void(const RequestId& request_id, OutputSink* sink)>& last_call) {
   const bool was_draining = std::exchange(is_draining_, true);
-  for (const RequestId& request_id : ids) {
+  size_t num_ended = 0;
+  for (const RequestId& request_id : request_ids) {
     const auto position = running_.find(request_id);
     if (position == running_.end()) continue;  // ended from another's last call
     OutputSink* const sink = position->second.sink;
     Abort(request_id);
-    sink->OnError(why);
+    last_call(request_id, sink);
+    ++num_ended;
   }
   is_draining_ = was_draining;
   if (!is_draining_) SendAborts();
+  return num_ended;
 }
 
 void EngineClient::RunOnShard(std::function<void()> function) {

@@ -154,6 +154,11 @@ class EngineClient {
   void HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response);
   void HandleLost(int engine_index, const Status& why);
   void EndWithError(RunningMap::iterator position, const Status& status);
+  // Aborts those that run, one by one, each sink's last call behind its abort; the engines are told
+  // in one message each. Returns how many there were.
+  size_t EndEach(
+      const std::vector<RequestId>& request_ids,
+      const std::function<void(const RequestId& request_id, OutputSink* sink)>& last_call);
   void SendAborts();
   StatusOr<int> ChooseEngine(const wire::EngineCoreRequest& request);
   void UpdateEngineInfo();

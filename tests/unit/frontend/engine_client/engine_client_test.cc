@@ -2,8 +2,6 @@
 
 #include "frontend/engine_client/engine_client.h"
 
-#include <map>
-
 #include "proto_msgpack/codec.h"
 #include "tests/support/wire_pair.h"
 
@@ -117,6 +115,13 @@ struct Setup {
     request.data_parallel_rank = rank;
     return client.Submit(std::move(request), sink);
   }
+  // The engine has taken them when this returns.
+  void SubmitTaken(std::initializer_list<std::pair<const char*, Sink*>> requests) {
+    for (const auto& [id, sink] : requests) {
+      REQUIRE(Submit(id, sink).ok());
+      CHECK(engine().Next<wire::EngineCoreRequest>().request_id == id);
+    }
+  }
   Engine& engine(size_t i = 0) { return *engines[i]; }
 
   TempFolder folder;
@@ -128,34 +133,28 @@ struct Setup {
 
 TEST_CASE("engine_client: outputs of one engine message reach their sinks in one post") {
   Setup setup;
-  std::map<std::string, Sink> sinks;
-  for (const char* id : {"a", "b", "c"}) {
-    REQUIRE(setup.Submit(id, &sinks[id]).ok());
-    CHECK(setup.engine().Next<wire::EngineCoreRequest>().request_id == id);
-  }
+  Sink a, b, c;
+  setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
   CHECK(setup.client.num_inflight() == 3);
   const int posts_before = setup.shard.num_posts;
   setup.engine().Step({"a", "unknown", "b", "c"}, {"b"});
-  setup.shard.RunUntil([&] { return sinks["c"].num_calls == 1; });
+  setup.shard.RunUntil([&] { return c.num_calls == 1; });
   CHECK(setup.shard.num_posts == posts_before + 1);
-  CHECK(sinks["a"].token_ids == std::vector<TokenId>{1});
-  CHECK(sinks["a"].last_timestamp == 1);
-  CHECK(sinks["b"].finish_reason == FinishReason::kStop);
-  CHECK_FALSE(sinks["a"].over());
+  CHECK(a.token_ids == std::vector<TokenId>{1});
+  CHECK(a.last_timestamp == 1);
+  CHECK(b.finish_reason == FinishReason::kStop);
+  CHECK_FALSE(a.over());
   CHECK(setup.client.num_inflight() == 2);
   setup.engine().Step({"a", "b", "c"}, {"a", "c"});  // b has ended: what still comes is ignored
-  setup.shard.RunUntil([&] { return sinks["c"].over(); });
-  CHECK(sinks["b"].num_calls == 1);
+  setup.shard.RunUntil([&] { return c.over(); });
+  CHECK(b.num_calls == 1);
   CHECK(setup.client.num_inflight() == 0);
 }
 
 TEST_CASE("engine_client: aborts during a batch go out together, and only for running ids") {
   Setup setup;
   Sink a, b, c;
-  REQUIRE(setup.Submit("a", &a).ok());
-  REQUIRE(setup.Submit("b", &b).ok());
-  REQUIRE(setup.Submit("c", &c).ok());
-  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
   a.during_call = [&] { setup.client.Abort("a"); };
   b.during_call = [&] {
     setup.client.Abort("c");
@@ -175,10 +174,7 @@ TEST_CASE("engine_client: aborts during a batch go out together, and only for ru
 TEST_CASE("engine_client: an operator's abort ends requests by either name, with an output") {
   Setup setup;
   Sink a, b, c;
-  REQUIRE(setup.Submit("a", &a).ok());
-  REQUIRE(setup.Submit("b", &b).ok());
-  REQUIRE(setup.Submit("c", &c).ok());
-  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
   CHECK(setup.client.EndAborted({"b", "nobody"}) == 1);
   CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
   CHECK(b.finish_reason == FinishReason::kAbort);
@@ -195,10 +191,7 @@ TEST_CASE("engine_client: an operator's abort ends requests by either name, with
 TEST_CASE("engine_client: at the server's end every sink hears why and nothing is sent any more") {
   Setup setup;
   Sink a, b, c;
-  REQUIRE(setup.Submit("a", &a).ok());
-  REQUIRE(setup.Submit("b", &b).ok());
-  REQUIRE(setup.Submit("c", &c).ok());
-  for (int i = 0; i < 3; ++i) setup.engine().Next<wire::EngineCoreRequest>();
+  setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
   Status again;
   a.during_call = [&] { setup.client.Abort("b"); };
   b.during_call = [&] { setup.client.Abort("a"); };
