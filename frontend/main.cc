@@ -246,24 +246,10 @@ Awaitable<void> WriteStats(StatsLogs* logs) {
   }
 }
 
-// What the handlers of all shards share.
-struct SharedParts {
-  const InputProcessor* input_processor;
-  TextPool* text_pool;
-  AdmissionGate* admission_gate;
-  Metrics* metrics;
-  const Clock* clock;
-};
-
-std::unique_ptr<ApiContext> MakeContext(const SharedParts& parts, const FrontendConfig& config,
+std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const FrontendConfig& config,
                                         EngineClient* client) {
-  auto context = std::make_unique<ApiContext>();
-  context->input_processor = parts.input_processor;
+  auto context = std::make_unique<ApiContext>(parts);
   context->engine_client = client;
-  context->text_pool = parts.text_pool;
-  context->admission_gate = parts.admission_gate;
-  context->metrics = parts.metrics;
-  context->clock = parts.clock;
   context->options = MakeApiOptions(config);
   for (int i = 0; i < client->num_engines(); ++i) {
     context->step_tokens.emplace_back(&parts.metrics->engine(i));
@@ -385,11 +371,11 @@ Status Serve(FrontendConfig& config) {
   std::vector<std::unique_ptr<EngineClient>> clients;
   std::vector<std::unique_ptr<ApiContext>> contexts;
   std::vector<ApiContext*> context_list;
-  const SharedParts parts = {.input_processor = input_processor.get(),
-                             .text_pool = &text_pool,
-                             .admission_gate = &admission_gate,
-                             .metrics = &metrics,
-                             .clock = &clock};
+  const ApiParts parts = {.input_processor = input_processor.get(),
+                          .text_pool = &text_pool,
+                          .admission_gate = &admission_gate,
+                          .metrics = &metrics,
+                          .clock = &clock};
   for (Shard* shard : shard_list) {
     clients.push_back(MakeEngineClient(config, shard, &endpoint));
     contexts.push_back(MakeContext(parts, config, clients.back().get()));

@@ -40,20 +40,23 @@ struct ApiOptions {
   JsonLimits json_limits;
 };
 
-// What the handlers of one shard work with. Built by main, borrowed.
-struct ApiContext {
+// What the handlers of all shards share. Built by main, borrowed.
+struct ApiParts {
   const InputProcessor* input_processor = nullptr;
-  EngineClient* engine_client = nullptr;  // this shard's
   TextPool* text_pool = nullptr;
   AdmissionGate* admission_gate = nullptr;
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
-  ApiOptions options;
+};
 
-  std::vector<StepTokens> step_tokens;  // this shard's, one per engine
-
+// What the handlers of one shard work with. Built by main, borrowed.
+struct ApiContext : ApiParts {
+  explicit ApiContext(const ApiParts& parts = {}) : ApiParts(parts) {}
   ApiContext(const ApiContext&) = delete;
-  ApiContext() = default;
+
+  EngineClient* engine_client = nullptr;  // this shard's
+  ApiOptions options;
+  std::vector<StepTokens> step_tokens;  // this shard's, one per engine
 };
 
 // The model's served name that a request means. NOT_FOUND lists the valid ones.
