@@ -71,7 +71,7 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
 }
 
 void Session::CloseIfIdle() {
-  if (!in_exchange_ && connection_.in().empty()) connection_.MarkClosed();
+  if (idle_ && connection_.in().empty()) connection_.MarkClosed();
 }
 
 // ---- One exchange ----
@@ -109,7 +109,10 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
   std::string& in = connection_.in();
   for (SkipEmptyLines(&in); in.empty() || in == "\r"; SkipEmptyLines(&in)) {
     connection_.BeginRequest();
-    if (!co_await connection_.MoreInput(deadline)) co_return Read::kClosed;
+    idle_ = true;
+    const bool arrived = co_await connection_.MoreInput(deadline);
+    idle_ = false;
+    if (!arrived) co_return Read::kClosed;
   }
   in_exchange_ = true;
   turn_.began = connection_.arrival().monotonic_s;

@@ -27,7 +27,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The connection's whole life. `self` keeps it alive.
   static Awaitable<void> Run(std::shared_ptr<Session> self);
-  // The server ends: at once when idle; else the open exchange is told and cut.
+  // The server ends: between two requests at once; else the open exchange is told and cut.
   void CloseIfIdle();
   void Cut() { connection_.MarkClosed(); }
   Shard& shard() const { return *shard_; }
@@ -68,6 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Shard* const shard_;
   Connection connection_;
   bool served_one_ = false;
+  bool idle_ = false;  // waiting for the first byte of a request
   bool in_exchange_ = false;
   uint64_t exchange_number_ = 0;
   uint64_t num_events_sent_ = 0;  // of all exchanges

@@ -485,6 +485,28 @@ TEST_CASE("draining refuses new requests, lets open ones end and then reports") 
   CHECK(Happens(drained));
 }
 
+TEST_CASE("a drain does not cut an answer that its client is still reading") {
+  const std::string large(32 << 20, 'x');  // more than the kernel takes for a client that waits
+  std::promise<void> answered;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/large", [&](Exchange& exchange) -> Awaitable<void> {
+    exchange.Respond({200, large, "text/plain", {}});
+    answered.set_value();
+    co_return;
+  }));
+  TestServer server(std::move(routes));
+  Client client(server.port(), 4096);
+  REQUIRE(client.Send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(answered));
+  server.server().BeginDrain();
+  std::promise<void> drained, begun;
+  server.server().WhenDrained([&drained] { drained.set_value(); });
+  server.shard().Post([&begun] { begun.set_value(); });
+  REQUIRE(Happens(begun));
+  CHECK(client.ReadReply().body.size() == large.size());
+  CHECK(Happens(drained));
+}
+
 TEST_CASE("cutting the open connections tells their handlers") {
   Hang hang;
   std::vector<Route> routes;
