@@ -313,7 +313,7 @@ void EndRequests(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 // then cuts the connections of clients that do not read.
 void Drain(HttpServer* server, const std::vector<std::unique_ptr<EngineClient>>& clients,
            double timeout_s, Mailbox<MainEvent>* events) {
-  LOG_INFO << "[shutdown] " << server->num_exchanges() << " open requests, up to " << timeout_s
+  LOG_INFO << "[shutdown] " << server->num_requests() << " open requests, up to " << timeout_s
            << " s for them";
   (void)SdNotify("STOPPING=1");
   server->BeginDrain();
@@ -396,7 +396,7 @@ Status Serve(FrontendConfig& config) {
                           .track_load = config.enable_server_load_tracking,
                           .dev_mode = config.server_dev_mode,
                           .flags = DescribeConfig(config),
-                          .num_exchanges = [&server_view] { return server_view->num_exchanges(); },
+                          .num_requests = [&server_view] { return server_view->num_requests(); },
                           .is_draining = [&server_view] { return server_view->draining(); }};
   const std::vector<Route> routes = ApiRoutes(context_list, &facts, &metrics);
   ASSIGN_OR_RETURN(ServerOptions server_options, MakeServerOptions(config, &metrics));

@@ -33,7 +33,7 @@ Awaitable<void> HandleVersion(Exchange& exchange) {
 }
 
 Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts) {
-  const int load = facts->track_load ? facts->num_exchanges() : 0;
+  const int load = facts->track_load ? facts->num_requests() : 0;
   exchange.Respond(
       {200, R"({"server_load":)" + std::to_string(load) + "}", "application/json", {}});
   co_return;

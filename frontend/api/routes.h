@@ -22,7 +22,7 @@ struct ServerFacts {
   bool track_load = false;
   bool dev_mode = false;                                   // DevRoutes are there
   std::vector<std::pair<std::string, std::string>> flags;  // as they took effect, without secrets
-  std::function<int()> num_exchanges;
+  std::function<int()> num_requests;
   std::function<bool()> is_draining;
 };
 

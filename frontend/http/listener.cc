@@ -61,13 +61,14 @@ HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*>
 }
 
 HttpServer::~HttpServer() {
-  if (listen_fd_ >= 0 && acceptor_ == nullptr) ::close(listen_fd_);
-  if (!uds_to_remove_.empty()) ::unlink(uds_to_remove_.c_str());
+  StopListening();
+  if (listen_fd_ >= 0) ::close(listen_fd_);
 }
 
 Status HttpServer::Listen() {
   listen_fd_ = InheritedSocket();
-  if (listen_fd_ >= 0) {
+  is_inherited_ = listen_fd_ >= 0;
+  if (is_inherited_) {
     port_ = BoundPort(listen_fd_);
   } else {
     RETURN_IF_ERROR(options_.uds.empty() ? BindTcp() : BindUnix());
@@ -83,7 +84,7 @@ Status HttpServer::Listen() {
   } else {
     address_ = "unix:" + options_.uds;
   }
-  acceptor_ = std::make_unique<Socket>(shards_[0], listen_fd_);
+  acceptor_ = std::make_unique<Socket>(shards_[0], std::exchange(listen_fd_, -1));
   acceptor_->NotifyReadable([this] { Accept(); });
   return OkStatus();
 }
@@ -149,7 +150,7 @@ Status HttpServer::BindUnix() {
 
 void HttpServer::Accept() {
   while (true) {
-    const int fd = ::accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = ::accept4(acceptor_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) break;
@@ -169,7 +170,7 @@ void HttpServer::Accept() {
       ::close(fd);
       continue;
     }
-    num_connections_.fetch_add(1, std::memory_order_relaxed);
+    ++num_connections_;
     Shard* shard = shards_[next_shard_++ % shards_.size()];
     if (shard->OnThread()) {
       Adopt(fd, shard);
@@ -190,39 +191,61 @@ void HttpServer::Adopt(int fd, Shard* shard) {
 void HttpServer::Remove(Session* session) {
   auto& list = sessions_[static_cast<size_t>(session->shard().index())];
   list.erase(std::find(list.begin(), list.end(), session));
-  if (num_connections_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (!draining()) return;
-  shards_[0]->Post([this] {
-    if (drained_ && num_connections() == 0) std::exchange(drained_, Task())();
-  });
+  if (--num_connections_ == 0 && draining()) shards_[0]->Post([this] { AdvanceDrain(); });
+}
+
+// ---- The end ----
+
+void HttpServer::RequestEnded() {
+  if (--num_requests_ == 0 && draining()) shards_[0]->Post([this] { AdvanceDrain(); });
 }
 
 void HttpServer::BeginDrain() {
-  draining_.store(true, std::memory_order_relaxed);
-  shards_[0]->Post([this] { acceptor_.reset(); });
-  for (Shard* shard : shards_) {
-    shard->Post([this, shard] {
-      // A copy: closing may end a session, which takes itself off the list.
-      const auto sessions = sessions_[static_cast<size_t>(shard->index())];
-      for (Session* session : sessions) session->CloseIfIdle();
-    });
-  }
+  draining_ = true;
+  shards_[0]->Post([this] {
+    if (is_inherited_) StopListening();
+  });
+  OnEachSession(&Session::CloseIfIdle);
+  shards_[0]->Post([this] { AdvanceDrain(); });
 }
 
 void HttpServer::CloseAll() {
-  for (Shard* shard : shards_) {
-    shard->Post([this, shard] {
-      const auto sessions = sessions_[static_cast<size_t>(shard->index())];
-      for (Session* session : sessions) session->Cut();
-    });
-  }
+  shards_[0]->Post([this] { StopListening(); });
+  OnEachSession(&Session::Cut);
 }
 
 void HttpServer::WhenDrained(Task ended) {
   shards_[0]->Post([this, ended = std::move(ended)]() mutable {
     drained_ = std::move(ended);
-    if (num_connections() == 0) std::exchange(drained_, Task())();
+    AdvanceDrain();
   });
+}
+
+// On the first shard, whenever the last request or the last connection may have gone.
+void HttpServer::AdvanceDrain() {
+  if (draining() && num_requests() == 0 && !std::exchange(is_leaving_, true)) {
+    StopListening();
+    OnEachSession(&Session::CloseIfIdle);
+    shards_[0]->At(SystemClock().Monotonic() + options_.limits.linger_s,
+                   [this] { OnEachSession(&Session::CutUnlessLetIn); });
+  }
+  if (is_leaving_ && drained_ && num_connections() == 0) std::exchange(drained_, Task())();
+}
+
+// The name goes before the socket: once nobody listens, another server may take it.
+void HttpServer::StopListening() {
+  if (!uds_to_remove_.empty()) ::unlink(std::exchange(uds_to_remove_, "").c_str());
+  acceptor_.reset();
+}
+
+void HttpServer::OnEachSession(void (Session::*act)()) {
+  for (Shard* shard : shards_) {
+    shard->Post([this, shard, act] {
+      // A copy: closing may end a session, which takes itself off the list.
+      const auto sessions = sessions_[static_cast<size_t>(shard->index())];
+      for (Session* session : sessions) (session->*act)();
+    });
+  }
 }
 
 }  // namespace tandem

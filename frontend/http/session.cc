@@ -74,6 +74,10 @@ void Session::CloseIfIdle() {
   if (idle_ && connection_.in().empty()) connection_.MarkClosed();
 }
 
+void Session::CutUnlessLetIn() {
+  if (!turn_.let_in) connection_.MarkClosed();
+}
+
 // ---- One exchange ----
 
 Awaitable<bool> Session::ServeOne() {
@@ -85,15 +89,12 @@ Awaitable<bool> Session::ServeOne() {
   Read result = co_await ReadHead(reader);
   if (result == Read::kClosed) co_return false;
   if (result == Read::kOk) {
-    server_->num_exchanges_.fetch_add(1, std::memory_order_relaxed);
     result = co_await AnswerHead(reader);
-    server_->num_exchanges_.fetch_sub(1, std::memory_order_relaxed);
   } else {
     EndExchange(nullptr, 0);
   }
   if (result == Read::kFailed) co_await Linger();
   if (result != Read::kOk) co_return false;
-  co_await connection_.Drain(options().limits.write_s);
   co_return turn_.keep_alive && !connection_.closed();
 }
 
@@ -158,12 +159,14 @@ Awaitable<Session::Read> Session::ReadBody(RequestReader& reader) {
   co_return Read::kOk;
 }
 
-// From a complete head to the end of the answer.
+// From a complete head to the last byte of the answer.
 Awaitable<Session::Read> Session::AnswerHead(RequestReader& reader) {
   const Router::Match match = server_->router_.Find(turn_.request.method, turn_.request.path);
   const auto length = reader.content_length();
   std::optional<Response> refusal =
       Refusal(options(), match, turn_.request, reader.has_body(), server_->draining());
+  turn_.let_in = !refusal && !match.route->during_drain;
+  if (turn_.let_in) ++server_->num_requests_;
   Read result = Read::kOk;
   if (refusal && reader.has_body() && (!length || *length > kSmallBodyBytes)) {
     // Not worth reading: answer now and let the rest of the body go by.
@@ -180,6 +183,8 @@ Awaitable<Session::Read> Session::AnswerHead(RequestReader& reader) {
     }
   }
   EndExchange(match.route, length ? static_cast<double>(*length) : 0);
+  if (result == Read::kOk) co_await connection_.Drain(options().limits.write_s);
+  if (std::exchange(turn_.let_in, false)) server_->RequestEnded();
   co_return result;
 }
 

@@ -30,6 +30,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // The server ends: between two requests at once; else the open exchange is told and cut.
   void CloseIfIdle();
   void Cut() { connection_.MarkClosed(); }
+  // Other requests than those a drain waits for.
+  void CutUnlessLetIn();
   Shard& shard() const { return *shard_; }
 
  private:
@@ -80,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
     double began = 0;  // monotonic
     bool http11 = true;
     bool keep_alive = false;
+    bool let_in = false;  // counted in num_requests: a drain waits for it
     bool responded = false;
     bool streaming = false;
     int status = 0;

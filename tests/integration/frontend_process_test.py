@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """tandem-frontend as a process: how it starts, refuses, drains and ends; several network threads; the metrics
 of preempted and cached requests. The engine makes up its tokens."""
+import http.client
+import json
 import os
 import pathlib
 import signal
@@ -104,14 +106,17 @@ class Hangs(unittest.TestCase):
 
 
 class Activation(unittest.TestCase):
+    def serve(self, listener, folder, *flags):
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"', "sh", str(bin_dir() / "tandem-frontend"),
+             str(MODEL), "--port", "1", "--handshake-address", f"ipc://{folder}/wire/handshake", *flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False,
+            preexec_fn=lambda: (os.dup2(listener.fileno(), 3), os.set_inheritable(3, True)))
+
     def test_a_socket_that_systemd_opened_is_served(self):
         with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:
             port = listener.getsockname()[1]
-            frontend = subprocess.Popen(
-                ["/bin/sh", "-c", 'exec env LISTEN_PID=$$ LISTEN_FDS=1 "$@"', "sh", str(bin_dir() / "tandem-frontend"),
-                 str(MODEL), "--port", "1", "--handshake-address", f"ipc://{folder}/wire/handshake"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False,
-                preexec_fn=lambda: (os.dup2(listener.fileno(), 3), os.set_inheritable(3, True)))
+            frontend = self.serve(listener, folder)
             try:
                 # Whoever connects before it listens waits in the socket's queue.
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=LIMIT) as reply:
@@ -122,19 +127,67 @@ class Activation(unittest.TestCase):
                 frontend.kill()
                 frontend.wait()
 
+    def test_who_connects_while_it_drains_waits_for_the_next_process(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:
+            listener.settimeout(LIMIT)
+            frontend = self.serve(listener, folder, "--shutdown-timeout", "600")
+            try:
+                with socket.create_connection(listener.getsockname(), LIMIT) as asking, \
+                        socket.create_connection(listener.getsockname(), LIMIT) as idle:
+                    # Its body is not there yet: what the drain waits for.
+                    asking.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+                                   b"Expect: 100-continue\r\n\r\n")
+                    self.assertIn(b"100 Continue", asking.recv(100))
+                    frontend.send_signal(signal.SIGTERM)
+                    self.assertEqual(idle.recv(1), b"")  # the drain has begun
+                    with socket.create_connection(listener.getsockname(), LIMIT) as late:
+                        late.sendall(b"for the next")
+                        following, _ = listener.accept()
+                        with following:
+                            self.assertEqual(following.recv(100), b"for the next")
+                    asking.sendall(b"{}")
+                    self.assertIn(b" 503 ", asking.recv(100))
+                self.assertEqual(frontend.wait(LIMIT), 0)
+            finally:
+                frontend.kill()
+                frontend.wait()
+
 
 class Ends(unittest.TestCase):
     def test_term_lets_running_streams_end_and_exits_0(self):
-        with Frontend("--shutdown-timeout", "60", engine=("--tokens-per-second", "200")) as server:
-            stream = server.client().completions.create(model="m", prompt="x", max_tokens=100, stream=True)
-            next(iter(stream))
-            with socket.create_connection(("127.0.0.1", int(server.port_file.read_text()))) as idle:
+        def post(port, **fields):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+            connection.request("POST", "/v1/completions", json.dumps({"model": "m", "prompt": "x", **fields}),
+                               {"Content-Type": "application/json"})
+            return connection
+
+        with Frontend("--shutdown-timeout", "60", "--enable-server-load-tracking") as server:
+            port = int(server.port_file.read_text())
+            server.engine.send_signal(signal.SIGSTOP)  # what runs stays open until the engine goes on
+            stream = post(port, max_tokens=100, stream=True)
+            wait_for(lambda: json.loads(server.get("/load")[1])["server_load"] == 1, "the request is let in")
+            with socket.create_connection(("127.0.0.1", port)) as idle:
                 server.process.send_signal(signal.SIGTERM)
                 idle.settimeout(LIMIT)
                 self.assertEqual(idle.recv(1), b"")  # an idle connection is closed at once
-            self.assertEqual(server.get("/health")[0], 0)  # nobody listens any more
-            self.assertEqual([c.choices[0].finish_reason for c in stream][-1], "length")
+            # New connections, as probes and balancers make them.
+            self.assertEqual(server.get("/health")[0], 200)
+            self.assertEqual(server.get("/ready")[0], 503)
+            self.assertEqual(server.total("vllm:request_success_total"), 0)
+            refused = post(port).getresponse()
+            self.assertEqual(refused.status, 503)
+            self.assertEqual(refused.headers["retry-after"], "1")
+            self.assertEqual(refused.headers["connection"], "close")
+            self.assertIn(b"shutting down", refused.read())
+            server.engine.send_signal(signal.SIGCONT)
+            events = stream.getresponse().read()
+            self.assertIn(b'"finish_reason":"length"', events)
+            self.assertTrue(events.endswith(b"data: [DONE]\n\n"))
+            # Who asks without a pause does not keep it alive; the port is free when it is gone.
+            while server.get("/ready")[0] != 0:
+                pass
             self.assertEqual(server.process.wait(LIMIT), 0)
+            socket.create_server(("127.0.0.1", port)).close()
 
     def test_without_patience_or_at_a_second_signal_what_runs_is_answered_and_aborted(self):
         def ask(server, refused):

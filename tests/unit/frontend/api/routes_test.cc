@@ -26,7 +26,7 @@ struct Fixture {
     context.clock = &clock;
     context.options.served_model_names = {"m"};
     facts.model_root = "/models/m";
-    facts.num_exchanges = [this] { return server->server().num_exchanges(); };
+    facts.num_requests = [this] { return server->server().num_requests(); };
     facts.is_draining = [this] { return server->server().draining(); };
     ServerOptions options;
     options.api_keys = std::move(api_keys);
@@ -67,10 +67,20 @@ TEST_CASE("without an engine: alive is no, metrics and version are there") {
   }
 }
 
-TEST_CASE("/load counts open requests when told to") {
+TEST_CASE("/load counts open requests when told to, probes not among them") {
   Fixture f;
+  Client asking(f.server->port());
+  // Its head is complete and its body is not: open.
+  REQUIRE(
+      asking.Send("GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+                  "Expect: 100-continue\r\n\r\n"));
+  while (asking.pending().empty()) REQUIRE(asking.Fill());
+  Client client(f.server->port());
+  CHECK(client.Get("/load").body == R"({"server_load":0})");
   f.facts.track_load = true;
-  CHECK(Client(f.server->port()).Get("/load").body == R"({"server_load":1})");
+  CHECK(client.Get("/load").body == R"({"server_load":1})");
+  CHECK(asking.Ask("{}").status == 503);  // the engine is not ready
+  CHECK(client.Get("/load").body == R"({"server_load":0})");
 }
 
 TEST_CASE("with a key, only probes and metrics are open") {

@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/random.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -441,34 +442,58 @@ TEST_CASE("a port in use is an error that names it") {
   CHECK(status.message().find(std::to_string(first.port())) != std::string::npos);
 }
 
-TEST_CASE("draining refuses new requests, lets open ones end and then reports") {
-  std::promise<void> started;
-  Event* finish = nullptr;
-  std::vector<Route> routes = BasicRoutes();
-  routes.push_back(Row("GET", "/slow", [&](Exchange& exchange) -> Awaitable<void> {
+// A server with a request under way, "/slow", that ends when told to; Where answers "/probe", also
+// during a drain.
+struct BusyServer {
+  explicit BusyServer(std::vector<Route> routes = BasicRoutes(), ServerOptions options = {}) {
+    routes.push_back(Row("GET", "/slow", [this](Exchange& exchange) { return Slow(exchange); }));
+    routes.push_back(Row("GET", "/probe", Where));
+    routes.back().during_drain = true;
+    server = std::make_unique<TestServer>(std::move(routes), std::move(options));
+    slow = std::make_unique<Client>(port());
+    REQUIRE(slow->Send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"));
+    REQUIRE(Happens(started));
+  }
+  Awaitable<void> Slow(Exchange& exchange) {
     Event event;
     finish = &event;
     started.set_value();
     co_await event.Wait();
     exchange.Respond({200, "done", "text/plain", {}});
-  }));
-  routes.push_back(Row("GET", "/probe", Where));
-  routes.back().during_drain = true;
-  TestServer server(std::move(routes));
-  Client open(server.port()), idle(server.port());
+  }
+  // The shard has seen what other clients had sent: a request that came later has been answered.
+  void Pass() {
+    Client later(port());
+    CHECK(later.Get("/probe").status == 200);
+    CHECK(later.Get("/probe").status == 200);
+  }
+  void BeginDrain() {
+    server->server().BeginDrain();
+    server->server().WhenDrained([this] { drained.set_value(); });
+  }
+  void Finish() {
+    server->shard().Post([this] { finish->Set(); });
+    CHECK(slow->ReadReply().body == "done");
+  }
+  int port() const { return server->port(); }
+
+  std::promise<void> started, drained;
+  Event* finish = nullptr;
+  std::unique_ptr<TestServer> server;
+  std::unique_ptr<Client> slow;
+};
+
+TEST_CASE("draining refuses new requests, lets open ones end and then reports") {
+  BusyServer busy;
+  Client idle(busy.port()), half(busy.port()), probing(busy.port());
   CHECK(idle.Get("/where").status == 200);
-  Client half(server.port()), probing(server.port());
   CHECK(half.Get("/where").status == 200);
   CHECK(probing.Get("/where").status == 200);
-  REQUIRE(open.Send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"));
-  REQUIRE(Happens(started));
-  // Both are inside a request when the drain begins; the shard has seen the first bytes when a
-  // request that came later on another connection has been answered.
+  // Both are inside a request when the drain begins.
   REQUIRE(half.Send("GET /where HTTP/1.1\r\n"));
   REQUIRE(probing.Send("GET /probe HTTP/1.1\r\n"));
-  CHECK(idle.Get("/where").status == 200);
-  CHECK(idle.Get("/where").status == 200);
-  server.server().BeginDrain();
+  busy.Pass();
+  busy.BeginDrain();
   CHECK(idle.ReadToEnd());
   REQUIRE(half.Send("Host: x\r\n\r\n"));
   const Reply refused = half.ReadReply();
@@ -477,12 +502,106 @@ TEST_CASE("draining refuses new requests, lets open ones end and then reports") 
   CHECK(refused.Has("connection: close"));
   REQUIRE(probing.Send("Host: x\r\n\r\n"));
   CHECK(probing.ReadReply().status == 200);
-  CHECK_FALSE(Client(server.port()).Get("/where").status == 200);
+  busy.Finish();
+  CHECK(Happens(busy.drained));
+}
+
+TEST_CASE("who connects during a drain is answered: probes as ever, others with 503") {
+  BusyServer busy;
+  busy.BeginDrain();
+  for (int i = 0; i < 3; ++i) {
+    Client probing(busy.port());
+    const Reply probe = probing.Get("/probe");
+    CHECK(probe.status == 200);
+    CHECK(probe.Has("connection: close"));
+    CHECK(probing.ReadToEnd());
+    const Reply refused = Client(busy.port()).Post("/echo", "{}");
+    CHECK(refused.status == 503);
+    CHECK(refused.Has("retry-after: "));
+    CHECK(refused.Has("connection: close"));
+  }
+  busy.Finish();
+  CHECK(Happens(busy.drained));
+  CHECK_FALSE(Client(busy.port()).connected());
+}
+
+TEST_CASE("a drain keeps the limit of connections") {
+  ServerOptions options;
+  options.limits.num_connections = 2;
+  BusyServer busy(BasicRoutes(), std::move(options));
+  busy.BeginDrain();
+  Client silent(busy.port());
+  Client one_more(busy.port());
+  const Reply refused = one_more.ReadReply();
+  CHECK(refused.status == 503);
+  CHECK(refused.Has("retry-after: "));
+  busy.Finish();
+  CHECK(Happens(busy.drained));
+  CHECK(silent.ReadToEnd());
+}
+
+TEST_CASE("neither probes nor silent clients hold up the end of a drain") {
+  Hang hang;
+  std::vector<Route> routes = BasicRoutes();
+  routes.push_back(Row("GET", "/hanging-probe", hang.handler(false)));
+  routes.back().during_drain = true;
+  ServerOptions options;
+  options.limits.linger_s = 0.01;
+  BusyServer busy(std::move(routes), std::move(options));
+  busy.BeginDrain();
+  Client silent(busy.port()), half(busy.port()), probing(busy.port());
+  REQUIRE(half.Send("GET /probe HTTP/1.1\r\n"));
+  REQUIRE(probing.Send("GET /hanging-probe HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(hang.started));
+  busy.Finish();
+  CHECK(Happens(busy.drained));
+  CHECK(Happens(hang.gone));
+  CHECK(silent.ReadToEnd());
+  CHECK(half.ReadToEnd());
+  CHECK(probing.ReadToEnd());
+}
+
+TEST_CASE("a drain without requests ends at once, and a second server may listen") {
+  auto first = std::make_unique<TestServer>(BasicRoutes());
+  const int port = first->port();
+  CHECK(Client(port).Get("/where").status == 200);
   std::promise<void> drained;
-  server.server().WhenDrained([&drained] { drained.set_value(); });
-  server.shard().Post([&finish] { finish->Set(); });
-  CHECK(open.ReadReply().body == "done");
+  first->server().BeginDrain();
+  first->server().WhenDrained([&drained] { drained.set_value(); });
   CHECK(Happens(drained));
+  Shard shard(0);
+  ServerOptions options;
+  options.host = "127.0.0.1";
+  options.port = port;
+  options.error = [](int, std::string_view) { return Response(); };
+  HttpServer second(std::move(options), Router({}), {&shard});
+  CHECK(second.Listen().ok());
+}
+
+TEST_CASE("a UNIX socket is another server's as soon as a drain is over") {
+  const TempFolder folder;
+  const std::string path = folder.PathOf("socket");
+  const auto options = [&path] {
+    ServerOptions made;
+    made.uds = path;
+    made.error = [](int, std::string_view) { return Response(); };
+    return made;
+  };
+  Shard first_shard(0), second_shard(0);
+  auto first = std::make_unique<HttpServer>(options(), Router({}), std::vector{&first_shard});
+  HttpServer second(options(), Router({}), {&second_shard});
+  REQUIRE(first->Listen().ok());
+  CHECK(second.Listen().code() == StatusCode::kAlreadyExists);
+  first_shard.Start();
+  std::promise<void> drained;
+  first->BeginDrain();
+  first->WhenDrained([&drained] { drained.set_value(); });
+  REQUIRE(Happens(drained));
+  CHECK(second.Listen().ok());
+  first_shard.Stop();
+  first_shard.Join();
+  first.reset();
+  CHECK(::access(path.c_str(), F_OK) == 0);  // the first server leaves the second one's alone
 }
 
 TEST_CASE("a drain does not cut an answer that its client is still reading") {
