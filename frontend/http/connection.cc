@@ -42,17 +42,22 @@ std::string PeerName(int fd) {
 }  // namespace
 
 Connection::Connection(Shard* shard, int fd, std::unique_ptr<Transport> transport,
-                       std::function<void()> on_closed)
+                       std::function<void()> on_end)
     : socket_(shard, fd),
       transport_(std::move(transport)),
-      on_closed_(std::move(on_closed)),
+      on_end_(std::move(on_end)),
       peer_(PeerName(fd)) {}
 
 void Connection::MarkClosed() {
   if (std::exchange(closed_, true)) return;
-  input_.Set();
   drained_.Set();
-  on_closed_();
+  EndInput();
+}
+
+void Connection::EndInput() {
+  input_ended_ = true;
+  input_.Set();
+  on_end_();
 }
 
 void Connection::Close() {
@@ -70,7 +75,7 @@ void Connection::WatchReads() {
 void Connection::OnReadable() {
   thread_local std::array<char, kReadBytes> scratch;
   reading_ = false;
-  while (!closed_) {
+  while (!input_ended_) {
     if (!discarding_ && in_.size() >= kKeptBytes) return;  // resumed by MoreInput
     const ssize_t n = transport_->Read(scratch.data(), scratch.size());
     if (n < 0 && errno == EINTR) continue;
@@ -78,10 +83,8 @@ void Connection::OnReadable() {
       WatchReads();
       return;
     }
-    if (n <= 0) {
-      MarkClosed();
-      return;
-    }
+    if (n == 0) return EndInput();
+    if (n < 0) return MarkClosed();
     if (discarding_) {
       discarded_ += static_cast<size_t>(n);
       if (discarded_ > kDroppedBytes) MarkClosed();
@@ -104,13 +107,12 @@ void Connection::BeginRequest() {
 }
 
 Awaitable<bool> Connection::MoreInput(double deadline) {
-  if (closed_) co_return false;
+  if (input_ended_) co_return false;
   input_.Reset();
   const size_t before = in_.size();
   if (!reading_) OnReadable();
-  if (in_.size() > before) co_return !closed_;
-  const bool in_time = co_await input_.WaitUntil(deadline);
-  co_return in_time && !closed_;
+  if (in_.size() == before && !input_ended_) co_await input_.WaitUntil(deadline);
+  co_return in_.size() > before && !closed_;
 }
 
 void Connection::Discard() {

@@ -5,7 +5,8 @@
 // The read side is watched from Start to Close, so a peer that leaves is noticed whatever its owner
 // waits for; what arrives meanwhile is kept up to a limit. Writing never blocks: straight to the
 // kernel when nothing is queued (no copy, one system call), the rest is sent when the socket
-// drains. Once closed() nothing moves any more, in either direction.
+// drains. A peer may end its side and still read: input_ended(), and writing goes on. Once closed()
+// nothing moves any more, in either direction.
 
 #include <cstddef>
 #include <functional>
@@ -21,20 +22,21 @@ namespace tandem {
 
 class Connection {
  public:
-  // on_closed runs once, inside the call that noticed it.
+  // on_end runs inside the call that noticed that the input ended, and in the one that closed it.
   Connection(Shard* shard, int fd, std::unique_ptr<Transport> transport,
-             std::function<void()> on_closed);
+             std::function<void()> on_end);
   Connection(const Connection&) = delete;
 
   void Start() { OnReadable(); }
   bool closed() const { return closed_; }
+  bool input_ended() const { return input_ended_; }  // also when closed
   void MarkClosed();
   void Close();                                      // gives the descriptor back
   const std::string& peer() const { return peer_; }  // "127.0.0.1:4711"
 
   // What arrived and was not taken yet; the owner erases what it takes.
   std::string& in() { return in_; }
-  // True when more arrived; false when the deadline passed or the connection closed.
+  // True when more arrived; false when the deadline passed or no more will come.
   Awaitable<bool> MoreInput(double deadline);
   // From now on input is counted, and dropped.
   void Discard();
@@ -59,12 +61,14 @@ class Connection {
   void WatchReads();
   void WatchWrites();
   void StampArrival();
+  void EndInput();
 
   Socket socket_;
   const std::unique_ptr<Transport> transport_;
-  const std::function<void()> on_closed_;
+  const std::function<void()> on_end_;
   const std::string peer_;
   bool closed_ = false;
+  bool input_ended_ = false;
 
   std::string in_;
   Event input_;

@@ -62,6 +62,8 @@ class Exchange {
   // The client went away, was too slow, or the server ends: stop working for it. The callback runs
   // once, from the shard's loop, also when the client had gone before it was set; never after the
   // handler ended. The read side is watched all the time, whatever the handler waits for.
+  // Its end is what a client that goes away looks like, and one that has only sent all it will: an
+  // answer that is there at once still reaches the second, so only who waits need ask.
   bool closed() const;
   void OnClosed(std::function<void()> callback);
 

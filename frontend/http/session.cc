@@ -124,7 +124,7 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
     }
     if (step == RequestReader::Step::kHead) break;
     if (co_await connection_.MoreInput(turn_.began + limits.head_s)) continue;
-    if (connection_.closed()) co_return Read::kClosed;
+    if (connection_.input_ended()) co_return Read::kClosed;
     co_return RefuseRead(408, "the request's head did not arrive in time");
   }
   HttpRequest& request = turn_.request;
@@ -152,7 +152,7 @@ Awaitable<Session::Read> Session::ReadBody(RequestReader& reader) {
     }
     if (step == RequestReader::Step::kDone) break;
     if (co_await connection_.MoreInput(deadline)) continue;
-    if (connection_.closed()) co_return Read::kClosed;
+    if (connection_.input_ended()) co_return Read::kClosed;
     co_return RefuseRead(408, "the request's body did not arrive in time");
   }
   turn_.request.body = reader.TakeBody();
@@ -193,6 +193,10 @@ Awaitable<void> Session::RunHandler(const Route& route) {
   co_await route.handler(exchange);
   on_closed_ = nullptr;
   if (connection_.closed()) co_return;
+  if (!turn_.responded && connection_.input_ended()) {
+    connection_.MarkClosed();  // the handler gave up, as it was told
+    co_return;
+  }
   if (!turn_.responded) {
     LOG_ERROR << "the handler of " << route.path << " gave no answer";
     Respond(options().error(500, "internal error"));
@@ -330,7 +334,7 @@ void Session::FinishStream() {
 
 void Session::OnClosed(std::function<void()> callback) {
   on_closed_ = std::move(callback);
-  if (connection_.closed()) PostClosed();
+  if (connection_.input_ended()) PostClosed();
 }
 
 // From the loop, so that no handler is called in the middle of its own Send.
@@ -353,7 +357,7 @@ EventStream& Exchange::StartEventStream(HeaderList headers) {
   return session_->StartEventStream(std::move(headers));
 }
 bool Exchange::responded() const { return session_->turn_.responded; }
-bool Exchange::closed() const { return session_->connection_.closed(); }
+bool Exchange::closed() const { return session_->connection_.input_ended(); }
 void Exchange::OnClosed(std::function<void()> callback) { session_->OnClosed(std::move(callback)); }
 
 }  // namespace tandem

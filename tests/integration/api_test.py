@@ -5,6 +5,7 @@ import http.client
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -301,6 +302,37 @@ class Trouble(unittest.TestCase):
                 connection.close()
             streams[0].close()
             wait_for(lambda: server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200, "room again")
+
+
+class HalfClosed(unittest.TestCase):
+    """Clients that send a request and then shut down their writing side, as `nc -N` does."""
+
+    @staticmethod
+    def connect(server, head, body=b""):
+        connection = socket.create_connection(("127.0.0.1", int(server.port_file.read_text())), pair.LIMIT)
+        connection.sendall(f"{head} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return connection
+
+    @staticmethod
+    def read_to_end(connection):
+        connection.shutdown(socket.SHUT_WR)
+        with connection, connection.makefile("rb") as answer:
+            return answer.read()
+
+    def test_they_get_what_is_answered_at_once_and_their_generations_are_aborted(self):
+        with Frontend(engine=("--tokens-per-second", "50")) as server:
+            for head, body, status in (("GET /health", b"", 200), ("GET /metrics", b"", 200), ("GET /v1/models", b"", 200),
+                                       ("POST /tokenize", b'{"prompt": "x"}', 200), ("POST /v1/completions", b"{", 400)):
+                answer = self.read_to_end(self.connect(server, head, body))
+                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), (head, answer))
+            body = b'{"prompt": "x", "max_tokens": 4000, "stream": true}'
+            running = self.connect(server, "POST /v1/completions", body)
+            answer = running.recv(1)
+            answer += self.read_to_end(running)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
+            self.assertNotIn(b"[DONE]", answer)
+            wait_for(lambda: len(server.received(1)) == 1, "the engine was told")
 
 
 if __name__ == "__main__":

@@ -341,6 +341,51 @@ TEST_CASE("a client that leaves is noticed while its request waits or streams") 
   SECTION("streaming") { leave("/stream", streaming); }
 }
 
+TEST_CASE("a client that has sent all it will reads its answers") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  REQUIRE(
+      client.Send("GET /where?n=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+                  "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                  "Content-Length: 2\r\n\r\n{}"));
+  client.EndInput();
+  CHECK(client.ReadReply().status == 200);
+  CHECK(client.ReadReply().status == 404);
+  CHECK(client.ReadReply().body == "{}");
+  CHECK(client.ReadToEnd());
+  for (const std::string_view part :
+       {"GET /wh",
+        "POST /echo HTTP/1.1\r\nHost: x\r\n"
+        "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{"}) {
+    Client incomplete(server.port());
+    REQUIRE(incomplete.Send(part));
+    incomplete.EndInput();
+    CHECK(incomplete.ReadToEnd());
+    CHECK(incomplete.pending().empty());
+  }
+}
+
+TEST_CASE("work that waits is given up when its client sends no more") {
+  Hang waiting, streaming;
+  std::vector<Route> routes;
+  routes.push_back(Row("GET", "/wait", waiting.handler(false)));
+  routes.push_back(Row("GET", "/stream", streaming.handler(true)));
+  TestServer server(std::move(routes));
+  const auto give_up = [&server](std::string_view path, Hang& hang, bool at_once) {
+    Client client(server.port());
+    REQUIRE(client.Send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    if (!at_once) REQUIRE(Happens(hang.started));
+    client.EndInput();
+    CHECK(Happens(hang.gone));
+    CHECK(client.ReadToEnd());
+    CHECK(client.pending().find("500") == std::string::npos);
+  };
+  SECTION("waiting") { give_up("/wait", waiting, false); }
+  SECTION("streaming") { give_up("/stream", streaming, false); }
+  SECTION("before it began") { give_up("/wait", waiting, true); }
+}
+
 TEST_CASE("a client that had left before the handler asked is reported too") {
   std::promise<void> started, gone;
   std::vector<Route> routes;

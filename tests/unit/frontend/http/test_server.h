@@ -94,6 +94,9 @@ class Client {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 
+  // Sends no more, and goes on reading.
+  void EndInput() { ::shutdown(fd_, SHUT_WR); }
+
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
