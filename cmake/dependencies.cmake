@@ -2,7 +2,6 @@
 # pulls in Boost 1.74, which conflicts with the 1.81 we need, so its headers are unpacked from the
 # pinned package into the build folder (or found where TANDEM_MSGPACK_INCLUDE points).
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
 find_package(Boost 1.81 CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(cppzmq CONFIG REQUIRED)
@@ -10,10 +9,22 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # used inline, nothing is linked
-pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+
+# tandem_library(<name> <header> [<library>]) makes <name>::<name> of what has no CMake files of its own.
+function(tandem_library name header)
+  find_path(${name}_INCLUDE_DIR ${header} REQUIRED)
+  add_library(${name}::${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${name}::${name} INTERFACE ${${name}_INCLUDE_DIR})
+  if(ARGN)
+    find_library(${name}_LIBRARY ${ARGN} REQUIRED)
+    target_link_libraries(${name}::${name} INTERFACE ${${name}_LIBRARY})
+  endif()
+endfunction()
+tandem_library(pcre2 pcre2.h pcre2-8)
+tandem_library(utf8proc utf8proc.h utf8proc)
+tandem_library(xxhash xxhash.h)  # used inline, nothing is linked
+# Its own CMake files want what only its servers need.
+tandem_library(prometheus prometheus/counter.h prometheus-cpp-core)
 
 set(TANDEM_MSGPACK_INCLUDE "" CACHE PATH "Folder that holds msgpack.hpp; empty: fetch the pinned package")
 set(msgpack_include ${TANDEM_MSGPACK_INCLUDE})
