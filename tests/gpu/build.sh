@@ -1,0 +1,22 @@
+#!/bin/bash
+# build.sh FOLDER "cuda emulated" [PREFIX]: builds in FOLDER what tests/gpu/check.sh runs, for these
+# devices, without debug information. With PREFIX, the libraries it needs are those that
+# tests/gpu/pack.py has put there, and nothing is fetched. TANDEM_PRESET names another preset.
+set -eu
+cd "$(dirname "$0")/../.."
+folder=$1 devices=$2 prefix=${3:-}
+export PATH=$PATH:/usr/local/cuda/bin
+options=(-DTANDEM_CUDA=ON -DTANDEM_BENCH=OFF -DCMAKE_CXX_FLAGS_RELEASE=-O2)
+command -v ninja >/dev/null || options+=(-G "Unix Makefiles")
+if [ -n "$prefix" ]; then
+  # These libraries need others that lie beside them. Programs name none, so that at run time the
+  # machine's own come first where it has them.
+  options+=("-DCMAKE_PREFIX_PATH=$prefix" -DCMAKE_SKIP_BUILD_RPATH=ON
+            "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$prefix/lib/x86_64-linux-gnu")
+  # Headers of CUDA's libraries, for a machine that has only its compiler: after those that CMake names.
+  export CPATH=$prefix/include${CPATH:+:$CPATH}
+fi
+cmake --preset "${TANDEM_PRESET:-cuda}" -B "$folder" "${options[@]}"
+targets=(tandem tandem-frontend tandem-engine-core)
+for device in $devices; do targets+=(gpu_{kernels,golden,figures}_"$device"); done
+cmake --build "$folder" -j "$(nproc)" --target "${targets[@]}"
