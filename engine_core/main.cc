@@ -284,6 +284,95 @@ StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
   return runner;
 }
 
+void SayReady(const EngineConfig& config, SignalThread* signals, StartupLog* startup) {
+  signals->SetServing();
+  if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
+    LOG_WARNING << "systemd was not told: " << status.ToString();
+  }
+  startup->Done("engine and wire");
+  LOG_INFO << "Engine core ready in " << Fixed(startup->total_s(), 3) << " seconds, frontend at "
+           << config.handshake_address;
+}
+
+// Until SIGTERM, or until the executor is lost.
+int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
+          const Clock* clock, Mailbox<wire::EngineInput>* inputs, SignalThread* signals,
+          StartupLog* startup) {
+  StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(setup);
+  if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
+  wire::EngineEndpoint endpoint(
+      {.handshake_address = config.handshake_address, .engine_index = setup.engine.engine_index},
+      inputs);
+  if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
+  wire::EngineCoreReadyResponse ready = ReadyResponse(setup);
+  EngineLoopWire loop_wire = {.inputs = inputs,
+                              .send =
+                                  [&](int32_t client_index, wire::EngineCoreOutputs message) {
+                                    endpoint.Send(client_index, std::move(message));
+                                  },
+                              .take_spent = [&] { return endpoint.TakeSpent(); }};
+  if (*kv_events != nullptr) {
+    ready.kv_events_config = wire::PackedKvEventsConfig((*kv_events)->config());
+    loop_wire.publish = [&](std::vector<KvCacheEvent> events) {
+      (*kv_events)
+          ->Publish(ToKvEventBatch(std::move(events), engine->kv_cache().config(), clock->Unix()));
+    };
+  }
+  endpoint.AnnounceReady(std::move(ready));
+  SayReady(config, signals, startup);
+
+  std::set_new_handler(EndWithoutMemory<kExitExecutorLost>);
+  const Status end = RunEngineLoop(engine, loop_wire);
+  if (!end.ok()) {
+    endpoint.CloseDead();
+    return Fail(kExitExecutorLost, end);
+  }
+  endpoint.Close();
+  LOG_INFO << "[shutdown] engine core ended";
+  return kExitOk;
+}
+
+int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
+  Mailbox<wire::EngineInput> inputs;
+  SignalThread signals(&inputs);
+  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
+  if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
+  // Before anything of it is measured: what it would need says nothing to who cannot have it.
+  if (const Status known = CheckArchitecture(*model_config); !known.ok()) {
+    return Fail(kExitBadModel, known);
+  }
+  StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
+  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
+                              model_config->architecture + "), max_model_len " +
+                              WithCommas(setup->runner.limits.max_model_len));
+  StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(*setup);
+  if (!backend.ok()) return Fail(kExitBadModel, backend.status());
+  startup->Done("device", std::string((*backend)->description()) + ", dtype " +
+                              std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
+                              config.quantization);
+  LogAttention(*setup);
+  // As it was before anything took some of it.
+  const HostMemory memory = ReadMemory(**backend);
+  const auto fail = [&](const Status& status) {
+    return Fail(kExitBadModel, WithMemoryAdvice(status, *setup->memory_plan, memory));
+  };
+  if (const Status fits = PlanStart(*model_config, **backend, memory, &*setup); !fits.ok()) {
+    return fail(fits);
+  }
+  StatusOr<std::unique_ptr<ModelRunner>> runner =
+      LoadRunner(config, *model_config, *std::move(backend), &*setup, startup);
+  if (!runner.ok()) return fail(runner.status());
+  std::optional<WatchedExecutor> watched;
+  Executor* executor = runner->get();
+  if (setup->step_timeout_s > 0) {
+    executor = &watched.emplace(runner->get(), setup->step_timeout_s, clock, EndLost);
+  }
+  StatusOr<std::unique_ptr<EngineCore>> engine = EngineCore::Create(setup->engine, executor, clock);
+  if (!engine.ok()) return fail(engine.status());
+  return Serve(config, *setup, engine->get(), clock, &inputs, &signals, startup);
+}
+
 int RunEngineCore(const std::vector<std::string>& args) {
   std::set_new_handler(EndWithoutMemory<kExitBadModel>);
   const SystemClock clock;
@@ -296,88 +385,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
   if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
-
-  Mailbox<wire::EngineInput> inputs;
-  SignalThread signals(&inputs);
-
-  // The model.
-  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
-  if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
-  // Before anything of it is measured: what it would need says nothing to who cannot have it.
-  if (const Status known = CheckArchitecture(*model_config); !known.ok()) {
-    return Fail(kExitBadModel, known);
-  }
-  StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
-  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
-  startup.Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
-                             model_config->architecture + "), max_model_len " +
-                             WithCommas(setup->runner.limits.max_model_len));
-  StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(*setup);
-  if (!backend.ok()) return Fail(kExitBadModel, backend.status());
-  startup.Done("device", std::string((*backend)->description()) + ", dtype " +
-                             std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
-                             config.quantization);
-  LogAttention(*setup);
-  // As it was before anything took some of it.
-  const HostMemory memory = ReadMemory(**backend);
-  const auto fail = [&](const Status& status) {
-    return Fail(kExitBadModel, WithMemoryAdvice(status, *setup->memory_plan, memory));
-  };
-  if (const Status fits = PlanStart(*model_config, **backend, memory, &*setup); !fits.ok()) {
-    return fail(fits);
-  }
-  StatusOr<std::unique_ptr<ModelRunner>> runner =
-      LoadRunner(config, *model_config, *std::move(backend), &*setup, &startup);
-  if (!runner.ok()) return fail(runner.status());
-
-  // The engine and its wire.
-  std::optional<WatchedExecutor> watched;
-  Executor* executor = runner->get();
-  if (setup->step_timeout_s > 0) {
-    executor = &watched.emplace(runner->get(), setup->step_timeout_s, &clock, EndLost);
-  }
-  StatusOr<std::unique_ptr<EngineCore>> engine =
-      EngineCore::Create(setup->engine, executor, &clock);
-  if (!engine.ok()) return fail(engine.status());
-  StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(*setup);
-  if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
-  wire::EngineEndpoint endpoint(
-      {.handshake_address = config.handshake_address, .engine_index = setup->engine.engine_index},
-      &inputs);
-  if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
-  wire::EngineCoreReadyResponse ready = ReadyResponse(*setup);
-  EngineLoopWire loop_wire = {.inputs = &inputs,
-                              .send =
-                                  [&](int32_t client_index, wire::EngineCoreOutputs message) {
-                                    endpoint.Send(client_index, std::move(message));
-                                  },
-                              .take_spent = [&] { return endpoint.TakeSpent(); }};
-  if (*kv_events != nullptr) {
-    ready.kv_events_config = wire::PackedKvEventsConfig((*kv_events)->config());
-    loop_wire.publish = [&](std::vector<KvCacheEvent> events) {
-      (*kv_events)
-          ->Publish(
-              ToKvEventBatch(std::move(events), (*engine)->kv_cache().config(), clock.Unix()));
-    };
-  }
-  endpoint.AnnounceReady(std::move(ready));
-  signals.SetServing();
-  if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
-    LOG_WARNING << "systemd was not told: " << status.ToString();
-  }
-  startup.Done("engine and wire");
-  LOG_INFO << "Engine core ready in " << Fixed(startup.total_s(), 3) << " seconds, frontend at "
-           << config.handshake_address;
-
-  std::set_new_handler(EndWithoutMemory<kExitExecutorLost>);
-  const Status end = RunEngineLoop(engine->get(), loop_wire);
-  if (!end.ok()) {
-    endpoint.CloseDead();
-    return Fail(kExitExecutorLost, end);
-  }
-  endpoint.Close();
-  LOG_INFO << "[shutdown] engine core ended";
-  return kExitOk;
+  return LoadAndServe(config, &startup, &clock);
 }
 
 }  // namespace
