@@ -42,6 +42,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"device", &c.device, "auto: cuda where there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
       {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
       {"tensor-parallel-size", &c.tensor_parallel_size, "GPUs of an engine: 1", {.min = 1, .max = 1, .allowed = "1: an engine runs on one GPU today", .short_name = "tp"}},
+      {"pipeline-parallel-size", &c.pipeline_parallel_size, "Stages of GPUs of an engine: 1", {.min = 1, .max = 1, .allowed = "1: an engine runs on one GPU today", .short_name = "pp"}},
       {"attention-backend", &c.attention_backend, "cuda: whose attention kernels run; auto: flashinfer where the build has it and it is made for the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
       {"enforce-eager", &c.enforce_eager, "cuda: capture no graphs of decode steps at start"},
       {"max-cudagraph-capture-size", &c.max_cudagraph_capture_size, "cuda: most requests of a captured decode step; 0: none. Default: twice --max-num-seqs, at most 512", {.min = 0, .max = 65536}},

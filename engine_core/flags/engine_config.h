@@ -29,7 +29,8 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
-  int64_t tensor_parallel_size = 1;  // nothing else is taken
+  int64_t tensor_parallel_size = 1;    // nothing else is taken
+  int64_t pipeline_parallel_size = 1;  // likewise
   std::string attention_backend = "auto";
   bool enforce_eager = false;
   std::optional<int64_t> max_cudagraph_capture_size;

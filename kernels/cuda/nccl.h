@@ -3,8 +3,8 @@
 // NCCL, opened at run time, and a communicator that sums over the GPUs of one model (tensor
 // parallelism). One GPU needs neither, and nobody opens NCCL then: it is a library of 218 MB.
 //   ASSIGN_OR_RETURN(const Nccl nccl, Nccl::Open());
-//   ASSIGN_OR_RETURN(const NcclUniqueId id, nccl.MakeUniqueId());  // rank 0; the others are given
-//   it ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Init(nccl, {rank, world_size}, id));
+//   ASSIGN_OR_RETURN(const NcclUniqueId id, nccl.MakeUniqueId());  // rank 0, who gives it to all
+//   ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Init(nccl, {rank, world_size}, id));
 //   RETURN_IF_ERROR(communicator->AllReduce(x, stream));
 // Thread: Nccl any, a value; a communicator its rank's. Init waits for all ranks, so those of one
 // process have a thread each.

@@ -61,12 +61,15 @@ TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
 
 TEST_CASE("engine config: more GPUs than one are refused, and why") {
   EngineConfig config;
-  const auto parse = [&](const char* size) {
-    return ParseFlags(EngineFlags(config), {"model", "-tp", size}, "test").status();
+  const auto parse = [&](const char* flag, const char* size) {
+    return ParseFlags(EngineFlags(config), {"model", flag, size}, "test").status();
   };
-  CHECK(parse("1") == OkStatus());
-  CHECK(parse("2") == InvalidArgumentError("--tensor-parallel-size is '2', must be 1: an engine "
-                                           "runs on one GPU today"));
+  for (const auto& [flag, name] :
+       {std::pair{"-tp", "--tensor-parallel-size"}, std::pair{"-pp", "--pipeline-parallel-size"}}) {
+    CHECK(parse(flag, "1") == OkStatus());
+    CHECK(parse(flag, "2") == InvalidArgumentError(std::string(name) + " is '2', must be 1: an " +
+                                                   "engine runs on one GPU today"));
+  }
 }
 
 TEST_CASE("engine config: whose attention kernels run") {
