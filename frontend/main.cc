@@ -218,10 +218,8 @@ void OnHealthChange(const EngineClient& client, Metrics* metrics, bool* was_read
   if (info.kv_cache_size_tokens) {
     facts["kv_cache_size_tokens"] = std::to_string(*info.kv_cache_size_tokens);
   }
-  for (int i = 0; i < client.num_engines(); ++i) {
-    metrics->engine(i).SetMaxModelLen(info.max_model_len);
-    metrics->SetCacheConfig(i, facts);
-  }
+  metrics->SetMaxModelLen(info.max_model_len);
+  for (int i = 0; i < client.num_engines(); ++i) metrics->SetCacheConfig(i, facts);
   LOG_INFO << "Application startup complete.";
   (void)SdNotify("READY=1\nSTATUS=serving");
 }

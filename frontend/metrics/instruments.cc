@@ -14,10 +14,13 @@ std::string AliasHelp(std::string_view name) {
   return "DEPRECATED: read " + std::string(name) + " instead.";
 }
 
-template <class Builder>
+template <class Builder, class... Args>
 auto* Declare(Builder builder, const MetricScope& scope, std::string_view name,
-              const std::string& help) {
-  return &builder.Name(std::string(name)).Help(help).Register(*scope.registry).Add(scope.labels);
+              const std::string& help, const Args&... args) {
+  return &builder.Name(std::string(name))
+              .Help(help)
+              .Register(*scope.registry)
+              .Add(scope.labels, args...);
 }
 
 }  // namespace
@@ -56,26 +59,15 @@ double Gauge::Value() const { return gauge_->Value(); }
 
 Histogram::Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
                      const Buckets& buckets, DeprecatedAlias alias)
-    : scope_(scope), name_(name), help_(help), alias_name_(alias) {
-  Declare(buckets);
-}
-
-void Histogram::Declare(const Buckets& buckets) {
-  const auto declare = [&](const std::string& as, const std::string& text,
-                           prometheus::Histogram* old) {
-    auto& family = prometheus::BuildHistogram().Name(as).Help(text).Register(*scope_.registry);
-    if (old != nullptr) family.Remove(old);
-    return &family.Add(scope_.labels, buckets);
-  };
-  histogram_ = declare(name_, help_, histogram_);
-  if (!alias_name_.empty()) alias_ = declare(alias_name_, AliasHelp(name_), alias_);
+    : name_(name) {
+  histogram_ = Declare(prometheus::BuildHistogram(), scope, name, std::string(help), buckets);
+  if (alias.empty()) return;
+  alias_ = Declare(prometheus::BuildHistogram(), scope, alias, AliasHelp(name), buckets);
 }
 
 void Histogram::Observe(double value) {
   histogram_->Observe(value);
   if (alias_ != nullptr) alias_->Observe(value);
 }
-
-void Histogram::SetBuckets(const Buckets& buckets) { Declare(buckets); }
 
 }  // namespace tandem

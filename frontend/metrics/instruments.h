@@ -64,16 +64,11 @@ class Histogram {
   Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
             const Buckets& buckets, DeprecatedAlias alias = {});
   void Observe(double value);
-  // Declares the histogram again with other bounds. REQUIRES: nothing was observed yet.
-  void SetBuckets(const Buckets& buckets);
+  const std::string& name() const { return name_; }
 
  private:
-  void Declare(const Buckets& buckets);
-  MetricScope scope_;
   std::string name_;
-  std::string help_;
-  std::string alias_name_;
-  prometheus::Histogram* histogram_ = nullptr;
+  prometheus::Histogram* histogram_;
   prometheus::Histogram* alias_ = nullptr;
 };
 

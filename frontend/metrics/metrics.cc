@@ -8,9 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "common/check.h"
 #include "common/read_file.h"
@@ -40,11 +42,11 @@ Buckets IterationTokensBuckets() {
   return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 }
 
-Buckets RequestTokensBuckets(int64_t max_model_len) {
+Buckets RequestTokensBuckets(int64_t max_tokens) {
   Buckets buckets;
   for (int64_t decade = 1;; decade *= 10) {
     for (const int64_t digit : {1, 2, 5}) {
-      if (digit * decade > max_model_len) return buckets;
+      if (digit * decade > max_tokens) return buckets;
       buckets.push_back(static_cast<double>(digit * decade));
     }
   }
@@ -130,21 +132,6 @@ void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
                              MetricType::Gauge, static_cast<double>(limit.rlim_cur)));
 }
 
-}  // namespace
-
-void EngineMetrics::SetMaxModelLen(int64_t max_model_len) {
-  const Buckets buckets = RequestTokensBuckets(max_model_len);
-  if (buckets == tokens_) return;
-  tokens_ = buckets;
-  for (Histogram* histogram :
-       {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
-        &request_params_max_tokens, &request_prefill_kv_computed_tokens}) {
-    histogram->SetBuckets(buckets);
-  }
-}
-
-namespace {
-
 // A summary without quantiles: a count and a sum for each handler. The library's own summaries keep
 // windows of samples, which nobody would read.
 class SizeSummary {
@@ -204,11 +191,13 @@ struct Metrics::HttpFamilies {
 };
 
 Metrics::Metrics(MetricsOptions options)
-    : options_(std::move(options)), registry_(std::make_unique<prometheus::Registry>()) {
+    : options_(std::move(options)),
+      max_model_len_(options_.max_model_len),
+      registry_(std::make_unique<prometheus::Registry>()) {
   for (int i = 0; i < options_.num_engines; ++i) {
     const MetricScope scope{registry_.get(),
                             {{"engine", std::to_string(i)}, {"model_name", options_.model_name}}};
-    engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.max_model_len));
+    engines_.push_back(std::make_unique<EngineMetrics>(scope));
     if (options_.kv_cache_metrics) {
       residency_.push_back(std::make_unique<KvResidencyMetrics>(scope));
     }
@@ -238,10 +227,30 @@ std::string Metrics::Scrape() const {
   if (!options_.show_model_series) {
     std::erase_if(families, [](const auto& family) { return family.name.starts_with("vllm:"); });
   }
+  TrimTokenBounds(&families);
   http_->request_size.AppendTo(&families);
   http_->response_size.AppendTo(&families);
   AppendProcessFamilies(&families);
   return Exposition(families);
+}
+
+// Here and not when the length becomes known: a histogram cannot be replaced under the shards that
+// observe, and buckets are cumulative, so one that is left out takes no count with it.
+void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const {
+  const auto longest = static_cast<double>(max_model_len_.load());
+  const auto is_too_long = [longest](const prometheus::ClientMetric::Bucket& bucket) {
+    return bucket.upper_bound > longest && std::isfinite(bucket.upper_bound);
+  };
+  std::set<std::string_view> names;
+  for (const Histogram* histogram : engines_.front()->token_histograms()) {
+    names.insert(histogram->name());
+  }
+  for (prometheus::MetricFamily& family : *families) {
+    if (!names.contains(family.name)) continue;
+    for (prometheus::ClientMetric& metric : family.metric) {
+      std::erase_if(metric.histogram.bucket, is_too_long);
+    }
+  }
 }
 
 void Metrics::Record(int engine_index, const SchedulerSample& sample) {

@@ -7,6 +7,7 @@
 // Units: seconds, tokens, shares of 1.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +17,10 @@
 #include <vector>
 
 #include "frontend/metrics/instruments.h"
+
+namespace prometheus {
+struct MetricFamily;
+}
 
 namespace tandem {
 
@@ -42,7 +47,7 @@ Buckets RequestLatencyBuckets();
 Buckets TimeToFirstTokenBuckets();
 Buckets InterTokenLatencyBuckets();
 Buckets IterationTokensBuckets();
-Buckets RequestTokensBuckets(int64_t max_model_len);  // 1-2-5 decades up to max_model_len
+Buckets RequestTokensBuckets(int64_t max_tokens);  // 1-2-5 decades up to max_tokens
 Buckets ParamsNBuckets();
 Buckets NumPreemptionsBuckets();
 Buckets KvCacheResidencyBuckets();
@@ -50,16 +55,20 @@ Buckets KvCacheResidencyBuckets();
 // Series of one engine; labels engine and model_name.
 // clang-format off
 struct EngineMetrics {
-  EngineMetrics(const MetricScope& scope, int64_t max_model_len)
-      : in(scope), tokens_(RequestTokensBuckets(max_model_len)) {
+  explicit EngineMetrics(const MetricScope& scope)
+      : in(scope), tokens_(RequestTokensBuckets(kMostTokens)) {
     engine_sleep_state[SleepState::kAwake].Set(1);
   }
-  // The engine's real limit, when it differs. REQUIRES: no request has been observed.
-  void SetMaxModelLen(int64_t max_model_len);
+  // Those with a bound for every length; what is shown ends at the model's.
+  std::array<const Histogram*, 5> token_histograms() const {
+    return {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
+            &request_params_max_tokens, &request_prefill_kv_computed_tokens};
+  }
 
   const MetricScope in;
  private:
-  Buckets tokens_;
+  static constexpr int64_t kMostTokens = 1'000'000'000;
+  const Buckets tokens_;
  public:
   // What the scheduler said after its last step.
   Gauge num_requests_running{in, "vllm:num_requests_running", "Requests in the running batch."};
@@ -170,6 +179,8 @@ class Metrics {
   int num_engines() const { return static_cast<int>(engines_.size()); }
   FrontendMetrics& frontend() { return *frontend_; }
 
+  // What the engines serve, once one has said it. Any thread.
+  void SetMaxModelLen(int64_t max_model_len) { max_model_len_ = max_model_len; }
   void Record(int engine_index, const SchedulerSample& sample);
   void Record(const HttpSample& sample);
   // A watched KV block was evicted. Nothing without kv_cache_metrics.
@@ -185,7 +196,10 @@ class Metrics {
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 
  private:
+  void TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const;
+
   const MetricsOptions options_;
+  std::atomic<int64_t> max_model_len_;
   std::unique_ptr<prometheus::Registry> registry_;
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty

@@ -175,11 +175,38 @@ TEST_CASE("bounds of token histograms reach up to the model's length") {
   CHECK(RequestTokensBuckets(131072).back() == 100000);
   Metrics metrics = MakeMetrics(1, 100);
   CHECK(std::isnan(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "1000.0"}})));
-  metrics.engine(0).SetMaxModelLen(4096);
+  metrics.SetMaxModelLen(4096);
   CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "1000.0"}}) == 0);
-  metrics.engine(0).request_prompt_tokens.Observe(3);
-  metrics.engine(0).SetMaxModelLen(4096);  // an engine that comes back loses nothing
-  CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_count") == 1);
+  CHECK(std::isnan(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "5000.0"}})));
+}
+
+TEST_CASE("an engine that comes back with another length loses no request") {
+  Metrics metrics = MakeMetrics(2, 4096);
+  metrics.engine(1).request_prompt_tokens.Observe(3);
+  metrics.engine(1).request_prompt_tokens.Observe(300);
+  metrics.SetMaxModelLen(100);
+  const ExpositionParser page = Scrape(metrics);
+  const auto bucket = [&page](const char* le) {
+    return page.Value("vllm:request_prompt_tokens_bucket", {{"engine", "1"}, {"le", le}});
+  };
+  CHECK(bucket("2.0") == 0);
+  CHECK(bucket("100.0") == 1);
+  CHECK(std::isnan(bucket("200.0")));
+  CHECK(bucket("+Inf") == 2);
+  CHECK(page.Value("vllm:request_prompt_tokens_count", {{"engine", "1"}}) == 2);
+}
+
+TEST_CASE("the length becomes known while requests of other shards end") {
+  Metrics metrics = MakeMetrics();
+  std::thread shard([&metrics] {
+    for (int i = 0; i < 20000; ++i) metrics.engine(0).request_prompt_tokens.Observe(3);
+  });
+  for (int i = 1; i <= 20; ++i) {
+    metrics.SetMaxModelLen(int64_t{i} * 100);
+    Scrape(metrics);
+  }
+  shard.join();
+  CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_count") == 20000);
 }
 
 TEST_CASE("scheduler stats become gauges and prefix counters, also under their old names") {
