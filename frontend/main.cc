@@ -401,6 +401,9 @@ Status Serve(FrontendConfig& config) {
   HttpServer server(std::move(server_options), Router(routes), shard_list);
   server_view = &server;
   RETURN_IF_ERROR(server.Listen());
+  RETURN_IF_ERROR(WritePortFile(config.port_file, server.port()));
+  // The last that may fail: its thread calls the clients, which a return from here on would destroy
+  // before it has ended.
   RETURN_IF_ERROR(endpoint.Start());
   LogRoutes(routes);
   if (config.server_dev_mode) {
@@ -408,7 +411,6 @@ Status Serve(FrontendConfig& config) {
   }
   LOG_INFO << "Tandem frontend listening on " << server.address() << ", engines at "
            << endpoint.handshake_address();
-  RETURN_IF_ERROR(WritePortFile(config.port_file, server.port()));
 
   Socket signals(shard_list[0], signal_fd);
   WatchSignals(&signals, &events);
