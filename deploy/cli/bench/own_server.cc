@@ -94,6 +94,7 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
     }
     if (notify->ReadsReady()) break;
     if (fds[1].revents == 0) continue;
+    server->StopWatching();  // it might signal a process that has no number any more
     const ChildProcess::Exit exit = server->child_.Reap();
     return UnavailableError("the server " + exit.ToString() + ": " + server->LogTail());
   }
@@ -101,11 +102,7 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
 }
 
 OwnServer::~OwnServer() {
-  if (signal_thread_.joinable()) {
-    eventfd_write(stop_fd_, 1);
-    signal_thread_.join();
-    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-  }
+  StopWatching();
   for (const int fd : {signal_fd_, stop_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -133,6 +130,13 @@ Status OwnServer::WatchSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, &mask_before_);
   signal_thread_ = std::thread([this] { EndAtSignal(); });
   return OkStatus();
+}
+
+void OwnServer::StopWatching() {
+  if (!signal_thread_.joinable()) return;
+  eventfd_write(stop_fd_, 1);
+  signal_thread_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 // Whoever waits for an answer meanwhile is not asked: the process ends as the signal wants.

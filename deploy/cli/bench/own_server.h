@@ -34,6 +34,7 @@ class OwnServer {
  private:
   explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}
   Status WatchSignals();
+  void StopWatching();
   void EndAtSignal();
   void StopChild();
 
