@@ -107,12 +107,17 @@ Status EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
   }
   ASSIGN_OR_RETURN(const int engine_index, ChooseEngine(request));
   Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  if (engine.unheard_bytes > options_.max_unheard_bytes) {
+    return UnavailableError("engine " + std::to_string(engine_index) +
+                            " says nothing and has not taken " +
+                            std::to_string(engine.unheard_bytes) + " bytes of earlier requests");
+  }
   ++engine.num_inflight;
   engine.num_waiting += options_.num_clients;  // until its next stats say better
   request.client_index = options_.client_index;
   wire::EncodedMessage message;
   wire::Encode(request, &message);
-  endpoint_->Send(options_.client_index, engine_index, wire::RequestType::kAdd, std::move(message));
+  Send(engine_index, wire::RequestType::kAdd, std::move(message));
   const RequestId request_id = request.request_id;
   running_.emplace(request_id, Running{std::move(request), {}, sink, engine_index});
   return OkStatus();
@@ -190,9 +195,22 @@ void EngineClient::SendAborts() {
     wire::Encode(aborts, &message);
     aborts.clear();
     if (!engines_[i].ready) continue;  // it forgot them when it died
-    endpoint_->Send(options_.client_index, static_cast<int>(i), wire::RequestType::kAbort,
-                    std::move(message));
+    Send(static_cast<int>(i), wire::RequestType::kAbort, std::move(message));
   }
+}
+
+// What an engine that stands still does not take waits in our memory, even when its clients have
+// left. Half-way to the limit the engine is asked a question: requests that all end in aborts are
+// taken without a word.
+void EngineClient::Send(int engine_index, wire::RequestType type, wire::EncodedMessage message) {
+  size_t num_bytes = message.body.size();
+  for (const std::string& frame : message.aux) num_bytes += frame.size();
+  endpoint_->Send(options_.client_index, engine_index, type, std::move(message));
+  size_t& unheard = engines_[static_cast<size_t>(engine_index)].unheard_bytes;
+  const size_t half = options_.max_unheard_bytes / 2;
+  const bool was_below = unheard <= half;
+  unheard += num_bytes;
+  if (was_below && unheard > half) CallUtility(engine_index, "is_sleeping", {}, [](const auto&) {});
 }
 
 void EngineClient::CallUtility(int engine_index, std::string_view method, wire::RawValue args,
@@ -206,8 +224,7 @@ void EngineClient::CallUtility(int engine_index, std::string_view method, wire::
   wire::Encode(
       wire::UtilityRequest{options_.client_index, call_id, std::string(method), std::move(args)},
       &message);
-  endpoint_->Send(options_.client_index, engine_index, wire::RequestType::kUtility,
-                  std::move(message));
+  Send(engine_index, wire::RequestType::kUtility, std::move(message));
 }
 
 // ---- From the engines ----
@@ -235,6 +252,7 @@ void EngineClient::DrainEvents() {
 }
 
 void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
+  engines_[static_cast<size_t>(outputs.engine_index)].unheard_bytes = 0;
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
     HandleOutput(output, outputs.timestamp);
   }
@@ -302,6 +320,7 @@ void EngineClient::HandleReady(int engine_index, const wire::EngineCoreReadyResp
   engine.was_ready = true;
   engine.response = response;
   engine.num_waiting = engine.num_running = engine.kv_cache_usage = 0;
+  engine.unheard_bytes = 0;
   UpdateEngineInfo();
   if (on_health_change_) on_health_change_();
 }

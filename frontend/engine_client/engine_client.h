@@ -22,7 +22,8 @@
 
 namespace tandem::wire {
 class FrontendEndpoint;
-}
+struct EncodedMessage;
+}  // namespace tandem::wire
 
 namespace tandem {
 
@@ -45,7 +46,9 @@ struct EngineClientOptions {
   int num_clients = 1;
   int num_engines = 1;
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
-  double hang_timeout_s = 0;      // for CheckAlive; 0: a connected engine is alive
+  // Sent to an engine that has said nothing since; above it Submit is UNAVAILABLE.
+  size_t max_unheard_bytes = 256u << 20;
+  double hang_timeout_s = 0;  // for CheckAlive; 0: a connected engine is alive
 };
 
 class EngineClient {
@@ -62,7 +65,8 @@ class EngineClient {
 
   // Sends the request to the least loaded engine (or to request.data_parallel_rank). Sets
   // client_index. *sink must live until its last call or Abort.
-  // ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine. RESOURCE_EXHAUSTED: too many.
+  // ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine, or one that takes nothing.
+  // RESOURCE_EXHAUSTED: too many.
   Status Submit(wire::EngineCoreRequest request, OutputSink* sink);
 
   // Ends requests: the engine is told (in one message per engine), the sinks hear nothing more.
@@ -131,6 +135,7 @@ class EngineClient {
     double num_waiting = 0;     // from its last stats, plus what was submitted since
     double num_running = 0;
     double kv_cache_usage = 0;
+    size_t unheard_bytes = 0;        // sent since it last said something
     std::optional<double> asked_at;  // an open question of CheckAlive
   };
   using RunningMap = std::unordered_map<RequestId, Running>;
@@ -160,6 +165,7 @@ class EngineClient {
       const std::vector<RequestId>& request_ids,
       const std::function<void(const RequestId& request_id, OutputSink* sink)>& last_call);
   void SendAborts();
+  void Send(int engine_index, wire::RequestType type, wire::EncodedMessage message);
   StatusOr<int> ChooseEngine(const wire::EngineCoreRequest& request);
   void UpdateEngineInfo();
 

@@ -95,12 +95,14 @@ struct Engine {
 };
 
 struct Setup {
-  explicit Setup(int num_engines = 1, size_t max_inflight = 100)
+  explicit Setup(int num_engines = 1, size_t max_inflight = 100,
+                 size_t max_unheard_bytes = 256u << 20)
       : endpoint(wire::FrontendIn(folder, num_engines)),
         client({.client_index = 0,
                 .num_clients = 1,
                 .num_engines = num_engines,
                 .max_inflight = max_inflight,
+                .max_unheard_bytes = max_unheard_bytes,
                 .hang_timeout_s = 10},
                &endpoint, shard.post()) {
     REQUIRE(endpoint.Start().ok());
@@ -282,6 +284,39 @@ TEST_CASE("engine_client: an engine that leaves a question open too long is not 
   setup.engines[0] = std::make_unique<Engine>(setup.folder);
   setup.shard.RunUntil([&] { return setup.client.healthy(); });
   CHECK(setup.client.CheckAlive(1000).ok());  // the old question died with the old engine
+}
+
+TEST_CASE("engine_client: what an engine that stands still is sent has a limit") {
+  Setup setup(1, 100, /*max_unheard_bytes=*/5000);
+  Sink sink;
+  // Their clients leave at once; the bytes are on their way all the same.
+  const auto submit_until_refused = [&] {
+    int num_taken = 0;
+    while (setup.Submit("r", &sink).ok() && num_taken < 1000) {
+      setup.client.Abort("r");
+      ++num_taken;
+    }
+    return num_taken;
+  };
+  const int num_taken = submit_until_refused();
+  CHECK(num_taken > 5);
+  CHECK(num_taken < 1000);
+  const Status refused = setup.Submit("r", &sink);
+  CHECK(refused.code() == StatusCode::kUnavailable);
+  CHECK(refused.message().find("engine 0 says nothing") != std::string::npos);
+
+  // It goes on: all its answer to them is that to one question.
+  std::optional<wire::EngineInput> input;
+  do {
+    input = setup.engine().inbox.Next();
+    REQUIRE(input.has_value());
+  } while (!std::holds_alternative<wire::UtilityRequest>(*input));
+  EngineCoreOutputs reply;
+  reply.utility_output.emplace().call_id = std::get<wire::UtilityRequest>(*input).call_id;
+  setup.engine().endpoint.Send(0, std::move(reply));
+  setup.shard.RunUntil([&] { return setup.Submit("s", &sink).ok(); });
+  setup.client.Abort("s");
+  CHECK(submit_until_refused() > 5);
 }
 
 TEST_CASE("engine_client: what the engine refuses becomes a Status") {
