@@ -61,6 +61,15 @@ EngineClient::~EngineClient() = default;
 
 // ---- To the engines ----
 
+Status EngineClient::CheckTakesRequests(int engine_index) const {
+  const Engine& engine = engines_[static_cast<size_t>(engine_index)];
+  if (!engine.ready) return engine.why_not;
+  if (engine.unheard_bytes <= options_.max_unheard_bytes) return OkStatus();
+  return UnavailableError("engine " + std::to_string(engine_index) +
+                          " says nothing and has not taken " +
+                          std::to_string(engine.unheard_bytes) + " bytes of earlier requests");
+}
+
 // vLLM's load score: what is known to be there, and a penalty for waiting behind a full cache. Ties
 // go around.
 StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request) {
@@ -70,9 +79,7 @@ StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request)
       return InvalidArgumentError("data_parallel_rank is " + std::to_string(rank) + ", there are " +
                                   std::to_string(options_.num_engines) + " engines");
     }
-    if (!engines_[static_cast<size_t>(rank)].ready) {
-      return engines_[static_cast<size_t>(rank)].why_not;
-    }
+    RETURN_IF_ERROR(CheckTakesRequests(rank));
     return rank;
   }
   double best_score = std::numeric_limits<double>::infinity();
@@ -80,7 +87,7 @@ StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request)
   for (size_t i = 0; i < engines_.size(); ++i) {
     const size_t index = (next_scan_start_ + i) % engines_.size();
     const Engine& engine = engines_[index];
-    if (!engine.ready) continue;
+    if (!CheckTakesRequests(static_cast<int>(index)).ok()) continue;
     const double own =
         static_cast<double>(options_.num_clients) * static_cast<double>(engine.num_inflight);
     const double score = std::max(own, engine.num_waiting + engine.num_running) +
@@ -91,7 +98,7 @@ StatusOr<int> EngineClient::ChooseEngine(const wire::EngineCoreRequest& request)
     }
   }
   next_scan_start_ = (next_scan_start_ + 1) % engines_.size();
-  if (best == engines_.size()) return engines_[0].why_not;
+  if (best == engines_.size()) return CheckTakesRequests(0);
   return static_cast<int>(best);
 }
 
@@ -107,11 +114,6 @@ Status EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
   }
   ASSIGN_OR_RETURN(const int engine_index, ChooseEngine(request));
   Engine& engine = engines_[static_cast<size_t>(engine_index)];
-  if (engine.unheard_bytes > options_.max_unheard_bytes) {
-    return UnavailableError("engine " + std::to_string(engine_index) +
-                            " says nothing and has not taken " +
-                            std::to_string(engine.unheard_bytes) + " bytes of earlier requests");
-  }
   ++engine.num_inflight;
   engine.num_waiting += options_.num_clients;  // until its next stats say better
   request.client_index = options_.client_index;

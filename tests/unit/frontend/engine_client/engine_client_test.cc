@@ -319,6 +319,21 @@ TEST_CASE("engine_client: what an engine that stands still is sent has a limit")
   CHECK(submit_until_refused() > 5);
 }
 
+TEST_CASE("engine_client: of two engines the one that stands still is passed over") {
+  Setup setup(2, 1000, /*max_unheard_bytes=*/5000);
+  Sink sink;
+  int num_taken = 0;
+  for (; setup.Submit("r", &sink, 0).ok(); ++num_taken) setup.client.Abort("r");
+  // By their load the later ones would be the first engine's.
+  for (int i = 0; i < 2 * num_taken; ++i) {
+    const std::string id = "s" + std::to_string(i);
+    REQUIRE(setup.Submit(id, &sink).ok());
+    CHECK(setup.engine(1).Next<wire::EngineCoreRequest>().request_id == id);
+    setup.engine(1).Step({id}, {id});
+    setup.shard.RunUntil([&] { return setup.client.num_inflight() == 0; });
+  }
+}
+
 TEST_CASE("engine_client: what the engine refuses becomes a Status") {
   Setup setup;
   const auto refuse = [&](const std::string& id, std::optional<wire::EngineCoreError> error) {
