@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <numeric>
 
@@ -128,8 +129,8 @@ class Device {
                                rows[i].told_token_id < 0 ? -1 : rows[i].num_prompt_logprobs});
     }
     const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
-    const OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
-    const OwnedTensor numbers = *backend_->Allocate(DType::kI32, {count, kSamplingRowWidth});
+    OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
+    OwnedTensor numbers = *backend_->Allocate(DType::kI32, {count, kSamplingRowWidth});
     backend_->CopyIn(numbers,
                      Tensor(sampling_rows.data(), DType::kI32, {count, kSamplingRowWidth}));
     // In two calls, as a step does whose logits are made in chunks.
@@ -137,9 +138,8 @@ class Device {
     sampler_->Draw(x.Rows(0, first), places.Rows(0, first), 0);
     sampler_->Draw(x.Rows(first, count - first), places.Rows(first, count - first), first);
     sampler_->StartFetch(count, max_logprobs);
-    std::vector<float> after(all.size());
-    backend_->CopyOut(View(after, {count, vocab_size_}), logits);
-    CHECK(SameBits(after, all));
+    // Looking at them would wait for the draw.
+    started_.push_back({std::move(logits), std::move(numbers), std::move(all)});
   }
 
   std::vector<Told> TakeDrawn(const std::vector<Row>& rows) {
@@ -155,6 +155,11 @@ class Device {
         one.logprobs.push_back(logprob.logprob);
       }
     }
+    const Started& started = started_.front();
+    std::vector<float> after(started.all.size());
+    backend_->CopyOut(View(after, {started.logits.view().rows(), vocab_size_}), started.logits);
+    CHECK(SameBits(after, started.all));
+    started_.pop_front();
     return told;
   }
 
@@ -176,11 +181,18 @@ class Device {
   }
 
  private:
+  // A draw's rows, which stay what they were.
+  struct Started {
+    OwnedTensor logits, numbers;
+    std::vector<float> all;
+  };
+
   static size_t PlaceOf(size_t i, size_t half) { return i < half ? i : i + 1; }
 
   int64_t vocab_size_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<DeviceSampler> sampler_;
+  std::deque<Started> started_;
 };
 
 // How far, as a share of the mass, the random number is from the nearest border between tokens, or
@@ -452,6 +464,44 @@ TEST_CASE("device sampler: two steps are on their way before the first is looked
       CAPTURE(step, i);
       CheckEqual(before[i], told[i], HostDraw(before[i]));
     }
+  }
+}
+
+TEST_CASE("device sampler: logprobs of drawn tokens alone are told") {
+  Draw draw(13);
+  std::vector<Row> rows;
+  for (int i = 0; i < 4; ++i) {
+    Row& row = rows.emplace_back();
+    row.config.num_logprobs = i == 2 ? -1 : 0;
+    row.position = i;
+    for (int id = 0; id < 50; ++id) row.logits.push_back(draw.Normal());
+  }
+  Device device(50, 4);
+  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    CHECK(told[i].ids.size() == (i == 2 ? 0 : 1));
+    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+  }
+}
+
+TEST_CASE("device sampler: more admissions between two steps than fit on their way at once") {
+  Draw draw(14);
+  constexpr int kVocab = 2048;  // of which each can have a bias
+  std::vector<Row> rows;
+  for (int i = 0; i < 2; ++i) {
+    Row& row = rows.emplace_back();
+    row.config.temperature = 0;
+    row.logits.assign(kVocab, 0);
+    for (TokenId id = 0; id < kVocab; ++id) row.config.logit_bias.push_back({id, draw.Normal()});
+  }
+  Device device(kVocab, 2);
+  device.Admit(0, rows[0]);
+  for (int i = 0; i < 300; ++i) device.Admit(1, rows[1]);
+  const std::vector<Told> told = device.Draw(rows, {0, 1});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
   }
 }
 
