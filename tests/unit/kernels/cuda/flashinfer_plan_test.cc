@@ -187,7 +187,10 @@ TEST_CASE("few blocks are split until they fill the device, many are not") {
   CHECK(prompt.plan.prefill.num_blocks > 25);
   const Planned prompts(shape, {{2048, 8192}});
   CHECK_FALSE(prompts.plan.prefill.is_split);
-  for (const Planned* planned : {&one, &many, &prompt, &prompts}) CheckLaunches(*planned);
+  const Planned brief(shape, {{4, 100}});
+  CHECK_FALSE(brief.plan.prefill.is_split);
+  CHECK(brief.plan.prefill.num_blocks == 1);
+  for (const Planned* planned : {&one, &many, &prompt, &prompts, &brief}) CheckLaunches(*planned);
 }
 
 TEST_CASE("sizes and places of a plan of single tokens follow from their number") {
@@ -243,6 +246,10 @@ TEST_CASE("any batch has room, meets every key once and keeps partial results ap
   }
 }
 
+TEST_CASE("two launches that both fill the device have room") {
+  CheckLaunches(Planned(Shape(7, 1, 128, 1), {{1, 33000}, {2, 33000}}));
+}
+
 TEST_CASE("who computes attention, and why") {
   using enum AttentionBackend;
   const AttentionShape fits = {32, 8, 128}, odd = {32, 8, 80};
@@ -275,6 +282,7 @@ TEST_CASE("FlashInfer takes bf16 of three head sizes") {
     CHECK_FALSE(FlashInferTakes(DType::kBf16, {8, 8, head_dim}));
   }
   CHECK(FlashInferDecodes({32, 8, 128}));
+  CHECK_FALSE(FlashInferDecodes({40, 8, 128}));
   CHECK_FALSE(FlashInferDecodes({28, 4, 128}));
 }
 
