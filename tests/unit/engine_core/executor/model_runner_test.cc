@@ -165,6 +165,86 @@ TEST_CASE("model runner: a slot changes hands while its last request's step is o
   CHECK(device.runner().num_overlapped() == (tells ? 1 : 2));
 }
 
+TEST_CASE("model runner: a step waits for tokens that the host draws") {
+  wire::SamplingParams greedy = GreedyParams(4), on_host = greedy;
+  on_host.bad_words_token_ids = {std::vector<TokenId>(kMaxDeviceWordTokens + 1, 5)};
+  const RequestId a = "a", b = "b";
+  const bool is_named = GENERATE(true, false);  // by the second step
+  CAPTURE(is_named);
+  StepBuilder first, second;
+  first.Admit(0, a, {5, 6, 7}, on_host, 3, {BlockId{1}}, true);
+  first.Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+  if (is_named) second.Run(0, 3, 1, {}, true);
+  second.Run(1, 2, 1, {}, true);
+  EngineDriver reference(TinyOptions()), device(OnDevice(TinyOptions()));
+  ModelOutput expected[2], results[2];
+  REQUIRE(reference.runner().Execute(first.step, &expected[0]).ok());
+  REQUIRE(reference.runner().Execute(second.step, &expected[1]).ok());
+  REQUIRE(device.runner().Submit(first.step).ok());
+  REQUIRE(device.runner().Submit(second.step).ok());
+  for (size_t i = 0; i < 2; ++i) {
+    CAPTURE(i);
+    REQUIRE(device.runner().Collect(&results[i]).ok());
+    CHECK(results[i].sampled_token_ids == expected[i].sampled_token_ids);
+  }
+  CHECK(device.runner().num_overlapped() == 0);
+}
+
+TEST_CASE("model runner: a request that fails may be run once more before anybody knows") {
+  wire::SamplingParams greedy = GreedyParams(4), failing = greedy;
+  failing.logprobs = 1'000'000;  // more than there are tokens
+  const RequestId a = "a", b = "b";
+  StepBuilder first, second;
+  first.Admit(0, a, {5, 6, 7}, failing, 3, {BlockId{1}}, true);
+  first.Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+  second.Run(0, 3, 1, {}, true);
+  second.Run(1, 2, 1, {}, true);
+  EngineDriver engine(OnDevice(TinyOptions())), alone(TinyOptions());
+  alone.Add("b", {9, 8}, GreedyParams(2));
+  alone.RunAll();
+  REQUIRE(engine.runner().Submit(first.step).ok());
+  REQUIRE(engine.runner().Submit(second.step).ok());
+  CHECK(engine.runner().num_overlapped() == 1);
+  for (size_t i = 0; i < 2; ++i) {
+    CAPTURE(i);
+    ModelOutput result;
+    REQUIRE(engine.runner().Collect(&result).ok());
+    REQUIRE(result.results.size() == 1);
+    CHECK(result.results[0].request_idx == 0);
+    CHECK_THAT(result.results[0].status.message(), Contains("logprobs is 1000000"));
+    CHECK(result.sampled_token_ids ==
+          std::vector<TokenId>{kNoToken, alone.transcript("b").token_ids[i]});
+  }
+}
+
+TEST_CASE("model runner: no graph serves a step with a prompt's token from which none is drawn") {
+  wire::SamplingParams greedy = GreedyParams(9), penalized = greedy;
+  penalized.frequency_penalty = 2;
+  const RequestId a = "a", b = "b", c = "c";
+  std::deque<StepBuilder> steps(5);
+  steps[0].Admit(0, a, {5, 6, 7}, greedy, 3, {BlockId{1}}, true);
+  steps[0].Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+  for (const int step : {1, 2}) {
+    steps[static_cast<size_t>(step)].Run(0, 2 + step, 1, {}, true);
+    steps[static_cast<size_t>(step)].Run(1, 1 + step, 1, {}, true);
+  }
+  steps[3].step.freed_slots = {RequestSlot{1}};
+  steps[3].Run(0, 5, 1, {}, true);
+  steps[3].Admit(1, c, {4, 11}, penalized, 1, {BlockId{3}}, false);
+  steps[4].Run(0, 6, 1, {}, true);
+  steps[4].Run(1, 1, 1, {}, true);
+  EngineDriver reference(TinyOptions()), device(OnDevice(TinyOptions()));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    CAPTURE(i);
+    ModelOutput expected, result;
+    REQUIRE(reference.runner().Execute(steps[i].step, &expected).ok());
+    const int64_t num_replays = device.runner().num_replays();
+    REQUIRE(device.runner().Execute(steps[i].step, &result).ok());
+    CHECK(result.sampled_token_ids == expected.sampled_token_ids);
+    CHECK((device.runner().num_replays() > num_replays) == (i != 0 && i != 3));
+  }
+}
+
 TEST_CASE("model runner: a mixture's step waits for its experts' tokens only where they are many") {
   EngineDriverOptions options = TinyOptions();
   options.model_dir = TANDEM_GOLDEN_DIR "/models/qwen3_moe";  // 3 of 8 experts
