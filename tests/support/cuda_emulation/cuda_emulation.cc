@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -298,17 +299,42 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total = size_t{1} << 30;
   return cudaSuccess;
 }
+
+namespace {
+
+// Around all memory, so that a write beside it is noticed when it is freed.
+constexpr size_t kGuardBytes = 256;
+constexpr unsigned char kGuard = 0xa5;
+std::unordered_map<void*, size_t> num_bytes;
+
+}  // namespace
+
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes > size_t{1} << 30) return cudaErrorMemoryAllocation;
   auto& left = cuda_emulation::allocations_left;
   if (left && (*left)-- <= 0) return cudaErrorMemoryAllocation;
-  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+  const size_t guarded_bytes =
+      (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes + 2 * kGuardBytes;
+  auto* begin = static_cast<unsigned char*>(std::aligned_alloc(kGuardBytes, guarded_bytes));
+  *memory = begin + kGuardBytes;
+  std::memset(begin, kGuard, kGuardBytes);
   std::memset(*memory, 0xff, bytes);
+  std::memset(begin + kGuardBytes + bytes, kGuard, guarded_bytes - kGuardBytes - bytes);
+  num_bytes[*memory] = bytes;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
   cuda_emulation::RunAll();
-  std::free(memory);
+  if (memory == nullptr) return cudaSuccess;
+  auto* data = static_cast<unsigned char*>(memory);
+  const auto entry = num_bytes.extract(memory);
+  const auto is_whole = [](unsigned char byte) { return byte == kGuard; };
+  if (!std::all_of(data - kGuardBytes, data, is_whole) ||
+      !std::all_of(data + entry.mapped(), data + entry.mapped() + kGuardBytes, is_whole)) {
+    std::fprintf(stderr, "cuda emulation: a write beside %zu bytes of memory\n", entry.mapped());
+    std::abort();
+  }
+  std::free(data - kGuardBytes);
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
