@@ -47,7 +47,8 @@ class DecodeSteps {
     std::iota(table.begin(), table.end(), 0);
     draw.Shuffle(&table);
     table_ = UploadInts(backend, table, {kNumRequests, kTableColumns});
-    q_ = UploadAct(backend, draw.Normals(kNumRequests * q_size()), {kNumRequests, q_size()});
+    q_numbers_ = draw.Normals(kNumRequests * q_size());
+    q_ = UploadAct(backend, q_numbers_, {kNumRequests, q_size()});
     out_ = Make(backend, backend.activation_dtype(), {kNumRequests, q_size()});
     cache_ = backend
                  .AllocateKvCache({.num_layers = 1,
@@ -83,6 +84,28 @@ class DecodeSteps {
   void Attend() { backend_.PagedAttention(out_, q_, cache_->layer(0), {.scale = 0.1f}, *plan_); }
   std::vector<float> out() { return Floats(backend_, out_); }
 
+  // The same from rows that stand `gap` apart, after as many other columns as `first`.
+  void AttendFrom(int64_t first, int64_t gap, const AttentionOptions& options) {
+    const int64_t width = first + q_size() + gap;
+    std::vector<float> wide(static_cast<size_t>(kNumRequests * width));
+    for (int64_t r = 0; r < kNumRequests; ++r) {
+      std::copy_n(q_numbers_.begin() + r * q_size(), q_size(), wide.begin() + r * width + first);
+    }
+    const OwnedTensor q = UploadAct(backend_, wide, {kNumRequests, width});
+    backend_.PagedAttention(out_, q.view().Columns(first, q_size()), cache_->layer(0), options,
+                            *plan_);
+    out();  // done before q goes away
+  }
+  // And into such rows.
+  std::vector<float> AttendInto(int64_t first, int64_t gap) {
+    const int64_t width = first + q_size() + gap;
+    const std::vector<float> wide(static_cast<size_t>(kNumRequests * width), 7.0f);
+    const OwnedTensor out = UploadAct(backend_, wide, {kNumRequests, width});
+    backend_.PagedAttention(out.view().Columns(first, q_size()), q_, cache_->layer(0),
+                            {.scale = 0.1f}, *plan_);
+    return Floats(backend_, out);
+  }
+
  private:
   int64_t q_size() const { return int64_t{shape_.num_heads} * shape_.head_dim; }
   void FillCache(Draw& draw, int32_t num_slots) {
@@ -108,6 +131,7 @@ class DecodeSteps {
   Backend& backend_;
   AttentionShape shape_;
   std::vector<int32_t> query_start_ = {0, 1, 2, 3}, context_len_;
+  std::vector<float> q_numbers_;
   OwnedTensor table_, q_, out_, host_work_, work_, numbers_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<AttentionPlan> plan_;
@@ -191,6 +215,32 @@ TEST_CASE("FlashInfer: a captured decode step fits any contexts") {
       ours.Plan(context_len);
       cuda->Replay(*captured);
       CHECK(MaxError(ours.out(), expected.out()) < kTolerance);
+    }
+  }
+}
+
+TEST_CASE("FlashInfer: rows that stand apart, or where its kernels cannot load them") {
+  if (!HasEmulatedFlashInfer()) {
+    WARN("SKIPPED: this build has no FlashInfer");
+    return;
+  }
+  const auto reference = MakeReferenceBackend();
+  const auto cuda = MakeFlashInferBackend();
+  // Heads for its decode kernel, for its other one, and for more than one item of ours.
+  for (const AttentionShape& shape : {AttentionShape{4, 2, 64}, {7, 1, 128}, {12, 1, 64}}) {
+    CAPTURE(shape.num_heads, shape.head_dim);
+    DecodeSteps expected(*reference, shape, Draw(4)), ours(*cuda, shape, Draw(4));
+    for (DecodeSteps* steps : {&expected, &ours}) steps->Plan({200, 3, 130});
+    for (const auto& [first, gap] : {std::pair{0, 0}, {0, 8}, {8, 8}, {0, 1}, {1, 7}}) {
+      CAPTURE(first, gap);
+      for (const int32_t window : {0, 40}) {
+        CAPTURE(window);
+        const AttentionOptions options = {.scale = 0.1f, .sliding_window = window};
+        expected.AttendFrom(first, gap, options);
+        ours.AttendFrom(first, gap, options);
+        CHECK(MaxError(ours.out(), expected.out()) < kTolerance);
+      }
+      CHECK(MaxError(ours.AttendInto(first, gap), expected.AttendInto(first, gap)) < kTolerance);
     }
   }
 }

@@ -135,6 +135,13 @@ bool HasFlashInfer() { return true; }
 StatusOr<int64_t> FlashInferDecodeBlocks(int, int, int) { return int64_t{12}; }
 
 Status LaunchFlashInfer(cudaStream_t stream, const FlashInferCall& call) {
+  // Its kernels load and store 16 bytes at a time.
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  };
+  if (!is_aligned(call.q) || !is_aligned(call.out) || call.q_stride % 8 != 0) {
+    return InvalidArgumentError("q or out is misaligned");
+  }
   cuda_emulation::Enqueue(stream, [call] {
     for (int64_t block = 0; block < call.num_blocks; ++block) {
       if (call.is_used != nullptr && !call.is_used[block]) continue;
