@@ -384,6 +384,48 @@ TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
   });
 }
 
+TEST_CASE("Argmax, LogSumExp, RouteTopK and SoftCap of rows that stand apart, of any height") {
+  ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t rows = draw.Int(2, 6), size = draw.Int(2, 1200), gap = draw.Int(1, 9);
+    const int num_experts = draw.Int(2, 60), top_k = draw.Int(1, num_experts);
+    CAPTURE(rows, size, gap, num_experts, top_k);
+    auto logits = draw.Normals(rows * (size + gap), 3);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float height = static_cast<float>(draw.Int(-1, 1)) * 200;
+      float* row = logits.data() + r * (size + gap);
+      for (int64_t i = 0; i < size; ++i) row[i] += height;
+      row[draw.Int(0, static_cast<int>(size) - 1)] += 100;
+    }
+    std::vector<float> of_experts(rows * (num_experts + gap));
+    for (float& logit : of_experts) logit = static_cast<float>(draw.Int(-6, 6));
+    auto run = [&](Backend& backend) {
+      const OwnedTensor wide = Upload(backend, logits, {rows, size + gap}, DType::kF32);
+      const OwnedTensor experts =
+          Upload(backend, of_experts, {rows, num_experts + gap}, DType::kF32);
+      const OwnedTensor ids = Make(backend, DType::kI32, {rows});
+      const OwnedTensor sums = Make(backend, DType::kF32, {rows});
+      const std::vector<int32_t> no_ids(rows * (top_k + gap), -1);
+      const OwnedTensor expert_ids = UploadInts(backend, no_ids, {rows, top_k + gap});
+      const std::vector<float> no_weights(no_ids.size(), -1);
+      const OwnedTensor weights = Upload(backend, no_weights, {rows, top_k + gap}, DType::kF32);
+      const Tensor input = wide.view().Columns(0, size);
+      backend.Argmax(ids, input);
+      backend.LogSumExp(sums, input);
+      backend.RouteTopK(expert_ids.view().Columns(0, top_k), weights.view().Columns(0, top_k),
+                        experts.view().Columns(0, num_experts), true);
+      backend.SoftCap(input, 4.0f);
+      return std::tuple(Ints(backend, ids), Floats(backend, sums), Ints(backend, expert_ids),
+                        Floats(backend, weights), Floats(backend, wide));
+    };
+    const auto ours = run(cpu), expected = run(reference);
+    CHECK(std::get<0>(ours) == std::get<0>(expected));
+    CHECK(MaxError(std::get<1>(ours), std::get<1>(expected)) < 1e-4f);
+    CHECK(std::get<2>(ours) == std::get<2>(expected));
+    CHECK(MaxError(std::get<3>(ours), std::get<3>(expected)) < 1e-6f);
+    CHECK(MaxError(std::get<4>(ours), std::get<4>(expected)) < 1e-5f);
+  });
+}
+
 TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
   ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t tokens = draw.Int(1, 40);
