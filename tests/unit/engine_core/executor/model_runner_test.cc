@@ -217,6 +217,22 @@ TEST_CASE("model runner: a request that fails may be run once more before anybod
   }
 }
 
+TEST_CASE("model runner: a request that comes back has its outputs counted") {
+  wire::SamplingParams params = GreedyParams(4);
+  params.logit_bias = {{9, 100.0}, {11, 90.0}, {12, 80.0}};
+  params.repetition_penalty = 10;  // so each of them is drawn once
+  const RequestId a = "a";
+  const bool on_device = GENERATE(false, true);
+  CAPTURE(on_device);
+  EngineDriver engine(on_device ? OnDevice(TinyOptions()) : TinyOptions());
+  StepBuilder step;
+  step.Admit(0, a, {5, 6, 7, 9, 11}, params, 5, {BlockId{1}}, true);
+  step.step.admitted[0].num_prompt_tokens = 3;
+  ModelOutput result;
+  REQUIRE(engine.runner().Execute(step.step, &result).ok());
+  CHECK(result.sampled_token_ids == std::vector<TokenId>{12});
+}
+
 TEST_CASE("model runner: no graph serves a step with a prompt's token from which none is drawn") {
   wire::SamplingParams greedy = GreedyParams(9), penalized = greedy;
   penalized.frequency_penalty = 2;
