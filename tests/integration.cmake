@@ -11,13 +11,19 @@ function(python_test name script)
     ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 endfunction()
 
-foreach(group Chat Lives Starts)
-  python_test(pair_${group} integration/pair_test.py ${group})
-endforeach()
+# python_test_classes(<name> <script>) makes a test of each of its classes, so that none is left out.
+function(python_test_classes name script)
+  set(path ${CMAKE_SOURCE_DIR}/tests/${script})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(STRINGS ${path} lines REGEX "^class [A-Za-z]+\\(unittest\\.TestCase\\):")
+  foreach(line ${lines})
+    string(REGEX REPLACE "^class ([A-Za-z]+).*" "\\1" class "${line}")
+    python_test(${name}_${class} ${script} ${class})
+  endforeach()
+endfunction()
 
-foreach(group OddServers RealPair OwnPair)
-  python_test(bench_${group} integration/bench_test.py ${group})
-endforeach()
+python_test_classes(pair integration/pair_test.py)
+python_test_classes(bench integration/bench_test.py)
 
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)
@@ -40,15 +46,11 @@ target_compile_definitions(integration_wire PRIVATE TANDEM_TEST_PYTHON="${TANDEM
 python_test(quantization integration/quantization_test.py)
 python_test(systemd integration/systemd_test.py)
 python_test(frontend_process integration/frontend_process_test.py)
-foreach(group Answers Trouble)
-  python_test(api_${group} integration/api_test.py ${group})
-endforeach()
+python_test_classes(api integration/api_test.py)
 
 # vLLM's own frontend over our engine core. Its binary is downloaded only when TANDEM_INTEROP is set;
 # without it the test is skipped and says so.
 add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-download)
 set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
-foreach(group Sweep Plot Tune)
-  python_test(bench_${group} integration/bench_sweep_test.py ${group})
-endforeach()
+python_test_classes(bench integration/bench_sweep_test.py)
