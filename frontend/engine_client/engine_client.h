@@ -166,6 +166,7 @@ class EngineClient {
       const std::function<void(const RequestId& request_id, OutputSink* sink)>& last_call);
   void SendAborts();
   void Send(int engine_index, wire::RequestType type, wire::EncodedMessage message);
+  // OK, or why this engine is given no request now.
   Status CheckTakesRequests(int engine_index) const;
   StatusOr<int> ChooseEngine(const wire::EngineCoreRequest& request);
   void UpdateEngineInfo();
