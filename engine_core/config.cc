@@ -5,7 +5,7 @@
 
 #include "common/strings.h"
 #include "engine_core/executor/graph_sizes.h"
-#include "engine_core/kv_events.h"
+#include "engine_core/kv_event_batch.h"
 
 namespace tandem {
 

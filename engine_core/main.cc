@@ -23,7 +23,7 @@
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
-#include "engine_core/kv_events.h"
+#include "engine_core/kv_event_batch.h"
 #include "engine_core/models/model.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"

@@ -10,12 +10,11 @@ tandem_test(property_kernels LABEL property TIMEOUT 600
 # The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own
 # headers, and under another name than the backend that a build with CUDA has besides.
 set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
-file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu)
-list(FILTER emulated_kernels EXCLUDE REGEX flashinfer)  # others' code, which knows NVIDIA's compiler
+file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/sampling/*.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
-  ${dir}/device_memory.cc ${dir}/sampler.cc support/cuda_emulation/cuda_emulation.cc
-  ${dir}/flashinfer_attention.cc support/cuda_emulation/flashinfer_emulation.cc
+  ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
+  ${dir}/flashinfer/attention.cc support/cuda_emulation/flashinfer_emulation.cc
   support/cuda_emulation/no_cublaslt.cc)
 target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
 target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
@@ -31,7 +30,7 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
 module(tests/support/cuda_emulation DEPS kernels)
-tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer_plan_test.cc unit/kernels/cuda/gemm_choice_test.cc DEPS kernels)
+tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer/plan_test.cc unit/kernels/cuda/libraries/gemm_choice_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 
 # What NCCL's names lead to in tests, and the same as it would be before NCCL 2.13.
@@ -41,14 +40,14 @@ foreach(library fake_nccl old_fake_nccl)
   target_link_libraries(${library} PRIVATE tandem_kernels)
 endforeach()
 target_compile_definitions(old_fake_nccl PRIVATE FAKE_NCCL_IS_OLD)
-tandem_test(unit_nccl LABEL unit SRCS unit/kernels/cuda/nccl_test.cc DEPS kernels tests/support/files)
+tandem_test(unit_nccl LABEL unit SRCS unit/kernels/cuda/libraries/nccl_test.cc DEPS kernels tests/support/files)
 target_include_directories(unit_nccl PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(unit_nccl PRIVATE TANDEM_FAKE_NCCL="$<TARGET_FILE:fake_nccl>"
   TANDEM_OLD_FAKE_NCCL="$<TARGET_FILE:old_fake_nccl>")
 add_dependencies(unit_nccl fake_nccl old_fake_nccl)
 find_path(TANDEM_NCCL_HEADER nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(TANDEM_HAS_CUDA AND TANDEM_NCCL_HEADER)
-  target_sources(unit_nccl PRIVATE unit/kernels/cuda/nccl_header_test.cc)
+  target_sources(unit_nccl PRIVATE unit/kernels/cuda/libraries/nccl_header_test.cc)
   target_include_directories(unit_nccl SYSTEM PRIVATE ${TANDEM_NCCL_HEADER} ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300

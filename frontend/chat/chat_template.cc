@@ -7,9 +7,9 @@
 
 #include "common/strings.h"
 #include "frontend/chat/content_format.h"
-#include "frontend/chat/jinja_interpreter.h"
-#include "frontend/chat/jinja_parser.h"
-#include "frontend/chat/jinja_text.h"
+#include "frontend/jinja/interpreter.h"
+#include "frontend/jinja/parser.h"
+#include "frontend/jinja/text.h"
 
 namespace tandem {
 namespace {

@@ -3,7 +3,7 @@
 // Guesses from a template's tree what form of `content` it was written for. Pure; any thread.
 
 #include "frontend/chat/chat_template.h"
-#include "frontend/chat/jinja_ast.h"
+#include "frontend/jinja/ast.h"
 
 namespace tandem {
 

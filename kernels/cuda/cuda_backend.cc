@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/sampler.h"
+#include "kernels/cuda/sampling/sampler.h"
 
 namespace tandem {
 namespace {

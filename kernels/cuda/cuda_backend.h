@@ -16,9 +16,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/compute_pool.h"
-#include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/flashinfer_plan.h"
+#include "kernels/cuda/flashinfer/plan.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/libraries/cublaslt.h"
 #include "kernels/op_checks.h"
 
 namespace tandem {

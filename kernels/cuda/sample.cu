@@ -3,7 +3,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/select.cuh"
+#include "kernels/cuda/sampling/select.cuh"
 
 namespace tandem {
 namespace {

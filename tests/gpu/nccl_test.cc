@@ -1,7 +1,7 @@
 // NCCL over the device alone: a world of one, whose sum is what was there. On the emulated device
 // by the tests' own library in NCCL's place.
 
-#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/libraries/nccl.h"
 
 #include <cuda_runtime.h>
 

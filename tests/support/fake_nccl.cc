@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/nccl_functions.h"
+#include "kernels/cuda/libraries/nccl_functions.h"
 #include "kernels/tensor.h"
 
 namespace tandem {

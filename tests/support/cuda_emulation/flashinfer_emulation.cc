@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/flashinfer.h"
+#include "kernels/cuda/flashinfer/flashinfer.h"
 #include "kernels/tensor.h"
 
 namespace tandem {

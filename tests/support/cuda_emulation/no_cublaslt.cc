@@ -1,4 +1,4 @@
-#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/libraries/cublaslt.h"
 
 namespace tandem {
 

@@ -1,0 +1,113 @@
+#include "engine_core/kv_event_batch.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "engine_core/weights/json_file.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+Status WrongValue(const std::string& key, const Json& value, const char* allowed) {
+  const std::string shown = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return InvalidArgumentError("--kv-events-config: " + key + " is " + shown + ", must be " +
+                              allowed);
+}
+
+Status SetString(const std::string& key, const Json& value, std::string* out) {
+  if (!value.is_string()) return WrongValue(key, value, "a string");
+  *out = value.get<std::string>();
+  return OkStatus();
+}
+
+Status SetCount(const std::string& key, const Json& value, int64_t min, int64_t* out) {
+  constexpr int64_t kMax = 1 << 30;
+  if (!value.is_number_integer() || value < min || value > kMax) {
+    return WrongValue(key, value,
+                      min == 0 ? "a whole number from 0 to 2^30" : "a whole number from 1 to 2^30");
+  }
+  *out = value.get<int64_t>();
+  return OkStatus();
+}
+
+Status SetKey(const std::string& key, const Json& value, wire::KvEventsConfig* config) {
+  if (key == "enable_kv_cache_events") {
+    if (!value.is_boolean()) return WrongValue(key, value, "true or false");
+    config->enable_kv_cache_events = value.get<bool>();
+    return OkStatus();
+  }
+  if (key == "publisher") {
+    if (value.is_null()) return OkStatus();
+    if (value != "zmq" && value != "null") return WrongValue(key, value, "\"zmq\" or \"null\"");
+    return SetString(key, value, &config->publisher);
+  }
+  if (key == "replay_endpoint") {
+    if (value.is_null()) return OkStatus();
+    return SetString(key, value, &config->replay_endpoint.emplace());
+  }
+  if (key == "endpoint") return SetString(key, value, &config->endpoint);
+  if (key == "topic") return SetString(key, value, &config->topic);
+  if (key == "buffer_steps") return SetCount(key, value, 1, &config->buffer_steps);
+  if (key == "hwm") return SetCount(key, value, 0, &config->hwm);
+  if (key == "max_queue_size") return SetCount(key, value, 1, &config->max_queue_size);
+  return InvalidArgumentError("--kv-events-config: no key is called " + key);
+}
+
+wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
+  wire::KvBlockStored out;
+  out.block_hashes.reserve(stored.block_hashes.size());
+  for (const BlockHash& hash : stored.block_hashes) out.block_hashes.push_back(hash.bytes);
+  if (stored.parent) out.parent_block_hash = stored.parent->bytes;
+  out.token_ids = std::move(stored.token_ids);
+  out.block_size = cache.block_size;
+  out.sliding_window = cache.sliding_window;
+  out.cache_salt = std::move(stored.cache_salt);
+  return out;
+}
+wire::KvEvent ToWire(BlockRemoved&& removed, const KvCacheConfig&) {
+  return wire::KvBlockRemoved{removed.block_hash.bytes};
+}
+wire::KvEvent ToWire(AllBlocksCleared&&, const KvCacheConfig&) {
+  return wire::KvAllBlocksCleared{};
+}
+
+}  // namespace
+
+StatusOr<wire::KvEventsConfig> ParseKvEventsConfig(const std::string& text) {
+  wire::KvEventsConfig config;
+  if (text.empty()) return config;
+  const auto json = ParseJsonObject(text);
+  if (!json.ok()) return json.status().WithContext("--kv-events-config");
+  for (const auto& [key, value] : json->items()) RETURN_IF_ERROR(SetKey(key, value, &config));
+  return config;
+}
+
+wire::KvHashForm KvHashFormFromEnvironment() {
+  for (const char* name :
+       {"TANDEM_KV_EVENTS_USE_INT_BLOCK_HASHES", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr || *text == '\0') continue;
+    return std::string_view(text) == "0" ? wire::KvHashForm::kBytes : wire::KvHashForm::kInteger;
+  }
+  return wire::KvHashForm::kInteger;
+}
+
+wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, const KvCacheConfig& cache,
+                                  double unix_time) {
+  wire::KvEventBatch batch;
+  batch.ts = unix_time;
+  batch.hash_bytes = DigestBytes(cache.hash_algorithm);
+  batch.events.reserve(events.size());
+  for (KvCacheEvent& event : events) {
+    batch.events.push_back(
+        std::visit([&](auto& one) { return ToWire(std::move(one), cache); }, event));
+  }
+  return batch;
+}
+
+}  // namespace tandem

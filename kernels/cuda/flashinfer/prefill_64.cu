@@ -1,0 +1,11 @@
+#include "kernels/cuda/flashinfer/kernels.h"
+#include "kernels/cuda/flashinfer/prefill.cuh"
+
+namespace tandem {
+
+template <>
+cudaError_t FlashInferKernels<64>::Prefill(cudaStream_t stream, const FlashInferCall& call) {
+  return FlashInferPrefill<64, false>(stream, call);
+}
+
+}  // namespace tandem

@@ -1,0 +1,75 @@
+#pragma once
+
+// For which products cuBLASLt's algorithms are timed apart, and which of the timed ones is taken:
+// what of the choice needs no device. Thread: any; values.
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/libraries/cublaslt.h"
+
+namespace tandem {
+
+// Rows are timed together with the next power of two or the middle between two: a step's batch
+// varies from step to step.
+inline int64_t RowBucket(int64_t m) {
+  int64_t bucket = 16;
+  while (bucket < m) bucket *= 2;
+  return bucket > 32 && m <= bucket / 4 * 3 ? bucket / 4 * 3 : bucket;
+}
+
+inline constexpr uint32_t kMaxAlign = 256;  // bytes; more is not asked about
+
+// Bytes, a power of two.
+inline uint32_t AlignOf(const void* x) {
+  const auto address = reinterpret_cast<uintptr_t>(x) | kMaxAlign;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+// Of every row.
+inline uint32_t AlignOfRows(const void* data, int64_t stride, DType dtype) {
+  return AlignOf(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(data) |
+                                               static_cast<uintptr_t>(stride * SizeOf(dtype))));
+}
+
+// Products of one shape share an algorithm.
+struct GemmShape {
+  int64_t m_bucket = 0, n = 0, k = 0;
+  uint32_t weight_align = 0, x_align = 0, out_align = 0;
+  DType in = DType::kF32, out_dtype = DType::kF32;
+  bool accumulate = false;
+  auto operator<=>(const GemmShape&) const = default;
+};
+
+inline GemmShape ShapeOf(const GemmTask& task) {
+  return {.m_bucket = RowBucket(task.m),
+          .n = task.n,
+          .k = task.k,
+          .weight_align = AlignOfRows(task.weight, task.weight_stride, task.in),
+          .x_align = AlignOfRows(task.x, task.x_stride, task.in),
+          .out_align = AlignOfRows(task.out, task.out_stride, task.out_dtype),
+          .in = task.in,
+          .out_dtype = task.out_dtype,
+          .accumulate = task.accumulate};
+}
+
+// The one of `count` candidates whose best run is the shortest. try_run(i) runs it untimed and says
+// whether it can; time_run(i) is milliseconds. The first where none can.
+template <class TryRun, class TimeRun>
+size_t FastestOf(size_t count, int num_runs, TryRun try_run, TimeRun time_run) {
+  size_t best = 0;
+  float best_ms = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!try_run(i)) continue;
+    float least_ms = time_run(i);
+    for (int run = 1; run < num_runs; ++run) least_ms = std::min(least_ms, time_run(i));
+    if (best_ms == 0 || least_ms < best_ms) {
+      best = i;
+      best_ms = least_ms;
+    }
+  }
+  return best;
+}
+
+}  // namespace tandem

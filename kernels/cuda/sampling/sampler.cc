@@ -1,0 +1,243 @@
+#include "kernels/cuda/sampling/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/op_checks.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kStagingWords = int64_t{1} << 20;
+
+template <class T>
+constexpr int64_t WordsOf(int64_t count) {
+  static_assert(sizeof(T) % sizeof(int32_t) == 0);
+  return count * static_cast<int64_t>(sizeof(T) / sizeof(int32_t));
+}
+static_assert(CudaResultWords(0) == WordsOf<DrawnToken>(1) + WordsOf<TokenLogprob>(1));
+
+template <class T>
+T* DataOf(const OwnedTensor& tensor) {
+  return static_cast<T*>(tensor.view().data);
+}
+
+template <class T>
+void CopyAsync(T* to, const T* from, size_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  CHECK_CUDA(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, stream));
+}
+
+CudaSlotParams ParamsOf(const DeviceAdmission& admission) {
+  CudaSlotParams params;
+  params.sampling = admission.sampling;
+  params.num_stops = static_cast<int32_t>(admission.min_tokens_mask.size());
+  params.num_biased = static_cast<int32_t>(admission.logit_bias.size());
+  params.num_told = static_cast<int32_t>(admission.logprob_token_ids.size());
+  params.num_words = static_cast<int32_t>(admission.bad_words.size());
+  params.has_allowed_mask = admission.allowed_token_ids.empty() ? 0 : 1;
+  params.has_penalties = admission.has_penalties ? 1 : 0;
+  return params;
+}
+
+void FillLists(const DeviceAdmission& admission, const CudaSlotLists& lists, int32_t* numbers) {
+  std::ranges::copy(admission.min_tokens_mask, numbers + lists.stops);
+  for (size_t i = 0; i < admission.logit_bias.size(); ++i) {
+    const auto& [id, bias] = admission.logit_bias[i];
+    numbers[lists.biased + static_cast<int32_t>(i)] = id;
+    numbers[lists.biases + static_cast<int32_t>(i)] = std::bit_cast<int32_t>(bias);
+  }
+  std::ranges::copy(admission.logprob_token_ids, numbers + lists.told);
+  int32_t* word_end = numbers + lists.word_ends;
+  int32_t* words = numbers + lists.words;
+  int32_t* next = words;
+  for (const std::vector<TokenId>& word : admission.bad_words) {
+    next = std::ranges::copy(word, next).out;
+    *word_end++ = static_cast<int32_t>(next - words);
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<DeviceSampler>> CudaSampler::Create(const DeviceSamplerLimits& limits,
+                                                             cudaStream_t stream) {
+  std::unique_ptr<CudaSampler> sampler(new CudaSampler(limits, stream));
+  RETURN_IF_ERROR(sampler->Allocate());
+  return std::unique_ptr<DeviceSampler>(std::move(sampler));
+}
+
+Status CudaSampler::Allocate() {
+  // A sum of as many weights fits 64 bits.
+  CHECK(limits_.vocab_size > 0 && limits_.vocab_size < int64_t{1} << 21) << limits_.vocab_size;
+  const int64_t slots = limits_.num_slots, vocab = limits_.vocab_size;
+  const int64_t params_words = WordsOf<CudaSlotParams>(1);
+  const auto numbers = static_cast<int64_t>(kMaxDeviceNumbers);
+  const auto recent = static_cast<int64_t>(kMaxDeviceWordTokens);
+  const auto allocate = [&](OwnedTensor* tensor, int64_t rows, int64_t columns) -> Status {
+    const int64_t shape[] = {rows, columns};
+    ASSIGN_OR_RETURN(*tensor, AllocateDevice(DType::kI32, shape, stream_));
+    return OkStatus();
+  };
+  const auto make_event = [](cudaEvent_t* event) {
+    return CudaStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
+  };
+  RETURN_IF_ERROR(allocate(&params_, slots, params_words));
+  RETURN_IF_ERROR(allocate(&numbers_, slots, numbers));
+  RETURN_IF_ERROR(allocate(&allowed_, slots, mask_words_));
+  RETURN_IF_ERROR(allocate(&counts_, slots, vocab));
+  RETURN_IF_ERROR(allocate(&recent_, slots, recent));
+  RETURN_IF_ERROR(allocate(&slot_tokens_, 1, slots));
+  RETURN_IF_ERROR(allocate(&processed_, limits_.max_logits_rows, vocab));
+  RETURN_IF_ERROR(allocate(&token_ids_, 1, limits_.max_tokens));
+  RETURN_IF_ERROR(allocate(&results_, limits_.max_rows, kCudaResultWords));
+  const int64_t staging_words = std::max(
+      kStagingWords, params_words + numbers + mask_words_ + recent + limits_.max_tokens + 32);
+  ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&staging_words, 1}));
+  RETURN_IF_ERROR(make_event(&staged_));
+  for (FetchedResults& fetched : fetched_) {
+    const int64_t words = limits_.max_rows * kCudaResultWords;
+    ASSIGN_OR_RETURN(fetched.memory, AllocatePinned(DType::kI32, {&words, 1}));
+    RETURN_IF_ERROR(make_event(&fetched.done));
+  }
+  return OkStatus();
+}
+
+CudaSampler::~CudaSampler() {
+  if (staged_ != nullptr) cudaEventDestroy(staged_);
+  for (const FetchedResults& fetched : fetched_) {
+    if (fetched.done != nullptr) cudaEventDestroy(fetched.done);
+  }
+}
+
+// ---- admission ----
+
+template <class T>
+T* CudaSampler::Stage(size_t count) {
+  constexpr int64_t kAlign = 4;  // words
+  const int64_t words = (WordsOf<T>(static_cast<int64_t>(count)) + kAlign - 1) / kAlign * kAlign;
+  if (staged_words_ + words > staging_.view().NumElements()) {
+    CHECK_CUDA(cudaEventRecord(staged_, stream_));
+    CHECK_CUDA(cudaEventSynchronize(staged_));
+    staged_words_ = 0;
+  }
+  T* part = reinterpret_cast<T*>(DataOf<int32_t>(staging_) + staged_words_);
+  staged_words_ += words;
+  CHECK_LE(staged_words_, staging_.view().NumElements()) << "an admission outgrew its memory";
+  return part;
+}
+
+void CudaSampler::Admit(int32_t slot, const DeviceAdmission& admission) {
+  CHECK(slot >= 0 && slot < limits_.num_slots) << slot;
+  CHECK_LE(NumNumbers(admission), kMaxDeviceNumbers);
+  CHECK_LE(admission.sampling.num_logprobs, kMaxDeviceLogprobs);
+  CHECK_LE(admission.sampling.num_prompt_logprobs, kMaxDeviceLogprobs);
+  const CudaSlotParams params = ParamsOf(admission);
+  auto* staged = Stage<CudaSlotParams>(1);
+  *staged = params;
+  CopyAsync(DataOf<CudaSlotParams>(params_) + slot, staged, 1, stream_);
+  CopyLists(slot, params, admission);
+  CopyTokens(slot, admission);
+}
+
+void CudaSampler::CopyLists(int32_t slot, const CudaSlotParams& params,
+                            const DeviceAdmission& admission) {
+  const size_t count = NumNumbers(admission);
+  auto* numbers = Stage<int32_t>(count);
+  FillLists(admission, ListsOf(params), numbers);
+  CopyAsync(numbers_.view().Row<int32_t>(slot), numbers, count, stream_);
+  if (admission.allowed_token_ids.empty()) return;
+  const auto words = static_cast<size_t>(mask_words_);
+  auto* mask = Stage<uint32_t>(words);
+  std::memset(mask, 0, words * sizeof(uint32_t));
+  for (const TokenId id : admission.allowed_token_ids) mask[id / 32] |= uint32_t{1} << id % 32;
+  CopyAsync(DataOf<uint32_t>(allowed_) + slot * mask_words_, mask, words, stream_);
+}
+
+void CudaSampler::CopyTokens(int32_t slot, const DeviceAdmission& admission) {
+  const std::span<const TokenId> tokens = admission.token_ids;
+  if (!admission.bad_words.empty()) {
+    auto* recent = Stage<int32_t>(kMaxDeviceWordTokens);
+    const auto outputs = tokens.subspan(static_cast<size_t>(admission.num_prompt_tokens));
+    const size_t num_old = outputs.size() - std::min(outputs.size(), kMaxDeviceWordTokens);
+    for (size_t i = num_old; i < outputs.size(); ++i) recent[i % kMaxDeviceWordTokens] = outputs[i];
+    CopyAsync(recent_.view().Row<int32_t>(slot), recent, kMaxDeviceWordTokens, stream_);
+  }
+  if (!admission.has_penalties) return;
+  int32_t* counts = counts_.view().Row<int32_t>(slot);
+  const auto bytes = static_cast<size_t>(limits_.vocab_size) * sizeof(int32_t);
+  CHECK_CUDA(cudaMemsetAsync(counts, 0, bytes, stream_));
+  auto* token_ids = Stage<TokenId>(tokens.size());
+  std::ranges::copy(tokens, token_ids);
+  CopyAsync(DataOf<TokenId>(token_ids_), token_ids, tokens.size(), stream_);
+  LaunchCountTokens(counts, DataOf<TokenId>(token_ids_), admission.num_prompt_tokens,
+                    static_cast<int64_t>(tokens.size()), stream_);
+}
+
+// ---- steps ----
+
+void CudaSampler::Draw(const Tensor& logits, const Tensor& rows, int64_t first) {
+  const int64_t count = logits.rows();
+  CHECK(logits.rank == 2 && logits.shape[1] == limits_.vocab_size) << logits.shape[1];
+  CHECK(rows.rank == 2 && rows.rows() == count && rows.row_stride == kSamplingRowWidth &&
+        rows.dtype == DType::kI32)
+      << rows.rows() << " rows of " << rows.row_stride << " for " << count;
+  CHECK_LE(count, limits_.max_logits_rows);
+  CHECK(first >= 0 && first + count <= limits_.max_rows) << first << "+" << count;
+  CudaDrawArgs args;
+  args.logits = logits.Data<float>();
+  args.logits_stride = logits.row_stride;
+  args.vocab_size = limits_.vocab_size;
+  args.rows = static_cast<const SamplingRow*>(rows.data);
+  args.params = DataOf<CudaSlotParams>(params_);
+  args.numbers = DataOf<int32_t>(numbers_);
+  args.allowed = DataOf<uint32_t>(allowed_);
+  args.mask_words = mask_words_;
+  args.counts = DataOf<int32_t>(counts_);
+  args.recent = DataOf<int32_t>(recent_);
+  args.processed = DataOf<float>(processed_);
+  args.slot_tokens = DataOf<int32_t>(slot_tokens_);
+  args.drawn = reinterpret_cast<DrawnToken*>(results_.view().Row<int32_t>(first));
+  LaunchDraw(args, count, stream_);
+}
+
+void CudaSampler::FillDrawn(const Tensor& ids) {
+  LaunchFillDrawn(ids.Data<int32_t>(), ids.rows(), DataOf<int32_t>(slot_tokens_), stream_);
+}
+
+void CudaSampler::StartFetch(int64_t count, int32_t max_logprobs) {
+  CHECK(count >= 0 && count <= limits_.max_rows) << count;
+  CHECK_LT(num_started_ - num_taken_, kMaxFetches);
+  FetchedResults& fetched = fetched_[num_started_++ % kMaxFetches];
+  fetched.words = max_logprobs < 0 ? WordsOf<DrawnToken>(1) : CudaResultWords(max_logprobs);
+  if (count > 0) {
+    const auto width = static_cast<size_t>(fetched.words) * sizeof(int32_t);
+    CHECK_CUDA(cudaMemcpy2DAsync(DataOf<int32_t>(fetched.memory), width, DataOf<int32_t>(results_),
+                                 size_t{kCudaResultWords} * sizeof(int32_t), width,
+                                 static_cast<size_t>(count), cudaMemcpyDefault, stream_));
+  }
+  CHECK_CUDA(cudaEventRecord(fetched.done, stream_));
+}
+
+void CudaSampler::TakeFetched() {
+  CHECK_LT(num_taken_, num_started_);
+  CHECK_CUDA(cudaEventSynchronize(fetched_[num_taken_++ % kMaxFetches].done));
+}
+
+const int32_t* CudaSampler::ResultOf(int64_t i) const {
+  const FetchedResults& taken = fetched_[(num_taken_ - 1) % kMaxFetches];
+  return DataOf<int32_t>(taken.memory) + i * taken.words;
+}
+
+const DrawnToken& CudaSampler::drawn(int64_t i) const {
+  return *reinterpret_cast<const DrawnToken*>(ResultOf(i));
+}
+
+std::span<const TokenLogprob> CudaSampler::logprobs(int64_t i) const {
+  return {reinterpret_cast<const TokenLogprob*>(ResultOf(i) + WordsOf<DrawnToken>(1)),
+          static_cast<size_t>(1 + drawn(i).num_logprobs)};
+}
+
+}  // namespace tandem

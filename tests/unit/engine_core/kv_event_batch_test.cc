@@ -1,0 +1,82 @@
+#include "engine_core/kv_event_batch.h"
+
+#include <cstdlib>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("kv-events-config: off by default, vLLM's defaults once it is given") {
+  CHECK_FALSE(ParseKvEventsConfig("")->publishes());
+  CHECK_FALSE(ParseKvEventsConfig("{}")->publishes());
+  const auto config = ParseKvEventsConfig(R"({"enable_kv_cache_events": true})");
+  REQUIRE(config.ok());
+  CHECK(config->publishes());
+  CHECK(config->endpoint == "tcp://*:5557");
+  CHECK_FALSE(config->replay_endpoint);
+  CHECK(config->buffer_steps == 10000);
+  CHECK(config->hwm == 100000);
+  CHECK(config->max_queue_size == 100000);
+  CHECK(config->topic.empty());
+}
+
+TEST_CASE("kv-events-config: every key is read") {
+  const auto config = ParseKvEventsConfig(
+      R"({"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "ipc:///e",
+          "replay_endpoint": "ipc:///r", "buffer_steps": 3, "hwm": 4, "max_queue_size": 5,
+          "topic": "kv@pod@model"})");
+  REQUIRE(config.ok());
+  CHECK(config->endpoint == "ipc:///e");
+  CHECK(config->replay_endpoint == "ipc:///r");
+  CHECK(config->buffer_steps == 3);
+  CHECK(config->hwm == 4);
+  CHECK(config->max_queue_size == 5);
+  CHECK(config->topic == "kv@pod@model");
+  CHECK_FALSE(
+      ParseKvEventsConfig(R"({"enable_kv_cache_events": true, "publisher": "null"})")->publishes());
+}
+
+TEST_CASE("kv-events-config: what is wrong is named") {
+  const auto message = [](const char* text) {
+    const auto config = ParseKvEventsConfig(text);
+    REQUIRE_FALSE(config.ok());
+    return config.status().message();
+  };
+  CHECK_THAT(message("{"), Contains("--kv-events-config"));
+  CHECK_THAT(message(R"({"enabled": true})"), Contains("enabled"));
+  CHECK_THAT(message(R"({"buffer_steps": 0})"), Contains("buffer_steps") && Contains("0"));
+  CHECK_THAT(message(R"({"hwm": "many"})"), Contains("hwm") && Contains("many"));
+  CHECK_THAT(message(R"({"publisher": "kafka"})"), Contains("kafka") && Contains("zmq"));
+  CHECK_THAT(message(R"({"hwm": 18446744073709551615})"), Contains("hwm"));
+}
+
+TEST_CASE("KV events cross with the block size, the parent and the salt") {
+  BlockStored stored;
+  stored.block_hashes.resize(2);
+  stored.block_hashes[1].bytes[31] = 7;
+  stored.parent.emplace().bytes[0] = 1;
+  stored.token_ids = {1, 2, 3, 4};
+  stored.cache_salt = "s";
+  KvCacheConfig cache;
+  cache.block_size = 2;
+  cache.sliding_window = 9;
+  const auto batch = ToKvEventBatch({stored, BlockRemoved{*stored.parent}, AllBlocksCleared{}},
+                                    cache, /*unix_time=*/12.5);
+  CHECK(batch.ts == 12.5);
+  REQUIRE(batch.events.size() == 3);
+  const auto& first = std::get<wire::KvBlockStored>(batch.events[0]);
+  CHECK(first.block_hashes[1] == stored.block_hashes[1].bytes);
+  CHECK(first.parent_block_hash == stored.parent->bytes);
+  CHECK(first.token_ids == stored.token_ids);
+  CHECK(first.block_size == 2);
+  CHECK(first.cache_salt == "s");
+  CHECK(first.sliding_window == 9);
+  CHECK(std::get<wire::KvBlockRemoved>(batch.events[1]).block_hash == stored.parent->bytes);
+  CHECK(std::holds_alternative<wire::KvAllBlocksCleared>(batch.events[2]));
+}
+
+}  // namespace
+}  // namespace tandem
