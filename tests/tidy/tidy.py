@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""House rules a machine can check: who may include or use what, the README's tree, formatting.
+"""House rules a machine can check: who may include or use what, the README's tree, documents, formatting.
 
 Prints each breach as file:line: rule, then the ten largest files. Exit status 1 on any breach.
 """
@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import documents
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "deploy/cli"]
@@ -106,6 +108,23 @@ def check_readme_tree(problems):
                 problems.append(f"README.md:1: the tree does not draw {name}/")
 
 
+def check_documents(problems):
+    """What documents name exists, and what users can set or see is listed in them."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                            cwd=ROOT, capture_output=True, text=True).stdout
+    tree = documents.Tree(name for name in listed.splitlines() if (ROOT / name).is_file())
+    texts = {name: (ROOT / name).read_text() for name in sorted(tree.files) if name.endswith(".md")}
+
+    def read(path):
+        return texts.get(path) or (ROOT / path).read_text()
+
+    for name, text in texts.items():
+        for number, what in list(documents.check_paths(name, text, tree)) + list(documents.check_links(name, text, tree, read)):
+            problems.append(f"{name}:{number}: {what}")
+    for name, what in documents.check_listed(tree, read):
+        problems.append(f"{name}:1: {what}")
+
+
 def check_format(problems):
     tool = shutil.which("clang-format-14") or shutil.which("clang-format")
     if not tool:
@@ -172,6 +191,7 @@ def main():
     check_lines(problems)
     check_headers(problems)
     check_readme_tree(problems)
+    check_documents(problems)
     check_format(problems)
     check_tests(problems)
     check_type_names(problems)
