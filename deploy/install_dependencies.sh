@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing to build Tandem on Debian 12 (with --tests: also to test it).
-# Does nothing, within milliseconds, when everything is there. Needs root or sudo only to install.
+# Installs the packages that building Tandem on Debian 12 needs (with --tests: testing it, too).
+# Ends within milliseconds when nothing is missing. Needs root or sudo only to install.
 set -euo pipefail
 
 build_packages=(
@@ -26,14 +26,14 @@ fi
 echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get -qq update
-# --no-remove: libboost1.81-dev conflicts with Debian's default Boost 1.74; replacing that one is
-# the owner's decision.
+# --no-remove: libboost1.81-dev conflicts with Debian's default Boost 1.74, and whether to replace
+# that one is for the machine's owner to decide.
 "${as_root[@]}" apt-get -qq install -y --no-remove --no-install-recommends "${missing[@]}" >/dev/null || {
   echo "apt-get could not install: ${missing[*]}" >&2
   echo "If it names libboost-dev: 'apt-get install libboost1.81-dev' replaces Boost 1.74 by 1.81." >&2
   exit 1
 }
-# Debian's prometheus package starts a service; the tests only want its promtool.
+# Debian's prometheus package starts a service; the tests need only its promtool.
 if [ -d /run/systemd/system ] && printf '%s\n' "${missing[@]}" | grep -qx prometheus; then
   "${as_root[@]}" systemctl disable --now prometheus >/dev/null 2>&1 || true
 fi

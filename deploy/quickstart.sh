@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # From a fresh clone to a running server: installs what is missing, builds the release preset, serves
-# the shipped model on 127.0.0.1:8000 and prints how to talk to it. Flags of `tandem serve` pass through:
+# the shipped model on 127.0.0.1:8000 and prints how to use it. Accepts the flags of `tandem serve`:
 #   deploy/quickstart.sh --port 9000 --model /path/to/hf-folder --max-model-len 4k
-# A second run finds nothing to do and serves at once.
+# A second run has nothing to build and serves at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binary=build/release/bin/tandem
 stamp=build/release/.built
 
-# True when a source is newer than the last build. Cheaper than asking ninja.
+# True when a source is newer than the last build. Faster than starting ninja.
 sources_changed() {
   [ ! -x "$binary" ] || [ ! -e "$stamp" ] ||
     [ -n "$(find CMakeLists.txt CMakePresets.json cmake common proto_msgpack frontend engine_core kernels deploy/cli \
@@ -18,7 +18,7 @@ sources_changed() {
 
 if sources_changed; then
   deploy/install_dependencies.sh
-  echo "building (some minutes the first time, log in build/release.log)"
+  echo "building (takes minutes the first time; log: build/release.log)"
   mkdir -p build
   if ! { cmake --preset release -DTANDEM_TESTS=OFF && cmake --build build/release; } >build/release.log 2>&1; then
     tail -40 build/release.log >&2

@@ -4,7 +4,7 @@ tandem_test(unit_deploy LABEL unit
        unit/deploy/cli/sse_parser_test.cc
   DEPS deploy/cli)
 tandem_test(unit_bench LABEL unit
-  SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_answer_test.cc
+  SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_reader_test.cc
        unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/serve_metrics_test.cc
        unit/deploy/cli/bench/serve_options_test.cc unit/deploy/cli/bench/serve_report_test.cc
   DEPS deploy/cli/bench tests/support/files nlohmann_json::nlohmann_json)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds a preset (default dev) and runs every test through ctest.
+# Installs what is missing, builds a preset (default dev) and runs all tests with ctest.
 #   tests/run.sh [preset] [ctest arguments …]      tests/run.sh release -L unit
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,15 +11,15 @@ if [ $# -gt 0 ] && [[ $1 != -* ]]; then
 fi
 deploy/install_dependencies.sh --tests
 
-# The clients that the integration tests drive us with, pinned by hash. Without them (no network)
-# these tests are skipped and say so.
+# The clients that the integration tests use, pinned by hash. Where they cannot be installed (no
+# network), the tests that need them are skipped with a message.
 venv=build/venv
 if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   /usr/bin/python3 -m venv --clear "$venv"
   if "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r tests/requirements.txt; then
     cp tests/requirements.txt "$venv/installed.txt"
   else
-    echo "tests/run.sh: the Python clients could not be installed; tests that need them will be skipped" >&2
+    echo "tests/run.sh: the Python clients could not be installed; tests that need them are skipped" >&2
   fi
 fi
 

@@ -32,13 +32,10 @@ std::vector<Flag> ChatFlags(ChatConfig& c) {
       {"model", &c.model, "Model name; empty: the first that the server lists"},
       {"system-prompt", &c.system_prompt, "System message put before the conversation"},
       {"api-key", &c.api_key, "Key sent as a bearer token", {.env = "API_KEY"}},
-      {"temperature",
-       &c.temperature,
-       "0 is greedy; the server's default when not given",
-       {.min = 0, .max = 2}},
+      {"temperature", &c.temperature, "0 is greedy; default: the server's", {.min = 0, .max = 2}},
       {"max-tokens",
        &c.max_tokens,
-       "Longest answer; the room that is left when not given",
+       "Most tokens of a response; default: the room that is left",
        {.min = 1}},
   };
 }
@@ -47,9 +44,9 @@ std::atomic<bool> interrupted = false;
 
 constexpr std::string_view kHelp =
     "/reset  forget the conversation    /system TEXT  set the system message (forgets too)\n"
-    "/help   this text                  /exit         end (also Ctrl-D); Ctrl-C stops an answer\n";
+    "/help   this text                  /exit         end (also Ctrl-D); Ctrl-C stops a response\n";
 
-// Text of an error reply: the API's message when it has that form, else the body.
+// Text of an error reply: the API's message if it has one, else the body.
 std::string ErrorText(const HttpReply& reply) {
   const Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (body.is_object() && body.contains("error") && body["error"].is_object() &&
@@ -87,8 +84,8 @@ class Conversation {
     Reset();
   }
 
-  // Sends the line and prints the answer as it arrives. A failed turn leaves the conversation as it
-  // was.
+  // Sends the line and prints the response as it arrives. A failed turn leaves the conversation
+  // unchanged.
   Status Say(std::string_view line) {
     messages_.push_back({{"role", "user"}, {"content", line}});
     std::string answer, failure, finish_reason;

@@ -1,8 +1,8 @@
 #pragma once
 
 // `tandem chat`: talks to a running server in the terminal, streaming, keeping the conversation.
-// Ctrl-C stops an answer, Ctrl-D or /exit ends. Reads lines from stdin, so it can be piped into.
-// Returns the process's exit status: 0, 1 when the server does not answer, 2 for bad flags.
+// Ctrl-C stops a response, Ctrl-D or /exit ends. Reads lines from stdin, also from a pipe.
+// Returns the process's exit status: 0, 1 when the server does not respond, 2 for bad flags.
 
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 #pragma once
 
-// One started program and the descriptor that tells of its end. Thread: the one that started it
-// (the kill-with-parent request is bound to that thread). Owns: the pidfd; a child still running
-// when the object goes away is killed and reaped.
+// One started program and the descriptor that becomes readable at its end. Thread: the one that
+// started it (the kernel ties the kill-with-parent request to that thread). Owns: the pidfd; a
+// child still running when the object goes away is killed and reaped.
 
 #include <signal.h>
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// The path of one of our programs: they stand in the folder of the one that runs.
+// The path of one of our programs; all are in the folder of the running one.
 StatusOr<std::string> ProgramBeside(std::string_view name);
 
 class ChildProcess {
@@ -33,8 +33,8 @@ class ChildProcess {
   };
 
   // Runs argv[0] with the environment of this process plus `environment` ("NAME=value"). The child
-  // gets a process group of its own, so a terminal's Ctrl-C reaches only us, and a signal when we
-  // die.
+  // gets a process group of its own, so a terminal's Ctrl-C reaches only us; when we die it gets
+  // options.signal_at_our_death.
   static StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
                                       const std::vector<std::string>& environment,
                                       const Options& options);

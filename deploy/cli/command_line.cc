@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-// Units and charts written for vLLM carry these. What they ask for is either how we always work or
-// does not exist on this kind of machine, so that leaving them out changes no answer.
+// Units and charts written for vLLM use these. They ask for what we always do, or for what this
+// kind of machine does not have, so ignoring them changes no response.
 struct MeaninglessFlag {
   std::string_view name;
   bool takes_value;

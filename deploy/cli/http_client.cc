@@ -23,7 +23,7 @@ constexpr int kHttpOk = 200;
 
 Status TransportError(const error_code& error, const std::string& where) {
   if (error == asio::error::interrupted) return CancelledError("interrupted");
-  return UnavailableError("no answer from " + where + ": " + error.message());
+  return UnavailableError("no response from " + where + ": " + error.message());
 }
 
 error_code LastError() { return {errno, boost::system::system_category()}; }
@@ -55,7 +55,8 @@ class TimedSocket {
     return {};
   }
 
-  // As Beast wants a stream to read and write; of the forms that throw it wants the names only.
+  // The interface that Beast requires of a stream. The forms that throw must exist but are not
+  // called.
   template <class Buffers>
   size_t read_some(const Buffers& buffers);
   template <class Buffers>
@@ -165,7 +166,7 @@ StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_ke
     client.host_ = client.host_.substr(1, client.host_.size() - 2);
   }
   if (client.host_.empty() || client.port_.empty()) {
-    return InvalidArgumentError("--url names no host or an empty port");
+    return InvalidArgumentError("--url has no host or an empty port");
   }
   return client;
 }

@@ -2,8 +2,8 @@
 
 // A blocking HTTP/1.1 client for the `tandem` command: one request at a time, one connection each.
 // Thread: the caller's. Plain http only; the server is on this host or behind the user's own
-// tunnel. Errors: UNAVAILABLE when nobody answers, or not in time, INVALID_ARGUMENT for a bad URL,
-// CANCELLED when a signal interrupts the wait.
+// tunnel. Errors: UNAVAILABLE when the server does not respond in time, INVALID_ARGUMENT for a bad
+// URL, CANCELLED when a signal interrupts the wait.
 
 #include <functional>
 #include <string>
@@ -15,7 +15,8 @@ namespace tandem {
 
 struct HttpTimeouts {
   double connect_s = 10;
-  double silence_s = 600;  // between two pieces of a reply, or before the first: it may be queued
+  double silence_s =
+      600;  // before the first piece of a reply (the request may be queued) and between pieces
 };
 
 struct HttpReply {
@@ -31,9 +32,9 @@ class HttpClient {
 
   StatusOr<HttpReply> Get(std::string_view path) const;
 
-  // Posts JSON and hands each server-sent event's data to on_event until "[DONE]", the end of the
-  // stream, or on_event returns false (the connection is then closed). A reply other than 200 comes
-  // back whole, without events.
+  // Posts JSON and passes each server-sent event's data to on_event until "[DONE]", the end of the
+  // stream, or on_event returns false (the connection is then closed). A reply with a status other
+  // than 200 is returned whole, without events.
   StatusOr<HttpReply> PostForEvents(
       std::string_view path, std::string json,
       const std::function<bool(std::string_view data)>& on_event) const;

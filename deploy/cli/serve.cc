@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 constexpr int kBadCommandLine = 2;
-constexpr double kStopGraceSeconds = 10;  // for an end that does not wait for requests
+constexpr double kStopGraceSeconds = 10;  // for what happens beside waiting for requests
 constexpr std::string_view kAbout =
     "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
     "MODEL is a Hugging Face folder.";
@@ -28,7 +28,7 @@ bool WantsHelp(const std::string& argument) {
   return argument == "-h" || argument == "--help" || argument.starts_with("--help=");
 }
 
-// Both tables as one; a flag that both have is listed once.
+// Both tables together; a flag that both have is listed once.
 std::string Help(const std::vector<Flag>& frontend, const std::vector<Flag>& engine,
                  std::string_view filter) {
   std::vector<Flag> all = frontend;
@@ -77,7 +77,7 @@ int RunServe(const std::vector<std::string>& args) {
     return 0;
   }
 
-  // Parsed here as well, so that a wrong value is refused once and before anything starts.
+  // Also parsed here, so that a wrong value is refused once and before anything starts.
   const StatusOr<PairCommandLine> pair = SplitCommandLine(args, frontend_flags, engine_flags);
   if (!pair.ok()) return Refuse(pair.status(), kBadCommandLine);
   for (const auto& [flags, words] : {std::pair(&frontend_flags, &pair->frontend),
@@ -107,7 +107,7 @@ int RunServe(const std::vector<std::string>& args) {
   if (!frontend.ok()) return Refuse(frontend.status(), 1);
   if (!engine.ok()) return Refuse(engine.status(), 1);
 
-  // Each process may take its time to drain, one after the other.
+  // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
   Supervisor supervisor(*folder, {"frontend", *frontend}, {"engine core", *engine}, stop_timeout_s);
   const StatusOr<int> exit_code = supervisor.Run();

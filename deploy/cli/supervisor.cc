@@ -55,7 +55,7 @@ Supervisor::~Supervisor() {
 StatusOr<int> Supervisor::Run() {
   started_at_ = clock_.Monotonic();
   RETURN_IF_ERROR(OpenDescriptors());
-  // The engine first: loading is what takes time.
+  // The engine first, because loading takes longest.
   RETURN_IF_ERROR(StartMember(members_[1]));
   RETURN_IF_ERROR(StartMember(members_[0]));
   while (!exit_code_ || members_[0].child.running() || members_[1].child.running()) {
@@ -95,7 +95,7 @@ Status Supervisor::OpenDescriptors() {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return InvalidArgumentError("runtime folder " + runtime_directory_ +
-                                " is too long a name for a socket in it");
+                                "'s name is too long for a socket in it");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   notify_fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

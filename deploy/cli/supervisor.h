@@ -1,14 +1,16 @@
 #pragma once
 
-// Starts frontend and engine core, and keeps both running until told to stop.
-// - One that ends before the pair was ready ends everything, with its exit status: a wrong flag, a
-//   broken model or a port in use shows at once.
-// - One that dies later is started again, after 0, 1, 2, 4 ... s; the sixth death within a minute
+// Starts frontend and engine core, and keeps both running until a signal ends them.
+// - A process that ends before the pair was ready ends everything, with its exit status: a wrong
+//   flag, a broken model or a port in use shows at once.
+// - A process that dies later is started again, after 0, 1, 2, 4 ... s; the sixth death within a
+// minute
 //   ends everything with status 1.
-// - SIGTERM or SIGINT: the frontend is told first, so that it can drain; then the engine. A second
+// - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
+// second
 //   signal, or stop_timeout_s without an end, kills both. Exit status 0.
-// - Readiness: both report to a socket of ours as they would to systemd; when the frontend says
-//   READY=1 we pass it on.
+// - Readiness: both report to a socket of ours as they would to systemd; the frontend's
+//   READY=1 is passed on.
 // Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
 // end.
 
@@ -74,7 +76,7 @@ class Supervisor {
   int notify_fd_ = -1;
   bool ready_ = false;
   std::optional<int> exit_code_;   // set once stopping
-  std::optional<double> kill_at_;  // then whatever still runs is killed
+  std::optional<double> kill_at_;  // then what still runs is killed
 };
 
 }  // namespace tandem

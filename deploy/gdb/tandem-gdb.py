@@ -5,8 +5,8 @@
     (gdb) tandem streams      frontend: running requests of each network shard
     (gdb) tandem threads      what each named thread is doing
 
-They call nothing that locks or allocates in a thread of its own: gdb stops the process, runs a const method in
-it, and lets it go on when you say so.
+They call nothing that locks: gdb stops the process, runs a const method in one of its threads, and the process
+resumes when you continue or detach.
 """
 import gdb
 
@@ -21,7 +21,7 @@ def frames_of_all_threads():
 
 
 def find_frame(function):
-    """Selects the frame of a function in whatever thread runs it; False when none does."""
+    """Selects the frame of a function in the thread that runs it; False when no thread does."""
     for _, frame in frames_of_all_threads():
         if frame.name() is not None and frame.name().endswith(function):
             frame.select()
@@ -58,7 +58,7 @@ class Tandem(gdb.Command):
             raise gdb.GdbError("no network shards here: is this the frontend?")
         shards = gdb.parse_and_eval("clients._M_impl")
         for i in range(int(shards["_M_finish"] - shards["_M_start"])):
-            # A unique_ptr holds its pointer and nothing else.
+            # A unique_ptr is its pointer and nothing else.
             client = f"(*(tandem::EngineClient**)&clients._M_impl._M_start[{i}])"
             print(text_of(gdb.parse_and_eval(f"{client}->DebugString()")))
 

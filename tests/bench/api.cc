@@ -1,5 +1,5 @@
-// What the API costs the frontend beside HTTP: a body made into engine requests, a token made into
-// an event. Run: build/release/bench/bench_api.
+// What the API costs the frontend apart from HTTP: turning a body into engine requests, and a token
+// into an event. Run: build/release/bench/bench_api.
 
 #include <benchmark/benchmark.h>
 

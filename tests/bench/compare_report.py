@@ -1,6 +1,6 @@
-"""What `compare` says about its runs: medians, ratios with their spread, and the goals. Pure functions over the result's JSON.
+"""The tables of `compare`: medians, ratios with their spread, and the goals. Pure functions over the result's JSON.
 
-A run is one side's answer to one case in one round. Ratios are taken within a round and are above 1 where ours is better:
+A run is one side's result of one case in one round. Ratios are taken within a round and are above 1 where ours is better:
 ours / peer for rates, peer / ours for times.
 """
 import collections
@@ -78,11 +78,11 @@ def prefill_share(sizes, prompt, tok_s, flops_per_second):
     return tok_s * (2 * sizes["body"] + 4 * sizes["attention_width"] * prompt / 2) / flops_per_second
 
 
-LEAST_STREAMED_BYTES = 1e8  # a model that a cache may hold says nothing about DRAM
+LEAST_STREAMED_BYTES = 1e8  # a smaller model may fit a cache, which would not measure DRAM
 
 
 def shares(model, table, meta):
-    """[(case, side, what, Ratio)]: how near each bf16 side is to the machine's ceilings, measured beside it."""
+    """[(case, side, what, Ratio)]: how close each bf16 side comes to the machine's ceilings, measured beside it."""
     found = []
     for (of_model, case), sides in table.items():
         config, info = meta["configs"].get(of_model), meta["cases"][case]
@@ -108,7 +108,7 @@ def shares(model, table, meta):
     return found
 
 
-# What performance is held to: (name, what, case, ours, peers of which the best counts, key, more is better, must).
+# The goals: (name, what, case, ours, peers of which the best counts, key, more is better, must).
 GOALS = [
     ("C1", "prefill, bf16", "p512", "tandem", ["llama-bf16", "llama-f16"], "prefill_tok_s", True, 1.4),
     ("C1", "prefill, bf16", "p2048", "tandem", ["llama-bf16", "llama-f16"], "prefill_tok_s", True, 1.4),

@@ -22,8 +22,8 @@ def free_port():
 
 
 class Side:
-    """command: a list with {port}, or None for a server that somebody else runs at base_url. against: the side that its
-    figures are compared with; None for ours. served_as: the model's name at that server, empty for its first."""
+    """command: a list with {port}, or None for a server that runs already at base_url. against: the side that its figures
+    are compared with; None for ours. served_as: the model's name at that server; empty for the first it lists."""
 
     def __init__(self, name, command=None, base_url=None, env=None, against=None, served_as="", ready_s=600):
         self.name, self.command, self.base_url = name, command, base_url
@@ -31,7 +31,7 @@ class Side:
 
 
 def preset_sides(options, model):
-    """Sides of one model folder: ours in each asked quantization, and the peers whose programs were named."""
+    """Sides of one model folder: ours in each requested quantization, and the peers whose programs were given."""
     context, slots, threads = options.context, options.slots, options.threads
     sides = []
     for quantization in options.quantization:
@@ -50,7 +50,7 @@ def preset_sides(options, model):
             if not path.exists() or against not in ours:
                 print(f"no side llama-{kind}: needs {path} and {against}", flush=True)
                 continue
-            # One cache of all slots' contexts; prompts that were dropped are not copied aside.
+            # One cache for the contexts of all slots; dropped prompts are not saved.
             sides.append(Side(f"llama-{kind}", [
                 str(options.llama_server), "-m", str(path), "--host", "127.0.0.1", "--port", "{port}", "-c",
                 context * slots, "-np", slots, "-t", threads, "-tb", threads, "--cache-ram", 0, *options.llama_flags],
@@ -79,7 +79,7 @@ def family(leader):
         try:
             fields = stat_fields(entry)
         except OSError:
-            continue  # ended meanwhile
+            continue  # it has ended since
         parents[int(entry)] = int(fields[1])
         if int(fields[3]) == leader:
             found.add(int(entry))
@@ -92,7 +92,7 @@ def family(leader):
 
 
 class Server:
-    """A side that runs. Use as a context manager; nothing it started outlives it."""
+    """A running side. Use as a context manager: every process it started ends with it."""
 
     def __init__(self, side, log_path):
         self.side, self.process, self.url = side, None, side.base_url
@@ -119,7 +119,7 @@ class Server:
                         return
             except OSError:
                 pass
-            select.select([], [], [], 0.1)  # unlike a lock, it takes an exception from a signal's handler well
+            select.select([], [], [], 0.1)  # unlike a lock, it can be interrupted by a signal handler's exception
         raise SystemExit(f"{self.side.name} was not ready within {self.side.ready_s} s; its log is {self.log_path}")
 
     def signal(self, number):
@@ -138,7 +138,7 @@ class Server:
         self.signal(signal.SIGCONT)
 
     def cpu_seconds(self):
-        """Of all its processes; None for a server that somebody else runs."""
+        """Of all its processes; None for a server that we did not start."""
         if self.process is None:
             return None
         total = 0
@@ -173,7 +173,7 @@ class Server:
 
 
 class LoadMeter:
-    """CPUs that others used while something of ours ran: all busy time of the machine, stolen time included, less our own."""
+    """CPUs that other processes used during a run: all busy time of the machine, stolen time included, less our own."""
 
     def __init__(self, server):
         self.server = server

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """CPU that a frontend spends per streamed token, over a mock engine, at a fixed pace.
 
-Runs our frontend and, with --peer, vLLM's Rust frontend (the `vllm-rs` program of the vllm wheel), in turn, over
+Runs our frontend and, with --peer, vLLM's Rust frontend (the `vllm-rs` program of the vllm wheel) in turns, over
 the same mock engine and client, and prints both and their ratio:
 
   tests/bench/frontend_cost.py --bin build/release/bin --load build/release/bench/stream_load --peer /path/to/vllm-rs

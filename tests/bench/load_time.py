@@ -3,9 +3,9 @@
 
   TANDEM_BIN_DIR=build/release/bin tests/bench/load_time.py MODEL [--rounds 5] [-- flags of tandem serve]
 
-The files are read once before, so that they come from the page cache. Wall time is of the whole start;
-CPU time, peak memory and the two times of the log are the engine core's. Packed weights are taken to be
-as large as the files, which they are without --quantization and with the dtype of the files.
+The files are read once first, so that they come from the page cache. Wall time covers the whole start;
+CPU time, peak memory and the two times from the log are the engine core's. Packed weights are assumed to
+be as large as the files, which is true without --quantization and with the dtype of the files.
 """
 import argparse
 import os

@@ -18,7 +18,7 @@ namespace {
 constexpr int kRounds = 7;
 constexpr int64_t kLoopSteps = 200000;
 
-// Best of some rounds: what the machine can do, not what its neighbours left.
+// Best of several rounds: what the machine can do, rather than what other processes left of it.
 template <class F>
 double BestSeconds(F run) {
   double best = 1e9;
@@ -53,7 +53,7 @@ uint64_t ReadPlain(const char* memory, int64_t bytes) {
   return sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
 }
 
-// 24 independent chains, as the micro-kernel has: more than latency times throughput.
+// 24 independent chains, as in the micro-kernel: more than latency times throughput.
 __attribute__((target("avx512f,avx512bf16"))) float PeakBf16() {
   __m512 sum[24];
   for (auto& s : sum) s = _mm512_set1_ps(1);
@@ -119,7 +119,7 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// All threads at once, each by its own CPU time: a neighbour does not lower it.
+// All threads at once, each by its own CPU time, which other processes do not lower.
 double FlopsPerSecond(ComputePool& pool, float (*kernel)(), double flops_per_step) {
   const int64_t chunks = pool.num_threads();
   volatile float sink = 0;

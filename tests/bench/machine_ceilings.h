@@ -1,8 +1,8 @@
 #pragma once
 
-// What this machine could do at best: the denominators of every figure over kernels. Measured
-// beside the figures, since a shared host's memory bandwidth moves by half from run to run.
-// Bandwidth is the best of some tries by wall clock, arithmetic is by thread CPU time.
+// The most this machine can do: the denominators of every figure about kernels. Measured beside the
+// figures, because a shared host's memory bandwidth varies by half from run to run. Bandwidth is
+// the best of several tries by wall clock, arithmetic is by thread CPU time.
 // Thread: the caller's, which must be idle otherwise. Takes about a second.
 
 #include <string>

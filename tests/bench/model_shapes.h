@@ -1,6 +1,6 @@
 #pragma once
 
-// The model shapes that speed is measured on, as config.json texts; weights are made up.
+// The model shapes that speed is measured on, as config.json texts; weights are random.
 
 #include <string_view>
 

@@ -1,14 +1,14 @@
-// Whole model steps without a server: prefill and decode of the measured shapes over made-up
+// Whole model steps without a server: prefill and decode of the measured shapes over random
 // weights, beside the ceilings measured just before each row.
 //
 //   build/release/bench/model_step [shape ...] [--threads=N] [--case=prefill|decode]
 //                                  [--quantization=none|int8|int4|int4-g128]
 //
-// A row: best and median milliseconds per step; the CPU milliseconds of a thread, each op at the
-// cheapest it was in any step (what others on the machine cannot spoil: an op is shorter than a
-// time slice); tokens/s of the best; the share of the ceiling (the larger of bytes over DRAM
-// bandwidth and operations over the bf16 peak, whatever is multiplied) by wall and by CPU time; and
-// how the CPU time parts: linear, attention, rope and KV write, row-wise ops, lm_head, sampling,
+// A row: best and median milliseconds per step; the CPU milliseconds of a thread, where each op
+// counts with its cheapest step (other processes cannot spoil that, since an op is shorter than a
+// time slice); tokens/s of the best step; the share of the ceiling (the larger of bytes over DRAM
+// bandwidth and operations over the bf16 peak, in every format) by wall and by CPU time; and the
+// parts of the CPU time: linear, attention, rope and KV write, row-wise ops, lm_head, sampling,
 // the rest on the host. Greedy sampling, blocks of 32.
 
 #include <algorithm>
@@ -56,7 +56,7 @@ std::vector<StepTime> Measure(StepBench* bench, const Case& c) {
   return times;
 }
 
-// The cheapest of each op, and of what is not an op.
+// The cheapest occurrence of each op, and of the time outside ops.
 StepTime Cheapest(const std::vector<StepTime>& times) {
   StepTime cheapest = times[0];
   for (const StepTime& time : times) {

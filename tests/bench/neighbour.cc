@@ -1,10 +1,10 @@
 // What one busy process on the same CPUs costs: decode steps with nothing else running and beside a
-// process that only spins, in turn.
+// process that only spins, in turns.
 //
 //   build/release/bench/neighbour [shape] [--neighbours=N] [--rounds=N]
 //
-// A row: tokens/s quiet and beside (medians over the rounds) and their ratio with its spread. On a
-// machine that is busy already the quiet side is not quiet, and the ratio says little.
+// A row: tokens/s alone and beside the other process (medians over the rounds) and their ratio with
+// its spread. On a busy machine the first is not alone either, and the ratio means little.
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr int32_t kContext = 192;
 constexpr double kSecondsPerRun = 1.0;
 
-// Processes that spin, in a group of their own; gone with this object or with this process.
+// Processes that spin, in their own group; they end with this object or with this process.
 class Neighbours {
  public:
   explicit Neighbours(int count) {
@@ -34,7 +34,7 @@ class Neighbours {
       const pid_t child = fork();
       if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (;;) asm volatile("");  // which is not an empty loop to the compiler
+        for (;;) asm volatile("");  // so that the compiler keeps the loop
       }
       CHECK_GT(child, 0);
       setpgid(child, group_);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Start-up time, idle CPU and memory of the pair with the shipped model, and what one stream gets.
+"""Start-up time, idle CPU and memory of the pair with the shipped model, and tokens per second of one stream.
 
   TANDEM_BIN_DIR=build/release/bin tests/bench/pair_figures.py [--rounds 5] [--idle-seconds 20]
 """
@@ -29,7 +29,7 @@ def resident_mb(pid):
 
 
 def one_stream(server, tokens=1000):
-    """Tokens per second that one streamed completion gets, first token excluded."""
+    """Tokens per second of one streamed completion, first token excluded."""
     body = json.dumps({"prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
                        "stream": True}).encode()
     request = urllib.request.Request(server.url + "/v1/completions", data=body,

@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// Normally distributed logits with a few likely tokens, as models make them.
+// Normally distributed logits with a few likely tokens, as models produce them.
 std::vector<float> MakeRow(size_t size) {
   std::vector<float> row(size);
   for (size_t i = 0; i < size; ++i) {
@@ -36,7 +36,7 @@ void Run(benchmark::State& state, const SamplingConfig& config) {
   input.config = &config;
   input.logprobs = {ids, logprobs, &rank};
   for (auto _ : state) {
-    row = original;  // a copy is what the head's output costs to read
+    row = original;  // a copy costs what reading the head's output costs
     ++input.position;
     benchmark::DoNotOptimize(SampleToken(input, &scratch).token_id);
   }

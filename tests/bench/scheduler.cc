@@ -1,6 +1,6 @@
-// What a decode step costs beside the model: schedule, update, records for the clients. The load is
-// tests/simulation/decode_load.h; the executor's share is a loop over the batch that writes tokens.
-// p50 and p99 are wall-clock microseconds of single steps, so they feel a busy machine.
+// What a decode step costs apart from the model: schedule, update, records for the clients. The
+// load is tests/simulation/decode_load.h; its executor only writes tokens in a loop over the batch.
+// p50 and p99 are wall-clock microseconds of single steps, so a busy machine raises them.
 
 #include <benchmark/benchmark.h>
 
@@ -44,7 +44,7 @@ BENCHMARK(DecodeStep)
     ->Unit(benchmark::kMicrosecond)
     ->Iterations(20000);
 
-// Per block; a prompt's blocks are hashed once, when it arrives.
+// Per block. The blocks of a prompt are hashed once, when it arrives.
 void HashBlock(benchmark::State& state) {
   const auto block_size = static_cast<int32_t>(state.range(0));
   BlockHasher hasher(block_size,

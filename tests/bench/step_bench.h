@@ -1,7 +1,7 @@
 #pragma once
 
-// One model over made-up weights and a batch of requests, stepped by hand: what a bench of whole
-// steps runs. Thread: the caller's. Owns everything; what must not happen dies (CHECK).
+// A model over random weights and a batch of requests, stepped by hand, for benches of whole steps.
+// Thread: the caller's. Owns everything. Failures are CHECKs.
 
 #include <memory>
 #include <string>
@@ -23,20 +23,21 @@ struct StepTime {
 
 class StepBench {
  public:
-  // Room for requests of up to so many tokens.
+  // The most tokens of a request.
   static constexpr int32_t kMaxModelLen = 2560;
 
   StepBench(const ModelShape& shape, int num_threads, WeightFormats formats);
 
   const Backend& backend() const { return *backend_; }
 
-  // Requests of `context` tokens in place of those that were there; all but the last `new_tokens`
+  // Replaces the batch by requests of `context` tokens, of which all but the last `new_tokens`
   // count as computed.
   StepTime Admit(int32_t num_requests, int32_t context, int32_t new_tokens);
-  // One more token of each.
+  // Computes one more token of each request.
   StepTime Decode();
 
-  // What a step must read: weights, lm_head and the keys and values of `context` tokens each.
+  // The bytes that a step must read: weights, lm_head and the keys and values of `context` tokens
+  // each.
   double StepBytes(int32_t num_requests, int32_t context) const;
   // Multiplications and additions of a step whose requests run `new_tokens` tokens each.
   double StepFlops(int32_t num_requests, int32_t context, int32_t new_tokens) const;

@@ -1,7 +1,7 @@
 // stream_load PORT STREAMS TOKENS [MODEL]: opens STREAMS connections, asks for one streamed
 // completion of TOKENS tokens on each, and prints one line of JSON: seconds, events, the gaps
 // between a stream's events (ms, median and p99). An epoll loop with no parsing beyond counting
-// events, so that the client takes as little as possible of the machine it shares with the server.
+// events, so that the client uses as little as possible of the machine it shares with the server.
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -27,7 +27,7 @@ constexpr std::string_view kDone = "data: [DONE]";
 
 struct Stream {
   int fd = -1;
-  std::string tail;  // of the bytes read, shorter than kDone: an event may be cut anywhere
+  std::string tail;  // the last bytes read, shorter than kDone: an event may be cut anywhere
   double last_event = 0;
   bool done = false;
 };
@@ -53,7 +53,7 @@ size_t CountEvents(std::string_view text) {
   return count;
 }
 
-// Takes what arrived; true when the stream has ended.
+// Reads what has arrived; true when the stream has ended.
 bool Feed(Stream& stream, std::string_view bytes, double now, size_t* events,
           std::vector<double>* gaps) {
   const std::string text = stream.tail + std::string(bytes);

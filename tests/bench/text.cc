@@ -30,7 +30,7 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& name) {
   return Tokenizer::Load(TANDEM_GOLDEN_DIR "/tokenizers/" + name).value();
 }
 
-// Words in random order: the same word is met often, the same sentence hardly ever.
+// Words in random order: words repeat often, sentences hardly ever.
 std::string Prose(size_t num_bytes) {
   static const std::vector<std::string> kWords = {
       "the",  "server", "answers", "of",    "a",     "small", "request", "and",   "writes",

@@ -1,5 +1,5 @@
 // What the wire costs per message: a decode step of range(0) requests, one token each, with stats;
-// and a request of 1000 prompt tokens. Prints time per message; divide by the requests.
+// and a request of 1000 prompt tokens. Prints the time per message; divide it by the requests.
 
 #include <benchmark/benchmark.h>
 

@@ -3,8 +3,8 @@
 
     shared_names.py <nm> <emulated library> <real library>
 
-Linked into one program, one of the two definitions would be taken for both. What both get from
-headers of the rest of the project, inline, is the same in both and none of that.
+In one program the linker would use one of the two definitions for both. Inline functions from headers
+of the rest of the project are in both libraries too, but are the same there, so they do not count.
 """
 import re
 import subprocess

@@ -3,8 +3,8 @@
 
     spills.py <objdump> <object file>
 
-gcc 12 puts an accumulator array into memory as soon as one loop over it is not unrolled, and the
-kernel then runs at a third of its speed with the same results: only the code shows it.
+gcc 12 puts an accumulator array into memory as soon as one loop over it is not unrolled. The kernel then
+runs at a third of its speed with the same results, so only the machine code shows it.
 """
 import re
 import subprocess

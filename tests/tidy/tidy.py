@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""House rules a machine can check: who may include or use what, the README's tree, documents, formatting.
+"""House rules that a machine can check: which file may include or use what, the README's tree, documents, formatting.
 
 Prints each breach as file:line: rule, then the ten largest files. Exit status 1 on any breach.
 """
@@ -14,7 +14,7 @@ import documents
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "deploy/cli"]
 
-# (what, pattern, path prefixes that may use it). Looked for in C++ code outside tests.
+# (rule, pattern, path prefixes where the pattern may occur). Applies to C++ code outside tests.
 RULES = [
     ("includes are full paths from the root", r'#include\s+"[^"]*\.\./', []),
     ("zmq.hpp only in proto_msgpack/wire_endpoint.cc", r'#include\s+<zmq', ["proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher"]),
@@ -27,8 +27,8 @@ RULES = [
     ("spdlog only in common/log.cc", r'#include\s+<spdlog', ["common/log.cc"]),
     ("CUDA headers only in kernels/cuda", r'#include\s+<(cuda|cublas|nccl)', ["kernels/cuda/", "tests/support/cuda_emulation/"]),
     ("the CPU kernels are private to kernels", r'#include\s+"kernels/(cpu|cuda|reference)/', ["kernels/"]),
-    ("the frontend does not know the engine", r'#include\s+"engine_core/', ["engine_core/", "deploy/cli/"]),
-    ("the engine does not know the frontend", r'#include\s+"frontend/', ["frontend/", "deploy/cli/"]),
+    ("the frontend does not include the engine", r'#include\s+"engine_core/', ["engine_core/", "deploy/cli/"]),
+    ("the engine does not include the frontend", r'#include\s+"frontend/', ["frontend/", "deploy/cli/"]),
     ("locks live in Mailbox and the compute pool", r'std::(mutex|shared_mutex|recursive_mutex|condition_variable)\b',
      ["common/mailbox.h", "kernels/"]),
     ("clocks are read through common/clock", r'(steady_clock|system_clock|high_resolution_clock)::now|\bclock_gettime\(',
@@ -38,7 +38,7 @@ RULES = [
     ("unfinished work is not left in the tree", r'\b(TODO|FIXME|XXX)\b', []),
 ]
 
-# Threads are made by these only; everything else runs on theirs.
+# Only these start threads; everything else runs on those.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
                 "engine_core/engine_core", "engine_core/executor/watched_executor", "kernels/", "deploy/cli/", "frontend/main.cc"]
 
@@ -67,7 +67,7 @@ def check_lines(problems):
                 if re.search(pattern, text) and not allowed(name, homes):
                     problems.append(f"{name}:{number}: {what}")
             if re.search(r"\bstd::j?thread\b(?!::)", without_comment(line)) and not allowed(name, THREAD_HOMES):
-                problems.append(f"{name}:{number}: threads are made only in {', '.join(THREAD_HOMES)}")
+                problems.append(f"{name}:{number}: threads are started only in {', '.join(THREAD_HOMES)}")
 
 
 def check_headers(problems):
@@ -77,7 +77,7 @@ def check_headers(problems):
         if not lines or lines[0] != "#pragma once":
             problems.append(f"{name}:1: a header starts with #pragma once")
         elif not any(line.startswith("//") for line in lines[1:6]):
-            problems.append(f"{name}:2: a header says first what it is")
+            problems.append(f"{name}:2: a header begins with a comment that describes it")
 
 
 def check_readme_tree(problems):
@@ -109,9 +109,12 @@ def check_readme_tree(problems):
 
 
 def check_documents(problems):
-    """What documents name exists, and what users can set or see is listed in them."""
+    """Paths and links in documents exist, and documents list what users can set or see."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
                             cwd=ROOT, capture_output=True, text=True).stdout
+    if not listed:
+        print("this is not a git checkout: documents not checked")
+        return
     tree = documents.Tree(name for name in listed.splitlines() if (ROOT / name).is_file())
     texts = {name: (ROOT / name).read_text() for name in sorted(tree.files) if name.endswith(".md")}
 
@@ -132,7 +135,7 @@ def check_format(problems):
         return
     version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
     if "version 14" not in version:
-        print(f"formatting is defined by clang-format 14, here is {version.strip()}: not checked")
+        print(f"formatting is defined by clang-format 14, this is {version.strip()}: not checked")
         return
     files = [str(path) for path in code_files(CODE_FOLDERS + ["tests"])]
     result = subprocess.run([tool, "--dry-run", "--ferror-limit=1"] + files, capture_output=True, text=True)
@@ -168,7 +171,7 @@ def shared_types(path):
 
 
 def check_type_names(problems):
-    """Two types of one name are one type to the linker, which keeps either's functions."""
+    """To the linker two types of one name are one type, and it keeps the functions of either."""
     homes = {}
     for path in code_files(CODE_FOLDERS + ["tests"]):
         name = str(path.relative_to(ROOT))

@@ -3,7 +3,7 @@
 // When each request of a run is due. Pure; the same seed gives the same times.
 // Steady rate: gaps drawn from a Gamma distribution (shape = burstiness, mean = 1 / rate; shape 1
 // is a Poisson process, infinite shape an even beat), then stretched so that the last request is
-// due at count / rate. Ramp: the rate of request i lies between start and end, gaps are drawn by
+// due at count / rate. Ramp: the rate of request i lies between start and end; gaps are drawn at
 // that rate and not stretched. Infinite rate: all at once.
 
 #include <cstdint>

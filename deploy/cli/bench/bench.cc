@@ -20,12 +20,13 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
-    {"serve", RunBenchServe, "[flags]: load any OpenAI-compatible server and measure its answers"},
-    {"latency", RunBenchLatency, "--model FOLDER [flags]: time of one batch of requests"},
+    {"serve", RunBenchServe,
+     "[flags]: load any OpenAI-compatible server and measure its responses"},
+    {"latency", RunBenchLatency, "--model FOLDER [flags]: how long one batch of requests takes"},
     {"throughput", RunBenchThroughput, "--model FOLDER [flags]: all requests at once"},
-    {"sweep", RunBenchSweep, "serve|plot [flags]: crossed settings of servers and loads"},
-    {"tune", RunBenchTune, "MODEL [flags]: the flags that give most tokens within limits"},
-    {"plot", RunBenchPlot, "[flags]: results of several loads as a drawing"},
+    {"sweep", RunBenchSweep, "serve|plot [flags]: every combination of server and load settings"},
+    {"tune", RunBenchTune, "MODEL [flags]: the flags that give the most tokens within limits"},
+    {"plot", RunBenchPlot, "[flags]: draw the results of several loads"},
 };
 
 int Usage(std::FILE* out) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What was saved of a load run, read back: the JSON object of `tandem bench serve`, or of any bench
-// that writes vLLM's fields. Values. Errors: INVALID_ARGUMENT for text that is no such object.
+// The saved result of a load run: the JSON object of `tandem bench serve`, or of any bench that
+// writes vLLM's fields. Values. Errors: INVALID_ARGUMENT for text that is not such an object.
 
 #include <map>
 #include <optional>
@@ -24,7 +24,7 @@ struct BenchFigures {
 
 StatusOr<BenchFigures> ParseBenchFigures(std::string_view json);
 StatusOr<BenchFigures> ReadBenchFigures(const std::string& path);
-// A file of one object, of a list of them, or of one in each line (--append-result). A sweep's
+// A file with one object, a list of them, or one per line (--append-result). A sweep's
 // summary is a list too; runs that failed are left out.
 StatusOr<std::vector<BenchFigures>> ReadAllBenchFigures(const std::string& path);
 

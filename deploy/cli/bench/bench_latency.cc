@@ -36,9 +36,9 @@ std::vector<Flag> LatencyFlags(LatencyOptions& o) {
   std::vector<Flag> flags = EngineLoad::Flags(o.engine);
   const std::vector<Flag> own = {
       {"input-len", &o.input_len, "Tokens of a prompt", {.min = 1, .max = 1 << 24}},
-      {"output-len", &o.output_len, "Tokens of an answer", {.min = 1, .max = 1 << 24}},
+      {"output-len", &o.output_len, "Output tokens of a request", {.min = 1, .max = 1 << 24}},
       {"batch-size", &o.batch_size, "Requests sent at once", {.min = 1, .max = 1 << 16}},
-      {"num-iters-warmup", &o.num_iters_warmup, "Batches before the measurement", {.min = 0}},
+      {"num-iters-warmup", &o.num_iters_warmup, "Batches run before the measurement", {.min = 0}},
       {"num-iters", &o.num_iters, "Batches measured", {.min = 1}},
       {"output-json", &o.output_json, "Write the result to this file"},
       {"disable-tqdm", &o.disable_tqdm, "No progress bar"},

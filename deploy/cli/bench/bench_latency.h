@@ -1,7 +1,7 @@
 #pragma once
 
 // `tandem bench latency`: how long a batch of equal requests, sent at once, takes to the last
-// token. Prompts are random token ids; every answer has its full length. Thread: main.
+// token. Prompts are random token ids; every output has its full length. Thread: main.
 
 #include <span>
 #include <string>

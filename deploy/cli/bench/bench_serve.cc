@@ -69,7 +69,7 @@ Status UntilReady(double timeout_s, F attempt) {
 
 struct ServedModel {
   std::string id;
-  std::string root;  // the folder it was loaded from, when the server says so
+  std::string root;  // the folder it was loaded from, if the server reports it
 };
 
 StatusOr<ServedModel> FirstModel(LoadClient& client, double ready_timeout_s) {
@@ -80,7 +80,7 @@ StatusOr<ServedModel> FirstModel(LoadClient& client, double ready_timeout_s) {
     const Json::json_pointer id("/data/0/id"), root("/data/0/root");
     if (reply.status_code != kHttpOk || !list.is_object() || !list.contains(id) ||
         !list[id].is_string()) {
-      return UnavailableError("/v1/models answers " + std::to_string(reply.status_code) +
+      return UnavailableError("/v1/models returned " + std::to_string(reply.status_code) +
                               " and names no model; give --model");
     }
     model.id = list[id].get<std::string>();
@@ -103,7 +103,7 @@ StatusOr<std::string> FindTokenizer(const BenchServeOptions& options, const Serv
     if (HasTokenizer(folder)) return folder;
   }
   return InvalidArgumentError("no tokenizer for '" + model.id +
-                              "': it is no folder here with a tokenizer.json; give --tokenizer "
+                              "': it is not a folder here with a tokenizer.json; give --tokenizer "
                               "FOLDER, or --skip-tokenizer-init");
 }
 
@@ -146,7 +146,7 @@ LoadPlan RepeatedPlan(const BenchServeOptions& options, const LoadRequest& reque
   return plan;
 }
 
-// Servers that send no usage leave the counting to us.
+// For servers that send no usage.
 void CountMissingTokens(const Tokenizer* tokenizer, std::vector<RequestOutcome>* outcomes) {
   for (RequestOutcome& outcome : *outcomes) {
     if (!outcome.success || outcome.output_tokens > 0) continue;
@@ -158,7 +158,7 @@ void CountMissingTokens(const Tokenizer* tokenizer, std::vector<RequestOutcome>*
   }
 }
 
-// Command lines written for vLLM may carry flags that mean nothing here; what is unknown stays.
+// Removes vLLM's flags that mean nothing here; unknown ones stay and become errors.
 std::vector<std::string> WithoutMeaningless(const std::vector<std::string>& args,
                                             const std::vector<Flag>& flags) {
   StatusOr<PairCommandLine> split = SplitCommandLine(args, flags, {});
@@ -239,7 +239,7 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
          prompts[i].prompt_tokens});
   }
 
-  // The first prompt tests and warms up, under an id of its own.
+  // The first prompt serves as test request and warm-up, with its own id.
   LoadRequest rehearsal = plan.requests.front();
   rehearsal.due = 0;
   rehearsal.bytes = client->PostBytes(EndpointOf(options), RequestBody(options, name, prompts[0]),
@@ -270,7 +270,8 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
 
 int RunBenchServe(const std::vector<std::string>& args) {
   constexpr std::string_view kAbout =
-      "tandem bench serve [flags]: send requests to an OpenAI-compatible server, measure answers.";
+      "tandem bench serve [flags]: send requests to an OpenAI-compatible server and measure the "
+      "responses.";
   const auto refuse = [](const Status& status, int exit_code) {
     std::cerr << "tandem bench serve: " << status.message() << std::endl;
     return exit_code;

@@ -1,13 +1,13 @@
 #pragma once
 
-// `tandem bench serve`: sends requests to any OpenAI-compatible server and measures the answers.
-// BenchServe is the same without command line and printing, for whoever runs many loads.
+// `tandem bench serve`: sends requests to any OpenAI-compatible server and measures the
+// responses. BenchServe is the same without command line and printing, for callers with many loads.
 // Thread: any one thread, which it blocks; starts a network thread of its own and has joined it
 // when it returns, so calls may follow one another (not run at once). Prompts are built and
 // tokenized before the clock starts.
-// Failure: a Status when there is nothing to measure: options that cannot be (INVALID_ARGUMENT), a
-// dataset or tokenizer that cannot be read, a server that is never ready (UNAVAILABLE). A request
-// that fails is an outcome, not a Status; all of them may fail.
+// Failure: a Status when there is nothing to measure: impossible options (INVALID_ARGUMENT), a
+// dataset or tokenizer that cannot be read, a server that never becomes ready (UNAVAILABLE). A
+// request that fails is an outcome, not a Status; all of them may fail.
 
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ struct BenchServeResult {
   double started_at = 0;     // Unix time
   ServeMetrics metrics;
   std::vector<RequestOutcome> outcomes;  // in the order they were due
-  std::vector<RateChange> rate_changes;  // with a ramp: when the whole rate grew
+  std::vector<RateChange> rate_changes;  // with a ramp: when the rate reached a whole number
   double client_cpu_s = 0;               // CPU time of the network thread during the run
 };
 
@@ -42,7 +42,7 @@ std::string BenchServeJson(const BenchServeOptions& options, const BenchServeRes
 // --result-filename, or a name made of label, rate, concurrency, model and date.
 std::string BenchServeFileName(const BenchServeOptions& options, const BenchServeResult& result);
 
-// Returns the exit status: 0; 1 when the server was never ready or every request failed; 2 for a
+// Returns the exit status: 0; 1 when the server never became ready or every request failed; 2 for a
 // bad command line.
 int RunBenchServe(const std::vector<std::string>& args);
 

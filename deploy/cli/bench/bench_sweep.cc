@@ -33,11 +33,11 @@ std::vector<Flag> SweepFlags(SweepOptions& o) {
   // clang-format off
   return {
       {"serve-cmd", &o.serve_cmd, "Command that starts the server; empty: one runs already"},
-      {"bench-cmd", &o.bench_cmd, "Command that loads it: tandem bench serve …; its --base-url or --port says where to wait for /health"},
+      {"bench-cmd", &o.bench_cmd, "Command that loads it: tandem bench serve …; its --base-url or --port is where /health is awaited"},
       {"after-bench-cmd", &o.after_bench_cmd, "Command run after each run, to reset a cache for example"},
-      {"serve-params", &o.serve_params, "JSON list of objects of flags laid over --serve-cmd, or a file with it"},
-      {"bench-params", &o.bench_params, "The same for --bench-cmd; both lists are crossed"},
-      {"link-vars", &o.link_vars, "SERVE_FLAG=BENCH_FLAG,…: only pairs with equal values there"},
+      {"serve-params", &o.serve_params, "JSON list of objects whose keys are flags of --serve-cmd, or a file with such a list"},
+      {"bench-params", &o.bench_params, "The same for --bench-cmd; every combination of both lists is run"},
+      {"link-vars", &o.link_vars, "SERVE_FLAG=BENCH_FLAG,…: run only the combinations in which these are equal"},
       {"output-dir", &o.output_dir, "Folder of experiments"},
       {"experiment-name", &o.experiment_name, "Folder of this one. Default: date and time"},
       {"num-runs", &o.num_runs, "Runs of each pair", {.min = 1, .max = 10000}},
@@ -47,7 +47,7 @@ std::vector<Flag> SweepFlags(SweepOptions& o) {
       {"show-stdout", &o.show_stdout, "Show what servers and benches print, in place of log files"},
       {"dry-run", &o.dry_run, "Print the commands only"},
       {"resume", &o.resume, "Keep the runs that --experiment-name has and run the others"},
-      {"continue-on-error", &o.continue_on_error, "Go on with the next run or server after a failure"},
+      {"continue-on-error", &o.continue_on_error, "Continue with the next run or server after a failure"},
   };
   // clang-format on
 }
@@ -61,7 +61,7 @@ std::string NowName() {
   return text;
 }
 
-// A set's name as a folder: its number keeps cut or equal names apart.
+// A set's name as a folder; the number keeps shortened or equal names apart.
 std::string FolderName(std::string_view kind, size_t index, const ParameterSet& set) {
   std::string name = std::string(kind) + std::to_string(index + 1);
   if (!set.name.empty()) name += "-" + set.name;
@@ -174,7 +174,7 @@ class Sweep {
     return true;
   }
 
-  // The runs that a server which did not start leaves undone have its error in the summary.
+  // If the server did not start, the summary has its error for each run that was not made.
   Status NoteAll(const Combination& combination, const std::filesystem::path& folder,
                  const Status& status) {
     for (const size_t bench_idx : combination.bench_idx) {
@@ -259,7 +259,7 @@ class Sweep {
   bool any_failed_ = false;
 };
 
-// What there is, also of a sweep that was cut short.
+// Writes what there is, also for an interrupted sweep.
 Status WriteSummary(const SweepOptions& options, const SweepPlan& plan,
                     const std::vector<SweepRun>& runs) {
   if (runs.empty()) return OkStatus();

@@ -18,7 +18,7 @@ constexpr int kBadCommandLine = 2;
 
 struct ThroughputOptions {
   EngineLoad::Options engine;
-  BenchServeOptions dataset;  // only what prompts are made of
+  BenchServeOptions dataset;  // only the members that MakePrompts reads
   std::string backend = "vllm";
   std::string dataset_name = "sharegpt";
   std::optional<int64_t> prefix_len;
@@ -39,13 +39,13 @@ std::vector<Flag> ThroughputFlags(ThroughputOptions& o) {
        {.choices = {"random", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
       {"prefix-len",
        &o.prefix_len,
-       "random and sonnet: tokens that all prompts begin with",
+       "random and sonnet: tokens that all prompts have in common at the start",
        {.min = 0}},
-      {"num-warmups", &o.num_warmups, "Requests sent before, not measured", {.min = 0}},
+      {"num-warmups", &o.num_warmups, "Requests sent before the measurement", {.min = 0}},
       {"output-json", &o.output_json, "Write the result to this file"},
   };
   flags.insert(flags.end(), own.begin(), own.end());
-  // The rest of what makes prompts is described where it is defined.
+  // The other dataset flags have their rows in BenchServeFlags.
   for (const Flag& flag : BenchServeFlags(o.dataset)) {
     const bool makes_prompts =
         flag.name == "dataset-path" || flag.name == "num-prompts" || flag.name == "input-len" ||
@@ -58,7 +58,7 @@ std::vector<Flag> ThroughputFlags(ThroughputOptions& o) {
   return flags;
 }
 
-// Fills what the command line says in other words than the dataset's own.
+// Translates this command's flags into those of the dataset.
 Status ResolveDataset(ThroughputOptions* o) {
   BenchServeOptions& dataset = o->dataset;
   dataset.dataset_name = o->dataset_name;

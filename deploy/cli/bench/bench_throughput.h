@@ -1,6 +1,6 @@
 #pragma once
 
-// `tandem bench throughput`: how long all requests of a dataset take when they are there at once.
+// `tandem bench throughput`: how long all requests of a dataset take when all are sent at once.
 // Thread: main.
 
 #include <cstdint>

@@ -24,7 +24,7 @@ namespace tandem {
 namespace {
 
 constexpr int kFailed = 1, kBadCommandLine = 2, kInterrupted = 130;
-// A load is measured over a few waves of its requests, a rate over some seconds.
+// A concurrency is measured over a few waves of requests, a rate over some seconds.
 constexpr double kWaves = 3, kRateSeconds = 20;
 constexpr double kLeastRequests = 16, kMostRequests = 2000;
 
@@ -47,18 +47,18 @@ std::vector<Flag> TuneFlags(TuneOptions& o) {
   return {
       {"model", &o.model, "Model folder", {.positional = true}},
       {"slo", &o.slo, "Limits to keep: METRIC:STATISTIC:MS or METRIC:MS (p99), like e2el:p99:500 ttft:200"},
-      {"max-num-seqs", &o.max_num_seqs, "Candidates; a word of its own, none, leaves the flag out"},
+      {"max-num-seqs", &o.max_num_seqs, "Candidates; the word none leaves the flag out"},
       {"max-num-batched-tokens", &o.max_num_batched_tokens, "Candidates; none leaves the flag out"},
-      {"serve-params", &o.serve_params, "JSON list of objects of flags (or a file with it), crossed with these candidates"},
-      {"serve-flags", &o.serve_flags, "Further flags of every server, as one argument"},
-      {"bench-flags", &o.bench_flags, "Further flags of every load: of tandem bench serve, as one argument"},
+      {"serve-params", &o.serve_params, "JSON list of objects of flags (or a file with it), combined with each candidate"},
+      {"serve-flags", &o.serve_flags, "More flags for every server, as one argument"},
+      {"bench-flags", &o.bench_flags, "More flags for every load, those of tandem bench serve, as one argument"},
       {"search", &o.search, "What the load is: requests at once, or requests per second", {.choices = {"concurrency", "request-rate"}}},
       {"min-load", &o.min_load, "Where the search begins", {.min = 0.01, .max = 1e6}},
       {"max-load", &o.max_load, "Where it ends", {.min = 0.01, .max = 1e6}},
       {"num-prompts", &o.num_prompts, "Requests of one load; 0: by the load", {.min = 0, .max = 1e6}},
       {"input-len", &o.input_len, "Tokens of a prompt", {.min = 1, .max = 1 << 24}},
-      {"output-len", &o.output_len, "Tokens of an answer", {.min = 1, .max = 1 << 24}},
-      {"max-minutes", &o.max_minutes, "The search ends after so long with what it has found", {.min = 0.01, .max = 1e5}},
+      {"output-len", &o.output_len, "Output tokens of a request", {.min = 1, .max = 1 << 24}},
+      {"max-minutes", &o.max_minutes, "Most minutes of the search; it then reports what it has found", {.min = 0.01, .max = 1e5}},
       {"server-ready-timeout", &o.server_ready_timeout, "Seconds a server may take to be ready", {.min = 1, .max = 86400}},
       {"output-json", &o.output_json, "Write candidates and trials to this file"},
       {"show-stdout", &o.show_stdout, "Show what servers and loads print"},
@@ -75,7 +75,7 @@ struct Trial {
 struct Candidate {
   ParameterSet settings;
   std::vector<Trial> trials;
-  std::string error;           // why it was not measured to the end
+  std::string error;           // why the measurement is incomplete
   std::optional<size_t> best;  // index of a trial
 };
 
@@ -86,7 +86,7 @@ ParameterSet Combined(const ParameterSet& a, const ParameterSet& b) {
   return both;
 }
 
-// Each set with each value of the flag.
+// Every combination of a set and a value of the flag.
 std::vector<ParameterSet> Crossed(const std::vector<ParameterSet>& sets, const std::string& flag,
                                   const std::vector<std::string>& values) {
   std::vector<ParameterSet> crossed;
@@ -159,7 +159,7 @@ class Tune {
         folder_(std::move(folder)),
         deadline_(clock_.Monotonic() + 60 * options.max_minutes) {}
 
-  // Errors: CANCELLED only. What a candidate did is in the plan.
+  // Errors: CANCELLED only. The outcome of each candidate is in the plan.
   Status Run() {
     for (size_t i = 0; i < plan_.candidates.size(); ++i) {
       Candidate& candidate = plan_.candidates[i];
@@ -216,7 +216,7 @@ class Tune {
                                    ? static_cast<double>(options_.num_prompts)
                                    : std::clamp(std::ceil(wanted), kLeastRequests, kMostRequests);
     CommandWords command = plan_.bench_command;
-    // A seed of its own: the prefix cache knows no prompt of an earlier load.
+    // Its own seed, so that the prefix cache has no prompt of an earlier load.
     command.insert(command.end(), {"--base-url", url,
                                    "--" + std::string(is_rate ? "request-rate" : "max-concurrency"),
                                    LoadText(load), "--num-prompts", Decimal(num_prompts, 0),

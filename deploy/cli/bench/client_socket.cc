@@ -18,7 +18,7 @@
 namespace tandem {
 namespace {
 
-// co_await gives control back once the descriptor is ready in the direction asked for.
+// co_await resumes once the descriptor is ready in the given direction.
 struct Ready {
   Socket* socket;
   bool writable;
@@ -132,7 +132,7 @@ Awaitable<Status> ClientSocket::ConnectTo(const ServerPeer::Address& address) {
   if (fd < 0) co_return ErrnoError(errno, "socket");
   socket_.emplace(shard_, fd);
   const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // means nothing to a UNIX socket
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no effect on a UNIX socket
   int error = 0;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
     error = errno;
@@ -208,8 +208,8 @@ Awaitable<Status> ClientSocket::Write(std::string_view bytes) {
 }
 
 Awaitable<StatusOr<size_t>> ClientSocket::Read(char* data, size_t size) {
-  // Nothing is there before the kernel says so, except what is left of a read that was cut short;
-  // a TLS record may also lie decrypted in OpenSSL.
+  // Skips the wait if the last read may have left bytes in the kernel, or if OpenSSL holds a
+  // decrypted record.
   Need need = tls_ == nullptr && !may_have_more_ ? Need::kReadable : Need::kNothing;
   while (true) {
     if (need != Need::kNothing) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // One connection to a server: TCP or UNIX, plain or TLS, never blocking its shard.
-// Thread: the shard's. A ServerPeer is resolved before and may be shared by all connections.
+// Thread: the shard's. A ServerPeer is resolved once and may be shared by all connections.
 // Failure: UNAVAILABLE with the system's words when the server refuses, resets or is cut by Abort.
 
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 
 namespace tandem {
 
-// The server's addresses, and for https the rules of trust. Immutable.
+// The server's addresses, and for https what certificates are trusted. Immutable.
 class ServerPeer {
  public:
   // Looks the name up (blocks). `insecure` takes any certificate.
@@ -44,16 +44,16 @@ class ClientSocket {
   ~ClientSocket();
   ClientSocket(const ClientSocket&) = delete;
 
-  // Tries the addresses in order; with TLS the server is also identified.
+  // Tries the addresses in order; with TLS the server's certificate is checked.
   Awaitable<Status> Connect();
   // All of it.
   Awaitable<Status> Write(std::string_view bytes);
   // At least one byte; 0 at the end of the stream.
   Awaitable<StatusOr<size_t>> Read(char* data, size_t size);
 
-  // Whether an unused connection can be used again: the server has not closed it or said anything.
+  // Whether the connection can be reused: the server has neither closed it nor sent anything.
   bool IsIdle() const;
-  // Whoever waits on this connection gets an error.
+  // Waits on this connection end with an error.
   void Abort();
 
  private:

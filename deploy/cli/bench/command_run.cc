@@ -30,13 +30,13 @@ struct sigaction old_int, old_term;
 
 void OnStopSignal(int) { num_stop_signals.fetch_add(1, std::memory_order_relaxed); }
 
-// True once the child has ended; false after a short while or a signal.
+// True once the child has ended; false after a short wait or a signal.
 bool EndedWithin(const ChildProcess& child, int timeout_ms) {
   pollfd wait{.fd = child.pidfd(), .events = POLLIN, .revents = 0};
   return poll(&wait, 1, timeout_ms) > 0;
 }
 
-// `env` finds the command in PATH and becomes it.
+// `env` finds the command in PATH and executes it.
 StatusOr<ChildProcess> StartCommand(const CommandWords& command, const std::string& log_path) {
   CommandWords argv = {"/usr/bin/env"};
   argv.insert(argv.end(), command.begin(), command.end());
@@ -46,7 +46,7 @@ StatusOr<ChildProcess> StartCommand(const CommandWords& command, const std::stri
 }
 
 // Ends the group that the child leads. The leader stays a zombie until it is reaped, so its number
-// cannot name anybody else meanwhile.
+// cannot belong to another process meanwhile.
 ChildProcess::Exit EndGroup(ChildProcess& child) {
   const SystemClock clock;
   const double kill_at = clock.Monotonic() + kEndGraceSeconds;
@@ -89,7 +89,7 @@ StatusOr<HostPort> ParseUrl(std::string_view url) {
   return parsed;
 }
 
-// Whether /health answers 200 now. A server that accepts and is silent costs kProbeSeconds.
+// Whether /health returns 200 now. A server that accepts and stays silent costs kProbeSeconds.
 bool IsHealthy(const HostPort& at) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -162,7 +162,7 @@ StatusOr<std::unique_ptr<CommandServer>> CommandServer::Start(const CommandWords
   const double deadline = clock.Monotonic() + ready_timeout_s;
   ASSIGN_OR_RETURN(const HostPort at, ParseUrl(url));
   if (IsHealthy(at)) {
-    return Status(StatusCode::kAlreadyExists, "a server answers already at " + url);
+    return Status(StatusCode::kAlreadyExists, "a server is already running at " + url);
   }
   ASSIGN_OR_RETURN(ChildProcess child, StartCommand(command, log_path));
   std::unique_ptr<CommandServer> server(new CommandServer(std::move(child)));

@@ -1,9 +1,9 @@
 #pragma once
 
-// Programs that a sweep or a search runs: benches that are waited for, servers that are ended with
-// all their processes whatever happens. Thread: main (children die with the thread that started
-// them). Errors: CANCELLED after SIGINT or SIGTERM, DEADLINE_EXCEEDED, UNAVAILABLE for a program
-// that failed, with the end of its log. Times are seconds.
+// Programs that a sweep or a search runs: benches run to their end, servers are always ended with
+// all their processes. Thread: main (children die with the thread that started them). Errors:
+// CANCELLED after SIGINT or SIGTERM, DEADLINE_EXCEEDED, UNAVAILABLE for a program that failed, with
+// the end of its log. Times are seconds.
 
 #include <memory>
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace tandem {
 
-// While one lives, SIGINT and SIGTERM only set a flag that all waits here look at. One at a time.
+// While an instance exists, SIGINT and SIGTERM only set a flag that all waits here check. One at a
+// time.
 class StopSignals {
  public:
   StopSignals();
@@ -24,7 +25,7 @@ class StopSignals {
   static bool Seen();
 };
 
-// Runs the command to its end. Output goes to log_path, or to our own when that is empty.
+// Runs the command to its end. Its output goes to log_path; empty: to our own output.
 Status RunCommand(const CommandWords& command, const std::string& log_path, double timeout_s);
 
 // Where a bench command sends its requests: --base-url, else --host and --port.
@@ -32,7 +33,7 @@ std::string BenchUrl(const CommandWords& bench_command);
 
 class CommandServer {
  public:
-  // Returns once GET /health of the URL answers 200, which must be of the form http://host:port.
+  // Returns once GET /health returns 200. url: http://host:port.
   static StatusOr<std::unique_ptr<CommandServer>> Start(const CommandWords& command,
                                                         const std::string& url,
                                                         const std::string& log_path,
@@ -46,7 +47,7 @@ class CommandServer {
   ChildProcess child_;
 };
 
-// A TCP port of the loopback interface that nobody had a moment ago.
+// A TCP port of the loopback interface that was free a moment ago.
 StatusOr<int> FreePort();
 
 }  // namespace tandem

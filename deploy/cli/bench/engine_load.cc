@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kPageTimeoutSeconds = 10;
 
-// The rows of both processes that the command does not have itself.
+// The rows of both processes that are not among the command's own.
 std::vector<Flag> ServeFlags(FrontendConfig& frontend, EngineConfig& engine) {
   std::vector<Flag> flags = FrontendFlags(frontend);
   for (const Flag& flag : EngineFlags(engine)) {
@@ -30,9 +30,12 @@ std::vector<Flag> EngineLoad::Flags(Options& o) {
       {"model", &o.model, "Model folder", {.positional = true}},
       {"tokenizer", &o.tokenizer, "Folder of the tokenizer. Default: --model"},
       {"base-url", &o.base_url, "Measure this running server. Default: start one for --model"},
-      {"n", &o.n, "Answers per prompt", {.min = 1, .max = 1024}},
+      {"n", &o.n, "Choices per prompt", {.min = 1, .max = 1024}},
       {"seed", &o.seed, "Of the prompts, and of the engine"},
-      {"ready-timeout-sec", &o.ready_timeout_s, "The server must be ready by then", {.min = 0.1}},
+      {"ready-timeout-sec",
+       &o.ready_timeout_s,
+       "Seconds the server may take to be ready",
+       {.min = 0.1}},
   };
 }
 
@@ -44,20 +47,20 @@ StatusOr<FlagOutcome> EngineLoad::Parse(const std::vector<std::string>& args,
   const std::vector<Flag> serve = ServeFlags(frontend, engine);
   for (const std::string& argument : args) {
     if (argument != "-h" && argument != "--help" && !argument.starts_with("--help=")) continue;
-    const std::string note = std::string(about) + "\nAll flags of `tandem serve` are taken too.";
+    const std::string note = std::string(about) + "\nAll flags of `tandem serve` are accepted too.";
     return ParseFlags(own, args, note);
   }
   ASSIGN_OR_RETURN(PairCommandLine words, SplitCommandLine(args, own, serve));
   ASSIGN_OR_RETURN(const FlagOutcome outcome, ParseFlags(own, words.frontend, about));
   if (options.model.empty()) return InvalidArgumentError("no model: give --model FOLDER");
 
-  // Equal prompts of two iterations would not be computed the second time.
-  bool speaks_of_caching = false;
+  // With it the prompts of a second, equal iteration would not be computed.
+  bool sets_caching = false;
   for (const std::string& word : words.engine_core) {
     const Flag* flag = FindFlag(serve, word);
-    speaks_of_caching |= flag != nullptr && flag->name == "enable-prefix-caching";
+    sets_caching |= flag != nullptr && flag->name == "enable-prefix-caching";
   }
-  if (!speaks_of_caching) words.engine_core.push_back("--no-enable-prefix-caching");
+  if (!sets_caching) words.engine_core.push_back("--no-enable-prefix-caching");
   RETURN_IF_ERROR(ParseFlags(serve, words.engine_core, about).status());
   options.serve_args = std::move(words.engine_core);
   options.serve_args.push_back("--disable-uvicorn-access-log");
@@ -87,7 +90,7 @@ StatusOr<std::unique_ptr<EngineLoad>> EngineLoad::Start(const Options& options) 
   const Json list = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   const Json::json_pointer id("/data/0/id");
   if (!list.is_object() || !list.contains(id) || !list[id].is_string()) {
-    return UnavailableError(url + "/v1/models names no model");
+    return UnavailableError(url + "/v1/models lists no model");
   }
   load->served_name_ = list[id].get<std::string>();
   return load;

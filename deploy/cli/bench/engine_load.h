@@ -1,8 +1,8 @@
 #pragma once
 
 // What `tandem bench latency` and `tandem bench throughput` share: a server of our own (or the one
-// at --base-url), and requests of which only the end matters: one JSON answer each, a fixed number
-// of tokens, temperature 1. Thread: one, which it blocks.
+// at --base-url), and requests of which only the end matters: one JSON response each, a fixed
+// number of tokens, temperature 1. Thread: one, which it blocks.
 
 #include <memory>
 #include <optional>
@@ -20,12 +20,12 @@ namespace tandem {
 
 class EngineLoad {
  public:
-  // The flags both commands have beside their own.
+  // The flags that both commands have.
   struct Options {
     std::string model;      // folder
     std::string tokenizer;  // folder; empty: the model's
     std::string base_url;   // a running server; empty: start one with serve_args
-    int64_t n = 1;          // answers per prompt
+    int64_t n = 1;          // choices per prompt
     int64_t seed = 0;
     bool chat = false;
     double ready_timeout_s = 600;
@@ -37,15 +37,15 @@ class EngineLoad {
 
   // Splits the command line between `own` rows and those of `tandem serve`, which become
   // options.serve_args, parses the former and checks that there is a model. Prefix caching is off
-  // unless the command line speaks of it.
+  // unless the command line mentions it.
   static StatusOr<FlagOutcome> Parse(const std::vector<std::string>& args,
                                      const std::vector<Flag>& own, std::string_view about,
                                      Options& options);
 
   static StatusOr<std::unique_ptr<EngineLoad>> Start(const Options& options);
 
-  // Sends all prompts at once and waits for all answers. UNAVAILABLE with the first error when any
-  // failed.
+  // Sends all prompts at once and waits for all responses. UNAVAILABLE with the first error when
+  // any failed.
   StatusOr<LoadRun> Run(const std::vector<BenchPrompt>& prompts);
 
   const std::string& model_id() const { return options_.model; }

@@ -72,7 +72,7 @@ Status HttpResponse::Feed(std::string_view bytes) {
     RETURN_IF_ERROR(parser_->body_status);
     bytes.remove_prefix(used);
     if (error == http::error::need_more) break;
-    if (error) return DataLossError("the answer is not HTTP: " + error.message());
+    if (error) return DataLossError("the response is not HTTP: " + error.message());
   }
   // `bytes` may be a part of unread_.
   if (bytes.empty()) {
@@ -86,11 +86,11 @@ Status HttpResponse::Feed(std::string_view bytes) {
 Status HttpResponse::End() {
   if (parser_->is_done()) return OkStatus();
   if (!parser_->got_some())
-    return DataLossError("the server closed the connection without an answer");
+    return DataLossError("the server closed the connection without a response");
   error_code error;
   if (parser_->is_header_done()) parser_->put_eof(error);
   if (!parser_->is_header_done() || error) {
-    return DataLossError("the server closed the connection in the middle of the answer");
+    return DataLossError("the server closed the connection in the middle of the response");
   }
   return OkStatus();
 }

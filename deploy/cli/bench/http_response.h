@@ -1,8 +1,8 @@
 #pragma once
 
 // Reads one HTTP/1.1 response out of bytes that arrive in pieces cut anywhere: length, chunked, or
-// until the connection closes. Thread: one. Keeps only what an unfinished line of the protocol
-// needs. Failure: DATA_LOSS for what is not HTTP, and for an end in the middle.
+// until the connection closes. Thread: one. Keeps only the bytes of an unfinished protocol line.
+// Failure: DATA_LOSS for what is not HTTP, and for an end in the middle.
 
 #include <functional>
 #include <memory>
@@ -15,8 +15,7 @@ namespace tandem {
 
 class HttpResponse {
  public:
-  // on_body sees each piece of the body; a Status from it ends the reading and comes back from
-  // Feed.
+  // on_body gets each piece of the body; if it returns an error, reading ends and Feed returns it.
   explicit HttpResponse(std::function<Status(std::string_view piece)> on_body);
   ~HttpResponse();
   HttpResponse(const HttpResponse&) = delete;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Limits that a load must keep: "e2el:p99:500" is a 99th percentile of the end-to-end latency of at
-// most 500 ms. Pure.
+// Limits that a load must keep: "e2el:p99:500" means that the 99th percentile of the end-to-end
+// latency is at most 500 ms. Pure.
 
 #include <string>
 #include <vector>
@@ -26,8 +26,8 @@ StatusOr<std::vector<LatencyLimit>> ParseLatencyLimits(const std::vector<std::st
 // The percentiles that a bench must report for these limits: "50,99".
 std::string PercentilesOf(const std::vector<LatencyLimit>& limits);
 
-// Empty when the run keeps all of them and every request succeeded; else what it broke, with the
-// figure.
+// Empty when the run keeps all limits and every request succeeded; else the broken limits with the
+// measured values.
 std::string BrokenLimits(const std::vector<LatencyLimit>& limits, const BenchFigures& figures);
 
 }  // namespace tandem

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 #include "deploy/cli/bench/client_socket.h"
-#include "deploy/cli/bench/completion_answer.h"
+#include "deploy/cli/bench/completion_reader.h"
 #include "deploy/cli/bench/http_response.h"
 #include "frontend/net/net.h"
 
@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kSentInARow = 8;
-constexpr double kWatchSeconds = 0.2;  // how often progress is told and late requests are cut
+constexpr double kWatchSeconds =
+    0.2;  // between two progress reports, and two looks for late requests
 
 double Now() { return SystemClock().Monotonic(); }
 
@@ -36,29 +37,29 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The reader of one answer; the two kinds differ in what they do with the body.
-class AnswerSink {
+// The reader of one response; the two kinds differ in what they do with the body.
+class ResponseSink {
  public:
-  virtual ~AnswerSink() = default;
+  virtual ~ResponseSink() = default;
   virtual Status Take(const HttpResponse& response, std::string_view piece, double now) = 0;
   virtual Status Finish(const HttpResponse& response, double now) = 0;
 };
 
-class CompletionSink final : public AnswerSink {
+class CompletionSink final : public ResponseSink {
  public:
-  explicit CompletionSink(RequestOutcome* outcome) : answer_(outcome) {}
+  explicit CompletionSink(RequestOutcome* outcome) : reader_(outcome) {}
   Status Take(const HttpResponse& response, std::string_view piece, double now) override {
-    return answer_.Take(response.status_code(), response.is_event_stream(), piece, now);
+    return reader_.Take(response.status_code(), response.is_event_stream(), piece, now);
   }
   Status Finish(const HttpResponse& response, double now) override {
-    return answer_.Finish(response.status_code(), response.reason(), now);
+    return reader_.Finish(response.status_code(), response.reason(), now);
   }
 
  private:
-  CompletionAnswer answer_;
+  CompletionReader reader_;
 };
 
-class PageSink final : public AnswerSink {
+class PageSink final : public ResponseSink {
  public:
   explicit PageSink(LoadReply* reply) : reply_(reply) {}
   Status Take(const HttpResponse&, std::string_view piece, double) override {
@@ -98,14 +99,14 @@ struct LoadClient::State {
   Awaitable<void> SendOne(Running* run, size_t index);
   Awaitable<void> GetPage(const std::string* bytes, double deadline, LoadReply* reply,
                           Status* status, std::promise<void> ended);
-  Awaitable<Status> Exchange(const std::string* bytes, AnswerSink* sink, ClientSocket** in_use);
-  Awaitable<Status> Talk(ClientSocket* socket, const std::string* bytes, AnswerSink* sink,
-                         bool* heard, bool* reusable);
+  Awaitable<Status> Exchange(const std::string* bytes, ResponseSink* sink, ClientSocket** in_use);
+  Awaitable<Status> Talk(ClientSocket* socket, const std::string* bytes, ResponseSink* sink,
+                         bool* received, bool* reusable);
   std::unique_ptr<ClientSocket> TakeIdle();
 
   const LoadTarget target;
   std::unique_ptr<ServerPeer> peer;
-  std::vector<char> read_buffer;  // of whichever stream is being read
+  std::vector<char> read_buffer;  // of the stream that is being read
   Shard shard{0};
   std::vector<std::unique_ptr<ClientSocket>> idle;
 };
@@ -178,8 +179,8 @@ StatusOr<LoadReply> LoadClient::Get(const std::string& path, double timeout_s) {
 
 // ---- On the network thread ----
 
-// Begins the run, watches it to its end. Everything a run refers to lives until `ended` is set,
-// which is the last thing done to it.
+// Starts the run and watches it to its end. All that a run refers to lives until `ended` is set,
+// which is the last access to it.
 Awaitable<void> LoadClient::State::Watch(Running* run) {
   std::promise<void> ended = std::move(run->ended);
   const double cpu_before = ThreadCpuSeconds();
@@ -212,8 +213,8 @@ Awaitable<void> LoadClient::State::Send(Running* run) {
     }
     ++run->num_active;
     shard.Spawn(SendOne(run, i), "request");
-    // Of many requests due at once, the first answers are not left unread until the last is sent.
-    // Never behind the last request: the run may be over and gone then.
+    // When many requests are due at once, this lets their first responses be read before the last
+    // request is sent. Not after the last one: the run may be over and destroyed by then.
     if ((i + 1) % kSentInARow == 0 && i + 1 < count) co_await SleepUntil(Now());
   }
 }
@@ -229,7 +230,7 @@ Awaitable<void> LoadClient::State::SendOne(Running* run, size_t index) {
   if (!status.ok()) {
     outcome.success = false;
     outcome.output_tokens = 0;
-    outcome.error = Now() - outcome.start > run->plan.request_timeout_s ? "no answer in time"
+    outcome.error = Now() - outcome.start > run->plan.request_timeout_s ? "no response in time"
                                                                         : status.message();
     ++run->num_failed;
   }
@@ -247,7 +248,7 @@ Awaitable<void> LoadClient::State::GetPage(const std::string* bytes, double dead
     ClientSocket* in_use = nullptr;
     bool over = false;
   };
-  // Shared with the timer, which may ring after the page has come.
+  // Shared with the timer, which may expire after the page has arrived.
   const auto alarm = std::make_shared<Alarm>();
   shard.At(deadline, [alarm] {
     alarm->over = true;
@@ -255,11 +256,11 @@ Awaitable<void> LoadClient::State::GetPage(const std::string* bytes, double dead
   });
   PageSink sink(reply);
   *status = co_await Exchange(bytes, &sink, &alarm->in_use);
-  if (!status->ok() && alarm->over) *status = UnavailableError("no answer in time");
+  if (!status->ok() && alarm->over) *status = UnavailableError("no response in time");
   ended.set_value();
 }
 
-Awaitable<Status> LoadClient::State::Exchange(const std::string* bytes, AnswerSink* sink,
+Awaitable<Status> LoadClient::State::Exchange(const std::string* bytes, ResponseSink* sink,
                                               ClientSocket** in_use) {
   while (true) {
     std::unique_ptr<ClientSocket> socket = TakeIdle();
@@ -267,17 +268,17 @@ Awaitable<Status> LoadClient::State::Exchange(const std::string* bytes, AnswerSi
     if (!is_used) socket = std::make_unique<ClientSocket>(&shard, peer.get());
     *in_use = socket.get();
     Status status;
-    bool heard = false, reusable = false;
+    bool received = false, reusable = false;
     if (!is_used) status = co_await socket->Connect();
-    if (status.ok()) status = co_await Talk(socket.get(), bytes, sink, &heard, &reusable);
+    if (status.ok()) status = co_await Talk(socket.get(), bytes, sink, &received, &reusable);
     *in_use = nullptr;
     if (reusable) idle.push_back(std::move(socket));
-    if (status.ok() || !is_used || heard) co_return status;
+    if (status.ok() || !is_used || received) co_return status;
   }
 }
 
 Awaitable<Status> LoadClient::State::Talk(ClientSocket* socket, const std::string* bytes,
-                                          AnswerSink* sink, bool* heard, bool* reusable) {
+                                          ResponseSink* sink, bool* received, bool* reusable) {
   CO_RETURN_IF_ERROR(co_await socket->Write(*bytes));
   double now = 0;
   HttpResponse* reading = nullptr;
@@ -291,7 +292,7 @@ Awaitable<Status> LoadClient::State::Talk(ClientSocket* socket, const std::strin
       CO_RETURN_IF_ERROR(response.End());
       break;
     }
-    *heard = true;
+    *received = true;
     CO_RETURN_IF_ERROR(response.Feed(std::string_view(read_buffer.data(), *got)));
   }
   *reusable = response.done() && response.keep_alive();

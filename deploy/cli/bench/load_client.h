@@ -1,10 +1,10 @@
 #pragma once
 
-// Sends prepared requests to one server when they are due and keeps what came back. One network
-// thread carries all streams; connections are kept and used again, across runs too.
+// Sends prepared requests to one server when they are due and keeps the outcomes. One network
+// thread carries all streams; connections are reused, across runs too.
 // Thread: Run and Get from the one that made the object, which they block. Units: seconds.
 // Failure: a request's failure is in its outcome. A reused connection that the server closed
-// without a word is replaced once; nothing else is tried again.
+// without sending anything is replaced once; nothing else is retried.
 
 #include <functional>
 #include <memory>
@@ -32,7 +32,7 @@ struct LoadRequest {
 
 struct LoadPlan {
   std::vector<LoadRequest> requests;       // by `due`, ascending
-  std::optional<int64_t> max_concurrency;  // more than that wait their turn
+  std::optional<int64_t> max_concurrency;  // the others wait
   double request_timeout_s = 6 * 3600;
   // Called a few times a second on the network thread, and at the end.
   std::function<void(size_t num_done, size_t num_failed)> on_progress;
@@ -51,7 +51,7 @@ struct LoadReply {
 
 class LoadClient {
  public:
-  // Looks the server's name up; connects to nothing yet.
+  // Resolves the server's name; does not connect yet.
   static StatusOr<std::unique_ptr<LoadClient>> Start(LoadTarget target);
   ~LoadClient();
 

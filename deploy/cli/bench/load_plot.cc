@@ -66,7 +66,7 @@ std::vector<LoadRunFigures> ByLabel(std::vector<BenchFigures> runs, const std::s
 }
 
 StatusOr<Chart> LoadChart(const std::string& title, const std::vector<LoadRunFigures>& runs) {
-  // A rate of "inf" is no number and so no load.
+  // JSON has a rate of infinity as text, so it is not among the numbers.
   std::string_view load = "request_rate", x_label = "request rate (1/s)";
   if (!AllHave(runs, load)) {
     load = "max_concurrency";
@@ -108,7 +108,8 @@ int RunBenchPlot(const std::vector<std::string>& args) {
   std::vector<std::string> results;
   std::string output, title = "Latency and throughput against load";
   const std::vector<Flag> flags = {
-      {"results", &results, "Results of bench serve (also with --append-result) or of a sweep"},
+      {"results", &results,
+       "Result files of bench serve (also with --append-result) or of a sweep"},
       {"output", &output, "SVG file to write"},
       {"title", &title, "Heading of the drawing"}};
   const auto refuse = [](const Status& status, int exit_code) {

@@ -13,11 +13,11 @@
 namespace tandem {
 
 struct LoadRunFigures {
-  std::string series;  // runs of one series make one line; equal loads are averaged by median
+  std::string series;  // runs of one series make one line; of equal loads the median is drawn
   BenchFigures figures;
 };
 
-// Runs of one label are one series; those without are called `otherwise`.
+// Runs with the same label are one series; those without a label are called `otherwise`.
 std::vector<LoadRunFigures> ByLabel(std::vector<BenchFigures> runs, const std::string& otherwise);
 
 // INVALID_ARGUMENT when a run has no load: neither a finite request rate nor a concurrency.

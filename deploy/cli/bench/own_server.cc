@@ -78,7 +78,7 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
   argv.insert(argv.end(), args.begin(), args.end());
   argv.insert(argv.end(), {"--uds", server->folder_ + "/http"});
   const double begin = SystemClock().Monotonic();
-  // SIGTERM, so that it ends its own children in order and leaves no folder behind.
+  // SIGTERM, so that it ends its own children in order and removes its folder.
   ASSIGN_OR_RETURN(server->child_,
                    ChildProcess::Start(
                        argv, {"NOTIFY_SOCKET=" + server->folder_ + "/notify"},
@@ -94,7 +94,7 @@ StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::str
     }
     if (notify->ReadsReady()) break;
     if (fds[1].revents == 0) continue;
-    server->StopWatching();  // it might signal a process that has no number any more
+    server->StopWatching();  // it might signal a process that has been reaped
     const ChildProcess::Exit exit = server->child_.Reap();
     return UnavailableError("the server " + exit.ToString() + ": " + server->LogTail());
   }
@@ -139,7 +139,7 @@ void OwnServer::StopWatching() {
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-// Whoever waits for an answer meanwhile is not asked: the process ends as the signal wants.
+// The process ends as the signal demands, whatever its other threads wait for.
 void OwnServer::EndAtSignal() {
   pollfd fds[] = {{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
   while (poll(fds, std::size(fds), -1) < 0 && errno == EINTR) {

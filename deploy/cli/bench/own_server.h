@@ -21,7 +21,7 @@ namespace tandem {
 class OwnServer {
  public:
   // args: what would follow `tandem serve`. Returns once the pair is ready. UNAVAILABLE when it
-  // ends before (the message holds the end of its log) or is not ready in time.
+  // ends before that (the message contains the end of its log) or is not ready in time.
   static StatusOr<std::unique_ptr<OwnServer>> Start(const std::vector<std::string>& args,
                                                     double ready_timeout_s);
   ~OwnServer();
@@ -42,7 +42,7 @@ class OwnServer {
   ChildProcess child_;
   std::thread signal_thread_;
   int signal_fd_ = -1;
-  int stop_fd_ = -1;  // an eventfd: the thread's work is over
+  int stop_fd_ = -1;  // an eventfd that ends the thread
   sigset_t mask_before_{};
 };
 

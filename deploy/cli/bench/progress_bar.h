@@ -1,7 +1,7 @@
 #pragma once
 
-// One line on stderr that shows how far a run is, drawn over itself; gone when finished. Draws
-// nothing unless `visible`. Thread: one at a time.
+// One line on stderr that shows the progress of a run, redrawn in place and removed at the end.
+// Draws nothing unless `visible`. Thread: one at a time.
 
 #include <cstddef>
 

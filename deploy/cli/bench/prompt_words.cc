@@ -7,7 +7,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kEnoughCandidates = 4096;
-constexpr size_t kFewCandidates = 64;  // fewer words than that would repeat themselves
+constexpr size_t kFewCandidates = 64;  // with fewer words prompts would repeat themselves
 constexpr int kMaxCorrections = 10;
 
 constexpr std::string_view kPlainWords[] = {
@@ -41,11 +41,11 @@ void PromptWords::PickCandidates() {
     if (bytes.empty()) continue;
     (IsWord(bytes) ? words : others).push_back(id);
   }
-  // Own shuffle: the library's differs between implementations.
+  // Our own shuffle, because the library's differs between implementations.
   for (size_t i = words.size(); i > 1; --i) std::swap(words[i - 1], words[Below(i)]);
   for (const TokenId id : words) {
     if (candidates_.size() == kEnoughCandidates) break;
-    // Behind another word, as it will stand in a prompt.
+    // After another word, as in a prompt.
     const auto back = tokenizer_->Encode("a" + std::string(tokenizer_->TokenBytes(id)), false);
     if (back.ok() && back->size() == 2 && back->back() == id) candidates_.push_back(id);
   }
@@ -95,7 +95,7 @@ int64_t PromptWords::CountTokens(const std::string& text) const {
     const auto ids = tokenizer_->Encode(text, true);
     return ids.ok() ? static_cast<int64_t>(ids->size()) : 0;
   }
-  // A guess: blanks separate tokens.
+  // A guess: each word is a token.
   return text.empty() ? 0 : 1 + std::count(text.begin(), text.end(), ' ');
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Makes text of a wanted number of tokens. With a tokenizer it draws tokens that stand for a word
-// each and come back as themselves when their text is tokenized, so that lengths are met almost
-// always at once; without one it draws plain words. Thread: one. Borrows the tokenizer.
+// Makes text of a wanted number of tokens. With a tokenizer it draws tokens that are one word each
+// and whose text tokenizes to the same token, so that the length is nearly always right at the
+// first try; without one it draws plain words. Thread: one. Borrows the tokenizer.
 
 #include <cstdint>
 #include <random>
@@ -19,11 +19,11 @@ class PromptWords {
   // `tokenizer` may be null.
   PromptWords(const Tokenizer* tokenizer, uint64_t seed);
 
-  // Draws; not text yet, so that pieces can be shared and joined.
+  // Draws ids instead of text, so that pieces can be shared and joined.
   std::vector<TokenId> Draw(int64_t count);
 
   // Text that has as many tokens as `ids`, special tokens of the tokenizer not counted; it begins
-  // with the text of `ids`. Within a few tokens where the tokenizer cannot do better.
+  // with the text of `ids`. A few tokens more or less where the tokenizer allows nothing better.
   std::string Text(std::vector<TokenId> ids);
 
   // Tokens that the server will count for the text, special tokens included.

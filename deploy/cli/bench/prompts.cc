@@ -75,7 +75,7 @@ struct Maker {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[words.Below(i)]);
   }
 
-  // Cuts to the wanted count, or repeats prompts in random order up to it.
+  // Cuts to the requested count, or repeats prompts in random order up to it.
   void FitCount(std::vector<BenchPrompt>& prompts) {
     const auto wanted = static_cast<size_t>(options.num_prompts);
     if (prompts.size() > wanted) prompts.resize(wanted);
@@ -84,7 +84,7 @@ struct Maker {
     while (prompts.size() < wanted) prompts.push_back(prompts[words.Below(have)]);
   }
 
-  // The whole range [low, high] with equal chances.
+  // Uniform over [low, high].
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(words.Below(static_cast<uint64_t>(high - low + 1)));
   }
@@ -99,7 +99,7 @@ struct Maker {
 
 StatusOr<std::vector<BenchPrompt>> MakeRandom(Maker& maker) {
   const BenchServeOptions& options = maker.options;
-  // Special tokens that the server adds count as part of the length asked for.
+  // Special tokens that the server adds count towards the requested length.
   const int64_t input_len =
       std::max<int64_t>(options.input_len.value_or(options.random_input_len) -
                             (maker.makes_ids() ? 0 : maker.words.num_special_tokens()),
@@ -141,11 +141,11 @@ StatusOr<std::vector<BenchPrompt>> MakeSonnet(Maker& maker) {
   const int64_t input_len = options.input_len.value_or(options.sonnet_input_len);
   const int64_t prefix_len = std::min(options.sonnet_prefix_len, input_len);
   const auto seed = Maker::Seed(options);
-  // Whole lines up to the length; the same first lines for all, then each prompt its own.
+  // Whole lines up to the length: first the lines that all prompts share, then the prompt's own.
   const auto add_lines = [&](std::string* text, int64_t wanted, uint64_t line_number) {
     int64_t count = maker.words.CountTokens(*text);
     while (count < wanted) {
-      // Lines end in a line feed, which tokens do not reach across: their counts add up.
+      // Lines end in a line feed, which no token crosses, so their counts add up.
       const std::string line = VerseLine(seed, line_number++);
       count +=
           std::max<int64_t>(1, maker.words.CountTokens(line) - maker.words.num_special_tokens());
@@ -154,7 +154,7 @@ StatusOr<std::vector<BenchPrompt>> MakeSonnet(Maker& maker) {
   };
   std::string prefix = "Go on in the manner of these lines:\n";
   add_lines(&prefix, prefix_len, 0);
-  constexpr uint64_t kLinesPerPrompt = 1 << 20;  // apart from each other
+  constexpr uint64_t kLinesPerPrompt = 1 << 20;  // so that prompts do not share lines
   std::vector<BenchPrompt> prompts;
   for (int64_t i = 0; i < options.num_prompts; ++i) {
     std::string text = prefix;
@@ -170,7 +170,7 @@ StatusOr<std::string> ReadDataset(const BenchServeOptions& options) {
   return text.ok() ? std::move(text) : text.status().WithContext("--dataset-path");
 }
 
-// The first two turns of a conversation; empty strings when it has not as many.
+// The first two turns of a conversation; empty strings when it has fewer.
 std::pair<std::string, std::string> FirstTurns(const Json& entry) {
   const auto turns = entry.is_object() ? entry.find("conversations") : entry.end();
   if (!entry.is_object() || turns == entry.end() || !turns->is_array() || turns->size() < 2) {
@@ -199,9 +199,9 @@ StatusOr<std::vector<BenchPrompt>> MakeShareGpt(Maker& maker) {
   std::vector<BenchPrompt> prompts;
   for (const Json* entry : order) {
     if (prompts.size() == static_cast<size_t>(options.num_prompts)) break;
-    auto [question, answer] = FirstTurns(*entry);
+    auto [question, reply] = FirstTurns(*entry);
     if (question.empty()) continue;
-    const int64_t asked = output_len.value_or(maker.words.CountTokens(answer));
+    const int64_t asked = output_len.value_or(maker.words.CountTokens(reply));
     BenchPrompt prompt = maker.FromText(std::move(question), asked);
     const int64_t length = prompt.prompt_tokens;
     if (length < kMinConversationTokens || length > kMaxConversationPrompt ||

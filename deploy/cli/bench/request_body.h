@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// A streamed completion or chat completion, as options.backend says, that ends with a usage chunk.
+// A streamed completion or chat completion, by options.backend, that ends with a usage chunk.
 // REQUIRES: options checked.
 std::string RequestBody(const BenchServeOptions& options, const std::string& model,
                         const BenchPrompt& prompt);

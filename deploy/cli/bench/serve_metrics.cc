@@ -41,7 +41,7 @@ bool IsGood(const RequestOutcome& outcome, const Goodput& goodput) {
          within(goodput.e2el_ms, outcome.latency);
 }
 
-// Busiest second, counted from the first start: chunks that came, requests that were alive in it.
+// The busiest second since the first start: chunks that arrived, requests that were alive in it.
 void FindPeaks(std::span<const RequestOutcome> outcomes, ServeMetrics* metrics) {
   double first = std::numeric_limits<double>::infinity(), last = 0;
   for (const RequestOutcome& outcome : outcomes) {

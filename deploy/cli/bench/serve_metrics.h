@@ -1,6 +1,6 @@
 #pragma once
 
-// From what happened to each request to the figures of a run; vLLM's definitions. Pure.
+// The figures of a run from the outcome of each request; vLLM's definitions. Pure.
 // Times are seconds, from a monotonic clock. Only requests that succeeded enter a distribution.
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Distribution {
   double mean_ms = 0;
   double median_ms = 0;
   double std_ms = 0;                                   // of the population
-  std::vector<std::pair<double, double>> percentiles;  // (99, ms), as asked for
+  std::vector<std::pair<double, double>> percentiles;  // (99, ms), as requested
 };
 
 // Limits of a good request, in ms; a request without a second token has a TPOT of 0.

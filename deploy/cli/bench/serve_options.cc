@@ -72,42 +72,42 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
   const FlagRules some_tokens = {.min = 1, .max = kMaxTokens};
   // clang-format off
   return {
-      {"backend", &o.backend, "API to speak: completions (openai, vllm) or chat completions", {.choices = {"openai", "vllm", "openai-chat"}}},
+      {"backend", &o.backend, "API to use: completions (openai, vllm) or chat completions", {.choices = {"openai", "vllm", "openai-chat"}}},
       {"base-url", &o.base_url, "Server: http://host:port, https://host:port or unix:/path. Default: --host and --port"},
       {"host", &o.host, "Host of the server"},
       {"port", &o.port, "Port of the server", {.min = 1, .max = 65535}},
       {"endpoint", &o.endpoint, "Path of the API. Default: /v1/completions, or /v1/chat/completions for openai-chat"},
       {"header", &o.headers, "KEY=VALUE of a header sent with each request; OPENAI_API_KEY in the environment makes one"},
-      {"insecure", &o.insecure, "https: take any certificate"},
+      {"insecure", &o.insecure, "https: accept any certificate"},
       {"model", &o.model, "Model to ask for. Default: the first of /v1/models", {.positional = true}},
       {"served-model-name", &o.served_model_name, "Name sent in requests in place of --model"},
       {"tokenizer", &o.tokenizer, "Folder of the tokenizer. Default: the model's, when it is a folder here"},
       {"skip-tokenizer-init", &o.skip_tokenizer_init, "No tokenizer: prompts are token ids (chat: words), counts are the server's"},
-      {"ready-check-timeout-sec", &o.ready_check_timeout_s, "Repeat a test request for so long until the server answers; 0: do not", {.min = 0, .max = 86400}},
+      {"ready-check-timeout-sec", &o.ready_check_timeout_s, "Seconds to repeat a test request until the server responds; 0: no test request", {.min = 0, .max = 86400}},
       {"request-timeout-sec", &o.request_timeout_s, "A request that takes longer has failed", {.min = 0.1, .max = 7 * 86400}},
 
       {"dataset-name", &o.dataset_name, "Where prompts come from", {.choices = {"random", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
       {"dataset-path", &o.dataset_path, "sharegpt: JSON file of conversations; custom: lines of JSON with \"prompt\""},
       {"num-prompts", &o.num_prompts, "Requests to send", {.min = 1, .max = kMaxPrompts}},
-      {"num-warmups", &o.num_warmups, "Requests sent before, not measured", {.min = 0, .max = kMaxPrompts}},
+      {"num-warmups", &o.num_warmups, "Requests sent before the measurement", {.min = 0, .max = kMaxPrompts}},
       {"seed", &o.seed, "Of prompts and arrival times"},
       {"disable-shuffle", &o.disable_shuffle, "Keep the order of the file"},
       {"no-oversample", &o.no_oversample, "Send fewer requests when the file has fewer prompts"},
       {"input-len", &o.input_len, "Prompt length, for the dataset's own flag", some_tokens},
       {"output-len", &o.output_len, "Output length, for the dataset's own flag", some_tokens},
       {"random-input-len", &o.random_input_len, "random: tokens of a prompt", tokens},
-      {"random-output-len", &o.random_output_len, "random: tokens of an answer", some_tokens},
+      {"random-output-len", &o.random_output_len, "random: output tokens of a request", some_tokens},
       {"random-range-ratio", &o.random_range_ratio, "random: lengths are drawn from length * (1 - r) to length * (1 + r)", {.min = 0, .max = 0.999}},
-      {"random-prefix-len", &o.random_prefix_len, "random: tokens before each prompt that all share", tokens},
+      {"random-prefix-len", &o.random_prefix_len, "random: tokens at the start that all prompts share", tokens},
       {"prefix-repetition-prefix-len", &o.prefix_repetition_prefix_len, "prefix_repetition: tokens of a prefix", tokens},
-      {"prefix-repetition-suffix-len", &o.prefix_repetition_suffix_len, "prefix_repetition: tokens behind it", tokens},
+      {"prefix-repetition-suffix-len", &o.prefix_repetition_suffix_len, "prefix_repetition: tokens after the prefix", tokens},
       {"prefix-repetition-num-prefixes", &o.prefix_repetition_num_prefixes, "prefix_repetition: different prefixes", {.min = 1, .max = kMaxPrompts}},
-      {"prefix-repetition-output-len", &o.prefix_repetition_output_len, "prefix_repetition: tokens of an answer", some_tokens},
+      {"prefix-repetition-output-len", &o.prefix_repetition_output_len, "prefix_repetition: output tokens of a request", some_tokens},
       {"sonnet-input-len", &o.sonnet_input_len, "sonnet: tokens of a prompt", some_tokens},
-      {"sonnet-output-len", &o.sonnet_output_len, "sonnet: tokens of an answer", some_tokens},
-      {"sonnet-prefix-len", &o.sonnet_prefix_len, "sonnet: tokens of verse that all prompts begin with", tokens},
-      {"sharegpt-output-len", &o.sharegpt_output_len, "sharegpt: tokens of an answer. Default: as long as the recorded one", some_tokens},
-      {"custom-output-len", &o.custom_output_len, "custom: tokens of an answer; -1: each line's \"output_tokens\"", {.min = -1, .max = kMaxTokens}},
+      {"sonnet-output-len", &o.sonnet_output_len, "sonnet: output tokens of a request", some_tokens},
+      {"sonnet-prefix-len", &o.sonnet_prefix_len, "sonnet: tokens of verse that all prompts start with", tokens},
+      {"sharegpt-output-len", &o.sharegpt_output_len, "sharegpt: output tokens of a request. Default: as recorded", some_tokens},
+      {"custom-output-len", &o.custom_output_len, "custom: output tokens of a request; -1: each line's \"output_tokens\"", {.min = -1, .max = kMaxTokens}},
 
       {"request-rate", &o.request_rate, "Requests per second; inf: all at once", {.min = 1e-6}},
       {"burstiness", &o.burstiness, "Shape of the Gamma distribution of gaps; 1: Poisson, less: bursts, inf: even", {.min = 1e-3}},
@@ -116,8 +116,8 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"ramp-up-start-rps", &o.ramp_up_start_rps, "Requests per second of the first request", {.min = 0}},
       {"ramp-up-end-rps", &o.ramp_up_end_rps, "Requests per second of the last request", {.min = 0}},
 
-      {"ignore-eos", &o.ignore_eos, "Answers have their full length; always so with random prompts"},
-      {"logprobs", &o.logprobs, "Ask for so many logprobs per token", {.min = 0, .max = 1 << 20}},
+      {"ignore-eos", &o.ignore_eos, "Outputs have their full length; always on with random prompts"},
+      {"logprobs", &o.logprobs, "Logprobs to request per token", {.min = 0, .max = 1 << 20}},
       {"temperature", &o.temperature, "Default: the server's", {.min = 0, .max = 2}},
       {"top-p", &o.top_p, "Default: the server's", {.min = 0, .max = 1}},
       {"top-k", &o.top_k, "Default: the server's", {.min = -1, .max = 1 << 24}},
@@ -179,7 +179,7 @@ StatusOr<Goodput> ParseGoodput(const std::vector<std::string>& items) {
     } else if (name == "e2el") {
       goodput.e2el_ms = limit;
     } else {
-      return InvalidArgumentError("--goodput speaks of '" + name + "', knows ttft, tpot and e2el");
+      return InvalidArgumentError("--goodput has '" + name + "', must be ttft, tpot or e2el");
     }
   }
   return goodput;
@@ -206,7 +206,7 @@ StatusOr<std::vector<std::string>> ParseMetricNames(std::string_view text) {
                                               std::end(kServeMetricNames));
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return InvalidArgumentError("--percentile-metrics has '" + name +
-                                  "', knows ttft, tpot, itl, e2el, client_queue_time, "
+                                  "', must be some of ttft, tpot, itl, e2el, client_queue_time, "
                                   "e2el_including_client_queue");
     }
     names.push_back(name);

@@ -1,10 +1,10 @@
 #pragma once
 
-// What `tandem bench serve` can be asked for: one member per flag, with its default. A value; any
-// thread. Rates are requests per second, times seconds unless the name says ms, lengths tokens.
+// The options of `tandem bench serve`: one member per flag, with its default. A value; any thread.
+// Rates are requests per second, lengths are tokens, times are seconds unless the name ends in ms.
 //   BenchServeOptions options;
 //   ParseFlags(BenchServeFlags(options), args, about);   // or set the members
-//   RETURN_IF_ERROR(CheckBenchServeOptions(options));    // what no single row can tell
+//   RETURN_IF_ERROR(CheckBenchServeOptions(options));    // rules that involve several flags
 //   BenchServe(options)                                  // bench_serve.h
 
 #include <cstdint>
@@ -29,12 +29,12 @@ struct BenchServeOptions {
   int64_t port = 8000;
   std::string endpoint;              // empty: the backend's own path
   std::vector<std::string> headers;  // KEY=VALUE
-  bool insecure = false;             // https: take any certificate
+  bool insecure = false;             // https: accept any certificate
   std::string model;                 // empty: the first of /v1/models
   std::string served_model_name;     // sent in place of model
   std::string tokenizer;             // folder; empty: the model's, when it is a folder here
   bool skip_tokenizer_init = false;
-  double ready_check_timeout_s = 0;  // a test request is repeated so long; 0: no test request
+  double ready_check_timeout_s = 0;  // for repeating a test request; 0: none
   double request_timeout_s = 6 * 3600;
 
   // The requests.
@@ -45,7 +45,7 @@ struct BenchServeOptions {
   int64_t seed = 0;
   bool disable_shuffle = false;
   bool no_oversample = false;
-  std::optional<int64_t> input_len, output_len;  // stand in for the dataset's own lengths
+  std::optional<int64_t> input_len, output_len;  // replace the dataset's own lengths
   int64_t random_input_len = 1024;
   int64_t random_output_len = 128;
   double random_range_ratio = 0;
@@ -57,7 +57,7 @@ struct BenchServeOptions {
   int64_t sonnet_input_len = 550;
   int64_t sonnet_output_len = 150;
   int64_t sonnet_prefix_len = 200;
-  std::optional<int64_t> sharegpt_output_len;  // none: as long as the recorded answer
+  std::optional<int64_t> sharegpt_output_len;  // none: as recorded
   int64_t custom_output_len = 256;             // -1: each line's "output_tokens"
 
   // When they are sent.

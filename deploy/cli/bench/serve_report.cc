@@ -31,8 +31,8 @@ constexpr MetricRow kMetricRows[] = {
      &ServeMetrics::e2el_including_client_queue},
 };
 
-// The rows asked for that mean something in this run: queueing needs a limit that makes requests
-// wait, and its sum with the latency a rate that they come by.
+// The requested rows that make sense for this run: queueing needs a concurrency limit, and its sum
+// with the latency needs a request rate.
 std::vector<const MetricRow*> SelectedRows(const BenchServeOptions& options) {
   const StatusOr<std::vector<std::string>> names = ParseMetricNames(options.percentile_metrics);
   CHECK(names.ok()) << names.status().ToString();

@@ -21,7 +21,7 @@ StatusOr<ServerUrl> ParseServerUrl(std::string_view url) {
   constexpr std::string_view kHttp = "http://", kHttps = "https://", kUnix = "unix:";
   if (rest.starts_with(kUnix)) {
     parsed.socket_path = std::string(rest.substr(kUnix.size()));
-    if (parsed.socket_path.empty()) return BadUrl(url, "names no socket");
+    if (parsed.socket_path.empty()) return BadUrl(url, "has no socket path");
     return parsed;
   }
   parsed.tls = rest.starts_with(kHttps);
@@ -44,7 +44,7 @@ StatusOr<ServerUrl> ParseServerUrl(std::string_view url) {
   if (parsed.host.starts_with('[') && parsed.host.ends_with(']')) {
     parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
   }
-  if (parsed.host.empty()) return BadUrl(url, "names no host");
+  if (parsed.host.empty()) return BadUrl(url, "has no host");
   if (parsed.port.empty()) return BadUrl(url, "has an empty port");
   for (const char c : url) {
     if (static_cast<unsigned char>(c) <= ' ') return BadUrl(url, "has a blank in it");

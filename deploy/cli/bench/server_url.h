@@ -19,7 +19,7 @@ struct ServerUrl {
   std::string HostHeader() const;
 };
 
-// INVALID_ARGUMENT names what is missing.
+// INVALID_ARGUMENT: the message names the missing part.
 StatusOr<ServerUrl> ParseServerUrl(std::string_view url);
 
 // "http://host:port", brackets around an IPv6 address.

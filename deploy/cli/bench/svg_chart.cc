@@ -13,9 +13,9 @@ constexpr double kPanelWidth = 400, kPanelHeight = 300;
 constexpr double kLeft = 64, kRight = 16, kTop = 34, kBottom = 50;  // around a panel's axes
 constexpr double kTitleHeight = 40, kLegendLine = 22, kMargin = 12;
 constexpr int kNumYTicks = 5, kNumXTicks = 6;
-constexpr size_t kMostOwnXTicks = 8;  // loads that get a tick each
+constexpr size_t kMostOwnXTicks = 8;  // with more loads not each gets a tick
 constexpr double kLogSpan = 12;  // loads further apart than this are drawn on a logarithmic axis
-// Distinct also for most colour-blind eyes (Okabe and Ito's palette).
+// Distinguishable for most colour-blind readers too (Okabe and Ito's palette).
 constexpr std::string_view kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                         "#e69f00", "#56b4e9", "#000000", "#8c6d31"};
 
@@ -110,7 +110,7 @@ class Axes {
     if (high_ <= low_) high_ = low_ + 1;
   }
 
-  // A little room at both ends keeps markers inside the frame.
+  // Some room at both ends keeps markers inside the frame.
   double X(double value) const {
     const double share = ((log_ ? std::log(value) : value) - low_) / (high_ - low_);
     const double pad = log_ ? 14 : 0;

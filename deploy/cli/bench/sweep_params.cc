@@ -25,7 +25,7 @@ bool IsFlag(std::string_view word) {
   return word.size() > 1 && word[0] == '-' && !ParseNumber<double>(word);
 }
 
-// The name a word sets, without dashes and value; empty for a word that is no long flag.
+// The flag that a word sets, without dashes and value; empty for a word that is not a long flag.
 std::string FlagName(std::string_view word) {
   if (!word.starts_with("--") || !IsFlag(word)) return "";
   return WithDashes(word.substr(0, word.find('=')));
@@ -83,7 +83,7 @@ StatusOr<std::string> ReadText(std::string_view json_or_path) {
   return file;
 }
 
-// What the command says about the flag goes away: "--x v", "--x=v", "--x a b", "--x", "--no-x".
+// Removes the flag from the command in all its forms: "--x v", "--x=v", "--x a b", "--x", "--no-x".
 CommandWords Without(const CommandWords& command, const Setting& setting) {
   CommandWords rest;
   for (size_t i = 0; i < command.size(); ++i) {
@@ -115,7 +115,7 @@ Status CheckLinked(const std::vector<ParameterSet>& sets, const std::string& fla
                    std::string_view list) {
   for (const ParameterSet& set : sets) {
     if (set.Find(flag) != nullptr) continue;
-    return InvalidArgumentError("--link-vars speaks of '" + flag + "', which a set of --" +
+    return InvalidArgumentError("--link-vars has '" + flag + "', which a set of --" +
                                 std::string(list) + " does not have");
   }
   return OkStatus();
@@ -202,7 +202,7 @@ StatusOr<CommandWords> SplitShellWords(std::string_view text) {
     } else if (quote != 0 && c == quote) {
       quote = 0;
     } else if (c == '\\' && i + 1 < text.size()) {
-      // Within double quotes a backslash is itself before anything but " and itself.
+      // Within double quotes a backslash escapes only " and itself.
       if (quote == '"' && text[i + 1] != '"' && text[i + 1] != '\\') word += c;
       word += text[++i];
       in_word = true;

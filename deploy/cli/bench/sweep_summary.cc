@@ -61,7 +61,7 @@ struct FlagColumns {
   }
 };
 
-// The median over the runs of one pair; empty text when none has the figure.
+// The median over the runs of one pair; empty when no run has the figure.
 std::string MedianCell(const std::vector<SweepRun>& runs, const SweepRun& of,
                        const Column& column) {
   std::vector<double> values;
@@ -85,7 +85,7 @@ nlohmann::ordered_json SettingsJson(const ParameterSet& set) {
 
 bool IsLoad(const std::string& flag) { return flag == "request-rate" || flag == "max-concurrency"; }
 
-// The sets' settings apart from the load and what always goes with it.
+// The sets' settings without the load and what is derived from it.
 std::string SeriesName(const SweepRun& run) {
   std::string name = run.serve->name;
   for (const ParameterSet::Setting& setting : run.bench->settings) {
@@ -144,7 +144,7 @@ std::string SweepTable(const std::vector<SweepRun>& runs) {
       return other.serve == runs[i].serve && other.bench == runs[i].bench;
     };
     const auto here = runs.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::any_of(runs.begin(), here, same_pair)) continue;  // its row is there already
+    if (std::any_of(runs.begin(), here, same_pair)) continue;  // the pair has its row already
     TableRow row = flags.Cells(runs[i]);
     const auto num_good = std::count_if(here, runs.end(), [&](const SweepRun& other) {
       return same_pair(other) && other.error.empty();

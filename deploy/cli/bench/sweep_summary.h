@@ -1,6 +1,6 @@
 #pragma once
 
-// What a sweep found: one row per run, as JSON and CSV for programs and as a table of medians for
+// The results of a sweep: one row per run as JSON and CSV for programs, and a table of medians for
 // people. Pure; the sets that rows point to must outlive it.
 
 #include <string>
@@ -15,7 +15,7 @@ namespace tandem {
 struct SweepRun {
   const ParameterSet* serve = nullptr;
   const ParameterSet* bench = nullptr;
-  int run = 0;        // of the runs of this pair, from 1
+  int run = 0;        // counts the runs of this pair from 1
   std::string file;   // of the result
   std::string error;  // why there are no figures; empty when there are
   BenchFigures figures;
@@ -27,7 +27,7 @@ std::string SweepJson(const std::vector<SweepRun>& runs);
 std::string SweepCsv(const std::vector<SweepRun>& runs);
 // One row per pair of sets: medians over its runs that succeeded.
 std::string SweepTable(const std::vector<SweepRun>& runs);
-// One line per serve set and per what else than the load differs.
+// One line per serve set and per bench set, apart from the load.
 std::vector<LoadRunFigures> SweepPlotRuns(const std::vector<SweepRun>& runs);
 
 }  // namespace tandem

@@ -9,7 +9,7 @@ namespace tandem {
 
 using TableRow = std::vector<std::string>;
 
-// Columns two blanks apart; cells that look like numbers are set to the right.
+// Columns are two blanks apart; cells that look like numbers are aligned right.
 std::string AlignedTable(const TableRow& heading, const std::vector<TableRow>& rows);
 // RFC 4180: commas, quotes and line ends are quoted.
 std::string CsvTable(const TableRow& heading, const std::vector<TableRow>& rows);

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// Each line is one pattern: A adjective, N noun, V verb, P place; other words stand as they are.
+// Each line is one pattern: A adjective, N noun, V verb, P place; other words stay as they are.
 constexpr std::string_view kPatterns[] = {
     "The A N V beneath the A N", "And every N that V P P",      "When A N and A N V",
     "I saw the N V P, A and A",  "No N V so A as my N",         "Let A N V until the N V",

@@ -1,6 +1,6 @@
 #pragma once
 
-// Lines of made-up verse in ten syllables or so, for prompts that look like poems. Pure: line `i`
+// Generates lines of verse of about ten syllables, for prompts that look like poems. Pure: line `i`
 // of a seed is always the same.
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-// A whole file, in place of what it held: results of benches. Any thread.
+// Replaces the contents of a file: results of benches. Any thread.
 // Failure: UNAVAILABLE; the message names the path.
 
 #include <string>

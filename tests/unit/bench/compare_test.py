@@ -101,15 +101,15 @@ class Report(unittest.TestCase):
 class Runs(unittest.TestCase):
     CASE = {"kind": "decode", "clients": 2, "input": 128, "output": 64, "prompts": 4}
 
-    def answer(self, **other):
+    def result(self, **other):
         return {"completed": 4, "failed": 0, "total_output_tokens": 256, "generated_texts": ["a"] * 4, **other}
 
     def test_work_that_was_not_done_is_no_figure(self):
-        compare.check_answers("x", self.CASE, self.answer(), 4)
-        for other, what in (({"failed": 1, "completed": 3}, "3 of 4 requests"), ({"total_output_tokens": 200}, "asked for 256"),
-                            ({"generated_texts": ["", "", "", "a"]}, "without text"), ({"generated_texts": []}, "without text")):
+        compare.check_result("x", self.CASE, self.result(), 4)
+        for other, what in (({"failed": 1, "completed": 3}, "3 of 4 requests"), ({"total_output_tokens": 200}, "requested 256"),
+                            ({"generated_texts": ["", "", "", "a"]}, "have no text"), ({"generated_texts": []}, "have no text")):
             with self.assertRaisesRegex(SystemExit, what):
-                compare.check_answers("x", self.CASE, self.answer(**other), 4)
+                compare.check_result("x", self.CASE, self.result(**other), 4)
 
     def test_a_result_is_taken_up_again(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -71,7 +71,7 @@ TEST_CASE("Crossing pairs all sets, links keep those with equal values") {
   CHECK(linked[1].bench_idx == std::vector<size_t>{0, 2});
 
   CHECK(CrossParameters(serve, bench, *ParseLinks("max-num-seqs=rate")).status().message() ==
-        "--link-vars speaks of 'rate', which a set of --bench-params does not have");
+        "--link-vars has 'rate', which a set of --bench-params does not have");
   CHECK(ParseLinks("a=b,c").status().message() ==
         "--link-vars has 'c', must be SERVE_FLAG=BENCH_FLAG");
   CHECK(ParseLinks("")->empty());

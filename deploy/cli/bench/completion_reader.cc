@@ -1,4 +1,4 @@
-#include "deploy/cli/bench/completion_answer.h"
+#include "deploy/cli/bench/completion_reader.h"
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -11,8 +11,8 @@ using Json = nlohmann::json;
 constexpr int kHttpOk = 200;
 constexpr size_t kMaxErrorBytes = 2000;  // of a body that goes into an error
 
-// What a chunk says, read without building it: a client that shares the server's processors must
-// not spend more on a token than the server.
+// The contents of a chunk, read without building a JSON value: a client that shares the server's
+// processors must not spend more on a token than the server.
 struct Chunk {
   bool is_object = false;
   int num_choices = 0;
@@ -78,7 +78,7 @@ class ChunkReader final : public Json::json_sax_t {
   }
   bool InFirstChoice() const { return chunk_->num_choices == 1; }
 
-  // Whether the value at hand lies under these keys; "" stands for an element of an array.
+  // Whether the current value lies under these keys; "" stands for an element of an array.
   bool Is(std::initializer_list<std::string_view> keys) const {
     if (depth_ != keys.size()) return false;
     size_t i = 0;
@@ -101,9 +101,9 @@ class ChunkReader final : public Json::json_sax_t {
 
 }  // namespace
 
-CompletionAnswer::CompletionAnswer(RequestOutcome* outcome) : outcome_(outcome) {}
+CompletionReader::CompletionReader(RequestOutcome* outcome) : outcome_(outcome) {}
 
-Status CompletionAnswer::Take(int status_code, bool is_event_stream, std::string_view piece,
+Status CompletionReader::Take(int status_code, bool is_event_stream, std::string_view piece,
                               double now) {
   is_event_stream_ = is_event_stream && status_code == kHttpOk;
   if (!is_event_stream_) {
@@ -120,7 +120,7 @@ Status CompletionAnswer::Take(int status_code, bool is_event_stream, std::string
   return status;
 }
 
-Status CompletionAnswer::TakeChunk(std::string_view json, double now) {
+Status CompletionReader::TakeChunk(std::string_view json, double now) {
   Chunk chunk;
   chunk.text = &outcome_->text;
   ChunkReader reader(&chunk);
@@ -142,13 +142,13 @@ Status CompletionAnswer::TakeChunk(std::string_view json, double now) {
   return OkStatus();
 }
 
-Status CompletionAnswer::Finish(int status_code, const std::string& reason, double now) {
+Status CompletionReader::Finish(int status_code, const std::string& reason, double now) {
   if (status_code != kHttpOk) {
     return UnavailableError("HTTP " + std::to_string(status_code) + " " + reason + ": " +
                             body_.substr(0, kMaxErrorBytes));
   }
   if (!is_event_stream_ && !body_.empty()) RETURN_IF_ERROR(TakeChunk(body_, now));
-  if (!has_chunk_) return DataLossError("the answer has no chunk with choices");
+  if (!has_chunk_) return DataLossError("the response has no chunk with choices");
   outcome_->success = true;
   return OkStatus();
 }

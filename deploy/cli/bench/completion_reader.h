@@ -1,10 +1,10 @@
 #pragma once
 
-// Turns the body of one answer, as it arrives, into a RequestOutcome: when the chunks with choices
-// came, what the text was, how many tokens the server counted. Understands completions and chat
+// Turns the body of one response, as it arrives, into a RequestOutcome: when the chunks with
+// choices arrived, the text, how many tokens the server counted. Understands completions and chat
 // completions, as server-sent events or as one JSON body. Thread: one. Times: the caller's stamps.
-// Failure: DATA_LOSS for what is no JSON object, UNAVAILABLE with the server's words for an error
-// event or an HTTP status other than 200.
+// Failure: DATA_LOSS for what is not a JSON object, UNAVAILABLE with the server's words for an
+// error event or an HTTP status other than 200.
 
 #include <string>
 #include <string_view>
@@ -15,13 +15,13 @@
 
 namespace tandem {
 
-class CompletionAnswer {
+class CompletionReader {
  public:
   // Fills *outcome, whose `start` must be set.
-  explicit CompletionAnswer(RequestOutcome* outcome);
+  explicit CompletionReader(RequestOutcome* outcome);
 
   Status Take(int status_code, bool is_event_stream, std::string_view piece, double now);
-  // The body has ended well. Sets success, or tells why not.
+  // The body is complete. Sets success, or returns why not.
   Status Finish(int status_code, const std::string& reason, double now);
 
  private:
@@ -33,7 +33,7 @@ class CompletionAnswer {
   bool has_chunk_ = false;
   bool done_ = false;  // after "[DONE]"
   double last_chunk_at_ = 0;
-  std::string body_;  // of an answer that is no event stream
+  std::string body_;  // of a response that is not an event stream
 };
 
 }  // namespace tandem

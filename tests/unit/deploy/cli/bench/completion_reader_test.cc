@@ -1,4 +1,4 @@
-#include "deploy/cli/bench/completion_answer.h"
+#include "deploy/cli/bench/completion_reader.h"
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// A whole answer fed in pieces; piece i arrives at time 10 + i, the request was sent at 10.
+// A whole response fed in pieces; piece i arrives at time 10 + i, the request was sent at 10.
 struct Fed {
   Status status;
   RequestOutcome outcome;
@@ -20,11 +20,11 @@ struct Fed {
 Fed Feed(const std::vector<std::string_view>& pieces) {
   Fed fed;
   fed.outcome.start = 10;
-  CompletionAnswer answer(&fed.outcome);
+  CompletionReader reader(&fed.outcome);
   double now = 10;
   HttpResponse* reading = nullptr;
   HttpResponse response([&](std::string_view piece) {
-    return answer.Take(reading->status_code(), reading->is_event_stream(), piece, now);
+    return reader.Take(reading->status_code(), reading->is_event_stream(), piece, now);
   });
   reading = &response;
   for (const std::string_view piece : pieces) {
@@ -34,7 +34,7 @@ Fed Feed(const std::vector<std::string_view>& pieces) {
   }
   if (!response.done()) fed.status = response.End();
   if (!fed.status.ok()) return fed;
-  fed.status = answer.Finish(response.status_code(), response.reason(), now);
+  fed.status = reader.Finish(response.status_code(), response.reason(), now);
   fed.keep_alive = response.keep_alive();
   return fed;
 }
@@ -55,7 +55,7 @@ const char kUsage[] =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3,"
     "\"prompt_tokens_details\":{\"completion_tokens\":99}}}\n\n";
 
-TEST_CASE("An answer means the same wherever its bytes are cut") {
+TEST_CASE("A response means the same wherever its bytes are cut") {
   const std::string whole = Chunked({
       "data:{\"choices\":[{\"index\":0,\"text\":\"a\\u00e9\"}]}\r\n\r\n",
       ": keep-alive\n\ndata: {\"choices\":[{\"text\":\"\"}],\n",
@@ -109,7 +109,7 @@ TEST_CASE("TTFT is the first chunk with choices, latency ends at the last one") 
   CHECK_FALSE(fed.keep_alive);
 }
 
-TEST_CASE("One JSON answer in place of a stream counts as one chunk") {
+TEST_CASE("One JSON body in place of a stream counts as one chunk") {
   const std::string body =
       R"({"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":4,"prompt_tokens":2}})";
   const Fed fed = Feed({"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " +
@@ -120,7 +120,7 @@ TEST_CASE("One JSON answer in place of a stream counts as one chunk") {
   CHECK(fed.outcome.latency == fed.outcome.ttft);
 }
 
-TEST_CASE("What is no answer is a failure that says why") {
+TEST_CASE("A broken response is a failure with its reason") {
   const std::pair<std::string, std::string> failures[] = {
       {"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 4\r\n\r\nboom",
        "HTTP 500 Internal Server Error: boom"},
@@ -137,8 +137,8 @@ TEST_CASE("What is no answer is a failure that says why") {
       {Chunked({"data: {\"error\":\"plain\"}\n\n"}), "plain"},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: "
        "text/event-stream\r\n\r\n20\r\ndata: {\"cho",
-       "in the middle of the answer"},
-      {"HTTP/1.1 200 OK\r\nContent-Len", "in the middle of the answer"},
+       "in the middle of the response"},
+      {"HTTP/1.1 200 OK\r\nContent-Len", "in the middle of the response"},
       {"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP"},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "not HTTP"},
   };
@@ -149,7 +149,7 @@ TEST_CASE("What is no answer is a failure that says why") {
     CHECK_FALSE(fed.outcome.success);
     CHECK_THAT(fed.status.message(), Catch::Contains(words));
   }
-  CHECK_THAT(Feed({}).status.message(), Catch::Contains("without an answer"));
+  CHECK_THAT(Feed({}).status.message(), Catch::Contains("without a response"));
 }
 
 }  // namespace
