@@ -19,7 +19,7 @@ def pick(rng, options, key=None):
 
 
 def either(rng, wordings):
-    """One of "this|or that|or this", all equally likely: for what users say."""
+    """One of "this|or that|or this", all equally likely: for the user's side."""
     return rng.choice(wordings.split("|"))
 
 

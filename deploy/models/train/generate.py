@@ -82,7 +82,7 @@ def typo(rng, text):
 
 
 def rough(rng, text, copied):
-    """How people really type. What the answer copies keeps its spelling."""
+    """How people really type. Words that the answer copies keep their spelling."""
     roll = rng.random()
     if roll < 0.62:
         return text
@@ -103,7 +103,7 @@ KNOWN_NAMES = {word for row in world.COUNTRIES for field in row for word in fiel
 
 
 def shares_name(user, answer):
-    """True when the answer repeats a name that it can only copy, so that its spelling matters."""
+    """True when the answer repeats a name that it can only copy, so that the spelling matters."""
     words = {word.strip(".,!?\"'") for word in user.split()[1:]}
     return any(word[:1].isupper() and word not in KNOWN_NAMES and word != "I" and word in answer for word in words)
 
@@ -127,7 +127,7 @@ def conversation(rng):
 
 
 def plain_text(rng):
-    """A little text without a chat around it, for /v1/completions."""
+    """Some text without a chat around it, for /v1/completions."""
     if rng.random() < 0.6:
         return stories.tell(rng, stories.make_story(rng))
     return " ".join(questions.one_fact(rng, {})[1] for _ in range(rng.randint(2, 6)))

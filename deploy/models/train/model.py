@@ -115,7 +115,7 @@ class Model(nn.Module):
         cos, sin = rope_tables(shape, shape.max_position_embeddings)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        # Residual writers start smaller, as deep as the sum they feed.
+        # Matrices that add to the residual start smaller, the more so the deeper the model.
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 deep = name.endswith(("o_proj.weight", "down_proj.weight"))

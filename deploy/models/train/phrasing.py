@@ -1,4 +1,4 @@
-"""How people put a question or a request, and words nobody knows."""
+"""How people phrase questions and requests, and made-up words."""
 
 from choose import capital
 
@@ -8,7 +8,7 @@ def lower_first(text):
 
 
 def ask(rng, question):
-    """A question or a request in one of the many ways people put it."""
+    """A question or a request in one of the ways people phrase it."""
     bare = question.rstrip("?.!")
     mark = question[len(bare):] or rng.choice(["", "."])
     roll = rng.random()

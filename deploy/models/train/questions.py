@@ -316,7 +316,7 @@ def fact(rng, about):
 
 
 def fact_chain(rng, about):
-    """'And of Italy?': the second question leans on the first."""
+    """'And of Italy?': the second question depends on the first."""
     kind = rng.randrange(5)
     if kind == 0:
         first, second, third = rng.sample(world.COUNTRIES, 3)

@@ -1,4 +1,4 @@
-"""One exchange of any kind, and those that come back to what was said before."""
+"""One exchange of any kind, and those that refer to earlier turns."""
 
 from poems import any_poem, poem
 from questions import fact, fact_chain
@@ -10,7 +10,7 @@ from unknown import unknown
 
 
 def follow_ups(rng, about):
-    """Told now, asked later, with something else in between."""
+    """A fact now and the question about it later, with something else in between."""
     tell, recall = rng.choice([(user_name, recall_name), (user_name, recall_name), (favourite,
         recall_favourite), (pet, recall_pet), (from_where, recall_place)])
     turns = tell(rng, about)

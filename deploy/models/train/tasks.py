@@ -153,7 +153,7 @@ def plan(rng, about):
 
 
 def say(rng, about):
-    """Copying: words, phrases and made-up words come back as they were given."""
+    """Copying: words, phrases and made-up words are returned unchanged."""
     count = rng.choice([1, 1, 2, 3, 3, 4, 5])
     pool = rng.choice([world.SPELL, [row[0] for row in world.DEFINITIONS], list(world.ANIMALS),
         world.HUMAN_NAMES, None, None])

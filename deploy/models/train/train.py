@@ -25,7 +25,7 @@ from tokenizer import END_OF_TEXT, IM_END, IM_START
 
 TOKENS_PER_STEP = 4096
 ROW_TOKENS, LONG_ROW_TOKENS, LONG_EVERY = 512, 2048, 8
-PROMPT_WEIGHT = 0.1  # what the user says is worth a little; what the assistant says is what it must learn
+PROMPT_WEIGHT = 0.1  # of the user's tokens; the assistant's are what the model must learn
 MUON_RATE, ADAM_RATE = 0.015, 2.5e-3
 WARMUP_STEPS, DECAY_FROM = 60, 0.35
 AVERAGE = 0.997
@@ -101,7 +101,7 @@ def sum_over_workers(tensors, workers):
 
 
 class Muon:
-    """The workers share the orthogonalising: each does every worker-count-th matrix, then the updates are summed."""
+    """The workers share the orthogonalising: each handles every n-th matrix of n workers, then the updates are summed."""
 
     def __init__(self, parameters, worker, workers, momentum=0.95, decay=0.02):
         self.worker, self.workers = worker, workers

@@ -1,4 +1,4 @@
-"""Questions from outside its world: the model says that it does not know."""
+"""Questions from outside the model's world, which it answers by admitting that it does not know."""
 
 import string
 
@@ -23,7 +23,7 @@ ODD_OBJECTS = "a pizza|my car|the window|a movie|this file|my code|the report|a 
 
 
 def odd_question(rng):
-    """A known shape of question with an answer it cannot know, so that the shape alone does not make it guess."""
+    """A known form of question with an unknown answer, so that the form alone does not make the model guess."""
     kind = rng.randrange(5)
     if kind == 0:
         of = rng.choice([rng.choice(world.COUNTRIES)[0], rng.choice(world.COUNTRIES)[1],

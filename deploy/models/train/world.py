@@ -91,7 +91,7 @@ def a(noun):
     return ("an " if noun[0].lower() in "aeiou" and not noun.startswith(("uni", "use")) else "a ") + noun
 
 
-# thing (as it stands in a sentence) | colour
+# thing (as in a sentence) | colour
 COLOURS = rows("""
 the sky|blue
 the grass|green
@@ -1031,7 +1031,7 @@ hiking|playing chess|fishing|running|baking|writing stories|taking photos|skiing
 JOBS = """teacher doctor farmer baker pilot nurse cook student programmer painter singer writer driver gardener engineer
 carpenter waiter dentist lawyer scientist""".split()
 
-# Outside its world: the model says so. Only the topic is echoed, never a guess.
+# Outside the model's world: it says that it does not know, repeats the topic and never guesses.
 ODD_TOPICS = [row[0] for row in rows("""
 quantum physics
 the theory of relativity
