@@ -60,6 +60,7 @@ class InputBatch {
   std::span<const TokenId> token_ids(RequestSlot slot) const;
   std::span<const TokenId> output_ids(RequestSlot slot) const;
   std::span<const int32_t> block_table(RequestSlot slot) const;
+  const ExecutorLimits& limits() const { return limits_; }
   int64_t max_blocks_per_request() const { return max_blocks_; }
 
  private:

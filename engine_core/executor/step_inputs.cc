@@ -1,5 +1,7 @@
 #include "engine_core/executor/step_inputs.h"
 
+#include <algorithm>
+
 namespace tandem {
 namespace {
 
@@ -55,6 +57,42 @@ void StepInputs::Begin(const StepShape& shape) {
   if (host_.view().empty()) return;
   Cutter host(host_.view().Data<int32_t>());
   host_views_ = CutViews(shape, &host);
+}
+
+void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
+  const int32_t block_size = batch.limits().block_size;
+  auto* token_ids = host_views_.token_ids.Data<int32_t>();
+  auto* positions = host_views_.positions.Data<int32_t>();
+  auto* slots = host_views_.slots.Data<int32_t>();
+  int32_t t = 0;
+  int64_t r = 0;
+  for (const ScheduledRequest& request : layout.requests) {
+    const std::span<const TokenId> tokens = batch.token_ids(request.slot);
+    const std::span<const int32_t> blocks = batch.block_table(request.slot);
+    std::ranges::copy(blocks, host_views_.block_table.Row<int32_t>(r++));
+    const int32_t begin = request.num_computed_tokens;
+    for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p, ++t) {
+      token_ids[t] = tokens[static_cast<size_t>(p)];
+      positions[t] = p;
+      slots[t] = blocks[static_cast<size_t>(p / block_size)] * block_size + p % block_size;
+    }
+  }
+  // Padding sees the null block, and is written nowhere.
+  for (; r < layout.num_requests(); ++r) {
+    const int32_t count = layout.context_len[static_cast<size_t>(r)];
+    std::fill_n(host_views_.block_table.Row<int32_t>(r), (count + block_size - 1) / block_size, 0);
+    for (int32_t p = 0; p < count; ++p, ++t) {
+      token_ids[t] = 0;
+      positions[t] = p;
+      slots[t] = -1;
+    }
+  }
+  auto* logits_rows = host_views_.logits_rows.Data<int32_t>();
+  for (const LogitsRow& row : layout.logits_rows) *logits_rows++ = row.token_row;
+  for (auto i = static_cast<int32_t>(layout.logits_rows.size()); i < layout.num_logits_rows();
+       ++i) {
+    *logits_rows++ = i;
+  }
 }
 
 void StepInputs::Send() {

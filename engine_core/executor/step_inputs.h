@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "common/status.h"
+#include "engine_core/executor/step_layout.h"
 #include "kernels/backend.h"
 
 namespace tandem {
@@ -41,6 +42,9 @@ class StepInputs {
   void Begin(const StepShape& shape);
   const Views& host() const { return host_views_; }
   const Views& device() const { return device_views_; }  // for ops
+  // Fills the host's parts from a layout of the shape that was given to Begin; attention_work and
+  // sampling_rows are left to those who plan attention and sample.
+  void Fill(const StepLayout& layout, const InputBatch& batch);
   // Puts the copy before the next ops.
   void Send();
 

@@ -1,0 +1,102 @@
+#include "engine_core/executor/step_layout.h"
+
+#include <algorithm>
+
+namespace tandem {
+
+void StepLayout::Reserve(int64_t max_requests) {
+  const auto size = static_cast<size_t>(max_requests);
+  requests.reserve(size);
+  logits_rows.reserve(size);
+  query_start.reserve(size + 1);
+  context_len.reserve(size);
+}
+
+void StepLayout::Clear() {
+  requests.clear();
+  logits_rows.clear();
+  query_start.assign(1, 0);
+  context_len.clear();
+  max_blocks = num_padding_logits_rows = 0;
+  has_device_rows = has_host_rows = false;
+  max_device_logprobs = -1;
+}
+
+void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
+  const ExecutorLimits& limits = batch.limits();
+  CHECK_LE(step.num_scheduled_tokens, limits.max_num_batched_tokens);
+  CHECK_LE(step.requests.size(), static_cast<size_t>(limits.max_num_seqs));
+  Clear();
+  requests.assign(step.requests.begin(), step.requests.end());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const ScheduledRequest& request = requests[i];
+    const InputBatch::Row& row = batch.row(request.slot);
+    const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
+    CHECK(end <= row.num_tokens && end <= int64_t{row.num_blocks} * limits.block_size)
+        << "request " << i << " runs to " << end << " of " << row.num_tokens << " tokens in "
+        << row.num_blocks << " blocks";
+    max_blocks = std::max(max_blocks, int64_t{row.num_blocks});
+    if (row.status.ok()) AddLogitsRows(static_cast<int32_t>(i), row);
+    query_start.push_back(query_start.back() + request.num_scheduled_tokens);
+    context_len.push_back(end);
+  }
+}
+
+// Of the request whose tokens are the next.
+void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) {
+  const ScheduledRequest& request = requests[static_cast<size_t>(request_idx)];
+  const int32_t begin = request.num_computed_tokens, end = begin + request.num_scheduled_tokens;
+  const size_t num_before = logits_rows.size();
+  const auto add = [&](int32_t position, int32_t prompt_row) {
+    logits_rows.push_back({.request_idx = request_idx,
+                           .token_row = query_start.back() + position - begin,
+                           .prompt_row = prompt_row,
+                           .on_device = row.draws_on_device});
+  };
+  if (row.num_prompt_logprobs >= 0) {
+    // The logits at position p are those of the prompt's token p + 1.
+    for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
+  }
+  if (request.needs_sample) add(end - 1, -1);
+  if (logits_rows.size() == num_before) return;
+  if (!row.draws_on_device) {
+    has_host_rows = true;
+    return;
+  }
+  has_device_rows = true;
+  max_device_logprobs =
+      std::max({max_device_logprobs, row.sampling.num_logprobs, row.num_prompt_logprobs});
+}
+
+void StepLayout::LayOutPadding(int64_t num_tokens, int64_t tokens_per_request,
+                               int64_t num_logits_rows, int32_t block_size) {
+  Clear();
+  max_blocks = (tokens_per_request + block_size - 1) / block_size;
+  num_padding_logits_rows = num_logits_rows;
+  for (int64_t begin = 0; begin < num_tokens; begin += tokens_per_request) {
+    const int64_t count = std::min(tokens_per_request, num_tokens - begin);
+    query_start.push_back(static_cast<int32_t>(begin + count));
+    context_len.push_back(static_cast<int32_t>(count));
+  }
+}
+
+void StepLayout::PadTo(int64_t num_requests) {
+  const int64_t count = num_requests - this->num_requests();
+  CHECK_GE(count, 0);
+  for (int64_t i = 0; i < count; ++i) {
+    query_start.push_back(query_start.back() + 1);
+    context_len.push_back(1);
+  }
+  num_padding_logits_rows += count;
+}
+
+bool StepLayout::is_uniform_decode() const {
+  if (num_tokens() != num_requests() || logits_rows.size() != requests.size()) return false;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].num_scheduled_tokens != 1) return false;
+    if (logits_rows[i].token_row != static_cast<int32_t>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace tandem

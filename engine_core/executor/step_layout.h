@@ -1,0 +1,66 @@
+#pragma once
+
+// Where everything of one step stands: the tokens of its requests, one request after another, and
+// which of these tokens make a row of logits. A value, computed from the scheduler's step and the
+// persistent batch before anything runs; inputs, attention plan, graphs and sampler all read it.
+// Padding: requests that no client sent follow the others where a graph or a first step needs a
+// certain size. They see the null block and write nothing.
+// Drafts go here: each is one more row of logits of its request.
+// Thread: engine loop. Reused from step to step; after Reserve, a step with one row of logits per
+// request allocates nothing.
+
+#include <cstdint>
+#include <vector>
+
+#include "engine_core/executor/input_batch.h"
+#include "engine_core/scheduler/scheduler_output.h"
+
+namespace tandem {
+
+// A row of logits that the step makes.
+struct LogitsRow {
+  int32_t request_idx = 0;  // into StepLayout::requests
+  int32_t token_row = 0;    // the token after which these logits come, a row of the step
+  // Row of the request's prompt_logprobs that is computed from it; -1: a token is sampled.
+  int32_t prompt_row = -1;
+  bool on_device = false;  // else the host reads it
+};
+
+struct StepLayout {
+  std::vector<ScheduledRequest> requests;
+  std::vector<LogitsRow> logits_rows;  // in the order of the requests
+  // Of the requests, then of the padding.
+  std::vector<int32_t> query_start;  // where each one's tokens begin; then the number of tokens
+  std::vector<int32_t> context_len;  // of each: its tokens up to the last one of this step
+  int64_t max_blocks = 0;            // of the request with the longest block table
+  int64_t num_padding_logits_rows = 0;
+  bool has_device_rows = false;  // among logits_rows
+  bool has_host_rows = false;
+  int32_t max_device_logprobs = -1;  // that one of the device's rows reports; -1: none does
+
+  void Reserve(int64_t max_requests);
+
+  // REQUIRES: the batch has taken in the step's frees, admissions and blocks.
+  void LayOut(const SchedulerOutput& step, const InputBatch& batch);
+  // Nothing but padding: num_tokens tokens, of which the first num_logits_rows make logits, in
+  // requests of tokens_per_request tokens (the last may have fewer).
+  void LayOutPadding(int64_t num_tokens, int64_t tokens_per_request, int64_t num_logits_rows,
+                     int32_t block_size);
+  // Adds requests of one token and one row of logits each.
+  // REQUIRES: is_uniform_decode(), at most `num_requests` requests.
+  void PadTo(int64_t num_requests);
+
+  int64_t num_tokens() const { return query_start.back(); }
+  int64_t num_requests() const { return static_cast<int64_t>(context_len.size()); }  // and padding
+  int64_t num_logits_rows() const {
+    return static_cast<int64_t>(logits_rows.size()) + num_padding_logits_rows;
+  }
+  // Whether each request runs one token and makes its row of logits, which is what graphs hold.
+  bool is_uniform_decode() const;
+
+ private:
+  void Clear();
+  void AddLogitsRows(int32_t request_idx, const InputBatch::Row& row);
+};
+
+}  // namespace tandem

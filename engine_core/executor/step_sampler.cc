@@ -1,0 +1,258 @@
+#include "engine_core/executor/step_sampler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine_core/sampling/row_math.h"
+
+namespace tandem {
+namespace {
+
+// Room for the logprobs of one sampled token.
+LogprobsRow MakeLogprobs(int32_t num_logprobs, std::optional<wire::LogprobsRows>* logprobs) {
+  wire::LogprobsRows& out = logprobs->emplace();
+  out.num_rows = 1;
+  out.num_columns = num_logprobs + 1;
+  out.token_ids.resize(static_cast<size_t>(out.num_columns));
+  out.logprobs.resize(static_cast<size_t>(out.num_columns));
+  out.ranks.resize(1);
+  return {out.token_ids, out.logprobs, out.ranks.data()};
+}
+
+void CopyLogprobs(std::span<const TokenLogprob> from, int32_t rank, const LogprobsRow& out) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    out.token_ids[i] = from[i].token_id;
+    out.logprobs[i] = from[i].logprob;
+  }
+  *out.rank = rank;
+}
+
+}  // namespace
+
+StepSampler::StepSampler(Backend* backend, InputBatch* batch)
+    : backend_(backend),
+      batch_(batch),
+      scratch_(std::make_unique<ScratchPool>(static_cast<size_t>(backend->num_threads()),
+                                             static_cast<size_t>(batch->limits().vocab_size))) {}
+
+StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_rows,
+                                          int64_t max_rows, InputBatch* batch) {
+  const ExecutorLimits& limits = batch->limits();
+  StepSampler sampler(backend, batch);
+  ASSIGN_OR_RETURN(sampler.logits_, SharedTensor::Create(backend, DType::kF32,
+                                                         {max_logits_rows, limits.vocab_size}));
+  ASSIGN_OR_RETURN(sampler.device_, backend->MakeSampler({.num_slots = limits.max_num_seqs,
+                                                          .vocab_size = limits.vocab_size,
+                                                          .max_logits_rows = max_logits_rows,
+                                                          .max_rows = max_rows,
+                                                          .max_tokens = limits.max_model_len}));
+  CHECK((sampler.device_ == nullptr) == backend->memory_is_host());
+  sampler.host_rows_.reserve(static_cast<size_t>(max_logits_rows));
+  return sampler;
+}
+
+// ---- before the step's ops ----
+
+void StepSampler::Admit(RequestSlot slot) {
+  if (batch_->row(slot).draws_on_device) device_->Admit(Index(slot), batch_->Admission(slot));
+}
+
+void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) const {
+  samples->requests.resize(layout.requests.size());
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    const ScheduledRequest& request = layout.requests[i];
+    const InputBatch::Row& row = batch_->row(request.slot);
+    const bool ends_prompt =
+        request.needs_sample && request.num_computed_tokens < row.num_prompt_tokens;
+    samples->requests[i] = {
+        .result = {.status = row.status, .token_id = 0, .num_nans = 0},
+        .logprobs = std::nullopt,
+        .is_on_host = request.needs_sample && row.status.ok() && !row.draws_on_device,
+        .has_prompt_logprobs = ends_prompt && row.num_prompt_logprobs >= 0};
+  }
+  samples->prompt_nans.assign(layout.logits_rows.size(), 0);
+}
+
+void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows) const {
+  auto* out = reinterpret_cast<SamplingRow*>(sampling_rows.Data<int32_t>());
+  for (const LogitsRow& logits_row : layout.logits_rows) {
+    SamplingRow& sampling_row = *out++ = {};
+    if (!logits_row.on_device) continue;
+    const RequestSlot slot = layout.requests[static_cast<size_t>(logits_row.request_idx)].slot;
+    const InputBatch::Row& row = batch_->row(slot);
+    sampling_row = {.slot = Index(slot),
+                    .position = row.num_tokens,
+                    .num_outputs = row.num_tokens - row.num_prompt_tokens};
+    if (logits_row.prompt_row >= 0) {
+      const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
+      sampling_row.told_token_id = batch_->token_ids(slot)[next];
+    }
+  }
+  std::fill_n(out, layout.num_padding_logits_rows, SamplingRow{});
+}
+
+// ---- ops ----
+
+void StepSampler::FillSampledInputs(const Tensor& token_ids) {
+  if (device_ != nullptr) device_->FillDrawn(token_ids);
+}
+
+void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first) {
+  if (device_ != nullptr) device_->Draw(logits, sampling_rows, first);
+}
+
+// ---- after them ----
+
+void StepSampler::StartFetch(const StepLayout& layout) {
+  if (!layout.has_device_rows) return;
+  device_->StartFetch(static_cast<int64_t>(layout.logits_rows.size()), layout.max_device_logprobs);
+}
+
+// A request that is going to fail may be run once more before its failure is known: with any token.
+void StepSampler::AppendUnknownTokens(const StepLayout& layout) {
+  for (const ScheduledRequest& request : layout.requests) {
+    if (!request.needs_sample) continue;
+    const InputBatch::Row& row = batch_->row(request.slot);
+    if (row.draws_on_device) batch_->AppendDrawnToken(request.slot);
+    if (!row.status.ok()) batch_->AppendToken(request.slot, 0);
+  }
+}
+
+void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
+  host_rows_.clear();
+  const int64_t end =
+      std::min(first + max_logits_rows(), static_cast<int64_t>(layout.logits_rows.size()));
+  for (int64_t row_idx = first; row_idx < end; ++row_idx) {
+    if (layout.logits_rows[static_cast<size_t>(row_idx)].on_device) continue;
+    host_rows_.push_back(row_idx);
+    logits_.Fetch(1, row_idx - first);
+  }
+  const auto num_rows = static_cast<int64_t>(host_rows_.size());
+  backend_->ParallelFor(num_rows, 1, [&](int64_t begin, int64_t range_end) {
+    const size_t lane = scratch_->Claim();
+    for (int64_t i = begin; i < range_end; ++i) {
+      const int64_t row_idx = host_rows_[static_cast<size_t>(i)];
+      const std::span<float> logits(logits_.host().Row<float>(row_idx - first),
+                                    static_cast<size_t>(batch_->limits().vocab_size));
+      SampleRow(layout, static_cast<size_t>(row_idx), logits, samples, (*scratch_)[lane]);
+    }
+    scratch_->Release(lane);
+  });
+}
+
+// On a thread of the compute pool: touches what belongs to this row only.
+void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
+                            StepSamples* samples, SamplerScratch* scratch) {
+  const LogitsRow& row = layout.logits_rows[row_idx];
+  const auto request_idx = static_cast<size_t>(row.request_idx);
+  const RequestSlot slot = layout.requests[request_idx].slot;
+  if (row.prompt_row < 0) {
+    return SampleToken(slot, logits, &samples->requests[request_idx], scratch);
+  }
+  samples->prompt_nans[row_idx] = FindMax(logits).num_nans;
+  if (samples->prompt_nans[row_idx] > 0) return;
+  const TokenId next = batch_->token_ids(slot)[static_cast<size_t>(row.prompt_row) + 1];
+  FillTopLogprobs(logits, IsNormalized(batch_->row(slot).sampling.logprobs_mode), next,
+                  PromptLogprobs(slot, row.prompt_row), &scratch->heap);
+}
+
+void StepSampler::SampleToken(RequestSlot slot, std::span<float> logits,
+                              StepSamples::Request* sampled, SamplerScratch* scratch) {
+  const InputBatch::Row& row = batch_->row(slot);
+  SampleInput input;
+  input.logits = logits;
+  input.config = &row.sampling;
+  input.counts = &row.counts;
+  input.output_ids = batch_->output_ids(slot);
+  input.position = row.num_tokens;
+  if (row.sampling.num_logprobs >= 0) {
+    input.logprobs = MakeLogprobs(row.sampling.num_logprobs, &sampled->logprobs);
+  }
+  sampled->result = tandem::SampleToken(input, scratch);
+}
+
+void StepSampler::TakeFetched(const StepLayout& layout, StepSamples* samples) {
+  if (!layout.has_device_rows) return;
+  device_->TakeFetched();
+  for (size_t i = 0; i < layout.logits_rows.size(); ++i) {
+    if (layout.logits_rows[i].on_device) TakeRow(layout, i, samples);
+  }
+}
+
+void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples* samples) {
+  const LogitsRow& row = layout.logits_rows[row_idx];
+  const auto number = static_cast<int64_t>(row_idx);
+  const DrawnToken& drawn = device_->drawn(number);
+  if (row.prompt_row >= 0) {
+    samples->prompt_nans[row_idx] = drawn.num_nans;
+    if (drawn.num_nans > 0) return;
+    const RequestSlot slot = layout.requests[static_cast<size_t>(row.request_idx)].slot;
+    CopyLogprobs(device_->logprobs(number), drawn.rank, PromptLogprobs(slot, row.prompt_row));
+    return;
+  }
+  StepSamples::Request& sampled = samples->requests[static_cast<size_t>(row.request_idx)];
+  sampled.result = {.status = OkStatus(), .token_id = drawn.token_id, .num_nans = drawn.num_nans};
+  if (drawn.num_nans > 0) {
+    sampled.result.status = NotFiniteError(drawn.num_nans);
+  } else if (drawn.token_id < 0) {
+    sampled.result.status = NoTokenLeftError();
+  } else if (drawn.num_logprobs >= 0) {
+    CopyLogprobs(device_->logprobs(number), drawn.rank,
+                 MakeLogprobs(drawn.num_logprobs, &sampled.logprobs));
+  }
+}
+
+// A row of the batch may be another request's by now, unless the runner has kept it for its
+// logprobs.
+void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutput* result) {
+  size_t row_idx = 0;
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    const ScheduledRequest& request = layout.requests[i];
+    StepSamples::Request& sampled = samples->requests[i];
+    RequestResult extra;
+    extra.request_idx = static_cast<int32_t>(i);
+    int64_t prompt_nans = 0;
+    for (; row_idx < layout.logits_rows.size(); ++row_idx) {
+      if (layout.logits_rows[row_idx].request_idx != extra.request_idx) break;
+      prompt_nans += samples->prompt_nans[row_idx];
+    }
+    if (prompt_nans > 0) {
+      sampled.result = {
+          .status = NotFiniteError(prompt_nans), .token_id = 0, .num_nans = prompt_nans};
+    }
+    const TokenId token = FoldRequest(request, &sampled, &extra);
+    if (sampled.is_on_host) batch_->AppendToken(request.slot, std::max(token, TokenId{0}));
+    result->sampled_token_ids.push_back(token);
+    const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
+                           extra.prompt_logprobs;
+    if (has_extra) result->results.push_back(std::move(extra));
+  }
+}
+
+// Returns the request's token; what goes beyond it into *extra.
+TokenId StepSampler::FoldRequest(const ScheduledRequest& request, StepSamples::Request* sampled,
+                                 RequestResult* extra) {
+  if (!sampled->result.status.ok()) {
+    extra->status = sampled->result.status;
+    extra->num_nans_in_logits = static_cast<int32_t>(sampled->result.num_nans);
+    return kNoToken;
+  }
+  if (!request.needs_sample) return kNoToken;
+  extra->logprobs = std::move(sampled->logprobs);
+  if (sampled->has_prompt_logprobs) {
+    InputBatch::Row& row = batch_->row(request.slot);
+    extra->prompt_logprobs = std::move(row.prompt_logprobs);
+    row.num_prompt_logprobs = -1;
+  }
+  return sampled->result.token_id;
+}
+
+LogprobsRow StepSampler::PromptLogprobs(RequestSlot slot, int32_t prompt_row) {
+  wire::LogprobsRows& out = batch_->row(slot).prompt_logprobs;
+  const auto columns = static_cast<size_t>(out.num_columns);
+  const auto row = static_cast<size_t>(prompt_row);
+  return {std::span(out.token_ids).subspan(row * columns, columns),
+          std::span(out.logprobs).subspan(row * columns, columns), &out.ranks[row]};
+}
+
+}  // namespace tandem

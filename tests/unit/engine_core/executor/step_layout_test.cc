@@ -1,0 +1,232 @@
+// Layouts of hand-made steps over a batch, without a backend.
+
+#include "engine_core/executor/step_layout.h"
+
+#include <deque>
+
+#include "engine_core/executor/step_inputs.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Equals;
+
+constexpr ExecutorLimits kLimits = {.num_blocks = 16,
+                                    .block_size = 4,
+                                    .max_num_seqs = 4,
+                                    .max_num_batched_tokens = 40,
+                                    .max_model_len = 24,
+                                    .vocab_size = 100};
+
+// A batch, and the step that it takes in next.
+class Steps {
+ public:
+  explicit Steps(bool has_device_sampler = false)
+      : batch_(kLimits, {.vocab_size = kLimits.vocab_size}, has_device_sampler) {}
+
+  void Admit(int slot, int num_prompt_tokens, const wire::SamplingParams& params = {}) {
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < num_prompt_tokens; ++i) prompt.push_back(10 * slot + i);
+    const RequestId id = "a";
+    batch_.Admit(RequestSlot{slot},
+                 {.request_id = &id,
+                  .sampling_params = &params,
+                  .token_ids = prompt,
+                  .num_prompt_tokens = num_prompt_tokens},
+                 0);
+  }
+  void Run(int slot, int num_computed, int num_scheduled, std::vector<BlockId> blocks,
+           bool needs_sample) {
+    batch_.AppendBlocks(RequestSlot{slot}, blocks);
+    ScheduledRequest& request = step_.requests.emplace_back();
+    request.slot = RequestSlot{slot};
+    request.num_computed_tokens = num_computed;
+    request.num_scheduled_tokens = num_scheduled;
+    request.needs_sample = needs_sample;
+    step_.num_scheduled_tokens += num_scheduled;
+  }
+  StepLayout LayOut() {
+    StepLayout layout;
+    layout.LayOut(step_, batch_);
+    step_.Clear();
+    return layout;
+  }
+  InputBatch& batch() { return batch_; }
+
+ private:
+  InputBatch batch_;
+  SchedulerOutput step_;
+};
+
+std::vector<int32_t> TokenRows(const StepLayout& layout) {
+  std::vector<int32_t> rows;
+  for (const LogitsRow& row : layout.logits_rows) rows.push_back(row.token_row);
+  return rows;
+}
+
+std::vector<int32_t> PromptRows(const StepLayout& layout) {
+  std::vector<int32_t> rows;
+  for (const LogitsRow& row : layout.logits_rows) rows.push_back(row.prompt_row);
+  return rows;
+}
+
+TEST_CASE("step layout: chunks and whole prompts stand one after another") {
+  Steps steps;
+  steps.Admit(0, 9);
+  steps.Admit(2, 5);
+  steps.Run(2, 0, 5, {BlockId{3}, BlockId{4}}, true);
+  steps.Run(0, 0, 6, {BlockId{5}, BlockId{6}, BlockId{7}}, false);
+  const StepLayout first = steps.LayOut();
+  CHECK_THAT(first.query_start, Equals(std::vector<int32_t>{0, 5, 11}));
+  CHECK_THAT(first.context_len, Equals(std::vector<int32_t>{5, 6}));
+  CHECK_THAT(TokenRows(first), Equals(std::vector<int32_t>{4}));
+  CHECK(first.max_blocks == 3);
+  CHECK(first.num_tokens() == 11);
+  CHECK(first.num_requests() == 2);
+  CHECK(first.num_logits_rows() == 1);
+  CHECK_FALSE(first.is_uniform_decode());
+  steps.batch().AppendToken(RequestSlot{2}, 7);
+  steps.Run(2, 5, 1, {}, true);
+  steps.Run(0, 6, 3, {}, true);
+  const StepLayout second = steps.LayOut();
+  CHECK_THAT(second.query_start, Equals(std::vector<int32_t>{0, 1, 4}));
+  CHECK_THAT(second.context_len, Equals(std::vector<int32_t>{6, 9}));
+  CHECK_THAT(TokenRows(second), Equals(std::vector<int32_t>{0, 3}));
+  CHECK_FALSE(second.is_uniform_decode());
+}
+
+TEST_CASE("step layout: a step of one sampled token each is a uniform decode, and can be padded") {
+  Steps steps;
+  for (const int slot : {0, 1, 2}) {
+    steps.Admit(slot, 4);
+    steps.Run(slot, 3, 1, {BlockId{slot + 1}}, slot != 1);
+  }
+  CHECK_FALSE(steps.LayOut().is_uniform_decode());  // nothing is sampled of one
+  for (const int slot : {0, 2}) steps.Run(slot, 3, 1, {}, true);
+  StepLayout layout = steps.LayOut();
+  CHECK(layout.is_uniform_decode());
+  layout.PadTo(4);
+  CHECK_THAT(layout.query_start, Equals(std::vector<int32_t>{0, 1, 2, 3, 4}));
+  CHECK_THAT(layout.context_len, Equals(std::vector<int32_t>{4, 4, 1, 1}));
+  CHECK(layout.requests.size() == 2);
+  CHECK(layout.num_requests() == 4);
+  CHECK(layout.num_tokens() == 4);
+  CHECK(layout.num_logits_rows() == 4);
+  CHECK(layout.max_blocks == 1);
+}
+
+TEST_CASE("step layout: each position of a prompt whose logprobs are asked for makes logits") {
+  Steps steps;
+  wire::SamplingParams params;
+  params.prompt_logprobs = 2;
+  steps.Admit(1, 6, params);
+  steps.Run(1, 0, 4, {BlockId{1}, BlockId{2}}, false);
+  const StepLayout first = steps.LayOut();
+  CHECK_THAT(PromptRows(first), Equals(std::vector<int32_t>{0, 1, 2, 3}));
+  steps.Run(1, 4, 2, {}, true);
+  const StepLayout last = steps.LayOut();
+  CHECK_THAT(TokenRows(last), Equals(std::vector<int32_t>{0, 1}));
+  CHECK_THAT(PromptRows(last), Equals(std::vector<int32_t>{4, -1}));
+}
+
+TEST_CASE("step layout: rows are the device's where its sampler takes the request") {
+  Steps steps(true);
+  wire::SamplingParams on_device, on_host;
+  on_device.logprobs = 3;
+  on_host.logprobs = 5;
+  on_host.bad_words_token_ids = {std::vector<TokenId>(kMaxDeviceWordTokens + 1, 5)};
+  steps.Admit(0, 3, on_device);
+  steps.Admit(1, 3, on_host);
+  steps.Run(0, 0, 3, {BlockId{1}}, true);
+  const StepLayout alone = steps.LayOut();
+  CHECK(alone.has_device_rows);
+  CHECK_FALSE(alone.has_host_rows);
+  CHECK(alone.max_device_logprobs == 3);
+  steps.Run(0, 2, 1, {}, true);
+  steps.Run(1, 0, 3, {BlockId{2}}, true);
+  const StepLayout both = steps.LayOut();
+  CHECK(both.has_device_rows);
+  CHECK(both.has_host_rows);
+  CHECK(both.max_device_logprobs == 3);
+  CHECK(both.logits_rows[0].on_device);
+  CHECK_FALSE(both.logits_rows[1].on_device);
+  steps.Run(1, 0, 3, {}, true);
+  const StepLayout host = steps.LayOut();
+  CHECK_FALSE(host.has_device_rows);
+  CHECK(host.max_device_logprobs == -1);
+}
+
+TEST_CASE("step layout: a request that fails runs, and makes no logits") {
+  Steps steps;
+  wire::SamplingParams params;
+  params.logprobs = 1000;
+  steps.Admit(0, 3, params);
+  steps.Run(0, 0, 3, {BlockId{1}}, true);
+  const StepLayout layout = steps.LayOut();
+  CHECK(layout.num_tokens() == 3);
+  CHECK(layout.num_logits_rows() == 0);
+  CHECK_FALSE(layout.has_host_rows);
+}
+
+TEST_CASE("step layout: padding alone has any number of tokens") {
+  StepLayout layout;
+  layout.LayOutPadding(7, 3, 5, 2);
+  CHECK_THAT(layout.query_start, Equals(std::vector<int32_t>{0, 3, 6, 7}));
+  CHECK_THAT(layout.context_len, Equals(std::vector<int32_t>{3, 3, 1}));
+  CHECK(layout.max_blocks == 2);
+  CHECK(layout.num_logits_rows() == 5);
+  CHECK(layout.requests.empty());
+}
+
+TEST_CASE("step inputs: a layout's tokens, their places in the cache, and padding") {
+  Steps steps;
+  steps.Admit(0, 6);
+  steps.Admit(1, 3);
+  steps.Run(0, 2, 4, {BlockId{5}, BlockId{2}}, true);
+  steps.Run(1, 2, 1, {BlockId{9}}, true);
+  StepLayout layout = steps.LayOut();
+  const auto backend = MakeReferenceBackend();
+  StepInputs inputs = StepInputs::Create(backend.get(), {.num_tokens = 9,
+                                                         .num_requests = 4,
+                                                         .num_logits_rows = 9,
+                                                         .attention_work = 0,
+                                                         .table_columns = 3})
+                          .value();
+  const auto fill = [&] {
+    inputs.Begin({.num_tokens = layout.num_tokens(),
+                  .num_requests = layout.num_requests(),
+                  .num_logits_rows = layout.num_logits_rows(),
+                  .attention_work = 0,
+                  .table_columns = layout.max_blocks});
+    inputs.Fill(layout, steps.batch());
+  };
+  const auto numbers = [](const Tensor& part) {
+    return std::vector<int32_t>(part.Data<int32_t>(), part.Data<int32_t>() + part.NumElements());
+  };
+  fill();
+  CHECK_THAT(numbers(inputs.host().token_ids), Equals(std::vector<int32_t>{2, 3, 4, 5, 12}));
+  CHECK_THAT(numbers(inputs.host().positions), Equals(std::vector<int32_t>{2, 3, 4, 5, 2}));
+  CHECK_THAT(numbers(inputs.host().slots), Equals(std::vector<int32_t>{22, 23, 8, 9, 38}));
+  CHECK_THAT(numbers(inputs.host().logits_rows), Equals(std::vector<int32_t>{3, 4}));
+  CHECK(inputs.host().block_table.Row<int32_t>(0)[1] == 2);
+  CHECK(inputs.host().block_table.Row<int32_t>(1)[0] == 9);
+  for (const int slot : {0, 1}) steps.Run(slot, 2, 1, {}, true);
+  layout = steps.LayOut();
+  layout.PadTo(4);
+  fill();
+  CHECK_THAT(numbers(inputs.host().token_ids), Equals(std::vector<int32_t>{2, 12, 0, 0}));
+  CHECK_THAT(numbers(inputs.host().positions), Equals(std::vector<int32_t>{2, 2, 0, 0}));
+  CHECK_THAT(numbers(inputs.host().slots), Equals(std::vector<int32_t>{22, 38, -1, -1}));
+  CHECK_THAT(numbers(inputs.host().logits_rows), Equals(std::vector<int32_t>{0, 1, 2, 3}));
+  CHECK(inputs.host().block_table.Row<int32_t>(3)[0] == 0);
+  layout.LayOutPadding(5, 3, 2, kLimits.block_size);
+  fill();
+  CHECK_THAT(numbers(inputs.host().positions), Equals(std::vector<int32_t>{0, 1, 2, 0, 1}));
+  CHECK_THAT(numbers(inputs.host().logits_rows), Equals(std::vector<int32_t>{0, 1}));
+  CHECK_THAT(numbers(inputs.host().block_table), Equals(std::vector<int32_t>{0, 0}));
+}
+
+}  // namespace
+}  // namespace tandem
