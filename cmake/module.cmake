@@ -1,8 +1,9 @@
 # module(<path> SRCS a.cc … DEPS <path or target> … PRIVATE_DEPS … [SUBDIRS cpu …])
 #
 # One target per folder, named tandem_<path with _>. Each target has an include root of its own that
-# holds links to the headers of its own folder only, so a header of a module that is not linked
-# cannot be included. Includes are written as full paths from the project's root.
+# holds links to the headers of its own folder only (.h, and .def: lists that headers include), so a
+# header of a module that is not linked cannot be included. Includes are written as full paths from
+# the project's root.
 # SUBDIRS: subfolders whose headers only this module's own sources may include.
 function(module path)
   cmake_parse_arguments(M "" "" "SRCS;DEPS;PRIVATE_DEPS;SUBDIRS" ${ARGN})
@@ -10,7 +11,7 @@ function(module path)
   set(root ${CMAKE_BINARY_DIR}/include/${target})
   set(source ${CMAKE_SOURCE_DIR}/${path})
 
-  file(GLOB headers CONFIGURE_DEPENDS ${source}/*.h)
+  file(GLOB headers CONFIGURE_DEPENDS ${source}/*.h ${source}/*.def)
   tandem_links(${root}/public/${path} ${headers})
   list(TRANSFORM M_SUBDIRS PREPEND ${source}/ OUTPUT_VARIABLE subfolders)
   tandem_links(${root}/private/${path} ${subfolders})

@@ -115,8 +115,8 @@ StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
 
 // Of where the KV cache will be.
 HostMemory ReadMemory(const Backend& backend) {
-  if (backend.memory_is_host()) return ReadHostMemory();
-  const DeviceMemory memory = backend.device_memory();
+  if (backend.device().memory_is_host()) return ReadHostMemory();
+  const DeviceMemory memory = backend.device().memory();
   return {.total_bytes = memory.total_bytes,
           .available_bytes = memory.free_bytes,
           .resident_bytes = memory.total_bytes - memory.free_bytes};
@@ -202,11 +202,11 @@ StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetu
 // The cache, sized by what the largest step leaves free where memory is a device's, and the graphs.
 Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* setup,
                     StartupLog* startup) {
-  const bool is_device = !runner->backend().memory_is_host();
+  const bool is_device = !runner->backend().device().memory_is_host();
   if (is_device) {
-    const int64_t free_before = runner->backend().device_memory().free_bytes;
+    const int64_t free_before = runner->backend().device().memory().free_bytes;
     RETURN_IF_ERROR(runner->RunFirstSteps());
-    const DeviceMemory after = runner->backend().device_memory();
+    const DeviceMemory after = runner->backend().device().memory();
     startup->Done("first steps",
                   "up to " + WithCommas(setup->runner.limits.max_num_batched_tokens) +
                       " tokens, took " + WithCommas((free_before - after.free_bytes) >> 20) +
@@ -248,7 +248,7 @@ Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMe
                                   {.dtype = setup->backend.dtype,
                                    .formats = setup->formats,
                                    .kv_bytes_per_block = bytes_per_block,
-                                   .is_device = !backend.memory_is_host()});
+                                   .is_device = !backend.device().memory_is_host()});
   if (!max_model_len.ok()) return max_model_len.status();
   return CheckFits(*setup->memory_plan, memory);
 }

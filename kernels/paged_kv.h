@@ -66,7 +66,7 @@ class KvCache {
 // T tokens, R requests; request r has the tokens query_start[r] .. query_start[r + 1) of the step.
 // Its last query is its token context_len[r] - 1, so the keys it sees are 0 .. context_len[r] - 1.
 struct AttentionBatch {
-  // Host memory; read by PlanAttention only, no plan keeps it.
+  // Host memory; read by AttentionPlan::Fill only, no plan keeps it.
   std::span<const int32_t> query_start;  // R + 1, starts with 0, ends with T
   std::span<const int32_t> context_len;  // R; tokens in the cache once this step's are written
 
@@ -76,18 +76,33 @@ struct AttentionBatch {
   Tensor block_table;   // [R, max_blocks], rows may be strided; only the first
                         // ceil(context_len / block_size) entries of a row are read
 
-  // Room for what PlanAttention tells the device, so that it travels with the caller's own numbers:
-  // written by PlanAttention, to be copied to `work` before the ops. [AttentionWorkSize()] i32.
-  // Empty: the plan has memory of its own and copies at once.
+  // Room for the plan's numbers on the device, so that they travel with the caller's own:
+  // AttentionPlan::Fill writes host_work, the caller copies it to `work` before the ops.
+  // [AttentionPlan::WorkSize()] i32. Empty: the plan has memory of its own and copies at once.
   Tensor host_work;
   Tensor work;
 };
 
+struct AttentionShape {
+  int num_heads = 0;  // a multiple of num_kv_heads; head h reads KV head h / (heads / kv_heads)
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  bool operator==(const AttentionShape&) const = default;
+};
+
 // What a backend derives from a batch once a step, for the ops of all layers. Made by
-// Backend::MakeAttentionPlan, filled by Backend::PlanAttention, reused from step to step.
+// Backend::MakeAttentionPlan, reused from step to step; Fill allocates nothing.
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
+
+  // Takes the step's batch, and writes batch.host_work where it is given. A batch of one token per
+  // request makes a plan whose sizes depend on the number of requests alone.
+  virtual void Fill(const AttentionBatch& batch) = 0;
+  // Numbers (i32) of AttentionBatch::work for a batch of num_tokens and num_requests; 0: the plan
+  // has no use for it.
+  virtual int64_t WorkSize(int64_t /*num_tokens*/, int64_t /*num_requests*/) const { return 0; }
+
   const AttentionBatch& batch() const { return batch_; }  // without query_start and context_len
   int64_t num_tokens() const { return batch_.positions.rows(); }
 

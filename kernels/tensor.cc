@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ostream>
 
 namespace tandem {
 
@@ -67,6 +68,12 @@ void ConvertTensor(const Tensor& out, const Tensor& x) {
       }
     }
   }
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& x) {
+  out << DTypeName(x.dtype) << "[";
+  for (int i = 0; i < x.rank; ++i) out << (i ? ", " : "") << x.shape[i];
+  return out << "]";
 }
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <string_view>
 #include <type_traits>
@@ -113,6 +114,9 @@ struct Tensor {
     return false;
   }
 };
+
+// "bfloat16[3, 64]", for messages.
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 // out[i] = x[i] over equal shapes, converted between float types; equal types are copied bit by
 // bit.

@@ -13,12 +13,13 @@ set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/sampling/*.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
-  ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
+  ${dir}/cuda_device.cc ${dir}/cuda_ops.cc ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
   ${dir}/flashinfer/attention.cc support/cuda_emulation/flashinfer_emulation.cc
   support/cuda_emulation/no_cublaslt.cc)
 target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
 target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
+  CudaDevice=EmulatedCudaDevice CudaOps=EmulatedCudaOps
   MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice
   HasFlashInfer=HasEmulatedFlashInfer FlashInferDecodeBlocks=EmulatedFlashInferDecodeBlocks
   LaunchFlashInfer=EmulatedLaunchFlashInfer CudaMatrix=EmulatedCudaMatrix

@@ -4,9 +4,9 @@
 
 namespace tandem {
 
-DecodeGraphs::DecodeGraphs(Backend* backend, std::span<const int64_t> sizes, int64_t max_size)
-    : backend_(backend) {
-  if (!backend->can_capture()) return;
+DecodeGraphs::DecodeGraphs(Device* device, std::span<const int64_t> sizes, int64_t max_size)
+    : device_(device) {
+  if (!device->can_capture()) return;
   for (const int64_t size : sizes) {
     if (size <= max_size) sizes_.push_back(size);
   }
@@ -19,12 +19,12 @@ Status DecodeGraphs::Capture(const std::function<void(int64_t)>& prepare,
   for (size_t i = sizes_.size(); i-- > 0;) {
     prepare(sizes_[i]);
     run();  // what the backend chooses when it first meets a size is chosen now
-    backend_->BeginCapture();
+    device_->BeginCapture();
     run();
     graphs_[i].size = sizes_[i];
-    ASSIGN_OR_RETURN(graphs_[i].ops, backend_->EndCapture());
+    ASSIGN_OR_RETURN(graphs_[i].ops, device_->EndCapture());
   }
-  backend_->WaitFor(backend_->SetMark());
+  device_->WaitFor(device_->SetMark());
   return OkStatus();
 }
 
@@ -35,7 +35,7 @@ const DecodeGraphs::Graph* DecodeGraphs::Find(const StepLayout& layout) const {
 }
 
 void DecodeGraphs::Replay(const Graph& graph) {
-  backend_->Replay(*graph.ops);
+  device_->Replay(*graph.ops);
   ++num_replays_;
 }
 

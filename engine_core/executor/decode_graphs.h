@@ -3,8 +3,8 @@
 // Decode steps captured once, at start, and replayed: one graph per padded batch size, which holds
 // the whole step from the inputs to the sampled tokens. What a replay reads it finds at the
 // addresses of the capture: StepInputs keeps them per shape.
-// Thread: engine loop. Owns: the graphs, which must go away before the backend. Borrows the
-// backend. Failure: a capture that the backend refuses, at start. A backend that cannot capture has
+// Thread: engine loop. Owns: the graphs, which must go away before the device. Borrows the
+// device. Failure: a capture that the device refuses, at start. A device that cannot capture has
 // none.
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 #include "common/status.h"
 #include "engine_core/executor/step_layout.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace tandem {
 
 class DecodeGraphs {
  public:
   // `sizes` ascending, in requests of one token; those over max_size are left out.
-  DecodeGraphs(Backend* backend, std::span<const int64_t> sizes, int64_t max_size);
+  DecodeGraphs(Device* device, std::span<const int64_t> sizes, int64_t max_size);
 
   // Captures each size: prepare(size) puts the inputs of such a step in place, run() is its ops.
   Status Capture(const std::function<void(int64_t)>& prepare, const std::function<void()>& run);
@@ -39,7 +39,7 @@ class DecodeGraphs {
   int64_t num_replays() const { return num_replays_; }
 
  private:
-  Backend* backend_;
+  Device* device_;
   std::vector<int64_t> sizes_;
   std::vector<Graph> graphs_;  // of each size, or none
   int64_t num_replays_ = 0;

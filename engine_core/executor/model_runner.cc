@@ -49,8 +49,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
               .max_logprobs = options.max_logprobs,
               .logprobs_mode = options.logprobs_mode,
               .process_seed = options.process_seed},
-             !backend_->memory_is_host()),
-      graphs_(backend_.get(), options.graph_sizes,
+             !backend_->device().memory_is_host()),
+      graphs_(&backend_->device(), options.graph_sizes,
               std::min<int64_t>(limits_.max_num_seqs, MaxLogitsRows(limits_))) {}
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
@@ -81,8 +81,7 @@ Status ModelRunner::Allocate() {
                                                {.num_tokens = tokens,
                                                 .num_requests = seqs,
                                                 .num_logits_rows = tokens,
-                                                .attention_work = backend_->AttentionWorkSize(
-                                                    attention_shape_, tokens, seqs),
+                                                .attention_work = plan_->WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request()}));
   ASSIGN_OR_RETURN(sampler_,
                    StepSampler::Create(backend_.get(), MaxLogitsRows(limits_), tokens, &batch_));
@@ -117,12 +116,12 @@ Status ModelRunner::RunFirstSteps() {
     RunModel();
   };
   run(most);
-  RETURN_IF_ERROR(backend_->status());
+  RETURN_IF_ERROR(backend_->device().status());
   for (int64_t size = int64_t{1} << 20; size >= kFewest; size /= 2) {
     if (size < most) run(size);
     if (size / 4 * 3 < most && size / 4 * 3 >= kFewest) run(size / 4 * 3);
   }
-  backend_->WaitFor(backend_->SetMark());
+  backend_->device().WaitFor(backend_->device().SetMark());
   kv_cache_.reset();
   return OkStatus();
 }
@@ -168,7 +167,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
     sampler_->StartFetch(layout);
   }
   sampler_->AppendUnknownTokens(layout);
-  return backend_->status();
+  return backend_->device().status();
 }
 
 bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
@@ -222,8 +221,7 @@ void ModelRunner::SendInputs(const StepLayout& layout) {
   inputs_.Begin({.num_tokens = layout.num_tokens(),
                  .num_requests = layout.num_requests(),
                  .num_logits_rows = layout.num_logits_rows(),
-                 .attention_work = backend_->AttentionWorkSize(
-                     attention_shape_, layout.num_tokens(), layout.num_requests()),
+                 .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = layout.max_blocks});
   const StepInputs::Views &host = inputs_.host(), &device = inputs_.device();
   inputs_.Fill(layout, batch_);
@@ -238,7 +236,7 @@ void ModelRunner::SendInputs(const StepLayout& layout) {
     attention.host_work = host.attention_work;
     attention.work = device.attention_work;
   }
-  backend_->PlanAttention(attention, plan_.get());
+  plan_->Fill(attention);
   inputs_.Send();
 }
 

@@ -79,7 +79,7 @@ class ModelRunner final : public Executor {
   // Steps that were submitted before the host had the tokens of the one before.
   int64_t num_overlapped() const { return num_overlapped_; }
   // From the next step on, device_times() counts the steps that were collected.
-  void StartClock() { clock_.Start(backend_.get()); }
+  void StartClock() { clock_.Start(&backend_->device()); }
   const DeviceTimes& device_times() const { return clock_.times(); }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;

@@ -8,8 +8,8 @@ StatusOr<SharedTensor> SharedTensor::Create(Backend* backend, DType dtype,
                                             std::initializer_list<int64_t> shape) {
   SharedTensor tensor;
   tensor.backend_ = backend;
-  ASSIGN_OR_RETURN(tensor.device_, backend->Allocate(dtype, shape));
-  if (backend->memory_is_host()) return tensor;
+  ASSIGN_OR_RETURN(tensor.device_, backend->device().Allocate(dtype, shape));
+  if (backend->device().memory_is_host()) return tensor;
   ASSIGN_OR_RETURN(tensor.host_, AllocateHost(dtype, {shape.begin(), shape.size()}));
   return tensor;
 }
@@ -21,12 +21,12 @@ void SharedTensor::Send(int64_t rows, int64_t columns) const {
     to = to.Columns(0, columns);
     from = from.Columns(0, columns);
   }
-  backend_->CopyIn(to, from);
+  backend_->device().CopyIn(to, from);
 }
 
 void SharedTensor::Fetch(int64_t rows, int64_t first) const {
   if (host_.view().empty() || rows == 0) return;
-  backend_->CopyOut(host_.view().Rows(first, rows), device_.view().Rows(first, rows));
+  backend_->device().CopyOut(host_.view().Rows(first, rows), device_.view().Rows(first, rows));
 }
 
 }  // namespace tandem

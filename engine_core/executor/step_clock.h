@@ -6,7 +6,7 @@
 // counted from the moment its first op is on the way.
 // Thread: engine loop. Where memory is the host's, all times are 0.
 
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace tandem {
 
@@ -28,25 +28,25 @@ class StepClock {
   };
 
   // Begins anew with the next step.
-  void Start(Backend* backend) {
-    backend_ = backend;
+  void Start(Device* device) {
+    device_ = device;
     times_ = {};
     last_end_ = 0;
-    start_ = backend->SetTimePoint();
+    start_ = device->SetTimePoint();
   }
   void Begin(Step* step) {
     *step = {};
-    if (backend_ != nullptr) step->begin = backend_->SetTimePoint();
+    if (device_ != nullptr) step->begin = device_->SetTimePoint();
   }
   void End(Step* step) {
-    if (step->begin > 0) step->end = backend_->SetTimePoint();
+    if (step->begin > 0) step->end = device_->SetTimePoint();
   }
   // Each step once, in order; waits until it is done.
   void Add(const Step& step) {
     if (step.end == 0 || step.begin < start_) return;
     if (last_end_ > 0) {
-      times_.idle_seconds += backend_->SecondsBetween(last_end_, step.begin);
-      times_.busy_seconds += backend_->SecondsBetween(step.begin, step.end);
+      times_.idle_seconds += device_->SecondsBetween(last_end_, step.begin);
+      times_.busy_seconds += device_->SecondsBetween(step.begin, step.end);
       ++times_.num_steps;
     }
     last_end_ = step.end;
@@ -54,7 +54,7 @@ class StepClock {
   const DeviceTimes& times() const { return times_; }
 
  private:
-  Backend* backend_ = nullptr;  // null: not started
+  Device* device_ = nullptr;  // null: not started
   DeviceTimes times_;
   int64_t start_ = 0;
   int64_t last_end_ = 0;

@@ -42,14 +42,14 @@ StatusOr<StepInputs> StepInputs::Create(Backend* backend, const StepShape& most)
   inputs.backend_ = backend;
   Cutter cutter(nullptr);
   CutViews(most, &cutter);
-  ASSIGN_OR_RETURN(inputs.device_, backend->Allocate(DType::kI32, {cutter.end()}));
-  if (backend->memory_is_host()) return inputs;
-  ASSIGN_OR_RETURN(inputs.host_, backend->AllocateStaging(DType::kI32, {cutter.end()}));
+  ASSIGN_OR_RETURN(inputs.device_, backend->device().Allocate(DType::kI32, {cutter.end()}));
+  if (backend->device().memory_is_host()) return inputs;
+  ASSIGN_OR_RETURN(inputs.host_, backend->device().AllocateStaging(DType::kI32, {cutter.end()}));
   return inputs;
 }
 
 void StepInputs::Begin(const StepShape& shape) {
-  backend_->WaitFor(sent_);
+  backend_->device().WaitFor(sent_);
   Cutter device(device_.view().Data<int32_t>());
   device_views_ = host_views_ = CutViews(shape, &device);
   size_ = device.end();
@@ -97,8 +97,8 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
 
 void StepInputs::Send() {
   if (host_.view().empty()) return;
-  backend_->StartCopyIn(device_.view().Rows(0, size_), host_.view().Rows(0, size_));
-  sent_ = backend_->SetMark();
+  backend_->device().StartCopyIn(device_.view().Rows(0, size_), host_.view().Rows(0, size_));
+  sent_ = backend_->device().SetMark();
 }
 
 }  // namespace tandem

@@ -19,7 +19,7 @@ struct StepShape {
   int64_t num_tokens = 0;
   int64_t num_requests = 0;
   int64_t num_logits_rows = 0;
-  int64_t attention_work = 0;  // Backend::AttentionWorkSize
+  int64_t attention_work = 0;  // AttentionPlan::WorkSize
   int64_t table_columns = 0;   // blocks of the request that has most
 };
 

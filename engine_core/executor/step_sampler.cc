@@ -46,7 +46,7 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
                                                           .max_logits_rows = max_logits_rows,
                                                           .max_rows = max_rows,
                                                           .max_tokens = limits.max_model_len}));
-  CHECK((sampler.device_ == nullptr) == backend->memory_is_host());
+  CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
   sampler.host_rows_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
 }

@@ -20,9 +20,9 @@ struct Gpt2Layer {
 
 class Gpt2Model final : public Model {
  public:
-  Gpt2Model(Backend* backend, Decoder decoder, std::unique_ptr<PackedMatrix> position_table,
+  Gpt2Model(Ops* ops, Decoder decoder, std::unique_ptr<PackedMatrix> position_table,
             OwnedTensor positions, std::vector<Gpt2Layer> layers)
-      : backend_(backend),
+      : ops_(ops),
         decoder_(std::move(decoder)),
         position_table_(std::move(position_table)),
         positions_(std::move(positions)),
@@ -30,7 +30,7 @@ class Gpt2Model final : public Model {
 
   void Forward(const ModelStep& step) override {
     const Tensor positions = positions_.view().Rows(0, step.token_ids.rows());
-    backend_->Embedding(positions, step.plan->batch().positions, *position_table_);
+    ops_->Embedding(positions, step.plan->batch().positions, *position_table_);
     decoder_.Embed(step.token_ids);
     decoder_.Add(positions);
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -45,7 +45,7 @@ class Gpt2Model final : public Model {
   void Logits(const Tensor& logits, const Tensor& rows) override { decoder_.Logits(logits, rows); }
 
  private:
-  Backend* backend_;
+  Ops* ops_;
   Decoder decoder_;
   std::unique_ptr<PackedMatrix> position_table_;  // [n_positions, H]
   OwnedTensor positions_;                         // [T, H] res
@@ -128,18 +128,18 @@ StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context) {
   const RowBlock table[] = {{prefix + "wpe", config.max_position_embeddings}};
   ASSIGN_OR_RETURN(LinearLayer positions,
                    LoadLinear(context, table, config.hidden_size, false, WeightFormat::kCompute));
-  ASSIGN_OR_RETURN(OwnedTensor rows,
-                   context.backend.Allocate(context.backend.residual_dtype(),
-                                            {context.limits.max_tokens, config.hidden_size}));
+  ASSIGN_OR_RETURN(OwnedTensor rows, context.backend.device().Allocate(
+                                         context.backend.residual_dtype(),
+                                         {context.limits.max_tokens, config.hidden_size}));
   std::vector<Gpt2Layer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     ASSIGN_OR_RETURN(Gpt2Layer layer, LoadGpt2Layer(context, prefix + "h." + std::to_string(i)));
     layer.attention.options.scale = Gpt2Scale(config, i);
     layers.push_back(std::move(layer));
   }
-  return std::unique_ptr<Model>(std::make_unique<Gpt2Model>(&context.backend, std::move(decoder),
-                                                            std::move(positions.weight),
-                                                            std::move(rows), std::move(layers)));
+  return std::unique_ptr<Model>(
+      std::make_unique<Gpt2Model>(&context.backend.ops(), std::move(decoder),
+                                  std::move(positions.weight), std::move(rows), std::move(layers)));
 }
 
 }  // namespace tandem

@@ -46,11 +46,11 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks) {
   int64_t rows = 0;
   for (const RowBlock& block : blocks) rows += block.rows;
-  ASSIGN_OR_RETURN(OwnedTensor merged, context.backend.Allocate(DType::kF32, {rows}));
+  ASSIGN_OR_RETURN(OwnedTensor merged, context.backend.device().Allocate(DType::kF32, {rows}));
   int64_t begin = 0;
   for (const RowBlock& block : blocks) {
     ASSIGN_OR_RETURN(const OwnedTensor bias, LoadVector(context, block.name + ".bias", block.rows));
-    context.backend.CopyIn(merged.view().Rows(begin, block.rows), bias);
+    context.backend.device().CopyIn(merged.view().Rows(begin, block.rows), bias);
     begin += block.rows;
   }
   return merged;
@@ -63,7 +63,7 @@ StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& 
   const Tensor view(values.data(), DType::kF32, {size});
   ConvertTensor(view, tensor.view());
   for (float& value : values) value += offset;
-  return context.backend.Upload(view, DType::kF32);
+  return context.backend.device().Upload(view, DType::kF32);
 }
 
 std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const std::string& prefix) {
@@ -159,73 +159,74 @@ StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context,
   RopeTable table = MakeRopeTable(rope, dim, positions);
   const Tensor cos(table.cos.data(), DType::kF32, {positions, dim / 2});
   const Tensor sin(table.sin.data(), DType::kF32, {positions, dim / 2});
-  ASSIGN_OR_RETURN(tensors.cos, context.backend.Upload(cos, DType::kF32));
-  ASSIGN_OR_RETURN(tensors.sin, context.backend.Upload(sin, DType::kF32));
+  ASSIGN_OR_RETURN(tensors.cos, context.backend.device().Upload(cos, DType::kF32));
+  ASSIGN_OR_RETURN(tensors.sin, context.backend.device().Upload(sin, DType::kF32));
   return tensors;
 }
 
 Status Decoder::AllocateActivations(const LoadContext& context) {
   const ModelConfig& config = context.config;
   Backend& backend = context.backend;
+  Device& device = backend.device();
   const DType act = backend.activation_dtype(), res = backend.residual_dtype();
   const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
-  ASSIGN_OR_RETURN(residual_, backend.Allocate(res, {tokens, config.hidden_size}));
-  ASSIGN_OR_RETURN(normed_, backend.Allocate(act, {tokens, config.hidden_size}));
-  ASSIGN_OR_RETURN(qkv_, backend.Allocate(act, {tokens, qkv_size}));
-  ASSIGN_OR_RETURN(q_, backend.Allocate(act, {tokens, q_size}));
-  ASSIGN_OR_RETURN(attended_, backend.Allocate(act, {tokens, q_size}));
-  ASSIGN_OR_RETURN(up_, backend.Allocate(act, {tokens, config.intermediate_size}));
-  ASSIGN_OR_RETURN(activated_, backend.Allocate(act, {tokens, config.intermediate_size}));
-  ASSIGN_OR_RETURN(last_, backend.Allocate(res, {rows, config.hidden_size}));
-  ASSIGN_OR_RETURN(last_normed_, backend.Allocate(act, {rows, config.hidden_size}));
+  ASSIGN_OR_RETURN(residual_, device.Allocate(res, {tokens, config.hidden_size}));
+  ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, config.hidden_size}));
+  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, qkv_size}));
+  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(attended_, device.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, config.intermediate_size}));
+  ASSIGN_OR_RETURN(activated_, device.Allocate(act, {tokens, config.intermediate_size}));
+  ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, config.hidden_size}));
+  ASSIGN_OR_RETURN(last_normed_, device.Allocate(act, {rows, config.hidden_size}));
   return OkStatus();
 }
 
 void Decoder::Embed(const Tensor& token_ids) {
   num_tokens_ = token_ids.rows();
-  backend_->Embedding(residual_.view().Rows(0, num_tokens_), token_ids, *embedding_,
-                      options_.embedding_scale);
+  ops_->Embedding(residual_.view().Rows(0, num_tokens_), token_ids, *embedding_,
+                  options_.embedding_scale);
 }
 
-void Decoder::Add(const Tensor& x) { backend_->Add(residual_.view().Rows(0, num_tokens_), x); }
+void Decoder::Add(const Tensor& x) { ops_->Add(residual_.view().Rows(0, num_tokens_), x); }
 
 void Decoder::Norm(const Tensor& weight, const Tensor& bias) {
   const Tensor normed = normed_.view().Rows(0, num_tokens_);
   pending_norm_ = bias.empty() ? weight : Tensor();
   if (weight.empty()) {
-    backend_->Convert(normed, residual());
+    ops_->Convert(normed, residual());
   } else if (!bias.empty()) {
-    backend_->LayerNorm(normed, residual(), weight, bias, norm_epsilon_);
+    ops_->LayerNorm(normed, residual(), weight, bias, norm_epsilon_);
   }
 }
 
 Tensor Decoder::normed() {
   const Tensor normed = normed_.view().Rows(0, num_tokens_);
-  if (!pending_norm_.empty()) backend_->RmsNorm(normed, residual(), pending_norm_, norm_epsilon_);
+  if (!pending_norm_.empty()) ops_->RmsNorm(normed, residual(), pending_norm_, norm_epsilon_);
   pending_norm_ = Tensor();
   return normed;
 }
 
 void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, LinearEpilogue epilogue) {
   if (pending_norm_.empty()) {
-    return backend_->Linear(out, normed(), *layer.weight, layer.bias, epilogue);
+    return ops_->Linear(out, normed(), *layer.weight, layer.bias, epilogue);
   }
-  backend_->RmsNormLinear(out, residual(), pending_norm_, norm_epsilon_, *layer.weight, layer.bias,
-                          epilogue);
+  ops_->RmsNormLinear(out, residual(), pending_norm_, norm_epsilon_, *layer.weight, layer.bias,
+                      epilogue);
 }
 
 void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& post_norm) {
   const Tensor residual = residual_.view().Rows(0, num_tokens_);
   if (post_norm.empty()) {
-    backend_->Linear(residual, x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
+    ops_->Linear(residual, x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
     return;
   }
   const Tensor branch = normed_.view().Rows(0, num_tokens_);  // what it held has been used
-  backend_->Linear(branch, x, *out.weight, out.bias);
-  backend_->RmsNorm(branch, branch, post_norm, norm_epsilon_);
-  backend_->Add(residual, branch);
+  ops_->Linear(branch, x, *out.weight, out.bias);
+  ops_->RmsNorm(branch, branch, post_norm, norm_epsilon_);
+  ops_->Add(residual, branch);
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
@@ -242,12 +243,12 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
   if (!layer.q_projection_norm.view().empty()) {
     const int64_t q_size = q.shape[1], k_size = layer.k_projection_norm.view().rows();
     const Tensor k = qkv.Columns(q_size, k_size);
-    backend_->RmsNorm(qkv.Columns(0, q_size), qkv.Columns(0, q_size), layer.q_projection_norm,
-                      norm_epsilon_);
-    backend_->RmsNorm(k, k, layer.k_projection_norm, norm_epsilon_);
+    ops_->RmsNorm(qkv.Columns(0, q_size), qkv.Columns(0, q_size), layer.q_projection_norm,
+                  norm_epsilon_);
+    ops_->RmsNorm(k, k, layer.k_projection_norm, norm_epsilon_);
   }
-  backend_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
-  backend_->PagedAttention(attended, q, kv, layer.options, plan);
+  ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
+  ops_->PagedAttention(attended, q, kv, layer.options, plan);
   AddBranch(attended, layer.out, layer.post_norm);
 }
 
@@ -263,7 +264,7 @@ void Decoder::RunMlp(const MlpLayer& layer) {
     case Activation::kGelu: {
       const Tensor up = up_.view().Rows(0, num_tokens_);
       MultiplyNormed(up, layer.up);
-      backend_->Gelu(activated, up);
+      ops_->Gelu(activated, up);
       break;
     }
   }
@@ -273,15 +274,15 @@ void Decoder::RunMlp(const MlpLayer& layer) {
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
   const PackedMatrix& head = lm_head_ ? *lm_head_ : *embedding_;
-  backend_->GatherRows(last, residual(), rows);
+  ops_->GatherRows(last, residual(), rows);
   if (options_.has_layer_norm) {
     const Tensor normed = last_normed_.view().Rows(0, rows.rows());
-    backend_->LayerNorm(normed, last, final_norm_, final_norm_bias_, norm_epsilon_);
-    backend_->Linear(logits, normed, head);
+    ops_->LayerNorm(normed, last, final_norm_, final_norm_bias_, norm_epsilon_);
+    ops_->Linear(logits, normed, head);
   } else {
-    backend_->RmsNormLinear(logits, last, final_norm_, norm_epsilon_, head);
+    ops_->RmsNormLinear(logits, last, final_norm_, norm_epsilon_, head);
   }
-  if (options_.logits_soft_cap > 0) backend_->SoftCap(logits, options_.logits_soft_cap);
+  if (options_.logits_soft_cap > 0) ops_->SoftCap(logits, options_.logits_soft_cap);
 }
 
 }  // namespace tandem

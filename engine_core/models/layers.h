@@ -3,7 +3,7 @@
 // The pieces that decoder models are put together from: weights as loaded, and the Decoder with the
 // embedding, the head and the buffers between layers.
 // Thread: engine loop. Owns: packed weights and activations; borrows the backend.
-// Shapes: T tokens, H hidden, V vocabulary. "act" and "res" as in kernels/backend.h.
+// Shapes: T tokens, H hidden, V vocabulary. "act" and "res" as in kernels/ops.def.
 
 #include <array>
 #include <memory>
@@ -107,7 +107,7 @@ class Decoder {
 
  private:
   Decoder(const LoadContext& context, DecoderOptions options)
-      : backend_(&context.backend), options_(std::move(options)) {}
+      : ops_(&context.backend.ops()), options_(std::move(options)) {}
   Status LoadWeights(const LoadContext& context);
   struct RopeTensors {
     OwnedTensor cos, sin;  // empty views: nothing is turned
@@ -120,7 +120,7 @@ class Decoder {
   void AddBranch(const Tensor& x, const LinearLayer& out, const Tensor& post_norm);
   Status AllocateActivations(const LoadContext& context);
 
-  Backend* backend_;
+  Ops* ops_;
   DecoderOptions options_;
   float norm_epsilon_ = 0;
   std::unique_ptr<PackedMatrix> embedding_;  // [V, H]

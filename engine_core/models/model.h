@@ -4,7 +4,7 @@
 // architecture name in registry.cc.
 // Thread: engine loop. Owns: packed weights and the activations, both allocated when it is loaded;
 // borrows the backend, which outlives it. Nothing is allocated in Forward or Logits, and neither
-// waits for what a device has worked out, so that both can be captured (Backend::BeginCapture).
+// waits for what a device has worked out, so that both can be captured (Device::BeginCapture).
 // Shapes: T tokens of a step (at most ModelLimits::max_tokens), V vocabulary.
 
 #include <cstdint>

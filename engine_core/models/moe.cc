@@ -22,11 +22,11 @@ class ExpertMixer {
   void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed);
 
  private:
-  ExpertMixer(Backend* backend, const MoeShape& shape) : backend_(backend), shape_(shape) {}
+  ExpertMixer(Ops* ops, const MoeShape& shape) : ops_(ops), shape_(shape) {}
   // The pairs of so many tokens.
   ExpertPairs Pairs(int64_t num_tokens) const;
 
-  Backend* backend_;
+  Ops* ops_;
   MoeShape shape_;
   OwnedTensor logits_;   // [T, E] f32
   OwnedTensor ids_;      // [T, K] i32
@@ -117,21 +117,21 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const std::string& prefix
 
 StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeShape& shape) {
   RETURN_IF_ERROR(CheckShape(context.config, shape));
-  Backend& backend = context.backend;
-  ExpertMixer mixer(&backend, shape);
-  const DType act = backend.activation_dtype();
+  Device& device = context.backend.device();
+  ExpertMixer mixer(&context.backend.ops(), shape);
+  const DType act = context.backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens, pairs = tokens * shape.top_k;
   const int64_t experts = shape.num_experts, top_k = shape.top_k;
-  ASSIGN_OR_RETURN(mixer.logits_, backend.Allocate(DType::kF32, {tokens, experts}));
-  ASSIGN_OR_RETURN(mixer.ids_, backend.Allocate(DType::kI32, {tokens, top_k}));
-  ASSIGN_OR_RETURN(mixer.weights_, backend.Allocate(DType::kF32, {tokens, top_k}));
-  ASSIGN_OR_RETURN(mixer.pair_begin_, backend.Allocate(DType::kI32, {experts + 1}));
-  ASSIGN_OR_RETURN(mixer.chosen_experts_, backend.Allocate(DType::kI32, {experts}));
-  ASSIGN_OR_RETURN(mixer.pair_tokens_, backend.Allocate(DType::kI32, {pairs}));
-  ASSIGN_OR_RETURN(mixer.pairs_of_token_, backend.Allocate(DType::kI32, {tokens, top_k}));
-  ASSIGN_OR_RETURN(mixer.pair_weights_, backend.Allocate(DType::kF32, {tokens, top_k}));
-  ASSIGN_OR_RETURN(mixer.rows_, backend.Allocate(act, {pairs, context.config.hidden_size}));
-  ASSIGN_OR_RETURN(mixer.activated_, backend.Allocate(act, {pairs, shape.intermediate_size}));
+  ASSIGN_OR_RETURN(mixer.logits_, device.Allocate(DType::kF32, {tokens, experts}));
+  ASSIGN_OR_RETURN(mixer.ids_, device.Allocate(DType::kI32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.weights_, device.Allocate(DType::kF32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.pair_begin_, device.Allocate(DType::kI32, {experts + 1}));
+  ASSIGN_OR_RETURN(mixer.chosen_experts_, device.Allocate(DType::kI32, {experts}));
+  ASSIGN_OR_RETURN(mixer.pair_tokens_, device.Allocate(DType::kI32, {pairs}));
+  ASSIGN_OR_RETURN(mixer.pairs_of_token_, device.Allocate(DType::kI32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.pair_weights_, device.Allocate(DType::kF32, {tokens, top_k}));
+  ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, context.config.hidden_size}));
+  ASSIGN_OR_RETURN(mixer.activated_, device.Allocate(act, {pairs, shape.intermediate_size}));
   return mixer;
 }
 
@@ -148,16 +148,16 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   const Tensor logits = logits_.view().Rows(0, num_tokens);
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
-  backend_->Linear(logits, normed, *layer.router.weight);
-  backend_->RouteTopK(ids, weights, logits, shape_.renormalize);
+  ops_->Linear(logits, normed, *layer.router.weight);
+  ops_->RouteTopK(ids, weights, logits, shape_.renormalize);
   const ExpertPairs pairs = Pairs(num_tokens);
-  backend_->GroupByExpert(pairs, ids, weights);
+  ops_->GroupByExpert(pairs, ids, weights);
   const Tensor rows = rows_.view().Rows(0, pairs.tokens.rows());
   const Tensor activated = activated_.view().Rows(0, pairs.tokens.rows());
-  backend_->GatherRows(rows, normed, pairs.tokens);
-  backend_->ExpertLinear(activated, rows, *layer.gate_up, pairs, LinearEpilogue::kSiluAndMul);
-  backend_->ExpertLinear(rows, activated, *layer.down, pairs);
-  backend_->AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
+  ops_->GatherRows(rows, normed, pairs.tokens);
+  ops_->ExpertLinear(activated, rows, *layer.gate_up, pairs, LinearEpilogue::kSiluAndMul);
+  ops_->ExpertLinear(rows, activated, *layer.down, pairs);
+  ops_->AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
 }
 
 StatusOr<MoeDecoderLayer> LoadLayer(const LoadContext& context, const MoeFamily& family,

@@ -2,7 +2,7 @@
 
 // A mixture of experts in place of a layer's MLP:
 //   x += sum over the chosen experts e, by rising id, of weight_e * mlp_e(norm(x))
-// and the decoder whose layers have one. Router: a linear layer, Backend::RouteTopK on its float32
+// and the decoder whose layers have one. Router: a linear layer, Ops::RouteTopK on its float32
 // output. What a token gets is a function of that token alone.
 // Thread: engine loop. Owns: packed experts and the buffers of a step, made when it is loaded.
 // Shapes: T tokens, H hidden, E experts, K of them per token, I the experts' inner size.

@@ -1,8 +1,9 @@
 // The batch's plan, RoPE with the KV write, and paged attention.
 
-#include "kernels/cpu/cpu_backend.h"
-
 #include <algorithm>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/op_checks.h"
 
 namespace tandem {
 
@@ -33,23 +34,15 @@ void CpuPlan::Fill(const AttentionBatch& batch) {
   }
 }
 
-StatusOr<std::unique_ptr<AttentionPlan>> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,
-                                                                       int64_t max_tokens,
-                                                                       int64_t max_requests) {
+void CpuOps::ReserveAttentionScratch(const AttentionShape& shape) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const int64_t floats =
-      AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), PaddedDim(shape.head_dim));
-  for (int thread = 0; thread < num_threads(); ++thread) Scratch(thread, floats);
-  return std::unique_ptr<AttentionPlan>(std::make_unique<CpuPlan>(shape, max_tokens, max_requests));
+  const int64_t floats = AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group),
+                                                PaddedHeadDim(shape.head_dim));
+  for (int thread = 0; thread < pool_->num_threads(); ++thread) Scratch(thread, floats);
 }
 
-void CpuBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {
-  static_cast<CpuPlan*>(plan)->Fill(batch);
-}
-
-void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
-                                   const LayerKv& kv, const AttentionPlan& plan) {
-  CheckQkNormRopeWriteKv(types(), out, qkv, rope, kv, plan);
+void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                 const LayerKv& kv, const AttentionPlan& plan) {
   CheckPositionsAndSlots(rope, kv, plan);
   auto data = [](const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); };
   RopeTask task;
@@ -64,7 +57,7 @@ void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Q
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.head_dim = kv.head_dim;
-  task.padded_dim = static_cast<int>(PaddedDim(kv.head_dim));
+  task.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
   task.cos = data(rope.cos);
   task.sin = data(rope.sin);
   task.rotary_dim = rope.rotary_dim;
@@ -82,9 +75,8 @@ void CpuBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Q
           });
 }
 
-void CpuBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                const AttentionOptions& options, const AttentionPlan& plan) {
-  CheckPagedAttention(types(), out, q, kv, plan);
+void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                              const AttentionOptions& options, const AttentionPlan& plan) {
   const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
   const auto items = cpu_plan.items();
   if (items.empty()) return;
@@ -99,7 +91,7 @@ void CpuBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerK
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.head_dim = kv.head_dim;
-  task.padded_dim = static_cast<int>(PaddedDim(kv.head_dim));
+  task.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
   task.tiles_per_block = kv.block_size / kTileTokens;
   task.scale = options.scale;
   task.window = options.sliding_window;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/host_memory.h"
+#include "kernels/op_checks.h"
 
 namespace tandem {
 
@@ -25,12 +26,6 @@ const KernelTable* TableOf(CpuIsa isa) {
     if (CpuHasIsa(best)) return TableOf(best);
   }
   return &ScalarKernels();
-}
-
-OwnedTensor AllocateScratch(DType dtype, int64_t size) {
-  StatusOr<OwnedTensor> memory = AllocateHost(dtype, {&size, 1});
-  CHECK(memory.ok()) << memory.status().ToString();
-  return std::move(memory).value();
 }
 
 }  // namespace
@@ -69,26 +64,35 @@ StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& optio
 }
 
 CpuBackend::CpuBackend(DType dtype, const KernelTable& table, int num_threads)
-    : dtype_(dtype), table_(table), pool_(num_threads), scratch_(num_threads) {}
+    : Backend({dtype, DType::kF32}),
+      dtype_(dtype),
+      table_(table),
+      pool_(num_threads),
+      ops_(dtype, table, &pool_) {}
 
 std::string CpuBackend::description() const {
   return std::string("cpu ") + table_.name + " " + std::string(DTypeName(dtype_)) + ", " +
          std::to_string(num_threads()) + (num_threads() == 1 ? " thread" : " threads");
 }
 
-StatusOr<OwnedTensor> CpuBackend::Allocate(DType dtype, std::initializer_list<int64_t> shape) {
-  return AllocateHost(dtype, {shape.begin(), shape.size()});
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor> row_blocks,
+                                                         WeightFormat format) {
+  RETURN_IF_ERROR(CheckPack(row_blocks, format));
+  return format == WeightFormat::kCompute
+             ? PackPanels(row_blocks, dtype_, /*is_gated=*/false, &pool_)
+             : PackQuantized(row_blocks, format, /*is_gated=*/false, &pool_);
 }
 
-StatusOr<OwnedTensor> CpuBackend::Upload(const Tensor& host, DType dtype) {
-  ASSIGN_OR_RETURN(OwnedTensor result,
-                   AllocateHost(dtype, {host.shape.data(), static_cast<size_t>(host.rank)}));
-  ConvertTensor(result, host);
-  return result;
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(std::span<const Tensor> row_blocks,
+                                                              WeightFormat format) {
+  RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
+  return format == WeightFormat::kCompute
+             ? PackPanels(row_blocks, dtype_, /*is_gated=*/true, &pool_)
+             : PackQuantized(row_blocks, format, /*is_gated=*/true, &pool_);
 }
 
 int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  const int64_t dim = PaddedDim(spec.head_dim);
+  const int64_t dim = PaddedHeadDim(spec.head_dim);
   const int64_t tile_bytes =
       spec.format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype_);
   return int64_t{2} * spec.num_layers * spec.num_kv_heads * (spec.block_size / kTileTokens) *
@@ -110,33 +114,15 @@ StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec
   return std::make_unique<KvCache>(spec, std::move(memory));
 }
 
+StatusOr<std::unique_ptr<AttentionPlan>> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,
+                                                                       int64_t max_tokens,
+                                                                       int64_t max_requests) {
+  ops_.ReserveAttentionScratch(shape);
+  return std::unique_ptr<AttentionPlan>(std::make_unique<CpuPlan>(shape, max_tokens, max_requests));
+}
+
 void CpuBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {
   pool_.Run(num_items, grain, [&](int64_t begin, int64_t end, int) { function(begin, end); });
-}
-
-void CpuBackend::ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function) {
-  constexpr int64_t kMinChunkNs = 4000;
-  pool_.Run(num_items, kMinChunkNs / std::max<int64_t>(item_ns, 1) + 1, function);
-}
-
-float* CpuBackend::Scratch(int thread, int64_t floats) {
-  OwnedTensor& scratch = scratch_[thread];
-  if (scratch.view().NumElements() < floats) scratch = AllocateScratch(DType::kF32, floats);
-  return static_cast<float*>(scratch.view().data);
-}
-
-Tensor CpuBackend::Room(OwnedTensor* scratch, int64_t rows, int64_t columns) {
-  if (scratch->view().NumElements() < rows * columns) {
-    *scratch = AllocateScratch(dtype_, rows * columns);
-  }
-  return Tensor(scratch->view().data, dtype_, {rows, columns});
-}
-
-uint32_t* CpuBackend::PackedRows(int64_t units) {
-  if (packed_rows_.view().NumElements() < units) {
-    packed_rows_ = AllocateScratch(DType::kI32, units);
-  }
-  return static_cast<uint32_t*>(packed_rows_.view().data);
 }
 
 }  // namespace tandem

@@ -8,7 +8,7 @@
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/rope_kernels.h"
-#include "kernels/cpu/sample_kernels.h"
+#include "kernels/cpu/route_kernels.h"
 
 namespace tandem {
 namespace {
@@ -40,8 +40,6 @@ constexpr KernelTable ListKernels(const char* name) {
       .int4_rows = 4 * kInt4Rows,
       .linear_int8 = Linear<Int8Type>,
       .linear_int4 = LinearInt4,
-      .argmax = Argmax,
-      .log_sum_exp = LogSumExp,
       .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
   };

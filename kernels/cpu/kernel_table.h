@@ -155,9 +155,7 @@ struct KernelTable {
                       int64_t panel_begin, int64_t panel_end, float* partial);
   void (*linear_int4)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
-  int64_t (*argmax)(const float* x, int64_t size);
-  float (*log_sum_exp)(const float* x, int64_t size);
-  // What Backend::RouteTopK does with a row; scratch: `size` floats.
+  // What Ops::RouteTopK does with a row; scratch: `size` floats.
   void (*route_top_k)(const float* logits, int64_t size, int64_t top_k, bool renormalize,
                       float* scratch, int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);

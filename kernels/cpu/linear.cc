@@ -1,10 +1,9 @@
-// Linear, its packing, and the ops that only move rows.
+// Linear, and the ops that only move rows.
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/host_memory.h"
+#include "kernels/cpu/cpu_ops.h"
 
 namespace tandem {
 
@@ -12,104 +11,12 @@ namespace {
 
 // Most rows that share one pass over a panel: with 1024 units of K they fill most of L2.
 constexpr int64_t kRowsPerBlock = 204;
-// K that is packed at a time: 64 columns of it stay in L1.
-constexpr int64_t kPackBlock = 128;
-
-// Rows [column, column + 64) of the stacked row blocks, as panels want them.
-class StackedRows {
- public:
-  explicit StackedRows(std::span<const Tensor> blocks) : blocks_(blocks) {}
-
-  // row n, converted to `dtype`, elements [k, k + count), into out.
-  void Read(int64_t n, int64_t k, int64_t count, DType dtype, void* out) const {
-    for (const Tensor& block : blocks_) {
-      if (n >= block.rows()) {
-        n -= block.rows();
-        continue;
-      }
-      ConvertTensor(Tensor(out, dtype, {1, count}), block.Rows(n, 1).Columns(k, count));
-      return;
-    }
-  }
-
-  int64_t rows() const {
-    int64_t rows = 0;
-    for (const Tensor& block : blocks_) rows += block.rows();
-    return rows;
-  }
-
- private:
-  std::span<const Tensor> blocks_;
-};
-
-// The row of the stacked blocks that column c of a panel holds; < 0: none, a column of zeros.
-int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated) {
-  if (!is_gated) {
-    const int64_t row = panel * kPanelColumns + c;
-    return row < n ? row : -1;
-  }
-  constexpr int64_t kHalf = kPanelColumns / 2;
-  const int64_t row = panel * kHalf + c % kHalf;
-  return row >= n / 2 ? -1 : c < kHalf ? row : n / 2 + row;
-}
-
-// Fills one (zeroed) panel.
-void PackPanel(const StackedRows& rows, int64_t panel, int64_t k, bool is_gated, DType dtype,
-               uint32_t* units) {
-  const int k_step = dtype == DType::kBf16 ? 2 : 1;
-  alignas(64) uint32_t row[kPackBlock];
-  for (int64_t k0 = 0; k0 < k; k0 += kPackBlock) {
-    const int64_t count = std::min(kPackBlock, k - k0);
-    const int64_t num_units = (count + k_step - 1) / k_step;
-    for (int64_t c = 0; c < kPanelColumns; ++c) {
-      const int64_t n = RowOfColumn(panel, c, rows.rows(), is_gated);
-      if (n < 0) continue;
-      row[num_units - 1] = 0;
-      rows.Read(n, k0, count, dtype, row);
-      uint32_t* to = units + k0 / k_step * kPanelColumns + c;
-      for (int64_t u = 0; u < num_units; ++u) to[u * kPanelColumns] = row[u];
-    }
-  }
-}
 
 const void* RowOf(const Tensor& x, int64_t row) { return x.Rows(row, 1).data; }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor> row_blocks,
-                                                         WeightFormat format) {
-  RETURN_IF_ERROR(CheckPack(row_blocks, format));
-  return format == WeightFormat::kCompute ? PackPanels(row_blocks, false)
-                                          : PackQuantized(row_blocks, format, false);
-}
-
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(std::span<const Tensor> row_blocks,
-                                                              WeightFormat format) {
-  RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
-  return format == WeightFormat::kCompute ? PackPanels(row_blocks, true)
-                                          : PackQuantized(row_blocks, format, true);
-}
-
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackPanels(std::span<const Tensor> row_blocks,
-                                                               bool is_gated) {
-  const StackedRows rows(row_blocks);
-  const int64_t n = rows.rows();
-  const int64_t k = row_blocks[0].shape[1];
-  const int64_t k_units = (k + kernels().k_step - 1) / kernels().k_step;
-  const int64_t num_panels = CpuMatrix::NumPanels(n, is_gated);
-  const int64_t num_units = num_panels * k_units * kPanelColumns;
-  ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&num_units, 1}));
-  auto matrix = std::make_unique<CpuMatrix>(n, k, is_gated, k_units, std::move(memory));
-  pool_.Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-      PackPanel(rows, panel, k, is_gated, dtype_,
-                matrix->units() + panel * k_units * kPanelColumns);
-    }
-  });
-  return std::unique_ptr<PackedMatrix>(std::move(matrix));
-}
-
-void CpuBackend::PackActivations(const LinearInput& input, LinearTask* task) {
+void CpuOps::PackActivations(const LinearInput& input, LinearTask* task) {
   const Tensor& x = input.x;
   const int64_t m = x.rows(), k = x.shape[1];
   const int k_step = kernels().k_step;
@@ -150,9 +57,8 @@ void CpuBackend::PackActivations(const LinearInput& input, LinearTask* task) {
           });
 }
 
-void CpuBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
-                        const Tensor& bias, LinearEpilogue epilogue) {
-  CheckLinear(types(), out, x, weight, bias, epilogue);
+void CpuOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                      const Tensor& bias, LinearEpilogue epilogue) {
   const auto& matrix = static_cast<const CpuMatrix&>(weight);
   if (matrix.is_quantized() && matrix.is_gated()) {
     const Tensor gate_up = Room(&gate_up_, x.rows(), matrix.n());
@@ -163,10 +69,9 @@ void CpuBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& 
   RunLinear(out, {x, {}, 0}, matrix, bias, epilogue);
 }
 
-void CpuBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
-                               float epsilon, const PackedMatrix& weight, const Tensor& bias,
-                               LinearEpilogue epilogue) {
-  CheckRmsNormLinear(types(), out, x, norm_weight, weight, bias, epilogue);
+void CpuOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                             float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                             LinearEpilogue epilogue) {
   const auto& matrix = static_cast<const CpuMatrix&>(weight);
   if (matrix.is_quantized()) {
     const Tensor normed = Room(&normed_, x.rows(), matrix.k());
@@ -176,8 +81,8 @@ void CpuBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor&
   RunLinear(out, {x, norm_weight, epsilon}, matrix, bias, epilogue);
 }
 
-void CpuBackend::RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
-                           const Tensor& bias, LinearEpilogue epilogue) {
+void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
+                       const Tensor& bias, LinearEpilogue epilogue) {
   LinearTask task;
   task.m = input.x.rows();
   if (task.m == 0) return;
@@ -228,9 +133,8 @@ void CpuBackend::RunLinear(const Tensor& out, const LinearInput& input, const Cp
   });
 }
 
-void CpuBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
-                           float scale) {
-  CheckEmbedding(types(), out, ids, table);
+void CpuOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                         float scale) {
   const auto& matrix = static_cast<const CpuMatrix&>(table);
   if (matrix.format() != WeightFormat::kCompute) return QuantizedEmbedding(out, ids, matrix, scale);
   const int64_t hidden = matrix.k();
@@ -254,8 +158,7 @@ void CpuBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMat
   });
 }
 
-void CpuBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
-  CheckGatherRows(out, x, rows);
+void CpuOps::DoGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   ForEach(rows.rows(), x.shape[1] / 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       ConvertTensor(out.Rows(i, 1), x.Rows(rows.Data<int32_t>()[i], 1));

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_ops.h"
 
 namespace tandem {
 
-void CpuBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
-                           bool renormalize) {
-  CheckRouteTopK(expert_ids, weights, logits);
+void CpuOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                         bool renormalize) {
   const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
   ForEach(logits.rows(), num_experts * (top_k + 1), [&](int64_t begin, int64_t end, int thread) {
     float* scratch = Scratch(thread, num_experts);
@@ -21,9 +20,8 @@ void CpuBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, cons
 }
 
 // Counts, then places.
-void CpuBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
-                               const Tensor& weights) {
-  CheckGroupByExpert(pairs, expert_ids, weights);
+void CpuOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                             const Tensor& weights) {
   const int64_t num_tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
   const int64_t num_experts = pairs.chosen.rows();
   auto* begin = pairs.begin.Data<int32_t>();
@@ -56,9 +54,8 @@ void CpuBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_id
   begin[0] = 0;
 }
 
-void CpuBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                              const ExpertPairs& pairs, LinearEpilogue epilogue) {
-  CheckExpertLinear(types(), out, x, experts, pairs, epilogue);
+void CpuOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                            const ExpertPairs& pairs, LinearEpilogue epilogue) {
   const auto* begin = pairs.begin.Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
@@ -68,9 +65,8 @@ void CpuBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedEx
 }
 
 // Cut by columns as well: one token's sum is work for several threads.
-void CpuBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                                 const Tensor& weights) {
-  CheckAddWeightedRows(types(), residual, x, rows, weights);
+void CpuOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                               const Tensor& weights) {
   constexpr int64_t kColumns = 256;
   const int64_t size = x.shape[1], num_tokens = residual.rows(), num_rows = rows.shape[1];
   for (int64_t t = 0; t < num_tokens; ++t) {

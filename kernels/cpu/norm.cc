@@ -1,6 +1,6 @@
 // Norms, activations and sums: one row at a time.
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_ops.h"
 
 namespace tandem {
 
@@ -12,8 +12,7 @@ bool IsF32(const Tensor& x) { return x.dtype == DType::kF32; }
 
 }  // namespace
 
-void CpuBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
-  CheckRmsNorm(types(), out, x, weight);
+void CpuOps::DoRmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
   ForEach(x.rows(), x.shape[1] / 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       kernels().rms_norm(RowOf(x, t), IsF32(x), weight.Data<float>(), epsilon, x.shape[1],
@@ -22,21 +21,7 @@ void CpuBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weigh
   });
 }
 
-void CpuBackend::AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
-                            const Tensor& weight, float epsilon) {
-  CheckAddRmsNorm(types(), out, residual, x, weight);
-  const int64_t size = x.shape[1];
-  ForEach(x.rows(), size / 6, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      kernels().add(residual.Row<float>(t), RowOf(x, t), IsF32(x), size);
-      kernels().rms_norm(residual.Row<float>(t), true, weight.Data<float>(), epsilon, size,
-                         RowOf(out, t), IsF32(out));
-    }
-  });
-}
-
-void CpuBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul(types(), out, gate_up);
+void CpuOps::DoSiluAndMul(const Tensor& out, const Tensor& gate_up) {
   const int64_t size = out.shape[1];
   ForEach(out.rows(), size / 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
@@ -47,9 +32,8 @@ void CpuBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
   });
 }
 
-void CpuBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                           const Tensor& bias, float epsilon) {
-  CheckLayerNorm(types(), out, x, weight, bias);
+void CpuOps::DoLayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                         const Tensor& bias, float epsilon) {
   ForEach(x.rows(), x.shape[1] / 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       kernels().layer_norm(RowOf(x, t), IsF32(x), weight.Data<float>(), bias.Data<float>(), epsilon,
@@ -58,8 +42,7 @@ void CpuBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& wei
   });
 }
 
-void CpuBackend::Add(const Tensor& residual, const Tensor& x) {
-  CheckAdd(types(), residual, x);
+void CpuOps::DoAdd(const Tensor& residual, const Tensor& x) {
   ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       kernels().add(residual.Row<float>(t), RowOf(x, t), IsF32(x), x.shape[1]);
@@ -67,15 +50,13 @@ void CpuBackend::Add(const Tensor& residual, const Tensor& x) {
   });
 }
 
-void CpuBackend::Convert(const Tensor& out, const Tensor& x) {
-  CheckConvert(types(), out, x);
+void CpuOps::DoConvert(const Tensor& out, const Tensor& x) {
   ForEach(x.rows(), x.shape[1], [&](int64_t begin, int64_t end, int) {
     ConvertTensor(out.Rows(begin, end - begin), x.Rows(begin, end - begin));
   });
 }
 
-void CpuBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul(types(), out, gate_up);
+void CpuOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   const int64_t size = out.shape[1];
   ForEach(out.rows(), size / 3, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
@@ -86,12 +67,17 @@ void CpuBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
   });
 }
 
-void CpuBackend::Gelu(const Tensor& out, const Tensor& x) {
-  CheckGelu(types(), out, x);
+void CpuOps::DoGelu(const Tensor& out, const Tensor& x) {
   ForEach(out.rows(), out.shape[1] / 3, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       kernels().gelu_and_mul(RowOf(x, t), nullptr, IsF32(x), out.shape[1], RowOf(out, t));
     }
+  });
+}
+
+void CpuOps::DoSoftCap(const Tensor& x, float cap) {
+  ForEach(x.rows(), x.shape[1] / 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) table_.soft_cap(x.Row<float>(r), cap, x.shape[1]);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/host_memory.h"
 #include "kernels/quantization.h"
 
@@ -102,8 +102,9 @@ float PackInt4Column(std::span<const Tensor> row_blocks, int64_t n, const PanelS
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
-    std::span<const Tensor> row_blocks, WeightFormat format, bool is_gated) {
+StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
+                                                      WeightFormat format, bool is_gated,
+                                                      ComputePool* pool) {
   int64_t n = 0;
   for (const Tensor& block : row_blocks) n += block.rows();
   const int64_t k = row_blocks[0].shape[1];
@@ -113,7 +114,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
   ASSIGN_OR_RETURN(OwnedTensor units, AllocateHost(DType::kI32, {&num_units, 1}));
   ASSIGN_OR_RETURN(OwnedTensor scales, AllocateHost(DType::kF32, {&n, 1}));
   auto* memory = static_cast<uint32_t*>(units.view().data);
-  pool_.Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
+  pool->Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
     Column column;
     column.row.resize(static_cast<size_t>(k));
     for (int64_t row = begin * kPanelColumns; row < std::min(n, end * kPanelColumns); ++row) {
@@ -128,7 +129,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackQuantized(
       n, k, is_gated, shape.k_units, std::move(units), format, std::move(scales)));
 }
 
-void CpuBackend::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task) {
+void CpuOps::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task) {
   const int64_t m = x.rows();
   const int64_t k_units = task->k_units;
   const bool is_int8 = weight.format() == WeightFormat::kInt8;
@@ -156,8 +157,8 @@ void CpuBackend::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, L
   task->row_sum = sums;
 }
 
-void CpuBackend::QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
-                                    float scale) {
+void CpuOps::QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
+                                float scale) {
   const PanelShape shape(table.k(), table.format());
   ForEach(ids.rows(), table.k(), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {

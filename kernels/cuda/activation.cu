@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -33,21 +33,35 @@ void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
   });
 }
 
+constexpr int kSoftCapThreads = 512;
+
+__global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap) {
+  WaitForKernelAhead();
+  const int64_t v = int64_t{blockIdx.x} * kSoftCapThreads + threadIdx.x;
+  if (v >= size) return;
+  float* value = x + blockIdx.y * stride + v;
+  *value = cap * tanhf(*value / cap);
+}
+
 }  // namespace
 
-void CudaBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul(types(), out, gate_up);
+void CudaOps::DoSiluAndMul(const Tensor& out, const Tensor& gate_up) {
   Activate<Silu, true>(queue(), out, gate_up);
 }
 
-void CudaBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul(types(), out, gate_up);
+void CudaOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   Activate<TanhGelu, true>(queue(), out, gate_up);
 }
 
-void CudaBackend::Gelu(const Tensor& out, const Tensor& x) {
-  CheckGelu(types(), out, x);
+void CudaOps::DoGelu(const Tensor& out, const Tensor& x) {
   Activate<TanhGelu, false>(queue(), out, x);
+}
+
+void CudaOps::DoSoftCap(const Tensor& x, float cap) {
+  const dim3 grid(static_cast<unsigned>((x.shape[1] + kSoftCapThreads - 1) / kSoftCapThreads),
+                  static_cast<unsigned>(x.rows()));
+  Launch(queue(), grid, kSoftCapThreads, SoftCapKernel, x.Data<float>(), x.row_stride, x.shape[1],
+         cap);
 }
 
 }  // namespace tandem

@@ -9,9 +9,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/op_checks.h"
 
 namespace tandem {
 namespace {
@@ -147,105 +149,102 @@ int64_t ItemWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_r
 
 }  // namespace
 
-int64_t CudaBackend::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
-  const int64_t wanted = kBlocksPerMultiprocessor * num_multiprocessors_;
+int64_t CudaOps::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
+  const int64_t wanted = kBlocksPerMultiprocessor * device_->num_multiprocessors();
   const int64_t splits = wanted / std::max<int64_t>(1, num_items * num_kv_heads);
   return std::clamp<int64_t>(std::min(splits, kMaxSplitBlocks / std::max<int64_t>(1, num_items)), 1,
                              kMaxSplits);
 }
 
-int64_t CudaBackend::AttentionWorkSize(const AttentionShape& shape, int64_t num_tokens,
-                                       int64_t num_requests) const {
+int64_t CudaAttentionPlan::WorkSize(int64_t num_tokens, int64_t num_requests) const {
   const int64_t words = ItemWords(shape, num_tokens, num_requests);
-  if (!UsesFlashInfer(shape)) return words;
-  return words + FlashInferWorkSize(FlashInferShapeOf(shape), num_tokens, num_requests);
+  if (!uses_flashinfer) return words;
+  return words + FlashInferWorkSize(flashinfer_shape, num_tokens, num_requests);
 }
 
 StatusOr<std::unique_ptr<AttentionPlan>> CudaBackend::MakeAttentionPlan(const AttentionShape& shape,
                                                                         int64_t max_tokens,
                                                                         int64_t max_requests) {
   CHECK_LE(shape.head_dim, kMaxHeadDim);
-  auto plan = std::make_unique<CudaAttentionPlan>();
+  auto plan = std::make_unique<CudaAttentionPlan>(&device_);
   plan->shape = shape;
   plan->max_tokens = max_tokens;
   plan->max_requests = max_requests;
   plan->uses_flashinfer = UsesFlashInfer(shape);
-  const int64_t words = AttentionWorkSize(shape, max_tokens, max_requests);
+  if (plan->uses_flashinfer) plan->flashinfer_shape = FlashInferShapeOf(shape);
+  const int64_t words = plan->WorkSize(max_tokens, max_requests);
   const int64_t partial_rows = int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks;
   ASSIGN_OR_RETURN(plan->host_work, AllocatePinned(DType::kI32, {&words, 1}));
-  ASSIGN_OR_RETURN(plan->device_work, Allocate(DType::kI32, {words}));
-  ASSIGN_OR_RETURN(plan->partial, Allocate(DType::kF32, {partial_rows, shape.head_dim + 2}));
+  ASSIGN_OR_RETURN(plan->device_work, device_.Allocate(DType::kI32, {words}));
+  ASSIGN_OR_RETURN(plan->partial,
+                   device_.Allocate(DType::kF32, {partial_rows, shape.head_dim + 2}));
   ASSIGN_OR_RETURN(plan->num_arrived,
-                   Allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks}));
+                   device_.Allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks}));
   if (plan->uses_flashinfer) {
-    const int64_t rows = FlashInferPartialRows(FlashInferShapeOf(shape));
+    const int64_t rows = FlashInferPartialRows(plan->flashinfer_shape);
     const int64_t width = int64_t{shape.num_heads} * shape.head_dim;
-    ASSIGN_OR_RETURN(plan->flashinfer_partial, Allocate(DType::kBf16, {rows, width}));
-    ASSIGN_OR_RETURN(plan->flashinfer_lse, Allocate(DType::kF32, {rows, shape.num_heads}));
+    ASSIGN_OR_RETURN(plan->flashinfer_partial, device_.Allocate(DType::kBf16, {rows, width}));
+    ASSIGN_OR_RETURN(plan->flashinfer_lse, device_.Allocate(DType::kF32, {rows, shape.num_heads}));
   }
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
-void CudaBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* generic_plan) {
-  auto* plan = static_cast<CudaAttentionPlan*>(generic_plan);
-  CHECK(!is_capturing_);
-  CheckBatch(batch, plan->max_tokens, plan->max_requests);
-  plan->SetBatch(batch);
-  const int group = plan->shape.num_heads / plan->shape.num_kv_heads;
+void CudaAttentionPlan::Fill(const AttentionBatch& batch) {
+  CHECK(!device_->is_capturing());
+  CheckBatch(batch, max_tokens, max_requests);
+  SetBatch(batch);
+  const int group = shape.num_heads / shape.num_kv_heads;
   const bool has_room = !batch.work.empty();
-  const Tensor& host = has_room ? batch.host_work : plan->host_work.view();
-  const Tensor& device = has_room ? batch.work : plan->device_work.view();
+  const Tensor& host = has_room ? batch.host_work : host_work.view();
+  const Tensor& device = has_room ? batch.work : device_work.view();
   const auto num_requests = static_cast<int64_t>(batch.context_len.size());
-  const int64_t item_words = ItemWords(plan->shape, batch.positions.rows(), num_requests);
+  const int64_t item_words = ItemWords(shape, batch.positions.rows(), num_requests);
   CHECK_LE(item_words, host.rows());
-  if (!has_room) WaitFor(plan->work_copied);
-  auto* items = reinterpret_cast<CudaAttentionItem*>(host.Data<int32_t>());
-  int64_t num_items = 0;
-  plan->is_decode = true;
+  if (!has_room) device_->WaitFor(work_copied);
+  auto* host_items = reinterpret_cast<CudaAttentionItem*>(host.Data<int32_t>());
+  num_items = 0;
+  is_decode = true;
   for (size_t r = 0; r < batch.context_len.size(); ++r) {
     const int32_t num_queries = batch.query_start[r + 1] - batch.query_start[r];
-    plan->is_decode &= num_queries == 1;
+    is_decode &= num_queries == 1;
     const auto table_begin =
         static_cast<int32_t>(static_cast<int64_t>(r) * batch.block_table.row_stride);
     for (int32_t row = 0; row < num_queries * group; row += kRows) {
       CHECK_LE((num_items + 1) * kItemWords, item_words);
-      items[num_items++] = {.table_begin = table_begin,
-                            .first_token = batch.query_start[r],
-                            .num_queries = num_queries,
-                            .context_len = batch.context_len[r],
-                            .first_row = row};
+      host_items[num_items++] = {.table_begin = table_begin,
+                                 .first_token = batch.query_start[r],
+                                 .num_queries = num_queries,
+                                 .context_len = batch.context_len[r],
+                                 .first_row = row};
     }
   }
-  plan->items = reinterpret_cast<const CudaAttentionItem*>(device.Data<int32_t>());
-  plan->num_items = num_items;
+  items = reinterpret_cast<const CudaAttentionItem*>(device.Data<int32_t>());
   int64_t num_words = num_items * kItemWords;
-  if (plan->uses_flashinfer) {
-    num_words = AttentionWorkSize(plan->shape, batch.positions.rows(), num_requests);
+  if (uses_flashinfer) {
+    num_words = WorkSize(batch.positions.rows(), num_requests);
     CHECK_LE(num_words, host.rows());
-    plan->flashinfer = PlanFlashInfer(
-        FlashInferShapeOf(plan->shape), batch,
+    flashinfer = PlanFlashInfer(
+        flashinfer_shape, batch,
         {host.Data<int32_t>() + item_words, static_cast<size_t>(num_words - item_words)});
-    plan->num_decode_items = plan->flashinfer.decode.num_requests * ((group + kRows - 1) / kRows);
-    plan->flashinfer_words = device.Data<int32_t>() + item_words;
+    num_decode_items = flashinfer.decode.num_requests * ((group + kRows - 1) / kRows);
+    flashinfer_words = device.Data<int32_t>() + item_words;
   }
   if (has_room || num_words == 0) return;
-  CopyRows(device.Rows(0, num_words), host.Rows(0, num_words), stream_);
-  plan->work_copied = SetMark();
+  CopyRows(device.Rows(0, num_words), host.Rows(0, num_words), device_->stream());
+  work_copied = device_->SetMark();
 }
 
-void CudaBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                 const AttentionOptions& options,
-                                 const AttentionPlan& generic_plan) {
-  CheckPagedAttention(types(), out, q, kv, generic_plan);
+void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                               const AttentionOptions& options, const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
   if (plan.num_items == 0) return;
   if (plan.uses_flashinfer && AttendByFlashInfer(out, q, kv, options, plan)) return;
   AttendItems(out, q, kv, options, plan, plan.num_items, plan.is_decode);
 }
 
-void CudaBackend::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                              const AttentionOptions& options, const CudaAttentionPlan& plan,
-                              int64_t num_items, bool is_decode) {
+void CudaOps::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                          const AttentionOptions& options, const CudaAttentionPlan& plan,
+                          int64_t num_items, bool is_decode) {
   const auto num_splits = static_cast<unsigned>(NumSplits(num_items, kv.num_kv_heads));
   const Tensor& block_table = plan.batch().block_table;
   AttentionArgs args = {.items = plan.items,

@@ -3,7 +3,7 @@
 // What the attention kernels share: their arguments, and how the splits of a context are joined.
 // Device code.
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 

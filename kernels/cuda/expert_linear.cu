@@ -104,24 +104,23 @@ StatusOr<std::unique_ptr<PackedExperts>> CudaBackend::PackExperts(
   }
   constexpr int64_t kWords = sizeof(void*) / sizeof(int32_t);
   const auto count = static_cast<int64_t>(experts.size());
-  ASSIGN_OR_RETURN(OwnedTensor addresses, Allocate(DType::kI32, {count, kWords}));
-  CopyIn(addresses, Tensor(matrices.data(), DType::kI32, {count, kWords}));
+  ASSIGN_OR_RETURN(OwnedTensor addresses, device_.Allocate(DType::kI32, {count, kWords}));
+  device_.CopyIn(addresses, Tensor(matrices.data(), DType::kI32, {count, kWords}));
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CudaExperts>(std::move(experts), std::move(addresses)));
 }
 
-bool CudaBackend::IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const {
-  return is_capturing_ || num_pairs <= kMostRows * num_experts;
+bool CudaOps::IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const {
+  return device_->is_capturing() || num_pairs <= kMostRows * num_experts;
 }
 
-void CudaBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                               const ExpertPairs& pairs, LinearEpilogue epilogue) {
-  CheckExpertLinear(types(), out, x, experts, pairs, epilogue);
+void CudaOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                             const ExpertPairs& pairs, LinearEpilogue epilogue) {
   if (x.rows() == 0) return;
   if (IsForExpertKernels(x.rows(), experts.size())) {
     return MultiplyExperts(out, x, experts, pairs, epilogue);
   }
-  WaitFor(expert_begin_copied_);
+  device_->WaitFor(expert_begin_copied_);
   const auto* begin = expert_begin_.view().Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
@@ -129,8 +128,8 @@ void CudaBackend::ExpertLinear(const Tensor& out, const Tensor& x, const PackedE
   }
 }
 
-void CudaBackend::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
+void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                              const ExpertPairs& pairs, LinearEpilogue epilogue) {
   const auto& packed = static_cast<const CudaExperts&>(experts);
   const CudaMatrix& shape = packed.matrix(0);
   const bool is_gated = epilogue != LinearEpilogue::kStore;
@@ -153,8 +152,8 @@ void CudaBackend::MultiplyExperts(const Tensor& out, const Tensor& x, const Pack
     const bool is_wide = HasWideRows<T>(x_data, args.linear);
     const auto launch = [&](auto* kernel, int64_t columns_per_warp, int64_t least_depth) {
       const int64_t num_warps = (columns + columns_per_warp - 1) / columns_per_warp;
-      args.split =
-          ChooseSplit(num_warps * num_chosen, shape.k(), least_depth, num_multiprocessors_);
+      args.split = ChooseSplit(num_warps * num_chosen, shape.k(), least_depth,
+                               device_->num_multiprocessors());
       LaunchExperts(queue(), kernel, out_data, x_data, list, args, num_warps, num_chosen);
     };
     if constexpr (std::is_same_v<T, Bf16>) {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -123,15 +123,14 @@ bool IsGate(LinearEpilogue epilogue) {
 
 }  // namespace
 
-bool CudaBackend::IsSkinny(int64_t num_rows) const {
+bool CudaOps::IsSkinny(int64_t num_rows) const {
   const bool has_tensor_cores = dtype_ == DType::kBf16;
   return num_rows <=
          (cublaslt_ == nullptr || has_tensor_cores ? kSkinnyRows : kPlainRowsBesideCublas);
 }
 
-void CudaBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
-                         const Tensor& bias, LinearEpilogue epilogue) {
-  CheckLinear(types(), out, x, weight, bias, epilogue);
+void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                       const Tensor& bias, LinearEpilogue epilogue) {
   if (x.rows() == 0) return;
   const auto& matrix = static_cast<const CudaMatrix&>(weight);
   if (IsSkinny(x.rows())) return MultiplySkinny(out, x, matrix, bias, epilogue, {}, 0);
@@ -145,10 +144,9 @@ void CudaBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix&
   GeluAndMul(out, gate_up);
 }
 
-void CudaBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
-                                float epsilon, const PackedMatrix& weight, const Tensor& bias,
-                                LinearEpilogue epilogue) {
-  CheckRmsNormLinear(types(), out, x, norm_weight, weight, bias, epilogue);
+void CudaOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                              float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                              LinearEpilogue epilogue) {
   if (x.rows() == 0) return;
   const int64_t width = kRowAlign / SizeOf(dtype_);
   const int64_t normed_bytes = x.rows() * (weight.k() + width - 1) / width * kRowAlign;
@@ -162,9 +160,9 @@ void CudaBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor
   Linear(out, normed, weight, bias, epilogue);
 }
 
-void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
-                                 const Tensor& bias, LinearEpilogue epilogue,
-                                 const Tensor& norm_weight, float epsilon) {
+void CudaOps::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                             const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,
+                             float epsilon) {
   const bool is_gated = IsGate(epilogue);
   const int64_t columns = is_gated ? matrix.n() / 2 : matrix.n();
   const SkinnyArgs args = {
@@ -178,7 +176,7 @@ void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaM
                  .accumulate = epilogue == LinearEpilogue::kAddResidual},
       .split = ChooseSplit(columns, matrix.k(),
                            dtype_ == DType::kBf16 ? LeastDepth<Bf16>() : LeastDepth<float>(),
-                           num_multiprocessors_),
+                           device_->num_multiprocessors()),
       .is_gelu = epilogue == LinearEpilogue::kGeluAndMul,
       .norm_weight = norm_weight.empty() ? nullptr : norm_weight.Data<float>(),
       .epsilon = epsilon};
@@ -186,8 +184,8 @@ void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaM
     const auto launch = [&]<class T>(const T* w) {
       if constexpr (std::is_same_v<X, Bf16>) {
         const bool is_plain = x.rows() <= kPlainRows;
-        if (!is_plain &&
-            LaunchTensorCores(queue(), out_data, x_data, w, is_gated, args, num_multiprocessors_)) {
+        if (!is_plain && LaunchTensorCores(queue(), out_data, x_data, w, is_gated, args,
+                                           device_->num_multiprocessors())) {
           return;
         }
       }
@@ -199,8 +197,8 @@ void CudaBackend::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaM
   });
 }
 
-void CudaBackend::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& matrix,
-                           const Tensor& bias, bool accumulate) {
+void CudaOps::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& matrix,
+                       const Tensor& bias, bool accumulate) {
   const LinearArgs args = {.x_stride = x.row_stride,
                            .weight_stride = matrix.stride(),
                            .out_stride = y.row_stride,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -175,9 +175,8 @@ __global__ void AddWeightedRowsKernel(float* residual, int64_t residual_stride, 
 
 }  // namespace
 
-void CudaBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
-                            bool renormalize) {
-  CheckRouteTopK(expert_ids, weights, logits);
+void CudaOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                          bool renormalize) {
   CHECK_LE(logits.shape[1], kMaxExperts);
   Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
          expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
@@ -185,9 +184,8 @@ void CudaBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights, con
          static_cast<int>(logits.shape[1]), static_cast<int>(expert_ids.shape[1]), renormalize);
 }
 
-void CudaBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
-                                const Tensor& weights) {
-  CheckGroupByExpert(pairs, expert_ids, weights);
+void CudaOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                              const Tensor& weights) {
   const int64_t num_experts = pairs.chosen.rows(), num_pairs = pairs.tokens.rows();
   CHECK_LE(num_experts, kMaxCudaExperts);
   CHECK_LE(num_pairs, std::numeric_limits<int32_t>::max() / 2);
@@ -207,13 +205,12 @@ void CudaBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_i
   Launch(queue(), static_cast<unsigned>(num_experts), kThreads, GroupByExpertKernel, places, chosen,
          static_cast<int>(num_experts));
   if (IsForExpertKernels(num_pairs, num_experts)) return;
-  StartCopyOut(expert_begin_.view().Rows(0, num_experts + 1), pairs.begin);
-  expert_begin_copied_ = SetMark();
+  device_->StartCopyOut(expert_begin_.view().Rows(0, num_experts + 1), pairs.begin);
+  expert_begin_copied_ = device_->SetMark();
 }
 
-void CudaBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                                  const Tensor& weights) {
-  CheckAddWeightedRows(types(), residual, x, rows, weights);
+void CudaOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                const Tensor& weights) {
   // Rows in x: the other dimensions end at 65535.
   const dim3 grid(static_cast<unsigned>(residual.rows()),
                   static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads));

@@ -1,6 +1,6 @@
 // Norms and what runs over rows of hidden states element by element.
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -10,25 +10,21 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One block per row. `residual` not null: residual += x first, and that sum is normalised.
+// One block per row.
 template <class Out, class X>
 __global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
-                              float* residual, int64_t residual_stride, const float* weight,
-                              float epsilon, int64_t hidden) {
+                              const float* weight, float epsilon, int64_t hidden) {
   WaitForKernelAhead();
   out += blockIdx.x * out_stride;
   x += blockIdx.x * x_stride;
-  if (residual != nullptr) residual += blockIdx.x * residual_stride;
   float squares = 0;
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
-    float value = LoadFloat(x + h);
-    if (residual != nullptr) residual[h] = value += residual[h];
+    const float value = LoadFloat(x + h);
     squares += value * value;
   }
   const float scale = rsqrtf(BlockSum<kThreads>(squares) / static_cast<float>(hidden) + epsilon);
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
-    const float value = residual != nullptr ? residual[h] : LoadFloat(x + h);
-    StoreFloat(out + h, value * scale * weight[h]);
+    StoreFloat(out + h, LoadFloat(x + h) * scale * weight[h]);
   }
 }
 
@@ -76,43 +72,29 @@ unsigned Rows(const Tensor& x) { return static_cast<unsigned>(x.rows()); }
 
 }  // namespace
 
-void CudaBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
-  CheckRmsNorm(types(), out, x, weight);
+void CudaOps::DoRmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     Launch(queue(), Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
-           x.row_stride, nullptr, 0, weight.Data<float>(), epsilon, x.shape[1]);
+           x.row_stride, weight.Data<float>(), epsilon, x.shape[1]);
   });
 }
 
-void CudaBackend::AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
-                             const Tensor& weight, float epsilon) {
-  CheckAddRmsNorm(types(), out, residual, x, weight);
-  WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
-    Launch(queue(), Rows(x), kThreads, RmsNormKernel<Out, X>, out_data, out.row_stride, x_data,
-           x.row_stride, residual.Data<float>(), residual.row_stride, weight.Data<float>(), epsilon,
-           x.shape[1]);
-  });
-}
-
-void CudaBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                            const Tensor& bias, float epsilon) {
-  CheckLayerNorm(types(), out, x, weight, bias);
+void CudaOps::DoLayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                          const Tensor& bias, float epsilon) {
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     Launch(queue(), Rows(x), kThreads, LayerNormKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, weight.Data<float>(), bias.Data<float>(), epsilon, x.shape[1]);
   });
 }
 
-void CudaBackend::Add(const Tensor& residual, const Tensor& x) {
-  CheckAdd(types(), residual, x);
+void CudaOps::DoAdd(const Tensor& residual, const Tensor& x) {
   WithType(x, [&]<class X>(const X* x_data) {
     Launch(queue(), Rows(x), kThreads, AddKernel<X>, residual.Data<float>(), residual.row_stride,
            x_data, x.row_stride, x.shape[1]);
   });
 }
 
-void CudaBackend::Convert(const Tensor& out, const Tensor& x) {
-  CheckConvert(types(), out, x);
+void CudaOps::DoConvert(const Tensor& out, const Tensor& x) {
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     Launch(queue(), Rows(x), kThreads, ConvertKernel<Out, X>, out_data, out.row_stride, x_data,
            x.row_stride, x.shape[1]);

@@ -37,13 +37,13 @@ __global__ void RandomKernel(T* out, int64_t stride, int64_t columns, int64_t co
 
 void CudaBackend::FillRandom(const Tensor& matrix, int64_t columns) {
   const int64_t count = matrix.rows() * columns;
-  const int64_t most = kBlocksPerMultiprocessor * num_multiprocessors_;
+  const int64_t most = kBlocksPerMultiprocessor * device_.num_multiprocessors();
   const int64_t wanted = (count + kThreads * kWords - 1) / (kThreads * kWords);
   const auto grid = static_cast<unsigned>(std::min(wanted, most));
   const uint64_t number = num_random_matrices_++;
   const auto launch = [&](auto* out) {
-    Launch(stream_, grid, kThreads, RandomKernel<std::remove_pointer_t<decltype(out)>>, out,
-           matrix.row_stride, columns, count, random_->seed, number, random_->width());
+    Launch(device_.stream(), grid, kThreads, RandomKernel<std::remove_pointer_t<decltype(out)>>,
+           out, matrix.row_stride, columns, count, random_->seed, number, random_->width());
   };
   if (dtype_ == DType::kBf16) {
     launch(static_cast<Bf16*>(matrix.data));

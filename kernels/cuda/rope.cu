@@ -1,6 +1,6 @@
 // Norm of q and k per head, RoPE, and the writing of K and V into the cache, in one pass.
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -84,9 +84,8 @@ const float* DataOrNull(const Tensor& x) { return x.empty() ? nullptr : x.Data<f
 
 }  // namespace
 
-void CudaBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
-                                    const LayerKv& kv, const AttentionPlan& plan) {
-  CheckQkNormRopeWriteKv(types(), out, qkv, rope, kv, plan);
+void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                  const LayerKv& kv, const AttentionPlan& plan) {
   const RopeArgs args = {.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim,
                          .num_kv_heads = kv.num_kv_heads,
                          .head_dim = kv.head_dim,

@@ -1,6 +1,6 @@
 // Ops that find rows: embedding and gathering.
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
@@ -35,9 +35,8 @@ __global__ void GatherRowsKernel(T* out, int64_t out_stride, const T* x, int64_t
 
 }  // namespace
 
-void CudaBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
-                            float scale) {
-  CheckEmbedding(types(), out, ids, table);
+void CudaOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                          float scale) {
   const auto& matrix = static_cast<const CudaMatrix&>(table);
   const auto launch = [&]<class T>(const T* data) {
     Launch(queue(), static_cast<unsigned>(ids.rows()), kThreads, EmbeddingKernel<T>,
@@ -48,8 +47,7 @@ void CudaBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMa
   launch(static_cast<const float*>(matrix.data()));
 }
 
-void CudaBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
-  CheckGatherRows(out, x, rows);
+void CudaOps::DoGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   const auto launch = [&]<class T>(T* data) {
     Launch(queue(), static_cast<unsigned>(rows.rows()), kThreads, GatherRowsKernel<T>, data,
            out.row_stride, static_cast<const T*>(x.data), x.row_stride, rows.Data<int32_t>(),

@@ -1,7 +1,6 @@
 #include <cmath>
 
-#include "kernels/op_checks.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 namespace {
@@ -13,8 +12,7 @@ float GeluOf(float x) {
 
 }  // namespace
 
-void ReferenceBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul({DType::kF32, DType::kF32}, out, gate_up);
+void ReferenceOps::DoSiluAndMul(const Tensor& out, const Tensor& gate_up) {
   const int64_t size = out.shape[1];
   for (int64_t t = 0; t < out.rows(); ++t) {
     const float* gate = gate_up.Row<float>(t);
@@ -24,8 +22,7 @@ void ReferenceBackend::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
   }
 }
 
-void ReferenceBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
-  CheckSiluAndMul({DType::kF32, DType::kF32}, out, gate_up);
+void ReferenceOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   const int64_t size = out.shape[1];
   for (int64_t t = 0; t < out.rows(); ++t) {
     const float* gate = gate_up.Row<float>(t);
@@ -33,10 +30,17 @@ void ReferenceBackend::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
   }
 }
 
-void ReferenceBackend::Gelu(const Tensor& out, const Tensor& x) {
-  CheckGelu({DType::kF32, DType::kF32}, out, x);
+void ReferenceOps::DoGelu(const Tensor& out, const Tensor& x) {
   for (int64_t t = 0; t < out.rows(); ++t) {
     for (int64_t i = 0; i < out.shape[1]; ++i) out.Row<float>(t)[i] = GeluOf(x.Row<float>(t)[i]);
+  }
+}
+
+void ReferenceOps::DoSoftCap(const Tensor& x, float cap) {
+  for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t v = 0; v < x.shape[1]; ++v) {
+      x.Row<float>(r)[v] = cap * std::tanh(x.Row<float>(r)[v] / cap);
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/op_checks.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 
@@ -20,11 +20,10 @@ void ReferencePlan::Fill(const AttentionBatch& batch) {
   context_len_.assign(batch.context_len.begin(), batch.context_len.end());
 }
 
-void ReferenceBackend::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                      const AttentionOptions& options,
-                                      const AttentionPlan& generic_plan) {
+void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                                    const AttentionOptions& options,
+                                    const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const ReferencePlan&>(generic_plan);
-  CheckPagedAttention({DType::kF32, DType::kF32}, out, q, kv, plan);
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;
   const int group = num_heads / kv.num_kv_heads;

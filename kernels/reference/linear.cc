@@ -2,9 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/op_checks.h"
 #include "kernels/quantization.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 
@@ -93,9 +92,8 @@ ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks, WeightForma
   }
 }
 
-void ReferenceBackend::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
-                              const Tensor& bias, LinearEpilogue epilogue) {
-  CheckLinear({DType::kF32, DType::kF32}, out, x, weight, bias, epilogue);
+void ReferenceOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                            const Tensor& bias, LinearEpilogue epilogue) {
   const auto& w = static_cast<const ReferenceMatrix&>(weight);
   std::vector<float> product(x.rows() * w.n());
   const Tensor y(product.data(), DType::kF32, {x.rows(), w.n()});
@@ -112,19 +110,17 @@ void ReferenceBackend::Linear(const Tensor& out, const Tensor& x, const PackedMa
   }
 }
 
-void ReferenceBackend::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
-                                     float epsilon, const PackedMatrix& weight, const Tensor& bias,
-                                     LinearEpilogue epilogue) {
-  CheckRmsNormLinear({DType::kF32, DType::kF32}, out, x, norm_weight, weight, bias, epilogue);
+void ReferenceOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                                   float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                                   LinearEpilogue epilogue) {
   std::vector<float> values(x.rows() * weight.k());
   const Tensor normed(values.data(), DType::kF32, {x.rows(), weight.k()});
   RmsNorm(normed, x, norm_weight, epsilon);
   Linear(out, normed, weight, bias, epilogue);
 }
 
-void ReferenceBackend::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
-                                 float scale) {
-  CheckEmbedding({DType::kF32, DType::kF32}, out, ids, table);
+void ReferenceOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
+                               float scale) {
   const auto& w = static_cast<const ReferenceMatrix&>(table);
   for (int64_t t = 0; t < ids.rows(); ++t) {
     const int32_t id = ids.Data<int32_t>()[t];
@@ -135,8 +131,7 @@ void ReferenceBackend::Embedding(const Tensor& out, const Tensor& ids, const Pac
   }
 }
 
-void ReferenceBackend::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
-  CheckGatherRows(out, x, rows);
+void ReferenceOps::DoGatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   for (int64_t i = 0; i < rows.rows(); ++i) {
     ConvertTensor(out.Rows(i, 1), x.Rows(rows.Data<int32_t>()[i], 1));
   }

@@ -2,14 +2,12 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/op_checks.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 
-void ReferenceBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights,
-                                 const Tensor& logits, bool renormalize) {
-  CheckRouteTopK(expert_ids, weights, logits);
+void ReferenceOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights,
+                               const Tensor& logits, bool renormalize) {
   const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
   std::vector<float> probabilities(static_cast<size_t>(num_experts));
   for (int64_t t = 0; t < logits.rows(); ++t) {
@@ -34,9 +32,8 @@ void ReferenceBackend::RouteTopK(const Tensor& expert_ids, const Tensor& weights
   }
 }
 
-void ReferenceBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
-                                     const Tensor& weights) {
-  CheckGroupByExpert(pairs, expert_ids, weights);
+void ReferenceOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
+                                   const Tensor& weights) {
   const int64_t num_tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
   auto* begin = pairs.begin.Data<int32_t>();
   auto* chosen = pairs.chosen.Data<int32_t>();
@@ -60,10 +57,8 @@ void ReferenceBackend::GroupByExpert(const ExpertPairs& pairs, const Tensor& exp
   CHECK_EQ(pair, num_tokens * top_k);
 }
 
-void ReferenceBackend::ExpertLinear(const Tensor& out, const Tensor& x,
-                                    const PackedExperts& experts, const ExpertPairs& pairs,
-                                    LinearEpilogue epilogue) {
-  CheckExpertLinear({DType::kF32, DType::kF32}, out, x, experts, pairs, epilogue);
+void ReferenceOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
   const auto* begin = pairs.begin.Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
@@ -71,9 +66,8 @@ void ReferenceBackend::ExpertLinear(const Tensor& out, const Tensor& x,
   }
 }
 
-void ReferenceBackend::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
-                                       const Tensor& weights) {
-  CheckAddWeightedRows({DType::kF32, DType::kF32}, residual, x, rows, weights);
+void ReferenceOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                                     const Tensor& weights) {
   for (int64_t t = 0; t < residual.rows(); ++t) {
     for (int64_t k = 0; k < rows.shape[1]; ++k) {
       const int32_t row = rows.Row<int32_t>(t)[k];

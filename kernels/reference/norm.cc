@@ -1,13 +1,11 @@
 #include <cmath>
 
-#include "kernels/op_checks.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 
-void ReferenceBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                               float epsilon) {
-  CheckRmsNorm({DType::kF32, DType::kF32}, out, x, weight);
+void ReferenceOps::DoRmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                             float epsilon) {
   const int64_t hidden = x.shape[1];
   const float* w = weight.Data<float>();
   for (int64_t t = 0; t < x.rows(); ++t) {
@@ -19,18 +17,8 @@ void ReferenceBackend::RmsNorm(const Tensor& out, const Tensor& x, const Tensor&
   }
 }
 
-void ReferenceBackend::AddRmsNorm(const Tensor& out, const Tensor& residual, const Tensor& x,
-                                  const Tensor& weight, float epsilon) {
-  CheckAddRmsNorm({DType::kF32, DType::kF32}, out, residual, x, weight);
-  for (int64_t t = 0; t < x.rows(); ++t) {
-    for (int64_t h = 0; h < x.shape[1]; ++h) residual.Row<float>(t)[h] += x.Row<float>(t)[h];
-  }
-  RmsNorm(out, residual, weight, epsilon);
-}
-
-void ReferenceBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                                 const Tensor& bias, float epsilon) {
-  CheckLayerNorm({DType::kF32, DType::kF32}, out, x, weight, bias);
+void ReferenceOps::DoLayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                               const Tensor& bias, float epsilon) {
   const int64_t hidden = x.shape[1];
   const float size = static_cast<float>(hidden);
   for (int64_t t = 0; t < x.rows(); ++t) {
@@ -47,16 +35,12 @@ void ReferenceBackend::LayerNorm(const Tensor& out, const Tensor& x, const Tenso
   }
 }
 
-void ReferenceBackend::Add(const Tensor& residual, const Tensor& x) {
-  CheckAdd({DType::kF32, DType::kF32}, residual, x);
+void ReferenceOps::DoAdd(const Tensor& residual, const Tensor& x) {
   for (int64_t t = 0; t < x.rows(); ++t) {
     for (int64_t h = 0; h < x.shape[1]; ++h) residual.Row<float>(t)[h] += x.Row<float>(t)[h];
   }
 }
 
-void ReferenceBackend::Convert(const Tensor& out, const Tensor& x) {
-  CheckConvert({DType::kF32, DType::kF32}, out, x);
-  ConvertTensor(out, x);
-}
+void ReferenceOps::DoConvert(const Tensor& out, const Tensor& x) { ConvertTensor(out, x); }
 
 }  // namespace tandem

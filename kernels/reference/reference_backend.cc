@@ -7,18 +7,6 @@
 
 namespace tandem {
 
-StatusOr<OwnedTensor> ReferenceBackend::Allocate(DType dtype,
-                                                 std::initializer_list<int64_t> shape) {
-  return AllocateHost(dtype, {shape.begin(), shape.size()});
-}
-
-StatusOr<OwnedTensor> ReferenceBackend::Upload(const Tensor& host, DType dtype) {
-  ASSIGN_OR_RETURN(OwnedTensor result,
-                   AllocateHost(dtype, {host.shape.data(), static_cast<size_t>(host.rank)}));
-  ConvertTensor(result, host);
-  return result;
-}
-
 StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::Pack(std::span<const Tensor> row_blocks,
                                                                WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
@@ -47,10 +35,6 @@ StatusOr<std::unique_ptr<AttentionPlan>> ReferenceBackend::MakeAttentionPlan(con
                                                                              int64_t max_tokens,
                                                                              int64_t max_requests) {
   return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(max_tokens, max_requests));
-}
-
-void ReferenceBackend::PlanAttention(const AttentionBatch& batch, AttentionPlan* plan) {
-  static_cast<ReferencePlan*>(plan)->Fill(batch);
 }
 
 void ReferenceBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/op_checks.h"
-#include "kernels/reference/reference_backend.h"
+#include "kernels/reference/reference_ops.h"
 
 namespace tandem {
 
@@ -48,9 +48,8 @@ void Keep(const float* head, int head_dim, KvFormat format, float* kept) {
 
 }  // namespace
 
-void ReferenceBackend::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
-                                         const LayerKv& kv, const AttentionPlan& plan) {
-  CheckQkNormRopeWriteKv({DType::kF32, DType::kF32}, out, qkv, rope, kv, plan);
+void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                                       const LayerKv& kv, const AttentionPlan& plan) {
   CheckPositionsAndSlots(rope, kv, plan);
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;

@@ -42,7 +42,9 @@ OwnedTensor Random(Backend& backend, DType dtype, int64_t rows, int64_t columns)
   std::normal_distribution<float> normal;
   std::vector<float> values(rows * columns);
   for (float& value : values) value = normal(engine);
-  return backend.Upload(Tensor(values.data(), DType::kF32, {rows, columns}), dtype).value();
+  return backend.device()
+      .Upload(Tensor(values.data(), DType::kF32, {rows, columns}), dtype)
+      .value();
 }
 
 double PeakOf(DType dtype, WeightFormat format) {
@@ -77,10 +79,10 @@ void BM_Linear(benchmark::State& state, DType dtype, WeightFormat format) {
     bytes += matrices.back()->num_bytes();
   }
   const OwnedTensor x = Random(backend, backend.activation_dtype(), m, k);
-  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {m, n}).value();
+  const OwnedTensor out = backend.device().Allocate(backend.activation_dtype(), {m, n}).value();
   size_t next = 0;
   for (auto _ : state) {
-    backend.Linear(out, x, *matrices[next]);
+    backend.ops().Linear(out, x, *matrices[next]);
     next = (next + 1) % matrices.size();
   }
   Report(state, PeakOf(dtype, format), static_cast<double>(matrices[0]->num_bytes()),
@@ -122,13 +124,13 @@ void BM_Attention(benchmark::State& state, DType dtype) {
   batch.positions = Tensor(positions.data(), DType::kI32, {tokens});
   batch.slot_mapping = Tensor(slots.data(), DType::kI32, {tokens});
   batch.block_table = Tensor(table.data(), DType::kI32, {requests, blocks_each});
-  backend.PlanAttention(batch, plan.get());
+  plan->Fill(batch);
   const OwnedTensor q = Random(backend, backend.activation_dtype(), tokens, kHeads * dim);
   const OwnedTensor out =
-      backend.Allocate(backend.activation_dtype(), {tokens, kHeads * dim}).value();
+      backend.device().Allocate(backend.activation_dtype(), {tokens, kHeads * dim}).value();
   int layer = 0;
   for (auto _ : state) {
-    backend.PagedAttention(out, q, cache->layer(layer), {.scale = 0.1f}, *plan);
+    backend.ops().PagedAttention(out, q, cache->layer(layer), {.scale = 0.1f}, *plan);
     layer = (layer + 1) % 8;
   }
   const double keys =
@@ -146,8 +148,9 @@ void BM_RmsNorm(benchmark::State& state, DType dtype) {
   const OwnedTensor x = Random(backend, DType::kF32, rows, hidden);
   const OwnedTensor weights = Random(backend, DType::kF32, 1, hidden);
   const Tensor weight(weights.view().data, DType::kF32, {hidden});
-  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {rows, hidden}).value();
-  for (auto _ : state) backend.RmsNorm(out, x, weight, 1e-5f);
+  const OwnedTensor out =
+      backend.device().Allocate(backend.activation_dtype(), {rows, hidden}).value();
+  for (auto _ : state) backend.ops().RmsNorm(out, x, weight, 1e-5f);
   state.SetItemsProcessed(state.iterations() * rows);
 }
 
@@ -156,18 +159,10 @@ void BM_SiluAndMul(benchmark::State& state, DType dtype) {
   const int64_t rows = state.range(0);
   const int64_t size = state.range(1);
   const OwnedTensor x = Random(backend, backend.activation_dtype(), rows, 2 * size);
-  const OwnedTensor out = backend.Allocate(backend.activation_dtype(), {rows, size}).value();
-  for (auto _ : state) backend.SiluAndMul(out, x);
+  const OwnedTensor out =
+      backend.device().Allocate(backend.activation_dtype(), {rows, size}).value();
+  for (auto _ : state) backend.ops().SiluAndMul(out, x);
   state.SetItemsProcessed(state.iterations() * rows);
-}
-
-void BM_Argmax(benchmark::State& state) {
-  Backend& backend = BackendFor(DType::kBf16);
-  const int64_t rows = state.range(0);
-  const int64_t vocab = state.range(1);
-  const OwnedTensor logits = Random(backend, DType::kF32, rows, vocab);
-  const OwnedTensor ids = backend.Allocate(DType::kI32, {rows}).value();
-  for (auto _ : state) backend.Argmax(ids, logits);
 }
 
 // The cost of a fork and a join over work of no length.
@@ -216,7 +211,6 @@ BENCHMARK_CAPTURE(BM_SiluAndMul, bf16, DType::kBf16)
     ->Args({1, 5632})
     ->Args({512, 5632})
     ->UseRealTime();
-BENCHMARK(BM_Argmax)->Args({1, 151936})->Args({16, 151936})->UseRealTime();
 BENCHMARK(BM_ForkJoin)->UseRealTime();
 
 }  // namespace

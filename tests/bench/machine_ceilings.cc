@@ -149,7 +149,7 @@ MachineCeilings MeasureCeilings(int num_threads) {
   MachineCeilings result;
 
   auto backend = MakeReferenceBackend();
-  const OwnedTensor memory = backend->Allocate(DType::kI32, {kBytes / 4}).value();
+  const OwnedTensor memory = backend->device().Allocate(DType::kI32, {kBytes / 4}).value();
   auto* bytes = static_cast<char*>(memory.view().data);
   std::fill_n(bytes, kBytes, 1);
   volatile uint64_t sink = 0;

@@ -110,11 +110,11 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                              static_cast<int>(config->head_dim)},
                                             count, 1)
                         .value();
-  backend->PlanAttention(request.batch(), plan.get());
+  plan->Fill(request.batch());
   (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                       .plan = plan.get(),
                       .kv_cache = cache->get()});
-  auto logits = backend->Allocate(DType::kF32, {count, config->vocab_size});
+  auto logits = backend->device().Allocate(DType::kF32, {count, config->vocab_size});
   REQUIRE(logits.ok());
   (*loaded)->Logits(*logits, request.batch().positions);
   std::vector<std::vector<float>> rows;

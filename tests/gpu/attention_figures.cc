@@ -54,8 +54,8 @@ class Layer {
     std::vector<double> times;
     for (int i = 0; i <= rounds; ++i) {
       const double begin = Now();
-      backend_.PagedAttention(out, q, cache_->layer(0), options, *plan_);
-      backend_.WaitFor(backend_.SetMark());
+      backend_.ops().PagedAttention(out, q, cache_->layer(0), options, *plan_);
+      backend_.device().WaitFor(backend_.device().SetMark());
       if (i > 0) times.push_back(Now() - begin);
     }
     std::sort(times.begin(), times.end());
@@ -65,20 +65,20 @@ class Layer {
  private:
   int64_t q_size() const { return int64_t{shape_.num_heads} * shape_.head_dim; }
   OwnedTensor Acts(int64_t rows, int64_t columns) {
-    return backend_.Allocate(backend_.activation_dtype(), {rows, columns}).value();
+    return backend_.device().Allocate(backend_.activation_dtype(), {rows, columns}).value();
   }
   OwnedTensor Random(int64_t rows, int64_t columns) {
     std::vector<Bf16> values(static_cast<size_t>(rows * columns));
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = ToBf16(static_cast<float>(UniformAt(3, i, 0) - 0.5));
     }
-    return backend_
+    return backend_.device()
         .Upload(Tensor(values.data(), DType::kBf16, {rows, columns}), backend_.activation_dtype())
         .value();
   }
   OwnedTensor Ints(std::vector<int32_t> values, std::initializer_list<int64_t> shape) {
-    OwnedTensor result = backend_.Allocate(DType::kI32, shape).value();
-    backend_.CopyIn(result, Tensor(values.data(), DType::kI32, shape));
+    OwnedTensor result = backend_.device().Allocate(DType::kI32, shape).value();
+    backend_.device().CopyIn(result, Tensor(values.data(), DType::kI32, shape));
     return result;
   }
 
@@ -94,7 +94,7 @@ class Layer {
     batch.context_len = context_len_;
     batch.positions = batch.slot_mapping = numbers;
     batch.block_table = table;
-    backend_.PlanAttention(batch, plan_.get());
+    plan_->Fill(batch);
   }
 
   // The slots from `first` on that one request takes.
@@ -104,8 +104,8 @@ class Layer {
     const OwnedTensor numbers = Ints(std::move(slots), {length_});
     Plan(numbers, 1, length_, static_cast<int32_t>(length_), table_.view().Rows(0, 1));
     const OwnedTensor q = Acts(length_, q_size());
-    backend_.QkNormRopeWriteKv(q, qkv, {}, cache_->layer(0), *plan_);
-    backend_.WaitFor(backend_.SetMark());
+    backend_.ops().QkNormRopeWriteKv(q, qkv, {}, cache_->layer(0), *plan_);
+    backend_.device().WaitFor(backend_.device().SetMark());
   }
 
   Backend& backend_;

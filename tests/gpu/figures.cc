@@ -119,12 +119,12 @@ std::unique_ptr<Backend> MakeBackend(const Options& options) {
 template <class F>
 double TimeOps(Backend& backend, int rounds, F enqueue) {
   enqueue();
-  backend.WaitFor(backend.SetMark());
+  backend.device().WaitFor(backend.device().SetMark());
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
     const double begin = Now();
     enqueue();
-    backend.WaitFor(backend.SetMark());
+    backend.device().WaitFor(backend.device().SetMark());
     times.push_back(Now() - begin);
   }
   return Median(times);
@@ -158,13 +158,13 @@ OwnedTensor RandomRows(Backend* backend, int64_t n) {
   const auto table = backend->Pack({&shape, 1}).value();
   std::vector<int32_t> rows(static_cast<size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);
-  const OwnedTensor ids = backend->Allocate(DType::kI32, {n}).value();
-  backend->CopyIn(ids, Tensor(rows.data(), DType::kI32, {n}));
-  const OwnedTensor numbers = backend->Allocate(DType::kF32, {n, n}).value();
-  OwnedTensor result = backend->Allocate(DType::kBf16, {n, n}).value();
-  backend->Embedding(numbers, ids, *table);
-  backend->Convert(result, numbers);
-  backend->WaitFor(backend->SetMark());  // the table and the numbers go away
+  const OwnedTensor ids = backend->device().Allocate(DType::kI32, {n}).value();
+  backend->device().CopyIn(ids, Tensor(rows.data(), DType::kI32, {n}));
+  const OwnedTensor numbers = backend->device().Allocate(DType::kF32, {n, n}).value();
+  OwnedTensor result = backend->device().Allocate(DType::kBf16, {n, n}).value();
+  backend->ops().Embedding(numbers, ids, *table);
+  backend->ops().Convert(result, numbers);
+  backend->device().WaitFor(backend->device().SetMark());  // the table and the numbers go away
   return result;
 }
 
@@ -173,9 +173,9 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
   Ceilings ceilings;
   const int64_t copied = options.is_tiny ? int64_t{1} << 18 : int64_t{1} << 30;  // of 4 bytes
   {
-    const OwnedTensor from = backend->Allocate(DType::kF32, {copied}).value();
-    const OwnedTensor to = backend->Allocate(DType::kF32, {copied}).value();
-    const double seconds = TimeOps(*backend, 10, [&] { backend->StartCopyIn(to, from); });
+    const OwnedTensor from = backend->device().Allocate(DType::kF32, {copied}).value();
+    const OwnedTensor to = backend->device().Allocate(DType::kF32, {copied}).value();
+    const double seconds = TimeOps(*backend, 10, [&] { backend->device().StartCopyIn(to, from); });
     ceilings.bytes_per_second = 8.0 * static_cast<double>(copied) / seconds;
   }
   report->Add("copy on the device, read and written", ceilings.bytes_per_second / 1e9, "GB/s");
@@ -183,8 +183,8 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
   const Tensor shape(nullptr, DType::kBf16, {n, n});
   const auto weight = backend->Pack({&shape, 1}).value();
   const OwnedTensor x = RandomRows(backend.get(), n);
-  const OwnedTensor out = backend->Allocate(DType::kBf16, {n, n}).value();
-  const double seconds = TimeOps(*backend, 10, [&] { backend->Linear(out, x, *weight); });
+  const OwnedTensor out = backend->device().Allocate(DType::kBf16, {n, n}).value();
+  const double seconds = TimeOps(*backend, 10, [&] { backend->ops().Linear(out, x, *weight); });
   ceilings.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n) / seconds;
   report->Add("bf16 product " + std::to_string(n) + "^3", ceilings.flops / 1e12, "TFLOP/s");
   return ceilings;
@@ -215,7 +215,7 @@ Bench MakeBench(const Options& options, const ModelShape& shape, Report* report)
   ShapesAlone weights;
   auto model = LoadModel({bench.config, ModelLimitsOf(bench.limits), weights, *backend});
   CHECK(model.ok()) << model.status().ToString();
-  backend->WaitFor(backend->SetMark());
+  backend->device().WaitFor(backend->device().SetMark());
   report->Add(std::string(shape.name) + " random weights made", Now() - begin, "s");
   auto runner = ModelRunner::CreateWithoutCache(std::move(backend), *std::move(model), bench.config,
                                                 runner_options);
@@ -467,11 +467,12 @@ int Probe() {
   const float one = 1;
   const OwnedTensor x =
       (*backend)
-          ->Upload(Tensor(const_cast<float*>(&one), DType::kF32, {1, 1}), DType::kF32)
+          ->device()
+          .Upload(Tensor(const_cast<float*>(&one), DType::kF32, {1, 1}), DType::kF32)
           .value();
   float two = 0;
-  (*backend)->Add(x, x);
-  (*backend)->CopyOut(Tensor(&two, DType::kF32, {1, 1}), x);
+  (*backend)->ops().Add(x, x);
+  (*backend)->device().CopyOut(Tensor(&two, DType::kF32, {1, 1}), x);
   std::printf("%s: 1 + 1 = %g\n", (*backend)->description().c_str(), static_cast<double>(two));
   return two == 2 ? 0 : 1;
 }

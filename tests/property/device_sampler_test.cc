@@ -130,9 +130,9 @@ class Device {
     }
     const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
     OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
-    OwnedTensor numbers = *backend_->Allocate(DType::kI32, {count, kSamplingRowWidth});
-    backend_->CopyIn(numbers,
-                     Tensor(sampling_rows.data(), DType::kI32, {count, kSamplingRowWidth}));
+    OwnedTensor numbers = *backend_->device().Allocate(DType::kI32, {count, kSamplingRowWidth});
+    backend_->device().CopyIn(
+        numbers, Tensor(sampling_rows.data(), DType::kI32, {count, kSamplingRowWidth}));
     // In two calls, as a step does whose logits are made in chunks.
     const Tensor &x = logits.view(), &places = numbers.view();
     sampler_->Draw(x.Rows(0, first), places.Rows(0, first), 0);
@@ -157,7 +157,8 @@ class Device {
     }
     const Started& started = started_.front();
     std::vector<float> after(started.all.size());
-    backend_->CopyOut(View(after, {started.logits.view().rows(), vocab_size_}), started.logits);
+    backend_->device().CopyOut(View(after, {started.logits.view().rows(), vocab_size_}),
+                               started.logits);
     CHECK(SameBits(after, started.all));
     started_.pop_front();
     return told;
@@ -173,10 +174,10 @@ class Device {
 
   std::vector<TokenId> Filled(std::vector<TokenId> ids) {
     const auto count = static_cast<int64_t>(ids.size());
-    const OwnedTensor memory = *backend_->Allocate(DType::kI32, {count});
-    backend_->CopyIn(memory, Tensor(ids.data(), DType::kI32, {count}));
+    const OwnedTensor memory = *backend_->device().Allocate(DType::kI32, {count});
+    backend_->device().CopyIn(memory, Tensor(ids.data(), DType::kI32, {count}));
     sampler_->FillDrawn(memory);
-    backend_->CopyOut(Tensor(ids.data(), DType::kI32, {count}), memory);
+    backend_->device().CopyOut(Tensor(ids.data(), DType::kI32, {count}), memory);
     return ids;
   }
 

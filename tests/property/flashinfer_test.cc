@@ -59,9 +59,9 @@ class DecodeSteps {
                  .value();
     plan_ = backend.MakeAttentionPlan(shape, num_blocks * kBlockSize, kNumRequests).value();
     FillCache(draw, static_cast<int32_t>(num_blocks * kBlockSize));
-    const int64_t words = backend.AttentionWorkSize(shape, kNumRequests, kNumRequests);
+    const int64_t words = plan_->WorkSize(kNumRequests, kNumRequests);
     if (words > 0) {
-      host_work_ = backend.AllocateStaging(DType::kI32, {words}).value();
+      host_work_ = backend.device().AllocateStaging(DType::kI32, {words}).value();
       work_ = Make(backend, DType::kI32, {words});
     }
     numbers_ = UploadInts(backend, std::vector<int32_t>(kNumRequests), {kNumRequests});
@@ -78,10 +78,12 @@ class DecodeSteps {
       batch.host_work = host_work_;
       batch.work = work_;
     }
-    backend_.PlanAttention(batch, plan_.get());
-    if (!work_.view().empty()) backend_.StartCopyIn(work_, host_work_);
+    plan_->Fill(batch);
+    if (!work_.view().empty()) backend_.device().StartCopyIn(work_, host_work_);
   }
-  void Attend() { backend_.PagedAttention(out_, q_, cache_->layer(0), {.scale = 0.1f}, *plan_); }
+  void Attend() {
+    backend_.ops().PagedAttention(out_, q_, cache_->layer(0), {.scale = 0.1f}, *plan_);
+  }
   std::vector<float> out() { return Floats(backend_, out_); }
 
   // The same from rows that stand `gap` apart, after as many other columns as `first`.
@@ -92,8 +94,8 @@ class DecodeSteps {
       std::copy_n(q_numbers_.begin() + r * q_size(), q_size(), wide.begin() + r * width + first);
     }
     const OwnedTensor q = UploadAct(backend_, wide, {kNumRequests, width});
-    backend_.PagedAttention(out_, q.view().Columns(first, q_size()), cache_->layer(0), options,
-                            *plan_);
+    backend_.ops().PagedAttention(out_, q.view().Columns(first, q_size()), cache_->layer(0),
+                                  options, *plan_);
     out();  // done before q goes away
   }
   // And into such rows.
@@ -101,8 +103,8 @@ class DecodeSteps {
     const int64_t width = first + q_size() + gap;
     const std::vector<float> wide(static_cast<size_t>(kNumRequests * width), 7.0f);
     const OwnedTensor out = UploadAct(backend_, wide, {kNumRequests, width});
-    backend_.PagedAttention(out.view().Columns(first, q_size()), q_, cache_->layer(0),
-                            {.scale = 0.1f}, *plan_);
+    backend_.ops().PagedAttention(out.view().Columns(first, q_size()), q_, cache_->layer(0),
+                                  {.scale = 0.1f}, *plan_);
     return Floats(backend_, out);
   }
 
@@ -120,9 +122,9 @@ class DecodeSteps {
     batch.positions = batch.slot_mapping = device_slots;
     const OwnedTensor table = UploadInts(backend_, {0}, {1, 1});
     batch.block_table = table;
-    backend_.PlanAttention(batch, plan_.get());
+    plan_->Fill(batch);
     const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {num_slots, q_size()});
-    backend_.QkNormRopeWriteKv(
+    backend_.ops().QkNormRopeWriteKv(
         q, UploadAct(backend_, draw.Normals(num_slots * qkv_size), {num_slots, qkv_size}), {},
         cache_->layer(0), *plan_);
     Floats(backend_, q);  // done before the inputs go away
@@ -204,16 +206,16 @@ TEST_CASE("FlashInfer: a captured decode step fits any contexts") {
     DecodeSteps expected(*reference, shape, Draw(3)), ours(*cuda, shape, Draw(3));
     ours.Plan({1, 1, 1});
     ours.Attend();
-    cuda->BeginCapture();
+    cuda->device().BeginCapture();
     ours.Attend();
-    const auto captured = cuda->EndCapture().value();
+    const auto captured = cuda->device().EndCapture().value();
     for (const std::vector<int32_t>& context_len : std::vector<std::vector<int32_t>>{
              {1, 1, 1}, {480, 3, 130}, {16, 17, 15}, {300, 479, 480}, {129, 128, 2}}) {
       CAPTURE(context_len);
       expected.Plan(context_len);
       expected.Attend();
       ours.Plan(context_len);
-      cuda->Replay(*captured);
+      cuda->device().Replay(*captured);
       CHECK(MaxError(ours.out(), expected.out()) < kTolerance);
     }
   }

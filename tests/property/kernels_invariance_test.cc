@@ -25,7 +25,7 @@ TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to
       auto run = [&](Backend& backend, const PackedMatrix& packed, const Tensor& rows) {
         const OwnedTensor out = Make(backend, DType::kF32, {rows.rows(), n});
         const OwnedTensor bias_tensor = Upload(backend, bias, {n}, DType::kF32);
-        backend.Linear(out, rows, packed, bias_tensor);
+        backend.ops().Linear(out, rows, packed, bias_tensor);
         return Floats(backend, out);
       };
       std::vector<float> alone;
@@ -68,8 +68,8 @@ TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has 
         const OwnedTensor all = Upload(backend, x, {m, k}, DType::kF32);
         const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
         const OwnedTensor out = Make(backend, backend.activation_dtype(), {count, n / 2});
-        backend.RmsNormLinear(out, all.view().Rows(begin, count), norm, 1e-5f,
-                              *PackGated(backend, w, n, k), {}, LinearEpilogue::kSiluAndMul);
+        backend.ops().RmsNormLinear(out, all.view().Rows(begin, count), norm, 1e-5f,
+                                    *PackGated(backend, w, n, k), {}, LinearEpilogue::kSiluAndMul);
         return Floats(backend, out);
       };
       const auto together = run(*four, 0, m);
@@ -93,8 +93,8 @@ TEST_CASE("row-wise ops: each row alone has the bits it has in a batch") {
       const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
       const OwnedTensor out = Make(backend, backend.activation_dtype(), {2 * m, h});
       const Tensor rows = all.view().Rows(begin, count);
-      backend.RmsNorm(out.view().Rows(begin, count), rows.Columns(0, h), weight, 1e-6f);
-      backend.SiluAndMul(out.view().Rows(m + begin, count), rows);
+      backend.ops().RmsNorm(out.view().Rows(begin, count), rows.Columns(0, h), weight, 1e-6f);
+      backend.ops().SiluAndMul(out.view().Rows(m + begin, count), rows);
       std::vector<float> result = Floats(backend, out.view().Rows(begin, count));
       const std::vector<float> activated = Floats(backend, out.view().Rows(m + begin, count));
       result.insert(result.end(), activated.begin(), activated.end());
@@ -128,14 +128,15 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       Result result = {std::vector<int32_t>(count * top_k), std::vector<float>(count * top_k), {}};
       const Tensor ids = View(result.ids, {count, top_k});
       const Tensor weights = View(result.weights, {count, top_k});
-      backend.RouteTopK(ids, weights, View(logits, {m, num_experts}).Rows(begin, count), true);
+      backend.ops().RouteTopK(ids, weights, View(logits, {m, num_experts}).Rows(begin, count),
+                              true);
       std::vector<int32_t> pair_begin(num_experts + 1), chosen(num_experts), tokens(count * top_k);
       std::vector<int32_t> of_token(count * top_k);
       std::vector<float> pair_weights(count * top_k);
       const ExpertPairs pairs = {View(pair_begin, {num_experts + 1}), View(chosen, {num_experts}),
                                  View(tokens, {count * top_k}), View(of_token, {count, top_k}),
                                  View(pair_weights, {count, top_k})};
-      backend.GroupByExpert(pairs, ids, weights);
+      backend.ops().GroupByExpert(pairs, ids, weights);
       std::vector<float> rows(count * top_k * h);
       for (int64_t i = 0; i < count * top_k; ++i) {
         std::copy_n(x.begin() + (begin * top_k + i) * h, h, rows.begin() + of_token[i] * h);
@@ -143,8 +144,8 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       const std::vector<float> before(stream.begin() + begin * h,
                                       stream.begin() + (begin + count) * h);
       const OwnedTensor residual = Upload(backend, before, {count, h}, DType::kF32);
-      backend.AddWeightedRows(residual, UploadAct(backend, rows, {count * top_k, h}),
-                              pairs.of_token, pairs.weights);
+      backend.ops().AddWeightedRows(residual, UploadAct(backend, rows, {count * top_k, h}),
+                                    pairs.of_token, pairs.weights);
       result.sums = Floats(backend, residual);
       return result;
     };

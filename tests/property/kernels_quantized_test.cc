@@ -51,9 +51,9 @@ TEST_CASE("integer Linear has the reference's bits on every instruction set") {
           auto run = [&](Backend& backend) {
             const auto packed = Pack(backend, w, n, k, format.format);
             const OwnedTensor out = Upload(backend, before, {m, n}, DType::kF32);
-            backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
-                           add ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
-                           add ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
+            backend.ops().Linear(out, UploadAct(backend, x, {m, k}), *packed,
+                                 add ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
+                                 add ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
             return Floats(backend, out);
           };
           const auto ours = run(*cpu);
@@ -84,7 +84,7 @@ TEST_CASE(
       auto run = [&](Backend& backend, const PackedMatrix& packed, int64_t begin, int64_t count) {
         const OwnedTensor all = UploadAct(backend, x, {m, k});
         const OwnedTensor out = Make(backend, DType::kF32, {count, n});
-        backend.Linear(out, all.view().Rows(begin, count), packed);
+        backend.ops().Linear(out, all.view().Rows(begin, count), packed);
         return Floats(backend, out);
       };
       auto one = backend_case.make(1);
@@ -126,7 +126,7 @@ TEST_CASE("integer Embedding reads rows back as the reference does, near the wei
       auto run = [&](Backend& backend) {
         const auto packed = Pack(backend, w, n, k, format.format);
         const OwnedTensor out = Make(backend, DType::kF32, {n, k});
-        backend.Embedding(out, View(ids, {n}), *packed, 0.5f);
+        backend.ops().Embedding(out, View(ids, {n}), *packed, 0.5f);
         return Floats(backend, out);
       };
       const auto ours = run(*cpu);

@@ -46,9 +46,10 @@ TEST_CASE("Linear equals the reference: rows, columns and depth that fill no til
         const auto packed = Pack(backend, w, n, k);
         const DType out_type = variant == 0 ? backend.activation_dtype() : DType::kF32;
         const OwnedTensor out = Upload(backend, before, {m, n}, out_type);
-        backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
-                       variant == 1 ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
-                       variant == 2 ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
+        backend.ops().Linear(
+            out, UploadAct(backend, x, {m, k}), *packed,
+            variant == 1 ? Tensor() : Upload(backend, bias, {n}, DType::kF32).view(),
+            variant == 2 ? LinearEpilogue::kAddResidual : LinearEpilogue::kStore);
         return Floats(backend, out);
       };
       CHECK(MaxError(run(cpu), run(reference)) < (variant == 0 ? backend_case.tolerance() : 2e-5f));
@@ -78,11 +79,11 @@ TEST_CASE("Linear into a gate equals the reference, with and without a norm befo
               const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
               if (has_norm) {
                 const OwnedTensor norm = Upload(backend, norm_weight, {k}, DType::kF32);
-                backend.RmsNormLinear(out, Upload(backend, x, {m, k}, DType::kF32), norm, 1e-5f,
-                                      *packed, {}, epilogue);
+                backend.ops().RmsNormLinear(out, Upload(backend, x, {m, k}, DType::kF32), norm,
+                                            1e-5f, *packed, {}, epilogue);
               } else {
-                backend.Linear(out, UploadAct(backend, x, {m, k}), *packed,
-                               Upload(backend, bias, {n}, DType::kF32), epilogue);
+                backend.ops().Linear(out, UploadAct(backend, x, {m, k}), *packed,
+                                     Upload(backend, bias, {n}, DType::kF32), epilogue);
               }
               return Floats(backend, out);
             };
@@ -111,11 +112,12 @@ TEST_CASE("Linear of few rows equals the reference, into a gate as well") {
           const OwnedTensor in = UploadAct(backend, x, {m, k});
           if (is_gated) {
             const OwnedTensor out = Make(backend, backend.activation_dtype(), {m, n / 2});
-            backend.Linear(out, in, *PackGated(backend, w, n, k), b, LinearEpilogue::kSiluAndMul);
+            backend.ops().Linear(out, in, *PackGated(backend, w, n, k), b,
+                                 LinearEpilogue::kSiluAndMul);
             return Floats(backend, out);
           }
           const OwnedTensor out = Upload(backend, before, {m, n}, DType::kF32);
-          backend.Linear(out, in, *Pack(backend, w, n, k), b, LinearEpilogue::kAddResidual);
+          backend.ops().Linear(out, in, *Pack(backend, w, n, k), b, LinearEpilogue::kAddResidual);
           return Floats(backend, out);
         };
         CHECK(MaxError(run(cpu), run(reference)) <
@@ -141,9 +143,9 @@ TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other"
     const OwnedTensor normed = Make(cpu, cpu.activation_dtype(), {m, k});
     const OwnedTensor apart = Make(cpu, DType::kF32, {m, n});
     const OwnedTensor together = Make(cpu, DType::kF32, {m, n});
-    cpu.RmsNorm(normed, x, weight, 1e-5f);
-    cpu.Linear(apart, normed, *packed, bias);
-    cpu.RmsNormLinear(together, x, weight, 1e-5f, *packed, bias);
+    cpu.ops().RmsNorm(normed, x, weight, 1e-5f);
+    cpu.ops().Linear(apart, normed, *packed, bias);
+    cpu.ops().RmsNormLinear(together, x, weight, 1e-5f, *packed, bias);
     CHECK(SameBits(Floats(cpu, together), Floats(cpu, apart)));
   });
 }
@@ -155,7 +157,7 @@ TEST_CASE("Linear with a depth of several K blocks equals the reference") {
     const auto x = draw.Normals(m * k);
     auto run = [&](Backend& backend) {
       const OwnedTensor out = Make(backend, DType::kF32, {m, n});
-      backend.Linear(out, UploadAct(backend, x, {m, k}), *Pack(backend, w, n, k));
+      backend.ops().Linear(out, UploadAct(backend, x, {m, k}), *Pack(backend, w, n, k));
       return Floats(backend, out);
     };
     CHECK(MaxError(run(cpu), run(reference)) < 5e-5f);
@@ -178,7 +180,7 @@ TEST_CASE("Pack stacks row blocks of any float type, and Embedding reads rows ba
     std::iota(ids.begin(), ids.end(), 0);
     draw.Shuffle(&ids);
     const OwnedTensor out = Make(cpu, DType::kF32, {82, k});
-    cpu.Embedding(out, UploadInts(cpu, ids, {82}), *packed, 0.5f);
+    cpu.ops().Embedding(out, UploadInts(cpu, ids, {82}), *packed, 0.5f);
     const std::vector<float> rows = Floats(cpu, out);
     for (int64_t i = 0; i < 82; ++i) {
       for (int64_t h = 0; h < k; ++h) {
@@ -193,7 +195,7 @@ TEST_CASE("Pack stacks row blocks of any float type, and Embedding reads rows ba
   });
 }
 
-TEST_CASE("RmsNorm, AddRmsNorm and SiluAndMul equal the reference") {
+TEST_CASE("RmsNorm, Add and SiluAndMul equal the reference") {
   ForEachCase(6, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
                      Draw& draw) {
     const int64_t t = draw.Int(1, 9);
@@ -213,11 +215,11 @@ TEST_CASE("RmsNorm, AddRmsNorm and SiluAndMul equal the reference") {
         const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
         const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
         const OwnedTensor wide = Make(backend, DType::kF32, {t, h});
-        backend.RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
-        backend.AddRmsNorm(out.view().Rows(t, t), residual, merged.view().Columns(h, h), weight,
-                           1e-5f);
-        backend.SiluAndMul(out.view().Rows(2 * t, t), merged);
-        backend.RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
+        backend.ops().RmsNorm(out.view().Rows(0, t), merged.view().Columns(0, h), weight, 1e-5f);
+        backend.ops().Add(residual, merged.view().Columns(h, h));
+        backend.ops().RmsNorm(out.view().Rows(t, t), residual, weight, 1e-5f);
+        backend.ops().SiluAndMul(out.view().Rows(2 * t, t), merged);
+        backend.ops().RmsNorm(wide, merged.view().Columns(0, h), weight, 1e-5f);
         return std::vector{Floats(backend, out), Floats(backend, residual), Floats(backend, wide)};
       };
       const auto ours = run(cpu);
@@ -247,13 +249,13 @@ TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the refer
       const OwnedTensor capped = Upload(backend, stream, {t, h}, DType::kF32);
       const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
       const OwnedTensor wide = Make(backend, DType::kF32, {2 * t, h});
-      backend.LayerNorm(wide.view().Rows(0, t), residual, weight, bias, 1e-5f);
-      backend.Gelu(out.view().Rows(0, t), merged.view().Columns(0, h));
-      backend.GeluAndMul(out.view().Rows(t, t), merged);
-      backend.Convert(out.view().Rows(2 * t, t), residual);
-      backend.Convert(wide.view().Rows(t, t), merged.view().Columns(0, h));
-      backend.Add(residual, merged.view().Columns(h, h));
-      backend.SoftCap(capped, 4.0f);
+      backend.ops().LayerNorm(wide.view().Rows(0, t), residual, weight, bias, 1e-5f);
+      backend.ops().Gelu(out.view().Rows(0, t), merged.view().Columns(0, h));
+      backend.ops().GeluAndMul(out.view().Rows(t, t), merged);
+      backend.ops().Convert(out.view().Rows(2 * t, t), residual);
+      backend.ops().Convert(wide.view().Rows(t, t), merged.view().Columns(0, h));
+      backend.ops().Add(residual, merged.view().Columns(h, h));
+      backend.ops().SoftCap(capped, 4.0f);
       return std::vector{Floats(backend, out), Floats(backend, wide), Floats(backend, residual),
                          Floats(backend, capped)};
     };
@@ -274,7 +276,7 @@ TEST_CASE("SiluAndMul is finite and right at the ends of exp's range") {
     row.insert(row.end(), gates.size(), 1.0f);
     const auto size = static_cast<int64_t>(gates.size());
     const OwnedTensor out = Make(cpu, cpu.activation_dtype(), {1, size});
-    cpu.SiluAndMul(out, Upload(cpu, row, {1, 2 * size}, DType::kF32));
+    cpu.ops().SiluAndMul(out, Upload(cpu, row, {1, 2 * size}, DType::kF32));
     for (int64_t i = 0; i < size; ++i) {
       const float expected = static_cast<float>(gates[i] / (1 + std::exp(-double{gates[i]})));
       CHECK(Floats(cpu, out)[i] == Approx(expected).epsilon(0.01).margin(1e-6));
@@ -359,7 +361,7 @@ TEST_CASE("PagedAttention of one query per request equals the reference") {
       });
 }
 
-TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
+TEST_CASE("GatherRows equals the reference") {
   ForEachCase(4, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(1, 5);
     const int64_t size = draw.Int(1, 1000);
@@ -368,23 +370,15 @@ TEST_CASE("Argmax, LogSumExp and GatherRows equal the reference") {
     for (int32_t& row : wanted) row = draw.Int(0, static_cast<int>(rows) - 1);
     auto run = [&](Backend& backend) {
       const OwnedTensor input = Upload(backend, logits, {rows, size}, DType::kF32);
-      const OwnedTensor ids = Make(backend, DType::kI32, {rows});
-      const OwnedTensor sums = Make(backend, DType::kF32, {rows});
       const OwnedTensor gathered = Make(backend, DType::kF32, {rows, size});
-      backend.Argmax(ids, input);
-      backend.LogSumExp(sums, input);
-      backend.GatherRows(gathered, input, UploadInts(backend, wanted, {rows}));
-      return std::tuple(Ints(backend, ids), Floats(backend, sums), Floats(backend, gathered));
+      backend.ops().GatherRows(gathered, input, UploadInts(backend, wanted, {rows}));
+      return Floats(backend, gathered);
     };
-    const auto [ids, sums, gathered] = run(cpu);
-    const auto [expected_ids, expected_sums, expected_gathered] = run(reference);
-    CHECK(ids == expected_ids);
-    CHECK(MaxError(sums, expected_sums) < 1e-5f);
-    CHECK(gathered == expected_gathered);
+    CHECK(run(cpu) == run(reference));
   });
 }
 
-TEST_CASE("Argmax, LogSumExp, RouteTopK and SoftCap of rows that stand apart, of any height") {
+TEST_CASE("RouteTopK and SoftCap of rows that stand apart, of any height") {
   ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(2, 6), size = draw.Int(2, 1200), gap = draw.Int(1, 9);
     const int num_experts = draw.Int(2, 60), top_k = draw.Int(1, num_experts);
@@ -402,27 +396,20 @@ TEST_CASE("Argmax, LogSumExp, RouteTopK and SoftCap of rows that stand apart, of
       const OwnedTensor wide = Upload(backend, logits, {rows, size + gap}, DType::kF32);
       const OwnedTensor experts =
           Upload(backend, of_experts, {rows, num_experts + gap}, DType::kF32);
-      const OwnedTensor ids = Make(backend, DType::kI32, {rows});
-      const OwnedTensor sums = Make(backend, DType::kF32, {rows});
       const std::vector<int32_t> no_ids(rows * (top_k + gap), -1);
       const OwnedTensor expert_ids = UploadInts(backend, no_ids, {rows, top_k + gap});
       const std::vector<float> no_weights(no_ids.size(), -1);
       const OwnedTensor weights = Upload(backend, no_weights, {rows, top_k + gap}, DType::kF32);
       const Tensor input = wide.view().Columns(0, size);
-      backend.Argmax(ids, input);
-      backend.LogSumExp(sums, input);
-      backend.RouteTopK(expert_ids.view().Columns(0, top_k), weights.view().Columns(0, top_k),
-                        experts.view().Columns(0, num_experts), true);
-      backend.SoftCap(input, 4.0f);
-      return std::tuple(Ints(backend, ids), Floats(backend, sums), Ints(backend, expert_ids),
-                        Floats(backend, weights), Floats(backend, wide));
+      backend.ops().RouteTopK(expert_ids.view().Columns(0, top_k), weights.view().Columns(0, top_k),
+                              experts.view().Columns(0, num_experts), true);
+      backend.ops().SoftCap(input, 4.0f);
+      return std::tuple(Ints(backend, expert_ids), Floats(backend, weights), Floats(backend, wide));
     };
     const auto ours = run(cpu), expected = run(reference);
     CHECK(std::get<0>(ours) == std::get<0>(expected));
-    CHECK(MaxError(std::get<1>(ours), std::get<1>(expected)) < 1e-4f);
-    CHECK(std::get<2>(ours) == std::get<2>(expected));
-    CHECK(MaxError(std::get<3>(ours), std::get<3>(expected)) < 1e-6f);
-    CHECK(MaxError(std::get<4>(ours), std::get<4>(expected)) < 1e-5f);
+    CHECK(MaxError(std::get<1>(ours), std::get<1>(expected)) < 1e-6f);
+    CHECK(MaxError(std::get<2>(ours), std::get<2>(expected)) < 1e-5f);
   });
 }
 
@@ -439,8 +426,8 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
     auto run = [&](Backend& backend) {
       const OwnedTensor ids = Make(backend, DType::kI32, {tokens, top_k});
       const OwnedTensor weights = Make(backend, DType::kF32, {tokens, top_k});
-      backend.RouteTopK(ids, weights, Upload(backend, logits, {tokens, num_experts}, DType::kF32),
-                        renormalize);
+      backend.ops().RouteTopK(
+          ids, weights, Upload(backend, logits, {tokens, num_experts}, DType::kF32), renormalize);
       return std::pair(Ints(backend, ids), Floats(backend, weights));
     };
     const auto [ids, weights] = run(cpu);
@@ -467,7 +454,7 @@ TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") 
     for (Backend* backend : {&cpu, &reference}) {
       const OwnedTensor ids = UploadInts(*backend, std::vector<int32_t>(4 * 2, -1), {4, 2});
       const OwnedTensor weights = Make(*backend, DType::kF32, {4, 2});
-      backend->RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32), true);
+      backend->ops().RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32), true);
       for (int32_t id : Ints(*backend, ids)) CHECK((id >= 0 && id < 4));
       for (float weight : Floats(*backend, weights)) CHECK(std::isnan(weight));
     }
@@ -513,8 +500,8 @@ PairMemory MakePairs(Backend& backend, const Routing& routing) {
 
 void Group(Backend& backend, const Routing& routing, const PairMemory& memory) {
   const int64_t tokens = routing.num_tokens, top_k = routing.top_k;
-  backend.GroupByExpert(memory.pairs(), UploadInts(backend, routing.ids, {tokens, top_k}),
-                        Upload(backend, routing.weights, {tokens, top_k}, DType::kF32));
+  backend.ops().GroupByExpert(memory.pairs(), UploadInts(backend, routing.ids, {tokens, top_k}),
+                              Upload(backend, routing.weights, {tokens, top_k}, DType::kF32));
 }
 
 // The matrices [n, k] of all experts under one another.
@@ -590,8 +577,8 @@ TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or
             Group(backend, routing, memory);
             const OwnedTensor out =
                 Make(backend, backend.activation_dtype(), {num_pairs, is_gated ? n / 2 : n});
-            backend.ExpertLinear(out, UploadAct(backend, x, {num_pairs, k}), *experts,
-                                 memory.pairs(), epilogue);
+            backend.ops().ExpertLinear(out, UploadAct(backend, x, {num_pairs, k}), *experts,
+                                       memory.pairs(), epilogue);
             return Floats(backend, out);
           };
           CHECK(MaxError(run(cpu), run(reference)) < (is_gated ? 4 : 1) * backend_case.tolerance());
@@ -602,7 +589,7 @@ TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or
 TEST_CASE("a captured mixture serves other choices of experts") {
   ForEachCase(3, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
                      Draw& draw) {
-    if (!cpu.can_capture()) return;
+    if (!cpu.device().can_capture()) return;
     const int64_t hidden = 64, inner = 48;
     const int num_experts = draw.Int(1, 9), top_k = draw.Int(1, std::min(num_experts, 3));
     const int64_t num_tokens = draw.Int(1, 80);  // those of one expert are beyond eager launches
@@ -627,26 +614,28 @@ TEST_CASE("a captured mixture serves other choices of experts") {
       const OwnedTensor weights = Make(backend, DType::kF32, {num_tokens, top_k});
       const OwnedTensor residual = Make(backend, DType::kF32, {num_tokens, hidden});
       const auto mix = [&] {
-        backend.GroupByExpert(pairs, ids, weights);
-        backend.GatherRows(rows, normed, pairs.tokens);
-        backend.ExpertLinear(activated, rows, *up_experts, pairs, LinearEpilogue::kSiluAndMul);
-        backend.ExpertLinear(rows, activated, *down_experts, pairs);
-        backend.AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
+        backend.ops().GroupByExpert(pairs, ids, weights);
+        backend.ops().GatherRows(rows, normed, pairs.tokens);
+        backend.ops().ExpertLinear(activated, rows, *up_experts, pairs,
+                                   LinearEpilogue::kSiluAndMul);
+        backend.ops().ExpertLinear(rows, activated, *down_experts, pairs);
+        backend.ops().AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
       };
       std::unique_ptr<CapturedOps> captured;
-      if (backend.can_capture()) {
-        backend.BeginCapture();
+      if (backend.device().can_capture()) {
+        backend.device().BeginCapture();
         mix();
-        captured = backend.EndCapture().value();
+        captured = backend.device().EndCapture().value();
       }
       std::vector<float> results;
       for (const Routing& routing : routings) {
-        backend.CopyIn(ids, UploadInts(reference, routing.ids, {num_tokens, top_k}));
-        backend.CopyIn(weights,
-                       Upload(reference, routing.weights, {num_tokens, top_k}, DType::kF32));
-        backend.CopyIn(residual, Upload(reference, stream, {num_tokens, hidden}, DType::kF32));
+        backend.device().CopyIn(ids, UploadInts(reference, routing.ids, {num_tokens, top_k}));
+        backend.device().CopyIn(
+            weights, Upload(reference, routing.weights, {num_tokens, top_k}, DType::kF32));
+        backend.device().CopyIn(residual,
+                                Upload(reference, stream, {num_tokens, hidden}, DType::kF32));
         if (captured != nullptr) {
-          backend.Replay(*captured);
+          backend.device().Replay(*captured);
         } else {
           mix();
         }
@@ -674,9 +663,9 @@ TEST_CASE("AddWeightedRows equals the reference, rows named several times or nev
       auto run = [&](Backend& backend) {
         const OwnedTensor residual = Upload(backend, stream, {tokens, h}, DType::kF32);
         const DType type = f32_in ? DType::kF32 : backend.activation_dtype();
-        backend.AddWeightedRows(residual, Upload(backend, x, {rows, h}, type),
-                                UploadInts(backend, from, {tokens, count}),
-                                Upload(backend, weights, {tokens, count}, DType::kF32));
+        backend.ops().AddWeightedRows(residual, Upload(backend, x, {rows, h}, type),
+                                      UploadInts(backend, from, {tokens, count}),
+                                      Upload(backend, weights, {tokens, count}, DType::kF32));
         return Floats(backend, residual);
       };
       CHECK(MaxError(run(cpu), run(reference)) < 2e-6f * static_cast<float>(1 + count));

@@ -32,7 +32,7 @@ std::vector<float> NumbersOf(Backend& backend, const PackedMatrix& matrix) {
   std::iota(rows.begin(), rows.end(), 0);
   const OwnedTensor ids = UploadInts(backend, rows, {matrix.n()});
   const OwnedTensor out = Make(backend, DType::kF32, {matrix.n(), matrix.k()});
-  backend.Embedding(out, ids, matrix);
+  backend.ops().Embedding(out, ids, matrix);
   return Floats(backend, out);
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("random matrices: blocks are one matrix, and padding is not part of it
   CHECK(SameBits(NumbersOf(*backend, *packed), numbers));
   const std::vector<float> x(13, 1.0f);
   const OwnedTensor out = Make(*backend, DType::kF32, {1, 9});
-  backend->Linear(out, UploadAct(*backend, x, {1, 13}), *packed);
+  backend->ops().Linear(out, UploadAct(*backend, x, {1, 13}), *packed);
   const std::vector<float> sums = Floats(*backend, out);
   for (size_t n = 0; n < 9; ++n) {
     const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(13 * n);

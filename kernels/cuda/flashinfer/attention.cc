@@ -21,23 +21,21 @@ bool CudaBackend::UsesFlashInfer(const AttentionShape& shape) const {
 }
 
 FlashInferShape CudaBackend::FlashInferShapeOf(const AttentionShape& shape) const {
-  FlashInferShape& last = flashinfer_shape_;
-  if (last.attention == shape) return last;
-  last = {.attention = shape,
-          .decode_blocks = 1,
-          .prefill_blocks = kPrefillBlocksPerMultiprocessor * num_multiprocessors_};
+  FlashInferShape result = {
+      .attention = shape,
+      .decode_blocks = 1,
+      .prefill_blocks = kPrefillBlocksPerMultiprocessor * device_.num_multiprocessors()};
   if (FlashInferDecodes(shape)) {
     const StatusOr<int64_t> blocks =
         FlashInferDecodeBlocks(shape.num_heads, shape.num_kv_heads, shape.head_dim);
     CHECK(blocks.ok()) << blocks.status().ToString();
-    last.decode_blocks = *blocks;
+    result.decode_blocks = *blocks;
   }
-  return last;
+  return result;
 }
 
-bool CudaBackend::AttendByFlashInfer(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                     const AttentionOptions& options,
-                                     const CudaAttentionPlan& plan) {
+bool CudaOps::AttendByFlashInfer(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                                 const AttentionOptions& options, const CudaAttentionPlan& plan) {
   const bool is_aligned = q.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0 &&
                           reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
   // FlashInfer counts elements and slots of the block table in 32 bits.
@@ -60,10 +58,9 @@ bool CudaBackend::AttendByFlashInfer(const Tensor& out, const Tensor& q, const L
   return true;
 }
 
-void CudaBackend::LaunchFlashInferPart(const Tensor& out, const Tensor& q, const LayerKv& kv,
-                                       const AttentionOptions& options,
-                                       const CudaAttentionPlan& plan,
-                                       const FlashInferLaunch& launch) {
+void CudaOps::LaunchFlashInferPart(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                                   const AttentionOptions& options, const CudaAttentionPlan& plan,
+                                   const FlashInferLaunch& launch) {
   // The plan's chunks count from the start of the context, FlashInfer's from the window's.
   const bool is_split = launch.is_split && options.sliding_window == 0;
   const int32_t* words = plan.flashinfer_words;
@@ -99,7 +96,7 @@ void CudaBackend::LaunchFlashInferPart(const Tensor& out, const Tensor& q, const
     call.partial_start = words + launch.partial_start;
     call.merge_start = words + launch.merge_start;
   }
-  const Status status = LaunchFlashInfer(stream_, call);
+  const Status status = LaunchFlashInfer(device_->stream(), call);
   CHECK(status.ok()) << status.ToString();
 }
 

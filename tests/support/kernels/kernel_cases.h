@@ -50,20 +50,20 @@ inline Tensor View(std::vector<int32_t>& values, std::initializer_list<int64_t> 
 inline OwnedTensor Upload(Backend& backend, const std::vector<float>& values,
                           std::initializer_list<int64_t> shape, DType dtype) {
   auto copy = values;
-  return backend.Upload(View(copy, shape), dtype).value();
+  return backend.device().Upload(View(copy, shape), dtype).value();
 }
 inline OwnedTensor UploadAct(Backend& backend, const std::vector<float>& values,
                              std::initializer_list<int64_t> shape) {
   return Upload(backend, values, shape, backend.activation_dtype());
 }
 inline OwnedTensor Make(Backend& backend, DType dtype, std::initializer_list<int64_t> shape) {
-  return backend.Allocate(dtype, shape).value();
+  return backend.device().Allocate(dtype, shape).value();
 }
 // Numbers that ops only read, wherever the backend's memory is.
 inline OwnedTensor UploadInts(Backend& backend, std::vector<int32_t> values,
                               std::initializer_list<int64_t> shape) {
   OwnedTensor result = Make(backend, DType::kI32, shape);
-  backend.CopyIn(result, View(values, shape));
+  backend.device().CopyIn(result, View(values, shape));
   return result;
 }
 inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> values, int64_t n,
@@ -95,7 +95,7 @@ inline std::vector<float> Floats(Backend& backend, const Tensor& x) {
   Tensor flat = x;
   flat.rank = 2;
   flat.shape = {x.rows(), x.RowSize()};
-  backend.CopyOut(host, flat);
+  backend.device().CopyOut(host, flat);
   std::vector<float> values(x.NumElements());
   ConvertTensor(Tensor(values.data(), DType::kF32, {x.rows(), x.RowSize()}), host);
   return values;
@@ -105,7 +105,7 @@ inline std::vector<int32_t> Ints(Backend& backend, const Tensor& x) {
   Tensor host = x;
   host.data = values.data();
   host.row_stride = host.RowSize();
-  backend.CopyOut(host, x);
+  backend.device().CopyOut(host, x);
   return values;
 }
 
@@ -314,7 +314,7 @@ class AttentionRun {
     batch.positions = device_positions;
     batch.slot_mapping = device_slots;
     batch.block_table = device_table;
-    backend_.PlanAttention(batch, plan_.get());
+    plan_->Fill(batch);
     // A caller may write the next step's numbers over these.
     std::ranges::fill(host_query_start, -1);
     std::ranges::fill(host_context_len, -1);
@@ -329,8 +329,8 @@ class AttentionRun {
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
     const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
     const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
-    backend_.QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
-    if (attend) backend_.PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
+    backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+    if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
     return Floats(backend_, out);
   }
 

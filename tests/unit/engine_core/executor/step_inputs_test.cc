@@ -27,7 +27,7 @@ std::unique_ptr<Backend> EmulatedDevice() {
 TEST_CASE("step inputs: all parts arrive, and a later step does not change what is on its way") {
   const auto backend = EmulatedDevice();
   StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
-  const OwnedTensor seen = backend->Allocate(DType::kI32, {3, 40}).value();
+  const OwnedTensor seen = backend->device().Allocate(DType::kI32, {3, 40}).value();
   for (int32_t step = 0; step < 3; ++step) {
     inputs.Begin({.num_tokens = 40 - step,
                   .num_requests = 6,
@@ -41,11 +41,11 @@ TEST_CASE("step inputs: all parts arrive, and a later step does not change what 
     }
     inputs.Send();
     const int64_t count = 40 - step;
-    backend->StartCopyOut(Tensor(seen.view().Row<int32_t>(step), DType::kI32, {count}),
-                          inputs.device().token_ids);
+    backend->device().StartCopyOut(Tensor(seen.view().Row<int32_t>(step), DType::kI32, {count}),
+                                   inputs.device().token_ids);
   }
   std::vector<int32_t> host(3 * 40);
-  backend->CopyOut(Tensor(host.data(), DType::kI32, {3, 40}), seen);
+  backend->device().CopyOut(Tensor(host.data(), DType::kI32, {3, 40}), seen);
   for (int32_t step = 0; step < 3; ++step) {
     CAPTURE(step);
     CHECK(host[static_cast<size_t>(40 * step)] == 1000 * step);
@@ -56,7 +56,7 @@ TEST_CASE("step inputs: all parts arrive, and a later step does not change what 
     std::vector<int32_t> numbers(static_cast<size_t>(part->NumElements()));
     Tensor copy = *part;
     copy.data = numbers.data();
-    backend->CopyOut(copy, *part);
+    backend->device().CopyOut(copy, *part);
     CHECK(numbers.front() == value);
     CHECK(numbers.back() == value + part->NumElements() - 1);
     value += 100;

@@ -78,7 +78,7 @@ std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
   REQUIRE(cache.ok());
   const auto plan = backend->MakeAttentionPlan(shape, count, 1).value();
   const OneRequest request(static_cast<int32_t>(count), 64, {1});
-  backend->PlanAttention(request.batch(), plan.get());
+  plan->Fill(request.batch());
   (*model)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                      .plan = plan.get(),
                      .kv_cache = cache->get()});

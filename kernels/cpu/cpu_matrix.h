@@ -1,0 +1,61 @@
+#pragma once
+
+// Weights as the CPU kernels read them, and how they get there.
+// Layouts, padded with zeros: panels of 64 columns, `[n / 64][k / 2][64][2]` (bf16),
+// `[n / 64][k][64]` (float32), `[n / 64][k / 4][64][4]` (int8, unsigned), int4 as LinearTask says.
+
+#include <memory>
+#include <span>
+
+#include "common/status.h"
+#include "kernels/compute_pool.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/packed_matrix.h"
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+class CpuMatrix final : public PackedMatrix {
+ public:
+  CpuMatrix(int64_t n, int64_t k, bool is_gated, int64_t k_units, OwnedTensor units)
+      : PackedMatrix(n, k, is_gated), k_units_(k_units), units_(std::move(units)) {}
+  // Integers, with the rows' scales.
+  CpuMatrix(int64_t n, int64_t k, bool is_gated, int64_t k_units, OwnedTensor units,
+            WeightFormat format, OwnedTensor scales)
+      : PackedMatrix(n, k, is_gated),
+        format_(format),
+        k_units_(k_units),
+        units_(std::move(units)),
+        scales_(std::move(scales)) {}
+  int64_t num_bytes() const override {
+    return units_.view().NumBytes() + scales_.view().NumBytes();
+  }
+  WeightFormat format() const { return format_; }
+  bool is_quantized() const { return format_ != WeightFormat::kCompute; }
+  const float* scales() const { return scales_.view().Data<float>(); }
+  int64_t k_units() const { return k_units_; }
+  static int64_t NumPanels(int64_t n, bool is_gated) {
+    const int64_t columns = is_gated ? n / 2 : n;
+    const int64_t per_panel = is_gated ? kPanelColumns / 2 : kPanelColumns;
+    return (columns + per_panel - 1) / per_panel;
+  }
+  // Gate and up share a panel where the numbers are not integers.
+  int64_t num_panels() const { return NumPanels(n(), is_gated() && !is_quantized()); }
+  uint32_t* units() const { return static_cast<uint32_t*>(units_.view().data); }
+
+ private:
+  WeightFormat format_ = WeightFormat::kCompute;
+  int64_t k_units_;
+  OwnedTensor units_;
+  OwnedTensor scales_;
+};
+
+// What Backend::Pack does with checked blocks, on the pool's threads: kCompute in `dtype`, and the
+// integer formats.
+StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const Tensor> row_blocks, DType dtype,
+                                                   bool is_gated, ComputePool* pool);
+StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
+                                                      WeightFormat format, bool is_gated,
+                                                      ComputePool* pool);
+
+}  // namespace tandem

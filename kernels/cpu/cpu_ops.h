@@ -1,0 +1,86 @@
+#pragma once
+
+// The ops for CPUs: cuts an op into work for the pool, and runs the kernels of the chosen
+// instruction set (kernel_table.h). One .cc per op family. Thread, ownership, promises as in
+// kernels/ops.h: how work is cut changes no bit of a result.
+// Layouts: weights as in cpu_matrix.h, the KV cache in tiles of 32 tokens (kernel_table.h), padded
+// with zeros.
+
+#include <span>
+#include <vector>
+
+#include "kernels/compute_pool.h"
+#include "kernels/cpu/cpu_matrix.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/ops.h"
+
+namespace tandem {
+
+// The queries of a step, cut into pieces that a thread attends to at once.
+class CpuPlan final : public AttentionPlan {
+ public:
+  CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests);
+  void Fill(const AttentionBatch& batch) override;
+  std::span<const AttentionItem> items() const { return items_; }
+  int64_t num_keys() const { return num_keys_; }  // (query, key) pairs, for the cut of work
+
+ private:
+  int64_t max_tokens_;
+  int64_t max_requests_;
+  int queries_per_item_;
+  int64_t num_keys_ = 0;
+  std::vector<AttentionItem> items_;
+};
+
+// Heads in the cache and in the kernels' scratch are rounded up to this many numbers.
+constexpr int64_t PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+class CpuOps final : public Ops {
+ public:
+  // Borrows both.
+  CpuOps(DType dtype, const KernelTable& table, ComputePool* pool);
+
+  // Takes the scratch that PagedAttention needs for such a shape, so that no step has to.
+  void ReserveAttentionScratch(const AttentionShape& shape);
+
+ private:
+#define TANDEM_OP(name, parameters, arguments) void Do##name parameters override;
+#include "kernels/ops.def"
+
+  const TypedKernels& kernels() const { return dtype_ == DType::kBf16 ? table_.bf16 : table_.f32; }
+
+  // Runs function over [0, num_items), an item costing about `item_ns` nanoseconds of one thread:
+  // in no chunks so short that claiming them costs more than doing them.
+  void ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function);
+
+  // A thread's own scratch of at least so many floats; grows, and then stays.
+  float* Scratch(int thread, int64_t floats);
+  uint32_t* PackedRows(int64_t units);
+  // [rows, columns] act of such scratch.
+  Tensor Room(OwnedTensor* scratch, int64_t rows, int64_t columns);
+
+  // What Linear multiplies: x itself, or its norm when `norm_weight` is not empty.
+  struct LinearInput {
+    const Tensor& x;
+    const Tensor& norm_weight;
+    float epsilon;
+  };
+  void RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
+                 const Tensor& bias, LinearEpilogue epilogue);
+  // The input as the kernels want it: packed into tiles when rows are many or k is odd.
+  void PackActivations(const LinearInput& input, LinearTask* task);
+
+  // Of the integer formats (quantized_linear.cc).
+  void QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task);
+  void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
+                          float scale);
+
+  DType dtype_;
+  const KernelTable& table_;
+  ComputePool* pool_;
+  std::vector<OwnedTensor> scratch_;  // by thread
+  OwnedTensor packed_rows_;
+  OwnedTensor normed_, gate_up_;  // of integer matrices
+};
+
+}  // namespace tandem

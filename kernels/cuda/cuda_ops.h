@@ -1,0 +1,130 @@
+#pragma once
+
+// The ops on one NVIDIA GPU: own kernels, and cuBLASLt for large matrix products where it is
+// installed. Activations and KV cache are bf16 (or float32, for tests), the residual stream
+// float32.
+// Thread: engine loop. Owns: device scratch.
+// KV layout: [block][kv_head][token][head_dim], K and V apart.
+// Matrices: [n, k] row-major, rows padded with zeros to 16 bytes.
+// Sums run in an order of the kernel's own, so bits may differ between batch sizes.
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/flashinfer/plan.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/libraries/cublaslt.h"
+#include "kernels/ops.h"
+
+namespace tandem {
+
+inline constexpr int64_t kMaxCudaExperts = 1024;  // of a layer
+
+class CudaMatrix final : public PackedMatrix {
+ public:
+  CudaMatrix(int64_t k, bool is_gated, OwnedTensor memory)
+      : PackedMatrix(memory.view().shape[0], k, is_gated), memory_(std::move(memory)) {}
+  int64_t num_bytes() const override { return memory_.view().NumBytes(); }
+  int64_t stride() const { return memory_.view().row_stride; }  // elements
+  const void* data() const { return memory_.view().data; }
+
+ private:
+  OwnedTensor memory_;  // [n, stride]
+};
+
+// Some rows (query, head) of one request, for one KV head: row r of the request is head
+// r % heads_per_kv_head of its query r / heads_per_kv_head.
+struct CudaAttentionItem {
+  int32_t table_begin = 0;  // of the request's row in the block table
+  int32_t first_token = 0;  // the request's, in q and out
+  int32_t num_queries = 0;  // of the request
+  int32_t context_len = 0;
+  int32_t first_row = 0;
+};
+
+class CudaAttentionPlan final : public AttentionPlan {
+ public:
+  explicit CudaAttentionPlan(CudaDevice* device) : device_(device) {}
+  void Fill(const AttentionBatch& batch) override;
+  int64_t WorkSize(int64_t num_tokens, int64_t num_requests) const override;
+
+  AttentionShape shape;
+  int64_t max_tokens = 0;
+  int64_t max_requests = 0;
+  bool uses_flashinfer = false;
+  FlashInferShape flashinfer_shape;  // where it is used
+  // The plan's numbers for the device: items, then FlashInfer's words.
+  OwnedTensor host_work;           // pinned [.] i32, for batches without a place for it
+  OwnedTensor device_work;         // the same
+  OwnedTensor partial;             // [., head_dim + 2] f32: sums, maximum, total of a row and split
+  OwnedTensor num_arrived;         // [.] i32: splits of an item and KV head that are done
+  OwnedTensor flashinfer_partial;  // [., heads * head_dim], and the weight of each row and head:
+  OwnedTensor flashinfer_lse;      // [., heads] f32
+  int64_t work_copied = 0;         // mark: host_work may be filled again
+  // Of this step.
+  const CudaAttentionItem* items = nullptr;  // on the device
+  int64_t num_items = 0;
+  bool is_decode = false;  // one query per request
+  FlashInferPlan flashinfer;
+  int64_t num_decode_items = 0;               // the first ones, of what is its decode part
+  const int32_t* flashinfer_words = nullptr;  // on the device
+
+ private:
+  CudaDevice* device_;
+};
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(DType dtype, CudaDevice* device);  // borrows the device
+  // Before the first op, once the device is open. RESOURCE_EXHAUSTED: pinned memory.
+  Status Open();
+  bool has_cublaslt() const { return cublaslt_ != nullptr; }
+
+ private:
+#define TANDEM_OP(name, parameters, arguments) void Do##name parameters override;
+#include "kernels/ops.def"
+
+  OverlappingStream queue() const { return device_->queue(); }
+  // Whether so many rows are multiplied as decode steps are.
+  bool IsSkinny(int64_t num_rows) const;
+  // Linear, or RmsNormLinear where there is a norm_weight, of few rows.
+  void MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                      const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,
+                      float epsilon);
+  // y = x W^T + bias, or y += it.
+  void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
+                bool accumulate);
+  // Whether one launch multiplies for all experts, and the host need not know what rows each has.
+  bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
+  void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                       const ExpertPairs& pairs, LinearEpilogue epilogue);
+  // Attention of the first num_items items by the project's own kernels.
+  void AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                   const AttentionOptions& options, const CudaAttentionPlan& plan,
+                   int64_t num_items, bool is_decode);
+  // Attention of all requests, by FlashInfer as far as it can. False: it cannot.
+  bool AttendByFlashInfer(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                          const AttentionOptions& options, const CudaAttentionPlan& plan);
+  void LaunchFlashInferPart(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                            const AttentionOptions& options, const CudaAttentionPlan& plan,
+                            const FlashInferLaunch& launch);
+  // Into how many splits each item's context is cut, so that so many items fill the device.
+  int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
+  // A matrix [rows, columns] of the activation type, valid until its next use; nothing (and
+  // status() says so) where there is no memory for it.
+  Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
+
+  DType dtype_;
+  CudaDevice* device_;
+  std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
+  OwnedTensor normed_;                  // what RmsNormLinear multiplies
+  OwnedTensor ungated_;                 // what a gate is yet to be applied to
+  OwnedTensor expert_begin_;            // pinned, ExpertPairs::begin where the host has to know it
+  int64_t expert_begin_copied_ = 0;     // mark: it is there
+  std::vector<OwnedTensor> outgrown_;   // scratch that captured ops may still name
+};
+
+}  // namespace tandem

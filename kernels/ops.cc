@@ -1,0 +1,200 @@
+// What ops.def demands of each op's arguments.
+
+#include "kernels/ops.h"
+
+#include "kernels/op_checks.h"
+
+namespace tandem {
+
+namespace {
+
+bool IsFloat(const Tensor& x, OpTypes types) {
+  return x.dtype == types.activation || x.dtype == DType::kF32;
+}
+
+void CheckRmsNorm(OpTypes types, const Tensor& out, const Tensor& x, const Tensor& weight) {
+  CHECK(IsFloat(out, types) && IsFloat(x, types)) << out << x;
+  CHECK(x.rank == 2 && IsMatrix(out, x.shape[0], x.shape[1])) << out << x;
+  CHECK(IsVector(weight, DType::kF32, x.shape[1])) << weight << x;
+}
+
+void CheckGate(OpTypes types, const Tensor& out, const Tensor& gate_up) {
+  CHECK(out.rank == 2 && out.dtype == types.activation) << out;
+  CHECK(IsFloat(gate_up, types) && IsMatrix(gate_up, out.shape[0], 2 * out.shape[1]))
+      << out << gate_up;
+}
+
+// All that Linear demands but the type of x.
+void CheckProduct(OpTypes types, const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                  const Tensor& bias, LinearEpilogue epilogue) {
+  CHECK(x.rank == 2 && x.shape[1] == weight.k())
+      << x << " times " << weight.n() << " x " << weight.k();
+  const bool is_gated =
+      epilogue == LinearEpilogue::kSiluAndMul || epilogue == LinearEpilogue::kGeluAndMul;
+  CHECK_EQ(is_gated, weight.is_gated());
+  const int64_t columns = is_gated ? weight.n() / 2 : weight.n();
+  CHECK(IsFloat(out, types) && IsMatrix(out, x.shape[0], columns)) << out << x;
+  CHECK(bias.empty() || IsVector(bias, DType::kF32, weight.n())) << bias;
+  CHECK(epilogue != LinearEpilogue::kAddResidual || out.dtype == types.residual) << out;
+  CHECK(!is_gated || out.dtype == types.activation) << out;
+}
+
+}  // namespace
+
+void Ops::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table, float scale) {
+  CHECK(IsVector(ids, DType::kI32, ids.rows())) << ids;
+  CHECK(out.dtype == types().residual && IsMatrix(out, ids.rows(), table.k())) << out;
+  CHECK(!table.is_gated());
+  DoEmbedding(out, ids, table, scale);
+}
+
+void Ops::RmsNorm(const Tensor& out, const Tensor& x, const Tensor& weight, float epsilon) {
+  CheckRmsNorm(types(), out, x, weight);
+  DoRmsNorm(out, x, weight, epsilon);
+}
+
+void Ops::LayerNorm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    float epsilon) {
+  CheckRmsNorm(types(), out, x, weight);
+  CHECK(IsVector(bias, DType::kF32, x.shape[1])) << bias << x;
+  DoLayerNorm(out, x, weight, bias, epsilon);
+}
+
+void Ops::Add(const Tensor& residual, const Tensor& x) {
+  CHECK(x.rank == 2 && IsFloat(x, types())) << x;
+  CHECK(residual.dtype == types().residual && IsMatrix(residual, x.shape[0], x.shape[1]))
+      << residual;
+  DoAdd(residual, x);
+}
+
+void Ops::Convert(const Tensor& out, const Tensor& x) {
+  CHECK(IsFloat(out, types()) && IsFloat(x, types())) << out << x;
+  CHECK(x.rank == 2 && IsMatrix(out, x.shape[0], x.shape[1])) << out << x;
+  DoConvert(out, x);
+}
+
+void Ops::Linear(const Tensor& out, const Tensor& x, const PackedMatrix& weight, const Tensor& bias,
+                 LinearEpilogue epilogue) {
+  CHECK(x.dtype == types().activation) << x;
+  CheckProduct(types(), out, x, weight, bias, epilogue);
+  DoLinear(out, x, weight, bias, epilogue);
+}
+
+void Ops::RmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                        float epsilon, const PackedMatrix& weight, const Tensor& bias,
+                        LinearEpilogue epilogue) {
+  CHECK(IsFloat(x, types())) << x;
+  CHECK(IsVector(norm_weight, DType::kF32, weight.k())) << norm_weight;
+  CheckProduct(types(), out, x, weight, bias, epilogue);
+  DoRmsNormLinear(out, x, norm_weight, epsilon, weight, bias, epilogue);
+}
+
+void Ops::SiluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckGate(types(), out, gate_up);
+  DoSiluAndMul(out, gate_up);
+}
+
+void Ops::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckGate(types(), out, gate_up);
+  DoGeluAndMul(out, gate_up);
+}
+
+void Ops::Gelu(const Tensor& out, const Tensor& x) {
+  CHECK(out.rank == 2 && out.dtype == types().activation) << out;
+  CHECK(IsFloat(x, types()) && IsMatrix(x, out.shape[0], out.shape[1])) << out << x;
+  DoGelu(out, x);
+}
+
+void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
+                            const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t kv_size = int64_t{kv.num_kv_heads} * kv.head_dim;
+  CHECK(out.rank == 2 && out.dtype == types().activation) << out;
+  CHECK(out.shape[0] == plan.num_tokens() && out.shape[1] % kv.head_dim == 0) << out;
+  CHECK(IsFloat(qkv, types()) && IsMatrix(qkv, plan.num_tokens(), out.shape[1] + 2 * kv_size))
+      << qkv << out;
+  CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= kv.head_dim) << rope.rotary_dim;
+  for (const Tensor* table : {&rope.cos, &rope.sin}) {
+    CHECK(rope.rotary_dim == 0 || (table->rank == 2 && table->dtype == DType::kF32 &&
+                                   table->shape[1] == rope.rotary_dim / 2 && table->IsContiguous()))
+        << *table;
+  }
+  for (const Tensor* norm : {&rope.q_norm, &rope.k_norm}) {
+    CHECK(norm->empty() || IsVector(*norm, DType::kF32, kv.head_dim)) << *norm;
+  }
+  DoQkNormRopeWriteKv(out, qkv, rope, kv, plan);
+}
+
+void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
+                         const AttentionOptions& options, const AttentionPlan& plan) {
+  CHECK(out.rank == 2 && out.dtype == types().activation && q.dtype == types().activation)
+      << out << q;
+  CHECK(IsMatrix(q, plan.num_tokens(), out.shape[1]) && out.shape[0] == plan.num_tokens())
+      << out << q;
+  CHECK_EQ(out.shape[1] % (int64_t{kv.num_kv_heads} * kv.head_dim), 0);
+  DoPagedAttention(out, q, kv, options, plan);
+}
+
+void Ops::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
+  CHECK(IsVector(rows, DType::kI32, rows.rows())) << rows;
+  CHECK(x.rank == 2 && x.dtype == out.dtype && IsMatrix(out, rows.rows(), x.shape[1])) << out << x;
+  DoGatherRows(out, x, rows);
+}
+
+void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
+                    bool renormalize) {
+  CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;
+  CHECK(expert_ids.rank == 2 && expert_ids.dtype == DType::kI32) << expert_ids;
+  CHECK(expert_ids.shape[0] == logits.shape[0] && expert_ids.shape[1] >= 1 &&
+        expert_ids.shape[1] <= logits.shape[1])
+      << expert_ids << " of " << logits;
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, logits.shape[0], expert_ids.shape[1]))
+      << weights << expert_ids;
+  DoRouteTopK(expert_ids, weights, logits, renormalize);
+}
+
+void Ops::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, const Tensor& weights) {
+  CHECK(expert_ids.rank == 2 && expert_ids.dtype == DType::kI32) << expert_ids;
+  const int64_t tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, tokens, top_k)) << weights << expert_ids;
+  CHECK(pairs.of_token.dtype == DType::kI32 && IsMatrix(pairs.of_token, tokens, top_k))
+      << pairs.of_token << expert_ids;
+  CHECK(pairs.weights.dtype == DType::kF32 && IsMatrix(pairs.weights, tokens, top_k))
+      << pairs.weights << expert_ids;
+  CHECK(IsVector(pairs.tokens, DType::kI32, tokens * top_k)) << pairs.tokens << expert_ids;
+  CHECK_GE(pairs.chosen.rows(), 1);
+  CHECK(IsVector(pairs.chosen, DType::kI32, pairs.chosen.rows())) << pairs.chosen;
+  CHECK(IsVector(pairs.begin, DType::kI32, pairs.chosen.rows() + 1)) << pairs.begin << pairs.chosen;
+  DoGroupByExpert(pairs, expert_ids, weights);
+}
+
+void Ops::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                       const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  CHECK(epilogue != LinearEpilogue::kAddResidual);
+  CHECK(out.dtype == types().activation) << out;
+  CHECK(IsVector(pairs.begin, DType::kI32, experts.size() + 1)) << pairs.begin << experts.size();
+  CHECK(IsVector(pairs.chosen, DType::kI32, experts.size())) << pairs.chosen << experts.size();
+  CHECK_EQ(pairs.tokens.rows(), x.rows());
+  CHECK(x.dtype == types().activation) << x;
+  CheckProduct(types(), out, x, experts.expert(0), {}, epilogue);
+  DoExpertLinear(out, x, experts, pairs, epilogue);
+}
+
+void Ops::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
+                          const Tensor& weights) {
+  CHECK(x.rank == 2 && IsFloat(x, types())) << x;
+  CHECK(residual.rank == 2 && residual.dtype == types().residual && residual.shape[1] == x.shape[1])
+      << residual << x;
+  CHECK(rows.rank == 2 && rows.dtype == DType::kI32 && rows.shape[0] == residual.shape[0])
+      << rows << residual;
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, rows.shape[0], rows.shape[1]))
+      << weights << rows;
+  DoAddWeightedRows(residual, x, rows, weights);
+}
+
+void Ops::SoftCap(const Tensor& x, float cap) {
+  CHECK(x.rank == 2 && x.dtype == DType::kF32) << x;
+  CHECK(cap > 0) << cap;
+  DoSoftCap(x, cap);
+}
+
+}  // namespace tandem

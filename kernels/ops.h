@@ -1,0 +1,86 @@
+#pragma once
+
+// The ops that models are made of: functions on tensors, listed with their shapes in
+// kernels/ops.def. kernels/reference is the definition of each op (plain loops, float32),
+// kernels/cpu and kernels/cuda the fast implementations.
+//
+// A public function checks its arguments (ops.cc) and calls the virtual function of the same name
+// with Do in front, which a backend implements. So a new op is an entry in ops.def, its checks in
+// ops.cc, its implementations and its test.
+//
+// Thread: engine loop; the result is there when the op returns, or ordered before every later op.
+// Ownership: views are borrowed for the call; scratch memory is the implementation's.
+// Types: accumulation is float32 always. Outputs must not overlap inputs unless the op says so. A
+// row of zero tokens is a no-op.
+// Failure: a shape that does not fit is our own mistake (CHECK).
+// Promise (cpu, reference): the bits of an output row depend on that row's own inputs alone: not on
+// the rows that run with it, on chunking, on the number of threads, nor on the blocks its KV is in.
+
+#include <cstdint>
+
+#include "kernels/packed_matrix.h"
+#include "kernels/paged_kv.h"
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+// The types a backend computes in.
+struct OpTypes {
+  DType activation = DType::kF32;  // inputs and outputs of layers; the KV cache
+  DType residual = DType::kF32;    // the stream that layers add to
+};
+
+// What Linear does with y = x W^T + bias.
+enum class LinearEpilogue {
+  kStore,        // out = y
+  kAddResidual,  // out += y; out is a residual stream (res)
+  kSiluAndMul,   // out[t, i] = silu(y[t, i]) * y[t, n / 2 + i]; out: [T, n / 2] act, W gated
+  kGeluAndMul,   // the same with gelu, as in GeluAndMul
+};
+
+// The P = T * K pairs of a token and one of its K experts, by expert, then by token. The device
+// alone knows which pairs an expert has, and no shape depends on it.
+struct ExpertPairs {
+  Tensor begin;     // [E + 1] i32: expert e has the pairs [begin[e], begin[e + 1])
+  Tensor chosen;    // [E] i32: the experts that have pairs, rising, then -1
+  Tensor tokens;    // [P] i32: of each pair
+  Tensor of_token;  // [T, K] i32: the pairs of each token, rising
+  Tensor weights;   // [T, K] f32: of those pairs
+};
+
+struct QkRope {
+  Tensor cos;  // [max_positions, rotary_dim / 2] f32, factors of any rope scaling included
+  Tensor sin;
+  int rotary_dim = 0;  // even, <= head_dim; dimensions beyond it are not turned
+  Tensor q_norm;       // [head_dim] f32; empty: no norm. RMS over each head, before RoPE
+  Tensor k_norm;       // [head_dim] f32
+  float norm_epsilon = 1e-6f;
+};
+
+struct AttentionOptions {
+  float scale = 0;             // of q . k, often 1 / sqrt(head_dim)
+  int32_t sliding_window = 0;  // w > 0: a query at p sees keys p - w + 1 .. p; 0: all
+  float soft_cap = 0;          // c > 0: scores become c tanh(score / c); 0: none
+};
+
+class Ops {
+ public:
+  explicit Ops(OpTypes types) : types_(types) {}
+  virtual ~Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  OpTypes types() const { return types_; }
+
+#define TANDEM_OP(name, parameters, arguments) void name parameters;
+#include "kernels/ops.def"
+
+ protected:
+#define TANDEM_OP(name, parameters, arguments) virtual void Do##name parameters = 0;
+#include "kernels/ops.def"
+
+ private:
+  OpTypes types_;
+};
+
+}  // namespace tandem
