@@ -7,7 +7,7 @@ import pathlib
 import posixpath
 import re
 
-SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".md", ".cmake")
+SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".md", ".cmake", ".def")
 PLACEHOLDER = re.compile(r"[<>…$]|\.\.\.")
 
 
