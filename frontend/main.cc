@@ -260,7 +260,7 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
   const EngineClientOptions options = {.client_index = shard->index(),
                                        .num_clients = static_cast<int>(config.api_server_count),
                                        .num_engines = static_cast<int>(config.data_parallel_size),
-                                       .hang_timeout_s = config.engine_hang_timeout};
+                                       .health = {.hang_timeout_s = config.engine_hang_timeout}};
   return std::make_unique<EngineClient>(
       options, endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); });
 }

@@ -19,7 +19,12 @@ tandem_test(unit_frontend LABEL unit SRCS
   DEPS frontend frontend/api nlohmann_json::nlohmann_json)
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
-tandem_test(unit_engine_client LABEL unit SRCS unit/frontend/engine_client/engine_client_test.cc
+tandem_test(unit_engine_client LABEL unit SRCS
+  unit/frontend/engine_client/engine_balancer_test.cc
+  unit/frontend/engine_client/engine_client_test.cc
+  unit/frontend/engine_client/engine_health_test.cc
+  unit/frontend/engine_client/running_requests_test.cc
+  unit/frontend/engine_client/utility_calls_test.cc
   DEPS frontend/engine_client tests/support)
 tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc
   DEPS frontend/metrics tests/support/files)

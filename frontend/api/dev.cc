@@ -40,7 +40,7 @@ Awaitable<StatusOr<Results>> CallEngines(Exchange& exchange, ApiContext* context
   calls->num_left = static_cast<size_t>(num_engines);
   exchange.OnClosed([calls] { calls->done.Set(); });
   for (int i = 0; i < num_engines; ++i) {
-    EngineClient::UtilityCallback callback = [calls, i](StatusOr<wire::RawValue> result) {
+    UtilityCalls::Callback callback = [calls, i](StatusOr<wire::RawValue> result) {
       if (result.ok()) {
         calls->results[static_cast<size_t>(i)] = std::move(result).value();
       } else if (calls->failure.ok()) {
@@ -211,7 +211,7 @@ Awaitable<void> HandleAbortRequests(Exchange& exchange, std::vector<ApiContext*>
   for (ApiContext* context : contexts) {
     EngineClient* const client = context->engine_client;
     client->RunOnShard([client, aborts, home, names = *names] {
-      const size_t num_ended = client->EndAborted(names);
+      const size_t num_ended = client->AbortNamed(names);
       home->Post([aborts, num_ended] {
         aborts->num_aborted += num_ended;
         if (--aborts->num_left == 0) aborts->done.Set();

@@ -153,22 +153,21 @@ Status Generation::Start(GenerationListener* listener, std::function<void()> on_
   on_progress_ = std::move(on_progress);
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i]->running = true;
-    Status status =
+    const StatusOr<int> engine =
         context_->engine_client->Submit(std::move(request_.requests[i]), choices_[i].get());
-    if (status.ok()) {
-      BeginStats(choices_[i].get());
+    if (engine.ok()) {
+      BeginStats(choices_[i].get(), *engine);
       continue;
     }
     choices_[i]->running = false;
     aborted_ = true;
-    AbortRunning(status);
-    return status;
+    AbortRunning(engine.status());
+    return engine.status();
   }
   return OkStatus();
 }
 
-void Generation::BeginStats(Choice* choice) {
-  const int engine = context_->engine_client->EngineOf(choice->id);
+void Generation::BeginStats(Choice* choice, int engine) {
   EngineMetrics* metrics = &context_->metrics->engine(engine);
   if (choice->counts_prompt) {
     fan_out_.push_back(std::make_unique<FanOutStats>(metrics, static_cast<int>(request_.n)));

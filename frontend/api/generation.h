@@ -115,7 +115,7 @@ class Generation {
   class Choice;
 
   // The request is with an engine now: its metrics are that engine's.
-  void BeginStats(Choice* choice);
+  void BeginStats(Choice* choice, int engine);
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);

@@ -96,21 +96,20 @@ struct Engine {
 
 struct Setup {
   explicit Setup(int num_engines = 1, size_t max_inflight = 100,
-                 size_t max_unheard_bytes = 256u << 20)
+                 size_t max_unanswered_bytes = 256u << 20)
       : endpoint(wire::FrontendIn(folder, num_engines)),
         client({.client_index = 0,
                 .num_clients = 1,
                 .num_engines = num_engines,
                 .max_inflight = max_inflight,
-                .max_unheard_bytes = max_unheard_bytes,
-                .hang_timeout_s = 10},
+                .health = {.max_unanswered_bytes = max_unanswered_bytes, .hang_timeout_s = 10}},
                &endpoint, shard.post()) {
     REQUIRE(endpoint.Start().ok());
     for (int i = 0; i < num_engines; ++i) engines.push_back(std::make_unique<Engine>(folder, i));
     shard.RunUntil([this] { return client.healthy(); });
   }
   ~Setup() { endpoint.Close(); }
-  Status Submit(const std::string& id, OutputSink* sink, std::optional<int> rank = {}) {
+  StatusOr<int> Submit(const std::string& id, OutputSink* sink, std::optional<int> rank = {}) {
     wire::EngineCoreRequest request;
     request.request_id = id;
     request.prompt_token_ids = {1, 2};
@@ -177,14 +176,14 @@ TEST_CASE("engine_client: an operator's abort ends requests by either name, with
   Setup setup;
   Sink a, b, c;
   setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
-  CHECK(setup.client.EndAborted({"b", "nobody"}) == 1);
+  CHECK(setup.client.AbortNamed({"b", "nobody"}) == 1);
   CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
   CHECK(b.finish_reason == FinishReason::kAbort);
   CHECK(b.token_ids.empty());
   CHECK_FALSE(a.over());
   a.during_call = [&] { setup.client.Abort("c"); };
   c.during_call = [&] { setup.client.Abort("a"); };
-  CHECK(setup.client.EndAborted({}) == 1);  // the other went with it, unheard
+  CHECK(setup.client.AbortNamed({}) == 1);  // the other went with it, unheard
   CHECK(setup.engine().Next<wire::AbortRequest>().size() == 2);
   CHECK(a.over() != c.over());
   CHECK(setup.client.num_inflight() == 0);
@@ -197,14 +196,14 @@ TEST_CASE("engine_client: at the server's end every sink hears why and nothing i
   Status again;
   a.during_call = [&] { setup.client.Abort("b"); };
   b.during_call = [&] { setup.client.Abort("a"); };
-  c.during_call = [&] { again = setup.Submit("d", &c); };
+  c.during_call = [&] { again = setup.Submit("d", &c).status(); };
   setup.client.EndAll(UnavailableError("going away"));
   CHECK(a.over() != b.over());  // the other went with it, unheard
   CHECK(c.error.message() == "going away");
   CHECK(again.message() == "going away");
   CHECK(setup.engine().Next<wire::AbortRequest>().size() == 3);
   CHECK(setup.client.num_inflight() == 0);
-  CHECK(setup.Submit("e", &a).code() == StatusCode::kUnavailable);
+  CHECK(setup.Submit("e", &a).status().code() == StatusCode::kUnavailable);
 }
 
 TEST_CASE("engine_client: a sink may be destroyed and a new request submitted in its last call") {
@@ -244,7 +243,7 @@ TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") 
   CHECK_FALSE(setup.client.healthy());
   CHECK(health_changes == 1);
   CHECK(setup.client.num_inflight() == 0);
-  CHECK(setup.Submit("c", &a).code() == StatusCode::kUnavailable);
+  CHECK(setup.Submit("c", &a).status().code() == StatusCode::kUnavailable);
   setup.client.CallUtility(0, "x", {},
                            [&](StatusOr<RawValue> result) { called = result.status(); });
   CHECK(called.code() == StatusCode::kUnavailable);
@@ -287,7 +286,7 @@ TEST_CASE("engine_client: an engine that leaves a question open too long is not 
 }
 
 TEST_CASE("engine_client: what an engine that stands still is sent has a limit") {
-  Setup setup(1, 100, /*max_unheard_bytes=*/5000);
+  Setup setup(1, 100, /*max_unanswered_bytes=*/5000);
   Sink sink;
   // Their clients leave at once; the bytes are on their way all the same.
   const auto submit_until_refused = [&] {
@@ -301,9 +300,9 @@ TEST_CASE("engine_client: what an engine that stands still is sent has a limit")
   const int num_taken = submit_until_refused();
   CHECK(num_taken > 5);
   CHECK(num_taken < 1000);
-  const Status refused = setup.Submit("r", &sink);
+  const Status refused = setup.Submit("r", &sink).status();
   CHECK(refused.code() == StatusCode::kUnavailable);
-  CHECK(refused.message().find("engine 0 says nothing") != std::string::npos);
+  CHECK(refused.message().find("engine 0 is silent") != std::string::npos);
 
   // It goes on: all its answer to them is that to one question.
   std::optional<wire::EngineInput> input;
@@ -320,7 +319,7 @@ TEST_CASE("engine_client: what an engine that stands still is sent has a limit")
 }
 
 TEST_CASE("engine_client: of two engines the one that stands still is passed over") {
-  Setup setup(2, 1000, /*max_unheard_bytes=*/5000);
+  Setup setup(2, 1000, /*max_unanswered_bytes=*/5000);
   Sink sink;
   int num_taken = 0;
   for (; setup.Submit("r", &sink, 0).ok(); ++num_taken) setup.client.Abort("r");
@@ -397,10 +396,10 @@ TEST_CASE("engine_client: Submit refuses ids in use, wrong ranks and too many re
   Setup setup(1, 2);
   Sink sink;
   REQUIRE(setup.Submit("a", &sink).ok());
-  CHECK(setup.Submit("a", &sink).code() == StatusCode::kAlreadyExists);
-  CHECK(setup.Submit("b", &sink, 7).code() == StatusCode::kInvalidArgument);
+  CHECK(setup.Submit("a", &sink).status().code() == StatusCode::kAlreadyExists);
+  CHECK(setup.Submit("b", &sink, 7).status().code() == StatusCode::kInvalidArgument);
   REQUIRE(setup.Submit("b", &sink).ok());
-  CHECK(setup.Submit("c", &sink).code() == StatusCode::kResourceExhausted);
+  CHECK(setup.Submit("c", &sink).status().code() == StatusCode::kResourceExhausted);
   setup.client.Abort("b");
   CHECK(setup.Submit("c", &sink).ok());
 }
@@ -437,7 +436,7 @@ TEST_CASE(
   CHECK(setup.client.num_inflight() == 3);
   REQUIRE(setup.Submit("left", &sink).ok());
   CHECK(setup.engine(0).Next<wire::EngineCoreRequest>().request_id == "left");
-  CHECK(setup.Submit("pinned to the dead", &sink, 1).code() == StatusCode::kUnavailable);
+  CHECK(setup.Submit("pinned to the dead", &sink, 1).status().code() == StatusCode::kUnavailable);
 }
 
 }  // namespace

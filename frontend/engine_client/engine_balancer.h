@@ -1,0 +1,47 @@
+#pragma once
+
+// Chooses the engine for a request by vLLM's load score. Thread: the shard's. Knows counts only;
+// several shards share the engines without asking each other, so each scales its own requests up.
+// Units: requests; kv_cache_usage is a share of 1.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/status.h"
+#include "frontend/engine_client/engine_health.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+class EngineBalancer {
+ public:
+  EngineBalancer(int num_engines, int num_clients);
+
+  // `rank`'s engine when one is given, otherwise the least loaded of those that take requests.
+  // num_inflight: this shard's running requests, per engine.
+  // INVALID_ARGUMENT: no engine has that rank. UNAVAILABLE: the engine, or none, takes requests.
+  StatusOr<int> Choose(std::optional<int> rank, const EngineHealth& health,
+                       const std::vector<int64_t>& num_inflight);
+
+  // A request was sent to the engine; it counts as waiting until the engine's next stats.
+  void OnSubmit(int engine_index);
+  void OnStats(int engine_index, const wire::SchedulerStats& stats);
+  void OnReady(int engine_index);  // a new process, which has nothing to do yet
+
+ private:
+  struct Load {
+    double num_waiting = 0;
+    double num_running = 0;
+    double kv_cache_usage = 0;
+  };
+
+  double Score(size_t engine_index, int64_t num_inflight) const;
+
+  const int num_clients_;
+  std::vector<Load> loads_;
+  size_t first_scanned_ = 0;  // ties go to the first one scanned
+};
+
+}  // namespace tandem

@@ -1,0 +1,77 @@
+#pragma once
+
+// Which engines can serve: each one's connection, its facts from READY, and whether it still reads
+// and answers. Thread: the shard's. Knows no sockets: the caller reports what was sent and received
+// and sends the probes. Units: bytes, seconds of any one monotonic clock.
+// Failure: a Status that names the engine, UNAVAILABLE.
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/status.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct EngineHealthLimits {
+  // Sent to an engine since its last message; above it the engine takes no requests.
+  size_t max_unanswered_bytes = 256u << 20;
+  double hang_timeout_s = 0;  // for CheckAlive; 0: a connected engine is alive
+};
+
+class EngineHealth {
+ public:
+  using Probe = std::function<void(int engine_index)>;
+
+  EngineHealth(int num_engines, EngineHealthLimits limits);
+
+  // What happened to an engine.
+  void OnReady(int engine_index, const wire::EngineCoreReadyResponse& response);
+  void OnLost(int engine_index, const Status& why);
+  void OnMessage(int engine_index);  // any message from it
+  // What it does not read waits in our memory, even after its clients have left. Returns whether to
+  // send a probe: at half the limit, because requests that all end in aborts get no other answer.
+  [[nodiscard]] bool OnSent(int engine_index, size_t num_bytes);
+  void OnProbeAnswered(int engine_index);  // a probe of CheckAlive, or its engine is lost
+
+  bool ready(int engine_index) const { return engine(engine_index).ready; }
+  // OK, or why the engine is not ready.
+  Status CheckReady(int engine_index) const;
+  // OK while every engine is ready; otherwise the first that is not.
+  Status CheckReady() const;
+  // OK, or why the engine is given no request now.
+  Status CheckTakesRequests(int engine_index) const;
+  // CheckReady(), and each engine answers its probes: sends one unless one is open, and is
+  // UNAVAILABLE once one has been open for hang_timeout_s. Never waits.
+  Status CheckAlive(double now, const Probe& send_probe);
+
+  // The engines' READY in one: the smallest max_model_len, the sum of num_gpu_blocks. Nullptr until
+  // each engine has been ready once.
+  const wire::EngineCoreReadyResponse* engine_info() const;
+  // One engine's READY; its defaults before it has been ready once.
+  const wire::EngineCoreReadyResponse& engine_info(int engine_index) const {
+    return engine(engine_index).response;
+  }
+
+ private:
+  struct Engine {
+    bool ready = false;
+    bool was_ready = false;
+    Status why_not;
+    wire::EngineCoreReadyResponse response;
+    size_t unanswered_bytes = 0;
+    std::optional<double> probed_at;  // an open probe of CheckAlive
+  };
+
+  Engine& engine(int index) { return engines_[static_cast<size_t>(index)]; }
+  const Engine& engine(int index) const { return engines_[static_cast<size_t>(index)]; }
+  void UpdateEngineInfo();
+
+  const EngineHealthLimits limits_;
+  std::vector<Engine> engines_;
+  std::optional<wire::EngineCoreReadyResponse> engine_info_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,100 @@
+#include "frontend/engine_client/engine_health.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+wire::EngineCoreReadyResponse Ready(int64_t max_model_len, int64_t num_gpu_blocks) {
+  wire::EngineCoreReadyResponse response;
+  response.max_model_len = max_model_len;
+  response.num_gpu_blocks = num_gpu_blocks;
+  return response;
+}
+
+TEST_CASE("engine_health: starting, ready, lost and back again") {
+  EngineHealth health(2, {});
+  CHECK(health.CheckReady().message() == "engine 0 is starting");
+  health.OnReady(0, Ready(10, 1));
+  CHECK(health.CheckReady(0).ok());
+  CHECK(health.CheckReady().message() == "engine 1 is starting");
+  health.OnReady(1, Ready(10, 1));
+  CHECK(health.CheckReady().ok());
+  health.OnLost(0, UnavailableError("engine 0 is gone"));
+  CHECK_FALSE(health.ready(0));
+  CHECK(health.CheckReady().message() == "engine 0 is gone");
+  CHECK(health.CheckTakesRequests(0).message() == "engine 0 is gone");
+  CHECK(health.CheckTakesRequests(1).ok());
+  health.OnReady(0, Ready(10, 1));
+  CHECK(health.CheckReady().ok());
+}
+
+TEST_CASE("engine_health: the engines' facts are known together, and stay") {
+  EngineHealth health(2, {});
+  health.OnReady(1, Ready(100, 7));
+  CHECK(health.engine_info() == nullptr);
+  CHECK(health.engine_info(1).num_gpu_blocks == 7);
+  health.OnReady(0, Ready(200, 5));
+  REQUIRE(health.engine_info() != nullptr);
+  CHECK(health.engine_info()->max_model_len == 100);
+  CHECK(health.engine_info()->num_gpu_blocks == 12);
+  health.OnLost(1, UnavailableError("gone"));
+  CHECK(health.engine_info()->num_gpu_blocks == 12);
+  health.OnReady(1, Ready(50, 1));
+  CHECK(health.engine_info()->max_model_len == 50);
+  CHECK(health.engine_info()->num_gpu_blocks == 6);
+}
+
+TEST_CASE("engine_health: unanswered bytes ask for a probe at half the limit, then refuse") {
+  EngineHealth health(1, {.max_unanswered_bytes = 100});
+  health.OnReady(0, {});
+  CHECK_FALSE(health.OnSent(0, 50));
+  CHECK(health.OnSent(0, 1));
+  CHECK_FALSE(health.OnSent(0, 49));  // one probe is enough
+  CHECK(health.CheckTakesRequests(0).ok());
+  CHECK_FALSE(health.OnSent(0, 1));
+  const Status refused = health.CheckTakesRequests(0);
+  CHECK(refused.code() == StatusCode::kUnavailable);
+  CHECK(refused.message() == "engine 0 is silent and has not read 101 bytes of earlier requests");
+  CHECK(health.CheckReady().ok());
+  SECTION("any message from it counts as an answer") {
+    health.OnMessage(0);
+    CHECK(health.CheckTakesRequests(0).ok());
+    CHECK(health.OnSent(0, 51));
+  }
+  SECTION("a new process has nothing to answer") {
+    health.OnLost(0, UnavailableError("gone"));
+    health.OnReady(0, {});
+    CHECK(health.CheckTakesRequests(0).ok());
+  }
+}
+
+TEST_CASE("engine_health: one probe is open at a time, and for a limited time") {
+  EngineHealth health(2, {.hang_timeout_s = 10});
+  std::vector<int> probes;
+  const auto check = [&](double now) {
+    return health.CheckAlive(now, [&](int engine_index) { probes.push_back(engine_index); });
+  };
+  CHECK(check(0).message() == "engine 0 is starting");
+  CHECK(probes.empty());
+  health.OnReady(0, {});
+  health.OnReady(1, {});
+  CHECK(check(100).ok());
+  CHECK(check(109).ok());
+  CHECK(probes == std::vector<int>{0, 1});
+  health.OnProbeAnswered(0);
+  CHECK(check(110).message() == "engine 1 has not answered for 10 s");
+  CHECK(probes == std::vector<int>{0, 1, 0});
+  health.OnProbeAnswered(1);
+  CHECK(check(111).ok());
+  CHECK(probes == std::vector<int>{0, 1, 0, 1});
+}
+
+TEST_CASE("engine_health: without a timeout nothing is probed") {
+  EngineHealth health(1, {});
+  health.OnReady(0, {});
+  CHECK(health.CheckAlive(0, [](int) { FAIL("a probe was sent"); }).ok());
+}
+
+}  // namespace
+}  // namespace tandem
