@@ -187,22 +187,11 @@ int NumTextThreads(const FrontendConfig& config) {
   return static_cast<int>(std::clamp(half, 1u, 8u));
 }
 
-SchedulerSample ToSample(const wire::SchedulerStats& stats) {
-  return {.num_running = stats.num_running_reqs,
-          .num_waiting = stats.num_waiting_reqs,
-          .num_deferred = stats.num_skipped_waiting_reqs,
-          .kv_cache_usage = stats.kv_cache_usage,
-          .prefix_requests = stats.prefix_cache_stats.requests,
-          .prefix_queries = stats.prefix_cache_stats.queries,
-          .prefix_hits = stats.prefix_cache_stats.hits,
-          .prefix_reset = stats.prefix_cache_stats.reset};
-}
-
 // Runs whenever an engine came or went, on the first shard. `was_ready`: of the last call.
 void OnHealthChange(const EngineClient& client, Metrics* metrics, bool* was_ready) {
   for (int i = 0; i < client.num_engines(); ++i) {
     // An engine that is gone runs nothing: its last numbers must not stay.
-    if (!client.engine_ready(i)) metrics->Record(i, SchedulerSample{});
+    if (!client.engine_ready(i)) metrics->Record(i, wire::SchedulerStats{});
   }
   const Status health = client.health();
   if (health.ok() == *was_ready) return;
@@ -268,13 +257,8 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
 // What an engine tells of itself with a step, on the shard that has heard it.
 void RecordStats(int engine, const wire::SchedulerStats& stats, ApiContext* context,
                  StatsLog* log) {
-  const SchedulerSample sample = ToSample(stats);
-  context->metrics->Record(engine, sample);
-  for (const wire::KvCacheEvictionEvent& event : stats.kv_cache_eviction_events) {
-    context->metrics->Record(engine, KvEvictionSample{event.lifetime_seconds, event.idle_seconds,
-                                                      event.reuse_gaps_seconds});
-  }
-  log->RecordPrefix(sample);
+  context->metrics->Record(engine, stats);
+  log->RecordPrefix(stats.prefix_cache_stats);
   context->step_tokens[static_cast<size_t>(engine)].End();
 }
 

@@ -253,32 +253,36 @@ void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) c
   }
 }
 
-void Metrics::Record(int engine_index, const SchedulerSample& sample) {
+void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
   EngineMetrics& metrics = engine(engine_index);
-  const auto running = static_cast<double>(sample.num_running);
-  const auto waiting = static_cast<double>(sample.num_waiting);
-  const auto deferred = static_cast<double>(sample.num_deferred);
-  metrics.num_requests_running.Set(running);
+  const auto waiting = static_cast<double>(stats.num_waiting_reqs);
+  const auto deferred = static_cast<double>(stats.num_skipped_waiting_reqs);
+  metrics.num_requests_running.Set(static_cast<double>(stats.num_running_reqs));
   metrics.num_requests_waiting.Set(waiting + deferred);
   metrics.num_requests_waiting_by_reason[WaitingReason::kCapacity].Set(waiting);
   metrics.num_requests_waiting_by_reason[WaitingReason::kDeferred].Set(deferred);
-  metrics.kv_cache_usage_perc.Set(sample.kv_cache_usage);
-  if (sample.prefix_queries > 0) {
-    metrics.prefix_cache_queries.Increment(static_cast<double>(sample.prefix_queries));
+  metrics.kv_cache_usage_perc.Set(stats.kv_cache_usage);
+  const wire::PrefixCacheStats& prefix = stats.prefix_cache_stats;
+  if (prefix.queries > 0) {
+    metrics.prefix_cache_queries.Increment(static_cast<double>(prefix.queries));
   }
-  if (sample.prefix_hits > 0) {
-    const auto hits = static_cast<double>(sample.prefix_hits);
+  if (prefix.hits > 0) {
+    const auto hits = static_cast<double>(prefix.hits);
     metrics.prefix_cache_hits.Increment(hits);
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
+  RecordEvictions(engine_index, stats.kv_cache_eviction_events);
 }
 
-void Metrics::Record(int engine_index, const KvEvictionSample& sample) {
+void Metrics::RecordEvictions(int engine_index,
+                              const std::vector<wire::KvCacheEvictionEvent>& evictions) {
   if (residency_.empty()) return;
   KvResidencyMetrics& metrics = *residency_[static_cast<size_t>(engine_index)];
-  metrics.kv_block_lifetime.Observe(sample.lifetime_s);
-  metrics.kv_block_idle_before_evict.Observe(sample.idle_s);
-  for (const double gap : sample.reuse_gaps_s) metrics.kv_block_reuse_gap.Observe(gap);
+  for (const wire::KvCacheEvictionEvent& eviction : evictions) {
+    metrics.kv_block_lifetime.Observe(eviction.lifetime_seconds);
+    metrics.kv_block_idle_before_evict.Observe(eviction.idle_seconds);
+    for (const double gap : eviction.reuse_gaps_seconds) metrics.kv_block_reuse_gap.Observe(gap);
+  }
 }
 
 void Metrics::RecordSleepLevel(std::optional<int64_t> level) {

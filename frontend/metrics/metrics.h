@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "frontend/metrics/instruments.h"
+#include "proto_msgpack/schema.h"
 
 namespace prometheus {
 struct MetricFamily;
@@ -139,24 +139,6 @@ struct HttpSample {
   double duration_s = 0;
 };
 
-// What SchedulerStats carries that is shown. Prefix counts are those since the last message.
-struct SchedulerSample {
-  int64_t num_running = 0;
-  int64_t num_waiting = 0;  // for capacity
-  int64_t num_deferred = 0;
-  double kv_cache_usage = 0;
-  int64_t prefix_requests = 0;
-  int64_t prefix_queries = 0;
-  int64_t prefix_hits = 0;
-  bool prefix_reset = false;
-};
-
-struct KvEvictionSample {
-  double lifetime_s = 0;
-  double idle_s = 0;
-  std::span<const double> reuse_gaps_s;
-};
-
 struct MetricsOptions {
   std::string model_name;
   int num_engines = 1;
@@ -181,10 +163,9 @@ class Metrics {
 
   // What the engines serve, once one has said it. Any thread.
   void SetMaxModelLen(int64_t max_model_len) { max_model_len_ = max_model_len; }
-  void Record(int engine_index, const SchedulerSample& sample);
+  // What an engine reports with a step: gauges are set, counts since its last report are added.
+  void Record(int engine_index, const wire::SchedulerStats& stats);
   void Record(const HttpSample& sample);
-  // A watched KV block was evicted. Nothing without kv_cache_metrics.
-  void Record(int engine_index, const KvEvictionSample& sample);
   // What the engines were last told: awake (nullopt), or asleep at a level. Level 0 is a pause:
   // none of the states is 1 then.
   void RecordSleepLevel(std::optional<int64_t> level);
@@ -196,6 +177,7 @@ class Metrics {
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 
  private:
+  void RecordEvictions(int engine_index, const std::vector<wire::KvCacheEvictionEvent>& evictions);
   void TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const;
 
   const MetricsOptions options_;

@@ -53,8 +53,8 @@ double HitRateWindow::rate() const {
 StatsLog::StatsLog(const EngineMetrics* metrics, int engine_index, double now)
     : metrics_(metrics), prefix_(EnginePrefix(engine_index)), last_time_(now), last_(Read()) {}
 
-void StatsLog::RecordPrefix(const SchedulerSample& sample) {
-  if (sample.prefix_requests > 0 || sample.prefix_reset) samples_.Push(sample);
+void StatsLog::RecordPrefix(const wire::PrefixCacheStats& stats) {
+  if (stats.requests > 0 || stats.reset) prefix_stats_.Push(stats);
 }
 
 StatsLog::Totals StatsLog::Read() const {
@@ -72,10 +72,10 @@ std::string StatsLog::Line(double now, bool* busy) {
   const double corrupted = totals.corrupted - last_.corrupted;
   last_ = totals;
   last_time_ = now;
-  if (samples_.Drain(&drained_)) {
-    for (const SchedulerSample& sample : drained_) {
-      if (sample.prefix_reset) hit_rate_.Reset();
-      hit_rate_.Add(sample.prefix_requests, sample.prefix_queries, sample.prefix_hits);
+  if (prefix_stats_.Drain(&drained_)) {
+    for (const wire::PrefixCacheStats& stats : drained_) {
+      if (stats.reset) hit_rate_.Reset();
+      hit_rate_.Add(stats.requests, stats.queries, stats.hits);
     }
   }
   const bool idle = prompt == 0 && generation == 0;

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "common/mailbox.h"
 #include "frontend/metrics/metrics.h"
+#include "proto_msgpack/schema.h"
 
 namespace tandem {
 
@@ -40,7 +42,7 @@ class StatsLog {
   // `now`: any monotonic clock; intervals are measured with it.
   StatsLog(const EngineMetrics* metrics, int engine_index, double now);
 
-  void RecordPrefix(const SchedulerSample& sample);
+  void RecordPrefix(const wire::PrefixCacheStats& stats);
   // Writes the line for the time since the last one.
   void Write(double now);
   // The text Write would log, and whether it is worth INFO. Moves the window on.
@@ -61,8 +63,8 @@ class StatsLog {
   Totals last_;
   bool was_idle_ = true;
   HitRateWindow hit_rate_;
-  Mailbox<SchedulerSample> samples_;
-  std::vector<SchedulerSample> drained_;
+  Mailbox<wire::PrefixCacheStats> prefix_stats_;
+  std::vector<wire::PrefixCacheStats> drained_;
 };
 
 // Seconds between two lines: TANDEM_LOG_STATS_INTERVAL, else VLLM_LOG_STATS_INTERVAL, else 5.

@@ -212,13 +212,15 @@ TEST_CASE("the length becomes known while requests of other shards end") {
 TEST_CASE("scheduler stats become gauges and prefix counters, also under their old names") {
   Metrics metrics = MakeMetrics();
   for (int i = 0; i < 2; ++i) {
-    metrics.Record(0, SchedulerSample{.num_running = 3,
-                                      .num_waiting = 2,
-                                      .num_deferred = 1,
-                                      .kv_cache_usage = 0.25,
-                                      .prefix_requests = 1,
-                                      .prefix_queries = 100,
-                                      .prefix_hits = 64});
+    wire::SchedulerStats stats;
+    stats.num_running_reqs = 3;
+    stats.num_waiting_reqs = 2;
+    stats.num_skipped_waiting_reqs = 1;
+    stats.kv_cache_usage = 0.25;
+    stats.prefix_cache_stats.requests = 1;
+    stats.prefix_cache_stats.queries = 100;
+    stats.prefix_cache_stats.hits = 64;
+    metrics.Record(0, stats);
   }
   const ExpositionParser page = Scrape(metrics);
   CHECK(page.Value("vllm:num_requests_running", kEngine0) == 3);
@@ -587,14 +589,15 @@ TEST_CASE("the statistics line shows rates of the time since the last one") {
   engine.prompt_tokens_by_source[PromptSource::kLocalCacheHit].Increment(1000);
   engine.generation_tokens.Increment(25);
   engine.num_preemptions.Increment(2);
-  const SchedulerSample sample{.num_running = 2,
-                               .num_waiting = 1,
-                               .kv_cache_usage = 0.123,
-                               .prefix_requests = 1,
-                               .prefix_queries = 8,
-                               .prefix_hits = 6};
-  metrics.Record(0, sample);
-  log.RecordPrefix(sample);
+  wire::SchedulerStats stats;
+  stats.num_running_reqs = 2;
+  stats.num_waiting_reqs = 1;
+  stats.kv_cache_usage = 0.123;
+  stats.prefix_cache_stats.requests = 1;
+  stats.prefix_cache_stats.queries = 8;
+  stats.prefix_cache_stats.hits = 6;
+  metrics.Record(0, stats);
+  log.RecordPrefix(stats.prefix_cache_stats);
   bool busy = false;
   CHECK(
       log.Line(105, &busy) ==
@@ -624,14 +627,14 @@ TEST_CASE("the line's interval comes from the environment") {
 
 TEST_CASE("KV residency: three histograms, only when asked for") {
   Metrics without = MakeMetrics();
-  without.Record(0, KvEvictionSample{1, 1, {}});
+  wire::SchedulerStats stats;
+  stats.kv_cache_eviction_events = {{12, 3, {0.25, 0.5}}, {20, 4, {}}};
+  without.Record(0, stats);
   CHECK(without.Scrape().find("vllm:kv_block_") == std::string::npos);
 
   Metrics metrics({.model_name = "m", .kv_cache_metrics = true});
   CHECK(metrics.Scrape().find("vllm:kv_block_reuse_gap_seconds_count{") != std::string::npos);
-  const std::vector<double> gaps = {0.25, 0.5};
-  metrics.Record(0, KvEvictionSample{12, 3, gaps});
-  metrics.Record(0, KvEvictionSample{20, 4, {}});
+  metrics.Record(0, stats);
   const ExpositionParser page = Scrape(metrics);
   CHECK(page.Value("vllm:kv_block_lifetime_seconds_count", kEngine0) == 2);
   CHECK(page.Value("vllm:kv_block_lifetime_seconds_sum", kEngine0) == 32);
