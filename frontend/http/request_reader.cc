@@ -56,7 +56,7 @@ RequestReader::RequestReader(const ServerLimits& limits)
   if (limits.body_bytes == 0) {
     parser.body_limit(boost::none);
   } else {
-    parser.body_limit(limits.body_bytes);
+    parser.body_limit(static_cast<uint64_t>(limits.body_bytes));
   }
 }
 

@@ -3,11 +3,12 @@
 // What the operator decides about the HTTP server, and every limit it keeps. Values; const once the
 // server is built. Times are seconds, sizes bytes.
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "frontend/http/router.h"
@@ -16,11 +17,11 @@
 namespace tandem {
 
 struct ServerLimits {
-  size_t body_bytes = 32 << 20;    // over it: 413; 0: no limit
-  size_t header_bytes = 64 << 10;  // over it: 431
-  int num_headers = 256;           // over it: 431
-  int num_connections = 16384;     // over it: 503 and closed
-  size_t unsent_bytes_per_stream = 1 << 20;
+  int64_t body_bytes = 32 << 20;    // over it: 413; 0: no limit
+  int64_t header_bytes = 64 << 10;  // over it: 431
+  int64_t num_headers = 256;        // over it: 431
+  int64_t num_connections = 16384;  // over it: 503 and closed
+  int64_t unsent_bytes_per_stream = 1 << 20;
   double keep_alive_s = 5;  // idle between two requests
   double head_s = 30;       // from the first byte (or accept) to the end of the head: 408
   double body_s = 120;      // from the head to the end of the body: 408
@@ -46,17 +47,25 @@ struct ExchangeRecord {
   double duration_s;
 };
 
-struct ServerOptions {
-  std::string host;  // name or address; empty: all interfaces
-  int port = 8000;   // 0: any free one
-  std::string uds;   // path of a UNIX socket; replaces host and port
+// What flags set.
+struct ServerSettings {
+  std::string host;     // name or address; empty: all interfaces
+  int64_t port = 8000;  // 0: any free one
+  std::string uds;      // path of a UNIX socket; replaces host and port
   std::vector<std::string> api_keys;
   CorsOptions cors;
   bool request_id_headers = true;
-  double sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never
-  bool access_log = true;
+  int64_t sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never
+  bool disable_access_log = false;
   std::vector<std::string> access_log_excluded;  // paths
   ServerLimits limits;
+};
+
+// What the server is built with.
+struct ServerOptions : ServerSettings {
+  ServerOptions() = default;
+  explicit ServerOptions(ServerSettings settings) : ServerSettings(std::move(settings)) {}
+
   std::unique_ptr<TlsContext> tls;  // null: plain HTTP
   // The API's error body; http knows the status codes, not their JSON form.
   std::function<Response(int status, std::string_view message)> error;

@@ -214,7 +214,7 @@ void Session::EndExchange(const Route* route, double request_bytes) {
     options().on_exchange_end({handler, turn_.request.method, status, counted, request_bytes,
                                turn_.response_bytes, Now() - turn_.began});
   }
-  if (!options().access_log || !counted) return;
+  if (options().disable_access_log || !counted) return;
   const auto& excluded = options().access_log_excluded;
   if (std::find(excluded.begin(), excluded.end(), turn_.request.path) != excluded.end()) return;
   LOG_INFO << connection_.peer() << " - \""
@@ -292,7 +292,7 @@ EventStream& Session::StartEventStream(HeaderList headers) {
 
 // Proxies cut connections that are silent; a comment is something that clients skip.
 void Session::KeepStreamAlive() {
-  const double interval = options().sse_keep_alive_s;
+  const auto interval = static_cast<double>(options().sse_keep_alive_s);
   if (interval <= 0) return;
   shard_->At(Now() + interval,
              [weak = weak_from_this(), number = exchange_number_, seen = num_events_sent_] {
@@ -318,7 +318,7 @@ bool Session::SendChunk(std::string_view events) {
   } else {
     connection_.Write({events});
   }
-  if (connection_.unsent() > options().limits.unsent_bytes_per_stream) {
+  if (static_cast<int64_t>(connection_.unsent()) > options().limits.unsent_bytes_per_stream) {
     LOG_WARNING << connection_.peer() << " reads too slowly: " << connection_.unsent()
                 << " bytes unsent, stream closed";
     stream_.lagging_ = true;

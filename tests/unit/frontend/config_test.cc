@@ -3,7 +3,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
+
+#include "common/version.h"
 
 #include <catch2/catch.hpp>
 
@@ -41,7 +44,7 @@ TEST_CASE("what is not given follows from what is") {
   REQUIRE(config.ok());
   CHECK(config->model == kFolder);
   CHECK(config->tokenizer == kFolder);
-  CHECK(config->served_model_name == std::vector<std::string>{kFolder});
+  CHECK(config->api.served_model_names == std::vector<std::string>{kFolder});
   CHECK(config->handshake_address == "ipc:///run/user/7/tandem/handshake");
   CHECK(DataAddress(config->handshake_address) == "ipc:///run/user/7/tandem");
 
@@ -54,14 +57,15 @@ TEST_CASE("what is not given follows from what is") {
 
 TEST_CASE("the model may stand before or behind the flags") {
   CHECK(Parse({"--port", "1", kFolder})->model == kFolder);
-  CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->host == "h");
+  CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->server.host == "h");
   CHECK_FALSE(Parse({kFolder, "--port", "1", "other"}).ok());
 }
 
 TEST_CASE("keys come from the environment when no flag gives them") {
   ::setenv("TANDEM_API_KEY", "secret", 1);
-  CHECK(Parse({kFolder})->api_key == std::vector<std::string>{"secret"});
-  CHECK(Parse({kFolder, "--api-key", "other"})->api_key == std::vector<std::string>{"other"});
+  CHECK(Parse({kFolder})->server.api_keys == std::vector<std::string>{"secret"});
+  CHECK(Parse({kFolder, "--api-key", "other"})->server.api_keys ==
+        std::vector<std::string>{"other"});
   ::unsetenv("TANDEM_API_KEY");
 }
 
@@ -88,9 +92,31 @@ TEST_CASE("vLLM's variables set the limits of a request") {
     ::unsetenv(name);
   }
   REQUIRE(config.ok());
-  CHECK(config->max_stop_strings == 9);
-  CHECK(config->max_n_sequences == 4);
-  CHECK(config->max_num_bad_words == 128);
+  CHECK(config->input.max_stop_strings == 9);
+  CHECK(config->input.max_n_sequences == 4);
+  CHECK(config->input.max_bad_words == 128);
+}
+
+TEST_CASE("texts of flags become what the server and the API take") {
+  const auto plain = Parse({kFolder});
+  REQUIRE(plain.ok());
+  CHECK(plain->server.cors.origins.empty());
+  CHECK(plain->server.cors.methods == std::vector<std::string>{"*"});
+  CHECK(plain->server.access_log_excluded.empty());
+  CHECK(plain->api.enable_prompt_tokens_details);
+  CHECK(plain->api.system_fingerprint == "tandem-" + std::string(kVersion));
+  CHECK(plain->input.default_chat_template_kwargs.is_null());
+  CHECK(plain->engine_health.hang_timeout_s == 60);
+
+  const auto config =
+      Parse({kFolder, "--allowed-origins", R"(["https://a", "https://b"])", "--allowed-headers",
+             "[]", "--disable-access-log-for-endpoints", "/health, /metrics",
+             "--default-chat-template-kwargs", R"({"enable_thinking": false})"});
+  REQUIRE(config.ok());
+  CHECK(config->server.cors.origins == std::vector<std::string>{"https://a", "https://b"});
+  CHECK(config->server.cors.headers.empty());
+  CHECK(config->server.access_log_excluded == std::vector<std::string>{"/health", "/metrics"});
+  CHECK((*config->input.default_chat_template_kwargs)["enable_thinking"] == false);
 }
 
 TEST_CASE("bad values are refused by name") {
@@ -103,6 +129,7 @@ TEST_CASE("bad values are refused by name") {
       {{kFolder, "--api-server-count", "0"}, "api-server-count"},
       {{kFolder, "--allowed-origins", "*"}, "allowed-origins"},
       {{kFolder, "--allowed-origins", "[1]"}, "allowed-origins"},
+      {{kFolder, "--default-chat-template-kwargs", "{"}, "default-chat-template-kwargs"},
       {{kFolder, "--handshake-address", "http://x"}, "handshake-address"},
       {{kFolder, "--ssl-keyfile", "key.pem"}, "ssl-certfile"},
       {{kFolder, "--log-level", "LOUD"}, "log-level"},

@@ -32,7 +32,7 @@ class TestServer {
     for (const auto& shard : shards_) shards.push_back(shard.get());
     options.host = "127.0.0.1";
     options.port = 0;
-    options.access_log = false;
+    options.disable_access_log = true;
     if (!options.error) {
       options.error = [](int status, std::string_view message) {
         return Response{status, "error: " + std::string(message), "text/plain", {}};

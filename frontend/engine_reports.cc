@@ -1,0 +1,60 @@
+#include "frontend/engine_reports.h"
+
+#include <string>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/sd_notify.h"
+#include "frontend/engine_client/engine_client.h"
+
+namespace tandem {
+
+EngineReports::EngineReports(Metrics* metrics, double now) : metrics_(metrics) {
+  for (int i = 0; i < metrics->num_engines(); ++i) {
+    logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), i, now));
+  }
+}
+
+void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& stats,
+                                StepTokens* step_tokens) {
+  metrics_->Record(engine_index, stats);
+  logs_[static_cast<size_t>(engine_index)]->RecordPrefix(stats.prefix_cache_stats);
+  step_tokens->End();
+}
+
+void EngineReports::RecordHealth(const EngineClient& client) {
+  for (int i = 0; i < client.num_engines(); ++i) {
+    // An engine that is gone runs nothing: its last numbers must not stay.
+    if (!client.engine_ready(i)) metrics_->Record(i, wire::SchedulerStats{});
+  }
+  const Status health = client.health();
+  if (health.ok() == was_ready_) return;
+  was_ready_ = health.ok();
+  if (health.ok()) return RecordReady(*client.engine_info());
+  LOG_ERROR << health.message();
+  (void)SdNotify("STATUS=" + health.message());
+}
+
+void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {
+  MetricLabels facts = {{"block_size", std::to_string(info.block_size)},
+                        {"num_gpu_blocks", std::to_string(info.num_gpu_blocks)}};
+  if (info.kv_cache_size_tokens) {
+    facts["kv_cache_size_tokens"] = std::to_string(*info.kv_cache_size_tokens);
+  }
+  metrics_->SetMaxModelLen(info.max_model_len);
+  for (int i = 0; i < metrics_->num_engines(); ++i) metrics_->SetCacheConfig(i, facts);
+  LOG_INFO << "Application startup complete.";
+  (void)SdNotify("READY=1\nSTATUS=serving");
+}
+
+Awaitable<void> EngineReports::WriteLines() {
+  const double interval = StatsLogInterval();
+  double next = SystemClock().Monotonic();
+  while (true) {
+    next += interval;
+    co_await SleepUntil(next);
+    for (const auto& log : logs_) log->Write(SystemClock().Monotonic());
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+#pragma once
+
+// What the engines report, as metrics, as the statistics line of the log and as systemd's status.
+// Thread: each function says which shard. Borrows the metrics.
+
+#include <memory>
+#include <vector>
+
+#include "frontend/metrics/metrics.h"
+#include "frontend/metrics/request_stats.h"
+#include "frontend/metrics/stats_log.h"
+#include "frontend/net/net.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+class EngineClient;
+
+class EngineReports {
+ public:
+  // now: monotonic, where the first interval of the statistics line begins.
+  EngineReports(Metrics* metrics, double now);
+  EngineReports(const EngineReports&) = delete;
+
+  // An engine's stats of one step. step_tokens: of the shard that received them, which calls this.
+  void RecordStats(int engine_index, const wire::SchedulerStats& stats, StepTokens* step_tokens);
+  // An engine came or went. First shard.
+  void RecordHealth(const EngineClient& client);
+  // Writes the statistics line of each engine every few seconds; never ends. First shard.
+  Awaitable<void> WriteLines();
+
+ private:
+  void RecordReady(const wire::EngineCoreReadyResponse& info);
+
+  Metrics* const metrics_;
+  std::vector<std::unique_ptr<StatsLog>> logs_;  // one per engine
+  bool was_ready_ = false;                       // first shard
+};
+
+}  // namespace tandem

@@ -1,0 +1,46 @@
+#pragma once
+
+// How the frontend ends: SIGTERM or SIGINT, then a drain in stages that each have a time limit.
+// Thread: main, except that signals are read on a shard.
+
+#include <memory>
+#include <vector>
+
+#include "common/mailbox.h"
+#include "common/status.h"
+#include "frontend/net/net.h"
+
+namespace tandem {
+
+class EngineClient;
+class HttpServer;
+
+// Blocks SIGTERM and SIGINT for this thread and all that it starts from now on. Returns the
+// descriptor that reports them.
+StatusOr<int> OpenSignals();
+
+enum class ShutdownEvent { kSignal, kDrained };
+
+// Passes the signals on to the thread that waits for the end.
+class ShutdownSignals {
+ public:
+  // fd: from OpenSignals; owned from now on. REQUIRES: the shard has not started and outlives this.
+  ShutdownSignals(Shard* shard, int fd);
+  ShutdownSignals(const ShutdownSignals&) = delete;
+
+  Mailbox<ShutdownEvent>& events() { return events_; }
+
+ private:
+  void Watch();
+
+  Mailbox<ShutdownEvent> events_;
+  Socket socket_;
+};
+
+// Lets running requests finish for up to timeout_s or until another signal, then ends them with an
+// error that their clients can read, then cuts the connections of clients that do not read.
+// Returns early once the server has drained.
+void Drain(HttpServer* server, const std::vector<std::unique_ptr<EngineClient>>& clients,
+           double timeout_s, Mailbox<ShutdownEvent>* events);
+
+}  // namespace tandem
