@@ -20,7 +20,7 @@ from pair import LIMIT, bin_dir, wait_for
 
 
 def run(*flags):
-    """(exit code, log) of a frontend that is expected to end by itself."""
+    """(exit code, log) of a frontend that is expected to exit by itself."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([str(bin_dir() / "tandem-frontend"), "--handshake-address", f"ipc://{folder}/h", *flags],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
@@ -56,7 +56,7 @@ class Refusals(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("tokenizer.json", log)
 
-    def test_a_folder_in_place_of_a_file_is_said_to_be_one(self):
+    def test_a_folder_in_place_of_a_file_is_reported_as_one(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "config.json").write_text("{}")
             pathlib.Path(folder, "tokenizer.json").mkdir()
@@ -91,7 +91,7 @@ class Refusals(unittest.TestCase):
 
 
 class Hangs(unittest.TestCase):
-    def test_an_engine_that_stands_still_is_not_healthy_until_it_goes_on(self):
+    def test_a_stopped_engine_is_not_healthy_until_it_continues(self):
         with Frontend("--engine-hang-timeout", "0.5") as server:
             for _ in range(3):
                 self.assertEqual(server.get("/health")[0], 200)
@@ -118,7 +118,7 @@ class Activation(unittest.TestCase):
             port = listener.getsockname()[1]
             frontend = self.serve(listener, folder)
             try:
-                # Whoever connects before it listens waits in the socket's queue.
+                # Clients that connect before it listens wait in the socket's queue.
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/version", timeout=LIMIT) as reply:
                     self.assertEqual(reply.status, 200)
                 frontend.send_signal(signal.SIGTERM)
@@ -127,14 +127,14 @@ class Activation(unittest.TestCase):
                 frontend.kill()
                 frontend.wait()
 
-    def test_who_connects_while_it_drains_waits_for_the_next_process(self):
+    def test_connections_made_during_a_drain_wait_for_the_next_process(self):
         with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryDirectory() as folder:
             listener.settimeout(LIMIT)
             frontend = self.serve(listener, folder, "--shutdown-timeout", "600")
             try:
                 with socket.create_connection(listener.getsockname(), LIMIT) as asking, \
                         socket.create_connection(listener.getsockname(), LIMIT) as idle:
-                    # Its body is not there yet: what the drain waits for.
+                    # Its body has not arrived, so the drain waits for it.
                     asking.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
                                    b"Expect: 100-continue\r\n\r\n")
                     self.assertIn(b"100 Continue", asking.recv(100))
@@ -163,9 +163,9 @@ class Ends(unittest.TestCase):
 
         with Frontend("--shutdown-timeout", "60", "--enable-server-load-tracking") as server:
             port = int(server.port_file.read_text())
-            server.engine.send_signal(signal.SIGSTOP)  # what runs stays open until the engine goes on
+            server.engine.send_signal(signal.SIGSTOP)  # running requests stay open until the engine continues
             stream = post(port, max_tokens=100, stream=True)
-            wait_for(lambda: json.loads(server.get("/load")[1])["server_load"] == 1, "the request is let in")
+            wait_for(lambda: json.loads(server.get("/load")[1])["server_load"] == 1, "the request is admitted")
             with socket.create_connection(("127.0.0.1", port)) as idle:
                 server.process.send_signal(signal.SIGTERM)
                 idle.settimeout(LIMIT)
@@ -183,13 +183,13 @@ class Ends(unittest.TestCase):
             events = stream.getresponse().read()
             self.assertIn(b'"finish_reason":"length"', events)
             self.assertTrue(events.endswith(b"data: [DONE]\n\n"))
-            # Who asks without a pause does not keep it alive; the port is free when it is gone.
+            # Requests without a pause do not keep it alive; its port is free afterwards.
             while server.get("/ready")[0] != 0:
                 pass
             self.assertEqual(server.process.wait(LIMIT), 0)
             socket.create_server(("127.0.0.1", port)).close()
 
-    def test_without_patience_or_at_a_second_signal_what_runs_is_answered_and_aborted(self):
+    def test_at_timeout_0_or_a_second_signal_running_requests_get_an_error_and_are_aborted(self):
         def ask(server, refused):
             try:
                 server.client().completions.create(model="m", prompt="x", max_tokens=4000)
@@ -215,9 +215,9 @@ class Ends(unittest.TestCase):
                 asking.join()
                 self.assertEqual(refused, [(503, "the server is shutting down")])
                 self.assertEqual(server.process.wait(LIMIT), 0)
-                wait_for(lambda: server.received(1), "the engine was told")
+                wait_for(lambda: server.received(1), "the engine got the abort")
 
-    def test_each_choice_that_an_engine_takes_with_it_is_an_error(self):
+    def test_each_choice_of_a_killed_engine_counts_as_an_error(self):
         with Frontend(engine=("--tokens-per-second", "50")) as server:
             stream = long_stream(server, n=3)
             seen = set()
@@ -250,7 +250,7 @@ class Serves(unittest.TestCase):
         for thread in threads:
             thread.join()
 
-    def test_three_network_threads_count_into_one_page(self):
+    def test_three_network_threads_share_one_metrics_page(self):
         with Frontend("--api-server-count", "3") as server:
             self.assertEqual(len([t for t in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/comm")
                                   if t.read_text().startswith("shard-")]), 3)
@@ -270,7 +270,7 @@ class Serves(unittest.TestCase):
             self.assertEqual(server.total("vllm:prompt_tokens_by_source_total", source="local_compute"), prompt - 2)
             self.assertEqual(server.total("vllm:request_prefill_kv_computed_tokens_sum"), prompt - 2)
 
-    def test_keys_open_what_needs_one(self):
+    def test_guarded_routes_need_one_of_the_keys(self):
         with Frontend("--api-key", "a", "--api-key", "b") as server:
             body = {"model": "m", "prompt": "x", "max_tokens": 1}
             self.assertEqual(server.post("/v1/completions", body)[0], 401)

@@ -29,7 +29,7 @@ def client_of(server):
 
 
 def slow_request(server, **fields):
-    """A stream that goes on for a long time unless somebody stops it."""
+    """A stream that goes on for a long time unless it is stopped."""
     return client_of(server).completions.create(
         model=NAME, prompt="Once upon a time", max_tokens=1500, stream=True, temperature=0,
         extra_body={"ignore_eos": True}, **fields)
@@ -45,7 +45,7 @@ class Chat(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.__exit__(False)
 
-    def test_stream_gives_the_text_and_usage_of_the_whole_answer(self):
+    def test_a_stream_has_the_text_and_usage_of_a_plain_response(self):
         whole = self.client.chat.completions.create(model=NAME, messages=HELLO, temperature=0)
         text, finish, usage = "", None, None
         for chunk in self.client.chat.completions.create(
@@ -61,7 +61,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
         self.assertEqual(usage.prompt_tokens, whole.usage.prompt_tokens)
 
-    def test_shipped_model_gives_its_ten_fixed_answers(self):
+    def test_shipped_model_gives_its_ten_recorded_replies(self):
         cases = json.loads((MODEL / "greedy_answers.json").read_text())
         self.assertEqual(len(cases), 10)
         for case in cases:
@@ -71,7 +71,7 @@ class Chat(unittest.TestCase):
                 self.assertEqual(reply.choices[0].message.content, case["text"])
                 self.assertEqual(reply.choices[0].finish_reason, "stop")
 
-    def test_metrics_count_what_the_usage_says(self):
+    def test_metrics_agree_with_usage(self):
         names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
         before = [self.server.total(name) for name in names]
         successes = self.server.total("vllm:request_success_total", finished_reason="stop")
@@ -88,7 +88,7 @@ class Chat(unittest.TestCase):
         wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "running gauge back at 0")
         wait_for(lambda: self.server.total("vllm:kv_cache_usage_perc") == 0, "cache usage back at 0")
 
-    def test_same_seed_same_tokens_whoever_else_is_there(self):
+    def test_same_seed_same_tokens_in_any_batch(self):
         def ask():
             return self.client.completions.create(
                 model=NAME, prompt="The little", max_tokens=40, temperature=1, seed=7).choices[0].text
@@ -101,7 +101,7 @@ class Chat(unittest.TestCase):
             stream.close()
         self.assertEqual(alone, beside)
 
-    def test_client_that_goes_away_is_aborted_upstream(self):
+    def test_request_of_a_disconnected_client_is_aborted(self):
         aborted = self.server.total("vllm:request_success_total", finished_reason="abort")
         stream = slow_request(self.server)
         next(iter(stream))
@@ -109,7 +109,7 @@ class Chat(unittest.TestCase):
         wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "request left the engine")
         self.assertEqual(self.server.total("vllm:request_success_total", finished_reason="abort"), aborted + 1)
 
-    def test_bad_input_is_answered_and_disturbs_nobody(self):
+    def test_bad_input_gets_an_error_and_harms_nothing_else(self):
         engine, frontend = self.server.pid_of("tandem-engine-core"), self.server.pid_of("tandem-frontend")
         chat = {"model": NAME, "messages": HELLO}
         completion = {"model": NAME, "prompt": "x"}
@@ -143,7 +143,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(self.server.pid_of("tandem-frontend"), frontend)
         self.assertEqual(self.server.get("/health")[0], 200)
 
-    def test_terminal_chat_talks_to_the_server(self):
+    def test_terminal_chat_reaches_the_server(self):
         talk = subprocess.run([pair.bin_dir() / "tandem", "chat", "--url", self.server.url, "--temperature", "0"],
                               input="Hello!\n", capture_output=True, text=True, timeout=pair.LIMIT)
         self.assertEqual(talk.returncode, 0, talk.stderr)
@@ -152,7 +152,7 @@ class Chat(unittest.TestCase):
 
 
 class Lives(unittest.TestCase):
-    """Death and restart of each process."""
+    """The death and restart of each process."""
 
     def test_killed_engine_fails_its_streams_and_comes_back(self):
         with Pair("--served-model-name", NAME) as server:
@@ -168,7 +168,7 @@ class Lives(unittest.TestCase):
             reply = client_of(server).chat.completions.create(model=NAME, messages=HELLO, temperature=0)
             self.assertEqual(reply.choices[0].finish_reason, "stop")
 
-    def test_killed_frontend_comes_back_before_the_same_engine(self):
+    def test_killed_frontend_comes_back_with_the_same_engine(self):
         with Pair("--served-model-name", NAME) as server:
             frontend, engine = server.pid_of("tandem-frontend"), server.pid_of("tandem-engine-core")
             os.kill(frontend, signal.SIGKILL)
@@ -201,7 +201,7 @@ class Lives(unittest.TestCase):
             wait_for(lambda: server.total("vllm:num_requests_running") == 0, "gauge at 0")
             wait_for(lambda: server.total("vllm:kv_cache_usage_perc") == 0, "usage at 0")
 
-    def test_stopped_child_does_not_hold_up_the_end(self):
+    def test_stopped_child_does_not_delay_the_shutdown(self):
         with Pair() as server:
             left = list(pair.children(server.process.pid).values())
             os.kill(server.pid_of("tandem-engine-core"), signal.SIGSTOP)
@@ -216,7 +216,7 @@ class Lives(unittest.TestCase):
 
 
 class Starts(unittest.TestCase):
-    """What cannot start says why and exits non-zero."""
+    """A pair that cannot start logs why and exits with a non-zero status."""
 
     def refused(self, *flags, model=MODEL):
         with Pair(*flags, model=model, wait=False) as server:
@@ -240,7 +240,7 @@ class Starts(unittest.TestCase):
     def test_unknown_flag_is_refused_with_a_hint(self):
         self.assertIn("did you mean --max-num-seqs?", self.refused("--max-num-seq", "3"))
 
-    def test_layouts_that_one_pair_cannot_be(self):
+    def test_layouts_that_need_more_than_one_pair(self):
         for flags in (("--data-parallel-size", "2"), ("--data-parallel-rank", "1"), ("--handshake-address", "ipc:///x/y")):
             with self.subTest(flags):
                 self.assertIn(flags[0], self.refused(*flags))

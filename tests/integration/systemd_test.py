@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The systemd units: systemd-analyze has nothing to say about them, and what they run comes up.
+"""The systemd units: systemd-analyze finds no fault in them, and both services start.
 
 No systemd runs the commands here; the test starts both ExecStart lines as systemd would (environment file
 values expanded, a runtime folder, NOTIFY_SOCKET) and waits for READY=1 of each.

@@ -17,7 +17,7 @@ FLAGS = ("--served-model-name", "m", "--max-model-len", "256", "--execute-model-
 
 
 def pair_with_hanging_engine(folder):
-    """The real command and frontend beside an engine core of tests/support/hanging_engine.cc."""
+    """The real command and frontend with the engine core of tests/support/hanging_engine.cc."""
     programs = pathlib.Path(folder)
     for name, source in (("tandem", "tandem"), ("tandem-frontend", "tandem-frontend"),
                          ("tandem-engine-core", "hanging/hanging-engine")):
@@ -39,13 +39,13 @@ class Watchdog(unittest.TestCase):
     def check(self, token, call):
         self.assertEqual(self.ask([1, 2, 3])[0], 200)
         engine = self.server.pid_of("tandem-engine-core")
-        status, answer = self.ask([4, 5, token])
-        self.assertIn(status, (500, 503), answer)
-        self.assertTrue(json.loads(answer)["error"]["message"])
+        status, body = self.ask([4, 5, token])
+        self.assertIn(status, (500, 503), body)
+        self.assertTrue(json.loads(body)["error"]["message"])
         fatal = [line for line in self.server.log.splitlines() if " FATAL " in line]
         self.assertEqual(len(fatal), 1, self.server.log)
         self.assertRegex(fatal[0], rf"step \d+ in {call}: 1 requests \(1 of them new\), 3 tokens, not back after 0.5 s")
-        wait_for(lambda: "engine core exited with status 1" in self.server.log, "the supervisor sees it")
+        wait_for(lambda: "engine core exited with status 1" in self.server.log, "the supervisor notices")
         wait_for(lambda: self.server.pid_of("tandem-engine-core") not in (None, engine), "a new engine")
         wait_for(lambda: self.server.get("/health")[0] == 200, "healthy again")
         self.assertEqual(self.ask([1, 2, 3])[0], 200)

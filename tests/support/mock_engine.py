@@ -7,11 +7,11 @@ It joins a frontend's handshake socket, answers utility calls, takes ADD/ABORT,
 and streams made-up tokens: one EngineCoreOutputs message per step and client,
 covering every running request.
 
-A request may steer its own answer through `vllm_xargs` (wire: extra_args):
+A request can steer its own outputs through `vllm_xargs` (wire: extra_args):
   mock_tokens [ids]   the tokens to emit, then EOS (finish "stop")
   mock_finish         stop | length | abort | error | repetition, on the last token
   mock_stop_reason    int or str put in stop_reason
-  mock_error          "code|message|retryable(0/1)": answer with an error output
+  mock_error          "code|message|retryable(0/1)": end with an error output
   mock_cached N       claim N cached prompt tokens
   mock_preempt 1      add a PREEMPTED event and a second SCHEDULED
 """
@@ -463,7 +463,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--handshake", default="tcp://127.0.0.1:29550")
     p.add_argument("--engine-index", type=int, default=0)
-    p.add_argument("--local", action="store_true", help="say local=true, headless=false in HELLO")
+    p.add_argument("--local", action="store_true", help="send local=true, headless=false in HELLO")
     p.add_argument("--tokens-per-second", type=float, default=0, help="per request; 0 = as fast as possible")
     p.add_argument("--tokens-per-message", type=int, default=1)
     p.add_argument("--mode", choices=["random", "fixed", "echo"], default="random")

@@ -1,6 +1,6 @@
-"""An OpenAI-like server that misbehaves on purpose, for tests of clients. Each request of a load is answered by the
-behaviour of its number (the digits that end X-Request-Id), else by the default one; every answer has three chunks.
-Raw sockets: what a proper library would never send is the point."""
+"""An OpenAI-like server that misbehaves on purpose, for tests of clients. Each request gets the
+behaviour of its number (the digits at the end of X-Request-Id), or the default one; every response has three chunks.
+Uses raw sockets, because a proper library would never send these bytes."""
 import json
 import re
 import socket
@@ -35,7 +35,7 @@ def good_bytes(with_usage=True):
     return EVENT_STREAM.encode() + b"".join(chunk(part) for part in parts) + b"0\r\n\r\n"
 
 
-# Each takes the connection; True: it stays open for the next request.
+# Each writes one response and returns whether the connection stays open for the next request.
 def good(conn):
     conn.sendall(good_bytes())
     return True
@@ -53,7 +53,7 @@ def byte_by_byte(conn):
 
 
 def odd_events(conn):
-    """CRLF, no blank behind the colon, comments, an event of several lines."""
+    """CRLF, no space after the colon, comments, an event of several lines."""
     stream = (": hello\r\n\r\n" + "event: x\r\nid: 5\r\n" + event(TEXTS[0]).replace("\n", "\r\n").replace("data: ", "data:") +
               'data: {"choices":\ndata: [{"text": " two"}]}\n\n' + event(TEXTS[2]) + ":\n\n" + usage() + "data:[DONE]\r\n\r\n")
     conn.sendall(EVENT_STREAM.encode() + chunk(stream) + b"0\r\n\r\n")
@@ -61,7 +61,7 @@ def odd_events(conn):
 
 
 def closes_quietly(conn):
-    """A whole answer that promises to keep the connection, which then ends."""
+    """A complete response that promises keep-alive, on a connection that closes after it."""
     conn.sendall(good_bytes())
     return False
 
@@ -110,7 +110,7 @@ class OddServer:
     def __init__(self, behaviours=None, default=good, unready=0, certificate=None):
         self.behaviours, self.default, self.unready = behaviours or {}, default, unready
         self.bodies, self.heads, self.connections = [], [], 0
-        self.hold = threading.Event()  # what a behaviour may wait for
+        self.hold = threading.Event()  # behaviours may wait for it
         self.tls = None
         if certificate:
             self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

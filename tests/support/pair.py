@@ -1,7 +1,7 @@
 """Starts `tandem serve` on a free port and waits for conditions, for the integration tests.
 
 Readiness comes the way systemd gets it: READY=1 on NOTIFY_SOCKET. Nothing here sleeps for a fixed
-time; `wait_for` looks again until a condition holds or a generous limit is over.
+time; `wait_for` checks again until a condition holds or a generous limit has passed.
 """
 import json
 import os
@@ -18,7 +18,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "deploy" / "models" / "tandem-tiny"
-LIMIT = 60  # seconds; a loaded machine with a debug build must make it
+LIMIT = 60  # seconds; enough for a debug build on a loaded machine
 
 
 def bin_dir():
@@ -110,7 +110,7 @@ class Pair:
 
     @staticmethod
     def _open(request):
-        """(status, body) whatever the status; (0, b"") when nobody answers."""
+        """(status, body) whatever the status; (0, b"") when no server responds."""
         try:
             with urllib.request.urlopen(request, timeout=LIMIT) as reply:
                 return reply.status, reply.read()

@@ -1,7 +1,7 @@
-"""A frontend that forgives nothing: what vllm-rs 0.33 takes for the engine's death is a failure here.
+"""A frontend that tolerates nothing: each message that vllm-rs 0.33 would take for the engine's death fails the test.
 
-Binds the three sockets in a folder, starts the real engine core and speaks the wire to it in both
-spellings: vllm-rs's (32-bit floats, every key) and Python's (64-bit floats, defaults left out).
+Binds the three sockets in a folder, starts the real engine core and sends it requests in both
+encodings: vllm-rs's (32-bit floats, every key) and Python's (64-bit floats, defaults left out).
 Needs pyzmq and msgpack; shares no code with the C++ side.
 """
 import os
@@ -12,7 +12,7 @@ import subprocess
 import msgpack
 import zmq
 
-LIMIT_MS = 60_000  # for one message; a loaded machine with a debug build must make it
+LIMIT_MS = 60_000  # for one message; enough for a debug build on a loaded machine
 ADD, ABORT, UTILITY = b"\0", b"\1", b"\3"
 READY_KEYS = """max_model_len num_gpu_blocks block_size dp_stats_address dtype vllm_version world_size
     data_parallel_size tensor_parallel_size pipeline_parallel_size decode_context_parallel_size
@@ -57,11 +57,11 @@ def check_logprobs(value, token_dtype):
 
 
 def check_outputs(message):
-    """What vllm-rs would die of."""
+    """Fails on what would make vllm-rs exit."""
     assert isinstance(message, list) and 2 <= len(message) <= 9, message
     message = message + [None] * (9 - len(message))
     outputs, stats, utility, finished = message[1], message[2], message[4], message[5]
-    assert outputs or stats or utility or finished, "a message with nothing in it"
+    assert outputs or stats or utility or finished, "an empty message"
     assert message[6] is None and message[7] is None, "a wave word on an output socket"
     assert not (outputs and utility), "outputs together with a utility reply"
     assert isinstance(message[3], float) and message[3] > 0, "no timestamp"
