@@ -93,7 +93,7 @@ class KvEventPublisher::Loop {
   ComplaintLimit drops_;       // likewise
   Mailbox<Numbered> queue_;
 
-  Context context_;  // outlives the sockets
+  zmq::context_t context_ = MakeContext();  // outlives the sockets
   Socket publisher_;
   Socket replay_;
   PollSet poll_;
@@ -107,8 +107,8 @@ class KvEventPublisher::Loop {
 Status KvEventPublisher::Loop::Start() {
   KvEventsConfig& config = options_.config;
   ASSIGN_OR_RETURN(config.endpoint, KvEndpointOfRank(config.endpoint, options_.data_parallel_rank));
-  publisher_.Open(context_, ZMQ_PUB);
-  publisher_.SetOption(ZMQ_SNDHWM, static_cast<int>(config.hwm));
+  publisher_.Open(context_, zmq::socket_type::pub);
+  publisher_.SetSendLimit(config.hwm);
   WarnIfOpenToNetwork(config.endpoint);
   if (IsBound(config.endpoint)) {
     RETURN_IF_ERROR(publisher_.Bind(config.endpoint));
@@ -129,9 +129,9 @@ Status KvEventPublisher::Loop::OpenReplay() {
   KvEventsConfig& config = options_.config;
   ASSIGN_OR_RETURN(std::string endpoint,
                    KvEndpointOfRank(*config.replay_endpoint, options_.data_parallel_rank));
-  replay_.Open(context_, ZMQ_ROUTER);
+  replay_.Open(context_, zmq::socket_type::router);
   // One whole replay for a client that does not read; beyond that it loses batches, we no memory.
-  replay_.SetOption(ZMQ_SNDHWM, static_cast<int>(config.buffer_steps) + 1);
+  replay_.SetSendLimit(config.buffer_steps + 1);
   WarnIfOpenToNetwork(endpoint);
   RETURN_IF_ERROR(replay_.Bind(endpoint));
   config.replay_endpoint = AnyPort(endpoint) ? replay_.bound_address() : endpoint;
@@ -180,7 +180,7 @@ void KvEventPublisher::Loop::SendQueued() {
 }
 
 void KvEventPublisher::Loop::AnswerReplays() {
-  while (replay_.is_open() && received_.ReceiveFrom(replay_.get())) {
+  while (replay_.is_open() && replay_.Receive(&received_)) {
     const auto frames = received_.frames();
     if (frames.size() == 3 && frames[1].empty() && frames[2].size() == 8) {
       Replay(frames[0], FromBigEndian(frames[2]));

@@ -74,7 +74,7 @@ class EngineEndpoint::Loop {
   std::atomic<bool> stop_{false};
   std::atomic<bool> dead_{false};
 
-  Context context_;  // outlives every socket
+  zmq::context_t context_ = MakeContext();  // outlives every socket
   Socket handshake_;
   std::vector<Client> clients_;
   Phase phase_ = Phase::kHello;
@@ -105,11 +105,10 @@ Status EngineEndpoint::Loop::Start() {
 
 void EngineEndpoint::Loop::StartHandshake() {
   phase_ = Phase::kHello;
-  handshake_.Open(context_, ZMQ_DEALER);
+  handshake_.Open(context_, zmq::socket_type::dealer);
   handshake_.SetIdentity(EngineIdentity(options_.engine_index));
-  handshake_.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
-  handshake_.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
-  NoticeVanishedHosts(&handshake_);
+  handshake_.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
+  handshake_.NoticeVanishedHosts();
   handshake_.Monitor(context_);
 }
 
@@ -168,7 +167,7 @@ void EngineEndpoint::Loop::SendStatus(std::string_view word) {
 }
 
 void EngineEndpoint::Loop::ReceiveInit() {
-  while (handshake_.is_open() && received_.ReceiveFrom(handshake_.get())) {
+  while (handshake_.is_open() && handshake_.Receive(&received_)) {
     InitMessage init;
     const Status status = Decode(received_.frames(), &init);
     if (phase_ != Phase::kHello) {
@@ -192,13 +191,12 @@ void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
   clients_.resize(addresses.inputs.size());
   for (size_t i = 0; i < clients_.size(); ++i) {
     Client& client = clients_[i];
-    client.input.Open(context_, ZMQ_DEALER);
+    client.input.Open(context_, zmq::socket_type::dealer);
     client.input.SetIdentity(EngineIdentity(options_.engine_index));
-    client.input.SetOption(ZMQ_RECONNECT_IVL, kReconnectMs);
-    client.input.SetOption(ZMQ_RECONNECT_IVL_MAX, kMaxReconnectMs);
-    client.output.Open(context_, ZMQ_PUSH);
-    NoticeVanishedHosts(&client.input);
-    NoticeVanishedHosts(&client.output);
+    client.input.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
+    client.input.NoticeVanishedHosts();
+    client.output.Open(context_, zmq::socket_type::push);
+    client.output.NoticeVanishedHosts();
     client.input.Monitor(context_);
     Status status = client.input.Connect(addresses.inputs[i]);
     if (status.ok()) status = client.output.Connect(addresses.outputs[i]);
@@ -235,7 +233,7 @@ void EngineEndpoint::Loop::SayReadyWhenPossible() {
 }
 
 void EngineEndpoint::Loop::ReceiveInputs(Client* client) {
-  while (received_.ReceiveFrom(client->input.get())) HandleInput(received_.frames());
+  while (client->input.Receive(&received_)) HandleInput(received_.frames());
 }
 
 void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames) {
@@ -349,7 +347,7 @@ void EngineEndpoint::Loop::SendOutputs(const Outgoing& out) {
 void EngineEndpoint::Loop::RebuildPollSet() {
   poll_.Reset(wake_up_);
   poll_.Add(handshake_);
-  for (const Client& client : clients_) poll_.Add(client.input);
+  for (Client& client : clients_) poll_.Add(client.input);
 }
 
 EngineEndpoint::EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs)

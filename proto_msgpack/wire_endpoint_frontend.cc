@@ -102,7 +102,7 @@ class FrontendEndpoint::Loop {
   void Close();
 
   const FrontendEndpointOptions options_;
-  Context context_;  // outlives every socket
+  zmq::context_t context_ = MakeContext();  // outlives every socket
   std::vector<Client> clients_;
   std::string handshake_address_;
 
@@ -150,32 +150,30 @@ Status FrontendEndpoint::Loop::Start() {
   if (is_ipc) {
     ASSIGN_OR_RETURN(lock_fd_, TakeFolder(options_.data_address.substr(kIpc.size())));
   }
-  handshake_.socket.Open(context_, ZMQ_ROUTER);
-  handshake_.socket.SetOption(ZMQ_ROUTER_MANDATORY, 1);
-  handshake_.socket.SetOption(ZMQ_ROUTER_HANDOVER, 1);
+  handshake_.socket.Open(context_, zmq::socket_type::router);
+  handshake_.socket.FollowPeers();
   handshake_.socket.Monitor(context_);
   RETURN_IF_ERROR(handshake_.socket.Bind(options_.handshake_address));
   handshake_address_ = handshake_.socket.bound_address();
   for (size_t i = 0; i < clients_.size(); ++i) {
     const std::string suffix = is_ipc ? "/input_" + std::to_string(i) : ":0";
     Socket& input = clients_[i].input.socket;
-    input.Open(context_, ZMQ_ROUTER);
-    input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
-    input.SetOption(ZMQ_ROUTER_HANDOVER, 1);
-    NoticeVanishedHosts(&input);
+    input.Open(context_, zmq::socket_type::router);
+    input.FollowPeers();
+    input.NoticeVanishedHosts();
     input.Monitor(context_);
     RETURN_IF_ERROR(input.Bind(options_.data_address + suffix));
     init_.addresses.inputs.push_back(input.bound_address());
 
     Socket& output = clients_[i].output;
-    output.Open(context_, ZMQ_PULL);
+    output.Open(context_, zmq::socket_type::pull);
     RETURN_IF_ERROR(output.Bind(options_.data_address +
                                 (is_ipc ? "/output_" + std::to_string(i) : std::string(":0"))));
     init_.addresses.outputs.push_back(output.bound_address());
   }
   poll_.Reset(wake_up_);
   poll_.Add(handshake_.socket);
-  for (const Client& client : clients_) {
+  for (Client& client : clients_) {
     poll_.Add(client.input.socket);
     poll_.Add(client.output);
   }
@@ -237,7 +235,7 @@ std::optional<size_t> FrontendEndpoint::Loop::EngineOf(std::string_view identity
 }
 
 void FrontendEndpoint::Loop::ReceiveHandshakes() {
-  while (received_.ReceiveFrom(handshake_.socket.get())) {
+  while (handshake_.socket.Receive(&received_)) {
     const auto frames = received_.frames();
     const auto engine_index = EngineOf(frames[0], "handshake");
     if (!engine_index) continue;
@@ -289,7 +287,7 @@ void FrontendEndpoint::Loop::AnswerWaitingHello(size_t engine_index) {
 
 void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
   Client& client = clients_[client_index];
-  while (received_.ReceiveFrom(client.input.socket.get())) {
+  while (client.input.socket.Receive(&received_)) {
     const auto frames = received_.frames();
     const auto engine_index = EngineOf(frames[0], "ready response");
     if (!engine_index) continue;
@@ -322,7 +320,7 @@ void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
 }
 
 void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
-  while (received_.ReceiveFrom(clients_[client_index].output.get())) HandleOutputs(client_index);
+  while (clients_[client_index].output.Receive(&received_)) HandleOutputs(client_index);
 }
 
 void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {

@@ -5,12 +5,37 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/log.h"
 
 namespace tandem::wire {
+namespace {
+
+template <class Function>
+void MustSucceed(Function&& function) {
+  try {
+    function();
+  } catch (const zmq::error_t& error) {
+    CHECK(false) << error.what();
+  }
+}
+
+// Again when a signal came in between; false for every other refusal.
+template <class Function>
+bool Uninterrupted(Function&& function) {
+  while (true) {
+    try {
+      return function();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) return false;
+    }
+  }
+}
+
+}  // namespace
 
 WakeUp::WakeUp() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   CHECK(fd_ >= 0) << std::strerror(errno);
@@ -26,144 +51,173 @@ void WakeUp::Clear() const {
   [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof(count));
 }
 
-void ReceivedMessage::Clear() {
-  for (size_t i = 0; i < num_used_; ++i) zmq_msg_close(&parts_[i]);
-  num_used_ = 0;
-  frames_.clear();
-}
-
-bool ReceivedMessage::ReceiveFrom(void* socket) {
-  Clear();
-  bool more = true;
-  while (more) {
-    if (num_used_ == parts_.size()) parts_.emplace_back();
-    zmq_msg_t* part = &parts_[num_used_];
-    zmq_msg_init(part);
-    // The parts of a message become readable together, so only the first can be missing.
-    int size;
-    do {
-      size = zmq_msg_recv(part, socket, ZMQ_DONTWAIT);
-    } while (size < 0 && zmq_errno() == EINTR);
-    if (size < 0) {
-      zmq_msg_close(part);
-      return false;
-    }
-    ++num_used_;
-    frames_.emplace_back(static_cast<const char*>(zmq_msg_data(part)), static_cast<size_t>(size));
-    more = zmq_msg_more(part) != 0;
-    if (!more) connection_ = zmq_msg_get(part, ZMQ_SRCFD);
-  }
-  return true;
-}
-
 size_t ReceivedMessage::total_bytes() const {
   size_t total = 0;
   for (const std::string_view frame : frames_) total += frame.size();
   return total;
 }
 
+int ReceivedMessage::connection() {
+  if (frames_.empty()) return -1;
+  try {
+    return parts_[frames_.size() - 1].get(ZMQ_SRCFD);
+  } catch (const zmq::error_t&) {
+    return -1;
+  }
+}
+
+void ReceivedMessage::Clear() {
+  for (size_t i = 0; i < frames_.size(); ++i) parts_[i].rebuild();
+  frames_.clear();
+}
+
+bool ReceivedMessage::ReceiveFrom(zmq::socket_t& socket) {
+  Clear();
+  while (true) {
+    if (frames_.size() == parts_.size()) parts_.emplace_back();
+    zmq::message_t& part = parts_[frames_.size()];
+    // The parts of a message become readable together, so only the first can be missing.
+    const bool received =
+        Uninterrupted([&] { return socket.recv(part, zmq::recv_flags::dontwait).has_value(); });
+    if (!received) return false;
+    frames_.push_back(part.to_string_view());
+    if (!part.more()) return true;
+  }
+}
+
+zmq::context_t MakeContext() {
+  zmq::context_t context;
+  context.set(zmq::ctxopt::max_sockets, 4096);
+  return context;
+}
+
 Socket& Socket::operator=(Socket&& other) noexcept {
   Close();
-  std::swap(socket_, other.socket_);
-  std::swap(monitor_, other.monitor_);
+  socket_.swap(other.socket_);
+  monitor_.swap(other.monitor_);
   return *this;
 }
 
-void Socket::Open(const Context& context, int type) {
+void Socket::Open(zmq::context_t& context, zmq::socket_type type) {
   Close();
-  socket_ = zmq_socket(context.get(), type);
-  CHECK(socket_ != nullptr) << zmq_strerror(zmq_errno());
-  SetOption(ZMQ_SNDHWM, 0);
-  SetOption(ZMQ_RCVHWM, 0);
-}
-
-void Socket::SetOption(int option, int value) {
-  CHECK_EQ(zmq_setsockopt(socket_, option, &value, sizeof(value)), 0) << "option " << option;
+  MustSucceed([&] {
+    socket_ = zmq::socket_t(context, type);
+    socket_.set(zmq::sockopt::sndhwm, 0);
+    socket_.set(zmq::sockopt::rcvhwm, 0);
+  });
 }
 
 void Socket::SetIdentity(std::string_view identity) {
-  CHECK_EQ(zmq_setsockopt(socket_, ZMQ_ROUTING_ID, identity.data(), identity.size()), 0);
+  MustSucceed([&] { socket_.set(zmq::sockopt::routing_id, identity); });
+}
+
+void Socket::SetSendLimit(int64_t num_messages) {
+  MustSucceed([&] { socket_.set(zmq::sockopt::sndhwm, static_cast<int>(num_messages)); });
+}
+
+void Socket::SetReconnectInterval(int first_ms, int max_ms) {
+  MustSucceed([&] {
+    socket_.set(zmq::sockopt::reconnect_ivl, first_ms);
+    socket_.set(zmq::sockopt::reconnect_ivl_max, max_ms);
+  });
+}
+
+void Socket::FollowPeers() {
+  MustSucceed([&] {
+    socket_.set(zmq::sockopt::router_mandatory, true);
+    socket_.set(zmq::sockopt::router_handover, true);
+  });
+}
+
+// By the kernel's probes (tcp only) and not by ZMTP pings: vLLM's Rust frontend takes a ping for a
+// broken peer and dies.
+void Socket::NoticeVanishedHosts() {
+  constexpr int kIdleSeconds = 5;
+  constexpr int kProbes = 3;
+  MustSucceed([&] {
+    socket_.set(zmq::sockopt::tcp_keepalive, 1);
+    socket_.set(zmq::sockopt::tcp_keepalive_idle, kIdleSeconds);
+    socket_.set(zmq::sockopt::tcp_keepalive_intvl, kIdleSeconds);
+    socket_.set(zmq::sockopt::tcp_keepalive_cnt, kProbes);
+    // The same limit while data waits to be acknowledged.
+    socket_.set(zmq::sockopt::tcp_maxrt, kIdleSeconds * kProbes * 1000);
+  });
 }
 
 Status Socket::Bind(const std::string& address) {
-  if (zmq_bind(socket_, address.c_str()) == 0) return OkStatus();
-  return ErrnoError(zmq_errno(), "bind " + address);
+  try {
+    socket_.bind(address);
+    return OkStatus();
+  } catch (const zmq::error_t& error) {
+    return ErrnoError(error.num(), "bind " + address);
+  }
 }
 
 Status Socket::Connect(const std::string& address) {
-  if (zmq_connect(socket_, address.c_str()) == 0) return OkStatus();
-  return ErrnoError(zmq_errno(), "connect " + address);
+  try {
+    socket_.connect(address);
+    return OkStatus();
+  } catch (const zmq::error_t& error) {
+    return ErrnoError(error.num(), "connect " + address);
+  }
 }
 
 std::string Socket::bound_address() const {
-  char address[256];
-  size_t size = sizeof(address);
-  CHECK_EQ(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, address, &size), 0);
-  return std::string(address, size - 1);
+  std::string address;
+  MustSucceed([&] { address = socket_.get(zmq::sockopt::last_endpoint); });
+  return address;
 }
 
-void Socket::Monitor(const Context& context) {
+// Not zmq::monitor_t: the pair inside it cannot be polled together with other sockets.
+void Socket::Monitor(zmq::context_t& context) {
   static std::atomic<int> next{0};
   const std::string address = "inproc://monitor-" + std::to_string(next++);
-  CHECK_EQ(zmq_socket_monitor(socket_, address.c_str(),
-                              ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED),
-           0);
-  monitor_ = zmq_socket(context.get(), ZMQ_PAIR);
-  CHECK(monitor_ != nullptr);
-  CHECK_EQ(zmq_connect(monitor_, address.c_str()), 0);
+  constexpr int kEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED;
+  CHECK_EQ(zmq_socket_monitor(socket_.handle(), address.c_str(), kEvents), 0);
+  MustSucceed([&] {
+    monitor_ = zmq::socket_t(context, zmq::socket_type::pair);
+    monitor_.set(zmq::sockopt::linger, 0);
+    monitor_.connect(address);
+  });
 }
 
 bool Socket::NextEvent(ConnectionEvent* event) {
-  if (monitor_ == nullptr) return false;
+  if (monitor_.handle() == nullptr) return false;
   ReceivedMessage message;
   if (!message.ReceiveFrom(monitor_)) return false;
   // Frame 0: 16 bits of event, 32 bits of value, as they lie in memory. Frame 1: the address.
   uint16_t kind;
   int32_t value;
-  CHECK_GE(message.frames()[0].size(), sizeof(kind) + sizeof(value));
-  std::memcpy(&kind, message.frames()[0].data(), sizeof(kind));
-  std::memcpy(&value, message.frames()[0].data() + sizeof(kind), sizeof(value));
+  const std::string_view frame = message.frames()[0];
+  CHECK_GE(frame.size(), sizeof(kind) + sizeof(value));
+  std::memcpy(&kind, frame.data(), sizeof(kind));
+  std::memcpy(&value, frame.data() + sizeof(kind), sizeof(value));
   event->opened = kind != ZMQ_EVENT_DISCONNECTED;
   event->connection = value;
   return true;
 }
 
 void Socket::Close(int linger_ms) {
-  if (socket_ == nullptr) return;
-  if (monitor_ != nullptr) {
-    zmq_socket_monitor(socket_, nullptr, 0);
-    SetOption(ZMQ_LINGER, linger_ms);
-    const int none = 0;
-    zmq_setsockopt(monitor_, ZMQ_LINGER, &none, sizeof(none));
-    zmq_close(monitor_);
-    monitor_ = nullptr;
-  }
-  SetOption(ZMQ_LINGER, linger_ms);
-  zmq_close(socket_);
-  socket_ = nullptr;
+  if (!is_open()) return;
+  // Before its pair closes: a socket that reports to a pair without a reader waits for one.
+  if (monitor_.handle() != nullptr) zmq_socket_monitor(socket_.handle(), nullptr, 0);
+  monitor_.close();
+  MustSucceed([&] { socket_.set(zmq::sockopt::linger, linger_ms); });
+  socket_.close();
 }
 
 bool Socket::Send(std::span<const std::string_view> frames) {
   for (size_t i = 0; i < frames.size(); ++i) {
-    const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
-    int sent;
-    do {
-      sent = zmq_send(socket_, frames[i].data(), frames[i].size(), flags);
-    } while (sent < 0 && zmq_errno() == EINTR);
-    if (sent < 0) return false;  // only the first frame can be refused
+    zmq::send_flags flags = zmq::send_flags::dontwait;
+    if (i + 1 < frames.size()) flags = flags | zmq::send_flags::sndmore;
+    const bool sent =
+        Uninterrupted([&] { return socket_.send(zmq::buffer(frames[i]), flags).has_value(); });
+    if (!sent) return false;  // only the first frame can be refused
   }
   return true;
 }
 
-void NoticeVanishedHosts(Socket* socket) {
-  constexpr int kIdleSeconds = 5;
-  constexpr int kProbes = 3;
-  socket->SetOption(ZMQ_TCP_KEEPALIVE, 1);
-  socket->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kIdleSeconds);
-  socket->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, kIdleSeconds);
-  socket->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kProbes);
-  socket->SetOption(ZMQ_TCP_MAXRT, kIdleSeconds * kProbes * 1000);  // the same with data on its way
-}
+bool Socket::Receive(ReceivedMessage* message) { return message->ReceiveFrom(socket_); }
 
 void WarnIfOpenToNetwork(std::string_view address) {
   if (!address.starts_with("tcp://")) return;
@@ -185,13 +239,17 @@ int EngineIndexOf(std::string_view identity) {
 }
 
 void PollSet::Reset(const WakeUp& wake_up) {
-  items_.assign(1, zmq_pollitem_t{nullptr, wake_up.fd(), ZMQ_POLLIN, 0});
+  items_.assign(1, zmq::pollitem_t{nullptr, wake_up.fd(), ZMQ_POLLIN, 0});
 }
-void PollSet::Add(const Socket& socket) {
+void PollSet::Add(Socket& socket) {
   if (!socket.is_open()) return;
-  items_.push_back({socket.get(), 0, ZMQ_POLLIN, 0});
-  if (socket.monitor() != nullptr) items_.push_back({socket.monitor(), 0, ZMQ_POLLIN, 0});
+  items_.push_back({socket.socket_.handle(), 0, ZMQ_POLLIN, 0});
+  if (socket.monitor_.handle() == nullptr) return;
+  items_.push_back({socket.monitor_.handle(), 0, ZMQ_POLLIN, 0});
 }
-void PollSet::Wait() { zmq_poll(items_.data(), static_cast<int>(items_.size()), -1); }
+bool PollSet::Wait(int timeout_ms) {
+  return Uninterrupted(
+      [&] { return zmq::poll(items_, std::chrono::milliseconds(timeout_ms)) > 0; });
+}
 
 }  // namespace tandem::wire

@@ -1,20 +1,19 @@
 #pragma once
 
-// ZeroMQ for the two endpoints: sockets, received messages and the monitor that tells when a
-// connection opens or closes, with errors as Status. Uses the C interface: nothing throws.
-// Thread: a socket belongs to one thread at a time; the endpoints make them before the wire thread
-// starts and use them only there. Messages are received and sent without waiting.
-
-#include <zmq.h>
+// What the endpoints need of ZeroMQ beyond cppzmq: sockets that never throw and never wait,
+// received messages that keep their storage and know their connection, and connections that report
+// when they open or close. The only file pair that includes zmq.hpp; what it throws ends in the
+// .cc, as a Status or a false. An option that ZeroMQ refuses is our mistake and dies. Thread: a
+// socket belongs to one thread at a time; the endpoints make them before the wire thread starts and
+// use them only there.
 
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+#include <zmq.hpp>
 
 #include "common/status.h"
 
@@ -39,24 +38,21 @@ class WakeUp {
 class ReceivedMessage {
  public:
   ReceivedMessage() = default;
-  ~ReceivedMessage() { Clear(); }
   ReceivedMessage(const ReceivedMessage&) = delete;
   ReceivedMessage& operator=(const ReceivedMessage&) = delete;
 
-  // From the socket; false when none is there.
-  bool ReceiveFrom(void* socket);
   std::span<const std::string_view> frames() const { return frames_; }
   size_t total_bytes() const;
-  // The connection it came over, or -1.
-  int connection() const { return connection_; }
+  // The connection it came over, or -1 (inproc).
+  int connection();
 
  private:
+  friend class Socket;
   void Clear();
+  bool ReceiveFrom(zmq::socket_t& socket);
 
-  std::deque<zmq_msg_t> parts_;  // a zmq_msg_t must not move
-  size_t num_used_ = 0;
+  std::deque<zmq::message_t> parts_;  // must not move: a small one holds the bytes of its frame
   std::vector<std::string_view> frames_;
-  int connection_ = -1;
 };
 
 // A connection of a socket opened or closed. connection: as in ReceivedMessage, for bound sockets.
@@ -65,20 +61,11 @@ struct ConnectionEvent {
   int connection = -1;
 };
 
-class Context {
- public:
-  // Each client has two sockets with a monitor's pair each; ZeroMQ's own limit is 1023.
-  Context() : context_(zmq_ctx_new()) { zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, 4096); }
-  ~Context() { zmq_ctx_term(context_); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  void* get() const { return context_; }
+// Room for 4096 sockets: each client has two, each with a monitor's pair. ZeroMQ's own limit is
+// 1023.
+zmq::context_t MakeContext();
 
- private:
-  void* context_;
-};
-
-// Empty until Open. Closed by the destructor; what is unsent then goes out for at most linger_ms.
+// Empty until Open. Closed by the destructor; what is unsent then is dropped.
 class Socket {
  public:
   Socket() = default;
@@ -86,35 +73,44 @@ class Socket {
   Socket(Socket&& other) noexcept { *this = std::move(other); }
   Socket& operator=(Socket&& other) noexcept;
 
-  // type: ZMQ_ROUTER …; queues are unlimited as in vLLM (what may be in flight is limited above).
-  void Open(const Context& context, int type);
-  void SetOption(int option, int value);
+  // Queues are unlimited as in vLLM (what may be in flight is limited above).
+  void Open(zmq::context_t& context, zmq::socket_type type);
+
+  // Options, before Bind or Connect.
   void SetIdentity(std::string_view identity);
+  void SetSendLimit(int64_t num_messages);
+  void SetReconnectInterval(int first_ms, int max_ms);
+  // ROUTER: Send refuses peers that are not connected, and a peer that connects once more takes its
+  // identity over from its old connection.
+  void FollowPeers();
+  // Closes connections to a host that vanished without closing them.
+  void NoticeVanishedHosts();
+
   Status Bind(const std::string& address);
   Status Connect(const std::string& address);
   std::string bound_address() const;
-  // From now on NextEvent tells of connections.
-  void Monitor(const Context& context);
+  // From now on NextEvent reports connections. False: no event is there.
+  void Monitor(zmq::context_t& context);
   bool NextEvent(ConnectionEvent* event);
+
+  // Sends the frames as one message. False: no such peer (ROUTER) or not connected; nothing was
+  // sent.
+  bool Send(std::span<const std::string_view> frames);
+  // False: no message is there. *message is empty then.
+  bool Receive(ReceivedMessage* message);
+
+  bool is_open() const { return socket_.handle() != nullptr; }
+  // What is unsent goes out for at most linger_ms, without this thread.
   void Close(int linger_ms = 0);
 
-  bool is_open() const { return socket_ != nullptr; }
-  void* get() const { return socket_; }
-  void* monitor() const { return monitor_; }
-
-  // The frames as one message. False: no such peer (ROUTER) or not connected; nothing was sent.
-  bool Send(std::span<const std::string_view> frames);
-
  private:
-  void* socket_ = nullptr;
-  void* monitor_ = nullptr;
+  friend class PollSet;
+
+  zmq::socket_t socket_;
+  zmq::socket_t monitor_;
 };
 
-// Closes connections to a host that vanished without closing them. The kernel's probes (tcp only)
-// and not ZMTP pings: vLLM's Rust frontend takes a ping for a broken peer and dies.
-void NoticeVanishedHosts(Socket* socket);
-
-// Says loudly that what crosses to another host is neither encrypted nor authenticated.
+// Logs a warning when what crosses to another host is neither encrypted nor authenticated.
 void WarnIfOpenToNetwork(std::string_view address);
 
 // Whether one more complaint about a peer's bytes is logged: a broken peer must not fill the log.
@@ -135,11 +131,11 @@ int EngineIndexOf(std::string_view identity);
 class PollSet {
  public:
   void Reset(const WakeUp& wake_up);
-  void Add(const Socket& socket);  // the socket and its monitor; nothing when it is not open
-  void Wait();                     // until something is ready
+  void Add(Socket& socket);        // the socket and its monitor; nothing when it is not open
+  bool Wait(int timeout_ms = -1);  // until something is ready; false: nothing was in time
 
  private:
-  std::vector<zmq_pollitem_t> items_;
+  std::vector<zmq::pollitem_t> items_;
 };
 
 }  // namespace tandem::wire

@@ -1,9 +1,8 @@
 #include "proto_msgpack/kv_events.h"
 
-#include <zmq.h>
-
-#include <array>
+#include <optional>
 #include <string_view>
+#include <zmq.hpp>
 
 #include "proto_msgpack/kv_event_publisher.h"
 
@@ -116,28 +115,22 @@ TEST_CASE("KV events: each data-parallel rank has its own endpoint") {
 }
 
 // The sequence number of the next batch; nullopt when none comes in time.
-std::optional<uint8_t> NextSequence(void* subscriber, int limit_ms) {
-  zmq_pollitem_t item = {subscriber, 0, ZMQ_POLLIN, 0};
-  if (zmq_poll(&item, 1, limit_ms) <= 0) return std::nullopt;
-  std::array<uint8_t, 4096> frame;
-  zmq_recv(subscriber, frame.data(), frame.size(), 0);  // topic
-  REQUIRE(zmq_recv(subscriber, frame.data(), frame.size(), 0) == 8);
-  const uint8_t sequence = frame[7];
-  zmq_recv(subscriber, frame.data(), frame.size(), 0);
-  return sequence;
+std::optional<uint8_t> NextSequence(zmq::socket_t& subscriber, int limit_ms) {
+  subscriber.set(zmq::sockopt::rcvtimeo, limit_ms);
+  zmq::message_t topic, sequence, batch;
+  if (!subscriber.recv(topic)) return std::nullopt;
+  REQUIRE(subscriber.recv(sequence) == 8);
+  REQUIRE(subscriber.recv(batch));
+  return sequence.data<uint8_t>()[7];
 }
 
 TEST_CASE("KV events: a subscriber's address is connected to, and Close sends what is queued") {
-  void* context = zmq_ctx_new();
-  void* subscriber = zmq_socket(context, ZMQ_SUB);
-  REQUIRE(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
-  REQUIRE(zmq_bind(subscriber, "tcp://127.0.0.1:*") == 0);
-  std::string address(64, '\0');
-  size_t size = address.size();
-  REQUIRE(zmq_getsockopt(subscriber, ZMQ_LAST_ENDPOINT, address.data(), &size) == 0);
-  address.resize(size - 1);
+  zmq::context_t context;
+  zmq::socket_t subscriber(context, zmq::socket_type::sub);
+  subscriber.set(zmq::sockopt::subscribe, "");
+  subscriber.bind("tcp://127.0.0.1:*");
   KvEventPublisherOptions options;
-  options.config.endpoint = address;
+  options.config.endpoint = subscriber.get(zmq::sockopt::last_endpoint);
   KvEventPublisher publisher(options);
   REQUIRE(publisher.Start().ok());
   uint8_t sent = 0;
@@ -155,8 +148,6 @@ TEST_CASE("KV events: a subscriber's address is connected to, and Close sends wh
     REQUIRE(next == *got + 1);
     got = next;
   }
-  zmq_close(subscriber);
-  zmq_ctx_term(context);
 }
 
 TEST_CASE("KV events: an address that cannot be bound is an error of Start") {

@@ -4,7 +4,6 @@
 #include "proto_msgpack/wire_endpoint.h"
 
 #include <sys/stat.h>
-#include <zmq.h>
 
 #include <atomic>
 #include <filesystem>
@@ -234,25 +233,26 @@ TEST_CASE("wire: a frontend that went and another that came between two looks ge
     is_held.wait(false);
   }
   std::filesystem::create_directory(folder.path() + "/wire");
-  Context context;
+  zmq::context_t context = MakeContext();
   Socket handshake, input;
-  handshake.Open(context, ZMQ_ROUTER);
-  handshake.SetOption(ZMQ_ROUTER_HANDOVER, 1);  // an old handshake may still linger
-  input.Open(context, ZMQ_ROUTER);
-  input.SetOption(ZMQ_ROUTER_MANDATORY, 1);
+  handshake.Open(context, zmq::socket_type::router);
+  handshake.FollowPeers();  // an old handshake may still linger
+  input.Open(context, zmq::socket_type::router);
+  input.FollowPeers();
   input.Monitor(context);
   REQUIRE(handshake.Bind("ipc://" + folder.path() + "/wire/handshake").ok());
   REQUIRE(input.Bind("ipc://" + folder.path() + "/wire/input_0").ok());
-  const auto wait_for = [](void* socket) {
-    zmq_pollitem_t item = {socket, 0, ZMQ_POLLIN, 0};
-    return zmq_poll(&item, 1, 10'000) == 1;
+  const auto wait_for = [](Socket& socket) {
+    PollSet poll;
+    poll.Add(socket);
+    return poll.Wait(10'000);
   };
-  REQUIRE(wait_for(input.monitor()));
+  REQUIRE(wait_for(input));  // the engine connects
   const std::string identity = EngineIdentity(0);
   const std::string_view frames[] = {identity, "?"};
   while (!input.Send(frames)) std::this_thread::yield();  // until the engine, too, is connected
   let_go(nullptr);
-  CHECK(wait_for(handshake.get()));
+  CHECK(wait_for(handshake));
   std::vector<EngineInput> inputs;
   box.Drain(&inputs);
   REQUIRE(inputs.size() == 2);  // the loss is told once
@@ -279,10 +279,10 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
   const TempFolder folder;
   Frontend frontend(folder, 1, 2);
   const std::string base = "ipc://" + folder.path() + "/wire/";
-  Context context;
+  zmq::context_t context = MakeContext();
   const auto connect = [&](const std::string& name, const auto& message) {
     Socket socket;
-    socket.Open(context, ZMQ_DEALER);
+    socket.Open(context, zmq::socket_type::dealer);
     socket.SetIdentity(EngineIdentity(0));
     REQUIRE(socket.Connect(base + name).ok());
     EncodedMessage encoded;
@@ -293,9 +293,10 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
   };
   EngineStatus hello;
   hello.status = kStatusHello;
-  const Socket handshake = connect("handshake", hello);
-  zmq_pollitem_t init = {handshake.get(), 0, ZMQ_POLLIN, 0};
-  REQUIRE(zmq_poll(&init, 1, 10'000) == 1);
+  Socket handshake = connect("handshake", hello);
+  PollSet init;
+  init.Add(handshake);
+  REQUIRE(init.Wait(10'000));
   const Socket first = connect("input_0", TestReadyResponse());
   Socket second = connect("input_1", TestReadyResponse());
   for (int round = 0; round < 3; ++round) {
@@ -336,7 +337,7 @@ TEST_CASE("wire: garbage on every socket disturbs nothing") {
   const std::string base = "ipc://" + folder.path() + "/wire/";
   const uint64_t seed = 20260117;
   CAPTURE(seed);
-  Context context;
+  zmq::context_t context = MakeContext();
   uint64_t draws = 0;
   const auto random_bytes = [&](uint64_t limit) {
     std::string bytes(MixBits(seed + draws++) % limit, '\0');
@@ -347,7 +348,7 @@ TEST_CASE("wire: garbage on every socket disturbs nothing") {
     for (const std::string& identity :
          {std::string("\x09\x00", 2), std::string("four"), std::string("\x00\x01", 2)}) {
       Socket socket;
-      socket.Open(context, ZMQ_DEALER);
+      socket.Open(context, zmq::socket_type::dealer);
       socket.SetIdentity(identity);
       REQUIRE(socket.Connect(base + name).ok());
       for (int i = 0; i < 20; ++i) {
@@ -359,7 +360,7 @@ TEST_CASE("wire: garbage on every socket disturbs nothing") {
     }
   }
   Socket push;
-  push.Open(context, ZMQ_PUSH);
+  push.Open(context, zmq::socket_type::push);
   REQUIRE(push.Connect(base + "output_0").ok());
   for (int i = 0; i < 100; ++i) {
     const std::string bytes = random_bytes(60);
