@@ -1,8 +1,9 @@
 #pragma once
 
-// What the model runs on: a Device, its Ops, and the factories of everything whose layout is the
-// backend's own: packed weights, the KV cache, attention plans, samplers. Model code is written
-// once against it; kernels/reference defines the results, kernels/cpu and kernels/cuda are fast.
+// What the model runs on: a Device, its Ops, the Communicator with the model's other ranks, and the
+// factories of everything whose layout is the backend's own: packed weights, the KV cache,
+// attention plans, samplers. Model code is written once against it; kernels/reference defines the
+// results, kernels/cpu and kernels/cuda are fast.
 // Thread: one caller, the engine loop. Ownership: results of the factories are the caller's and
 // must go away before the backend does.
 // Failure: memory that cannot be had and files' odd shapes are a Status; a shape that does not fit
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
 #include "kernels/ops.h"
@@ -35,6 +37,7 @@ class Backend {
   virtual Device& device() = 0;
   virtual const Device& device() const = 0;
   virtual Ops& ops() = 0;
+  virtual Communicator& communicator() { return one_rank_; }
   DType activation_dtype() const { return types_.activation; }
   DType residual_dtype() const { return types_.residual; }
 
@@ -79,6 +82,7 @@ class Backend {
 
  private:
   OpTypes types_;
+  OneRank one_rank_;
 };
 
 // The definition of every op. Slow; any block size; float32 throughout.

@@ -64,7 +64,7 @@ class World {
 };
 
 std::mutex worlds_mutex;
-std::map<int, std::shared_ptr<World>> worlds;  // by the number in their id; null: nobody has come
+std::map<int, std::shared_ptr<World>> worlds;  // by the number in their id; null: no rank yet
 int num_ids = 0;
 
 template <class T, class Add>
@@ -78,10 +78,19 @@ void Sum(const std::vector<Contribution>& calls, Add add) {
   for (const Contribution& call : calls) std::memcpy(call.to, sum.data(), sum.size() * sizeof(T));
 }
 
-int SumAll(const std::vector<Contribution>& calls) {
+bool AreAlike(const std::vector<Contribution>& calls) {
   for (const Contribution& call : calls) {
-    if (call.count != calls[0].count || call.type != calls[0].type) return kInvalidUsage;
+    if (call.count != calls[0].count || call.type != calls[0].type) return false;
   }
+  return true;
+}
+
+size_t BytesOf(const Contribution& call) {
+  return call.count * (call.type == kNcclFloat32 ? sizeof(float) : sizeof(Bf16));
+}
+
+int SumAll(const std::vector<Contribution>& calls) {
+  if (!AreAlike(calls)) return kInvalidUsage;
   if (calls[0].type == kNcclFloat32) {
     Sum<float>(calls, [](float a, float b) { return a + b; });
   } else {
@@ -90,7 +99,26 @@ int SumAll(const std::vector<Contribution>& calls) {
   return kNcclSuccess;
 }
 
-// The id's last byte is set as well, so that one that was handed on in part is not known.
+int GatherAll(const std::vector<Contribution>& calls) {
+  if (!AreAlike(calls)) return kInvalidUsage;
+  const size_t bytes = BytesOf(calls[0]);
+  std::vector<char> all(calls.size() * bytes);
+  for (size_t rank = 0; rank < calls.size(); ++rank) {
+    std::memcpy(all.data() + rank * bytes, calls[rank].from, bytes);
+  }
+  for (const Contribution& call : calls) std::memcpy(call.to, all.data(), all.size());
+  return kNcclSuccess;
+}
+
+int CopyToAll(const std::vector<Contribution>& calls, size_t root) {
+  if (!AreAlike(calls)) return kInvalidUsage;
+  for (const Contribution& call : calls) {
+    if (call.to != calls[root].from) std::memcpy(call.to, calls[root].from, BytesOf(call));
+  }
+  return kNcclSuccess;
+}
+
+// Sets the id's last byte as well, so that an id copied in part is unknown.
 NcclUniqueId MakeId(int number) {
   NcclUniqueId id;
   std::memcpy(id.bytes.data(), &number, sizeof number);
@@ -127,6 +155,19 @@ namespace {
 
 bool IsToFail(const char* function, int rank) {
   return fake_nccl.failing_function == function && fake_nccl.failing_rank == rank;
+}
+
+// One collective call of a rank: waits for the others', and the last one does the work.
+template <class Work>
+int Exchange(const char* function, NcclComm comm, const Contribution& call, void* stream,
+             Work work) {
+  fake_nccl.last_stream = stream;
+  if (call.type != kNcclFloat32 && call.type != kNcclBfloat16) return kInvalidArgument;
+  if (IsToFail(function, comm->rank)) {
+    comm->world->Break();
+    return fake_nccl.failure;
+  }
+  return comm->world->Meet(comm->rank, call, work);
 }
 
 int EndOf(NcclComm comm, std::atomic<int>* count) {
@@ -179,13 +220,20 @@ int ncclCommGetAsyncError(NcclComm comm, int* result) {
 
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, NcclComm comm,
                   void* stream) {
-  fake_nccl.last_stream = stream;
-  if (op != kNcclSum || (type != kNcclFloat32 && type != kNcclBfloat16)) return kInvalidArgument;
-  if (IsToFail("ncclAllReduce", comm->rank)) {
-    comm->world->Break();
-    return fake_nccl.failure;
-  }
-  return comm->world->Meet(comm->rank, {from, to, count, type}, SumAll);
+  if (op != kNcclSum) return kInvalidArgument;
+  return Exchange("ncclAllReduce", comm, {from, to, count, type}, stream, SumAll);
+}
+
+int ncclAllGather(const void* from, void* to, size_t count, int type, NcclComm comm, void* stream) {
+  return Exchange("ncclAllGather", comm, {from, to, count, type}, stream, GatherAll);
+}
+
+int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, NcclComm comm,
+                  void* stream) {
+  if (root < 0 || root >= comm->world->size()) return kInvalidArgument;
+  return Exchange(
+      "ncclBroadcast", comm, {from, to, count, type}, stream,
+      [root](const auto& calls) { return CopyToAll(calls, static_cast<size_t>(root)); });
 }
 
 const char* ncclGetErrorString(int result) {
@@ -209,7 +257,7 @@ const char* ncclGetLastError(NcclComm) { return fake_nccl.last_error.c_str(); }
 
 }  // extern "C"
 
-// The names are what NcclFunctions calls.
+// The functions have the types that NcclFunctions calls.
 [[maybe_unused]] constexpr NcclFunctions kFunctions = {
     .get_version = ncclGetVersion,
     .get_unique_id = ncclGetUniqueId,
@@ -218,6 +266,8 @@ const char* ncclGetLastError(NcclComm) { return fake_nccl.last_error.c_str(); }
     .comm_abort = ncclCommAbort,
     .comm_get_async_error = ncclCommGetAsyncError,
     .all_reduce = ncclAllReduce,
+    .all_gather = ncclAllGather,
+    .broadcast = ncclBroadcast,
     .get_error_string = ncclGetErrorString,
 };
 

@@ -1,19 +1,18 @@
 #pragma once
 
 // A library with NCCL's names (libfake_nccl.so, opened as NCCL would be): ranks are threads of one
-// process and "device" memory is the host's. A sum is done when the call returns, in rank order,
-// rounded after each addition, as by a ring of GPUs. A rank that aborts or fails makes the others'
-// calls fail with ncclRemoteError.
+// process and "device" memory is the host's. An exchange is done when the call returns; a sum runs
+// in rank order, rounded after each addition, as by a ring of GPUs. A rank that aborts or fails
+// makes the others' calls fail with ncclRemoteError.
 
 #include <atomic>
 #include <string>
 
 namespace tandem {
 
-// What a test tells the library and what it asks; by the name "fake_nccl" in the library. Set while
-// no call is running.
+// What a test sets and reads in the library, under the name "fake_nccl". Set while no call runs.
 struct FakeNccl {
-  // The call of this function at this rank fails with this ncclResult_t and these last words.
+  // The call of this function at this rank fails with this ncclResult_t and this last error.
   std::string failing_function;
   int failing_rank = 0;
   int failure = 0;

@@ -18,6 +18,8 @@ StatusOr<NcclFunctions> FindFunctions(const std::string& file) {
   RETURN_IF_ERROR(library.Find("ncclCommAbort", &found.comm_abort));
   RETURN_IF_ERROR(library.Find("ncclCommGetAsyncError", &found.comm_get_async_error));
   RETURN_IF_ERROR(library.Find("ncclAllReduce", &found.all_reduce));
+  RETURN_IF_ERROR(library.Find("ncclAllGather", &found.all_gather));
+  RETURN_IF_ERROR(library.Find("ncclBroadcast", &found.broadcast));
   RETURN_IF_ERROR(library.Find("ncclGetErrorString", &found.get_error_string));
   RETURN_IF_ERROR(library.Find("ncclGetLastError", &found.get_last_error));
   return found;
@@ -29,10 +31,7 @@ std::string VersionText(int code) {
          std::to_string(code % 100);
 }
 
-int TypeOf(const Tensor& x) {
-  CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBf16) << DTypeName(x.dtype);
-  return x.dtype == DType::kF32 ? kNcclFloat32 : kNcclBfloat16;
-}
+int TypeOf(const Tensor& x) { return x.dtype == DType::kF32 ? kNcclFloat32 : kNcclBfloat16; }
 
 }  // namespace
 
@@ -66,35 +65,56 @@ Status Nccl::ToStatus(int result, const std::string& what) const {
 }
 
 StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Init(const Nccl& nccl, NcclRank rank,
-                                                                   const NcclUniqueId& id) {
+                                                                   const NcclUniqueId& id,
+                                                                   void* stream) {
   NcclComm comm = nullptr;
-  const int result = nccl.functions().comm_init_rank(&comm, rank.world_size, id, rank.rank);
+  const int result = nccl.functions().comm_init_rank(&comm, rank.size, id, rank.rank);
   RETURN_IF_ERROR(nccl.ToStatus(result, "ncclCommInitRank, rank " + std::to_string(rank.rank) +
-                                            " of " + std::to_string(rank.world_size)));
-  return std::make_unique<NcclCommunicator>(nccl, comm);
+                                            " of " + std::to_string(rank.size)));
+  return std::make_unique<NcclCommunicator>(nccl, rank, comm, stream);
 }
 
-NcclCommunicator::NcclCommunicator(Nccl nccl, NcclComm comm)
-    : nccl_(std::move(nccl)), comm_(comm) {}
+NcclCommunicator::NcclCommunicator(Nccl nccl, NcclRank rank, NcclComm comm, void* stream)
+    : Communicator(rank.rank, rank.size), nccl_(std::move(nccl)), comm_(comm), stream_(stream) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  const bool is_sound = AsyncStatus().ok();
+  const bool is_sound = status().ok();
   const NcclFunctions& functions = nccl_.functions();
-  const Status status = is_sound ? nccl_.ToStatus(functions.comm_destroy(comm_), "ncclCommDestroy")
-                                 : nccl_.ToStatus(functions.comm_abort(comm_), "ncclCommAbort");
-  if (!status.ok()) LOG_WARNING << status.message();
+  const Status ended = is_sound ? nccl_.ToStatus(functions.comm_destroy(comm_), "ncclCommDestroy")
+                                : nccl_.ToStatus(functions.comm_abort(comm_), "ncclCommAbort");
+  if (!ended.ok()) LOG_WARNING << ended.message();
 }
 
-Status NcclCommunicator::AllReduce(const Tensor& x, void* stream) {
-  CHECK(x.IsContiguous()) << "rows are " << x.row_stride << " apart";
-  const int type = TypeOf(x);
-  if (!failure_.ok()) return failure_;
-  const int result = nccl_.functions().all_reduce(
-      x.data, x.data, static_cast<size_t>(x.NumElements()), type, kNcclSum, comm_, stream);
-  return failure_ = nccl_.ToStatus(result, "ncclAllReduce");
+void NcclCommunicator::AllReduce(const Tensor& x) {
+  CheckExchanged(x);
+  if (!failure_.ok()) return;
+  const auto count = static_cast<size_t>(x.NumElements());
+  failure_ = nccl_.ToStatus(
+      nccl_.functions().all_reduce(x.data, x.data, count, TypeOf(x), kNcclSum, comm_, stream_),
+      "ncclAllReduce");
 }
 
-Status NcclCommunicator::AsyncStatus() {
+void NcclCommunicator::AllGather(const Tensor& x) {
+  CheckGathered(x);
+  if (!failure_.ok()) return;
+  // NCCL gathers in place where `from` is this rank's part of `to`.
+  const auto count = static_cast<size_t>(x.RowSize());
+  failure_ = nccl_.ToStatus(nccl_.functions().all_gather(x.Rows(rank(), 1).data, x.data, count,
+                                                         TypeOf(x), comm_, stream_),
+                            "ncclAllGather");
+}
+
+void NcclCommunicator::Broadcast(const Tensor& x, int root) {
+  CheckExchanged(x);
+  CheckRoot(root);
+  if (!failure_.ok()) return;
+  const auto count = static_cast<size_t>(x.NumElements());
+  failure_ = nccl_.ToStatus(
+      nccl_.functions().broadcast(x.data, x.data, count, TypeOf(x), root, comm_, stream_),
+      "ncclBroadcast");
+}
+
+Status NcclCommunicator::status() {
   if (!failure_.ok()) return failure_;
   int error = kNcclSuccess;
   const int result = nccl_.functions().comm_get_async_error(comm_, &error);

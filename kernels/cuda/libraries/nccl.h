@@ -1,22 +1,24 @@
 #pragma once
 
-// NCCL, opened at run time, and a communicator that sums over the GPUs of one model (tensor
-// parallelism). One GPU needs neither, and nobody opens NCCL then: it is a library of 218 MB.
+// NCCL, opened at run time, and the Communicator over it for ranks with a GPU each. One GPU needs
+// neither, and NCCL is not opened then: it is a library of 218 MB.
 //   ASSIGN_OR_RETURN(const Nccl nccl, Nccl::Open());
-//   ASSIGN_OR_RETURN(const NcclUniqueId id, nccl.MakeUniqueId());  // rank 0, who gives it to all
-//   ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Init(nccl, {rank, world_size}, id));
-//   RETURN_IF_ERROR(communicator->AllReduce(x, stream));
-// Thread: Nccl any, a value; a communicator its rank's. Init waits for all ranks, so those of one
+//   ASSIGN_OR_RETURN(const NcclUniqueId id, nccl.MakeUniqueId());  // on rank 0, for all ranks
+//   ASSIGN_OR_RETURN(auto communicator, NcclCommunicator::Init(nccl, {rank, size}, id, stream));
+//   communicator->AllReduce(x);
+// Thread: Nccl any, a value; a communicator its rank's. Init waits for all ranks, so ranks of one
 // process have a thread each.
-// Failure: Unavailable with NCCL's own words; without the library, what was looked for and what to
-// do. NCCL_DEBUG=INFO makes NCCL tell more, on stdout.
+// Failure: Unavailable with NCCL's own message; without the library, what was looked for and what
+// to do. NCCL_DEBUG=INFO makes NCCL log more, to stdout.
 // Network: ranks meet at a TCP port that MakeUniqueId opens, on the first interface that is up or
-// on the one that NCCL_SOCKET_IFNAME names (lo: nobody else's host can reach it).
+// on the one that NCCL_SOCKET_IFNAME names (lo: out of reach of other hosts).
+// Nothing turns this on yet: no backend makes one.
 
 #include <memory>
 #include <string>
 
 #include "common/status.h"
+#include "kernels/communicator.h"
 #include "kernels/cuda/libraries/nccl_functions.h"
 #include "kernels/tensor.h"
 
@@ -40,34 +42,30 @@ class Nccl {
 
 struct NcclRank {
   int rank = 0;
-  int world_size = 1;
+  int size = 1;
 };
 
-// The first failure is final: every later call returns it, and the world has to be made anew.
-// Destruction gives up what is still running on the device after a failure, else waits for it and
-// for the other ranks of this host.
-class NcclCommunicator {
+// After a failure every call does nothing. Destruction aborts what still runs on the device after a
+// failure; otherwise it waits for it and for the other ranks of this host.
+class NcclCommunicator final : public Communicator {
  public:
-  // On the calling thread's current device; each rank has a device of its own.
+  // On the calling thread's current device; each rank has a device of its own. Exchanges go into
+  // `stream` (a cudaStream_t), which outlives the communicator.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Init(const Nccl& nccl, NcclRank rank,
-                                                          const NcclUniqueId& id);
-  NcclCommunicator(Nccl nccl, NcclComm comm);
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-  ~NcclCommunicator();
+                                                          const NcclUniqueId& id, void* stream);
+  NcclCommunicator(Nccl nccl, NcclRank rank, NcclComm comm, void* stream);
+  ~NcclCommunicator() override;
 
-  // x = the sum of all ranks' x, put into `stream` (a cudaStream_t); float32 or bf16, contiguous,
-  // of the same size everywhere. All ranks get the same bits; where a bf16 sum is rounded between
-  // additions, and in which order they are done, is NCCL's choice.
-  Status AllReduce(const Tensor& x, void* stream);
-
-  // What has failed meanwhile, here or at another rank. Whoever waits for a stream asks, since a
-  // sum in it whose peers are gone may never end.
-  Status AsyncStatus();
+  // NCCL chooses the order of the additions, and whether a bf16 sum is rounded between them.
+  void AllReduce(const Tensor& x) override;
+  void AllGather(const Tensor& x) override;
+  void Broadcast(const Tensor& x, int root) override;
+  Status status() override;
 
  private:
   Nccl nccl_;
   NcclComm comm_;
+  void* stream_;
   Status failure_;
 };
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// The part of NCCL's C interface that we call, as nccl.h declares it since 2.13. It is the same in
-// all later 2.x, so that the build needs no NCCL; where nccl.h is there a test compares the two.
+// The part of NCCL's C interface that we call, as nccl.h declares it since 2.13 and in all later
+// 2.x, so that the build needs no NCCL. Where nccl.h is installed a test compares the two.
 
 #include <array>
 #include <cstddef>
 
 namespace tandem {
 
-// Names a world. One rank makes it, the others are given its bytes.
+// Names a world. One rank makes it and gives its bytes to the others.
 struct NcclUniqueId {
   std::array<char, 128> bytes = {};
 };
@@ -30,6 +30,10 @@ struct NcclFunctions {
   int (*comm_get_async_error)(NcclComm comm, int* result) = nullptr;
   int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, NcclComm comm,
                     void* stream) = nullptr;
+  int (*all_gather)(const void* from, void* to, size_t count, int type, NcclComm comm,
+                    void* stream) = nullptr;
+  int (*broadcast)(const void* from, void* to, size_t count, int type, int root, NcclComm comm,
+                   void* stream) = nullptr;
   const char* (*get_error_string)(int result) = nullptr;
   const char* (*get_last_error)(NcclComm comm) = nullptr;
 };

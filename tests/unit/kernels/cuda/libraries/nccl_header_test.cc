@@ -42,6 +42,8 @@ TEST_CASE("NCCL's header declares the functions and numbers that we call it with
   CHECK_CALL(comm_abort, ncclCommAbort);
   CHECK_CALL(comm_get_async_error, ncclCommGetAsyncError);
   CHECK_CALL(all_reduce, ncclAllReduce);
+  CHECK_CALL(all_gather, ncclAllGather);
+  CHECK_CALL(broadcast, ncclBroadcast);
   CHECK_CALL(get_error_string, ncclGetErrorString);
   CHECK_CALL(get_last_error, ncclGetLastError);
   STATIC_REQUIRE(kNcclSuccess == ncclSuccess);

@@ -43,6 +43,8 @@ std::string OpenError(const std::string& file) {
   return nccl.status().message();
 }
 
+int stream = 0;  // its address is the stream of all communicators
+
 // work(communicator, rank) on a thread for each rank of a new world (where nothing may be CHECKed);
 // what each of them returned, or why its communicator could not be made.
 template <class Work>
@@ -53,7 +55,7 @@ std::vector<Status> RunWorld(int world_size, Work work) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto communicator = NcclCommunicator::Init(nccl, {rank, world_size}, id);
+      const auto communicator = NcclCommunicator::Init(nccl, {rank, world_size}, id, &stream);
       results[static_cast<size_t>(rank)] =
           communicator.ok() ? work(**communicator, rank) : communicator.status();
     });
@@ -67,8 +69,8 @@ template <class T>
 std::vector<std::vector<T>> AllReduced(std::vector<std::vector<T>> inputs, DType dtype) {
   const auto size = static_cast<int64_t>(inputs[0].size());
   const auto results = RunWorld(static_cast<int>(inputs.size()), [&](auto& communicator, int rank) {
-    return communicator.AllReduce(Tensor(inputs[static_cast<size_t>(rank)].data(), dtype, {size}),
-                                  nullptr);
+    communicator.AllReduce(Tensor(inputs[static_cast<size_t>(rank)].data(), dtype, {size}));
+    return communicator.status();
   });
   for (const Status& status : results) CHECK(status == OkStatus());
   return inputs;
@@ -122,16 +124,51 @@ TEST_CASE("an all-reduce of bf16 rounds its sums to bf16") {
   }
 }
 
-TEST_CASE("worlds of other ids do not hear of each other, the stream is the caller's") {
+TEST_CASE("an all-gather leaves each rank the rows of all") {
+  FreshFake();
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    std::vector<std::vector<uint16_t>> memory(3, std::vector<uint16_t>(3 * 4, 0));
+    const int64_t columns = 4 * 2 / SizeOf(dtype);  // a row is four words
+    const auto results = RunWorld(3, [&](auto& communicator, int rank) {
+      std::vector<uint16_t>& words = memory[static_cast<size_t>(rank)];
+      for (int i = 0; i < 4; ++i) {
+        words[static_cast<size_t>(rank * 4 + i)] = static_cast<uint16_t>(100 * rank + i);
+      }
+      communicator.AllGather(Tensor(words.data(), dtype, {3, columns}));
+      return communicator.status();
+    });
+    CHECK(results == std::vector<Status>(3));
+    for (const auto& words : memory) {
+      CHECK(words == std::vector<uint16_t>{0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 203});
+    }
+  }
+}
+
+TEST_CASE("a broadcast leaves each rank what the root has") {
+  FreshFake();
+  std::vector<std::vector<float>> memory = {{1, 2}, {3, 4}, {5, 6}};
+  const auto results = RunWorld(3, [&](auto& communicator, int rank) {
+    if (communicator.rank() != rank || communicator.size() != 3)
+      return InternalError("another rank or size");
+    communicator.Broadcast(Tensor(memory[static_cast<size_t>(rank)].data(), DType::kF32, {2}), 1);
+    return communicator.status();
+  });
+  CHECK(results == std::vector<Status>(3));
+  for (const auto& numbers : memory) CHECK(numbers == std::vector<float>{3, 4});
+}
+
+TEST_CASE("worlds of different ids are apart, and exchanges go into the caller's stream") {
   FakeNccl& fake = FreshFake();
   const Nccl nccl = OpenFake();
   const NcclUniqueId other_id = *nccl.MakeUniqueId();
-  int stream = 0;
   const auto results = RunWorld(2, [&](auto& communicator, int rank) -> Status {
-    ASSIGN_OR_RETURN(const auto other, NcclCommunicator::Init(nccl, {1 - rank, 2}, other_id));
+    ASSIGN_OR_RETURN(const auto other,
+                     NcclCommunicator::Init(nccl, {1 - rank, 2}, other_id, &stream));
     float x = rank == 0 ? 1 : 2, y = rank == 0 ? 10 : 20;
-    RETURN_IF_ERROR(other->AllReduce(Tensor(&y, DType::kF32, {1}), &stream));
-    RETURN_IF_ERROR(communicator.AllReduce(Tensor(&x, DType::kF32, {1}), &stream));
+    other->AllReduce(Tensor(&y, DType::kF32, {1}));
+    communicator.AllReduce(Tensor(&x, DType::kF32, {1}));
+    RETURN_IF_ERROR(other->status());
+    RETURN_IF_ERROR(communicator.status());
     if (x == 3 && y == 30) return OkStatus();
     return InternalError(std::to_string(x) + " and " + std::to_string(y));
   });
@@ -145,14 +182,15 @@ TEST_CASE("worlds of other ids do not hear of each other, the stream is the call
 TEST_CASE("an id nobody made, a rank out of range, sizes that differ: NCCL's words") {
   FreshFake();
   const Nccl nccl = OpenFake();
-  CHECK(NcclCommunicator::Init(nccl, {0, 1}, NcclUniqueId()).status().message() ==
+  CHECK(NcclCommunicator::Init(nccl, {0, 1}, NcclUniqueId(), &stream).status().message() ==
         "ncclCommInitRank, rank 0 of 1: invalid argument");
   const NcclUniqueId id = *nccl.MakeUniqueId();
-  CHECK(NcclCommunicator::Init(nccl, {2, 2}, id).status().message() ==
+  CHECK(NcclCommunicator::Init(nccl, {2, 2}, id, &stream).status().message() ==
         "ncclCommInitRank, rank 2 of 2: invalid argument");
   const auto results = RunWorld(2, [](auto& communicator, int rank) {
     float numbers[2] = {};
-    return communicator.AllReduce(Tensor(numbers, DType::kF32, {rank + 1}), nullptr);
+    communicator.AllReduce(Tensor(numbers, DType::kF32, {rank + 1}));
+    return communicator.status();
   });
   for (const Status& status : results) CHECK(status.message() == "ncclAllReduce: invalid usage");
 }
@@ -178,10 +216,11 @@ TEST_CASE("a rank whose sum failed keeps to that and is aborted, the ranks that 
   const auto results = RunWorld(3, [&](auto& communicator, int) {
     float x = 1;
     const Tensor view(&x, DType::kF32, {1});
-    const Status first = communicator.AllReduce(view, nullptr);
-    const bool is_kept =
-        communicator.AllReduce(view, nullptr) == first && communicator.AsyncStatus() == first;
-    return is_kept ? first : InternalError("another failure later");
+    communicator.AllReduce(view);
+    const Status first = communicator.status();
+    communicator.AllReduce(view);
+    communicator.Broadcast(view, 0);
+    return communicator.status() == first ? first : InternalError("another failure later");
   });
   const std::string gone = "ncclAllReduce: remote process exited or there was a network error";
   CHECK(results[0].message() == gone);
@@ -195,13 +234,13 @@ TEST_CASE("a rank whose sum failed keeps to that and is aborted, the ranks that 
 TEST_CASE("an asynchronous error is a status, and final") {
   FakeNccl& fake = FreshFake();
   const auto results = RunWorld(1, [&](auto& communicator, int) {
-    if (!communicator.AsyncStatus().ok()) return InternalError("a failure before there is one");
+    if (!communicator.status().ok()) return InternalError("a failure before there is one");
     fake.async_error = 6;
-    const Status status = communicator.AsyncStatus();
+    const Status status = communicator.status();
     fake.async_error = 0;
     float x = 1;
-    const Status later = communicator.AllReduce(Tensor(&x, DType::kF32, {1}), nullptr);
-    return later == status ? status : InternalError("it was forgotten");
+    communicator.AllReduce(Tensor(&x, DType::kF32, {1}));
+    return communicator.status() == status ? status : InternalError("it was forgotten");
   });
   CHECK(results[0] == UnavailableError("NCCL, asynchronously: remote process exited or there was a "
                                        "network error"));
@@ -235,7 +274,7 @@ TEST_CASE("NCCL itself opens, tells its version, and without a driver why it has
   INFO(id.status().ToString());
   REQUIRE(id.ok());
   CHECK(id->bytes != NcclUniqueId().bytes);
-  const auto communicator = NcclCommunicator::Init(*nccl, {0, 1}, *id);
+  const auto communicator = NcclCommunicator::Init(*nccl, {0, 1}, *id, nullptr);
   REQUIRE_FALSE(communicator.ok());
   CHECK_THAT(communicator.status().message(),
              Contains("ncclCommInitRank, rank 0 of 1: ") && Contains("driver"));
