@@ -17,7 +17,7 @@ from pair import LIMIT, MODEL, Pair, bin_dir, children, is_alive, wait_for
 
 
 class Run:
-    """One `tandem bench …` run to its end: code, out, err, and the JSON result when one was asked for."""
+    """One `tandem bench …` run to its end: code, out, err, and the JSON result when one was requested."""
 
     def __init__(self, what, *flags, env=None):
         with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
@@ -37,7 +37,7 @@ def serve(server, *flags):
 
 
 class OddServers(unittest.TestCase):
-    def test_every_kind_of_good_answer_is_understood(self):
+    def test_every_form_of_a_good_response_is_understood(self):
         kinds = [odd_server.good, odd_server.byte_by_byte, odd_server.odd_events, odd_server.no_usage,
                  odd_server.closes_quietly, odd_server.until_close]
         with OddServer(dict(enumerate(kinds))) as server:
@@ -52,7 +52,7 @@ class OddServers(unittest.TestCase):
         for ttft, itl, latency in zip(run.json["ttfts"], run.json["itls"], run.json["latencies"]):
             self.assertAlmostEqual(ttft + sum(itl), latency)
 
-    def test_failures_are_counted_and_say_why_and_leave_no_sample(self):
+    def test_failures_are_counted_with_their_reason_and_leave_no_sample(self):
         kinds = {0: (odd_server.reset_mid_stream, "reset"), 1: (odd_server.cut_mid_stream, "in the middle"),
                  2: (odd_server.error_500, "HTTP 500 Internal Server Error: {\"error\": {\"message\": \"it broke\"}}"),
                  3: (odd_server.malformed, "malformed"), 4: (odd_server.no_chunk, "no chunk with choices"),
@@ -95,7 +95,7 @@ class OddServers(unittest.TestCase):
             run = serve(server, "--num-prompts", 5, "--max-concurrency", 1, "--model", "m")
             self.assertEqual((run.code, run.json["completed"], server.connections), (0, 5, 5), run.err)
 
-    def test_a_server_that_never_answers_is_given_up(self):
+    def test_a_silent_server_is_given_up(self):
         def silent(_):
             server.hold.wait(LIMIT)
             return False
@@ -105,7 +105,7 @@ class OddServers(unittest.TestCase):
         self.assertEqual((run.code, run.json["completed"]), (0, 1), run.err)
         self.assertIn("in time", run.json["errors"][1])
 
-    def test_what_is_sent_is_what_was_asked_for(self):
+    def test_the_body_has_what_the_flags_request(self):
         with OddServer() as server:
             run = serve(server, "--num-prompts", 3, "--num-warmups", 2, "--header", "X-Team=blue", "--extra-body",
                         '{"seed": 5}', "--temperature", 0, "--request-id-prefix", "me-", "--served-model-name", "alias",
@@ -122,7 +122,7 @@ class OddServers(unittest.TestCase):
         ids = [line for head in server.heads for line in head.splitlines() if line.startswith("X-Request-Id: me-")]
         self.assertEqual(sorted(ids[2:]), [f"X-Request-Id: me-{i}" for i in range(3)])
 
-    def test_concurrency_is_a_limit_and_waiting_is_told_apart(self):
+    def test_concurrency_is_a_limit_and_waiting_is_measured_apart(self):
         with OddServer() as server:
             run = serve(server, "--num-prompts", 20, "--max-concurrency", 2, "--request-rate", 2000,
                         "--percentile-metrics", "client_queue_time,e2el_including_client_queue,e2el")
@@ -132,7 +132,7 @@ class OddServers(unittest.TestCase):
         self.assertGreaterEqual(run.json["mean_e2el_including_client_queue_ms"], run.json["mean_e2el_ms"])
 
     @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
-    def test_https_checks_the_certificate_unless_told_not_to(self):
+    def test_https_checks_the_certificate_unless_insecure(self):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=odd",
                             "-keyout", folder + "/key", "-out", folder + "/cert"], check=True, capture_output=True)
@@ -233,7 +233,7 @@ class OwnPair(unittest.TestCase):
                 process.kill()
                 process.wait()
 
-    def test_a_server_that_cannot_start_says_why(self):
+    def test_a_server_that_cannot_start_is_reported_with_its_reason(self):
         run = Run("throughput", "--model", MODEL, "--num-prompts", 2, "--max-model-len", 10**9)
         self.assertEqual((run.code, run.json), (1, None))
         self.assertIn("max-model-len", run.err.replace("_", "-"))

@@ -104,14 +104,14 @@ class Runs(unittest.TestCase):
     def result(self, **other):
         return {"completed": 4, "failed": 0, "total_output_tokens": 256, "generated_texts": ["a"] * 4, **other}
 
-    def test_work_that_was_not_done_is_no_figure(self):
+    def test_incomplete_work_is_not_a_figure(self):
         compare.check_result("x", self.CASE, self.result(), 4)
         for other, what in (({"failed": 1, "completed": 3}, "3 of 4 requests"), ({"total_output_tokens": 200}, "requested 256"),
                             ({"generated_texts": ["", "", "", "a"]}, "have no text"), ({"generated_texts": []}, "have no text")):
             with self.assertRaisesRegex(SystemExit, what):
                 compare.check_result("x", self.CASE, self.result(**other), 4)
 
-    def test_a_result_is_taken_up_again(self):
+    def test_a_comparison_continues_from_its_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "r.json"
             first = compare.Result(path)
@@ -180,7 +180,7 @@ class Servers(unittest.TestCase):
                     return True
             wait_for(lambda: all(is_gone(pid) for pid in pids))
 
-    def test_a_server_that_ends_early_is_told(self):
+    def test_a_server_that_ends_early_is_reported(self):
         with tempfile.TemporaryDirectory() as folder:
             side = compare_sides.Side("s", [sys.executable, "-c", "import sys; sys.exit('no such model')"])
             with compare_sides.Server(side, pathlib.Path(folder) / "log") as server:

@@ -41,7 +41,7 @@ class Tokenizer(unittest.TestCase):
             for token in tokens[len(make_model.SPECIALS)::7]:
                 self.assertEqual(encode(token, ranks, ids), [ids[token]], token)
 
-    def test_a_size_that_cannot_be(self):
+    def test_an_impossible_size(self):
         for size in (100, 10_000_000):
             with self.assertRaises(SystemExit):
                 make_model.vocabulary(size)

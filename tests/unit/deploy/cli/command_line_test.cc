@@ -26,7 +26,7 @@ struct Tables {
   }
 };
 
-TEST_CASE("SplitCommandLine sends each flag with its values where its row is") {
+TEST_CASE("SplitCommandLine gives each flag with its values to the process that has its row") {
   Tables t;
   const PairCommandLine pair =
       *t.Split({"m", "--host", "::1", "--no-enable_prefix_caching", "--max-model-len=4k",
@@ -38,7 +38,7 @@ TEST_CASE("SplitCommandLine sends each flag with its values where its row is") {
   CHECK(pair.ignored.empty());
 }
 
-TEST_CASE("SplitCommandLine takes vLLM's meaningless flags out, values included") {
+TEST_CASE("SplitCommandLine removes vLLM's meaningless flags, values included") {
   Tables t;
   const PairCommandLine pair =
       *t.Split({"--gpu_memory_utilization", "0.9", "--trust-remote-code", "m", "--swap-space=4"});

@@ -15,10 +15,10 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Long enough for what does come, on a loaded machine too.
+// Long enough for what arrives, even on a busy machine.
 constexpr HttpTimeouts kShort = {.connect_s = 60, .silence_s = 1};
 
-// Listens on the loopback and says what the test wants it to, or nothing.
+// Listens on the loopback interface and sends what the test wants, or nothing.
 class Listener {
  public:
   explicit Listener(int backlog = 8) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -37,8 +37,8 @@ class Listener {
     return HttpClient::ForUrl("http://127.0.0.1:" + std::to_string(ntohs(address_.sin_port)), "",
                               timeouts);
   }
-  // Takes one connection, says `text` and keeps it open until the client leaves.
-  std::thread Answer(const std::string& text) const {
+  // Accepts one connection, sends `text` and keeps it open until the client leaves.
+  std::thread Reply(const std::string& text) const {
     return std::thread([fd = fd_, text] {
       const int peer = accept(fd, nullptr, nullptr);
       char request[4096];
@@ -62,26 +62,26 @@ TEST_CASE("HttpClient understands the usual forms of a URL and refuses others") 
   CHECK_FALSE(HttpClient::ForUrl("http://host:", "").ok());
 }
 
-TEST_CASE("HttpClient gives a reply that comes") {
+TEST_CASE("HttpClient returns a reply") {
   const Listener server;
-  std::thread answers = server.Answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+  std::thread replies = server.Reply("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
   const auto reply = server.Client({})->Get("/x");
-  answers.join();
+  replies.join();
   REQUIRE(reply.ok());
   CHECK(reply->status == 200);
   CHECK(reply->body == "hello");
 }
 
-TEST_CASE("HttpClient does not wait for ever for a server that says nothing") {
-  const Listener server;  // connects by its backlog, accepts nobody
+TEST_CASE("HttpClient does not wait forever for a silent server") {
+  const Listener server;  // its backlog lets clients connect; it accepts none
   const auto reply = server.Client(kShort)->Get("/x");
   REQUIRE(reply.status().code() == StatusCode::kUnavailable);
   CHECK_THAT(reply.status().message(), Contains("timed out"));
 }
 
-TEST_CASE("HttpClient does not wait for ever for the rest of a reply") {
+TEST_CASE("HttpClient does not wait forever for the rest of a reply") {
   const Listener server;
-  std::thread answers = server.Answer(
+  std::thread replies = server.Reply(
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100\r\n\r\n"
       "data: one\n\n");
   std::string events;
@@ -89,13 +89,13 @@ TEST_CASE("HttpClient does not wait for ever for the rest of a reply") {
     events += data;
     return true;
   });
-  answers.join();
+  replies.join();
   CHECK(events == "one");
   REQUIRE(reply.status().code() == StatusCode::kUnavailable);
   CHECK_THAT(reply.status().message(), Contains("timed out"));
 }
 
-TEST_CASE("HttpClient does not wait for ever for a connection") {
+TEST_CASE("HttpClient does not wait forever for a connection") {
   Listener server(/*backlog=*/0);
   int fillers[4];
   for (int& filler : fillers) {
@@ -108,7 +108,7 @@ TEST_CASE("HttpClient does not wait for ever for a connection") {
   CHECK_THAT(reply.status().message(), Contains("timed out"));
 }
 
-TEST_CASE("HttpClient says that nobody is there") {
+TEST_CASE("HttpClient reports a server that is not there") {
   StatusOr<HttpClient> client = [] { return Listener().Client({}); }();
   const auto reply = client->Get("/x");
   REQUIRE(reply.status().code() == StatusCode::kUnavailable);

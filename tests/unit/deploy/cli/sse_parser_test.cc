@@ -36,7 +36,7 @@ TEST_CASE("SseParser gives the same events wherever the bytes are cut") {
   }
 }
 
-TEST_CASE("SseParser stops when told to") {
+TEST_CASE("SseParser stops when the callback returns false") {
   SseParser parser;
   int seen = 0;
   CHECK_FALSE(

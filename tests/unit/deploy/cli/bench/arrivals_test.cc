@@ -30,7 +30,7 @@ double Variation(const std::vector<double>& values) {
   return std::sqrt(squares / static_cast<double>(values.size())) / mean;
 }
 
-TEST_CASE("MakeArrivals lets the last request fall on count / rate, whatever the burstiness") {
+TEST_CASE("MakeArrivals puts the last request at count / rate, whatever the burstiness") {
   for (const double burstiness : {0.25, 1.0, 4.0, kInfinity}) {
     for (const uint64_t seed : {0u, 7u}) {
       CAPTURE(burstiness, seed);

@@ -22,7 +22,7 @@ bool IsAlive(pid_t pid) {
   return name_end != text.npos && text.substr(name_end + 2, 1) != "Z";
 }
 
-TEST_CASE("RunCommand finds programs in PATH and tells how they ended") {
+TEST_CASE("RunCommand finds programs in PATH and reports how they ended") {
   const TempFolder folder;
   const std::string log = folder.PathOf("log");
   CHECK(RunCommand({"sh", "-c", "echo said"}, log, kLongSeconds).ok());
@@ -57,7 +57,7 @@ TEST_CASE("A signal interrupts a wait") {
   CHECK(StopSignals::Seen());
 }
 
-TEST_CASE("A server that ends before it is ready, and URLs that cannot be") {
+TEST_CASE("A server that ends before it is ready, and impossible URLs") {
   const TempFolder folder;
   const std::string log = folder.PathOf("log");
   const std::string url = "http://127.0.0.1:" + std::to_string(*FreePort());
@@ -74,7 +74,7 @@ TEST_CASE("A server that ends before it is ready, and URLs that cannot be") {
   }
 }
 
-TEST_CASE("The bench's own flags say where the server is") {
+TEST_CASE("The bench's own flags give the server's address") {
   CHECK(BenchUrl({"bench", "--port", "81"}) == "http://127.0.0.1:81");
   CHECK(BenchUrl({"bench", "--host=h"}) == "http://h:8000");
   CHECK(BenchUrl({"bench", "--base-url", "http://h:1/v", "--port", "2"}) == "http://h:1/v");

@@ -55,7 +55,7 @@ const char kUsage[] =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3,"
     "\"prompt_tokens_details\":{\"completion_tokens\":99}}}\n\n";
 
-TEST_CASE("A response means the same wherever its bytes are cut") {
+TEST_CASE("A response has the same outcome wherever its bytes are cut") {
   const std::string whole = Chunked({
       "data:{\"choices\":[{\"index\":0,\"text\":\"a\\u00e9\"}]}\r\n\r\n",
       ": keep-alive\n\ndata: {\"choices\":[{\"text\":\"\"}],\n",

@@ -18,7 +18,7 @@ TEST_CASE("Limits name metric, statistic and milliseconds") {
   CHECK(PercentilesOf({}) == "99");
 }
 
-TEST_CASE("What is no limit is refused") {
+TEST_CASE("A malformed limit is refused") {
   for (const char* item : {"e2el", "e2el:p99", "e2el:p101:5", "latency:5", "ttft:max:5", "ttft:0",
                            "ttft:p99:-1", "ttft:p99:5:6", "ttft:px:5"}) {
     CAPTURE(item);
@@ -28,7 +28,7 @@ TEST_CASE("What is no limit is refused") {
   }
 }
 
-TEST_CASE("Broken limits are told with their figure") {
+TEST_CASE("Broken limits are reported with the measured value") {
   BenchFigures figures;
   figures.numbers = {{"completed", 8}, {"failed", 0}, {"p99_ttft_ms", 150}, {"mean_itl_ms", 20}};
   const auto limits = *ParseLatencyLimits({"ttft:p99:150", "itl:mean:10"});

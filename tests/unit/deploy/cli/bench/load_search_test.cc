@@ -42,7 +42,7 @@ TEST_CASE("Every whole limit is found exactly without tolerance") {
     CHECK(found.loads.size() <= 17);
     std::vector<double> sorted = found.loads;
     std::sort(sorted.begin(), sorted.end());
-    CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end());  // none twice
+    CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end());  // no load twice
   }
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("A tolerance ends the search early, rates are halved in ratio") {
   CHECK(*rate.best >= 7.3 / 1.05);
 }
 
-TEST_CASE("Load that brings nothing more is not doubled") {
+TEST_CASE("Load that adds no throughput is not doubled") {
   const auto saturated = [](double load) { return std::min(load, 8.0); };
   const Found found = Search({.min = 1, .max = 256}, 1000, saturated);
   CHECK(found.loads == std::vector<double>{1, 2, 4, 8, 16});

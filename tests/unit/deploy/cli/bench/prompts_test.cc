@@ -33,7 +33,7 @@ std::vector<BenchPrompt> Make(const BenchServeOptions& options, const Tokenizer*
   return *prompts;
 }
 
-TEST_CASE("Random prompts have the length asked for, counted by the tokenizer") {
+TEST_CASE("Random prompts have the requested length, counted by the tokenizer") {
   const auto tokenizer = TinyTokenizer();
   BenchServeOptions options;
   options.num_prompts = 20;
@@ -86,7 +86,7 @@ TEST_CASE("Random lengths stay in their range and fill it") {
   CHECK(most == 30);
 }
 
-TEST_CASE("A random prefix is the same for all and comes on top") {
+TEST_CASE("A random prefix is the same for all prompts and adds to their length") {
   BenchServeOptions options;
   options.num_prompts = 4;
   options.random_input_len = 5;
@@ -110,7 +110,7 @@ TEST_CASE("Without a tokenizer chat prompts are words") {
   CHECK(prompts[0].prompt_tokens == 5);
 }
 
-TEST_CASE("prefix_repetition has so many prefixes, each as often") {
+TEST_CASE("prefix_repetition uses each of its prefixes equally often") {
   BenchServeOptions options;
   options.dataset_name = "prefix_repetition";
   options.num_prompts = 11;

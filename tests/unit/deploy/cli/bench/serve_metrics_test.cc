@@ -40,7 +40,7 @@ TEST_CASE("Percentile interpolates between neighbours as numpy does") {
   CHECK(Percentile(std::vector<double>{}, 50) == 0);
 }
 
-TEST_CASE("CalculateMetrics takes successful requests only") {
+TEST_CASE("CalculateMetrics uses successful requests only") {
   const std::vector<RequestOutcome> outcomes = {Good(0, 0.1, {0.2, 0.3}, 3), Failed(),
                                                 Good(1, 0.3, {}, 1)};
   const ServeMetrics metrics =
@@ -55,7 +55,7 @@ TEST_CASE("CalculateMetrics takes successful requests only") {
   CHECK(metrics.total_token_throughput == Approx(12));
   CHECK(metrics.ttft.mean_ms == Approx(200));
   CHECK(metrics.ttft.std_ms == Approx(100));
-  // A request of one token has no time per further token.
+  // A request of one token has no time per later token.
   CHECK(metrics.tpot.mean_ms == Approx(250));
   CHECK(metrics.tpot.std_ms == Approx(0).margin(1e-9));
   CHECK(metrics.itl.median_ms == Approx(250));
@@ -91,7 +91,7 @@ TEST_CASE("CalculateMetrics counts a request as good when it keeps every limit")
   CHECK(*goodput({.ttft_ms = 1, .tpot_ms = {}, .e2el_ms = {}}) == 0);
 }
 
-TEST_CASE("CalculateMetrics of nothing but failures is all zeros") {
+TEST_CASE("CalculateMetrics of failures alone is all zeros") {
   const ServeMetrics metrics = CalculateMetrics(std::vector<RequestOutcome>{Failed()}, 0, Goodput{},
                                                 std::vector<double>{99});
   CHECK(metrics.completed == 0);

@@ -39,7 +39,7 @@ TEST_CASE("BenchServeFlags fills the options") {
   CHECK_FALSE(goodput->e2el_ms);
 }
 
-TEST_CASE("CheckBenchServeOptions refuses what cannot be and names the flag") {
+TEST_CASE("CheckBenchServeOptions refuses impossible options and names the flag") {
   const std::pair<std::vector<std::string>, std::string> refusals[] = {
       {{"--request-rate", "0"}, "request-rate"},
       {{"--max-concurrency", "0"}, "max-concurrency"},
@@ -92,7 +92,7 @@ TEST_CASE("ParseServerUrl takes apart the usual forms") {
   }
 }
 
-TEST_CASE("RequestBody asks for a stream with usage, in the words of the API") {
+TEST_CASE("RequestBody requests a stream with usage, in the API's terms") {
   BenchServeOptions options;
   options.temperature = 0;
   options.logprobs = 2;

@@ -66,7 +66,7 @@ TEST_CASE("BenchServeReport prints vLLM's report") {
   CHECK(BenchServeReport(options, Result(options)) == Golden("report.txt"));
 }
 
-TEST_CASE("BenchServeReport leaves out what was not asked for or cannot be") {
+TEST_CASE("BenchServeReport omits rows that were not requested or make no sense") {
   BenchServeOptions options;
   options.percentile_metrics = "tpot,client_queue_time,e2el_including_client_queue";
   const std::string text = BenchServeReport(options, Result(options));
@@ -96,7 +96,7 @@ TEST_CASE("BenchServeJson has vLLM's fields in vLLM's order") {
   }
 }
 
-TEST_CASE("BenchServeJson keeps single requests only when asked to") {
+TEST_CASE("BenchServeJson has single requests only with --save-detailed") {
   BenchServeOptions options;
   const std::vector<std::string> arrays = {"input_lens", "output_lens",     "start_times", "ttfts",
                                            "itls",       "generated_texts", "errors"};
@@ -115,7 +115,7 @@ TEST_CASE("BenchServeJson keeps single requests only when asked to") {
   CHECK(detailed["itls"][0] == std::vector<double>{0.25, 0.5});
 }
 
-TEST_CASE("BenchServeFileName tells what was run") {
+TEST_CASE("BenchServeFileName names the run") {
   BenchServeOptions options = AllOptions();
   const auto name = [&] { return BenchServeFileName(options, Result(options)); };
   CHECK(name().starts_with("openai-4.0qps-concurrency2-small-202"));

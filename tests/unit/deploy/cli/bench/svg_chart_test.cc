@@ -53,7 +53,7 @@ TEST_CASE("A chart has its panels, lines, labels and a legend of names") {
   CHECK(Count(svg, ">y</text>") == 1);
   CHECK(Count(svg, ">note</text>") == 1);
   CHECK(Count(svg, "a &lt; b &amp; &quot;c&quot;") == 1);
-  CHECK(Count(svg, ">64</text>") == 1);  // loads have ticks of their own
+  CHECK(Count(svg, ">64</text>") == 1);  // each load has a tick
 }
 
 TEST_CASE("Odd charts are drawn as well") {

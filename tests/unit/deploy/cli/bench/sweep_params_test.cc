@@ -26,7 +26,7 @@ TEST_CASE("Parameter sets become flags, in the order they are written") {
         Words{"serve", "--names", "a", "b c", "--config", "{\"k\":1}"});
 }
 
-TEST_CASE("A setting takes the place of what the command says") {
+TEST_CASE("A setting replaces the flag in the command") {
   const Words command = {"serve", "model", "--max_num_seqs", "8",      "--gone=3", "--x", "--names",
                          "p",     "q",     "--no-y",         "--rate", "-1",       "end"};
   CHECK(WithSettings(command, Sets(R"([{"max-num-seqs": 16}])")[0]) ==

@@ -75,7 +75,7 @@ TEST_CASE("Plots take the request rate where all runs have one, and need a load"
   CHECK_FALSE(LoadChart("t", {}).ok());
 }
 
-TEST_CASE("What is no result of a bench is refused") {
+TEST_CASE("Text that is not a bench result is refused") {
   for (const char* text : {"", "[]", "{}", "{\"completed\"", "null"}) {
     CAPTURE(text);
     CHECK_FALSE(ParseBenchFigures(text).ok());
