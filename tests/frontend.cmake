@@ -9,7 +9,7 @@ tandem_test(unit_text LABEL unit SRCS
 tandem_test(property_text LABEL property SRCS
   property/stop_strings_test.cc property/bpe_test.cc property/detokenizer_test.cc
   property/tokenizer_file_test.cc
-  DEPS frontend/text)
+  DEPS frontend/text tests/support/files)
 tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc DEPS frontend/net)
 tandem_test(unit_http LABEL unit SRCS
   unit/frontend/http/server_test.cc unit/frontend/http/transport_test.cc

@@ -1,10 +1,9 @@
 #include "frontend/text/decoder.h"
 
-#include <optional>
+#include <map>
+#include <utility>
 
-#include "common/strings.h"
-#include "common/utf8.h"
-#include "frontend/text/byte_level.h"
+#include "frontend/text/decoders/decoder_step.h"
 #include "frontend/text/json_fields.h"
 
 namespace tandem {
@@ -12,78 +11,64 @@ namespace {
 
 constexpr int kMaxDepth = 8;
 
-void ReplaceAll(const std::string& from, const std::string& to, std::string* text) {
-  if (from.empty()) return;
-  for (size_t at = text->find(from); at != std::string::npos;
-       at = text->find(from, at + to.size())) {
-    text->replace(at, from.size(), to);
-  }
-}
+using NewStep = StatusOr<std::unique_ptr<DecoderStep>> (*)(const nlohmann::json& spec);
 
-// The byte that "<0x41>" stands for.
-std::optional<char> FallbackByte(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  const auto bytes = HexDecode(token.substr(3, 2));
-  if (!bytes.has_value()) return std::nullopt;
-  return (*bytes)[0];
-}
-
-// A run of byte tokens is the text it spells, or one U+FFFD for each when it spells none.
-std::vector<std::string> JoinBytes(std::vector<std::string> tokens) {
-  std::vector<std::string> out;
-  std::string run;
-  const auto flush = [&] {
-    if (run.empty()) return;
-    if (FindInvalidUtf8(run) == std::string_view::npos) {
-      out.push_back(run);
-    } else {
-      for (size_t i = 0; i < run.size(); ++i) out.emplace_back("\xEF\xBF\xBD");
-    }
-    run.clear();
+const std::map<std::string, NewStep>& Kinds() {
+  static const std::map<std::string, NewStep> kinds = {
+      {"ByteFallback", NewByteFallbackDecoder},
+      {"ByteLevel", NewByteLevelDecoder},
+      {"Fuse", NewFuseDecoder},
+      {"Metaspace", NewMetaspaceDecoder},
+      {"Replace", NewReplaceDecoder},
+      {"Strip", NewStripDecoder},
   };
-  for (std::string& token : tokens) {
-    if (const auto byte = FallbackByte(token); byte.has_value()) {
-      run += *byte;
-      continue;
-    }
-    flush();
-    out.push_back(std::move(token));
-  }
-  flush();
-  return out;
+  return kinds;
 }
 
-void StripEnds(const std::string& content, size_t start, size_t stop, std::string* text) {
-  if (content.empty()) return;
-  size_t begin = 0;
-  for (; start > 0 && text->compare(begin, content.size(), content) == 0; --start) {
-    begin += content.size();
-  }
-  size_t end = text->size();
-  for (; stop > 0 && end >= begin + content.size() &&
-         text->compare(end - content.size(), content.size(), content) == 0;
-       --stop) {
-    end -= content.size();
-  }
-  *text = text->substr(begin, end - begin);
-}
+// Where a stream's text goes.
+class TextSink : public TokenSink {
+ public:
+  void Begin(std::string_view text) override { out->append(text); }
+  void Continue(std::string_view text) override { out->append(text); }
+  void End() override {}
+  bool inside_character() const override { return false; }
 
-StatusOr<size_t> CountField(const nlohmann::json& spec, const char* name) {
-  const nlohmann::json& value = Field(spec, name);
-  if (value.is_null()) return size_t{0};
-  if (!value.is_number_unsigned()) return WrongType(name, value, "a count");
-  return value.get<size_t>();
-}
+  std::string* out = nullptr;
+};
 
 }  // namespace
+
+struct TokenStream::Chain {
+  TextSink last;
+  std::vector<std::unique_ptr<TokenSink>> sinks;  // from the last step to the first
+  TokenSink& first() { return sinks.empty() ? last : *sinks.back(); }
+};
+
+TokenStream::TokenStream(std::unique_ptr<Chain> chain) : chain_(std::move(chain)) {}
+TokenStream::TokenStream(TokenStream&&) noexcept = default;
+TokenStream::~TokenStream() = default;
+
+void TokenStream::Append(std::string_view prepared, std::string* text) {
+  chain_->last.out = text;
+  chain_->first().Begin(prepared);
+}
+
+void TokenStream::End(std::string* text) {
+  chain_->last.out = text;
+  chain_->first().End();
+}
+
+bool TokenStream::inside_character() const { return chain_->first().inside_character(); }
+
+TokenDecoder::TokenDecoder() = default;
+TokenDecoder::TokenDecoder(TokenDecoder&&) noexcept = default;
+TokenDecoder& TokenDecoder::operator=(TokenDecoder&&) noexcept = default;
+TokenDecoder::~TokenDecoder() = default;
 
 StatusOr<TokenDecoder> TokenDecoder::Create(const nlohmann::json& spec) {
   if (spec.is_null()) return UnimplementedError("tokenizer.json without a decoder");
   TokenDecoder decoder;
   RETURN_IF_ERROR(decoder.Add(spec, 0));
-  if (decoder.byte_level_ && !decoder.steps_.empty()) {
-    return UnimplementedError("a decoder that mixes ByteLevel with other kinds");
-  }
   return decoder;
 }
 
@@ -92,72 +77,55 @@ Status TokenDecoder::Add(const nlohmann::json& spec, int depth) {
   ASSIGN_OR_RETURN(const std::string kind, KindOf(spec, "decoder"));
   if (kind == "Sequence") {
     for (const auto& item : Field(spec, "decoders")) RETURN_IF_ERROR(Add(item, depth + 1));
-  } else if (kind == "ByteLevel") {
-    byte_level_ = true;
-  } else if (kind == "Replace") {
-    const nlohmann::json& from = Field(Field(spec, "pattern"), "String");
-    if (!from.is_string()) return UnimplementedError("decoder Replace without a String pattern");
-    ASSIGN_OR_RETURN(std::string to, StringField(spec, "content", ""));
-    steps_.emplace_back(Replace{from.get<std::string>(), std::move(to)});
-  } else if (kind == "ByteFallback") {
-    steps_.emplace_back(ByteFallback{});
-  } else if (kind == "Fuse") {
-    steps_.emplace_back(Fuse{});
-  } else if (kind == "Strip") {
-    ASSIGN_OR_RETURN(std::string content, StringField(spec, "content", " "));
-    ASSIGN_OR_RETURN(const size_t start, CountField(spec, "start"));
-    ASSIGN_OR_RETURN(const size_t stop, CountField(spec, "stop"));
-    steps_.emplace_back(Strip{std::move(content), start, stop});
-  } else if (kind == "Metaspace") {
-    ASSIGN_OR_RETURN(std::string replacement, StringField(spec, "replacement", "\u2581"));
-    ASSIGN_OR_RETURN(const std::string scheme, StringField(spec, "prepend_scheme", "always"));
-    steps_.emplace_back(Metaspace{std::move(replacement), scheme != "never"});
-  } else {
+    return OkStatus();
+  }
+  const auto row = Kinds().find(kind);
+  if (row == Kinds().end()) {
     return UnimplementedError("decoder \"" + kind + "\" is not supported");
   }
+  ASSIGN_OR_RETURN(auto step, row->second(spec));
+  const bool only_prepared = num_prepared_ == steps_.size();
+  const bool is_byte_level = row->second == NewByteLevelDecoder;
+  if ((is_byte_level && !only_prepared) || (makes_parts_ && !step->takes_parts())) {
+    return UnimplementedError("decoder \"" + kind + "\" after others is not supported");
+  }
+  byte_level_ = byte_level_ || is_byte_level;
+  if (only_prepared && step->is_token_by_token()) {
+    ++num_prepared_;
+  } else {
+    makes_parts_ = makes_parts_ || step->makes_parts();
+  }
+  steps_.push_back(std::move(step));
   return OkStatus();
 }
 
-void TokenDecoder::ApplyStep(const Step& step, std::vector<std::string>* tokens) {
-  if (const auto* replace = std::get_if<Replace>(&step)) {
-    for (std::string& token : *tokens) ReplaceAll(replace->from, replace->to, &token);
-  } else if (std::holds_alternative<ByteFallback>(step)) {
-    *tokens = JoinBytes(std::move(*tokens));
-  } else if (std::holds_alternative<Fuse>(step)) {
-    std::string fused;
-    for (const std::string& token : *tokens) fused += token;
-    *tokens = {std::move(fused)};
-  } else if (const auto* strip = std::get_if<Strip>(&step)) {
-    for (std::string& token : *tokens) {
-      StripEnds(strip->content, strip->start, strip->stop, &token);
-    }
-  } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
-    for (size_t i = 0; i < tokens->size(); ++i) {
-      const bool drop = i == 0 && metaspace->drops_first;
-      ReplaceAll(metaspace->replacement, drop ? "" : " ", &(*tokens)[i]);
-    }
-  }
+std::string TokenDecoder::Prepare(std::string_view token) const {
+  std::string text(token);
+  const size_t end = num_prepared_ + (byte_level_ ? 1 : 0);
+  for (size_t i = 0; i < end; ++i) text = steps_[i]->Prepare(text);
+  return text;
 }
 
-std::string TokenDecoder::Decode(std::vector<std::string> tokens) const {
-  for (const Step& step : steps_) ApplyStep(step, &tokens);
+TokenStream TokenDecoder::Start(ByteRuns byte_runs) const {
+  auto chain = std::make_unique<TokenStream::Chain>();
+  for (size_t i = steps_.size(); i > num_prepared_; --i) {
+    chain->sinks.push_back(steps_[i - 1]->Start(byte_runs, &chain->first()));
+  }
+  return TokenStream(std::move(chain));
+}
+
+std::string TokenDecoder::Decode(const std::vector<std::string>& tokens) const {
   std::string text;
-  for (const std::string& token : tokens) text += token;
+  TokenStream stream = Start(ByteRuns::kWhole);
+  for (const std::string& token : tokens) stream.Append(Prepare(token), &text);
+  stream.End(&text);
   return text;
 }
 
 std::string TokenDecoder::TokenBytes(std::string_view token) const {
-  if (byte_level_) return AlphabetToBytes(token).value_or(std::string(token));
-  std::string text(token);
-  for (const Step& step : steps_) {
-    if (std::holds_alternative<ByteFallback>(step)) {
-      if (const auto byte = FallbackByte(text); byte.has_value()) return std::string(1, *byte);
-    } else if (const auto* replace = std::get_if<Replace>(&step)) {
-      ReplaceAll(replace->from, replace->to, &text);
-    } else if (const auto* metaspace = std::get_if<Metaspace>(&step)) {
-      ReplaceAll(metaspace->replacement, " ", &text);
-    }
-  }
+  std::string text = Prepare(token);
+  if (byte_level_) return text;
+  for (size_t i = num_prepared_; i < steps_.size(); ++i) text = steps_[i]->TokenBytes(text);
   return text;
 }
 

@@ -3,14 +3,17 @@
 // Turns one request's stream of token ids into text, whole characters only.
 // Thread: one at a time (the shard that owns the stream). Borrows the Tokenizer, which must outlive
 // it. Append never fails: unknown ids add nothing, bytes that never become a character are U+FFFD.
-// Text is held back while the bytes so far end in an unfinished or wrong character (or in a real
-// U+FFFD, which looks the same), as `tokenizers`' DecodeStream does; at most kMaxHeldBytes of it.
-// The concatenation of all deltas and Flush is Decode() of the same ids.
+// Cost: constant amortized work for each token.
+// The concatenation of all deltas and Flush is Decode() of the prompt's tail and the ids, from the
+// character on that the tail leaves unfinished. One thing differs, because a delta cannot be taken
+// back: a character that a run of byte tokens (<0xNN>) has completed stays, where Decode() gives up
+// the whole run when a later byte of it is wrong (ByteRuns).
+// Text is held back while it ends in an unfinished character or in U+FFFD, as `tokenizers`'
+// DecodeStream does; at most kMaxHeldBytes of it.
 
 #include <cstddef>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "common/ids.h"
 #include "frontend/text/tokenizer.h"
@@ -26,7 +29,6 @@ struct DetokenizerOptions {
 class Detokenizer {
  public:
   static constexpr size_t kMaxHeldBytes = 256;
-  static constexpr size_t kMaxHeldTokens = 64;  // where bytes are not known, but tokens are
 
   // prompt_tail: the prompt's last tokens (a handful is enough); a character that the prompt leaves
   // unfinished is completed, and shown, by the first deltas.
@@ -39,16 +41,13 @@ class Detokenizer {
   void Flush(std::string* text);
 
  private:
-  void AppendBytes(std::string_view bytes, std::string* text);
-  void AppendByWindow(TokenId id, std::string* text);
+  bool IsShown(TokenId id) const;
+  void AppendAsSpelled(TokenId id);
 
   const Tokenizer& tokenizer_;
   DetokenizerOptions options_;
-  std::string held_;  // bytes not shown yet (byte-level)
-  // Otherwise the last tokens are decoded with and without the new one and the difference is shown.
-  std::vector<TokenId> window_;
-  std::string prefix_;  // text of window_ up to prefix_idx_: shown already
-  size_t prefix_idx_ = 0;
+  TokenStream stream_;
+  std::string held_;
   bool last_was_added_ = false;
 };
 

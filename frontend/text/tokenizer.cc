@@ -20,8 +20,6 @@ struct Tokenizer::Parts {
   AddedTokenFinder raw_finder;         // looks at the text as it came
   AddedTokenFinder normalized_finder;  // looks at normalized text
   std::vector<uint8_t> flags;          // by id: kAdded, kSpecial
-  // Added tokens as they look in normalized text, which is what a decoder is given.
-  std::map<TokenId, std::string> normalized_contents;
   std::optional<TokenId> bos_id;
   std::optional<TokenId> eos_id;
 
@@ -75,7 +73,6 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tok
     }
     normalized.push_back(token);
     ASSIGN_OR_RETURN(normalized.back().content, parts->file->normalizer.Apply(token.content));
-    parts->normalized_contents.emplace(token.id, normalized.back().content);
   }
   parts->raw_finder = AddedTokenFinder(std::move(raw));
   parts->normalized_finder = AddedTokenFinder(std::move(normalized));
@@ -137,33 +134,31 @@ StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
 }
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-  if (!is_byte_level()) {
-    std::vector<std::string> tokens;
-    for (const TokenId id : ids) {
-      const auto token = IdToToken(id);
-      if (!token.has_value() || (skip_special_tokens && IsSpecial(id))) continue;
-      const auto normalized = parts_->normalized_contents.find(id);
-      tokens.emplace_back(normalized == parts_->normalized_contents.end() ? *token
-                                                                          : normalized->second);
-    }
-    return parts_->file->decoder.Decode(std::move(tokens));
-  }
-  std::string bytes;
-  for (const TokenId id : ids) {
-    if (!skip_special_tokens || !IsSpecial(id)) bytes += TokenBytes(id);
-  }
   std::string text;
-  text.reserve(bytes.size());
-  AppendLossyUtf8(bytes, &text);
+  TokenStream stream = StartDecoding(ByteRuns::kWhole);
+  for (const TokenId id : ids) {
+    if (!Contains(id) || (skip_special_tokens && IsSpecial(id))) continue;
+    stream.Append(Prepared(id), &text);
+  }
+  stream.End(&text);
   return text;
 }
 
-bool Tokenizer::is_byte_level() const { return parts_->file->decoder.byte_level(); }
+TokenStream Tokenizer::StartDecoding(ByteRuns byte_runs) const {
+  return parts_->file->decoder.Start(byte_runs);
+}
+
+std::string_view Tokenizer::Prepared(TokenId id) const {
+  return decodes_bytes() ? TokenBytes(id) : parts_->file->prepared.Text(id);
+}
+
+bool Tokenizer::Contains(TokenId id) const { return parts_->file->spelled.Contains(id); }
+bool Tokenizer::decodes_bytes() const { return parts_->file->decoder.byte_level(); }
 
 std::string_view Tokenizer::TokenBytes(TokenId id) const { return parts_->file->bytes.Text(id); }
 
 std::optional<std::string_view> Tokenizer::IdToToken(TokenId id) const {
-  if (!parts_->file->spelled.Contains(id)) return std::nullopt;
+  if (!Contains(id)) return std::nullopt;
   return parts_->file->spelled.Text(id);
 }
 

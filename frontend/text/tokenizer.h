@@ -17,6 +17,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "frontend/text/decoder.h"
 
 namespace tandem {
 
@@ -35,11 +36,15 @@ class Tokenizer {
   // Ids without a token are left out. Bytes that are not UTF-8 become U+FFFD.
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
-  // What the token adds to the byte stream; may be part of a character. Empty for an unknown id.
+  // What the token adds in the middle of a text; may be part of a character. Empty for an unknown
+  // id.
   std::string_view TokenBytes(TokenId id) const;
 
-  // Whether text is the tokens' bytes put together; else a token's text depends on its neighbours.
-  bool is_byte_level() const;
+  // Decoding token by token: the stream takes Prepared(id) of each id that Contains.
+  TokenStream StartDecoding(ByteRuns byte_runs) const;
+  std::string_view Prepared(TokenId id) const;
+  bool Contains(TokenId id) const;
+  bool decodes_bytes() const;  // Prepared is TokenBytes: the text is the tokens' bytes joined
 
   // The token as the vocabulary file spells it ("Ġhello"); nullopt for an unknown id.
   std::optional<std::string_view> IdToToken(TokenId id) const;

@@ -16,8 +16,6 @@ using nlohmann::json;
 constexpr int64_t kMaxVocabSize = 1 << 24;
 constexpr int kMaxDepth = 8;
 
-using TokenList = std::vector<std::pair<TokenId, std::string>>;
-
 StatusOr<TokenId> ToTokenId(const json& value, std::string_view name) {
   if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
       value.get<int64_t>() >= kMaxVocabSize) {
@@ -174,22 +172,35 @@ Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
 }
 
 // Added tokens come after the model's and win.
-void FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
+Status FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
   std::set<TokenId> added_ids;
   TokenList spelled;
+  TokenList bytes;
+  TokenList prepared;
+  const auto decode = [&](TokenId id, const std::string& text) {
+    bytes.emplace_back(id, file->decoder.TokenBytes(text));
+    if (!file->decoder.byte_level()) prepared.emplace_back(id, file->decoder.Prepare(text));
+  };
   for (const AddedToken& token : file->added_tokens) {
-    if (added_ids.insert(token.id).second) spelled.emplace_back(token.id, token.content);
+    if (!added_ids.insert(token.id).second) continue;
+    spelled.emplace_back(token.id, token.content);
+    // A decoder is given added tokens as they look in normalized text.
+    if (token.normalized) {
+      ASSIGN_OR_RETURN(const std::string normal, file->normalizer.Apply(token.content));
+      decode(token.id, normal);
+    } else {
+      decode(token.id, token.content);
+    }
   }
   for (const auto& [id, text] : vocab) {
-    if (added_ids.count(id) == 0) spelled.emplace_back(id, text);
-  }
-  TokenList bytes;
-  bytes.reserve(spelled.size());
-  for (const auto& [id, text] : spelled) {
-    bytes.emplace_back(id, file->decoder.TokenBytes(text));
+    if (added_ids.count(id) != 0) continue;
+    spelled.emplace_back(id, text);
+    decode(id, text);
   }
   file->spelled = Vocabulary(spelled);
-  file->bytes = Vocabulary(bytes);
+  file->bytes = TokenTexts(bytes);
+  file->prepared = TokenTexts(prepared);
+  return OkStatus();
 }
 
 // The text of a special token: "<s>" or {"content": "<s>", ...}.
@@ -215,7 +226,7 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
   RETURN_IF_ERROR(CheckBpeModel(model));
   ASSIGN_OR_RETURN(const TokenList vocab, ParseVocab(Field(model, "vocab")));
   ASSIGN_OR_RETURN(file->bpe, ParseBpe(model, file->pretokenizer.byte_level(), vocab));
-  FillVocabularies(vocab, file.get());
+  RETURN_IF_ERROR(FillVocabularies(vocab, file.get()));
   return file;
 }
 

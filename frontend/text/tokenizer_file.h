@@ -29,8 +29,9 @@ struct TokenizerFile {
   TokenDecoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text when special tokens are asked for
   std::vector<TokenId> suffix_ids;
-  Vocabulary spelled;  // tokens as the file spells them, added tokens included
-  Vocabulary bytes;    // what each adds to the text
+  Vocabulary spelled;   // tokens as the file spells them, added tokens included
+  TokenTexts bytes;     // what each adds to a text
+  TokenTexts prepared;  // for the decoder; empty when it is the same as bytes
 };
 StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tokenizer_json);
 

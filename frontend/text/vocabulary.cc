@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-Vocabulary::Vocabulary(const std::vector<std::pair<TokenId, std::string>>& entries) {
+TokenTexts::TokenTexts(const TokenList& entries) {
   size_t num_bytes = 0;
   TokenId end = 0;
   for (const auto& [id, text] : entries) {
@@ -13,18 +13,24 @@ Vocabulary::Vocabulary(const std::vector<std::pair<TokenId, std::string>>& entri
   }
   bytes_.reserve(num_bytes);
   entries_.resize(end);
-  index_.reserve(entries.size());
   for (const auto& [id, text] : entries) {
-    const size_t offset = bytes_.size();
+    entries_[id] = {static_cast<int32_t>(bytes_.size()), static_cast<int32_t>(text.size())};
     bytes_.insert(bytes_.end(), text.begin(), text.end());
-    entries_[id] = {static_cast<int32_t>(offset), static_cast<int32_t>(text.size())};
-    index_.try_emplace(std::string_view(bytes_.data() + offset, text.size()), id);
   }
 }
 
-std::string_view Vocabulary::Text(TokenId id) const {
+std::string_view TokenTexts::Text(TokenId id) const {
   if (!Contains(id)) return {};
   return {bytes_.data() + entries_[id].offset, static_cast<size_t>(entries_[id].length)};
+}
+
+Vocabulary::Vocabulary(const TokenList& entries) : TokenTexts(entries) {
+  index_.reserve(entries.size());
+  size_t offset = 0;
+  for (const auto& [id, text] : entries) {
+    index_.try_emplace(all_bytes().substr(offset, text.size()), id);
+    offset += text.size();
+  }
 }
 
 std::optional<TokenId> Vocabulary::Find(std::string_view text) const {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Strings by id and ids by string. Filled once, then immutable and safe on any thread.
-// Ownership: all bytes lie in one block; views live as long as the Vocabulary.
-// Ids without a string have an empty one and are not found by Contains.
+// Strings by id (TokenTexts), and ids by string too (Vocabulary). Filled once, then immutable and
+// safe on any thread. Ownership: all bytes lie in one block; views live as long as the object.
+// Ids without a string have an empty one and Contains is false for them.
 
 #include <optional>
 #include <string>
@@ -21,27 +21,44 @@ struct StringViewHash {
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-class Vocabulary {
+using TokenList = std::vector<std::pair<TokenId, std::string>>;
+
+class TokenTexts {
  public:
-  Vocabulary() = default;
-  // Of equal strings the first is found by Find. REQUIRES ids >= 0 and of a size worth a table.
-  explicit Vocabulary(const std::vector<std::pair<TokenId, std::string>>& entries);
-  Vocabulary(Vocabulary&&) = default;
-  Vocabulary& operator=(Vocabulary&&) = default;
+  TokenTexts() = default;
+  // Of entries with one id the last counts.
+  // REQUIRES ids >= 0 and of a size worth a table.
+  explicit TokenTexts(const TokenList& entries);
+  TokenTexts(TokenTexts&&) = default;
+  TokenTexts& operator=(TokenTexts&&) = default;
 
   TokenId size() const { return static_cast<TokenId>(entries_.size()); }  // largest id + 1
   bool Contains(TokenId id) const { return id >= 0 && id < size() && entries_[id].offset >= 0; }
   std::string_view Text(TokenId id) const;  // empty when not contained
-  std::optional<TokenId> Find(std::string_view text) const;
+
+ protected:
+  // Those of all entries, in their order.
+  std::string_view all_bytes() const { return {bytes_.data(), bytes_.size()}; }
 
  private:
   struct Entry {
     int32_t offset = -1;
     int32_t length = 0;
   };
-  // A vector, not a string: moving it leaves the bytes where the index points.
+  // A vector, not a string: moving it leaves the bytes in place, where views point.
   std::vector<char> bytes_;
   std::vector<Entry> entries_;
+};
+
+class Vocabulary : public TokenTexts {
+ public:
+  Vocabulary() = default;
+  // Of equal strings Find returns the first. REQUIRES as for TokenTexts.
+  explicit Vocabulary(const TokenList& entries);
+
+  std::optional<TokenId> Find(std::string_view text) const;
+
+ private:
   absl::flat_hash_map<std::string_view, TokenId, StringViewHash, std::equal_to<>> index_;
 };
 

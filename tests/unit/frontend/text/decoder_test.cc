@@ -41,6 +41,59 @@ TEST_CASE("TokenDecoder tells what one token adds by itself") {
   CHECK(Create(R"({"type": "ByteLevel"})").byte_level());
 }
 
+// What a stream appends for each token, and at the end.
+std::string Parts(const TokenDecoder& decoder, const std::vector<std::string>& tokens) {
+  TokenStream stream = decoder.Start(ByteRuns::kByCharacter);
+  std::string text;
+  for (const std::string& token : tokens) {
+    stream.Append(decoder.Prepare(token), &text);
+    text += stream.inside_character() ? '~' : '|';
+  }
+  stream.End(&text);
+  return text;
+}
+
+TEST_CASE("TokenDecoder Replace works in each token, after Fuse also across tokens") {
+  const TokenDecoder single =
+      Create(R"({"type": "Replace", "pattern": {"String": "ab"}, "content": "x"})");
+  CHECK(Parts(single, {"aab", "a", "b"}) == "ax|a|b|");
+  const TokenDecoder fused = Create(R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
+      {"type": "Replace", "pattern": {"String": "aba"}, "content": "x"}]})");
+  CHECK(Parts(fused, {"ab", "a", "b", "a", "b", "aab"}) == "|x|b|||x|ab");
+  CHECK(fused.Decode({"ab", "a", "b", "a", "b", "aab"}) == "xbxab");
+}
+
+TEST_CASE("TokenDecoder Strip after Fuse works at the ends of the text") {
+  const TokenDecoder decoder = Create(R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
+      {"type": "Strip", "content": "_", "start": 2, "stop": 1}]})");
+  CHECK(Parts(decoder, {"_", "__a_", "_", "b_"}) == "|_a|_|_b|");
+  CHECK(Parts(decoder, {"___", "_"}) == "|_|");
+  CHECK(decoder.Decode({"_", "__a_", "_", "b_"}) == "_a__b");
+}
+
+TEST_CASE("TokenDecoder Strip before Fuse works at the ends of each token") {
+  const TokenDecoder decoder =
+      Create(R"({"type": "Strip", "content": "_", "start": 1, "stop": 1})");
+  CHECK(Parts(decoder, {"__a_", "_", "__b"}) == "_a||_b|");
+}
+
+TEST_CASE("TokenDecoder makes characters of bytes as soon as they are whole") {
+  CHECK(Parts(Create(kLlama), {"<0xE4>", "<0xBD>", "<0xA0>", "<0x80>", "a"}) == "~~你|\uFFFD|a|");
+  CHECK(Create(kLlama).Decode({"<0xE4>", "<0xBD>", "<0xA0>", "<0x80>"}) ==
+        "\uFFFD\uFFFD\uFFFD\uFFFD");
+  CHECK(Parts(Create(R"({"type": "ByteLevel"})"), {"aä½", "ł", "ä", "a"}) == "a~你|~\uFFFDa|");
+}
+
+TEST_CASE("TokenDecoder refuses an order of kinds that means nothing") {
+  for (const char* second : {"ByteFallback", "ByteLevel"}) {
+    CAPTURE(second);
+    const auto decoder = TokenDecoder::Create(
+        {{"type", "Sequence"}, {"decoders", {{{"type", "Fuse"}}, {{"type", second}}}}});
+    CHECK(decoder.status().code() == StatusCode::kUnimplemented);
+    CHECK_THAT(decoder.status().message(), Catch::Contains(second));
+  }
+}
+
 TEST_CASE("TokenDecoder refuses what it does not know") {
   const auto code = [](const char* spec) {
     return TokenDecoder::Create(nlohmann::json::parse(spec)).status().code();

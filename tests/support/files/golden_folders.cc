@@ -1,0 +1,30 @@
+#include "tests/support/files/golden_folders.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "common/check.h"
+
+namespace tandem {
+
+std::vector<std::string> GoldenFolders(const std::string& golden_dir, const std::string& kind,
+                                       const std::string& file) {
+  std::vector<std::string> roots = {golden_dir};
+  if (const char* more = std::getenv("TANDEM_GOLDENS"); more != nullptr && *more != '\0') {
+    CHECK(std::filesystem::is_directory(std::string(more) + "/" + kind)) << more << "/" << kind;
+    roots.emplace_back(more);
+  }
+  std::map<std::string, std::string> folders;
+  for (const std::string& root : roots) {
+    for (const auto& entry : std::filesystem::directory_iterator(root + "/" + kind)) {
+      if (!std::filesystem::exists(entry.path() / file)) continue;
+      folders[entry.path().filename().string()] = entry.path().string();
+    }
+  }
+  std::vector<std::string> paths;
+  for (const auto& [name, path] : folders) paths.push_back(path);
+  return paths;
+}
+
+}  // namespace tandem
