@@ -15,10 +15,9 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "common/ids.h"
+#include "kernels/sampling_config.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -26,7 +25,7 @@ namespace tandem {
 // Half of it is the host's: lanes of 16 float additions in blocks of its rows.
 constexpr double kDeviceShareError = 2e-6;
 constexpr int32_t kMaxDeviceLogprobs = 128;  // besides the chosen token's
-// Of all lists of a request, see NumNumbers.
+// Of all lists of a request, see NumDeviceNumbers.
 constexpr size_t kMaxDeviceNumbers = 4096;
 constexpr size_t kMaxDeviceWordTokens = 256;  // of one bad word
 // Fetches that have begun and whose results nobody has taken.
@@ -40,43 +39,11 @@ struct DeviceSamplerLimits {
   int64_t max_tokens = 0;       // of a request
 };
 
-// How one request draws: SamplingConfig's numbers, resolved for the vocabulary.
-struct DeviceSampling {
-  uint64_t seed = 0;
-  float temperature = 1;
-  int32_t top_k = 0;  // 0: off
-  float top_p = 1;    // >= 1: off
-  float min_p = 0;    // 0: off
-  float repetition_penalty = 1;
-  float frequency_penalty = 0;
-  float presence_penalty = 0;
-  int32_t min_tokens = 0;
-  int32_t num_logprobs = -1;         // of drawn tokens; < 0: none wanted
-  int32_t num_prompt_logprobs = -1;  // of told tokens
-  int32_t tells_normalized = 1;      // logprobs; 0: logits
-  int32_t tells_processed = 0;       // of what the token was drawn from; 0: of the model's logits
-  int32_t is_greedy = 0;
-};
-
-struct DeviceAdmission {
-  DeviceSampling sampling;
-  std::span<const TokenId> min_tokens_mask;  // banned while fewer than min_tokens were output
-  std::span<const std::vector<TokenId>> bad_words;  // the last id is banned after those before it
-  std::span<const std::pair<TokenId, float>> logit_bias;  // each token once
-  std::span<const TokenId> logprob_token_ids;  // in place of the top ones; num_logprobs of them
-  std::span<const TokenId> allowed_token_ids;  // empty: all
-  bool has_penalties = false;
-  std::span<const TokenId> token_ids;  // prompt and outputs, for penalties and bad words
-  int32_t num_prompt_tokens = 0;
-};
-
 // How much of kMaxDeviceNumbers a request takes; allowed ids and its tokens do not count.
-inline size_t NumNumbers(const DeviceAdmission& admission) {
-  size_t count = admission.min_tokens_mask.size() + 2 * admission.logit_bias.size() +
-                 admission.logprob_token_ids.size();
-  for (const std::vector<TokenId>& word : admission.bad_words) count += 1 + word.size();
-  return count;
-}
+size_t NumDeviceNumbers(const SamplingConfig& config);
+
+// Whether the limits above leave the request to the device.
+bool FitsDeviceSampler(const SamplingConfig& config);
 
 // What is to become of one row of logits.
 struct SamplingRow {
@@ -103,8 +70,10 @@ class DeviceSampler {
  public:
   virtual ~DeviceSampler() = default;
 
-  // Before the first Draw of a request in this slot. REQUIRES: none of the limits is exceeded.
-  virtual void Admit(int32_t slot, const DeviceAdmission& admission) = 0;
+  // Before the first Draw of a request in this slot. token_ids: prompt and outputs, for penalties
+  // and bad words. REQUIRES: FitsDeviceSampler(config).
+  virtual void Admit(int32_t slot, const SamplingConfig& config, std::span<const TokenId> token_ids,
+                     int32_t num_prompt_tokens) = 0;
 
   // Draws a token from each row of logits [R, V] f32, which stay as they are, or tells of one; a
   // drawn token counts for its slot's penalties and bad words. rows: [R, kSamplingRowWidth] i32 on

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine_core/executor/device_sampling.h"
+#include "kernels/device_sampler.h"
 
 namespace tandem {
 
@@ -22,7 +22,7 @@ void InputBatch::Remove(RequestSlot slot) {
   Row& r = row(slot);
   CHECK(r.in_use) << "slot " << Index(slot);
   r.in_use = false;
-  r.prompt_logprobs = {};
+  r.prompt_logprobs.reset();
 }
 
 void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
@@ -37,8 +37,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_blocks = 0;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
-  if (!r.status.ok()) r.num_prompt_logprobs = -1;
-  r.draws_on_device = has_device_sampler_ && r.status.ok() && DrawsOnDevice(Admission(slot));
+  r.draws_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling);
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
@@ -50,19 +49,17 @@ Status InputBatch::ResolveParams(const AdmittedRequest& request, int32_t num_com
                                  Row* r) const {
   const wire::SamplingParams& params = *request.sampling_params;
   ASSIGN_OR_RETURN(r->sampling, ResolveSampling(params, *request.request_id, sampling_limits_));
-  ASSIGN_OR_RETURN(r->num_prompt_logprobs,
-                   ResolveNumLogprobs(params.prompt_logprobs, "prompt_logprobs", sampling_limits_));
   // With outputs there, they were delivered before the preemption.
-  if (r->num_tokens > r->num_prompt_tokens) r->num_prompt_logprobs = -1;
-  if (r->num_prompt_logprobs < 0) return OkStatus();
+  if (r->num_tokens > r->num_prompt_tokens) r->sampling.num_prompt_logprobs = -1;
+  if (r->sampling.num_prompt_logprobs < 0) return OkStatus();
   if (num_computed_tokens > 0) {
     return InternalError("prompt_logprobs of a prompt whose first " +
                          std::to_string(num_computed_tokens) +
                          " tokens came from the prefix cache");
   }
-  wire::LogprobsRows& rows = r->prompt_logprobs;
+  wire::LogprobsRows& rows = r->prompt_logprobs.emplace();
   rows.num_rows = r->num_prompt_tokens - 1;
-  rows.num_columns = r->num_prompt_logprobs + 1;
+  rows.num_columns = r->sampling.num_prompt_logprobs + 1;
   const size_t size = static_cast<size_t>(rows.num_rows) * static_cast<size_t>(rows.num_columns);
   rows.token_ids.resize(size);
   rows.logprobs.resize(size);
@@ -75,15 +72,6 @@ void InputBatch::AppendBlocks(RequestSlot slot, std::span<const BlockId> block_i
   CHECK_LE(r.num_blocks + static_cast<int64_t>(block_ids.size()), max_blocks_);
   int32_t* table = block_table_.get() + Index(slot) * max_blocks_;
   for (const BlockId id : block_ids) table[r.num_blocks++] = Index(id);
-}
-
-DeviceAdmission InputBatch::Admission(RequestSlot slot) const {
-  const Row& r = ConstRow(slot);
-  DeviceAdmission admission =
-      DeviceAdmissionOf(r.sampling, r.num_prompt_logprobs, static_cast<size_t>(limits_.vocab_size));
-  admission.token_ids = token_ids(slot);
-  admission.num_prompt_tokens = r.num_prompt_tokens;
-  return admission;
 }
 
 void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {

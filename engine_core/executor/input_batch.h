@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,6 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/resolve_sampling.h"
 #include "engine_core/sampling/penalties.h"
-#include "kernels/device_sampler.h"
 
 namespace tandem {
 
@@ -32,9 +32,10 @@ class InputBatch {
     int32_t num_blocks = 0;
     SamplingConfig sampling;
     bool draws_on_device = false;
-    TokenCounts counts;                  // kept only where has_host_counts()
-    int32_t num_prompt_logprobs = -1;    // top tokens per prompt position; < 0: none wanted
-    wire::LogprobsRows prompt_logprobs;  // row p - 1: the prompt's token p; filled chunk by chunk
+    TokenCounts counts;  // kept only where has_host_counts()
+    // Filled chunk by chunk, and then delivered; row p - 1: the prompt's token p. None: not wanted,
+    // or delivered already.
+    std::optional<wire::LogprobsRows> prompt_logprobs;
 
     bool has_host_counts() const { return sampling.has_penalties() && !draws_on_device; }
   };
@@ -51,9 +52,6 @@ class InputBatch {
   // A token that the device's sampler draws: ~slot stands for it (DeviceSampler::FillDrawn), for
   // the host need not know it.
   void AppendDrawnToken(RequestSlot slot) { AppendToken(slot, ~Index(slot)); }
-
-  // What a device's sampler has to know of it; spans are of the row.
-  DeviceAdmission Admission(RequestSlot slot) const;
 
   Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& row(RequestSlot slot) const { return ConstRow(slot); }

@@ -175,7 +175,7 @@ bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
   if (newest_->layout.has_host_rows) return true;
   // Its logprobs of a prompt are kept in the request's row.
   return std::ranges::any_of(step.freed_slots, [this](RequestSlot slot) {
-    return batch_.row(slot).num_prompt_logprobs >= 0;
+    return batch_.row(slot).prompt_logprobs.has_value();
   });
 }
 

@@ -15,8 +15,7 @@ uint64_t SeedOf(std::string_view request_id, uint64_t process_seed) {
   return MixBits(hash ^ MixBits(process_seed));
 }
 
-}  // namespace
-
+// The number of top logprobs asked for: -1 (all) becomes the vocabulary, absent -1.
 StatusOr<int32_t> ResolveNumLogprobs(std::optional<int32_t> asked, std::string_view name,
                                      const SamplingLimits& limits) {
   if (!asked) return -1;
@@ -28,6 +27,8 @@ StatusOr<int32_t> ResolveNumLogprobs(std::optional<int32_t> asked, std::string_v
   }
   return static_cast<int32_t>(std::min(wanted, limits.vocab_size));
 }
+
+}  // namespace
 
 StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
                                          std::string_view request_id,
@@ -59,6 +60,8 @@ StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
   config.logprobs_mode = limits.logprobs_mode;
   config.logprob_token_ids = params.logprob_token_ids;
   ASSIGN_OR_RETURN(config.num_logprobs, ResolveNumLogprobs(params.logprobs, "logprobs", limits));
+  ASSIGN_OR_RETURN(config.num_prompt_logprobs,
+                   ResolveNumLogprobs(params.prompt_logprobs, "prompt_logprobs", limits));
   if (!config.logprob_token_ids.empty()) {
     config.num_logprobs = static_cast<int32_t>(config.logprob_token_ids.size());
   }

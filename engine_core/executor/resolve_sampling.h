@@ -6,11 +6,10 @@
 // Failure: more logprobs than the server allows.
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "common/status.h"
-#include "engine_core/sampling/sampling_config.h"
+#include "kernels/sampling_config.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -24,9 +23,5 @@ struct SamplingLimits {
 
 StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
                                          std::string_view request_id, const SamplingLimits& limits);
-
-// The number of top logprobs asked for: -1 (all) becomes the vocabulary, absent -1.
-StatusOr<int32_t> ResolveNumLogprobs(std::optional<int32_t> asked, std::string_view name,
-                                     const SamplingLimits& limits);
 
 }  // namespace tandem

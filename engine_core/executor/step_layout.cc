@@ -53,7 +53,7 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) 
                            .prompt_row = prompt_row,
                            .on_device = row.draws_on_device});
   };
-  if (row.num_prompt_logprobs >= 0) {
+  if (row.prompt_logprobs) {
     // The logits at position p are those of the prompt's token p + 1.
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
   }
@@ -64,8 +64,10 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) 
     return;
   }
   has_device_rows = true;
-  max_device_logprobs =
-      std::max({max_device_logprobs, row.sampling.num_logprobs, row.num_prompt_logprobs});
+  max_device_logprobs = std::max(max_device_logprobs, row.sampling.num_logprobs);
+  if (row.prompt_logprobs) {
+    max_device_logprobs = std::max(max_device_logprobs, row.sampling.num_prompt_logprobs);
+  }
 }
 
 void StepLayout::LayOutPadding(int64_t num_tokens, int64_t tokens_per_request,

@@ -54,7 +54,9 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
 // ---- before the step's ops ----
 
 void StepSampler::Admit(RequestSlot slot) {
-  if (batch_->row(slot).draws_on_device) device_->Admit(Index(slot), batch_->Admission(slot));
+  const InputBatch::Row& row = batch_->row(slot);
+  if (!row.draws_on_device) return;
+  device_->Admit(Index(slot), row.sampling, batch_->token_ids(slot), row.num_prompt_tokens);
 }
 
 void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) const {
@@ -68,7 +70,7 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) const {
         .result = {.status = row.status, .token_id = 0, .num_nans = 0},
         .logprobs = std::nullopt,
         .is_on_host = request.needs_sample && row.status.ok() && !row.draws_on_device,
-        .has_prompt_logprobs = ends_prompt && row.num_prompt_logprobs >= 0};
+        .has_prompt_logprobs = ends_prompt && row.prompt_logprobs};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
 }
@@ -240,15 +242,13 @@ TokenId StepSampler::FoldRequest(const ScheduledRequest& request, StepSamples::R
   if (!request.needs_sample) return kNoToken;
   extra->logprobs = std::move(sampled->logprobs);
   if (sampled->has_prompt_logprobs) {
-    InputBatch::Row& row = batch_->row(request.slot);
-    extra->prompt_logprobs = std::move(row.prompt_logprobs);
-    row.num_prompt_logprobs = -1;
+    extra->prompt_logprobs = std::exchange(batch_->row(request.slot).prompt_logprobs, {});
   }
   return sampled->result.token_id;
 }
 
 LogprobsRow StepSampler::PromptLogprobs(RequestSlot slot, int32_t prompt_row) {
-  wire::LogprobsRows& out = batch_->row(slot).prompt_logprobs;
+  wire::LogprobsRows& out = *batch_->row(slot).prompt_logprobs;
   const auto columns = static_cast<size_t>(out.num_columns);
   const auto row = static_cast<size_t>(prompt_row);
   return {std::span(out.token_ids).subspan(row * columns, columns),

@@ -19,7 +19,7 @@
 #include "engine_core/sampling/distribution.h"
 #include "engine_core/sampling/logprobs.h"
 #include "engine_core/sampling/penalties.h"
-#include "engine_core/sampling/sampling_config.h"
+#include "kernels/sampling_config.h"
 
 namespace tandem {
 

@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "common/random.h"
-#include "engine_core/executor/device_sampling.h"
 #include "engine_core/sampling/row_math.h"
 #include "engine_core/sampling/sampler.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
@@ -26,7 +25,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // One request that draws one token, or tells of one.
 struct Row {
   SamplingConfig config;
-  int32_t num_prompt_logprobs = -1;
   TokenId told_token_id = -1;
   std::vector<TokenId> prompt_ids, output_ids;
   std::vector<float> logits;
@@ -41,14 +39,14 @@ struct Told {
 
 Told HostTell(const Row& row) {
   Told told;
-  const auto count = static_cast<size_t>(row.num_prompt_logprobs) + 1;
+  const auto count = static_cast<size_t>(row.config.num_prompt_logprobs) + 1;
   told.ids.resize(count);
   told.logprobs.resize(count);
   int64_t rank = 0;
   std::vector<TokenId> heap;
   FillTopLogprobs(row.logits, IsNormalized(row.config.logprobs_mode), row.told_token_id,
                   {told.ids, told.logprobs, &rank}, &heap);
-  told.drawn = {row.told_token_id, 0, static_cast<int32_t>(rank), row.num_prompt_logprobs};
+  told.drawn = {row.told_token_id, 0, static_cast<int32_t>(rank), row.config.num_prompt_logprobs};
   return told;
 }
 
@@ -97,12 +95,8 @@ class Device {
   void Admit(int32_t slot, const Row& row) {
     std::vector<TokenId> tokens = row.prompt_ids;
     tokens.insert(tokens.end(), row.output_ids.begin(), row.output_ids.end());
-    DeviceAdmission admission =
-        DeviceAdmissionOf(row.config, row.num_prompt_logprobs, static_cast<size_t>(vocab_size_));
-    admission.token_ids = tokens;
-    admission.num_prompt_tokens = static_cast<int32_t>(row.prompt_ids.size());
-    REQUIRE(DrawsOnDevice(admission));
-    sampler_->Admit(slot, admission);
+    REQUIRE(FitsDeviceSampler(row.config));
+    sampler_->Admit(slot, row.config, tokens, static_cast<int32_t>(row.prompt_ids.size()));
   }
 
   // Row i of the batch is in slot slots[i]; behind each half of the rows one that is not asked for.
@@ -125,8 +119,9 @@ class Device {
                               .position = rows[i].position,
                               .num_outputs = static_cast<int32_t>(rows[i].output_ids.size()),
                               .told_token_id = rows[i].told_token_id};
-      max_logprobs = std::max({max_logprobs, rows[i].config.num_logprobs,
-                               rows[i].told_token_id < 0 ? -1 : rows[i].num_prompt_logprobs});
+      max_logprobs =
+          std::max({max_logprobs, rows[i].config.num_logprobs,
+                    rows[i].told_token_id < 0 ? -1 : rows[i].config.num_prompt_logprobs});
     }
     const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
     OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
@@ -309,8 +304,8 @@ Row RandomRow(Draw& draw, int vocab) {
     config.logprob_token_ids = Tokens(draw, vocab, draw.Int(1, 40));
     config.num_logprobs = static_cast<int32_t>(config.logprob_token_ids.size());
   }
-  row.num_prompt_logprobs = std::min(OneOf(draw, {-1, 0, 3, kMaxDeviceLogprobs}), vocab);
-  if (row.num_prompt_logprobs >= 0 && draw.Int(0, 2) == 0)
+  row.config.num_prompt_logprobs = std::min(OneOf(draw, {-1, 0, 3, kMaxDeviceLogprobs}), vocab);
+  if (row.config.num_prompt_logprobs >= 0 && draw.Int(0, 2) == 0)
     row.told_token_id = draw.Int(0, vocab - 1);
   row.position = draw.Int(0, 5000);
   row.prompt_ids = Tokens(draw, vocab, draw.Int(0, 50));
@@ -439,7 +434,7 @@ TEST_CASE("device sampler: ids below zero become what their slots have drawn las
         std::vector<TokenId>{40, second, 0, first, first, 76});
   CHECK(device.Filled({~2}) == std::vector<TokenId>{0});  // some token
   rows[0].told_token_id = (first + 1) % kVocab;
-  rows[0].num_prompt_logprobs = 2;
+  rows[0].config.num_prompt_logprobs = 2;
   device.Admit(0, rows[0]);
   device.Draw({rows[0]}, {0});
   CHECK(device.Filled({~0}) == std::vector<TokenId>{first});  // it was told of, not drawn
@@ -669,8 +664,9 @@ TEST_CASE("device sampler: draws from the golden distributions") {
 }
 
 TEST_CASE("device sampling: what is left to the host") {
-  const auto draws = [](const SamplingConfig& config, int32_t num_prompt_logprobs = -1) {
-    return DrawsOnDevice(DeviceAdmissionOf(config, num_prompt_logprobs, 100'000));
+  const auto draws = [](SamplingConfig config, int32_t num_prompt_logprobs = -1) {
+    config.num_prompt_logprobs = num_prompt_logprobs;
+    return FitsDeviceSampler(config);
   };
   CHECK(draws({}));
   SamplingConfig config;

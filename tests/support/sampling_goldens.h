@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine_core/sampling/penalties.h"
-#include "engine_core/sampling/sampling_config.h"
+#include "kernels/sampling_config.h"
 
 namespace tandem {
 

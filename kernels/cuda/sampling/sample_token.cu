@@ -30,7 +30,7 @@ struct Softmax {
 
 __device__ bool NeedsProcessing(const CudaSlotParams& params, const SamplingRow& row) {
   return params.has_allowed_mask != 0 || params.num_words > 0 || params.num_biased > 0 ||
-         params.has_penalties != 0 ||
+         params.sampling.has_penalties() ||
          (params.num_stops > 0 && row.num_outputs < params.sampling.min_tokens);
 }
 
@@ -74,8 +74,8 @@ __device__ void ProcessLogits(const CudaDrawArgs& args, const CudaSlotParams& pa
     x[numbers[lists.biased + i]] += std::bit_cast<float>(numbers[lists.biases + i]);
   }
   __syncthreads();
-  if (params.has_penalties != 0) {
-    const DeviceSampling& sampling = params.sampling;
+  if (params.sampling.has_penalties()) {
+    const SamplingNumbers& sampling = params.sampling;
     const int32_t* counts = args.counts + row.slot * args.vocab_size;
     for (int64_t i = threadIdx.x; i < args.vocab_size; i += kSelectThreads) {
       const int32_t count = counts[i];
@@ -110,8 +110,9 @@ struct Choice {
   Kept kept;
 };
 
-__device__ Choice DrawFrom(const Line& line, const Softmax& softmax, const DeviceSampling& sampling,
-                           Mass nucleus_of, double uniform, SelectMemory* memory) {
+__device__ Choice DrawFrom(const Line& line, const Softmax& softmax,
+                           const SamplingNumbers& sampling, Mass nucleus_of, double uniform,
+                           SelectMemory* memory) {
   const auto bin_of = [&](float x) { return softmax.BinOf(x); };
   Kept kept;
   const auto weight_of = [&](float x) {
@@ -151,7 +152,7 @@ __device__ Choice DrawFrom(const Line& line, const Softmax& softmax, const Devic
   return {line.IdAt(FindInOrder(line.size, mass_at, drawn, memory).idx), kept};
 }
 
-__device__ Choice DrawOne(const float* x, int64_t size, float max, const DeviceSampling& sampling,
+__device__ Choice DrawOne(const float* x, int64_t size, float max, const SamplingNumbers& sampling,
                           int32_t position, SelectMemory* memory) {
   const Softmax softmax = {max, sampling.temperature};
   const double uniform = UniformAt(sampling.seed, static_cast<uint64_t>(position));
@@ -180,8 +181,9 @@ __device__ Choice DrawOne(const float* x, int64_t size, float max, const DeviceS
 
 // What the token was drawn from, x at its temperature and -infinity for what was not kept, into
 // `out`, which may be x.
-__device__ void LimitLogits(const float* x, int64_t size, float max, const DeviceSampling& sampling,
-                            Kept kept, float* out, SelectMemory* memory) {
+__device__ void LimitLogits(const float* x, int64_t size, float max,
+                            const SamplingNumbers& sampling, Kept kept, float* out,
+                            SelectMemory* memory) {
   const Softmax softmax = {max, sampling.temperature};
   const bool has_weights = sampling.top_p < 1 || sampling.min_p > 0;
   // top_k alone also keeps tokens whose weight is too small to count.
@@ -205,8 +207,8 @@ __device__ void LimitLogits(const float* x, int64_t size, float max, const Devic
 struct Telling {
   const float* logits;
   int64_t size;
-  float max;           // of them
-  int32_t normalized;  // logprobs; else the logits
+  float max;        // of them
+  bool normalized;  // logprobs; else the logits
   int32_t num_others;
   const int32_t* other_ids;  // null: the top ones
   TokenLogprob* out;         // [1 + num_others]
@@ -253,7 +255,7 @@ __device__ int32_t TellLogprobs(const Telling& telling, int32_t token, SelectMem
   const auto weight_of = [&](float x) { return softmax.WeightOf(x); };
   const Gathered gathered =
       GatherCandidates(telling.logits, telling.size, weight_of, kWorthwhile, memory);
-  const double log_sum = telling.normalized != 0
+  const double log_sum = telling.normalized
                              ? static_cast<double>(telling.max) +
                                    log(static_cast<double>(gathered.total_mass) * 0x1p-43)
                              : 0;
@@ -285,7 +287,7 @@ __device__ TokenLogprob* LogprobsOf(DrawnToken* drawn) {
 __device__ DrawnToken DrawAndTell(const CudaDrawArgs& args, const CudaSlotParams& params,
                                   const SamplingRow& row, const RowPlace& place, RowBest raw,
                                   SelectMemory* memory) {
-  const DeviceSampling& sampling = params.sampling;
+  const SamplingNumbers& sampling = params.sampling;
   const float* x = place.logits;
   Best best = raw.best;
   if (NeedsProcessing(params, row)) {
@@ -295,21 +297,21 @@ __device__ DrawnToken DrawAndTell(const CudaDrawArgs& args, const CudaSlotParams
   }
   if (!IsFinite(best.value)) return {-1, 0, 0, -1};
   Choice choice = {best.idx, {}};
-  if (sampling.is_greedy == 0) {
+  if (!sampling.is_greedy()) {
     choice = DrawOne(x, args.vocab_size, best.value, sampling, row.position, memory);
   }
   if (sampling.num_logprobs < 0) return {choice.token, 0, 0, -1};
   const int32_t* numbers = args.numbers + row.slot * static_cast<int64_t>(kMaxDeviceNumbers);
   Telling telling = {
       place.logits,           args.vocab_size,
-      raw.best.value,         sampling.tells_normalized,
+      raw.best.value,         IsNormalized(sampling.logprobs_mode),
       sampling.num_logprobs,  params.num_told > 0 ? numbers + ListsOf(params).told : nullptr,
       LogprobsOf(place.drawn)};
-  if (sampling.tells_processed != 0) {
+  if (IsProcessed(sampling.logprobs_mode)) {
     telling.logits = x;
     telling.max = best.value;
   }
-  if (sampling.tells_processed != 0 && sampling.is_greedy == 0) {
+  if (IsProcessed(sampling.logprobs_mode) && !sampling.is_greedy()) {
     LimitLogits(x, args.vocab_size, best.value, sampling, choice.kept, place.processed, memory);
     telling.logits = place.processed;
     telling.max = best.value / sampling.temperature;
@@ -317,12 +319,12 @@ __device__ DrawnToken DrawAndTell(const CudaDrawArgs& args, const CudaSlotParams
   return {choice.token, 0, TellLogprobs(telling, choice.token, memory), sampling.num_logprobs};
 }
 
-__device__ DrawnToken Tell(const CudaDrawArgs& args, const DeviceSampling& sampling, int32_t token,
+__device__ DrawnToken Tell(const CudaDrawArgs& args, const SamplingNumbers& sampling, int32_t token,
                            const RowPlace& place, RowBest raw, SelectMemory* memory) {
   const Telling telling = {place.logits,
                            args.vocab_size,
                            raw.best.value,
-                           sampling.tells_normalized,
+                           IsNormalized(sampling.logprobs_mode),
                            sampling.num_prompt_logprobs,
                            nullptr,
                            LogprobsOf(place.drawn)};
@@ -350,7 +352,8 @@ __global__ void __launch_bounds__(kSelectThreads) DrawKernel(CudaDrawArgs args) 
   if (!draws) return;
   const int32_t token = std::max(drawn.token_id, 0);  // a request that failed may run once more
   args.slot_tokens[row.slot] = token;
-  if (params.has_penalties != 0) args.counts[row.slot * args.vocab_size + token] += kOneOutput;
+  if (params.sampling.has_penalties())
+    args.counts[row.slot * args.vocab_size + token] += kOneOutput;
   if (params.num_words > 0) {
     constexpr int64_t kPlaces = kMaxDeviceWordTokens;
     args.recent[row.slot * kPlaces + row.num_outputs % kPlaces] = token;

@@ -31,30 +31,30 @@ void CopyAsync(T* to, const T* from, size_t count, cudaStream_t stream) {
   CHECK_CUDA(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, stream));
 }
 
-CudaSlotParams ParamsOf(const DeviceAdmission& admission) {
+CudaSlotParams ParamsOf(const SamplingConfig& config, int64_t vocab_size) {
   CudaSlotParams params;
-  params.sampling = admission.sampling;
-  params.num_stops = static_cast<int32_t>(admission.min_tokens_mask.size());
-  params.num_biased = static_cast<int32_t>(admission.logit_bias.size());
-  params.num_told = static_cast<int32_t>(admission.logprob_token_ids.size());
-  params.num_words = static_cast<int32_t>(admission.bad_words.size());
-  params.has_allowed_mask = admission.allowed_token_ids.empty() ? 0 : 1;
-  params.has_penalties = admission.has_penalties ? 1 : 0;
+  params.sampling = config;
+  if (config.top_k < 0 || config.top_k >= vocab_size) params.sampling.top_k = 0;
+  params.num_stops = static_cast<int32_t>(config.min_tokens_mask.size());
+  params.num_biased = static_cast<int32_t>(config.logit_bias.size());
+  params.num_told = static_cast<int32_t>(config.logprob_token_ids.size());
+  params.num_words = static_cast<int32_t>(config.bad_words.size());
+  params.has_allowed_mask = config.allowed_token_ids.empty() ? 0 : 1;
   return params;
 }
 
-void FillLists(const DeviceAdmission& admission, const CudaSlotLists& lists, int32_t* numbers) {
-  std::ranges::copy(admission.min_tokens_mask, numbers + lists.stops);
-  for (size_t i = 0; i < admission.logit_bias.size(); ++i) {
-    const auto& [id, bias] = admission.logit_bias[i];
+void FillLists(const SamplingConfig& config, const CudaSlotLists& lists, int32_t* numbers) {
+  std::ranges::copy(config.min_tokens_mask, numbers + lists.stops);
+  for (size_t i = 0; i < config.logit_bias.size(); ++i) {
+    const auto& [id, bias] = config.logit_bias[i];
     numbers[lists.biased + static_cast<int32_t>(i)] = id;
     numbers[lists.biases + static_cast<int32_t>(i)] = std::bit_cast<int32_t>(bias);
   }
-  std::ranges::copy(admission.logprob_token_ids, numbers + lists.told);
+  std::ranges::copy(config.logprob_token_ids, numbers + lists.told);
   int32_t* word_end = numbers + lists.word_ends;
   int32_t* words = numbers + lists.words;
   int32_t* next = words;
-  for (const std::vector<TokenId>& word : admission.bad_words) {
+  for (const std::vector<TokenId>& word : config.bad_words) {
     next = std::ranges::copy(word, next).out;
     *word_end++ = static_cast<int32_t>(next - words);
   }
@@ -129,51 +129,54 @@ T* CudaSampler::Stage(size_t count) {
   return part;
 }
 
-void CudaSampler::Admit(int32_t slot, const DeviceAdmission& admission) {
+void CudaSampler::Admit(int32_t slot, const SamplingConfig& config,
+                        std::span<const TokenId> token_ids, int32_t num_prompt_tokens) {
   CHECK(slot >= 0 && slot < limits_.num_slots) << slot;
-  CHECK_LE(NumNumbers(admission), kMaxDeviceNumbers);
-  CHECK_LE(admission.sampling.num_logprobs, kMaxDeviceLogprobs);
-  CHECK_LE(admission.sampling.num_prompt_logprobs, kMaxDeviceLogprobs);
-  const CudaSlotParams params = ParamsOf(admission);
+  CHECK(FitsDeviceSampler(config)) << "slot " << slot;
+  const CudaSlotParams params = ParamsOf(config, limits_.vocab_size);
   auto* staged = Stage<CudaSlotParams>(1);
   *staged = params;
   CopyAsync(DataOf<CudaSlotParams>(params_) + slot, staged, 1, stream_);
-  CopyLists(slot, params, admission);
-  CopyTokens(slot, admission);
+  CopyLists(slot, params, config);
+  if (!config.bad_words.empty()) {
+    CopyRecent(slot, token_ids.subspan(static_cast<size_t>(num_prompt_tokens)));
+  }
+  if (config.has_penalties()) CountTokens(slot, token_ids, num_prompt_tokens);
 }
 
 void CudaSampler::CopyLists(int32_t slot, const CudaSlotParams& params,
-                            const DeviceAdmission& admission) {
-  const size_t count = NumNumbers(admission);
+                            const SamplingConfig& config) {
+  const size_t count = NumDeviceNumbers(config);
   auto* numbers = Stage<int32_t>(count);
-  FillLists(admission, ListsOf(params), numbers);
+  FillLists(config, ListsOf(params), numbers);
   CopyAsync(numbers_.view().Row<int32_t>(slot), numbers, count, stream_);
-  if (admission.allowed_token_ids.empty()) return;
+  if (config.allowed_token_ids.empty()) return;
   const auto words = static_cast<size_t>(mask_words_);
   auto* mask = Stage<uint32_t>(words);
   std::memset(mask, 0, words * sizeof(uint32_t));
-  for (const TokenId id : admission.allowed_token_ids) mask[id / 32] |= uint32_t{1} << id % 32;
+  for (const TokenId id : config.allowed_token_ids) mask[id / 32] |= uint32_t{1} << id % 32;
   CopyAsync(DataOf<uint32_t>(allowed_) + slot * mask_words_, mask, words, stream_);
 }
 
-void CudaSampler::CopyTokens(int32_t slot, const DeviceAdmission& admission) {
-  const std::span<const TokenId> tokens = admission.token_ids;
-  if (!admission.bad_words.empty()) {
-    auto* recent = Stage<int32_t>(kMaxDeviceWordTokens);
-    const auto outputs = tokens.subspan(static_cast<size_t>(admission.num_prompt_tokens));
-    const size_t num_old = outputs.size() - std::min(outputs.size(), kMaxDeviceWordTokens);
-    for (size_t i = num_old; i < outputs.size(); ++i) recent[i % kMaxDeviceWordTokens] = outputs[i];
-    CopyAsync(recent_.view().Row<int32_t>(slot), recent, kMaxDeviceWordTokens, stream_);
+void CudaSampler::CopyRecent(int32_t slot, std::span<const TokenId> output_ids) {
+  auto* recent = Stage<int32_t>(kMaxDeviceWordTokens);
+  const size_t num_old = output_ids.size() - std::min(output_ids.size(), kMaxDeviceWordTokens);
+  for (size_t i = num_old; i < output_ids.size(); ++i) {
+    recent[i % kMaxDeviceWordTokens] = output_ids[i];
   }
-  if (!admission.has_penalties) return;
+  CopyAsync(recent_.view().Row<int32_t>(slot), recent, kMaxDeviceWordTokens, stream_);
+}
+
+void CudaSampler::CountTokens(int32_t slot, std::span<const TokenId> token_ids,
+                              int32_t num_prompt_tokens) {
   int32_t* counts = counts_.view().Row<int32_t>(slot);
   const auto bytes = static_cast<size_t>(limits_.vocab_size) * sizeof(int32_t);
   CHECK_CUDA(cudaMemsetAsync(counts, 0, bytes, stream_));
-  auto* token_ids = Stage<TokenId>(tokens.size());
-  std::ranges::copy(tokens, token_ids);
-  CopyAsync(DataOf<TokenId>(token_ids_), token_ids, tokens.size(), stream_);
-  LaunchCountTokens(counts, DataOf<TokenId>(token_ids_), admission.num_prompt_tokens,
-                    static_cast<int64_t>(tokens.size()), stream_);
+  auto* staged = Stage<TokenId>(token_ids.size());
+  std::ranges::copy(token_ids, staged);
+  CopyAsync(DataOf<TokenId>(token_ids_), staged, token_ids.size(), stream_);
+  LaunchCountTokens(counts, DataOf<TokenId>(token_ids_), num_prompt_tokens,
+                    static_cast<int64_t>(token_ids.size()), stream_);
 }
 
 // ---- steps ----

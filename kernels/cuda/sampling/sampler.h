@@ -16,13 +16,12 @@ namespace tandem {
 
 // What a kernel knows of a slot.
 struct CudaSlotParams {
-  DeviceSampling sampling;
-  int32_t num_stops = 0;  // banned below min_tokens
+  SamplingNumbers sampling;  // top_k resolved for the vocabulary
+  int32_t num_stops = 0;     // banned below min_tokens
   int32_t num_biased = 0;
   int32_t num_told = 0;  // logprob_token_ids
   int32_t num_words = 0;
   int32_t has_allowed_mask = 0;
-  int32_t has_penalties = 0;
 };
 
 // Where each list of a slot begins in its numbers.
@@ -73,7 +72,8 @@ class CudaSampler final : public DeviceSampler {
                                                          cudaStream_t stream);
   ~CudaSampler() override;
 
-  void Admit(int32_t slot, const DeviceAdmission& admission) override;
+  void Admit(int32_t slot, const SamplingConfig& config, std::span<const TokenId> token_ids,
+             int32_t num_prompt_tokens) override;
   void Draw(const Tensor& logits, const Tensor& rows, int64_t first) override;
   void StartFetch(int64_t count, int32_t max_logprobs) override;
   void TakeFetched() override;
@@ -94,8 +94,9 @@ class CudaSampler final : public DeviceSampler {
   // Pinned memory for an admission, the caller's until the copies that follow are done.
   template <class T>
   T* Stage(size_t count);
-  void CopyLists(int32_t slot, const CudaSlotParams& params, const DeviceAdmission& admission);
-  void CopyTokens(int32_t slot, const DeviceAdmission& admission);
+  void CopyLists(int32_t slot, const CudaSlotParams& params, const SamplingConfig& config);
+  void CopyRecent(int32_t slot, std::span<const TokenId> output_ids);
+  void CountTokens(int32_t slot, std::span<const TokenId> token_ids, int32_t num_prompt_tokens);
   const int32_t* ResultOf(int64_t i) const;
 
   DeviceSamplerLimits limits_;
