@@ -37,7 +37,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_blocks = 0;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
-  r.draws_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling);
+  r.samples_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling);
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));

@@ -1,13 +1,13 @@
 #pragma once
 
-// The persistent batch: one row per RequestSlot with all that a step needs of a request. A row is
-// filled at admission and grows by the tokens and blocks of each step; a steady decode step copies
-// nothing but what it sends to the model and allocates nothing.
+// The persistent batch: one row per RequestSlot with everything that a step needs to know about a
+// request. A row is filled at admission and grows by the tokens and blocks of each step; a steady
+// decode step copies only what it sends to the model, and allocates nothing.
 // Thread: engine loop; the compute pool reads rows while the loop waits for it.
 // Owns: token ids and block tables in two slabs, sized by the limits at start (pages are touched
 // only when used), sampling state per row.
-// Failure: what a request asks for and cannot have (too many logprobs) is kept as the row's status,
-// which ends that request at its first step.
+// Failure: a request that asks for more than it can have (too many logprobs) keeps that error as
+// its row's status, which ends it at its first step.
 
 #include <cstdint>
 #include <memory>
@@ -31,16 +31,16 @@ class InputBatch {
     int32_t num_prompt_tokens = 0;
     int32_t num_blocks = 0;
     SamplingConfig sampling;
-    bool draws_on_device = false;
+    bool samples_on_device = false;
     TokenCounts counts;  // kept only where has_host_counts()
     // Filled chunk by chunk, and then delivered; row p - 1: the prompt's token p. None: not wanted,
     // or delivered already.
     std::optional<wire::LogprobsRows> prompt_logprobs;
 
-    bool has_host_counts() const { return sampling.has_penalties() && !draws_on_device; }
+    bool has_host_counts() const { return sampling.has_penalties() && !samples_on_device; }
   };
 
-  // has_device_sampler: rows that it takes draw there.
+  // has_device_sampler: requests that fit it are sampled there.
   InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits,
              bool has_device_sampler = false);
 
@@ -49,9 +49,9 @@ class InputBatch {
   void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
   void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
   void AppendToken(RequestSlot slot, TokenId token_id);
-  // A token that the device's sampler draws: ~slot stands for it (DeviceSampler::FillDrawn), for
-  // the host need not know it.
-  void AppendDrawnToken(RequestSlot slot) { AppendToken(slot, ~Index(slot)); }
+  // A token that the device samples and the host does not know yet: ~slot stands for it until
+  // DeviceSampler::FillSampledTokens replaces it.
+  void AppendUnknownToken(RequestSlot slot) { AppendToken(slot, ~Index(slot)); }
 
   Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& row(RequestSlot slot) const { return ConstRow(slot); }

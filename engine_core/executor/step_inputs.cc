@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kAlign = 4;  // numbers; parts start at 16 bytes
 
-// Cuts parts off a block, one after another; of no block, only to know how far they go.
+// Cuts parts off a block, one after another; without a block it only measures them.
 class Cutter {
  public:
   explicit Cutter(int32_t* block) : block_(block) {}

@@ -1,9 +1,10 @@
 #pragma once
 
-// All numbers (i32) that a step tells the device, in one block of memory that is filled on the host
-// and travels in one copy. Where each part stands follows from the shape of the step, so ops that
-// were captured for a shape find their numbers there whenever a step has that shape again. The
-// block table comes last: how wide its rows are moves nothing else.
+// All numbers (i32) that a step sends to the device, in one block of memory that the host fills and
+// one copy sends. The shape of the step decides where each part starts, so that ops which were
+// captured for a shape find their numbers whenever a step has that shape again. The block table
+// comes last: the width of its rows moves no other part.
+// Adapters go here: a part with the adapter of each token.
 // Thread: engine loop. Owns: the block, twice where the device has memory of its own.
 // Failure: memory, in Create.
 
@@ -20,13 +21,13 @@ struct StepShape {
   int64_t num_requests = 0;
   int64_t num_logits_rows = 0;
   int64_t attention_work = 0;  // AttentionPlan::WorkSize
-  int64_t table_columns = 0;   // blocks of the request that has most
+  int64_t table_columns = 0;   // blocks of the request with the longest block table
 };
 
 class StepInputs {
  public:
   StepInputs() = default;
-  // Room for steps that exceed `most` in nothing.
+  // Room for steps of at most the shape `most`.
   static StatusOr<StepInputs> Create(Backend* backend, const StepShape& most);
 
   struct Views {
@@ -38,14 +39,15 @@ class StepInputs {
     Tensor attention_work;  // [.]
     Tensor block_table;     // [R, table_columns]
   };
-  // Lays the next step out; the copy of the one before is done then, and the host may write.
+  // Places the parts for a step of this shape. The copy of the step before is done, so the host may
+  // write.
   void Begin(const StepShape& shape);
   const Views& host() const { return host_views_; }
   const Views& device() const { return device_views_; }  // for ops
-  // Fills the host's parts from a layout of the shape that was given to Begin; attention_work and
-  // sampling_rows are left to those who plan attention and sample.
+  // Writes a layout of the shape that Begin was given: all parts but attention_work
+  // (PlanAttention's) and sampling_rows (StepSampler's).
   void Fill(const StepLayout& layout, const InputBatch& batch);
-  // Puts the copy before the next ops.
+  // Starts the copy; it is done before the next ops.
   void Send();
 
  private:

@@ -51,7 +51,7 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) 
     logits_rows.push_back({.request_idx = request_idx,
                            .token_row = query_start.back() + position - begin,
                            .prompt_row = prompt_row,
-                           .on_device = row.draws_on_device});
+                           .on_device = row.samples_on_device});
   };
   if (row.prompt_logprobs) {
     // The logits at position p are those of the prompt's token p + 1.
@@ -59,7 +59,7 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) 
   }
   if (request.needs_sample) add(end - 1, -1);
   if (logits_rows.size() == num_before) return;
-  if (!row.draws_on_device) {
+  if (!row.samples_on_device) {
     has_host_rows = true;
     return;
   }

@@ -55,7 +55,7 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
 
 void StepSampler::Admit(RequestSlot slot) {
   const InputBatch::Row& row = batch_->row(slot);
-  if (!row.draws_on_device) return;
+  if (!row.samples_on_device) return;
   device_->Admit(Index(slot), row.sampling, batch_->token_ids(slot), row.num_prompt_tokens);
 }
 
@@ -69,7 +69,7 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) const {
     samples->requests[i] = {
         .result = {.status = row.status, .token_id = 0, .num_nans = 0},
         .logprobs = std::nullopt,
-        .is_on_host = request.needs_sample && row.status.ok() && !row.draws_on_device,
+        .is_on_host = request.needs_sample && row.status.ok() && !row.samples_on_device,
         .has_prompt_logprobs = ends_prompt && row.prompt_logprobs};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
@@ -87,7 +87,7 @@ void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows
                     .num_outputs = row.num_tokens - row.num_prompt_tokens};
     if (logits_row.prompt_row >= 0) {
       const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
-      sampling_row.told_token_id = batch_->token_ids(slot)[next];
+      sampling_row.scored_token_id = batch_->token_ids(slot)[next];
     }
   }
   std::fill_n(out, layout.num_padding_logits_rows, SamplingRow{});
@@ -96,11 +96,11 @@ void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows
 // ---- ops ----
 
 void StepSampler::FillSampledInputs(const Tensor& token_ids) {
-  if (device_ != nullptr) device_->FillDrawn(token_ids);
+  if (device_ != nullptr) device_->FillSampledTokens(token_ids);
 }
 
 void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first) {
-  if (device_ != nullptr) device_->Draw(logits, sampling_rows, first);
+  if (device_ != nullptr) device_->Sample(logits, sampling_rows, first);
 }
 
 // ---- after them ----
@@ -115,7 +115,7 @@ void StepSampler::AppendUnknownTokens(const StepLayout& layout) {
   for (const ScheduledRequest& request : layout.requests) {
     if (!request.needs_sample) continue;
     const InputBatch::Row& row = batch_->row(request.slot);
-    if (row.draws_on_device) batch_->AppendDrawnToken(request.slot);
+    if (row.samples_on_device) batch_->AppendUnknownToken(request.slot);
     if (!row.status.ok()) batch_->AppendToken(request.slot, 0);
   }
 }
@@ -184,23 +184,23 @@ void StepSampler::TakeFetched(const StepLayout& layout, StepSamples* samples) {
 void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples* samples) {
   const LogitsRow& row = layout.logits_rows[row_idx];
   const auto number = static_cast<int64_t>(row_idx);
-  const DrawnToken& drawn = device_->drawn(number);
+  const SampledToken& token = device_->sampled(number);
   if (row.prompt_row >= 0) {
-    samples->prompt_nans[row_idx] = drawn.num_nans;
-    if (drawn.num_nans > 0) return;
+    samples->prompt_nans[row_idx] = token.num_nans;
+    if (token.num_nans > 0) return;
     const RequestSlot slot = layout.requests[static_cast<size_t>(row.request_idx)].slot;
-    CopyLogprobs(device_->logprobs(number), drawn.rank, PromptLogprobs(slot, row.prompt_row));
+    CopyLogprobs(device_->logprobs(number), token.rank, PromptLogprobs(slot, row.prompt_row));
     return;
   }
   StepSamples::Request& sampled = samples->requests[static_cast<size_t>(row.request_idx)];
-  sampled.result = {.status = OkStatus(), .token_id = drawn.token_id, .num_nans = drawn.num_nans};
-  if (drawn.num_nans > 0) {
-    sampled.result.status = NotFiniteError(drawn.num_nans);
-  } else if (drawn.token_id < 0) {
+  sampled.result = {.status = OkStatus(), .token_id = token.token_id, .num_nans = token.num_nans};
+  if (token.num_nans > 0) {
+    sampled.result.status = NotFiniteError(token.num_nans);
+  } else if (token.token_id < 0) {
     sampled.result.status = NoTokenLeftError();
-  } else if (drawn.num_logprobs >= 0) {
-    CopyLogprobs(device_->logprobs(number), drawn.rank,
-                 MakeLogprobs(drawn.num_logprobs, &sampled.logprobs));
+  } else if (token.num_logprobs >= 0) {
+    CopyLogprobs(device_->logprobs(number), token.rank,
+                 MakeLogprobs(token.num_logprobs, &sampled.logprobs));
   }
 }
 

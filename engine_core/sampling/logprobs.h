@@ -1,6 +1,7 @@
 #pragma once
 
-// What is told of one row of logits: a chosen token's number, its rank, and those of others.
+// The logprobs that are reported of one row of logits: a chosen token's with its rank, and those of
+// other tokens.
 // Thread: pure functions over the caller's memory. Units: natural logarithm when normalized, else
 // the logits as they are. A row may hold -infinity, not NaN.
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // How often each token occurred in one request, and the penalties that follow from it.
-// Thread: one row is worked on by one thread. Ownership: a dense count per token of the vocabulary,
+// Thread: one thread per row at a time. Ownership: a dense count per token of the vocabulary,
 // allocated by Reset and kept for the row's next request. Apply touches only tokens that occurred.
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace tandem {
 
 class TokenCounts {
  public:
-  // Forgets everything; afterwards counts are kept for up to max_tokens tokens of [0, vocab_size),
-  // without further allocation.
+  // Starts a new request: counts for up to max_tokens tokens of [0, vocab_size), without further
+  // allocation.
   void Reset(int64_t vocab_size, int64_t max_tokens);
   void AddPrompt(std::span<const TokenId> token_ids);
   void AddOutput(TokenId token_id);

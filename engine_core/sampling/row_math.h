@@ -1,8 +1,8 @@
 #pragma once
 
-// Loops over one row of logits, written to be vectorised: a row has up to 150,000 numbers and every
-// sampled token costs a few passes. Thread: pure functions. Results do not depend on the machine's
-// instruction set (no fused multiply-add), so a seeded draw repeats on another host.
+// Loops over one row of logits, written to be vectorised: a row has up to 150,000 numbers, and
+// every sampled token costs a few passes. Thread: pure functions. Results do not depend on the
+// machine's instruction set (no fused multiply-add), so a seeded draw repeats on another host.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tandem {
 
 struct RowMax {
   float max = 0;
-  int64_t argmax = 0;    // the lowest index among equals
+  int64_t argmax = 0;    // among equals the lowest index
   int64_t num_nans = 0;  // NaN or infinite in either direction
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-// Everything but the allowed tokens; `kept` is scratch.
+// Masks all other tokens; `kept` is scratch.
 void MaskAllBut(std::span<const TokenId> allowed, std::span<float> logits,
                 std::vector<float>* kept) {
   kept->clear();
@@ -35,9 +35,9 @@ void MaskBadWords(const SampleInput& input) {
   }
 }
 
-// Temperature and limits, as they went into the distribution that was built.
+// Applies temperature and limits, as the distribution that was built did.
 void LimitLogits(const SamplingConfig& config, SamplerScratch* scratch) {
-  std::vector<float>& logits = scratch->told_logits;
+  std::vector<float>& logits = scratch->reported_logits;
   scratch->distribution.MaskDropped(LimitsOf(config, logits.size()), logits);
   for (float& x : logits) x /= config.temperature;
 }
@@ -46,9 +46,9 @@ void FillLogprobs(const SamplingConfig& config, TokenId chosen, const LogprobsRo
                   SamplerScratch* scratch) {
   const bool normalized = IsNormalized(config.logprobs_mode);
   if (!config.logprob_token_ids.empty()) {
-    FillLogprobsOf(scratch->told_logits, normalized, chosen, config.logprob_token_ids, out);
+    FillLogprobsOf(scratch->reported_logits, normalized, chosen, config.logprob_token_ids, out);
   } else {
-    FillTopLogprobs(scratch->told_logits, normalized, chosen, out, &scratch->heap);
+    FillTopLogprobs(scratch->reported_logits, normalized, chosen, out, &scratch->heap);
   }
 }
 
@@ -56,7 +56,7 @@ void FillLogprobs(const SamplingConfig& config, TokenId chosen, const LogprobsRo
 
 void SamplerScratch::Reserve(size_t vocab_size) {
   distribution.Reserve(vocab_size);
-  told_logits.reserve(vocab_size);
+  reported_logits.reserve(vocab_size);
   kept.reserve(vocab_size);
 }
 
@@ -103,9 +103,9 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.status = NotFiniteError(result.num_nans);
     return result;
   }
-  const bool tells = config.num_logprobs >= 0, processed = IsProcessed(config.logprobs_mode);
-  if (tells && !processed) {
-    scratch->told_logits.assign(input.logits.begin(), input.logits.end());
+  const bool reports = config.num_logprobs >= 0, processed = IsProcessed(config.logprobs_mode);
+  if (reports && !processed) {
+    scratch->reported_logits.assign(input.logits.begin(), input.logits.end());
   }
   if (config.has_processors()) {
     ProcessLogits(input, scratch);
@@ -122,11 +122,11 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.token_id =
         scratch->distribution.Draw(UniformAt(config.seed, static_cast<uint64_t>(input.position)));
   }
-  if (tells && processed) {
-    scratch->told_logits.assign(input.logits.begin(), input.logits.end());
+  if (reports && processed) {
+    scratch->reported_logits.assign(input.logits.begin(), input.logits.end());
     if (!config.is_greedy()) LimitLogits(config, scratch);
   }
-  if (tells) FillLogprobs(config, result.token_id, input.logprobs, scratch);
+  if (reports) FillLogprobs(config, result.token_id, input.logprobs, scratch);
   return result;
 }
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// Draws one token from one row of logits. Order of the steps (vLLM V1's): logprobs of the untouched
-// logits, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or temperature,
-// min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings nothing back.
-// Modes of "processed" logprobs take them from the row as it is before the softmax instead.
+// Samples one token from one row of logits. Order of the steps (vLLM V1's): logprobs of the
+// untouched logits, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or
+// temperature, min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings
+// nothing back. The processed modes take logprobs from the row as it is before the softmax instead.
 // The draw is a function of (seed, position): not of the batch, of chunking or of a restart.
-// Thread: any thread of the compute pool, each with a SamplerScratch of its own; rows and
-// counts of different requests do not overlap.
+// Thread: any of the compute pool, each with a SamplerScratch of its own; rows and counts of
+// different requests do not overlap.
 // Failure: NaN or infinite logits and a row with no token left are a Status for this request only.
-// Only the model's own logits are held to be finite, before any mask puts a -infinity there.
+// Only the model's own logits must be finite; masks put -infinity into the row later.
 
 #include <cstdint>
 #include <span>
@@ -26,10 +26,10 @@ namespace tandem {
 struct SampleInput {
   std::span<float> logits;  // overwritten
   const SamplingConfig* config = nullptr;
-  const TokenCounts* counts = nullptr;  // needed when config->has_penalties()
+  const TokenCounts* counts = nullptr;  // used when config->has_penalties()
   std::span<const TokenId> output_ids;  // the request's outputs so far
-  int64_t position = 0;                 // place of the drawn token in the request, prompt included
-  // Where the logprobs go; empty when config->num_logprobs < 0.
+  int64_t position = 0;                 // of the sampled token in the request, prompt included
+  // Where logprobs are written; empty when config->num_logprobs < 0.
   LogprobsRow logprobs;
 };
 
@@ -42,11 +42,11 @@ struct SampleResult {
 // Memory that a thread reuses from row to row.
 struct SamplerScratch {
   TokenDistribution distribution;
-  std::vector<float> told_logits;  // the row that logprobs are of
-  std::vector<float> kept;         // logits of allowed tokens
+  std::vector<float> reported_logits;  // the row whose logprobs are reported
+  std::vector<float> kept;             // logits of allowed tokens
   std::vector<TokenId> heap;
 
-  // Room for rows of so many logits; a step without logprobs allocates nothing afterwards.
+  // Room for rows of vocab_size logits; a step without logprobs allocates nothing afterwards.
   void Reserve(size_t vocab_size);
 };
 
@@ -54,7 +54,7 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch);
 
 // Ends a request whose logits hold NaN or infinity.
 Status NotFiniteError(int64_t num_values);
-// Ends one whose masks leave nothing to draw.
+// Ends a request whose masks leave no token.
 Status NoTokenLeftError();
 
 // The steps from allowed ids to penalties, in place.

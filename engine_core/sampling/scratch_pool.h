@@ -1,8 +1,8 @@
 #pragma once
 
-// Hands one SamplerScratch to each thread that works on rows at the same time.
+// Lends a SamplerScratch to each thread that samples rows at the same time.
 // Thread: Claim and Release from any thread of the compute pool, without a lock.
-// REQUIRES: at most `size` threads hold one at once. Which one a row gets changes no result.
+// REQUIRES: at most `size` threads hold one at once. The choice of scratch changes no result.
 
 #include <atomic>
 #include <memory>

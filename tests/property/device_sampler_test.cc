@@ -1,6 +1,6 @@
-// Tokens drawn by the kernels of kernels/cuda, on an emulated device, against the host's sampler
-// and against the golden distributions. Where the two samplers differ, the random number or top_p
-// has to lie on a boundary, by the bound that kernels/device_sampler.h states.
+// Tokens sampled by the kernels of kernels/cuda on an emulated device, compared with the host's
+// sampler and with the golden distributions. Where the two samplers differ, the random number or
+// top_p must lie on a boundary, within the bound that kernels/device_sampler.h states.
 
 #include <algorithm>
 #include <cmath>
@@ -22,42 +22,43 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One request that draws one token, or tells of one.
+// A request of which one token is sampled, or scored.
 struct Row {
   SamplingConfig config;
-  TokenId told_token_id = -1;
+  TokenId scored_token_id = -1;
   std::vector<TokenId> prompt_ids, output_ids;
   std::vector<float> logits;
   int32_t position = 0;
 };
 
-struct Told {
-  DrawnToken drawn;
+struct Sampled {
+  SampledToken token;
   std::vector<TokenId> ids;
   std::vector<float> logprobs;
 };
 
-Told HostTell(const Row& row) {
-  Told told;
+Sampled HostScore(const Row& row) {
+  Sampled sampled;
   const auto count = static_cast<size_t>(row.config.num_prompt_logprobs) + 1;
-  told.ids.resize(count);
-  told.logprobs.resize(count);
+  sampled.ids.resize(count);
+  sampled.logprobs.resize(count);
   int64_t rank = 0;
   std::vector<TokenId> heap;
-  FillTopLogprobs(row.logits, IsNormalized(row.config.logprobs_mode), row.told_token_id,
-                  {told.ids, told.logprobs, &rank}, &heap);
-  told.drawn = {row.told_token_id, 0, static_cast<int32_t>(rank), row.config.num_prompt_logprobs};
-  return told;
+  FillTopLogprobs(row.logits, IsNormalized(row.config.logprobs_mode), row.scored_token_id,
+                  {sampled.ids, sampled.logprobs, &rank}, &heap);
+  sampled.token = {row.scored_token_id, 0, static_cast<int32_t>(rank),
+                   row.config.num_prompt_logprobs};
+  return sampled;
 }
 
-Told HostDraw(const Row& row) {
-  if (row.told_token_id >= 0) return HostTell(row);
+Sampled HostSample(const Row& row) {
+  if (row.scored_token_id >= 0) return HostScore(row);
   TokenCounts counts;
   counts.Reset(static_cast<int64_t>(row.logits.size()), 10'000);
   counts.AddPrompt(row.prompt_ids);
   for (const TokenId id : row.output_ids) counts.AddOutput(id);
   std::vector<float> logits = row.logits;
-  Told told;
+  Sampled sampled;
   SampleInput input;
   input.logits = logits;
   input.config = &row.config;
@@ -66,16 +67,16 @@ Told HostDraw(const Row& row) {
   input.position = row.position;
   int64_t rank = 0;
   if (row.config.num_logprobs >= 0) {
-    told.ids.resize(static_cast<size_t>(row.config.num_logprobs) + 1);
-    told.logprobs.resize(told.ids.size());
-    input.logprobs = {told.ids, told.logprobs, &rank};
+    sampled.ids.resize(static_cast<size_t>(row.config.num_logprobs) + 1);
+    sampled.logprobs.resize(sampled.ids.size());
+    input.logprobs = {sampled.ids, sampled.logprobs, &rank};
   }
   SamplerScratch scratch;
   const SampleResult result = SampleToken(input, &scratch);
-  told.drawn.token_id = result.status.ok() ? result.token_id : -1;
-  told.drawn.num_nans = static_cast<int32_t>(result.num_nans);
-  told.drawn.rank = static_cast<int32_t>(rank);
-  return told;
+  sampled.token.token_id = result.status.ok() ? result.token_id : -1;
+  sampled.token.num_nans = static_cast<int32_t>(result.num_nans);
+  sampled.token.rank = static_cast<int32_t>(rank);
+  return sampled;
 }
 
 // A sampler on an emulated device, and what goes in and out of it.
@@ -99,14 +100,14 @@ class Device {
     sampler_->Admit(slot, row.config, tokens, static_cast<int32_t>(row.prompt_ids.size()));
   }
 
-  // Row i of the batch is in slot slots[i]; behind each half of the rows one that is not asked for.
-  std::vector<Told> Draw(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
-    StartDraw(rows, slots);
-    return TakeDrawn(rows);
+  // Row i of the batch is in slot slots[i]; each half of the rows is followed by an unused one.
+  std::vector<Sampled> Sample(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
+    StartSample(rows, slots);
+    return TakeSampled(rows);
   }
 
-  // What is to come of it is for TakeDrawn, the oldest first.
-  void StartDraw(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
+  // TakeSampled returns the results, of the oldest first.
+  void StartSample(const std::vector<Row>& rows, const std::vector<int32_t>& slots) {
     const size_t half = rows.size() / 2, num_places = rows.size() + 2;
     std::vector<float> all(num_places * static_cast<size_t>(vocab_size_));
     std::vector<SamplingRow> sampling_rows(num_places);
@@ -118,33 +119,33 @@ class Device {
       sampling_rows[place] = {.slot = slots[i],
                               .position = rows[i].position,
                               .num_outputs = static_cast<int32_t>(rows[i].output_ids.size()),
-                              .told_token_id = rows[i].told_token_id};
+                              .scored_token_id = rows[i].scored_token_id};
       max_logprobs =
           std::max({max_logprobs, rows[i].config.num_logprobs,
-                    rows[i].told_token_id < 0 ? -1 : rows[i].config.num_prompt_logprobs});
+                    rows[i].scored_token_id < 0 ? -1 : rows[i].config.num_prompt_logprobs});
     }
     const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
     OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
     OwnedTensor numbers = *backend_->device().Allocate(DType::kI32, {count, kSamplingRowWidth});
     backend_->device().CopyIn(
         numbers, Tensor(sampling_rows.data(), DType::kI32, {count, kSamplingRowWidth}));
-    // In two calls, as a step does whose logits are made in chunks.
+    // In two calls, as in a step whose logits are made in chunks.
     const Tensor &x = logits.view(), &places = numbers.view();
-    sampler_->Draw(x.Rows(0, first), places.Rows(0, first), 0);
-    sampler_->Draw(x.Rows(first, count - first), places.Rows(first, count - first), first);
+    sampler_->Sample(x.Rows(0, first), places.Rows(0, first), 0);
+    sampler_->Sample(x.Rows(first, count - first), places.Rows(first, count - first), first);
     sampler_->StartFetch(count, max_logprobs);
-    // Looking at them would wait for the draw.
+    // Checking them now would wait for the samples.
     started_.push_back({std::move(logits), std::move(numbers), std::move(all)});
   }
 
-  std::vector<Told> TakeDrawn(const std::vector<Row>& rows) {
+  std::vector<Sampled> TakeSampled(const std::vector<Row>& rows) {
     sampler_->TakeFetched();
-    std::vector<Told> told;
+    std::vector<Sampled> sampled;
     for (size_t i = 0; i < rows.size(); ++i) {
-      Told& one = told.emplace_back();
+      Sampled& one = sampled.emplace_back();
       const auto place = static_cast<int64_t>(PlaceOf(i, rows.size() / 2));
-      one.drawn = sampler_->drawn(place);
-      if (one.drawn.num_logprobs < 0) continue;
+      one.token = sampler_->sampled(place);
+      if (one.token.num_logprobs < 0) continue;
       for (const TokenLogprob& logprob : sampler_->logprobs(place)) {
         one.ids.push_back(logprob.token_id);
         one.logprobs.push_back(logprob.logprob);
@@ -156,28 +157,28 @@ class Device {
                                started.logits);
     CHECK(SameBits(after, started.all));
     started_.pop_front();
-    return told;
+    return sampled;
   }
 
-  // Each row in the slot of its number.
-  std::vector<Told> AdmitAndDraw(const std::vector<Row>& rows) {
+  // Row i in slot i.
+  std::vector<Sampled> AdmitAndSample(const std::vector<Row>& rows) {
     std::vector<int32_t> slots(rows.size());
     std::iota(slots.begin(), slots.end(), 0);
     for (size_t i = 0; i < rows.size(); ++i) Admit(slots[i], rows[i]);
-    return Draw(rows, slots);
+    return Sample(rows, slots);
   }
 
   std::vector<TokenId> Filled(std::vector<TokenId> ids) {
     const auto count = static_cast<int64_t>(ids.size());
     const OwnedTensor memory = *backend_->device().Allocate(DType::kI32, {count});
     backend_->device().CopyIn(memory, Tensor(ids.data(), DType::kI32, {count}));
-    sampler_->FillDrawn(memory);
+    sampler_->FillSampledTokens(memory);
     backend_->device().CopyOut(Tensor(ids.data(), DType::kI32, {count}), memory);
     return ids;
   }
 
  private:
-  // A draw's rows, which stay what they were.
+  // The rows of one call, which must not change.
   struct Started {
     OwnedTensor logits, numbers;
     std::vector<float> all;
@@ -242,31 +243,31 @@ double DistanceToBoundary(const Row& row) {
   return distance;
 }
 
-// The tokens told of that could be drawn.
-std::vector<TokenId> KeptOf(const Told& told) {
+// The reported tokens that could be sampled.
+std::vector<TokenId> KeptOf(const Sampled& sampled) {
   std::vector<TokenId> kept;
-  for (size_t i = 0; i < told.ids.size(); ++i) {
-    if (told.logprobs[i] > -kInfinity) kept.push_back(told.ids[i]);
+  for (size_t i = 0; i < sampled.ids.size(); ++i) {
+    if (sampled.logprobs[i] > -kInfinity) kept.push_back(sampled.ids[i]);
   }
   return kept;
 }
 
 // Equal tokens, or a boundary; equal logprobs where the tokens are. False: a boundary.
-bool CheckEqual(const Row& row, const Told& device, const Told& host) {
-  CHECK(device.drawn.num_nans == host.drawn.num_nans);
-  CHECK((device.drawn.token_id < 0) == (host.drawn.token_id < 0));
-  if (device.drawn.token_id != host.drawn.token_id) {
-    CAPTURE(device.drawn.token_id, host.drawn.token_id);
+bool CheckEqual(const Row& row, const Sampled& device, const Sampled& host) {
+  CHECK(device.token.num_nans == host.token.num_nans);
+  CHECK((device.token.token_id < 0) == (host.token.token_id < 0));
+  if (device.token.token_id != host.token.token_id) {
+    CAPTURE(device.token.token_id, host.token.token_id);
     CHECK_FALSE(row.config.is_greedy());
     CHECK(DistanceToBoundary(row) <= kDeviceShareError);
     return false;
   }
-  if (host.drawn.token_id < 0) return true;
+  if (host.token.token_id < 0) return true;
   if (IsProcessed(row.config.logprobs_mode) && KeptOf(device) != KeptOf(host)) {
     CHECK(DistanceToBoundary(row) <= kDeviceShareError);
     return false;
   }
-  CHECK(device.drawn.rank == host.drawn.rank);
+  CHECK(device.token.rank == host.token.rank);
   CHECK(device.ids == host.ids);
   CHECK(device.logprobs.size() == host.logprobs.size());
   for (size_t i = 0; i < device.logprobs.size(); ++i) {
@@ -306,7 +307,7 @@ Row RandomRow(Draw& draw, int vocab) {
   }
   row.config.num_prompt_logprobs = std::min(OneOf(draw, {-1, 0, 3, kMaxDeviceLogprobs}), vocab);
   if (row.config.num_prompt_logprobs >= 0 && draw.Int(0, 2) == 0)
-    row.told_token_id = draw.Int(0, vocab - 1);
+    row.scored_token_id = draw.Int(0, vocab - 1);
   row.position = draw.Int(0, 5000);
   row.prompt_ids = Tokens(draw, vocab, draw.Int(0, 50));
   row.output_ids = Tokens(draw, vocab, draw.Int(0, 20));
@@ -346,7 +347,7 @@ Row RandomRow(Draw& draw, int vocab) {
   return row;
 }
 
-TEST_CASE("device sampler: random requests draw and tell what the host's sampler does") {
+TEST_CASE("device sampler: random requests get the tokens and logprobs of the host's sampler") {
   int num_rows = 0, num_boundaries = 0;
   uint64_t seed = 1;
   for (const int vocab : {1, 2, 31, 33, 257, 1000, 1024, 3001, 4099}) {
@@ -355,12 +356,12 @@ TEST_CASE("device sampler: random requests draw and tell what the host's sampler
       Draw draw(seed);
       std::vector<Row> rows;
       for (int i = 0; i < 12; ++i) rows.push_back(RandomRow(draw, vocab));
-      const std::vector<Told> told = device.AdmitAndDraw(rows);
+      const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
       for (size_t i = 0; i < rows.size(); ++i) {
         const SamplingConfig& config = rows[i].config;
         CAPTURE(seed, vocab, i, config.temperature, config.top_k, config.top_p, config.min_p,
                 config.num_logprobs);
-        num_boundaries += CheckEqual(rows[i], told[i], HostDraw(rows[i])) ? 0 : 1;
+        num_boundaries += CheckEqual(rows[i], sampled[i], HostSample(rows[i])) ? 0 : 1;
         ++num_rows;
       }
     }
@@ -369,9 +370,9 @@ TEST_CASE("device sampler: random requests draw and tell what the host's sampler
   CHECK(num_boundaries <= num_rows / 200);
 }
 
-// Far more tokens than the block's candidates, evenly spread or crowded in one place, so that the
-// row itself is searched.
-TEST_CASE("device sampler: limits that the gathered candidates do not reach") {
+// Far more tokens than a block's candidates, evenly spread or crowded in one place, so that the row
+// itself is searched.
+TEST_CASE("device sampler: limits beyond the gathered candidates") {
   constexpr int kVocab = 9'001;
   Draw draw(77);
   Device device(kVocab, 16);
@@ -390,33 +391,33 @@ TEST_CASE("device sampler: limits that the gathered candidates do not reach") {
       row.logits.push_back(i % 8 < 6 ? x : id < 400 ? 10 + x * 0.01f : -5 + x * 0.01f);
     }
   }
-  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
-    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+    CheckEqual(rows[i], sampled[i], HostSample(rows[i]));
   }
 }
 
-TEST_CASE("device sampler: a row draws the same in any batch, slot and place") {
+TEST_CASE("device sampler: a row has the same sample in any batch, slot and place") {
   Draw draw(5);
   constexpr int kVocab = 501;
   std::vector<Row> rows;
   for (int i = 0; i < 6; ++i) rows.push_back(RandomRow(draw, kVocab));
   Device device(kVocab, 8);
-  const std::vector<Told> together = device.AdmitAndDraw(rows);
+  const std::vector<Sampled> together = device.AdmitAndSample(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
     const int32_t slot = static_cast<int32_t>(7 - i);
     device.Admit(slot, rows[i]);
-    const Told alone = device.Draw({rows[i]}, {slot})[0];
-    CHECK(alone.drawn.token_id == together[i].drawn.token_id);
-    CHECK(alone.drawn.rank == together[i].drawn.rank);
+    const Sampled alone = device.Sample({rows[i]}, {slot})[0];
+    CHECK(alone.token.token_id == together[i].token.token_id);
+    CHECK(alone.token.rank == together[i].token.rank);
     CHECK(alone.ids == together[i].ids);
     CHECK(SameBits(alone.logprobs, together[i].logprobs));
   }
 }
 
-TEST_CASE("device sampler: ids below zero become what their slots have drawn last") {
+TEST_CASE("device sampler: ids below zero become the tokens that their slots sampled last") {
   Draw draw(6);
   constexpr int kVocab = 77;
   std::vector<Row> rows;
@@ -424,23 +425,23 @@ TEST_CASE("device sampler: ids below zero become what their slots have drawn las
     rows.push_back(RandomRow(draw, kVocab));
     rows.back().config.allowed_token_ids.clear();
     rows.back().config.bad_words.clear();
-    rows.back().told_token_id = -1;
+    rows.back().scored_token_id = -1;
   }
   rows[2].logits[5] = kInfinity;
   Device device(kVocab, 3);
-  const std::vector<Told> told = device.AdmitAndDraw(rows);
-  const TokenId first = told[0].drawn.token_id, second = told[1].drawn.token_id;
+  const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
+  const TokenId first = sampled[0].token.token_id, second = sampled[1].token.token_id;
   CHECK(device.Filled({40, ~1, 0, ~0, ~0, 76}) ==
         std::vector<TokenId>{40, second, 0, first, first, 76});
   CHECK(device.Filled({~2}) == std::vector<TokenId>{0});  // some token
-  rows[0].told_token_id = (first + 1) % kVocab;
+  rows[0].scored_token_id = (first + 1) % kVocab;
   rows[0].config.num_prompt_logprobs = 2;
   device.Admit(0, rows[0]);
-  device.Draw({rows[0]}, {0});
-  CHECK(device.Filled({~0}) == std::vector<TokenId>{first});  // it was told of, not drawn
+  device.Sample({rows[0]}, {0});
+  CHECK(device.Filled({~0}) == std::vector<TokenId>{first});  // it was scored, not sampled
 }
 
-TEST_CASE("device sampler: two steps are on their way before the first is looked at") {
+TEST_CASE("device sampler: two steps are in flight before the first is read") {
   Draw draw(8);
   constexpr int kVocab = 205;
   Device device(kVocab, 4);
@@ -452,18 +453,18 @@ TEST_CASE("device sampler: two steps are on their way before the first is looked
       rows.push_back(RandomRow(draw, kVocab));
       device.Admit(i, rows.back());
     }
-    device.StartDraw(rows, slots);
+    device.StartSample(rows, slots);
     if (step == 0) continue;
     const std::vector<Row>& before = steps[static_cast<size_t>(step) - 1];
-    const std::vector<Told> told = device.TakeDrawn(before);
+    const std::vector<Sampled> sampled = device.TakeSampled(before);
     for (size_t i = 0; i < before.size(); ++i) {
       CAPTURE(step, i);
-      CheckEqual(before[i], told[i], HostDraw(before[i]));
+      CheckEqual(before[i], sampled[i], HostSample(before[i]));
     }
   }
 }
 
-TEST_CASE("device sampler: logprobs of drawn tokens alone are told") {
+TEST_CASE("device sampler: logprobs of the sampled tokens alone") {
   Draw draw(13);
   std::vector<Row> rows;
   for (int i = 0; i < 4; ++i) {
@@ -473,15 +474,15 @@ TEST_CASE("device sampler: logprobs of drawn tokens alone are told") {
     for (int id = 0; id < 50; ++id) row.logits.push_back(draw.Normal());
   }
   Device device(50, 4);
-  const std::vector<Told> told = device.AdmitAndDraw(rows);
+  const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
-    CHECK(told[i].ids.size() == (i == 2 ? 0 : 1));
-    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+    CHECK(sampled[i].ids.size() == (i == 2 ? 0 : 1));
+    CheckEqual(rows[i], sampled[i], HostSample(rows[i]));
   }
 }
 
-TEST_CASE("device sampler: more admissions between two steps than fit on their way at once") {
+TEST_CASE("device sampler: more admissions between two steps than fit the staging memory") {
   Draw draw(14);
   constexpr int kVocab = 2048;  // of which each can have a bias
   std::vector<Row> rows;
@@ -494,15 +495,15 @@ TEST_CASE("device sampler: more admissions between two steps than fit on their w
   Device device(kVocab, 2);
   device.Admit(0, rows[0]);
   for (int i = 0; i < 300; ++i) device.Admit(1, rows[1]);
-  const std::vector<Told> told = device.Draw(rows, {0, 1});
+  const std::vector<Sampled> sampled = device.Sample(rows, {0, 1});
   for (size_t i = 0; i < rows.size(); ++i) {
     CAPTURE(i);
-    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+    CheckEqual(rows[i], sampled[i], HostSample(rows[i]));
   }
 }
 
 TEST_CASE(
-    "device sampler: a bad word is banned where all but its last token have just been put out") {
+    "device sampler: a bad word is banned where all but its last token are the latest outputs") {
   Draw draw(10);
   constexpr int kVocab = 61;
   constexpr auto kLongest = static_cast<int>(kMaxDeviceWordTokens);
@@ -525,8 +526,8 @@ TEST_CASE(
         if (!is_begun && length > 1) word[0] = (word[0] + 1) % kVocab;
         word.push_back(best);
         row.config.bad_words = {{(best + 1) % kVocab, 3}, word};
-        const TokenId token = device.AdmitAndDraw({row})[0].drawn.token_id;
-        CHECK(token == HostDraw(row).drawn.token_id);
+        const TokenId token = device.AdmitAndSample({row})[0].token.token_id;
+        CHECK(token == HostSample(row).token.token_id);
         const bool is_banned = length == 1 || (is_begun && length - 1 <= num_outputs);
         CHECK((token != best) == is_banned);
       }
@@ -534,7 +535,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("device sampler: drawn tokens count for the next step's penalties, bans and min tokens") {
+TEST_CASE(
+    "device sampler: sampled tokens count for the next step's penalties, bans and min tokens") {
   Draw draw(9);
   constexpr int kVocab = 97;
   Row row;
@@ -554,8 +556,8 @@ TEST_CASE("device sampler: drawn tokens count for the next step's penalties, ban
     CAPTURE(step);
     if (step == 7) device.Admit(2, row);  // as after a preemption
     const int32_t slot = step < 7 ? 1 : 2;
-    const TokenId token = device.Draw({row}, {slot})[0].drawn.token_id;
-    CHECK(token == HostDraw(row).drawn.token_id);
+    const TokenId token = device.Sample({row}, {slot})[0].token.token_id;
+    CHECK(token == HostSample(row).token.token_id);
     row.output_ids.push_back(token);
   }
   CHECK(std::ranges::count(row.output_ids, row.config.min_tokens_mask[0]) > 0);
@@ -563,7 +565,7 @@ TEST_CASE("device sampler: drawn tokens count for the next step's penalties, ban
   CHECK(std::ranges::unique(row.output_ids).size() < row.output_ids.size() - 3);
 }
 
-TEST_CASE("device sampler: a bad word is banned that tokens drawn one after another have begun") {
+TEST_CASE("device sampler: a bad word is banned once tokens sampled one after another begin it") {
   Draw draw(12);
   constexpr int kVocab = 61, kSecond = 60;
   const auto best_at = [](int step) { return static_cast<TokenId>(7 * step % kVocab); };
@@ -571,7 +573,7 @@ TEST_CASE("device sampler: a bad word is banned that tokens drawn one after anot
   row.config.temperature = 0;
   row.config.bad_words = {{best_at(2), best_at(3), best_at(4), best_at(5)},
                           {best_at(4), best_at(3), best_at(6)}};  // never in this order
-  // The places of the latest outputs begin anew among the tokens of the word.
+  // The ring of the latest outputs starts over within the word.
   row.output_ids = Tokens(draw, kVocab, static_cast<int>(kMaxDeviceWordTokens) - 4);
   row.logits.assign(kVocab, 0);
   Device device(kVocab, 1);
@@ -581,14 +583,14 @@ TEST_CASE("device sampler: a bad word is banned that tokens drawn one after anot
     row.logits.assign(kVocab, 0);
     row.logits[static_cast<size_t>(best_at(step))] = 2;
     row.logits[kSecond] = 1;
-    const TokenId token = device.Draw({row}, {0})[0].drawn.token_id;
+    const TokenId token = device.Sample({row}, {0})[0].token.token_id;
     CHECK(token == (step == 5 ? kSecond : best_at(step)));
-    CHECK(token == HostDraw(row).drawn.token_id);
+    CHECK(token == HostSample(row).token.token_id);
     row.output_ids.push_back(token);
   }
 }
 
-TEST_CASE("device sampler: rows that are not finite or have nothing left fail alone") {
+TEST_CASE("device sampler: rows that are not finite or have no token left fail alone") {
   Draw draw(11);
   constexpr int kVocab = 300;
   std::vector<Row> rows;
@@ -597,7 +599,7 @@ TEST_CASE("device sampler: rows that are not finite or have nothing left fail al
     rows.back().config.allowed_token_ids.clear();
     rows.back().config.num_logprobs = 2;
     rows.back().config.logprob_token_ids.clear();
-    rows.back().told_token_id = -1;
+    rows.back().scored_token_id = -1;
   }
   rows[0].logits[299] = std::numeric_limits<float>::quiet_NaN();
   rows[0].logits[7] = kInfinity;
@@ -606,19 +608,19 @@ TEST_CASE("device sampler: rows that are not finite or have nothing left fail al
   rows[2].config.bad_words = {{4}};
   rows[2].config.logit_bias = {{4, 100.0f}};
   Device device(kVocab, 4);
-  const std::vector<Told> told = device.AdmitAndDraw(rows);
-  CHECK(told[0].drawn.num_nans == 3);
-  CHECK(told[0].drawn.token_id < 0);
-  CHECK(told[2].drawn.num_nans == 0);
-  CHECK(told[2].drawn.token_id < 0);
+  const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
+  CHECK(sampled[0].token.num_nans == 3);
+  CHECK(sampled[0].token.token_id < 0);
+  CHECK(sampled[2].token.num_nans == 0);
+  CHECK(sampled[2].token.token_id < 0);
   for (const size_t i : {1u, 3u}) {
     CAPTURE(i);
-    CHECK(told[i].drawn.token_id >= 0);
-    CheckEqual(rows[i], told[i], HostDraw(rows[i]));
+    CHECK(sampled[i].token.token_id >= 0);
+    CheckEqual(rows[i], sampled[i], HostSample(rows[i]));
   }
 }
 
-// Each draw's random number is known, so each tells where the distribution's borders are.
+// Each draw's random number is known, so each bounds a border of the distribution.
 TEST_CASE("device sampler: draws from the golden distributions") {
   constexpr int kDraws = 24;
   const std::vector<SamplingGolden> goldens = ReadSamplingGoldens();
@@ -637,9 +639,9 @@ TEST_CASE("device sampler: draws from the golden distributions") {
       row.config.num_logprobs = i == 0 ? 5 : -1;
       rows.push_back(std::move(row));
     }
-    const std::vector<Told> told = device.AdmitAndDraw(rows);
+    const std::vector<Sampled> sampled = device.AdmitAndSample(rows);
     for (int i = 0; i < kDraws; ++i) {
-      const TokenId token = told[static_cast<size_t>(i)].drawn.token_id;
+      const TokenId token = sampled[static_cast<size_t>(i)].token.token_id;
       CAPTURE(i, token);
       REQUIRE(token >= 0);
       if (golden.config.is_greedy()) {
@@ -656,14 +658,14 @@ TEST_CASE("device sampler: draws from the golden distributions") {
       CHECK(golden.probs[static_cast<size_t>(token)] > 0);
     }
     for (size_t i = 0; i < 5; ++i) {
-      CHECK(told[0].ids[i + 1] == golden.raw_top5_ids[i]);
-      CHECK(told[0].logprobs[i + 1] == Approx(golden.raw_top5_logprobs[i]).margin(2e-5));
+      CHECK(sampled[0].ids[i + 1] == golden.raw_top5_ids[i]);
+      CHECK(sampled[0].logprobs[i + 1] == Approx(golden.raw_top5_logprobs[i]).margin(2e-5));
     }
   }
   CHECK(goldens.size() == 64);
 }
 
-TEST_CASE("device sampling: what is left to the host") {
+TEST_CASE("device sampler: requests that are left to the host") {
   const auto draws = [](SamplingConfig config, int32_t num_prompt_logprobs = -1) {
     config.num_prompt_logprobs = num_prompt_logprobs;
     return FitsDeviceSampler(config);

@@ -1,7 +1,7 @@
-// One token from one row of logits: one block per row. The steps and their order are those of
-// engine_core/sampling/sampler.h; kernels/device_sampler.h tells in what bits may differ.
-// A row is read once for its largest logit and once more for the tokens of a weight worth looking
-// at, which as a rule are enough for every limit; else the row itself is searched.
+// Samples one token from one row of logits: one block per row. The steps and their order are those
+// of engine_core/sampling/sampler.h; kernels/device_sampler.h says where bits may differ.
+// A row is read once for its largest logit and once more to gather the tokens whose weight is worth
+// a look. These are nearly always enough for every limit; otherwise the row itself is searched.
 
 #include "common/random.h"
 #include "kernels/cuda/launch.h"
@@ -13,10 +13,11 @@ namespace {
 
 constexpr int32_t kInPrompt = 1;
 constexpr int32_t kOneOutput = 2;
-// Of the likeliest one's weight; 99.9% of nuclei lie above, and a thousand tokens at most.
+// As a share of the likeliest token's weight; 99.9% of nuclei lie above it, in at most a thousand
+// tokens.
 constexpr float kWorthwhile = 0x1p-12f;
 
-// Weights of a softmax at some temperature, and the bins that FindCut sorts logits into.
+// The weights of a softmax at a temperature, and the bins into which FindCut sorts logits.
 struct Softmax {
   float max;
   float temperature;
@@ -34,8 +35,8 @@ __device__ bool NeedsProcessing(const CudaSlotParams& params, const SamplingRow&
          (params.num_stops > 0 && row.num_outputs < params.sampling.min_tokens);
 }
 
-// Bans the last token of each word whose other tokens are the latest outputs.
-__device__ void BanWords(const CudaDrawArgs& args, const SamplingRow& row, int num_words,
+// Bans the last token of each word whose other tokens are the request's latest outputs.
+__device__ void BanWords(const CudaSampleArgs& args, const SamplingRow& row, int num_words,
                          const int32_t* word_ends, const int32_t* words, float* x) {
   constexpr int kPlaces = static_cast<int>(kMaxDeviceWordTokens);
   const int32_t* recent = args.recent + row.slot * int64_t{kPlaces};
@@ -50,8 +51,8 @@ __device__ void BanWords(const CudaDrawArgs& args, const SamplingRow& row, int n
   }
 }
 
-// Allowed ids, bad words, min tokens, bias, penalties: from the model's logits into x.
-__device__ void ProcessLogits(const CudaDrawArgs& args, const CudaSlotParams& params,
+// Allowed ids, bad words, min tokens, bias, penalties: reads the model's logits, writes x.
+__device__ void ProcessLogits(const CudaSampleArgs& args, const CudaSlotParams& params,
                               const SamplingRow& row, const float* logits, float* x) {
   const uint32_t* allowed =
       params.has_allowed_mask != 0 ? args.allowed + row.slot * args.mask_words : nullptr;
@@ -93,8 +94,8 @@ __device__ void ProcessLogits(const CudaDrawArgs& args, const CudaSlotParams& pa
   }
 }
 
-// Tokens that top_k and top_p keep: of logits from `least_of_top_k` on, those above `least`, and of
-// those equal to it the ids up to `last_equal`.
+// The tokens that top_k and top_p keep: logits of at least `least_of_top_k` that are above `least`,
+// or equal to it with an id up to `last_equal`.
 struct Kept {
   float least_of_top_k = -INFINITY;
   float least = -INFINITY;
@@ -162,13 +163,13 @@ __device__ Choice DrawOne(const float* x, int64_t size, float max, const Samplin
   if (!has_top_k && !has_top_p && !has_min_p) {
     return DrawFrom(row, softmax, sampling, 0, uniform, memory);
   }
-  const bool asks_no_more = has_min_p && (!has_top_k || sampling.min_p >= kWorthwhile);
-  const float least = asks_no_more ? sampling.min_p : kWorthwhile;
+  const bool needs_no_more = has_min_p && (!has_top_k || sampling.min_p >= kWorthwhile);
+  const float least = needs_no_more ? sampling.min_p : kWorthwhile;
   const auto weight_of = [&](float value) { return softmax.WeightOf(value); };
   const Gathered gathered = GatherCandidates(x, size, weight_of, least, memory);
-  // top_p is a share of what min_p and top_k leave. Without these that is the whole row.
+  // top_p is a share of what min_p and top_k leave; without them, of the whole row.
   const Mass nucleus_of = has_top_k || has_min_p ? 0 : gathered.total_mass;
-  bool are_enough = asks_no_more;
+  bool are_enough = needs_no_more;
   if (!are_enough) {
     are_enough = has_top_k ? gathered.count >= sampling.top_k
                            : static_cast<double>(gathered.mass) >=
@@ -179,8 +180,8 @@ __device__ Choice DrawOne(const float* x, int64_t size, float max, const Samplin
   return DrawFrom(suffice ? candidates : row, softmax, sampling, nucleus_of, uniform, memory);
 }
 
-// What the token was drawn from, x at its temperature and -infinity for what was not kept, into
-// `out`, which may be x.
+// The logits from which the token was drawn: x over the temperature, -infinity where not kept.
+// `out` may be x.
 __device__ void LimitLogits(const float* x, int64_t size, float max,
                             const SamplingNumbers& sampling, Kept kept, float* out,
                             SelectMemory* memory) {
@@ -203,8 +204,8 @@ __device__ void LimitLogits(const float* x, int64_t size, float max,
   __syncthreads();
 }
 
-// Which numbers of a row are told, and where they go.
-struct Telling {
+// Which logprobs of a row are wanted, and where they go.
+struct LogprobsTask {
   const float* logits;
   int64_t size;
   float max;        // of them
@@ -214,14 +215,14 @@ struct Telling {
   TokenLogprob* out;         // [1 + num_others]
 };
 
-// The top tokens into out[1 ..], the likely ones and lower ids first.
-__device__ void TellTop(const Telling& telling, const Softmax& softmax, bool has_candidates,
-                        double log_sum, SelectMemory* memory) {
+// Writes the top tokens to out[1 ..]: most probable first, among equals the lower id first.
+__device__ void WriteTopLogprobs(const LogprobsTask& task, const Softmax& softmax,
+                                 bool has_candidates, double log_sum, SelectMemory* memory) {
   __shared__ Best top[kMaxDeviceLogprobs];
   __shared__ int num_top;
-  const int num_others = telling.num_others;
+  const int num_others = task.num_others;
   const Line candidates = {memory->candidates, kMaxCandidates, memory->candidate_ids};
-  const Line row = {telling.logits, telling.size, nullptr};
+  const Line row = {task.logits, task.size, nullptr};
   const Line line = has_candidates ? candidates : row;
   const auto bin_of = [&](float x) { return softmax.BinOf(x); };
   const auto one_of = [](float) { return Mass{1}; };
@@ -246,45 +247,45 @@ __device__ void TellTop(const Telling& telling, const Softmax& softmax, bool has
         top[i].value > own.value || (top[i].value == own.value && top[i].idx < own.idx);
     place += is_better ? 1 : 0;
   }
-  telling.out[place] = {own.idx, static_cast<float>(own.value - log_sum)};
+  task.out[place] = {own.idx, static_cast<float>(own.value - log_sum)};
 }
 
-// Tells of the token and of others; returns the token's rank.
-__device__ int32_t TellLogprobs(const Telling& telling, int32_t token, SelectMemory* memory) {
-  const Softmax softmax = {telling.max, 1};
+// Writes the token's logprob and those of the others; returns the token's rank.
+__device__ int32_t WriteLogprobs(const LogprobsTask& task, int32_t token, SelectMemory* memory) {
+  const Softmax softmax = {task.max, 1};
   const auto weight_of = [&](float x) { return softmax.WeightOf(x); };
   const Gathered gathered =
-      GatherCandidates(telling.logits, telling.size, weight_of, kWorthwhile, memory);
-  const double log_sum = telling.normalized
-                             ? static_cast<double>(telling.max) +
-                                   log(static_cast<double>(gathered.total_mass) * 0x1p-43)
-                             : 0;
+      GatherCandidates(task.logits, task.size, weight_of, kWorthwhile, memory);
+  const double log_sum =
+      task.normalized
+          ? static_cast<double>(task.max) + log(static_cast<double>(gathered.total_mass) * 0x1p-43)
+          : 0;
   const auto logprob_of = [&](int32_t id) {
-    return TokenLogprob{id, static_cast<float>(telling.logits[id] - log_sum)};
+    return TokenLogprob{id, static_cast<float>(task.logits[id] - log_sum)};
   };
-  if (telling.other_ids != nullptr) {
-    for (int i = static_cast<int>(threadIdx.x); i < telling.num_others; i += kSelectThreads) {
-      telling.out[1 + i] = logprob_of(telling.other_ids[i]);
+  if (task.other_ids != nullptr) {
+    for (int i = static_cast<int>(threadIdx.x); i < task.num_others; i += kSelectThreads) {
+      task.out[1 + i] = logprob_of(task.other_ids[i]);
     }
-  } else if (telling.num_others > 0) {
-    const bool has_candidates = gathered.has_all && gathered.count >= telling.num_others;
-    TellTop(telling, softmax, has_candidates, log_sum, memory);
+  } else if (task.num_others > 0) {
+    const bool has_candidates = gathered.has_all && gathered.count >= task.num_others;
+    WriteTopLogprobs(task, softmax, has_candidates, log_sum, memory);
   }
-  if (threadIdx.x == 0) telling.out[0] = logprob_of(token);
-  return CountAtLeast(telling.logits, telling.size, telling.logits[token], memory);
+  if (threadIdx.x == 0) task.out[0] = logprob_of(token);
+  return CountAtLeast(task.logits, task.size, task.logits[token], memory);
 }
 
 struct RowPlace {
   const float* logits;
-  float* processed;   // as many
-  DrawnToken* drawn;  // with room for logprobs behind it
+  float* processed;      // of the same size
+  SampledToken* result;  // then room for logprobs
 };
 
-__device__ TokenLogprob* LogprobsOf(DrawnToken* drawn) {
-  return reinterpret_cast<TokenLogprob*>(drawn + 1);
+__device__ TokenLogprob* LogprobsOf(SampledToken* result) {
+  return reinterpret_cast<TokenLogprob*>(result + 1);
 }
 
-__device__ DrawnToken DrawAndTell(const CudaDrawArgs& args, const CudaSlotParams& params,
+__device__ SampledToken SampleOne(const CudaSampleArgs& args, const CudaSlotParams& params,
                                   const SamplingRow& row, const RowPlace& place, RowBest raw,
                                   SelectMemory* memory) {
   const SamplingNumbers& sampling = params.sampling;
@@ -302,58 +303,62 @@ __device__ DrawnToken DrawAndTell(const CudaDrawArgs& args, const CudaSlotParams
   }
   if (sampling.num_logprobs < 0) return {choice.token, 0, 0, -1};
   const int32_t* numbers = args.numbers + row.slot * static_cast<int64_t>(kMaxDeviceNumbers);
-  Telling telling = {
-      place.logits,           args.vocab_size,
-      raw.best.value,         IsNormalized(sampling.logprobs_mode),
-      sampling.num_logprobs,  params.num_told > 0 ? numbers + ListsOf(params).told : nullptr,
-      LogprobsOf(place.drawn)};
+  LogprobsTask task = {place.logits,
+                       args.vocab_size,
+                       raw.best.value,
+                       IsNormalized(sampling.logprobs_mode),
+                       sampling.num_logprobs,
+                       params.num_logprob_ids > 0 ? numbers + ListsOf(params).logprob_ids : nullptr,
+                       LogprobsOf(place.result)};
   if (IsProcessed(sampling.logprobs_mode)) {
-    telling.logits = x;
-    telling.max = best.value;
+    task.logits = x;
+    task.max = best.value;
   }
   if (IsProcessed(sampling.logprobs_mode) && !sampling.is_greedy()) {
     LimitLogits(x, args.vocab_size, best.value, sampling, choice.kept, place.processed, memory);
-    telling.logits = place.processed;
-    telling.max = best.value / sampling.temperature;
+    task.logits = place.processed;
+    task.max = best.value / sampling.temperature;
   }
-  return {choice.token, 0, TellLogprobs(telling, choice.token, memory), sampling.num_logprobs};
+  return {choice.token, 0, WriteLogprobs(task, choice.token, memory), sampling.num_logprobs};
 }
 
-__device__ DrawnToken Tell(const CudaDrawArgs& args, const SamplingNumbers& sampling, int32_t token,
-                           const RowPlace& place, RowBest raw, SelectMemory* memory) {
-  const Telling telling = {place.logits,
-                           args.vocab_size,
-                           raw.best.value,
-                           IsNormalized(sampling.logprobs_mode),
-                           sampling.num_prompt_logprobs,
-                           nullptr,
-                           LogprobsOf(place.drawn)};
-  return {token, 0, TellLogprobs(telling, token, memory), sampling.num_prompt_logprobs};
+__device__ SampledToken ScoreOne(const CudaSampleArgs& args, const SamplingNumbers& sampling,
+                                 int32_t token, const RowPlace& place, RowBest raw,
+                                 SelectMemory* memory) {
+  const LogprobsTask task = {place.logits,
+                             args.vocab_size,
+                             raw.best.value,
+                             IsNormalized(sampling.logprobs_mode),
+                             sampling.num_prompt_logprobs,
+                             nullptr,
+                             LogprobsOf(place.result)};
+  return {token, 0, WriteLogprobs(task, token, memory), sampling.num_prompt_logprobs};
 }
 
-__global__ void __launch_bounds__(kSelectThreads) DrawKernel(CudaDrawArgs args) {
+__global__ void __launch_bounds__(kSelectThreads) SampleKernel(CudaSampleArgs args) {
   __shared__ SelectMemory memory;
   const SamplingRow row = args.rows[blockIdx.x];
   if (row.slot < 0) return;
   const CudaSlotParams params = args.params[row.slot];
   const RowPlace place = {args.logits + blockIdx.x * args.logits_stride,
                           args.processed + blockIdx.x * args.vocab_size,
-                          reinterpret_cast<DrawnToken*>(reinterpret_cast<int32_t*>(args.drawn) +
-                                                        blockIdx.x * kCudaResultWords)};
+                          reinterpret_cast<SampledToken*>(reinterpret_cast<int32_t*>(args.results) +
+                                                          blockIdx.x * kCudaResultWords)};
   const RowBest raw = FindBest(place.logits, args.vocab_size, &memory);
-  const bool draws = row.told_token_id < 0;
-  DrawnToken drawn = {-1, raw.num_bad, 0, -1};
+  const bool is_scored = row.scored_token_id >= 0;
+  SampledToken result = {-1, raw.num_bad, 0, -1};
   if (raw.num_bad == 0) {
-    drawn = draws ? DrawAndTell(args, params, row, place, raw, &memory)
-                  : Tell(args, params.sampling, row.told_token_id, place, raw, &memory);
+    result = is_scored ? ScoreOne(args, params.sampling, row.scored_token_id, place, raw, &memory)
+                       : SampleOne(args, params, row, place, raw, &memory);
   }
   if (threadIdx.x != 0) return;
-  *place.drawn = drawn;
-  if (!draws) return;
-  const int32_t token = std::max(drawn.token_id, 0);  // a request that failed may run once more
+  *place.result = result;
+  if (is_scored) return;
+  const int32_t token = std::max(result.token_id, 0);  // a request that failed may run once more
   args.slot_tokens[row.slot] = token;
-  if (params.sampling.has_penalties())
+  if (params.sampling.has_penalties()) {
     args.counts[row.slot * args.vocab_size + token] += kOneOutput;
+  }
   if (params.num_words > 0) {
     constexpr int64_t kPlaces = kMaxDeviceWordTokens;
     args.recent[row.slot * kPlaces + row.num_outputs % kPlaces] = token;
@@ -374,7 +379,7 @@ __global__ void CountTokensKernel(int32_t* counts, const TokenId* token_ids,
   }
 }
 
-__global__ void FillDrawnKernel(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens) {
+__global__ void FillSampledTokensKernel(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens) {
   const int64_t i = int64_t{blockIdx.x} * kCountThreads + threadIdx.x;
   if (i < num_ids && ids[i] < 0) ids[i] = slot_tokens[~ids[i]];
 }
@@ -385,8 +390,8 @@ unsigned CountBlocks(int64_t count) {
 
 }  // namespace
 
-void LaunchDraw(const CudaDrawArgs& args, int64_t num_rows, cudaStream_t stream) {
-  Launch(stream, static_cast<unsigned>(num_rows), kSelectThreads, DrawKernel, args);
+void LaunchSample(const CudaSampleArgs& args, int64_t num_rows, cudaStream_t stream) {
+  Launch(stream, static_cast<unsigned>(num_rows), kSelectThreads, SampleKernel, args);
 }
 
 void LaunchCountTokens(int32_t* counts, const TokenId* token_ids, int64_t num_prompt_tokens,
@@ -395,9 +400,10 @@ void LaunchCountTokens(int32_t* counts, const TokenId* token_ids, int64_t num_pr
          num_prompt_tokens, num_tokens);
 }
 
-void LaunchFillDrawn(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens,
-                     cudaStream_t stream) {
-  Launch(stream, CountBlocks(num_ids), kCountThreads, FillDrawnKernel, ids, num_ids, slot_tokens);
+void LaunchFillSampledTokens(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens,
+                             cudaStream_t stream) {
+  Launch(stream, CountBlocks(num_ids), kCountThreads, FillSampledTokensKernel, ids, num_ids,
+         slot_tokens);
 }
 
 }  // namespace tandem

@@ -18,7 +18,7 @@ constexpr int64_t WordsOf(int64_t count) {
   static_assert(sizeof(T) % sizeof(int32_t) == 0);
   return count * static_cast<int64_t>(sizeof(T) / sizeof(int32_t));
 }
-static_assert(CudaResultWords(0) == WordsOf<DrawnToken>(1) + WordsOf<TokenLogprob>(1));
+static_assert(CudaResultWords(0) == WordsOf<SampledToken>(1) + WordsOf<TokenLogprob>(1));
 
 template <class T>
 T* DataOf(const OwnedTensor& tensor) {
@@ -37,7 +37,7 @@ CudaSlotParams ParamsOf(const SamplingConfig& config, int64_t vocab_size) {
   if (config.top_k < 0 || config.top_k >= vocab_size) params.sampling.top_k = 0;
   params.num_stops = static_cast<int32_t>(config.min_tokens_mask.size());
   params.num_biased = static_cast<int32_t>(config.logit_bias.size());
-  params.num_told = static_cast<int32_t>(config.logprob_token_ids.size());
+  params.num_logprob_ids = static_cast<int32_t>(config.logprob_token_ids.size());
   params.num_words = static_cast<int32_t>(config.bad_words.size());
   params.has_allowed_mask = config.allowed_token_ids.empty() ? 0 : 1;
   return params;
@@ -50,7 +50,7 @@ void FillLists(const SamplingConfig& config, const CudaSlotLists& lists, int32_t
     numbers[lists.biased + static_cast<int32_t>(i)] = id;
     numbers[lists.biases + static_cast<int32_t>(i)] = std::bit_cast<int32_t>(bias);
   }
-  std::ranges::copy(config.logprob_token_ids, numbers + lists.told);
+  std::ranges::copy(config.logprob_token_ids, numbers + lists.logprob_ids);
   int32_t* word_end = numbers + lists.word_ends;
   int32_t* words = numbers + lists.words;
   int32_t* next = words;
@@ -70,7 +70,7 @@ StatusOr<std::unique_ptr<DeviceSampler>> CudaSampler::Create(const DeviceSampler
 }
 
 Status CudaSampler::Allocate() {
-  // A sum of as many weights fits 64 bits.
+  // The sum of a row's weights fits 64 bits.
   CHECK(limits_.vocab_size > 0 && limits_.vocab_size < int64_t{1} << 21) << limits_.vocab_size;
   const int64_t slots = limits_.num_slots, vocab = limits_.vocab_size;
   const int64_t params_words = WordsOf<CudaSlotParams>(1);
@@ -125,7 +125,8 @@ T* CudaSampler::Stage(size_t count) {
   }
   T* part = reinterpret_cast<T*>(DataOf<int32_t>(staging_) + staged_words_);
   staged_words_ += words;
-  CHECK_LE(staged_words_, staging_.view().NumElements()) << "an admission outgrew its memory";
+  CHECK_LE(staged_words_, staging_.view().NumElements())
+      << "an admission exceeds its staging memory";
   return part;
 }
 
@@ -181,7 +182,7 @@ void CudaSampler::CountTokens(int32_t slot, std::span<const TokenId> token_ids,
 
 // ---- steps ----
 
-void CudaSampler::Draw(const Tensor& logits, const Tensor& rows, int64_t first) {
+void CudaSampler::Sample(const Tensor& logits, const Tensor& rows, int64_t first) {
   const int64_t count = logits.rows();
   CHECK(logits.rank == 2 && logits.shape[1] == limits_.vocab_size) << logits.shape[1];
   CHECK(rows.rank == 2 && rows.rows() == count && rows.row_stride == kSamplingRowWidth &&
@@ -189,7 +190,7 @@ void CudaSampler::Draw(const Tensor& logits, const Tensor& rows, int64_t first) 
       << rows.rows() << " rows of " << rows.row_stride << " for " << count;
   CHECK_LE(count, limits_.max_logits_rows);
   CHECK(first >= 0 && first + count <= limits_.max_rows) << first << "+" << count;
-  CudaDrawArgs args;
+  CudaSampleArgs args;
   args.logits = logits.Data<float>();
   args.logits_stride = logits.row_stride;
   args.vocab_size = limits_.vocab_size;
@@ -202,19 +203,19 @@ void CudaSampler::Draw(const Tensor& logits, const Tensor& rows, int64_t first) 
   args.recent = DataOf<int32_t>(recent_);
   args.processed = DataOf<float>(processed_);
   args.slot_tokens = DataOf<int32_t>(slot_tokens_);
-  args.drawn = reinterpret_cast<DrawnToken*>(results_.view().Row<int32_t>(first));
-  LaunchDraw(args, count, stream_);
+  args.results = reinterpret_cast<SampledToken*>(results_.view().Row<int32_t>(first));
+  LaunchSample(args, count, stream_);
 }
 
-void CudaSampler::FillDrawn(const Tensor& ids) {
-  LaunchFillDrawn(ids.Data<int32_t>(), ids.rows(), DataOf<int32_t>(slot_tokens_), stream_);
+void CudaSampler::FillSampledTokens(const Tensor& ids) {
+  LaunchFillSampledTokens(ids.Data<int32_t>(), ids.rows(), DataOf<int32_t>(slot_tokens_), stream_);
 }
 
 void CudaSampler::StartFetch(int64_t count, int32_t max_logprobs) {
   CHECK(count >= 0 && count <= limits_.max_rows) << count;
   CHECK_LT(num_started_ - num_taken_, kMaxFetches);
   FetchedResults& fetched = fetched_[num_started_++ % kMaxFetches];
-  fetched.words = max_logprobs < 0 ? WordsOf<DrawnToken>(1) : CudaResultWords(max_logprobs);
+  fetched.words = max_logprobs < 0 ? WordsOf<SampledToken>(1) : CudaResultWords(max_logprobs);
   if (count > 0) {
     const auto width = static_cast<size_t>(fetched.words) * sizeof(int32_t);
     CHECK_CUDA(cudaMemcpy2DAsync(DataOf<int32_t>(fetched.memory), width, DataOf<int32_t>(results_),
@@ -234,13 +235,13 @@ const int32_t* CudaSampler::ResultOf(int64_t i) const {
   return DataOf<int32_t>(taken.memory) + i * taken.words;
 }
 
-const DrawnToken& CudaSampler::drawn(int64_t i) const {
-  return *reinterpret_cast<const DrawnToken*>(ResultOf(i));
+const SampledToken& CudaSampler::sampled(int64_t i) const {
+  return *reinterpret_cast<const SampledToken*>(ResultOf(i));
 }
 
 std::span<const TokenLogprob> CudaSampler::logprobs(int64_t i) const {
-  return {reinterpret_cast<const TokenLogprob*>(ResultOf(i) + WordsOf<DrawnToken>(1)),
-          static_cast<size_t>(1 + drawn(i).num_logprobs)};
+  return {reinterpret_cast<const TokenLogprob*>(ResultOf(i) + WordsOf<SampledToken>(1)),
+          static_cast<size_t>(1 + sampled(i).num_logprobs)};
 }
 
 }  // namespace tandem

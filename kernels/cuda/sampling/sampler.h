@@ -1,8 +1,8 @@
 #pragma once
 
-// DeviceSampler on a CUDA device: host side of the kernels in sample_token.cu.
-// Thread: engine loop. Owns: device memory for every slot and row, pinned staging. Everything goes
-// through the backend's stream; only TakeFetched waits (and Admit, once in some megabytes).
+// DeviceSampler on a CUDA device: the host's side of the kernels in sample_token.cu.
+// Thread: engine loop. Owns: device memory of every slot and row, pinned staging. All work goes
+// through the backend's stream; only TakeFetched waits (and Admit, once every few megabytes).
 
 #include <cuda_runtime.h>
 
@@ -14,57 +14,57 @@
 
 namespace tandem {
 
-// What a kernel knows of a slot.
+// What the kernels know of a slot.
 struct CudaSlotParams {
   SamplingNumbers sampling;  // top_k resolved for the vocabulary
   int32_t num_stops = 0;     // banned below min_tokens
   int32_t num_biased = 0;
-  int32_t num_told = 0;  // logprob_token_ids
+  int32_t num_logprob_ids = 0;
   int32_t num_words = 0;
   int32_t has_allowed_mask = 0;
 };
 
 // Where each list of a slot begins in its numbers.
 struct CudaSlotLists {
-  int32_t stops, biased, biases, told, word_ends, words;
+  int32_t stops, biased, biases, logprob_ids, word_ends, words;
 };
 constexpr CudaSlotLists ListsOf(const CudaSlotParams& params) {
   CudaSlotLists lists = {};
   lists.biased = lists.stops + params.num_stops;
   lists.biases = lists.biased + params.num_biased;
-  lists.told = lists.biases + params.num_biased;
-  lists.word_ends = lists.told + params.num_told;
+  lists.logprob_ids = lists.biases + params.num_biased;
+  lists.word_ends = lists.logprob_ids + params.num_logprob_ids;
   lists.words = lists.word_ends + params.num_words;
   return lists;
 }
 
-// Pointers are of the device.
-struct CudaDrawArgs {
+// Of one launch; pointers are the device's.
+struct CudaSampleArgs {
   const float* logits = nullptr;
   int64_t logits_stride = 0;
   int64_t vocab_size = 0;
   const SamplingRow* rows = nullptr;       // [blocks]
   const CudaSlotParams* params = nullptr;  // [slots]
-  const int32_t* numbers = nullptr;        // [slots, kMaxDeviceNumbers], as ListsOf tells
+  const int32_t* numbers = nullptr;        // [slots, kMaxDeviceNumbers], see ListsOf
   const uint32_t* allowed = nullptr;       // [slots, mask_words], a bit per token
   int64_t mask_words = 0;
-  int32_t* counts = nullptr;       // [slots, V]: 2 per output, 1 for tokens of the prompt
-  int32_t* recent = nullptr;       // [slots, kMaxDeviceWordTokens]: output n at its place n % size
-  float* processed = nullptr;      // [blocks, V]: logits that have become other than the model's
-  int32_t* slot_tokens = nullptr;  // [slots]
-  DrawnToken* drawn = nullptr;     // of block 0; the others' kCudaResultWords apart
+  int32_t* counts = nullptr;        // [slots, V]: 2 per output, 1 for tokens of the prompt
+  int32_t* recent = nullptr;        // [slots, kMaxDeviceWordTokens]: output n at its place n % size
+  float* processed = nullptr;       // [blocks, V]: logits after masks, bias and penalties
+  int32_t* slot_tokens = nullptr;   // [slots]
+  SampledToken* results = nullptr;  // of block 0; then every kCudaResultWords
 };
 
-// A result: a DrawnToken, then as many TokenLogprobs as there can be.
+// A result: a SampledToken, then room for the most TokenLogprobs.
 constexpr int64_t CudaResultWords(int64_t max_logprobs) { return 4 + 2 * (1 + max_logprobs); }
 constexpr int64_t kCudaResultWords = CudaResultWords(kMaxDeviceLogprobs);
 
-void LaunchDraw(const CudaDrawArgs& args, int64_t num_rows, cudaStream_t stream);
+void LaunchSample(const CudaSampleArgs& args, int64_t num_rows, cudaStream_t stream);
 // Counts a request's tokens; `counts` is its slot's row, zeroed.
 void LaunchCountTokens(int32_t* counts, const TokenId* token_ids, int64_t num_prompt_tokens,
                        int64_t num_tokens, cudaStream_t stream);
-void LaunchFillDrawn(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens,
-                     cudaStream_t stream);
+void LaunchFillSampledTokens(int32_t* ids, int64_t num_ids, const int32_t* slot_tokens,
+                             cudaStream_t stream);
 
 class CudaSampler final : public DeviceSampler {
  public:
@@ -74,12 +74,12 @@ class CudaSampler final : public DeviceSampler {
 
   void Admit(int32_t slot, const SamplingConfig& config, std::span<const TokenId> token_ids,
              int32_t num_prompt_tokens) override;
-  void Draw(const Tensor& logits, const Tensor& rows, int64_t first) override;
+  void Sample(const Tensor& logits, const Tensor& rows, int64_t first) override;
   void StartFetch(int64_t count, int32_t max_logprobs) override;
   void TakeFetched() override;
-  const DrawnToken& drawn(int64_t i) const override;
+  const SampledToken& sampled(int64_t i) const override;
   std::span<const TokenLogprob> logprobs(int64_t i) const override;
-  void FillDrawn(const Tensor& ids) override;
+  void FillSampledTokens(const Tensor& ids) override;
 
  private:
   struct FetchedResults {
@@ -103,14 +103,14 @@ class CudaSampler final : public DeviceSampler {
   cudaStream_t stream_;
   int64_t mask_words_;
 
-  OwnedTensor params_, numbers_, allowed_, counts_, recent_;  // per slot; as CudaDrawArgs tells
+  OwnedTensor params_, numbers_, allowed_, counts_, recent_;  // per slot; see CudaSampleArgs
   OwnedTensor slot_tokens_;
   OwnedTensor processed_;
   OwnedTensor token_ids_;  // [max_tokens] i32, of the request being admitted
   OwnedTensor results_;    // [max_rows, kCudaResultWords]
 
-  // Pinned. What admissions stage lies one after the other; when it is full, all copies are waited
-  // for and it begins anew.
+  // Pinned. Admissions stage one after another; when it is full, the next one waits for all copies
+  // and starts at the beginning.
   OwnedTensor staging_;
   int64_t staged_words_ = 0;
   cudaEvent_t staged_ = nullptr;

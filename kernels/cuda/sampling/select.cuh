@@ -1,9 +1,9 @@
 #pragma once
 
-// Searches through one row of logits by a whole block: the largest, the place where a running sum
-// is reached, the logit down to which a sum is reached. Sums are of integers, so that no result
-// depends on the order of threads. Device code; every function is for all kSelectThreads threads of
-// the block at once, and every thread gets the result.
+// Searches of one row of logits by a whole block: for the largest, for the place where a running
+// sum reaches a value, for the logit down to which a sum reaches it. Sums are of integers, so that
+// no result depends on the order of threads. Device code; all kSelectThreads threads of the block
+// call each function together, and each gets the result.
 
 #include <cuda_runtime.h>
 
@@ -19,15 +19,15 @@ namespace tandem {
 inline constexpr int kSelectThreads = 1024;
 inline constexpr int kSelectWarps = kSelectThreads / kWarpSize;
 inline constexpr int kNumBins = 1024;
-// Candidates of a row: each warp's share of them, in the order of ids.
+// Of the row's candidates: each warp's share, in the order of ids.
 inline constexpr int kSegment = 128;
 inline constexpr int kMaxCandidates = kSelectWarps * kSegment;
 
-// Weights are in [0, 1]; their sums are kept in units of 2^-43, exact for all of at least 2^-20.
+// Weights are in [0, 1]; their sums are counted in units of 2^-43, exact for weights from 2^-20 on.
 using Mass = unsigned long long;
 __device__ inline Mass MassOf(float weight) { return static_cast<Mass>(weight * 0x1p43f); }
 
-// The larger value, the lower index of equals; an index < 0 is nothing.
+// The larger value, among equals the lower index; an index < 0 is no value.
 struct Best {
   float value;
   int32_t idx;
@@ -53,7 +53,7 @@ __device__ inline T WarpTotal(T value) {
   return value;
 }
 
-// Some logits in ascending order of their ids; places that hold none are -infinity.
+// Some logits in ascending order of their ids; unused places hold -infinity.
 struct Line {
   const float* x;
   int64_t size;
@@ -96,7 +96,7 @@ __device__ inline RowBest FindBest(const float* x, int64_t size, SelectMemory* m
   }
   best = WarpBest(best);
   num_bad = WarpTotal(num_bad);
-  __syncthreads();  // of an earlier search, all have read
+  __syncthreads();  // every thread has read what an earlier search left
   if (threadIdx.x % kWarpSize == 0) {
     const unsigned warp = threadIdx.x / kWarpSize;
     memory->values[warp] = best.value;
@@ -128,12 +128,12 @@ __device__ inline int32_t CountAtLeast(const float* x, int64_t size, float bound
 
 struct Found {
   int64_t idx;
-  Mass before;  // of all places before it
+  Mass before;  // of the places before it
   Mass total;   // of all places
 };
 
-// The first of `size` places at which the running sum of mass_of(i) reaches wanted_of(total), held
-// to [1, total]. The chunk in which that happens is split among the warps again until it is one
+// The first of `size` places at which the running sum of mass_of(i) reaches wanted_of(total),
+// clamped to [1, total]. The chunk in which it does is split among the warps again until it is one
 // place.
 template <class MassAt, class Wanted>
 __device__ Found FindInOrder(int64_t size, MassAt mass_of, Wanted wanted_of, SelectMemory* memory) {
@@ -165,7 +165,7 @@ __device__ Found FindInOrder(int64_t size, MassAt mass_of, Wanted wanted_of, Sel
   }
 }
 
-// Ascending where logits fall; both zeros are one number.
+// Ascends as logits descend; both zeros have one key.
 __device__ inline uint32_t FallingKey(float x) {
   const uint32_t bits = x == 0 ? 0 : std::bit_cast<uint32_t>(x);
   return ~(bits >> 31 != 0 ? ~bits : bits | 0x80000000u);
@@ -177,14 +177,14 @@ __device__ inline float LogitOfFallingKey(uint32_t key) {
 
 struct Cut {
   float x;      // a logit of the line
-  Mass before;  // of those larger than it
+  Mass before;  // of the larger ones
   Mass total;
 };
 
-// The logit down to which the mass_of(x) of a line reaches wanted_of(total), held to [1, total]:
-// first its bin by the distance to the largest (which spreads the likely ones, so that few threads
-// meet at one counter), then inside the bin 8 bits of the number after the other.
-// bin_of(x) in [0, kNumBins) must not fall where x falls.
+// The logit down to which the mass_of(x) of a line reaches wanted_of(total), clamped to [1, total]:
+// first its bin, by the distance to the largest (which spreads the likely logits, so that few
+// threads meet at one counter), then within the bin its key, 8 bits at a time.
+// bin_of(x) in [0, kNumBins) must not decrease as x decreases.
 template <class BinOf, class MassAt, class Wanted>
 __device__ Cut FindCut(const Line& line, BinOf bin_of, MassAt mass_of, Wanted wanted_of,
                        SelectMemory* memory) {
@@ -224,17 +224,17 @@ __device__ Cut FindCut(const Line& line, BinOf bin_of, MassAt mass_of, Wanted wa
 }
 
 struct Gathered {
-  bool has_all;     // of at least that weight: none was left out for want of room
-  int32_t count;    // of them
-  Mass mass;        // of them
+  bool has_all;     // every token of that weight found room
+  int32_t count;    // of these tokens
+  Mass mass;        // of these tokens
   Mass total_mass;  // of the row
 };
 
-// Puts the tokens of at least `least` (and more than 0) weight into the block's candidates.
+// Makes the tokens whose weight is at least `least` and above 0 the block's candidates.
 template <class WeightOf>
 __device__ Gathered GatherCandidates(const float* x, int64_t size, WeightOf weight_of, float least,
                                      SelectMemory* memory) {
-  constexpr int kBatch = 8;  // loads on their way at a time
+  constexpr int kBatch = 8;  // loads in flight
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t chunk = (size + kSelectWarps - 1) / kSelectWarps;

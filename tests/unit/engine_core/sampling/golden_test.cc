@@ -163,21 +163,21 @@ TEST_CASE("sampling goldens: every token's number in each logprobs mode") {
       config.logprobs_mode = mode;
       input.config = &config;
       std::vector<TokenId> ids(logits.size() + 1);
-      std::vector<float> told(logits.size() + 1);
+      std::vector<float> reported(logits.size() + 1);
       int64_t rank = 0;
-      input.logprobs = {ids, told, &rank};
+      input.logprobs = {ids, reported, &rank};
       const SampleResult sampled = SampleToken(input, &scratch);
       REQUIRE(sampled.status.ok());
       CHECK(ids[0] == sampled.token_id);
       double worst = 0;
       for (size_t i = 0; i < ids.size(); ++i) {
         const double want = expected[static_cast<size_t>(ids[i])];
-        if (want == kNever || told[i] == -std::numeric_limits<float>::infinity()) {
-          if (want != told[i])
-            FAIL_CHECK("token " << ids[i] << ": " << told[i] << ", not " << want);
+        if (want == kNever || reported[i] == -std::numeric_limits<float>::infinity()) {
+          if (want != reported[i])
+            FAIL_CHECK("token " << ids[i] << ": " << reported[i] << ", not " << want);
           continue;
         }
-        worst = std::max(worst, std::abs(told[i] - want) / std::max(1.0, std::abs(want)));
+        worst = std::max(worst, std::abs(reported[i] - want) / std::max(1.0, std::abs(want)));
         if (mode == LogprobsMode::kProcessedLogprobs && !config.is_greedy()) {
           CHECK(std::exp(want) == Approx(c.probs[static_cast<size_t>(ids[i])]).margin(2e-5));
         }
@@ -187,7 +187,7 @@ TEST_CASE("sampling goldens: every token's number in each logprobs mode") {
       CHECK(rank == std::count_if(expected.begin(), expected.end(), [&](double x) {
               return static_cast<float>(x) >= static_cast<float>(of_drawn);
             }));
-      CHECK(std::is_sorted(told.rbegin(), told.rend() - 1));
+      CHECK(std::is_sorted(reported.rbegin(), reported.rend() - 1));
     }
   }
 }

@@ -182,19 +182,19 @@ TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be drawn") {
   config.logprobs_mode = LogprobsMode::kProcessedLogits;
   std::vector<float> row = {-9, 5, 0, 3};
   TokenId ids[5];
-  float told[5];
+  float reported[5];
   int64_t rank = 0;
   SamplerScratch scratch;
   SampleInput input;
   input.logits = row;
   input.config = &config;
-  input.logprobs = {ids, told, &rank};
+  input.logprobs = {ids, reported, &rank};
   CHECK(SampleToken(input, &scratch).token_id == 1);
   CHECK(std::vector<TokenId>(ids, ids + 5) == std::vector<TokenId>{1, 1, 3, 2, 0});
-  CHECK(told[0] == Approx(500));
-  CHECK(told[2] == Approx(300));
-  CHECK(told[3] == 0);
-  CHECK(told[4] == -std::numeric_limits<float>::infinity());
+  CHECK(reported[0] == Approx(500));
+  CHECK(reported[2] == Approx(300));
+  CHECK(reported[3] == 0);
+  CHECK(reported[4] == -std::numeric_limits<float>::infinity());
 }
 
 TEST_CASE("penalties: counts survive a reset for another request only as capacity") {
