@@ -52,6 +52,7 @@ struct SamplingRow {
   int32_t position = 0;          // of the sampled token in its request
   int32_t num_outputs = 0;       // before it
   TokenId scored_token_id = -1;  // >= 0: no token is sampled, this one's logprobs are computed
+  int32_t mask_row = -1;         // of the token masks, for a sampled token; < 0: none
 };
 constexpr int64_t kSamplingRowWidth = sizeof(SamplingRow) / sizeof(int32_t);
 
@@ -76,10 +77,13 @@ class DeviceSampler {
   virtual void Admit(int32_t slot, const SamplingConfig& config, std::span<const TokenId> token_ids,
                      int32_t num_prompt_tokens) = 0;
 
-  // Samples or scores a token per row of logits [R, V] f32, which are not changed; a sampled token
-  // counts for its slot's penalties and bad words. rows: [R, kSamplingRowWidth] i32 on the device,
-  // SamplingRows. Their results are the step's from number `first` on.
-  virtual void Sample(const Tensor& logits, const Tensor& rows, int64_t first) = 0;
+  // Samples or scores a token per row of logits [R, V] f32; a sampled token counts for its slot's
+  // penalties and bad words. Results are the step's from number `first` on.
+  // rows: [R, kSamplingRowWidth] i32 on the device, SamplingRows. masks: [M, TokenMaskWords(V)] i32
+  // on the device. In a row that names a mask, logits of tokens that it does not allow become
+  // -infinity; other logits are not changed.
+  virtual void Sample(const Tensor& logits, const Tensor& rows, const Tensor& masks,
+                      int64_t first) = 0;
 
   // Puts the copy of the step's first `count` results, with up to max_logprobs logprobs each, after
   // the ops so far. REQUIRES: fewer than kMaxFetches were started and not taken.

@@ -15,7 +15,8 @@ namespace tandem {
 
 constexpr float kGreedyBelowTemperature = 1e-5f;
 
-// What the numbers in logprobs are, vLLM's --logprobs-mode. Raw: of the model's logits as they are.
+// What the numbers in logprobs are, vLLM's --logprobs-mode. Raw: of the model's logits as they are,
+// but for a token mask, which comes first.
 // Processed: after masks, bias and penalties and, unless the request is greedy, temperature, min_p,
 // top_k and top_p, with -infinity for what cannot be sampled. Prompt positions sample nothing, so
 // processed is raw there.
@@ -68,5 +69,8 @@ struct SamplingConfig : SamplingNumbers {
            !logit_bias.empty();
   }
 };
+
+// A token mask, in the form of xgrammar's: bit i % 32 of word i / 32 allows token i.
+constexpr int64_t TokenMaskWords(int64_t vocab_size) { return (vocab_size + 31) / 32; }
 
 }  // namespace tandem

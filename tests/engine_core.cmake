@@ -7,7 +7,8 @@ tandem_test(unit_sampling LABEL unit
        unit/engine_core/sampling/golden_test.cc support/sampling_goldens.cc
   DEPS engine_core/sampling tests/support nlohmann_json::nlohmann_json)
 tandem_test(property_device_sampler LABEL property TIMEOUT 300
-  SRCS property/device_sampler_test.cc support/sampling_goldens.cc
+  SRCS property/device_sampler_test.cc property/token_mask_test.cc support/sampler_rows.cc
+       support/sampling_goldens.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation tests/support/kernels
        engine_core/executor tests/support nlohmann_json::nlohmann_json)
 find_package(ZLIB REQUIRED)

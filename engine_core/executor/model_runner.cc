@@ -150,7 +150,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   newest_->result = result;
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
-  sampler_->Begin(layout, &newest_->samples);
+  sampler_->Begin(step, layout, &newest_->samples);
   const DecodeGraphs::Graph* graph = graphs_.Find(layout);
   if (graph != nullptr) layout.PadTo(graph->size);
   SendInputs(layout);

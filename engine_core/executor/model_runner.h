@@ -7,13 +7,12 @@
 // next step may be submitted then: tokens that were sampled on the device are its inputs before the
 // host has seen them.
 // Where what comes later belongs: drafts are rows of StepLayout that StepSampler::Fold accepts;
-// token masks are filled with StepSampler's rows; an adapter is a part of StepInputs and a field of
-// ModelStep; pooling is a sibling of StepSampler that reads hidden states instead of logits.
-// Thread: engine loop; sampling of different rows runs on the backend's threads.
-// Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
-// from the limits before the first step.
-// Failure: memory, before the first step. Submit fails for no input; a request's own trouble is
-// its RequestResult::status.
+// token masks are TokenMasks, which nothing fills in yet; an adapter is a part of StepInputs and a
+// field of ModelStep; pooling is a sibling of StepSampler that reads hidden states instead of
+// logits. Thread: engine loop; sampling of different rows runs on the backend's threads. Owns:
+// backend, model, KV cache, the persistent batch, all step buffers; everything is allocated from
+// the limits before the first step. Failure: memory, before the first step. Submit fails for no
+// input; a request's own trouble is its RequestResult::status.
 
 #include <array>
 #include <memory>

@@ -28,6 +28,7 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
   CHECK_LE(step.requests.size(), static_cast<size_t>(limits.max_num_seqs));
   Clear();
   requests.assign(step.requests.begin(), step.requests.end());
+  size_t next_mask = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const ScheduledRequest& request = requests[i];
     const InputBatch::Row& row = batch.row(request.slot);
@@ -36,14 +37,19 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
         << "request " << i << " runs to " << end << " of " << row.num_tokens << " tokens in "
         << row.num_blocks << " blocks";
     max_blocks = std::max(max_blocks, int64_t{row.num_blocks});
-    if (row.status.ok()) AddLogitsRows(static_cast<int32_t>(i), row);
+    const auto request_idx = static_cast<int32_t>(i);
+    const bool has_mask = next_mask < step.token_masks.size() &&
+                          step.token_masks[next_mask].request_idx == request_idx;
+    const int32_t mask_idx = has_mask ? static_cast<int32_t>(next_mask++) : -1;
+    if (row.status.ok()) AddLogitsRows(request_idx, row, mask_idx);
     query_start.push_back(query_start.back() + request.num_scheduled_tokens);
     context_len.push_back(end);
   }
+  CHECK_EQ(next_mask, step.token_masks.size());
 }
 
 // Of the request whose tokens are the next.
-void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) {
+void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx) {
   const ScheduledRequest& request = requests[static_cast<size_t>(request_idx)];
   const int32_t begin = request.num_computed_tokens, end = begin + request.num_scheduled_tokens;
   const size_t num_before = logits_rows.size();
@@ -57,7 +63,10 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row) 
     // The logits at position p are those of the prompt's token p + 1.
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
   }
-  if (request.needs_sample) add(end - 1, -1);
+  if (request.needs_sample) {
+    add(end - 1, -1);
+    logits_rows.back().mask_idx = mask_idx;
+  }
   if (logits_rows.size() == num_before) return;
   if (!row.samples_on_device) {
     has_host_rows = true;

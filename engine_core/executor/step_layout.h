@@ -23,6 +23,7 @@ struct LogitsRow {
   int32_t token_row = 0;    // the token after which these logits come, a row of the step
   // Row of the request's prompt_logprobs that is computed from it; -1: a token is sampled.
   int32_t prompt_row = -1;
+  int32_t mask_idx = -1;   // into SchedulerOutput::token_masks, for a sampled token; -1: no mask
   bool on_device = false;  // else the host reads it
 };
 
@@ -60,7 +61,7 @@ struct StepLayout {
 
  private:
   void Clear();
-  void AddLogitsRows(int32_t request_idx, const InputBatch::Row& row);
+  void AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx);
 };
 
 }  // namespace tandem

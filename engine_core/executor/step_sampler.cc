@@ -46,6 +46,8 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
                                                           .max_logits_rows = max_logits_rows,
                                                           .max_rows = max_rows,
                                                           .max_tokens = limits.max_model_len}));
+  ASSIGN_OR_RETURN(sampler.masks_,
+                   TokenMasks::Create(&backend->device(), limits.max_num_seqs, limits.vocab_size));
   CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
   sampler.host_rows_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
@@ -59,7 +61,9 @@ void StepSampler::Admit(RequestSlot slot) {
   device_->Admit(Index(slot), row.sampling, batch_->token_ids(slot), row.num_prompt_tokens);
 }
 
-void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) const {
+void StepSampler::Begin(const SchedulerOutput& step, const StepLayout& layout,
+                        StepSamples* samples) {
+  masks_.Send(step.token_masks);
   samples->requests.resize(layout.requests.size());
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
@@ -84,7 +88,8 @@ void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows
     const InputBatch::Row& row = batch_->row(slot);
     sampling_row = {.slot = Index(slot),
                     .position = row.num_tokens,
-                    .num_outputs = row.num_tokens - row.num_prompt_tokens};
+                    .num_outputs = row.num_tokens - row.num_prompt_tokens,
+                    .mask_row = logits_row.mask_idx};
     if (logits_row.prompt_row >= 0) {
       const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
       sampling_row.scored_token_id = batch_->token_ids(slot)[next];
@@ -100,7 +105,7 @@ void StepSampler::FillSampledInputs(const Tensor& token_ids) {
 }
 
 void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first) {
-  if (device_ != nullptr) device_->Sample(logits, sampling_rows, first);
+  if (device_ != nullptr) device_->Sample(logits, sampling_rows, masks_.device(), first);
 }
 
 // ---- after them ----
@@ -149,7 +154,7 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
   const auto request_idx = static_cast<size_t>(row.request_idx);
   const RequestSlot slot = layout.requests[request_idx].slot;
   if (row.prompt_row < 0) {
-    return SampleToken(slot, logits, &samples->requests[request_idx], scratch);
+    return SampleToken(slot, row, logits, &samples->requests[request_idx], scratch);
   }
   samples->prompt_nans[row_idx] = FindMax(logits).num_nans;
   if (samples->prompt_nans[row_idx] > 0) return;
@@ -158,14 +163,16 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
                   PromptLogprobs(slot, row.prompt_row), &scratch->heap);
 }
 
-void StepSampler::SampleToken(RequestSlot slot, std::span<float> logits,
-                              StepSamples::Request* sampled, SamplerScratch* scratch) {
+void StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_row,
+                              std::span<float> logits, StepSamples::Request* sampled,
+                              SamplerScratch* scratch) {
   const InputBatch::Row& row = batch_->row(slot);
   SampleInput input;
   input.logits = logits;
   input.config = &row.sampling;
   input.counts = &row.counts;
   input.output_ids = batch_->output_ids(slot);
+  if (logits_row.mask_idx >= 0) input.token_mask = masks_.host_mask(logits_row.mask_idx);
   input.position = row.num_tokens;
   if (row.sampling.num_logprobs >= 0) {
     input.logprobs = MakeLogprobs(row.sampling.num_logprobs, &sampled->logprobs);

@@ -3,7 +3,7 @@
 // Samples the rows of logits that a step makes: on the device, as ops of the step itself, where the
 // backend has a sampler and the request is no rare kind; else on the host, from copied rows. Then
 // gathers what either has yielded into the step's ModelOutput.
-// Drafts are accepted in Fold; token masks reach both samplers with the rows (FillRows).
+// Drafts are accepted in Fold. Token masks reach both samplers through TokenMasks.
 // Thread: engine loop; rows of different requests are sampled on the backend's threads.
 // Owns: the device's sampler, the logits, scratch of the host's. Borrows backend and batch, which
 // outlive it. Nothing is allocated after Create but for logprobs.
@@ -16,6 +16,7 @@
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/shared_tensor.h"
 #include "engine_core/executor/step_layout.h"
+#include "engine_core/executor/token_masks.h"
 #include "engine_core/sampling/scratch_pool.h"
 #include "engine_core/scheduler/model_output.h"
 #include "kernels/backend.h"
@@ -43,7 +44,8 @@ class StepSampler {
   // ---- before the step's ops ----
   // Before a request's first step, once it is in the batch.
   void Admit(RequestSlot slot);
-  void Begin(const StepLayout& layout, StepSamples* samples) const;
+  // REQUIRES: results of earlier steps that the host samples are folded.
+  void Begin(const SchedulerOutput& step, const StepLayout& layout, StepSamples* samples);
   // sampling_rows: [layout.num_logits_rows(), kSamplingRowWidth], where the host writes.
   void FillRows(const StepLayout& layout, const Tensor& sampling_rows) const;
 
@@ -73,8 +75,8 @@ class StepSampler {
 
   void SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                  StepSamples* samples, SamplerScratch* scratch);
-  void SampleToken(RequestSlot slot, std::span<float> logits, StepSamples::Request* sampled,
-                   SamplerScratch* scratch);
+  void SampleToken(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
+                   StepSamples::Request* sampled, SamplerScratch* scratch);
   void TakeRow(const StepLayout& layout, size_t row_idx, StepSamples* samples);
   TokenId FoldRequest(const ScheduledRequest& request, StepSamples::Request* sampled,
                       RequestResult* extra);
@@ -84,6 +86,7 @@ class StepSampler {
   InputBatch* batch_;
   std::unique_ptr<DeviceSampler> device_;  // null: memory is the host's, and so is all sampling
   SharedTensor logits_;                    // [max_logits_rows, V] f32
+  TokenMasks masks_;
   std::unique_ptr<ScratchPool> scratch_;
   std::vector<int64_t> host_rows_;  // of the logits that are there now
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "common/check.h"
 #include "kernels/exp_non_positive.h"
@@ -76,6 +77,30 @@ double LogSumExp(std::span<const float> x) {
     sum += Sum({values, block.size()});
   }
   return max + std::log(sum);
+}
+
+// All ones cost one vectorised pass over the words. Most words of a grammar's mask allow all or
+// none of their tokens.
+bool MaskRow(std::span<const int32_t> mask, std::span<float> x) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  const size_t num_whole = x.size() / 32;
+  const uint32_t rest = (uint32_t{1} << x.size() % 32) - 1;  // bits of the last word that count
+  int32_t all = -1;
+  for (size_t word = 0; word < num_whole; ++word) all &= mask[word];
+  const uint32_t rest_banned = rest == 0 ? 0 : ~static_cast<uint32_t>(mask[num_whole]) & rest;
+  if (all == -1 && rest_banned == 0) return false;
+  const auto ban = [&](size_t word, uint32_t banned) {
+    for (; banned != 0; banned &= banned - 1) x[32 * word + std::countr_zero(banned)] = kMasked;
+  };
+  for (size_t word = 0; word < num_whole; ++word) {
+    if (mask[word] == 0) {
+      std::fill_n(x.data() + 32 * word, 32, kMasked);
+    } else {
+      ban(word, ~static_cast<uint32_t>(mask[word]));
+    }
+  }
+  ban(num_whole, rest_banned);
+  return true;
 }
 
 int64_t CountAtLeast(std::span<const float> x, float bound) {

@@ -31,6 +31,10 @@ double Sum(std::span<const float> x);
 // log(sum exp(x)), summed in double.
 double LogSumExp(std::span<const float> x);
 
+// Makes the numbers that a token mask (kernels/sampling_config.h) does not allow -infinity; false:
+// it allows all of them.
+bool MaskRow(std::span<const int32_t> mask, std::span<float> x);
+
 int64_t CountAtLeast(std::span<const float> x, float bound);
 
 }  // namespace tandem

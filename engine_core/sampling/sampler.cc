@@ -103,6 +103,9 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.status = NotFiniteError(result.num_nans);
     return result;
   }
+  if (!input.token_mask.empty() && MaskRow(input.token_mask, input.logits)) {
+    best = FindMax(input.logits);
+  }
   const bool reports = config.num_logprobs >= 0, processed = IsProcessed(config.logprobs_mode);
   if (reports && !processed) {
     scratch->reported_logits.assign(input.logits.begin(), input.logits.end());

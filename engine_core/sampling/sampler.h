@@ -1,9 +1,10 @@
 #pragma once
 
-// Samples one token from one row of logits. Order of the steps (vLLM V1's): logprobs of the
-// untouched logits, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or
-// temperature, min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings
-// nothing back. The processed modes take logprobs from the row as it is before the softmax instead.
+// Samples one token from one row of logits. Order of the steps (vLLM V1's): token mask, raw
+// logprobs, allowed ids, bad words, min tokens, logit bias, penalties, then greedy or temperature,
+// min_p, top_k, top_p, softmax, draw. Masks are -infinity, so a later bias brings nothing back. The
+// processed modes take logprobs from the row as it is before the softmax instead. A token mask is
+// part of the row for all modes: vLLM applies a grammar's to the logits before its sampler.
 // The draw is a function of (seed, position): not of the batch, of chunking or of a restart.
 // Thread: any of the compute pool, each with a SamplerScratch of its own; rows and counts of
 // different requests do not overlap.
@@ -28,6 +29,7 @@ struct SampleInput {
   const SamplingConfig* config = nullptr;
   const TokenCounts* counts = nullptr;  // used when config->has_penalties()
   std::span<const TokenId> output_ids;  // the request's outputs so far
+  std::span<const int32_t> token_mask;  // TokenMaskWords(V) words; empty: all tokens are allowed
   int64_t position = 0;                 // of the sampled token in the request, prompt included
   // Where logprobs are written; empty when config->num_logprobs < 0.
   LogprobsRow logprobs;

@@ -22,8 +22,8 @@
 // the worker, which knows better, goes on where it is; it has room there, and its own guesses are
 // used.
 //
-// Pointers and spans in `admitted` are valid until the executor has taken the step in; the worker
-// copies what it keeps.
+// Pointers and spans in `admitted` and `token_masks` are valid until the executor has taken the
+// step in; the worker copies what it keeps.
 
 #include <cstdint>
 #include <span>
@@ -71,6 +71,12 @@ struct AdmittedRequest {
   int32_t num_prompt_tokens = 0;
 };
 
+// Limits the tokens that a request may sample in this step. Nothing makes masks yet.
+struct TokenMask {
+  int32_t request_idx = 0;         // into SchedulerOutput::requests; it needs a sample
+  std::span<const int32_t> words;  // bit i % 32 of word i / 32 allows token i
+};
+
 struct SchedulerOutput {
   std::vector<ScheduledRequest> requests;
   std::vector<AdmittedRequest> admitted;  // ascending request_idx
@@ -78,6 +84,7 @@ struct SchedulerOutput {
   // Flat; see the ranges above. kNoToken: what the worker has guessed last; where it has not, the
   // place is only room and is not accepted.
   std::vector<TokenId> draft_token_ids;
+  std::vector<TokenMask> token_masks;    // ascending request_idx; of the requests that have one
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
   // A KV connector wants to hear from its worker, also when nothing runs.
@@ -99,6 +106,7 @@ struct SchedulerOutput {
     admitted.clear();
     new_block_ids.clear();
     draft_token_ids.clear();
+    token_masks.clear();
     freed_slots.clear();
     num_scheduled_tokens = 0;
     polls_kv_transfers = false;

@@ -23,7 +23,8 @@ std::vector<float> MakeRow(size_t size) {
   return row;
 }
 
-void Run(benchmark::State& state, const SamplingConfig& config) {
+void Run(benchmark::State& state, const SamplingConfig& config,
+         std::span<const int32_t> token_mask = {}) {
   const std::vector<float> original = MakeRow(static_cast<size_t>(state.range(0)));
   std::vector<float> row(original.size());
   std::vector<TokenId> ids(static_cast<size_t>(config.num_logprobs + 1));
@@ -34,6 +35,7 @@ void Run(benchmark::State& state, const SamplingConfig& config) {
   SampleInput input;
   input.logits = row;
   input.config = &config;
+  input.token_mask = token_mask;
   input.logprobs = {ids, logprobs, &rank};
   for (auto _ : state) {
     row = original;  // a copy costs what reading the head's output costs
@@ -67,11 +69,31 @@ void GreedyWithFiveLogprobs(benchmark::State& state) {
   Run(state, config);
 }
 
+// Masks of a grammar: all tokens, and one of 64.
+void GreedyUnderAllOnes(benchmark::State& state) {
+  SamplingConfig config;
+  config.temperature = 0;
+  const std::vector<int32_t> mask(static_cast<size_t>(TokenMaskWords(state.range(0))), -1);
+  Run(state, config, mask);
+}
+void TemperatureUnderAllOnes(benchmark::State& state) {
+  const std::vector<int32_t> mask(static_cast<size_t>(TokenMaskWords(state.range(0))), -1);
+  Run(state, {}, mask);
+}
+void TemperatureUnderMask(benchmark::State& state) {
+  std::vector<int32_t> mask(static_cast<size_t>(TokenMaskWords(state.range(0))));
+  for (size_t i = 0; i < mask.size(); i += 2) mask[i] = 1 << (i % 31);
+  Run(state, {}, mask);
+}
+
 BENCHMARK(Greedy)->Arg(3072)->Arg(151936);
 BENCHMARK(Temperature)->Arg(3072)->Arg(151936);
 BENCHMARK(TopP)->Arg(3072)->Arg(151936);
 BENCHMARK(TopKTopP)->Arg(3072)->Arg(151936);
 BENCHMARK(GreedyWithFiveLogprobs)->Arg(3072)->Arg(151936);
+BENCHMARK(GreedyUnderAllOnes)->Arg(3072)->Arg(151936);
+BENCHMARK(TemperatureUnderAllOnes)->Arg(3072)->Arg(151936);
+BENCHMARK(TemperatureUnderMask)->Arg(3072)->Arg(151936);
 
 }  // namespace
 }  // namespace tandem

@@ -276,7 +276,7 @@ __device__ int32_t WriteLogprobs(const LogprobsTask& task, int32_t token, Select
 }
 
 struct RowPlace {
-  const float* logits;
+  float* logits;
   float* processed;      // of the same size
   SampledToken* result;  // then room for logprobs
 };
@@ -344,8 +344,14 @@ __global__ void __launch_bounds__(kSelectThreads) SampleKernel(CudaSampleArgs ar
                           args.processed + blockIdx.x * args.vocab_size,
                           reinterpret_cast<SampledToken*>(reinterpret_cast<int32_t*>(args.results) +
                                                           blockIdx.x * kCudaResultWords)};
-  const RowBest raw = FindBest(place.logits, args.vocab_size, &memory);
   const bool is_scored = row.scored_token_id >= 0;
+  RowBest raw;
+  if (row.mask_row >= 0 && !is_scored) {
+    const uint32_t* mask = args.masks + row.mask_row * args.mask_words;
+    raw = MaskAndFindBest(place.logits, args.vocab_size, mask, &memory);
+  } else {
+    raw = FindBest(place.logits, args.vocab_size, &memory);
+  }
   SampledToken result = {-1, raw.num_bad, 0, -1};
   if (raw.num_bad == 0) {
     result = is_scored ? ScoreOne(args, params.sampling, row.scored_token_id, place, raw, &memory)

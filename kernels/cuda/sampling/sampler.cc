@@ -182,12 +182,16 @@ void CudaSampler::CountTokens(int32_t slot, std::span<const TokenId> token_ids,
 
 // ---- steps ----
 
-void CudaSampler::Sample(const Tensor& logits, const Tensor& rows, int64_t first) {
+void CudaSampler::Sample(const Tensor& logits, const Tensor& rows, const Tensor& masks,
+                         int64_t first) {
   const int64_t count = logits.rows();
   CHECK(logits.rank == 2 && logits.shape[1] == limits_.vocab_size) << logits.shape[1];
   CHECK(rows.rank == 2 && rows.rows() == count && rows.row_stride == kSamplingRowWidth &&
         rows.dtype == DType::kI32)
       << rows.rows() << " rows of " << rows.row_stride << " for " << count;
+  CHECK(masks.rank == 2 && masks.shape[1] == mask_words_ && masks.row_stride == mask_words_ &&
+        masks.dtype == DType::kI32)
+      << masks.row_stride << " words for " << limits_.vocab_size << " tokens";
   CHECK_LE(count, limits_.max_logits_rows);
   CHECK(first >= 0 && first + count <= limits_.max_rows) << first << "+" << count;
   CudaSampleArgs args;
@@ -198,6 +202,7 @@ void CudaSampler::Sample(const Tensor& logits, const Tensor& rows, int64_t first
   args.params = DataOf<CudaSlotParams>(params_);
   args.numbers = DataOf<int32_t>(numbers_);
   args.allowed = DataOf<uint32_t>(allowed_);
+  args.masks = static_cast<const uint32_t*>(masks.data);
   args.mask_words = mask_words_;
   args.counts = DataOf<int32_t>(counts_);
   args.recent = DataOf<int32_t>(recent_);

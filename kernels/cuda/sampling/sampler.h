@@ -40,13 +40,14 @@ constexpr CudaSlotLists ListsOf(const CudaSlotParams& params) {
 
 // Of one launch; pointers are the device's.
 struct CudaSampleArgs {
-  const float* logits = nullptr;
+  float* logits = nullptr;
   int64_t logits_stride = 0;
   int64_t vocab_size = 0;
   const SamplingRow* rows = nullptr;       // [blocks]
   const CudaSlotParams* params = nullptr;  // [slots]
   const int32_t* numbers = nullptr;        // [slots, kMaxDeviceNumbers], see ListsOf
   const uint32_t* allowed = nullptr;       // [slots, mask_words], a bit per token
+  const uint32_t* masks = nullptr;         // [masks, mask_words]
   int64_t mask_words = 0;
   int32_t* counts = nullptr;        // [slots, V]: 2 per output, 1 for tokens of the prompt
   int32_t* recent = nullptr;        // [slots, kMaxDeviceWordTokens]: output n at its place n % size
@@ -74,7 +75,8 @@ class CudaSampler final : public DeviceSampler {
 
   void Admit(int32_t slot, const SamplingConfig& config, std::span<const TokenId> token_ids,
              int32_t num_prompt_tokens) override;
-  void Sample(const Tensor& logits, const Tensor& rows, int64_t first) override;
+  void Sample(const Tensor& logits, const Tensor& rows, const Tensor& masks,
+              int64_t first) override;
   void StartFetch(int64_t count, int32_t max_logprobs) override;
   void TakeFetched() override;
   const SampledToken& sampled(int64_t i) const override;
@@ -89,7 +91,7 @@ class CudaSampler final : public DeviceSampler {
   };
 
   CudaSampler(const DeviceSamplerLimits& limits, cudaStream_t stream)
-      : limits_(limits), stream_(stream), mask_words_((limits.vocab_size + 31) / 32) {}
+      : limits_(limits), stream_(stream), mask_words_(TokenMaskWords(limits.vocab_size)) {}
   Status Allocate();
   // Pinned memory for an admission, the caller's until the copies that follow are done.
   template <class T>

@@ -85,15 +85,8 @@ struct RowBest {
   int32_t num_bad;  // NaN or infinite
 };
 
-__device__ inline RowBest FindBest(const float* x, int64_t size, SelectMemory* memory) {
-  Best best = {0, -1};
-  int32_t num_bad = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < size; i += kSelectThreads) {
-    const float value = x[i];
-    num_bad += IsFinite(value) ? 0 : 1;
-    best = Better(best, {value, static_cast<int32_t>(i)});
-  }
+// Of what the threads have found each.
+__device__ inline RowBest BlockBest(Best best, int32_t num_bad, SelectMemory* memory) {
   best = WarpBest(best);
   num_bad = WarpTotal(num_bad);
   __syncthreads();  // every thread has read what an earlier search left
@@ -110,6 +103,34 @@ __device__ inline RowBest FindBest(const float* x, int64_t size, SelectMemory* m
     result.num_bad += memory->counts[warp];
   }
   return result;
+}
+
+__device__ inline RowBest FindBest(const float* x, int64_t size, SelectMemory* memory) {
+  Best best = {0, -1};
+  int32_t num_bad = 0;
+#pragma unroll 8
+  for (int64_t i = threadIdx.x; i < size; i += kSelectThreads) {
+    const float value = x[i];
+    num_bad += IsFinite(value) ? 0 : 1;
+    best = Better(best, {value, static_cast<int32_t>(i)});
+  }
+  return BlockBest(best, num_bad, memory);
+}
+
+// The same of a row in which the tokens that the mask does not allow become -infinity on the way;
+// num_bad is of the row as it was.
+__device__ inline RowBest MaskAndFindBest(float* x, int64_t size, const uint32_t* mask,
+                                          SelectMemory* memory) {
+  Best best = {0, -1};
+  int32_t num_bad = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < size; i += kSelectThreads) {
+    float value = x[i];
+    num_bad += IsFinite(value) ? 0 : 1;
+    if ((mask[i / 32] >> i % 32 & 1) == 0) x[i] = value = -INFINITY;
+    best = Better(best, {value, static_cast<int32_t>(i)});
+  }
+  return BlockBest(best, num_bad, memory);
 }
 
 __device__ inline int32_t CountAtLeast(const float* x, int64_t size, float bound,

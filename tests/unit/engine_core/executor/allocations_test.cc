@@ -30,11 +30,15 @@ TEST_CASE("Steady decode: the model runner allocates nothing") {
   ModelOutput result;
   ClientOutputs outputs;
   int64_t during_steps = 0;
+  const std::vector<int32_t> mask(
+      static_cast<size_t>(TokenMaskWords(engine.runner().limits().vocab_size)), 0x5555);
   for (int step = 0; step < 100; ++step) {
     const SchedulerOutput& scheduled = engine.scheduler().Schedule(step);
     REQUIRE(scheduled.requests.size() == 8);
+    SchedulerOutput masked = scheduled;
+    if (step % 2 == 0) masked.token_masks = {{1, mask}, {4, mask}};
     const int64_t before = NumAllocations();
-    const Status status = engine.runner().Execute(scheduled, &result);
+    const Status status = engine.runner().Execute(masked, &result);
     // `result` changes hands with the results of the runner, and each has to grow once.
     if (step > 2) during_steps += NumAllocations() - before;
     REQUIRE(status.ok());

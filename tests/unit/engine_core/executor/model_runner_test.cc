@@ -1,4 +1,4 @@
-// The runner by hand-made steps: slots, chunks, and what one request's trouble does to others.
+// The runner over hand-made steps: slots, chunks, masks, and requests that fail beside others.
 
 #include "engine_core/executor/model_runner.h"
 
@@ -25,8 +25,7 @@ EngineDriverOptions TinyOptions() {
   return options;
 }
 
-// Over an emulated device, with steps that are submitted before the host has the tokens of those
-// before them.
+// On an emulated device; a step is submitted before the host has the tokens of the one before.
 EngineDriverOptions OnDevice(EngineDriverOptions options) {
   options.make_backend = [] {
     return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
@@ -38,7 +37,7 @@ EngineDriverOptions OnDevice(EngineDriverOptions options) {
   return options;
 }
 
-// All that is made at start, in its order.
+// Makes everything that a start makes, in its order.
 StatusOr<std::unique_ptr<ModelRunner>> StartOnDevice(const std::string& model, DType dtype) {
   const std::string dir = TANDEM_GOLDEN_DIR "/models/" + model;
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(dir));
@@ -81,8 +80,15 @@ class StepBuilder {
     step.new_block_ids.insert(step.new_block_ids.end(), blocks.begin(), blocks.end());
     step.num_scheduled_tokens += num_scheduled;
   }
+  // Limits the request that was added last to these tokens.
+  void Allow(const std::vector<TokenId>& token_ids, int64_t vocab_size) {
+    std::vector<int32_t>& words = masks.emplace_back(TokenMaskWords(vocab_size));
+    for (const TokenId id : token_ids) words[static_cast<size_t>(id / 32)] |= 1 << (id % 32);
+    step.token_masks.push_back({static_cast<int32_t>(step.requests.size()) - 1, words});
+  }
   SchedulerOutput step;
   std::deque<std::vector<TokenId>> prompts;  // what step.admitted points at
+  std::deque<std::vector<int32_t>> masks;    // what step.token_masks points at
 };
 
 TEST_CASE("model runner: a step without requests only frees slots") {
@@ -121,17 +127,17 @@ TEST_CASE("model runner: a slot freed in a step can be admitted in the same step
   CHECK(result.sampled_token_ids[0] == expected);
 }
 
-TEST_CASE("model runner: a slot changes hands while its last request's step is on its way") {
-  wire::SamplingParams greedy = GreedyParams(4), telling = greedy;
-  telling.logprobs = 1;
-  telling.prompt_logprobs = 2;
+TEST_CASE("model runner: a slot changes hands while its last request's step is in flight") {
+  wire::SamplingParams greedy = GreedyParams(4), with_logprobs = greedy;
+  with_logprobs.logprobs = 1;
+  with_logprobs.prompt_logprobs = 2;
   const RequestId a = "a", b = "b";
-  const bool tells = GENERATE(false, true);
-  CAPTURE(tells);
+  const bool first_reports = GENERATE(false, true);
+  CAPTURE(first_reports);
   StepBuilder first, second, third;
-  first.Admit(0, a, {5, 6, 7}, tells ? telling : greedy, 3, {BlockId{1}}, true);
+  first.Admit(0, a, {5, 6, 7}, first_reports ? with_logprobs : greedy, 3, {BlockId{1}}, true);
   second.step.freed_slots = {RequestSlot{0}};
-  second.Admit(0, b, {9, 8}, tells ? greedy : telling, 2, {BlockId{2}}, true);
+  second.Admit(0, b, {9, 8}, first_reports ? greedy : with_logprobs, 2, {BlockId{2}}, true);
   third.Run(0, 2, 1, {}, true);
   EngineDriver reference(TinyOptions()), device(OnDevice(TinyOptions()));
   ModelOutput expected[3], results[3];
@@ -141,7 +147,7 @@ TEST_CASE("model runner: a slot changes hands while its last request's step is o
   REQUIRE(device.runner().Submit(first.step).ok());
   int64_t num_run = NumEmulatedKernels();
   REQUIRE(device.runner().Submit(second.step).ok());
-  CHECK((NumEmulatedKernels() > num_run) == tells);  // who gathers a result keeps its row
+  CHECK((NumEmulatedKernels() > num_run) == first_reports);  // a row that gathers a result is kept
   REQUIRE(device.runner().Collect(&results[0]).ok());
   num_run = NumEmulatedKernels();
   REQUIRE(device.runner().Submit(third.step).ok());
@@ -161,11 +167,11 @@ TEST_CASE("model runner: a slot changes hands while its last request's step is o
       CHECK(got.prompt_logprobs->ranks == wanted.prompt_logprobs->ranks);
     }
   }
-  CHECK(results[tells ? 0 : 1].results.size() == 1);
-  CHECK(device.runner().num_overlapped() == (tells ? 1 : 2));
+  CHECK(results[first_reports ? 0 : 1].results.size() == 1);
+  CHECK(device.runner().num_overlapped() == (first_reports ? 1 : 2));
 }
 
-TEST_CASE("model runner: a step waits for tokens that the host draws") {
+TEST_CASE("model runner: a step waits for tokens that the host samples") {
   wire::SamplingParams greedy = GreedyParams(4), on_host = greedy;
   on_host.bad_words_token_ids = {std::vector<TokenId>(kMaxDeviceWordTokens + 1, 5)};
   const RequestId a = "a", b = "b";
@@ -190,7 +196,7 @@ TEST_CASE("model runner: a step waits for tokens that the host draws") {
   CHECK(device.runner().num_overlapped() == 0);
 }
 
-TEST_CASE("model runner: a request that fails may be run once more before anybody knows") {
+TEST_CASE("model runner: a request that fails may run once more before its failure is known") {
   wire::SamplingParams greedy = GreedyParams(4), failing = greedy;
   failing.logprobs = 1'000'000;  // more than there are tokens
   const RequestId a = "a", b = "b";
@@ -217,10 +223,10 @@ TEST_CASE("model runner: a request that fails may be run once more before anybod
   }
 }
 
-TEST_CASE("model runner: a request that comes back has its outputs counted") {
+TEST_CASE("model runner: a request that resumes has its outputs counted") {
   wire::SamplingParams params = GreedyParams(4);
   params.logit_bias = {{9, 100.0}, {11, 90.0}, {12, 80.0}};
-  params.repetition_penalty = 10;  // so each of them is drawn once
+  params.repetition_penalty = 10;  // so each of them is sampled once
   const RequestId a = "a";
   const bool on_device = GENERATE(false, true);
   CAPTURE(on_device);
@@ -233,7 +239,7 @@ TEST_CASE("model runner: a request that comes back has its outputs counted") {
   CHECK(result.sampled_token_ids == std::vector<TokenId>{12});
 }
 
-TEST_CASE("model runner: no graph serves a step with a prompt's token from which none is drawn") {
+TEST_CASE("model runner: no graph runs a step that samples nothing after one of its tokens") {
   wire::SamplingParams greedy = GreedyParams(9), penalized = greedy;
   penalized.frequency_penalty = 2;
   const RequestId a = "a", b = "b", c = "c";
@@ -261,7 +267,75 @@ TEST_CASE("model runner: no graph serves a step with a prompt's token from which
   }
 }
 
-TEST_CASE("model runner: a mixture's step waits for its experts' tokens only where they are many") {
+// Two steps in flight at a time, so that a mask is on its way while the one before is still used.
+TEST_CASE("model runner: each step's token masks are its own, in graphs as well") {
+  const bool on_host = GENERATE(false, true);  // the first request's samples
+  CAPTURE(on_host);
+  wire::SamplingParams greedy = GreedyParams(9), first_params = greedy;
+  if (on_host) {
+    first_params.bad_words_token_ids = {std::vector<TokenId>(kMaxDeviceWordTokens + 1, 5)};
+  }
+  first_params.logprobs = 0;
+  const RequestId a = "a", b = "b";
+  EngineDriver reference(TinyOptions()), device(OnDevice(TinyOptions()));
+  const int64_t vocab_size = device.runner().limits().vocab_size;
+  constexpr int kSteps = 6;
+  std::deque<StepBuilder> steps(kSteps);
+  for (int i = 0; i < kSteps; ++i) {
+    StepBuilder& step = steps[static_cast<size_t>(i)];
+    if (i == 0) {
+      step.Admit(0, a, {5, 6, 7}, first_params, 3, {BlockId{1}}, true);
+    } else {
+      step.Run(0, 2 + i, 1, {}, true);
+    }
+    if (i != 3) step.Allow({40 + i}, vocab_size);
+    if (i == 0) {
+      step.Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+    } else {
+      step.Run(1, 1 + i, 1, {}, true);
+    }
+    if (i % 2 == 1) step.Allow({7, 70 + i}, vocab_size);
+  }
+  std::vector<ModelOutput> expected(kSteps), results(kSteps);
+  for (size_t i = 0; i < kSteps; ++i) {
+    REQUIRE(reference.runner().Execute(steps[i].step, &expected[i]).ok());
+    REQUIRE(device.runner().Submit(steps[i].step).ok());
+    if (i > 0) REQUIRE(device.runner().Collect(&results[i - 1]).ok());
+  }
+  REQUIRE(device.runner().Collect(&results[kSteps - 1]).ok());
+  for (size_t i = 0; i < kSteps; ++i) {
+    CAPTURE(i);
+    CHECK(results[i].sampled_token_ids == expected[i].sampled_token_ids);
+    const auto step = static_cast<TokenId>(i);
+    if (i != 3) CHECK(results[i].sampled_token_ids[0] == 40 + step);
+    if (i % 2 == 1)
+      CHECK(std::ranges::count(std::vector{7, 70 + step}, results[i].sampled_token_ids[1]) == 1);
+    REQUIRE(results[i].results.size() == 1);
+    if (i != 3) CHECK(results[i].results[0].logprobs->logprobs == std::vector<float>{0});
+  }
+  CHECK(device.runner().num_replays() == kSteps - 1);
+}
+
+TEST_CASE("model runner: a token mask that allows nothing ends that request only") {
+  const wire::SamplingParams greedy = GreedyParams(4);
+  const RequestId a = "a", b = "b";
+  const bool on_device = GENERATE(false, true);
+  CAPTURE(on_device);
+  EngineDriver engine(on_device ? OnDevice(TinyOptions()) : TinyOptions());
+  StepBuilder step;
+  step.Admit(0, a, {5, 6, 7}, greedy, 3, {BlockId{1}}, true);
+  step.Allow({}, engine.runner().limits().vocab_size);
+  step.Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+  ModelOutput result;
+  REQUIRE(engine.runner().Execute(step.step, &result).ok());
+  REQUIRE(result.results.size() == 1);
+  CHECK(result.results[0].request_idx == 0);
+  CHECK_THAT(result.results[0].status.message(), Contains("no token is left"));
+  CHECK(result.sampled_token_ids[0] == kNoToken);
+  CHECK(result.sampled_token_ids[1] != kNoToken);
+}
+
+TEST_CASE("model runner: a mixture's step waits for its experts' tokens only when they are many") {
   EngineDriverOptions options = TinyOptions();
   options.model_dir = TANDEM_GOLDEN_DIR "/models/qwen3_moe";  // 3 of 8 experts
   EngineDriverOptions on_device = OnDevice(options);
@@ -288,7 +362,7 @@ TEST_CASE("model runner: a mixture's step waits for its experts' tokens only whe
 
 TEST_CASE(
     "model runner: a device that runs out of memory at start is an error that says what to do") {
-  // With gates apart, and with scratch for steps of more rows than decode steps have.
+  // One with separate gates, and one with scratch memory for steps larger than decode steps.
   const std::string model = GENERATE("llama_tied", "mixtral");
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   CAPTURE(model, DTypeName(dtype));
@@ -307,7 +381,7 @@ TEST_CASE(
   CHECK(num_failed > 20);
 }
 
-TEST_CASE("model runner: no step takes memory") {
+TEST_CASE("model runner: no step allocates memory") {
   EngineDriver engine(OnDevice(TinyOptions()));
   EndEmulatedMemoryAfter(0);
   for (int i = 0; i < 4; ++i) {
@@ -321,7 +395,7 @@ TEST_CASE("model runner: no step takes memory") {
 
 TEST_CASE("model runner: an op that finds no scratch memory fails its step") {
   EngineDriverOptions options = OnDevice(TinyOptions());
-  options.graph_sizes = {};  // no first steps, after which there would be enough
+  options.graph_sizes = {};  // no first steps, which would allocate enough
   EngineDriver engine(options);
   const wire::SamplingParams params = GreedyParams(4);
   const RequestId id = "a";
@@ -335,7 +409,7 @@ TEST_CASE("model runner: an op that finds no scratch memory fails its step") {
 }
 
 // The emulated device's clock counts kernels.
-TEST_CASE("model runner: the device's clock tells steps from what is between them") {
+TEST_CASE("model runner: the device's clock separates steps from the time between them") {
   const bool has_graphs = GENERATE(true, false);
   CAPTURE(has_graphs);
   EngineDriverOptions options = OnDevice(TinyOptions());
@@ -407,7 +481,7 @@ TEST_CASE("model runner: two steps in flight are timed in their order") {
         Approx(static_cast<double>(NumEmulatedKernels() - after_first) / 1e3));
 }
 
-TEST_CASE("model runner: a chunk that does not reach the last token yields none") {
+TEST_CASE("model runner: a chunk that does not reach the last token samples none") {
   EngineDriver engine(TinyOptions());
   const wire::SamplingParams params = GreedyParams(4);
   const RequestId id = "a";
@@ -425,7 +499,7 @@ TEST_CASE("model runner: a chunk that does not reach the last token yields none"
 }
 
 TEST_CASE("model runner: too many logprobs end that request only") {
-  // The driver's runner allows all of them, so this one is made here.
+  // The driver's runner has no limit on logprobs, so this one is made here.
   const auto config = ReadModelConfig(TinyOptions().model_dir);
   const auto weights = OpenSafetensors(TinyOptions().model_dir);
   ModelRunnerOptions options;
@@ -485,9 +559,9 @@ class PoisonedWeights final : public Weights {
   TokenId poisoned_;
 };
 
-TEST_CASE("model runner: NaN logits end their request with an error, nobody else notices") {
+TEST_CASE("model runner: NaN logits end their request with an error, and no other") {
   EngineDriverOptions options = TinyOptions();
-  // Their heads are not the embedding. In a mixture, tokens share experts but nothing else.
+  // Models whose head is not the embedding. In a mixture, tokens share only experts.
   const std::string model = GENERATE("llama_plain", "mixtral", "qwen3_moe");
   CAPTURE(model);
   options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
@@ -525,7 +599,7 @@ TEST_CASE("model runner: min_tokens keeps stop ids out until enough tokens are t
   params.all_stop_token_ids = {drawn[0]};
   engine.Add("stopped", {5, 6}, params);
   params.min_tokens = 4;
-  params.logit_bias = {{drawn[0], 100.0}};  // the first that may be drawn
+  params.logit_bias = {{drawn[0], 100.0}};  // sampled as soon as it may be
   engine.Add("kept", {5, 6}, params);
   engine.RunAll();
   CHECK(engine.transcript("stopped").token_ids.size() == 1);

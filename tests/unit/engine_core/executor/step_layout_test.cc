@@ -47,6 +47,10 @@ class Steps {
     request.needs_sample = needs_sample;
     step_.num_scheduled_tokens += num_scheduled;
   }
+  // For the request that was added last.
+  void Mask() {
+    step_.token_masks.push_back({static_cast<int32_t>(step_.requests.size()) - 1, {}});
+  }
   StepLayout LayOut() {
     StepLayout layout;
     layout.LayOut(step_, batch_);
@@ -156,6 +160,24 @@ TEST_CASE("step layout: rows are the device's where its sampler takes the reques
   const StepLayout host = steps.LayOut();
   CHECK_FALSE(host.has_device_rows);
   CHECK(host.max_device_logprobs == -1);
+}
+
+TEST_CASE("step layout: a token mask belongs to the row that samples") {
+  Steps steps;
+  wire::SamplingParams params, failing;
+  params.prompt_logprobs = 0;
+  failing.logprobs = 1000;
+  steps.Admit(0, 3);
+  steps.Admit(1, 3, failing);
+  steps.Admit(2, 3, params);
+  steps.Run(0, 0, 3, {BlockId{1}}, true);
+  steps.Run(1, 0, 3, {BlockId{2}}, true);
+  steps.Mask();
+  steps.Run(2, 0, 3, {BlockId{3}}, true);
+  steps.Mask();
+  std::vector<int32_t> mask_idxs;
+  for (const LogitsRow& row : steps.LayOut().logits_rows) mask_idxs.push_back(row.mask_idx);
+  CHECK_THAT(mask_idxs, Equals(std::vector<int32_t>{-1, -1, -1, 1}));
 }
 
 TEST_CASE("step layout: a request that fails runs, and makes no logits") {
