@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-// What the two versions call the same things.
+// Names of the same files in the two versions.
 struct Version {
   const char* mount;
   const char* limit;
@@ -23,10 +23,10 @@ const Version kVersion1 = {"/sys/fs/cgroup/memory",
                            "memory.usage_in_bytes",
                            {"total_active_file", "total_inactive_file"}};
 
-// Version 1 says a number like this where version 2 says "max".
+// Version 1 writes a number above this where version 2 writes "max".
 constexpr int64_t kNoLimit = int64_t{1} << 62;
 
-// nullopt when the file is absent or says "max".
+// nullopt when the file is absent or contains "max".
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream in(path);
   int64_t number = 0;
@@ -47,18 +47,18 @@ int64_t FileCacheBytes(const std::string& folder, const Version& version) {
 // One cgroup's own numbers, if it has a limit.
 void Tighten(const std::string& folder, const Version& version, CgroupMemory* memory) {
   const std::optional<int64_t> limit = ReadNumber(folder + "/" + version.limit);
-  if (!limit || *limit >= kNoLimit) return;  // to read on costs the kernel a sum over all CPUs
+  if (!limit || *limit >= kNoLimit) return;  // the next files cost the kernel a sum over all CPUs
   memory->limit_bytes = std::min(memory->limit_bytes, *limit);
   const int64_t used = ReadNumber(folder + "/" + version.usage).value_or(0);
   const int64_t held = std::max<int64_t>(0, used - FileCacheBytes(folder, version));
   memory->available_bytes = std::min(memory->available_bytes, std::max<int64_t>(0, *limit - held));
 }
 
-// From the cgroup up to the mount. In a container the path may be the host's and lead nowhere below
-// the mount, which then is the container's own cgroup.
+// From the cgroup up to the mount. In a container the path may be the host's and not exist below
+// the mount; the mount itself is the container's cgroup then.
 void TightenUpwards(const std::string& root, std::string path, const Version& version,
                     CgroupMemory* memory) {
-  if (path.find("/..") != std::string::npos) path.clear();  // outside of what is mounted here
+  if (path.find("/..") != std::string::npos) path.clear();  // outside of the mount
   while (path.ends_with('/')) path.pop_back();
   for (;;) {
     Tighten(root + version.mount + path, version, memory);

@@ -3,16 +3,16 @@
 // Runs scheduled steps. Two implementations: ModelRunner (a model over a Backend) and the
 // simulator of tests/simulation. Thread: engine loop; Submit may block until the step is done,
 // Collect does. Owns: KV cache memory, weights, the persistent batch (one row per RequestSlot).
-// Failure: a non-OK Status means the executor is lost and the engine dies. What concerns one
-// request (NaN logits, a grammar that refuses) is RequestResult::status and ends only that request.
+// Failure: a non-OK Status means that the executor is lost and the engine dies. The failure of one
+// request (NaN logits, no token left) is its RequestResult::status and ends only that request.
 //
-// Submit is called for every step that has something to run, and without requests when
-// `freed_slots` is left to apply or a KV connector wants to hear from its worker
-// (polls_kv_transfers). The step is taken in completely; nothing of it is looked at afterwards.
-// Steps run one after the other in the order of Submit, each as if those before it were done: a
-// request's next input is the token that the step before has sampled. After a failure of its own a
-// request may be scheduled once more; what that yields does not matter. An executor with a drafter
-// verifies the drafts of a step (scheduler_output.h) and proposes those of the next (DraftResult).
+// Submit is called for every step that has something to run; without requests when only
+// `freed_slots` are to be applied or a KV connector polls its worker (polls_kv_transfers). It takes
+// the step in completely and does not read it afterwards. Steps run one after another in the order
+// of Submit, each as if those before it were done: a request's next input is the token that the
+// step before sampled. A request that has failed may be scheduled once more; that result is
+// dropped. An executor with a drafter verifies the drafts of a step (scheduler_output.h) and
+// proposes those of the next (DraftResult). No executor has a drafter yet.
 
 #include <cstdint>
 
@@ -25,20 +25,20 @@ namespace tandem {
 
 // Fixed once the executor is built; scheduler and KV cache take their sizes from here.
 struct ExecutorLimits {
-  int32_t num_blocks = 0;  // with the null block 0
+  int32_t num_blocks = 0;  // including the null block 0
   int32_t block_size = 0;  // tokens
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
-  // Keys that a token sees in every layer, its own included; a step names the null block where none
-  // of its tokens sees a block. 0: some layer sees all.
+  // Keys that a token sees in every layer, its own included; a step names the null block in place
+  // of one that none of its tokens sees. 0: some layer sees all keys.
   int32_t sliding_window = 0;
-  // What its drafter needs; none by default.
+  // What the drafter needs; by default there is none.
   DraftConfig drafts = {};
 };
 
-// Submitted and not collected.
+// Steps that were submitted and not collected.
 constexpr size_t kMaxStepsInFlight = 2;
 
 class Executor {
@@ -49,7 +49,7 @@ class Executor {
   virtual Status Submit(const SchedulerOutput& step) = 0;
   // The result of the oldest step in flight.
   virtual Status Collect(ModelOutput* result) = 0;
-  // Both, where nothing else is in flight.
+  // Both, when nothing else is in flight.
   Status Execute(const SchedulerOutput& step, ModelOutput* result) {
     RETURN_IF_ERROR(Submit(step));
     return Collect(result);

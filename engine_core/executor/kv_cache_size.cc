@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// "MemTotal:  123 kB" → bytes; 0 when the line is not there.
+// "MemTotal:  123 kB" → bytes; 0 without such a line.
 int64_t MemInfo(const std::string& name) {
   std::ifstream in("/proc/meminfo");
   std::string word;
@@ -38,8 +38,8 @@ int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
   const double blocks_per_request = MaxHeldBlocks(CacheWithLimits({}, limits));
   const double useful_bytes =
       2.0 * limits.max_num_seqs * blocks_per_request * static_cast<double>(bytes_per_block);
-  const int64_t polite = std::min(share, memory.available_bytes / 2);
-  return useful_bytes < static_cast<double>(polite) ? static_cast<int64_t>(useful_bytes) : polite;
+  const int64_t modest = std::min(share, memory.available_bytes / 2);
+  return useful_bytes < static_cast<double>(modest) ? static_cast<int64_t>(useful_bytes) : modest;
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits
   config.max_model_len = limits.max_model_len;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.sliding_window = limits.sliding_window;
-  // Those of a step in flight may all be rejected: the window begins that much earlier.
+  // All drafts of a step in flight may be rejected: the window begins that many tokens earlier.
   config.num_draft_tokens =
       limits.drafts.num_lookahead_tokens + limits.drafts.num_speculative_tokens;
   return config;
@@ -85,7 +85,7 @@ StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_blo
     blocks = DefaultBytes(bytes_per_block, limits, memory) / bytes_per_block + 1;
   }
   blocks = std::min(blocks, most);
-  // Memory that is not there is granted all the same and kills when it is touched.
+  // The kernel grants memory that it does not have, and kills the process that touches it.
   if (blocks > memory.total_bytes / bytes_per_block) {
     return ResourceExhaustedError(
         "a KV cache of " + std::to_string(blocks) + " blocks of " +

@@ -1,9 +1,9 @@
 #pragma once
 
-// The size of the KV cache: from an executor's limits, and before there is one from the host. Asked
-// for in blocks or bytes it is exactly that; else a share of the host's memory, bounded by what the
-// limits can use.
-// Thread: main. Units: bytes, blocks of block_size tokens (the null block included).
+// The size of the KV cache: of an executor from its limits, before there is one from the host's
+// memory. A size in blocks or bytes is taken exactly; otherwise it is a share of the memory, at
+// most what the limits can use. Thread: main. Units: bytes, blocks of block_size tokens (the null
+// block included).
 
 #include <cstdint>
 #include <optional>
@@ -18,33 +18,33 @@ namespace tandem {
 KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits);
 
 struct HostMemory {
-  int64_t total_bytes = 0;      // of the host, or of this process's cgroup when that is less
-  int64_t available_bytes = 0;  // without pushing others out
+  int64_t total_bytes = 0;      // of the host, or this process's cgroup limit when that is less
+  int64_t available_bytes = 0;  // without evicting memory of others
   int64_t resident_bytes = 0;   // of this process
 };
 HostMemory ReadHostMemory();
 
 constexpr double kDefaultUtilization = 0.92;
 
-// In the order in which they win.
+// The first that is set decides.
 struct KvCacheWish {
   std::optional<int64_t> num_blocks = {};
   std::optional<int64_t> bytes = {};
-  // Of total_bytes, less what is resident. Unset: kDefaultUtilization of it, but at most half of
-  // what is available and twice what max_num_seqs requests of max_model_len tokens hold (the rest
-  // would only grow the prefix cache).
+  // Share of total_bytes, less what is resident. Unset: kDefaultUtilization, but at most half of
+  // what is available and twice what max_num_seqs requests of max_model_len tokens hold (more would
+  // only grow the prefix cache).
   std::optional<double> utilization = {};
 };
 
-// ResourceExhausted when not even two blocks fit, or more are asked for than the host has memory.
+// ResourceExhausted when fewer than two blocks fit, or the wish exceeds the host's memory.
 StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_block,
                                   const ExecutorLimits& limits, const HostMemory& memory);
 
-// The length that one request can have with so many blocks for it: what the limits say, or less.
+// The length that one request can have when all num_blocks are its own; at most the limits'.
 int32_t MaxModelLenOf(int64_t num_blocks, const ExecutorLimits& limits);
 
-// The length that one request can have at all, before anything is allocated for it. When the host
-// cannot hold it: what it can hold if is_auto, else ResourceExhausted.
+// The length that one request can have, before anything is allocated. When the host cannot hold the
+// limits' length: the length it can hold if is_auto, else ResourceExhausted.
 StatusOr<int32_t> ChooseMaxModelLen(bool is_auto, int64_t bytes_per_block,
                                     const ExecutorLimits& limits, const HostMemory& memory);
 

@@ -23,7 +23,7 @@ double BitsOf(WeightFormat format, DType dtype) {
   return 8.0 * static_cast<double>(SizeOf(dtype));
 }
 
-// Sizes of a config may have any product: beyond this one does not matter, nor does a rounding.
+// Sizes of a config may have any product; beyond 2^60 its value does not matter, nor does rounding.
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
 double NumLayerWeights(const ModelConfig& config) {
@@ -61,7 +61,7 @@ int64_t RopeBytes(const ModelConfig& config, int64_t max_model_len) {
                  sizeof(float));
 }
 
-// Of one layer; the next one uses the same memory. In a mixture each token has a row per expert.
+// Of one layer; the next layer uses the same memory. In a mixture each token has a row per expert.
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dtype) {
   const int64_t q = config.num_heads * config.head_dim;
   const int64_t qkv = q + 2 * config.num_kv_heads * config.head_dim;

@@ -1,9 +1,9 @@
 #pragma once
 
-// What a model will need memory for under given limits, worked out from its config before anything
-// is loaded: a first check that it can fit at all, the part of it that a KV cache on the host has
-// to leave, and the text of an error. Close to what is taken then, and rather too little: a padded
-// row or a norm is not counted. Thread: any; values. Units: bytes.
+// How much memory a model will need under given limits, computed from its config before anything is
+// loaded: for a first check that it fits, for the part that a KV cache on the host must leave, and
+// for the text of errors. An estimate that is slightly low: padded rows and norms are not counted.
+// Thread: any; values. Units: bytes.
 
 #include <cstdint>
 #include <string>
@@ -18,41 +18,41 @@
 namespace tandem {
 
 struct MemoryPlanInput {
-  DType dtype = DType::kBf16;  // what is computed in
+  DType dtype = DType::kBf16;  // compute type
   WeightFormats formats = {};
   int64_t kv_bytes_per_block = 0;
-  bool is_device = false;  // memory of its own; integers are not kept there
+  bool is_device = false;  // memory of its own; keeps no integer weights
 };
 
 struct MemoryPlan {
   bool is_device = false;
   ExecutorLimits limits = {};
   int64_t weights = 0;
-  int64_t rope = 0;             // angles of max_model_len positions
+  int64_t rope = 0;             // cosines and sines of max_model_len positions
   int64_t activations = 0;      // of a step of max_num_batched_tokens
-  int64_t logits = 0;           // of max_num_seqs requests, or fewer at a time
-  int64_t token_counts = 0;     // when that many requests have penalties
+  int64_t logits = 0;           // of the rows that are made at a time
+  int64_t token_counts = 0;     // when all max_num_seqs requests have penalties
   int64_t kv_of_a_request = 0;  // of max_model_len tokens
 
-  // Beside weights, angles and KV cache. Memory that is first touched by a step of that size.
+  // Without weights, angles and KV cache: memory that the first step of that size touches.
   int64_t step_bytes() const { return activations + logits + token_counts; }
 };
 
 MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
                       const MemoryPlanInput& input);
 
-// What a KV cache on the host is sized by, once the weights are there and no step has run.
+// The memory left for a KV cache on the host, once weights are loaded and before a step has run.
 HostMemory LessStep(HostMemory memory, const MemoryPlan& plan);
 
-// ResourceExhausted when not even the weights and a step without penalties fit into all the memory
-// there is: on a host all of that is memory of the process, which the kernel cannot take back when
-// a limit is met. The checkpoint is not counted: its pages are a file's and are dropped for others.
+// ResourceExhausted when weights and a step without penalties exceed all the memory there is: on a
+// host that is memory of the process, which the kernel cannot reclaim when a limit is reached. The
+// checkpoint is not counted: the kernel drops pages of a mapped file when others need memory.
 Status CheckFits(const MemoryPlan& plan, const HostMemory& memory);
 
-// What there is, what it is needed for and which flags change that, a line each.
+// A line each: the memory there is, every need, and the flag that changes it.
 std::string MemoryAdvice(const MemoryPlan& plan, const HostMemory& memory);
 
-// A ResourceExhausted status with that advice behind its message; others as they are.
+// Appends that advice to the message of a ResourceExhausted status; other statuses are unchanged.
 Status WithMemoryAdvice(const Status& status, const MemoryPlan& plan, const HostMemory& memory);
 
 }  // namespace tandem

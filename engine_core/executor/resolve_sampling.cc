@@ -46,7 +46,7 @@ StatusOr<SamplingConfig> ResolveSampling(const wire::SamplingParams& params,
   config.min_tokens = params.min_tokens;
   if (params.min_tokens > 0) {
     for (const TokenId id : params.all_stop_token_ids) {
-      // A stop id may be any number; one that cannot be drawn needs no ban.
+      // A stop id may be any number; one outside of the vocabulary needs no ban.
       if (id >= 0 && id < limits.vocab_size) config.min_tokens_mask.push_back(id);
     }
   }

@@ -1,9 +1,8 @@
 #pragma once
 
-// The wire's SamplingParams → what the sampler works with: defaults made concrete, a seed for
-// requests that bring none. Thread: pure function. REQUIRES: ids and ranges were checked at ingress
-// (engine_core/request_check.h).
-// Failure: more logprobs than the server allows.
+// The wire's SamplingParams → the SamplingConfig that samplers read: defaults made concrete, and a
+// seed for requests without one. Thread: pure function. REQUIRES: ids and ranges were checked at
+// ingress (engine_core/request_check.h). Failure: more logprobs than the server allows.
 
 #include <cstdint>
 #include <string_view>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Results of steps that an executor has finished and nobody has collected; for executors that are
-// done when Submit returns. Thread: engine loop. Never allocates once the results have grown.
+// Results of the steps that were submitted and not collected, in their order. Thread: engine loop.
+// Nothing is allocated once the results have grown.
 
 #include <array>
 #include <utility>
@@ -14,7 +14,7 @@ namespace tandem {
 
 class ResultQueue {
  public:
-  // A cleared result, the newest.
+  // Adds a cleared result, the newest.
   ModelOutput* Push() {
     CHECK_LT(size_, kMaxStepsInFlight);
     ModelOutput* newest = &results_[(first_ + size_++) % kMaxStepsInFlight];

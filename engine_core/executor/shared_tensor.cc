@@ -14,16 +14,6 @@ StatusOr<SharedTensor> SharedTensor::Create(Backend* backend, DType dtype,
   return tensor;
 }
 
-void SharedTensor::Send(int64_t rows, int64_t columns) const {
-  if (host_.view().empty() || rows == 0) return;
-  Tensor to = device_.view().Rows(0, rows), from = host_.view().Rows(0, rows);
-  if (columns >= 0) {
-    to = to.Columns(0, columns);
-    from = from.Columns(0, columns);
-  }
-  backend_->device().CopyIn(to, from);
-}
-
 void SharedTensor::Fetch(int64_t rows, int64_t first) const {
   if (host_.view().empty() || rows == 0) return;
   backend_->device().CopyOut(host_.view().Rows(first, rows), device_.view().Rows(first, rows));

@@ -1,7 +1,7 @@
 #pragma once
 
-// A tensor that the host and the ops of a backend both work on: one memory where the backend's is
-// the host's, else two, copied at the points that Send and Fetch name.
+// A tensor that ops write and the host reads: one memory where the backend's is the host's, else
+// two, and Fetch copies.
 // Thread: engine loop. Owns: both memories; borrows the backend, which outlives it.
 // Failure: memory, in Create.
 
@@ -21,10 +21,7 @@ class SharedTensor {
   const Tensor& host() const { return host_.view().empty() ? device_.view() : host_.view(); }
   const Tensor& device() const { return device_.view(); }  // for ops
 
-  // The host's first `rows` rows, and of those the first `columns` columns when given, to the
-  // device.
-  void Send(int64_t rows, int64_t columns = -1) const;
-  // The other way round, `rows` rows from row `first` on; the ops before it are done then.
+  // Copies `rows` rows from row `first` on to the host; the ops before it are done then.
   void Fetch(int64_t rows, int64_t first = 0) const;
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
 
-// How long steps keep a device busy and how long it waits between them, by its own clock. A step
-// lasts from where its inputs have arrived to its last op; copies of inputs and results, and what
-// admissions put before a step, are time between. A step that the host puts into an empty queue is
-// counted from the moment its first op is on the way.
+// How long steps keep a device busy, and how long it waits between them, by its own clock. A step
+// lasts from the arrival of its inputs to its last op; copies of inputs and results, and the work
+// of admissions before a step, are time between steps. A step that enters an empty queue is counted
+// from the moment its first op is queued.
 // Thread: engine loop. Where memory is the host's, all times are 0.
 
 #include "kernels/device.h"
@@ -11,9 +11,9 @@
 namespace tandem {
 
 struct DeviceTimes {
-  int64_t num_steps = 0;  // without the first, which comes after none
+  int64_t num_steps = 0;  // without the first, which follows no other
   double busy_seconds = 0;
-  double idle_seconds = 0;  // before them
+  double idle_seconds = 0;  // before these steps
 
   double idle_share() const {
     const double all = busy_seconds + idle_seconds;
@@ -24,10 +24,10 @@ struct DeviceTimes {
 class StepClock {
  public:
   struct Step {
-    int64_t begin = 0, end = 0;  // time points; 0: the clock stood still
+    int64_t begin = 0, end = 0;  // time points; 0: the clock was not running
   };
 
-  // Begins anew with the next step.
+  // Counts from zero, from the next step on.
   void Start(Device* device) {
     device_ = device;
     times_ = {};
@@ -41,7 +41,7 @@ class StepClock {
   void End(Step* step) {
     if (step->begin > 0) step->end = device_->SetTimePoint();
   }
-  // Each step once, in order; waits until it is done.
+  // Takes each step once, in order; waits until it is done.
   void Add(const Step& step) {
     if (step.end == 0 || step.begin < start_) return;
     if (last_end_ > 0) {

@@ -31,7 +31,7 @@ void StepWatch::Leave() {
 StepWatch::Look StepWatch::LookNow(double now) {
   uint64_t num_changes = num_changes_.load();
   if (num_changes % 2 == 0) {
-    // Either this sees a call that begins meanwhile, or its Enter sees the sleeper.
+    // If a call begins now, either the next load sees it or its Enter sees the sleeper.
     watcher_sleeps_.store(true);
     num_changes = num_changes_.load();
     if (num_changes % 2 == 0) return {};

@@ -1,12 +1,13 @@
 #pragma once
 
-// Tells a step that does not come back from one that is only slow to be looked at. The loop's
-// thread says when it calls the executor and when it is back, with a few stores and no system call;
-// a watcher looks now and then. A call is overdue when the watcher has found it there for limit_s
-// of its own waiting: no look counts for more than a fraction of the limit, so a process that was
-// stopped (by a debugger, by the host) has not waited meanwhile. Found between limit_s and
-// limit_s * (1 + 1 / kLooksPerLimit) after the call began.
-// Threads: Enter and Leave the engine's loop; LookNow the watcher. Units: seconds. Never fails.
+// Distinguishes a step that never returns from a process that was merely stopped. The loop's thread
+// notes when it calls the executor and when it is back, with a few stores and no system call; a
+// watcher looks now and then. A call is overdue when the watcher has seen it for limit_s of its own
+// waiting: no look counts for more than a fraction of the limit, so that time in which the process
+// was stopped (by a debugger, by the host) does not count. An overdue call is found between limit_s
+// and limit_s * (1 + 1 / kLooksPerLimit) after it began.
+// Threads: the engine's loop for Enter and Leave, the watcher for LookNow. Units: seconds. Never
+// fails.
 
 #include <atomic>
 #include <cstdint>
@@ -35,12 +36,12 @@ class StepWatch {
 
   explicit StepWatch(double limit_s) : limit_s_(limit_s) {}
 
-  // True when the watcher sleeps and has to be woken.
+  // True when the watcher sleeps and must be woken.
   bool Enter(const WatchedStep& step);
   void Leave();
 
   struct Look {
-    std::optional<double> again_in_s;  // nullopt: not before Enter asks for it
+    std::optional<double> again_in_s;  // nullopt: when Enter returns true
     std::optional<WatchedStep> overdue = {};
   };
   Look LookNow(double now);

@@ -1,10 +1,10 @@
 #pragma once
 
-// An Executor whose calls are watched: one that does not return within a limit means that the
-// worker is lost, and since nothing can take the caller back from it, on_overdue is told on the
-// watcher's thread and is expected to end the process. See step_watch.h for what a limit means.
-// Threads: the engine's loop; one watcher, which sleeps while nothing executes and else wakes a few
-// times per limit. Owns: neither executor nor clock. Failure: the executor's own, passed on.
+// An Executor whose calls are watched. A call that does not return within a limit means that the
+// worker is lost, and nothing can bring the calling thread back: on_overdue is called on the
+// watcher's thread and is expected to end the process. step_watch.h defines the limit.
+// Threads: the engine's loop; one watcher, which sleeps while nothing executes and otherwise wakes
+// a few times per limit. Owns: neither executor nor clock. Failure: the executor's own.
 
 #include <array>
 #include <functional>
@@ -20,7 +20,7 @@ namespace tandem {
 
 class WatchedExecutor final : public Executor {
  public:
-  // Told once, with the step, its batch and the call it is in.
+  // Called once; `what` names the step, its batch and the call.
   using OnOverdue = std::function<void(const std::string& what)>;
 
   // REQUIRES: limit_s > 0.

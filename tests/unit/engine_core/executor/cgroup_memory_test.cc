@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
 TEST_CASE("cgroup memory: without cgroups nothing is limited") {
-  const TempFolder root;  // with files as /proc and /sys have them
+  const TempFolder root;  // for files like those of /proc and /sys
   CHECK(ReadCgroupMemory(root.path()).limit_bytes == kNone);
   CHECK(ReadCgroupMemory(root.path()).available_bytes == kNone);
 }
@@ -33,7 +33,7 @@ TEST_CASE("cgroup memory: version 2, the tightest of the own cgroup and those ab
   CHECK(ReadCgroupMemory(root.path()).limit_bytes == 4000);
 }
 
-TEST_CASE("cgroup memory: what is left is by what is held, the page cache apart") {
+TEST_CASE("cgroup memory: memory in use counts without the page cache") {
   const TempFolder root;
   root.Write("/proc/self/cgroup", "0::/a/b\n");
   root.Write("/sys/fs/cgroup/a/b/memory.max", "5000");
@@ -43,7 +43,7 @@ TEST_CASE("cgroup memory: what is left is by what is held, the page cache apart"
   root.Write("/sys/fs/cgroup/a/b/memory.stat",
              "anon 1900\ninactive_file 600\nactive_file 400\nslab 100\n");
   CHECK(ReadCgroupMemory(root.path()).available_bytes == 3000);
-  // The group above is wider, but others have filled it.
+  // The group above has a higher limit, but others have used it up.
   root.Write("/sys/fs/cgroup/a/memory.max", "9000");
   root.Write("/sys/fs/cgroup/a/memory.current", "8500");
   CHECK(ReadCgroupMemory(root.path()).available_bytes == 500);
@@ -52,7 +52,7 @@ TEST_CASE("cgroup memory: what is left is by what is held, the page cache apart"
   CHECK(ReadCgroupMemory(root.path()).available_bytes == 0);
 }
 
-TEST_CASE("cgroup memory: version 1, wherever its controller is mounted together") {
+TEST_CASE("cgroup memory: version 1, with controllers that share a mount") {
   const TempFolder root;
   root.Write("/proc/self/cgroup",
              "12:cpuset:/other\n9:cpu,memory:/docker/abc\n1:name=systemd:/x\n0::/docker/abc\n");
@@ -78,7 +78,7 @@ TEST_CASE("cgroup memory: in a container the mount itself is the own cgroup") {
   }
 }
 
-TEST_CASE("cgroup memory: lines of another form are passed over") {
+TEST_CASE("cgroup memory: lines of another form are skipped") {
   const TempFolder root;
   root.Write("/proc/self/cgroup", "\nnonsense\n0:\n0::\n0::relative\n::/\n");
   root.Write("/sys/fs/cgroup/memory.max", "6000");

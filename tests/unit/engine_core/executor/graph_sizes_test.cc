@@ -16,17 +16,17 @@ TEST_CASE("graph sizes: 1024 requests on an H200 make 51 sizes up to 512") {
   CHECK(std::ranges::is_sorted(sizes));
 }
 
-TEST_CASE("graph sizes: few requests, and the largest batches are sizes of their own") {
+TEST_CASE("graph sizes: with few requests, the largest batches are sizes of their own") {
   CHECK(GraphSizes({.max_num_seqs = 1, .max_num_batched_tokens = 2048}) == Sizes{1, 2});
   CHECK(GraphSizes({.max_num_seqs = 5, .max_num_batched_tokens = 2048}) == Sizes{1, 2, 4, 5, 8});
   CHECK(GraphSizes({.max_num_seqs = 9, .max_num_batched_tokens = 17}) ==
         Sizes{1, 2, 4, 8, 9, 16, 17});
   const Sizes sizes = GraphSizes({.max_num_seqs = 250, .max_num_batched_tokens = 2048});
   CHECK(std::ranges::count(sizes, 250) == 1);
-  CHECK(sizes.back() == 496);  // 500 is no step of 16
+  CHECK(sizes.back() == 496);  // 500 is no multiple of 16
 }
 
-TEST_CASE("graph sizes: a largest one, a list, none") {
+TEST_CASE("graph sizes: a largest size, a list, no sizes") {
   GraphSizeOptions options = {.max_num_seqs = 1024, .max_num_batched_tokens = 8192, .max_size = 20};
   CHECK(GraphSizes(options) == Sizes{1, 2, 4, 8, 16});
   options.max_size = 0;
@@ -35,7 +35,7 @@ TEST_CASE("graph sizes: a largest one, a list, none") {
   CHECK(GraphSizes(options) == Sizes{1, 32});
 }
 
-TEST_CASE("graph sizes: a batch takes the next size, a larger one none") {
+TEST_CASE("graph sizes: a batch takes the next size, one that is too large takes none") {
   const Sizes sizes = {1, 2, 4, 8};
   CHECK(GraphSizeFor(sizes, 1) == 0);
   CHECK(GraphSizeFor(sizes, 3) == 2);

@@ -27,13 +27,13 @@ TEST_CASE("kv cache size: blocks win over bytes, bytes over the share of memory"
   CHECK(*ChooseNumBlocks(wish, kMiB, Limits(), kMemory) == 400);
 }
 
-TEST_CASE("kv cache size: unasked, twice what the limits can use, at most half of what is free") {
+TEST_CASE("kv cache size: by default twice what the limits can use, at most half of what is free") {
   // 4 requests of 1024 tokens are 128 blocks.
   CHECK(*ChooseNumBlocks({}, kMiB, Limits(), kMemory) == 2 * 128 + 1);
   CHECK(*ChooseNumBlocks({}, 2 * kMiB, Limits(), kMemory) == 150 + 1);
 }
 
-TEST_CASE("kv cache size: what limits can use is not counted round an int64") {
+TEST_CASE("kv cache size: what the limits can use does not overflow an int64") {
   ExecutorLimits limits = Limits();
   limits.max_model_len = 1 << 30;  // 2^25 blocks of 2^40 bytes: 2^65
   const HostMemory large = {.total_bytes = int64_t{1} << 50, .available_bytes = int64_t{1} << 48};
@@ -41,7 +41,7 @@ TEST_CASE("kv cache size: what limits can use is not counted round an int64") {
   CHECK_FALSE(ChooseMaxModelLen(false, int64_t{1} << 40, limits, large).ok());
 }
 
-TEST_CASE("kv cache size: with a window a request needs room for that and a step") {
+TEST_CASE("kv cache size: with a window a request needs room for the window and a step") {
   ExecutorLimits limits = Limits();
   limits.sliding_window = 65;
   limits.max_num_batched_tokens = 64;
@@ -60,7 +60,7 @@ TEST_CASE("kv cache size: slots stay within 32 bits") {
   CHECK(*blocks == 2147483647 / 32);
 }
 
-TEST_CASE("kv cache size: more than the host's memory is refused, not taken and killed for") {
+TEST_CASE("kv cache size: more than the host's memory is refused") {
   CHECK(ChooseNumBlocks({.num_blocks = 1000}, kMiB, Limits(), kMemory).ok());
   CHECK_FALSE(ChooseNumBlocks({.num_blocks = 1001}, kMiB, Limits(), kMemory).ok());
   const auto bytes = ChooseNumBlocks({.bytes = INT64_MAX}, kMiB, Limits(), kMemory);
@@ -68,7 +68,7 @@ TEST_CASE("kv cache size: more than the host's memory is refused, not taken and 
   CHECK_THAT(bytes.status().message(), Catch::Matchers::Contains("--kv-cache-memory-bytes"));
 }
 
-TEST_CASE("max model len: what memory cannot hold is refused, or cut when it may be") {
+TEST_CASE("max model len: a length that memory cannot hold is refused, or cut if it is auto") {
   ExecutorLimits limits = Limits();
   CHECK(*ChooseMaxModelLen(false, kMiB, limits, kMemory) == 1024);
   limits.max_model_len = 1 << 30;
@@ -78,7 +78,7 @@ TEST_CASE("max model len: what memory cannot hold is refused, or cut when it may
   CHECK_THAT(refused.status().message(), Catch::Matchers::Contains("--max-model-len"));
 }
 
-TEST_CASE("kv cache size: no room is an error that says what helps") {
+TEST_CASE("kv cache size: no room is an error that names the flags that help") {
   const auto blocks = ChooseNumBlocks({.bytes = kMiB}, kMiB, Limits(), kMemory);
   REQUIRE_FALSE(blocks.ok());
   CHECK(blocks.status().code() == StatusCode::kResourceExhausted);

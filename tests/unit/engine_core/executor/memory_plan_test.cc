@@ -37,7 +37,7 @@ MemoryPlan Plan(const ModelConfig& config, MemoryPlanInput input = {}) {
   return PlanMemory(config, Limits(), input);
 }
 
-TEST_CASE("memory plan: weights by the config's shapes and by what they are kept in") {
+TEST_CASE("memory plan: weights follow the config's shapes and their formats") {
   const int64_t layers = int64_t{22} * 2048 * (2 * 2048 + 2 * 256 + 3 * 5632);
   const int64_t tables = int64_t{2} * 32000 * 2048;
   CHECK(Plan(Llama()).weights == 2 * (layers + tables));
@@ -49,7 +49,7 @@ TEST_CASE("memory plan: weights by the config's shapes and by what they are kept
   CHECK(Plan(tied).weights == 2 * (layers + tables / 2));
 }
 
-TEST_CASE("memory plan: a mixture has all its experts in the layers that are one") {
+TEST_CASE("memory plan: a mixture counts all experts in the layers that have them") {
   ModelConfig mixture = Llama();
   mixture.num_experts = 8;
   mixture.num_experts_per_tok = 3;
@@ -62,7 +62,7 @@ TEST_CASE("memory plan: a mixture has all its experts in the layers that are one
         Plan(Llama()).activations + int64_t{2048} * 3 * (2048 + 1000) * 2);
 }
 
-TEST_CASE("memory plan: keys of a mixture in the file of a dense model count for nothing") {
+TEST_CASE("memory plan: keys of a mixture in a dense model's config are ignored") {
   const std::string shape = R"("architectures": ["LlamaForCausalLM"], "vocab_size": 1000,
       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
       "num_attention_heads": 4)";
@@ -86,7 +86,7 @@ TEST_CASE("memory plan: learned positions are weights, angles are tables of thei
   CHECK(Plan(learned).weights == Plan(Llama()).weights + 1024 * 2048 * 2);
 }
 
-TEST_CASE("memory plan: the largest sizes that a config may have are too much, not undefined") {
+TEST_CASE("memory plan: the largest sizes that a config may have do not overflow") {
   ModelConfig config = Llama();
   config.hidden_size = config.intermediate_size = config.moe_intermediate_size = 1 << 24;
   config.num_experts = config.num_experts_per_tok = 1 << 16;
@@ -97,7 +97,7 @@ TEST_CASE("memory plan: the largest sizes that a config may have are too much, n
 }
 
 // Each size is a power of two up to the largest that a config or a flag may have.
-TEST_CASE("memory plan: whatever the sizes, bytes are those of exact arithmetic or too many") {
+TEST_CASE("memory plan: for any sizes, bytes are those of exact arithmetic, or too many") {
   const uint64_t seed = GENERATE(range(0, 200));
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -119,7 +119,7 @@ TEST_CASE("memory plan: whatever the sizes, bytes are those of exact arithmetic 
                                  .max_model_len = static_cast<int32_t>(draw(30))};
   const int64_t per_block = draw(53);
   const MemoryPlan plan = PlanMemory(config, limits, {.kv_bytes_per_block = per_block});
-  // A double holds these to 2^-52; nothing here is near an edge of that.
+  // A double is exact to 2^-52 of these.
   const double q = static_cast<double>(config.num_heads * config.head_dim);
   const double hidden = static_cast<double>(config.hidden_size);
   const double inner = static_cast<double>(config.moe_intermediate_size);
@@ -144,7 +144,7 @@ TEST_CASE("memory plan: whatever the sizes, bytes are those of exact arithmetic 
   CHECK(LessStep(memory, plan).available_bytes < memory.available_bytes);
 }
 
-TEST_CASE("memory plan: a step and a request by their limits") {
+TEST_CASE("memory plan: a step and a request follow the limits") {
   const MemoryPlan plan = Plan(Llama());
   CHECK(plan.activations == int64_t{2048} * (2 * 2048 + (2048 + 512) + 2 * 2048 + 2 * 5632) * 2);
   CHECK(plan.logits == int64_t{128} * 32000 * 4);
@@ -153,7 +153,7 @@ TEST_CASE("memory plan: a step and a request by their limits") {
   CHECK(plan.step_bytes() == plan.activations + 2 * plan.logits);
 }
 
-TEST_CASE("memory plan: a KV cache leaves what steps will touch") {
+TEST_CASE("memory plan: a KV cache leaves the memory that steps will touch") {
   const MemoryPlan plan = Plan(Llama());
   const HostMemory memory = {
       .total_bytes = 8000 * kMiB, .available_bytes = 4000 * kMiB, .resident_bytes = 2200 * kMiB};
@@ -164,10 +164,10 @@ TEST_CASE("memory plan: a KV cache leaves what steps will touch") {
         4000 - 2200 - (plan.step_bytes() + kMiB - 1) / kMiB);
 }
 
-TEST_CASE("memory plan: weights and a step that cannot fit are refused before they are loaded") {
+TEST_CASE("memory plan: weights and a step that cannot fit are refused before loading") {
   const MemoryPlan plan = Plan(Llama());
-  // Counts of penalties are taken when requests have some. What is free now does not matter: the
-  // page cache, this model's file in it, makes room.
+  // Penalty counts are allocated when a request has penalties. Memory that is free now does not
+  // matter: the page cache, which may contain this model's file, makes room.
   HostMemory memory = {.total_bytes = plan.weights + plan.rope + plan.activations + plan.logits,
                        .available_bytes = 0};
   CHECK(CheckFits(plan, memory).ok());
@@ -187,7 +187,7 @@ TEST_CASE("memory plan: positions whose angles do not fit are refused") {
   CHECK_THAT(MemoryAdvice(plan, memory), Contains("262,144 MiB for the angles of positions"));
 }
 
-TEST_CASE("memory plan: the advice names what there is, each need and the flag that changes it") {
+TEST_CASE("memory plan: the advice names the memory, each need and the flag that changes it") {
   const HostMemory memory = {.total_bytes = 8000 * kMiB, .available_bytes = 1234 * kMiB};
   const std::string host = MemoryAdvice(Plan(Llama()), memory);
   CHECK_THAT(host, Contains("may use 8,000 MiB, 1,234 MiB of it free"));
@@ -200,7 +200,7 @@ TEST_CASE("memory plan: the advice names what there is, each need and the flag t
   CHECK_THAT(device, Contains("the device has 8,000 MiB") && !Contains("int8"));
 }
 
-TEST_CASE("memory plan: advice goes with errors of memory only") {
+TEST_CASE("memory plan: only errors of memory get advice") {
   const MemoryPlan plan = Plan(Llama());
   CHECK(WithMemoryAdvice(InvalidArgumentError("x"), plan, {}).message() == "x");
   CHECK(WithMemoryAdvice(OkStatus(), plan, {}).ok());

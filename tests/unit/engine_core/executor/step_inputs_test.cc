@@ -24,7 +24,7 @@ std::unique_ptr<Backend> EmulatedDevice() {
   return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
 }
 
-TEST_CASE("step inputs: all parts arrive, and a later step does not change what is on its way") {
+TEST_CASE("step inputs: all parts arrive, and a later step does not change those in flight") {
   const auto backend = EmulatedDevice();
   StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
   const OwnedTensor seen = backend->device().Allocate(DType::kI32, {3, 40}).value();

@@ -12,18 +12,18 @@ const WatchedStep kStep = {.number = 7, .num_requests = 3, .num_new_requests = 1
 
 TEST_CASE("step watch: idle, the watcher sleeps until a call wakes it, once") {
   StepWatch watch(kLimit);
-  CHECK_FALSE(watch.Enter(kStep));  // nobody sleeps yet
+  CHECK_FALSE(watch.Enter(kStep));  // the watcher is awake
   watch.Leave();
   CHECK_FALSE(watch.LookNow(0).again_in_s.has_value());
   CHECK(watch.Enter(kStep));
   watch.Leave();
-  CHECK_FALSE(watch.Enter(kStep));  // it has been woken
+  CHECK_FALSE(watch.Enter(kStep));  // it was woken already
   watch.Leave();
   CHECK_FALSE(watch.LookNow(1).again_in_s.has_value());
   CHECK(watch.Enter(kStep));
 }
 
-TEST_CASE("step watch: a call that stays for the limit is overdue, with its step") {
+TEST_CASE("step watch: a call that lasts for the limit is overdue, with its step") {
   StepWatch watch(kLimit);
   ManualClock clock(50);
   watch.Enter(kStep);
@@ -39,7 +39,7 @@ TEST_CASE("step watch: a call that stays for the limit is overdue, with its step
   CHECK(last.overdue->ToString() == "step 7 in Submit: 3 requests (1 of them new), 40 tokens");
 }
 
-TEST_CASE("step watch: steps that come back are never overdue, however long they go on") {
+TEST_CASE("step watch: steps that return are never overdue, however many there are") {
   StepWatch watch(kLimit);
   ManualClock clock;
   WatchedStep step = kStep;
@@ -65,7 +65,7 @@ TEST_CASE("step watch: time in which the process was stopped does not count") {
   CHECK(watch.LookNow(clock.Monotonic()).overdue.has_value());
 }
 
-TEST_CASE("step watch: looks that come early do not add up to more than has passed") {
+TEST_CASE("step watch: early looks do not add up to more time than has passed") {
   StepWatch watch(kLimit);
   watch.Enter(kStep);
   for (double now = 0; now < kLimit; now += 1) CHECK_FALSE(watch.LookNow(now).overdue.has_value());

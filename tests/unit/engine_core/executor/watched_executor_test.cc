@@ -12,8 +12,8 @@
 namespace tandem {
 namespace {
 
-// Time passes for the watcher only while the call that is to hang is there, so that a loaded
-// machine makes no other call overdue.
+// Time passes for the watcher only during the call that hangs, so that a loaded machine makes no
+// other call overdue.
 class HangClock final : public Clock {
  public:
   double Monotonic() const override { return now_ = now_ + (runs ? 1 : 0); }
@@ -24,7 +24,7 @@ class HangClock final : public Clock {
   mutable std::atomic<double> now_ = 0;
 };
 
-// Each call waits at the gate it was given until somebody opens that.
+// Each call waits at its gate until the test opens it.
 class WaitingExecutor final : public Executor {
  public:
   explicit WaitingExecutor(HangClock* clock) : clock_(clock) {}
@@ -55,7 +55,7 @@ struct World {
   WatchedExecutor watched{&executor, 0.02, &clock,
                           [this](const std::string& what) { overdue.Push(what); }};
 
-  // What is said of a call that nobody lets go.
+  // The report of a call whose gate stays closed.
   std::string WaitOverdue() {
     if (!overdue.WaitFor(std::chrono::seconds(60))) return "nothing";
     std::vector<std::string> all;
@@ -72,7 +72,7 @@ SchedulerOutput TwoRequests() {
   return step;
 }
 
-TEST_CASE("watched executor: a Submit that does not return is told with its batch") {
+TEST_CASE("watched executor: a Submit that does not return is reported with its batch") {
   World world;
   ModelOutput output;
   REQUIRE(world.watched.Submit(SchedulerOutput()).ok());
@@ -100,7 +100,7 @@ TEST_CASE("watched executor: a Collect that does not return names the oldest ste
   CHECK(what == "step 1 in Collect: 2 requests (1 of them new), 17 tokens, not back after 0.02 s");
 }
 
-TEST_CASE("watched executor: one that is idle or at work ends at once and tells nothing") {
+TEST_CASE("watched executor: one that is idle or at work ends at once and reports nothing") {
   World world;
   ModelOutput output;
   CHECK(world.watched.limits().num_blocks == 9);
@@ -108,8 +108,8 @@ TEST_CASE("watched executor: one that is idle or at work ends at once and tells 
     REQUIRE(world.watched.Submit(TwoRequests()).ok());
     REQUIRE(world.watched.Collect(&output).ok());
   }
-  std::vector<std::string> told;
-  CHECK_FALSE(world.overdue.Drain(&told));
+  std::vector<std::string> reports;
+  CHECK_FALSE(world.overdue.Drain(&reports));
 }
 
 }  // namespace

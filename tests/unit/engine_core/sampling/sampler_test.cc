@@ -43,7 +43,7 @@ TEST_CASE("sampler: greedy takes the lowest id among equals, anywhere in the row
   }
 }
 
-TEST_CASE("sampler: a temperature just below the bound is greedy, just above it draws") {
+TEST_CASE("sampler: a temperature just below the bound is greedy, just above it is not") {
   SamplingConfig config;
   config.temperature = 0.9e-5f;
   CHECK(config.is_greedy());
@@ -63,7 +63,7 @@ TEST_CASE("sampler: NaN and infinite logits are an error that counts them") {
   }
 }
 
-TEST_CASE("sampler: a row with every token banned is an error") {
+TEST_CASE("sampler: a row in which every token is banned is an error") {
   SamplingConfig config;
   config.allowed_token_ids = {1};
   config.bad_words = {{1}};
@@ -153,7 +153,7 @@ TEST_CASE("logprobs: chosen first, then the best in order, and the rank counts e
   CHECK(rank == 2);
 }
 
-TEST_CASE("logprobs: asked ids instead of the top ones, in their order") {
+TEST_CASE("logprobs: requested ids instead of the top ones, in their order") {
   SamplingConfig config = Greedy();
   config.logprob_token_ids = {4, 0};
   config.num_logprobs = 2;
@@ -174,7 +174,7 @@ TEST_CASE("logprobs: asked ids instead of the top ones, in their order") {
   CHECK(logprobs[2] - logprobs[1] == Approx(1));
 }
 
-TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be drawn") {
+TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be sampled") {
   SamplingConfig config;
   config.temperature = 0.01f;
   config.top_k = 3;
@@ -197,7 +197,7 @@ TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be drawn") {
   CHECK(reported[4] == -std::numeric_limits<float>::infinity());
 }
 
-TEST_CASE("penalties: counts survive a reset for another request only as capacity") {
+TEST_CASE("penalties: a reset for another request keeps capacity, not counts") {
   TokenCounts counts;
   counts.Reset(10, 100);
   const std::vector<TokenId> prompt = {1, 1, 2};
