@@ -77,7 +77,7 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
 Status ModelRunner::Allocate() {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
   ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
-  ASSIGN_OR_RETURN(inputs_, StepInputs::Create(backend_.get(),
+  ASSIGN_OR_RETURN(inputs_, StepInputs::Create(&backend_->device(),
                                                {.num_tokens = tokens,
                                                 .num_requests = seqs,
                                                 .num_logits_rows = tokens,

@@ -4,19 +4,19 @@
 
 namespace tandem {
 
-StatusOr<SharedTensor> SharedTensor::Create(Backend* backend, DType dtype,
+StatusOr<SharedTensor> SharedTensor::Create(Device* device, DType dtype,
                                             std::initializer_list<int64_t> shape) {
   SharedTensor tensor;
-  tensor.backend_ = backend;
-  ASSIGN_OR_RETURN(tensor.device_, backend->device().Allocate(dtype, shape));
-  if (backend->device().memory_is_host()) return tensor;
-  ASSIGN_OR_RETURN(tensor.host_, AllocateHost(dtype, {shape.begin(), shape.size()}));
+  tensor.device_ = device;
+  ASSIGN_OR_RETURN(tensor.tensor_, device->Allocate(dtype, shape));
+  if (device->memory_is_host()) return tensor;
+  ASSIGN_OR_RETURN(tensor.copy_, AllocateHost(dtype, {shape.begin(), shape.size()}));
   return tensor;
 }
 
 void SharedTensor::Fetch(int64_t rows, int64_t first) const {
-  if (host_.view().empty() || rows == 0) return;
-  backend_->device().CopyOut(host_.view().Rows(first, rows), device_.view().Rows(first, rows));
+  if (copy_.view().empty() || rows == 0) return;
+  device_->CopyOut(copy_.view().Rows(first, rows), tensor_.view().Rows(first, rows));
 }
 
 }  // namespace tandem

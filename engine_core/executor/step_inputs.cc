@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/device_sampler.h"
+
 namespace tandem {
 namespace {
 
@@ -37,26 +39,26 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
 
 }  // namespace
 
-StatusOr<StepInputs> StepInputs::Create(Backend* backend, const StepShape& most) {
+StatusOr<StepInputs> StepInputs::Create(Device* device, const StepShape& most) {
   StepInputs inputs;
-  inputs.backend_ = backend;
+  inputs.device_ = device;
   Cutter cutter(nullptr);
   CutViews(most, &cutter);
-  ASSIGN_OR_RETURN(inputs.device_, backend->device().Allocate(DType::kI32, {cutter.end()}));
-  if (backend->device().memory_is_host()) return inputs;
-  ASSIGN_OR_RETURN(inputs.host_, backend->device().AllocateStaging(DType::kI32, {cutter.end()}));
+  ASSIGN_OR_RETURN(inputs.numbers_, device->Allocate(DType::kI32, {cutter.end()}));
+  if (device->memory_is_host()) return inputs;
+  ASSIGN_OR_RETURN(inputs.staging_, device->AllocateStaging(DType::kI32, {cutter.end()}));
   return inputs;
 }
 
 void StepInputs::Begin(const StepShape& shape) {
-  backend_->device().WaitFor(sent_);
-  Cutter device(device_.view().Data<int32_t>());
-  device_views_ = host_views_ = CutViews(shape, &device);
-  size_ = device.end();
-  CHECK_LE(size_, device_.view().rows());
-  if (host_.view().empty()) return;
-  Cutter host(host_.view().Data<int32_t>());
-  host_views_ = CutViews(shape, &host);
+  device_->WaitFor(sent_);
+  Cutter numbers(numbers_.view().Data<int32_t>());
+  device_views_ = host_views_ = CutViews(shape, &numbers);
+  size_ = numbers.end();
+  CHECK_LE(size_, numbers_.view().rows());
+  if (staging_.view().empty()) return;
+  Cutter staging(staging_.view().Data<int32_t>());
+  host_views_ = CutViews(shape, &staging);
 }
 
 void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
@@ -96,9 +98,9 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
 }
 
 void StepInputs::Send() {
-  if (host_.view().empty()) return;
-  backend_->device().StartCopyIn(device_.view().Rows(0, size_), host_.view().Rows(0, size_));
-  sent_ = backend_->device().SetMark();
+  if (staging_.view().empty()) return;
+  device_->StartCopyIn(numbers_.view().Rows(0, size_), staging_.view().Rows(0, size_));
+  sent_ = device_->SetMark();
 }
 
 }  // namespace tandem

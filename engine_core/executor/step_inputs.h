@@ -12,7 +12,7 @@
 
 #include "common/status.h"
 #include "engine_core/executor/step_layout.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 namespace tandem {
 
@@ -28,7 +28,7 @@ class StepInputs {
  public:
   StepInputs() = default;
   // Room for steps of at most the shape `most`.
-  static StatusOr<StepInputs> Create(Backend* backend, const StepShape& most);
+  static StatusOr<StepInputs> Create(Device* device, const StepShape& most);
 
   struct Views {
     Tensor token_ids;       // [T]
@@ -51,9 +51,9 @@ class StepInputs {
   void Send();
 
  private:
-  Backend* backend_ = nullptr;
-  OwnedTensor device_;
-  OwnedTensor host_;  // empty: device_ is the host's
+  Device* device_ = nullptr;
+  OwnedTensor numbers_;
+  OwnedTensor staging_;  // empty: numbers_ are in the host's memory
   Views host_views_, device_views_;
   int64_t size_ = 0;  // of this step
   int64_t sent_ = 0;  // mark

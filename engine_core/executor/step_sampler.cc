@@ -39,7 +39,7 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
                                           int64_t max_rows, InputBatch* batch) {
   const ExecutorLimits& limits = batch->limits();
   StepSampler sampler(backend, batch);
-  ASSIGN_OR_RETURN(sampler.logits_, SharedTensor::Create(backend, DType::kF32,
+  ASSIGN_OR_RETURN(sampler.logits_, SharedTensor::Create(&backend->device(), DType::kF32,
                                                          {max_logits_rows, limits.vocab_size}));
   ASSIGN_OR_RETURN(sampler.device_, backend->MakeSampler({.num_slots = limits.max_num_seqs,
                                                           .vocab_size = limits.vocab_size,

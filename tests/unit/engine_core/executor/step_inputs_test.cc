@@ -26,7 +26,7 @@ std::unique_ptr<Backend> EmulatedDevice() {
 
 TEST_CASE("step inputs: all parts arrive, and a later step does not change those in flight") {
   const auto backend = EmulatedDevice();
-  StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
+  StepInputs inputs = StepInputs::Create(&backend->device(), kMost).value();
   const OwnedTensor seen = backend->device().Allocate(DType::kI32, {3, 40}).value();
   for (int32_t step = 0; step < 3; ++step) {
     inputs.Begin({.num_tokens = 40 - step,
@@ -66,7 +66,7 @@ TEST_CASE("step inputs: all parts arrive, and a later step does not change those
 TEST_CASE(
     "step inputs: a shape has its addresses whatever the width of the table and the step before") {
   const auto backend = EmulatedDevice();
-  StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
+  StepInputs inputs = StepInputs::Create(&backend->device(), kMost).value();
   StepShape decode = {.num_tokens = 5,
                       .num_requests = 5,
                       .num_logits_rows = 5,
@@ -86,7 +86,7 @@ TEST_CASE(
 
 TEST_CASE("step inputs: one memory where the host's is the backend's") {
   const auto backend = MakeReferenceBackend();
-  StepInputs inputs = StepInputs::Create(backend.get(), kMost).value();
+  StepInputs inputs = StepInputs::Create(&backend->device(), kMost).value();
   inputs.Begin(kMost);
   CHECK(inputs.host().slots.data == inputs.device().slots.data);
 }

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "engine_core/executor/step_inputs.h"
+#include "kernels/backend.h"
 
 #include <catch2/catch.hpp>
 
@@ -210,11 +211,11 @@ TEST_CASE("step inputs: a layout's tokens, their places in the cache, and paddin
   steps.Run(1, 2, 1, {BlockId{9}}, true);
   StepLayout layout = steps.LayOut();
   const auto backend = MakeReferenceBackend();
-  StepInputs inputs = StepInputs::Create(backend.get(), {.num_tokens = 9,
-                                                         .num_requests = 4,
-                                                         .num_logits_rows = 9,
-                                                         .attention_work = 0,
-                                                         .table_columns = 3})
+  StepInputs inputs = StepInputs::Create(&backend->device(), {.num_tokens = 9,
+                                                              .num_requests = 4,
+                                                              .num_logits_rows = 9,
+                                                              .attention_work = 0,
+                                                              .table_columns = 3})
                           .value();
   const auto fill = [&] {
     inputs.Begin({.num_tokens = layout.num_tokens(),
