@@ -1,7 +1,7 @@
 #pragma once
 
 // CHECK(condition) << "values"; for our own mistakes only: prints the place, the condition and the
-// values, then aborts (on in release). DCHECK is compiled out of release and is for kernel loops.
+// values, then aborts, in release builds too. DCHECK is for kernel loops and not in release builds.
 // Thread: any. Bad input, full queues and dead peers are a Status, never a CHECK.
 
 #include <sstream>

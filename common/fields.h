@@ -44,7 +44,7 @@ struct Range {
   }
 };
 
-// The kinds of member a row can fill; More adds the reader's own kinds.
+// The kinds of member that a row can fill; More adds a reader's own kinds.
 template <class T, class... More>
 using Member =
     std::variant<bool T::*, std::optional<bool> T::*, int64_t T::*, std::optional<int64_t> T::*,

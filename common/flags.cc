@@ -178,8 +178,8 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
   return normal;
 }
 
-// A flag that is not a bool is followed by a value, not by nothing or by another flag.
-Status CheckValuesAreThere(const std::vector<Flag>& flags, const std::vector<std::string>& args) {
+// A flag that is not a bool needs a value after it: not the end, and not another flag.
+Status CheckValuesGiven(const std::vector<Flag>& flags, const std::vector<std::string>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
     if (arg.size() < 2 || arg[0] != '-') continue;
@@ -199,7 +199,7 @@ std::optional<std::string> FromEnvironment(const Flag& flag) {
   for (const char* prefix : {"TANDEM_", "VLLM_"}) {
     const std::string name = prefix + std::string(flag.rules.env);
     const char* value = std::getenv(name.c_str());
-    // Empty is how an environment file says "not set".
+    // An empty value in an environment file means "not set".
     if (value != nullptr && *value != '\0') return std::string(value);
   }
   return std::nullopt;
@@ -255,7 +255,7 @@ Status UnknownFlagError(const std::vector<Flag>& flags, std::string_view argumen
   const std::string given = WithDashes(argument.substr(0, argument.find('=')));
   std::string message = "unknown flag " + given;
   const Flag* nearest = nullptr;
-  int nearest_distance = 4;  // more edits than that is another word
+  int nearest_distance = 4;  // a word with more edits is no misspelling
   for (const Flag& flag : flags) {
     const int distance = EditDistance(given, "--" + std::string(flag.name));
     if (distance < nearest_distance) {
@@ -317,12 +317,12 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
     CLI::Option* option = app.add_option("--" + std::string(flag.name), values[i]);
     const bool is_list = std::holds_alternative<std::vector<std::string>*>(flag.target);
     option->expected(1, is_list ? CLI::detail::expected_max_vector_size : 1);
-    // Without this CLI11 gives a flag all bare words behind it, the positional one included.
+    // Without this CLI11 gives a flag all bare words after it, the positional one included.
     option->allow_extra_args(is_list);
     option->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll
                                         : CLI::MultiOptionPolicy::TakeLast);
   }
-  RETURN_IF_ERROR(CheckValuesAreThere(flags, args));
+  RETURN_IF_ERROR(CheckValuesGiven(flags, args));
   std::vector<std::string> reversed = Normalize(flags, args);
   std::reverse(reversed.begin(), reversed.end());  // CLI11 takes arguments from the back
   try {

@@ -30,9 +30,9 @@ struct FlagRules {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string_view> choices = {};  // allowed words of a string flag
-  std::string_view allowed = {};  // what a number must be, where min and max do not say why
+  std::string_view allowed = {};  // what a number must be, where min and max do not explain it
   std::string_view env = {};
-  std::string_view short_name = {};  // "-tp" is written "tp"
+  std::string_view short_name = {};  // without the dash: "tp" for "-tp"
   bool positional = false;           // also taken from the first bare word
 };
 
@@ -59,7 +59,7 @@ enum class FlagOutcome { kRun, kHelpShown };
 StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
                                  const std::vector<std::string>& args, std::string_view about);
 
-// The row "--some_name", "--no-some-name" or "-tp" speaks of; nullptr when none does.
+// The row that "--some_name", "--no-some-name" or "-tp" names; nullptr when there is none.
 const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument);
 
 // "unknown flag --max-num-seq; did you mean --max-num-seqs?"

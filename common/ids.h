@@ -1,6 +1,6 @@
 #pragma once
 
-// Identities that would be easily mixed if all were int. Values, any thread.
+// Identities that would be easy to confuse if all were int. Values, any thread.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ using RequestId =
     std::string;  // the internal id: "<external id>-<8 hex>", unique over its lifetime
 
 enum class BlockId : int32_t {};         // a KV cache block; 0 is the null block
-inline constexpr BlockId kNullBlock{0};  // never handed out; in a table: nothing is here
+inline constexpr BlockId kNullBlock{0};  // never allocated; in a table: no block here
 enum class RequestSlot : int32_t {};  // a row of the worker's persistent batch, [0, max_num_seqs)
 
 constexpr int32_t Index(BlockId id) { return static_cast<int32_t>(id); }

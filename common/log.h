@@ -3,9 +3,9 @@
 // Process log on stdout, through spdlog. One layout for both processes:
 //   (EngineCore pid=123) INFO 11-20 13:02:11 [scheduler.cc:42] message
 // A message of several lines repeats the prefix on each. Thread: any, after InitLog in main.
-// Levels: DEBUG INFO WARNING ERROR; where the one wanted comes from is the flags' business. FATAL
-// is always shown: the last line of a process that then ends itself. Prompts and outputs are never
-// logged above DEBUG.
+// Levels: DEBUG INFO WARNING ERROR; the flags choose one. FATAL is shown at every level: it is the
+// last line of a process that then exits. Prompts and outputs are logged at DEBUG only: they
+// are the users' own.
 
 #include <string_view>
 

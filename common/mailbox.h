@@ -3,8 +3,8 @@
 // A queue between threads: many push, one drains everything at once by swapping vectors, so there
 // is one lock per batch and no allocation once both vectors have grown. Thread: Push and Close from
 // any thread; Drain, Wait* from the one owner. The owner is woken by a condition variable (Wait) or
-// by the `wake` callback given to the constructor, which runs on the pushing thread after a push
-// onto an empty box and must only post.
+// by the `wake` callback of the constructor, which runs on the pushing thread after a push into an
+// empty box and must only post.
 
 #include <chrono>
 #include <condition_variable>
@@ -40,7 +40,7 @@ class Mailbox {
     Wake();
   }
 
-  // Moves everything pushed so far into *out (cleared first). False when nothing was there.
+  // Moves everything pushed so far into *out (cleared first). False when the box was empty.
   bool Drain(std::vector<T>* out) {
     out->clear();
     std::lock_guard lock(mutex_);

@@ -1,9 +1,9 @@
 #pragma once
 
-// Counter-based randomness: a draw is a function of (seed, counter), never of what was drawn
-// before, so a request's tokens do not depend on the batch it ran in and a position can be drawn
-// again. Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-// Thread: pure functions; constexpr, so that device code draws by the same lines.
+// Counter-based randomness: a draw is a function of (seed, counter) and not of earlier draws, so
+// a request's tokens do not depend on the batch it ran in, and a position can be drawn a second
+// time. Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Thread: pure functions; constexpr, so that device code shares them.
 
 #include <array>
 #include <cstdint>

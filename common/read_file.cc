@@ -19,7 +19,7 @@ StatusOr<std::string> ReadAll(int fd, const std::string& path, int64_t max_bytes
     return InvalidArgumentError(path + ": holds " + std::to_string(facts.st_size) +
                                 " bytes, at most " + std::to_string(max_bytes) + " are allowed");
   }
-  // One byte more than expected, so that the end is seen without growing.
+  // One byte more than expected, so that the end is found without growing.
   std::string text(static_cast<size_t>(facts.st_size) + 1, '\0');
   size_t num_read = 0;
   while (true) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// A whole file as text, pipes and files of /proc included, whose size is not known beforehand.
-// Any thread; a pipe is waited for. Failure: NOT_FOUND and the like with the system's words, a
-// folder, more than max_bytes; the message begins with the path.
+// A whole file as text, including pipes and files of /proc, whose size is not known beforehand.
+// Any thread; waits for a pipe's end. Failure: the system's error (NOT_FOUND …), a folder, more
+// than max_bytes; the message begins with the path.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace tandem {
 
 StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
-// Where there is no such file, an empty text.
+// The same, but an empty text when there is no such file.
 StatusOr<std::string> ReadFileIfAny(const std::string& path, int64_t max_bytes);
 
 }  // namespace tandem

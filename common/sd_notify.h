@@ -1,6 +1,6 @@
 #pragma once
 
-// Tells systemd about the service's state (Type=notify), without libsystemd: one datagram to the
+// Reports the service's state to systemd (Type=notify), without libsystemd: one datagram to the
 // socket named by NOTIFY_SOCKET. Does nothing when the variable is unset. Thread: any.
 // Lines as sd_notify(3) names them: "READY=1", "STATUS=...", "STOPPING=1", "WATCHDOG=1".
 

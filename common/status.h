@@ -2,8 +2,8 @@
 
 // Errors as values. Names and codes are those of absl::Status (our own type: Debian's Abseil is a
 // C++14 build with a string_view of its own, and GCC 12 has no std::expected in C++20).
-// Thread: values, no sharing. A message says what was wrong, the value, and what is allowed; it may
-// reach an HTTP client, so it holds no addresses and no stack text.
+// Thread: values, no sharing. A message names what was wrong, the value, and what is allowed; it
+// can reach an HTTP client, so it contains no addresses and no stack text.
 
 #include <optional>
 #include <string>
@@ -79,7 +79,7 @@ Status AbortedError(std::string message);
 // "open /path: No such file or directory", code from errno.
 Status ErrnoError(int error_number, std::string_view what);
 
-// A T or the Status that says why there is none. REQUIRES ok() for value(), * and ->.
+// A T, or the Status that explains why there is none. REQUIRES ok() for value(), * and ->.
 template <class T>
 class [[nodiscard]] StatusOr {
  public:

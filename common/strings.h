@@ -1,6 +1,6 @@
 #pragma once
 
-// Small text functions both processes need. Pure; any thread.
+// Small text functions that both processes need. Pure; any thread.
 
 #include <charconv>
 #include <cstdint>

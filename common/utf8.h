@@ -1,7 +1,7 @@
 #pragma once
 
 // Characters in UTF-8 text. Pure; any thread. Positions and sizes are bytes.
-// Where "well-formed" is required, FindInvalidUtf8 (common/strings.h) has been asked first.
+// Where "well-formed" is required, the caller has checked with FindInvalidUtf8 (common/strings.h).
 
 #include <cstddef>
 #include <string>
@@ -11,7 +11,7 @@ namespace tandem {
 
 constexpr char32_t kReplacementChar = 0xFFFD;
 
-// The sequence that starts at bytes[pos]: one character, or the longest part of one that is broken
+// The sequence that starts at bytes[pos]: one character, or the longest part of a broken one
 // (never empty). REQUIRES pos < bytes.size().
 struct Utf8Sequence {
   char32_t code_point;  // kReplacementChar when broken
@@ -21,7 +21,7 @@ struct Utf8Sequence {
 };
 Utf8Sequence ReadUtf8(std::string_view bytes, size_t pos);
 
-// Decodes the character at *pos and moves *pos behind it. REQUIRES well-formed text, *pos in it.
+// Decodes the character at *pos and moves *pos past it. REQUIRES well-formed text, *pos in it.
 inline char32_t NextUtf8(std::string_view text, size_t* pos) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t i = *pos;

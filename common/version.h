@@ -1,7 +1,7 @@
 #pragma once
 
-// What the processes say they are. The wire and the API answer with the vLLM version whose contract
-// they keep, since routers and clients look at it. Constants; any thread.
+// Our version, and the vLLM version whose wire and API we implement: routers and clients look at
+// the latter. Constants; any thread.
 
 namespace tandem {
 

@@ -52,7 +52,7 @@ TEST_CASE("Flags: values, twins, underscores, human numbers, lists, positional")
   CHECK(c.max_num_seqs == 128);
 }
 
-TEST_CASE("Flags: the last of a repeated flag counts, and a bool may be given a value") {
+TEST_CASE("Flags: the last of a repeated flag counts, and a bool can have a value") {
   Config c;
   REQUIRE(Parse(c, {"--max-num-seqs", "4", "--max-num-seqs", "1K", "--enable-prefix-caching=false"})
               .ok());
@@ -76,7 +76,7 @@ TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {
   CHECK(Parse(c, {"m", "n"}).message() == "unexpected argument 'n'");
 }
 
-TEST_CASE("Flags: a value that is not there is asked for by the flag's name") {
+TEST_CASE("Flags: a missing value is an error that names the flag") {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--max-num-seqs"},
                                                {"--max_num_seqs="},
                                                {"m", "--max-num-seqs"},
@@ -87,7 +87,7 @@ TEST_CASE("Flags: a value that is not there is asked for by the flag's name") {
   }
 }
 
-TEST_CASE("Flags: the environment fills what the command line does not give") {
+TEST_CASE("Flags: the environment sets what the command line does not") {
   Config c;
   setenv("VLLM_TEST_SEQS", "7", 1);
   REQUIRE(Parse(c, {}).ok());

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-TEST_CASE("Log: shows what the level lets through, FATAL always") {
+TEST_CASE("Log: shows messages at or above the level, FATAL always") {
   REQUIRE(InitLog("unit_common", "warning").ok());
   CHECK_FALSE(LogEnabled(LogLevel::kInfo));
   CHECK(LogEnabled(LogLevel::kWarning));
@@ -16,7 +16,7 @@ TEST_CASE("Log: shows what the level lets through, FATAL always") {
   CHECK(LogEnabled(LogLevel::kFatal));
 }
 
-TEST_CASE("Log: a level that the command line gave is not undone by the environment") {
+TEST_CASE("Log: the environment does not override the level of the command line") {
   setenv("TANDEM_LOGGING_LEVEL", "ERROR", 1);
   const Status status = InitLog("unit_common", "DEBUG");
   unsetenv("TANDEM_LOGGING_LEVEL");
@@ -24,7 +24,7 @@ TEST_CASE("Log: a level that the command line gave is not undone by the environm
   CHECK(LogEnabled(LogLevel::kDebug));
 }
 
-TEST_CASE("Log: a level that there is not is named with those that there are") {
+TEST_CASE("Log: an unknown level is an error that lists the known ones") {
   const Status status = InitLog("unit_common", "LOUD");
   REQUIRE_FALSE(status.ok());
   CHECK(status.message() == "log level is 'LOUD', must be DEBUG, INFO, WARNING or ERROR");

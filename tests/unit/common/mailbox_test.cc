@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-TEST_CASE("Mailbox delivers everything of several producers, each in its order") {
+TEST_CASE("Mailbox delivers all items of several producers, each in its order") {
   Mailbox<std::pair<int, int>> box;
   constexpr int kProducers = 3, kItems = 2000;
   std::vector<std::thread> producers;

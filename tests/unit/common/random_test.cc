@@ -5,15 +5,15 @@
 namespace tandem {
 namespace {
 
-// Known answers of the Philox4x32-10 definition (Random123's kat_vectors: zero, all ones).
-TEST_CASE("Philox4x32 gives its published known answers") {
+// Test vectors of the Philox4x32-10 definition (Random123's kat_vectors: zero, all ones).
+TEST_CASE("Philox4x32 gives its published test vectors") {
   CHECK(Philox4x32(0, 0, 0) ==
         std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(Philox4x32(~0ull, ~0ull, ~0ull) ==
         std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
 }
 
-TEST_CASE("UniformAt stays inside (0, 1), repeats, and is level") {
+TEST_CASE("UniformAt stays inside (0, 1), is repeatable and is uniform") {
   double sum = 0;
   constexpr int kDraws = 20000;
   for (int i = 0; i < kDraws; ++i) {

@@ -19,7 +19,7 @@ std::string ErrorOf(const std::string& path, int64_t max_bytes) {
   return std::string(text.status().message().substr(path.size()));
 }
 
-TEST_CASE("ReadFile gives every byte, up to the limit and no further") {
+TEST_CASE("ReadFile returns every byte, up to the limit") {
   const TempFolder folder;
   const std::string bytes("a\0b\n", 4);
   folder.Write("file", bytes);
@@ -29,7 +29,7 @@ TEST_CASE("ReadFile gives every byte, up to the limit and no further") {
   CHECK(ReadFile(folder.PathOf("empty"), 0)->empty());
 }
 
-TEST_CASE("ReadFile says why there is no text") {
+TEST_CASE("ReadFile reports why a file cannot be read") {
   const TempFolder folder;
   CHECK(ErrorOf(folder.PathOf("none"), 10) == ": No such file or directory");
   CHECK(ReadFile(folder.PathOf("none"), 10).status().code() == StatusCode::kNotFound);
@@ -38,14 +38,14 @@ TEST_CASE("ReadFile says why there is no text") {
   CHECK_FALSE(ReadFileIfAny(folder.path(), 1 << 20).ok());
 }
 
-TEST_CASE("ReadFile takes what has no size beforehand") {
+TEST_CASE("ReadFile reads files without a known size") {
   CHECK(ReadFile("/proc/self/stat", 1 << 20)->size() > 10);
   CHECK(ErrorOf("/proc/self/stat", 10) == ": holds more than the 10 bytes that are allowed");
 
   const TempFolder folder;
   const std::string pipe = folder.PathOf("pipe");
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  const std::string bytes(200'000, 'x');  // more than a pipe holds
+  const std::string bytes(200'000, 'x');  // more than a pipe buffers
   std::thread writer([&] { std::ofstream(pipe, std::ios::binary) << bytes; });
   const auto text = ReadFile(pipe, 1 << 20);
   writer.join();

@@ -26,7 +26,7 @@ TEST_CASE("Status keeps code, message and param") {
   CHECK(OkStatus().ToString() == "OK");
 }
 
-TEST_CASE("StatusOr carries a value or the reason, through ASSIGN_OR_RETURN") {
+TEST_CASE("StatusOr holds a value or an error, also through ASSIGN_OR_RETURN") {
   CHECK(*Quarter(8) == 2);
   const StatusOr<int> bad = Quarter(6);
   CHECK_FALSE(bad.ok());

@@ -31,7 +31,7 @@ TEST_CASE("EditDistance counts single-character edits") {
   CHECK(EditDistance("same", "same") == 0);
 }
 
-TEST_CASE("Hex goes both ways and refuses what is not hex") {
+TEST_CASE("Hex encodes, decodes and refuses other digits") {
   const std::string bytes("\x00\xFF\x10", 3);
   CHECK(HexEncode(bytes) == "00ff10");
   CHECK(HexDecode("00ff10") == bytes);

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST_CASE("ReadUtf8 tells whole, broken and unfinished characters apart") {
+TEST_CASE("ReadUtf8 distinguishes whole, broken and truncated characters") {
   CHECK(ReadUtf8("a", 0).code_point == U'a');
   CHECK(ReadUtf8("\xE4\xBD\xA0", 0).code_point == U'你');
   CHECK(ReadUtf8("\xF0\x9F\x98\x80", 0).code_point == U'😀');
