@@ -1,7 +1,7 @@
 #pragma once
 
 // What the engines report, as metrics, as the statistics line of the log and as systemd's status.
-// Thread: each function says which shard. Borrows the metrics.
+// Thread: the shard noted at each function. Borrows the metrics.
 
 #include <memory>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where frontend and engine core meet when both are given the same flags: one rule for both
+// The handshake address that frontend and engine core take from equal flags: one rule for both
 // processes. Reads the environment; thread: main, before others start.
 
 #include <cstdint>

@@ -30,8 +30,8 @@ int64_t FromBigEndian(std::string_view bytes) {
   return static_cast<int64_t>(value);
 }
 
-// Names that mean an interface or a file of ours are bound; a host's name is where somebody
-// listens.
+// An endpoint of an interface or a file of ours is bound; one with a host's name is connected to,
+// because a subscriber listens there.
 bool IsBound(std::string_view endpoint) {
   return endpoint.find('*') != std::string_view::npos ||
          endpoint.find("::") != std::string_view::npos || endpoint.starts_with("ipc://") ||
@@ -82,7 +82,7 @@ class KvEventPublisher::Loop {
   Status OpenReplay();
   void Run();
   void SendQueued();
-  void AnswerReplays();
+  void SendReplays();
   void Replay(std::string_view peer, int64_t first);
 
   KvEventPublisherOptions options_;
@@ -130,7 +130,8 @@ Status KvEventPublisher::Loop::OpenReplay() {
   ASSIGN_OR_RETURN(std::string endpoint,
                    KvEndpointOfRank(*config.replay_endpoint, options_.data_parallel_rank));
   replay_.Open(context_, zmq::socket_type::router);
-  // One whole replay for a client that does not read; beyond that it loses batches, we no memory.
+  // One whole replay for a client that does not read; past that it loses batches and costs us no
+  // more memory.
   replay_.SetSendLimit(config.buffer_steps + 1);
   WarnIfOpenToNetwork(endpoint);
   RETURN_IF_ERROR(replay_.Bind(endpoint));
@@ -142,7 +143,7 @@ void KvEventPublisher::Loop::Publish(KvEventBatch batch) {
   const int64_t sequence = next_sequence_++;
   if (num_queued_ >= options_.config.max_queue_size) {
     if (drops_.Next()) {
-      LOG_WARNING << "KV events " << sequence << " dropped, the publisher is behind";
+      LOG_WARNING << "KV events " << sequence << " dropped, the publisher is too slow";
     }
     return;
   }
@@ -157,7 +158,7 @@ void KvEventPublisher::Loop::Run() {
     poll_.Wait();
     wake_up_.Clear();
     SendQueued();
-    AnswerReplays();
+    SendReplays();
   }
   SendQueued();
   publisher_.Close(kLingerMs);
@@ -179,7 +180,7 @@ void KvEventPublisher::Loop::SendQueued() {
   drained_.clear();
 }
 
-void KvEventPublisher::Loop::AnswerReplays() {
+void KvEventPublisher::Loop::SendReplays() {
   while (replay_.is_open() && replay_.Receive(&received_)) {
     const auto frames = received_.frames();
     if (frames.size() == 3 && frames[1].empty() && frames[2].size() == 8) {

@@ -2,18 +2,19 @@
 
 // The thread that owns a process's ZMQ sockets, one class for each side of the wire.
 //
-//   FrontendEndpoint                          EngineEndpoint
-//   handshake ROUTER  (bind)   HELLO, init, READY   DEALER
-//   input ROUTER, one per client   ADD, ABORT, UTILITY   DEALER, identity = engine index (2 bytes
-//   LE) output PULL, one per client    EngineCoreOutputs     PUSH
+//   FrontendEndpoint (binds)       messages               EngineEndpoint (connects)
+//   handshake ROUTER               HELLO, init, READY     DEALER
+//   input ROUTER, one per client   ADD, ABORT, UTILITY    DEALER
+//   output PULL, one per client    EngineCoreOutputs      PUSH
 //
+// The identity of an engine's DEALERs is its index, 2 bytes little-endian.
 // Threads: each endpoint runs one wire thread (plus ZMQ's own). Methods may be called from any
-// thread; callbacks run on the wire thread and must only post. Idle, everything sleeps in the
-// kernel. A peer that vanishes is noticed by its connection closing (at once on ipc, by the
-// kernel's probes on tcp): the frontend reports the engine lost and answers its next HELLO; the
-// engine reports its clients lost, so that their requests are dropped, and says HELLO again.
-// Failure: addresses that cannot be bound are a Status of Start; what arrives and cannot be decoded
-// is logged and dropped.
+// thread; callbacks run on the wire thread and must only post. When idle, both sleep in the kernel.
+// A peer that vanishes is noticed when its connection closes (at once on ipc, by the kernel's
+// probes on tcp): the frontend reports the engine lost and accepts its next HELLO; the engine
+// reports its clients lost, so that their requests are dropped, and sends HELLO again.
+// Failure: addresses that cannot be bound are a Status of Start; messages that cannot be decoded
+// are logged and dropped.
 
 #include <cstddef>
 #include <functional>
@@ -33,14 +34,14 @@ struct FrontendEndpointOptions {
   // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). Bound.
   std::string handshake_address;
   // Where input and output sockets are bound: "ipc:///dir" or "tcp://host". The folder of ipc
-  // sockets is made when missing and must be ours alone (0700).
+  // sockets is created when missing; only this user may have access to it (0700).
   std::string data_address;
   int num_engines = 1;
   int num_clients = 1;                    // one per network shard
   size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
 };
 
-// What one client (network shard) hears, on the wire thread. The functions must only post.
+// What one client (network shard) is called with, on the wire thread. They must only post.
 struct FrontendClientCallbacks {
   std::function<void(EngineCoreOutputs)> on_outputs;
   std::function<void(int engine_index, const EngineCoreReadyResponse&)> on_engine_ready;
@@ -58,10 +59,10 @@ class FrontendEndpoint {
   // The bound handshake address, with the real port. REQUIRES: started.
   std::string handshake_address() const;
 
-  // Queues one message for an engine. Dropped when the engine is not connected (on_engine_lost says
-  // so, before or after).
+  // Queues one message for an engine. Dropped when the engine is not connected (on_engine_lost is
+  // called before or after).
   void Send(int client_index, int engine_index, RequestType type, EncodedMessage message);
-  // Hands back a message that was delivered, so that its room is used for the next one.
+  // Returns a message that was delivered, so that its memory is used for the next one.
   void Recycle(EngineCoreOutputs outputs);
 
   // Sends what is queued for at most a second, then stops the thread. Called by the destructor.
@@ -88,20 +89,20 @@ class EngineEndpoint {
   EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs);
   ~EngineEndpoint();
 
-  // Connects, says HELLO and keeps doing so whenever a frontend comes back. Never waits for it.
+  // Connects and sends HELLO, now and whenever a frontend comes back. Never waits for it.
   Status Start();
-  // The model is loaded: what each client is told, now and after each new handshake.
+  // The model is loaded: sends `response` to each client, now and after each new handshake.
   void AnnounceReady(EngineCoreReadyResponse response);
   // Queues one message for a client; encoded and sent on the wire thread. Dropped when the client
   // is not connected. REQUIRES: !outputs.is_empty().
   void Send(int client_index, EngineCoreOutputs outputs);
-  // A message to fill, with the room of one that was sent (its old content too): a steady step
-  // allocates nothing. Thread: the one that calls Send.
+  // A message to fill, with the memory and the old content of one that was sent, so that a steady
+  // step allocates nothing. Thread: the one that calls Send.
   EngineCoreOutputs TakeSpent();
 
   // Sends what is queued for at most 4 s, then stops the thread. Called by the destructor.
   void Close();
-  // Tells every client that this engine is dead (ENGINE_CORE_DEAD), then Close.
+  // Sends ENGINE_CORE_DEAD to every client, then Close.
   void CloseDead();
 
  private:

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kHandshakeLingerMs = 5000;
 constexpr int kOutputLingerMs = 4000;
-constexpr size_t kMaxSpent = 16;  // messages whose room is kept
-// An engine often starts before its frontend: look again soon, then once a second.
+constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
+// An engine often starts before its frontend: try again soon, then once a second.
 constexpr int kReconnectMs = 10;
 constexpr int kMaxReconnectMs = 1000;
 
@@ -27,7 +27,7 @@ struct Client {
   Socket output;
   bool was_connected = false;
   bool lost = false;
-  bool comes_back = false;  // since the last look
+  bool comes_back = false;  // since the last events
 };
 
 struct Outgoing {
@@ -48,7 +48,7 @@ class EngineEndpoint::Loop {
 
  private:
   // kHello: waiting for the addresses. kConnecting: waiting for the model and for the connections
-  // to open. kReady: READY was said.
+  // to open. kReady: READY was sent.
   enum class Phase { kHello, kConnecting, kReady };
 
   void Run();
@@ -57,7 +57,7 @@ class EngineEndpoint::Loop {
   void ReceiveInit();
   void ConnectClients(const EngineAddresses& addresses);
   void SendReadyResponse(Client* client);
-  void SayReadyWhenPossible();
+  void SendReadyWhenPossible();
   void SendStatus(std::string_view word);
   void ReceiveInputs(Client* client);
   void HandleInput(std::span<const std::string_view> frames);
@@ -95,7 +95,7 @@ class EngineEndpoint::Loop {
 
 Status EngineEndpoint::Loop::Start() {
   StartHandshake();
-  // A wrong address is wrong from the first time on; a missing frontend is not an error.
+  // A wrong address fails here; a missing frontend is not an error.
   RETURN_IF_ERROR(handshake_.Connect(options_.handshake_address));
   SendStatus(kStatusHello);
   RebuildPollSet();
@@ -142,9 +142,9 @@ void EngineEndpoint::Loop::Run() {
   handshake_.Close();
 }
 
-// Everything from the beginning: the frontend is gone, the next one needs a HELLO.
+// Starts from the beginning: the frontend is gone, the next one needs a HELLO.
 void EngineEndpoint::Loop::Restart(const std::string& why) {
-  // A frontend may come and go; what that cost its requests is told by whoever drops them.
+  // INFO: a frontend may come and go. The loop logs the requests that it drops.
   LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
            << options_.handshake_address;
   for (size_t i = 0; i < clients_.size(); ++i) LoseClient(i);
@@ -173,10 +173,10 @@ void EngineEndpoint::Loop::ReceiveInit() {
     if (phase_ != Phase::kHello) {
       LOG_WARNING << "the frontend repeats its first message";
     } else if (!status.ok()) {
-      LOG_WARNING << "the frontend's first message is not understood: " << status.message();
+      LOG_WARNING << "the frontend's first message cannot be decoded: " << status.message();
     } else if (init.addresses.inputs.empty() ||
                init.addresses.inputs.size() != init.addresses.outputs.size()) {
-      LOG_WARNING << "the frontend names " << init.addresses.inputs.size() << " inputs and "
+      LOG_WARNING << "the frontend lists " << init.addresses.inputs.size() << " inputs and "
                   << init.addresses.outputs.size() << " outputs";
     } else {
       ConnectClients(init.addresses);
@@ -203,7 +203,7 @@ void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
     if (!status.ok()) {
       LOG_ERROR << "the frontend's addresses cannot be used: " << status.message();
       clients_.clear();
-      return;  // another frontend may do better; this one's going is noticed
+      return;  // waits for the next frontend, whose addresses may be good
     }
   }
   phase_ = Phase::kConnecting;
@@ -220,7 +220,7 @@ void EngineEndpoint::Loop::SendReadyResponse(Client* client) {
 }
 
 // READY ends the handshake; from then on the inputs' connections show that the frontend lives.
-void EngineEndpoint::Loop::SayReadyWhenPossible() {
+void EngineEndpoint::Loop::SendReadyWhenPossible() {
   if (phase_ != Phase::kConnecting || !ready_) return;
   for (const Client& client : clients_) {
     if (!client.was_connected) return;
@@ -261,12 +261,12 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
   }
   if (complaints_.Next()) {
     LOG_WARNING << "a message of type " << int{type}
-                << " is not understood: " << input.status().message();
+                << " cannot be decoded: " << input.status().message();
   }
   if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
 }
 
-// A request that cannot be read still gets its answer, as long as it can be told whose it is.
+// A request that cannot be decoded still gets an error output, if its sender can be read.
 void EngineEndpoint::Loop::RefuseAdd(std::string_view body, const Status& why) {
   const std::optional<Sender> sender = FindSender(body);
   if (!sender) return;
@@ -287,7 +287,7 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
   bool all_lost = !clients_.empty();
   for (size_t i = 0; i < clients_.size(); ++i) {
     Client& client = clients_[i];
-    bool was_lost = false;  // since the last look; what has come to its address may be another
+    bool was_lost = false;  // since the last events; a new peer may have its address now
     while (client.input.NextEvent(&event)) {
       client.comes_back = event.opened && client.lost;
       if (!event.opened) {
@@ -295,7 +295,7 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
         was_lost = true;
         continue;
       }
-      client.lost = was_lost;  // told once; whether it is back is said below
+      client.lost = was_lost;  // reported once; whether it is back is decided below
       client.was_connected = true;
     }
     all_lost = all_lost && client.lost;
@@ -304,13 +304,13 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
   for (Client& client : clients_) {
     if (!std::exchange(client.comes_back, false)) continue;
     client.lost = false;
-    // One that comes back alone (others kept running) must learn our identity again.
+    // A client that comes back while others stayed must learn our identity again.
     if (ready_) SendReadyResponse(&client);
   }
   while (handshake_.NextEvent(&event)) {
     if (!event.opened) return Restart("it left during the handshake");
   }
-  SayReadyWhenPossible();
+  SendReadyWhenPossible();
 }
 
 void EngineEndpoint::Loop::LoseClient(size_t client_index) {
@@ -326,7 +326,7 @@ void EngineEndpoint::Loop::SendOutgoing() {
       ready_ = std::move(out.ready);
       if (phase_ != Phase::kConnecting) continue;
       for (Client& client : clients_) SendReadyResponse(&client);
-      SayReadyWhenPossible();
+      SendReadyWhenPossible();
       continue;
     }
     SendOutputs(out);

@@ -22,10 +22,10 @@ namespace {
 
 constexpr std::string_view kIpc = "ipc://";
 constexpr int kLingerMs = 1000;
-constexpr size_t kMaxSpent = 16;  // messages whose room is kept
+constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
 
-// Makes the folder of the sockets and holds its lock: two servers in one folder would take each
-// other's sockets away. Returns the lock's file descriptor.
+// Creates the folder of the sockets and locks it: two servers in one folder would replace each
+// other's sockets. Returns the lock's file descriptor.
 StatusOr<int> TakeFolder(const std::string& folder) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
@@ -60,13 +60,13 @@ struct Client {
   Socket output;
 };
 
-// One engine: HELLO → connected → a ready response on each input → ready. Alive while the
-// connection it was last heard on is open.
+// One engine: HELLO → connected → a ready response on each input → ready. Alive while a connection
+// that it sent one of these on is open.
 struct Engine {
   enum class State { kNew, kConnected, kReady } state = State::kNew;
   int handshake_connection = -1;
   std::vector<int> input_connections;  // one per client, -1: none
-  bool hello_waits = false;            // another HELLO came while it was alive
+  bool hello_waits = false;            // another HELLO came while the engine was alive
   int waiting_connection = -1;
 
   bool alive() const {
@@ -122,7 +122,7 @@ class FrontendEndpoint::Loop {
   void ForgetHandshakeConnection(int connection);
   void Hello(size_t engine_index, int connection);
   void Lost(size_t engine_index, const std::string& why);
-  void AnswerWaitingHello(size_t engine_index);
+  void AcceptWaitingHello(size_t engine_index);
   // The engine a message's first frame names, or nullopt after logging it.
   std::optional<size_t> EngineOf(std::string_view identity, std::string_view what);
 
@@ -229,7 +229,7 @@ std::optional<size_t> FrontendEndpoint::Loop::EngineOf(std::string_view identity
     return static_cast<size_t>(index);
   }
   if (!complaints_.Next()) return std::nullopt;
-  LOG_WARNING << what << " from an unknown engine (identity of " << identity.size()
+  LOG_WARNING << what << " of an unknown engine (identity of " << identity.size()
               << " bytes, index " << index << ", engines expected: " << engines_.size() << ")";
   return std::nullopt;
 }
@@ -245,15 +245,16 @@ void FrontendEndpoint::Loop::ReceiveHandshakes() {
                               : Decode(frames.subspan(1), &message);
     if (!status.ok()) {
       LOG_WARNING << "handshake of engine " << *engine_index
-                  << " is not understood: " << status.message();
+                  << " cannot be decoded: " << status.message();
     } else if (message.status == kStatusHello) {
       const int connection = received_.connection();
-      ApplyConnectionEvents();  // the connection may have closed since; ends the use of received_
+      ApplyConnectionEvents();  // it may have closed since; `received_` is not valid after this
       if (handshake_.connections.contains(connection)) Hello(*engine_index, connection);
     } else if (message.status == kStatusReady) {
-      LOG_DEBUG << "engine " << *engine_index << " says READY";
+      LOG_DEBUG << "engine " << *engine_index << " sent READY";
     } else {
-      LOG_WARNING << "engine " << *engine_index << " says \"" << message.status << "\"";
+      LOG_WARNING << "engine " << *engine_index << " sent the unknown status \"" << message.status
+                  << "\"";
     }
   }
 }
@@ -276,7 +277,7 @@ void FrontendEndpoint::Loop::Hello(size_t engine_index, int connection) {
   LOG_INFO << "engine " << engine_index << " connected";
 }
 
-void FrontendEndpoint::Loop::AnswerWaitingHello(size_t engine_index) {
+void FrontendEndpoint::Loop::AcceptWaitingHello(size_t engine_index) {
   Engine& engine = engines_[engine_index];
   if (!engine.hello_waits || engine.alive()) return;
   engine.hello_waits = false;
@@ -296,13 +297,13 @@ void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
     const Status status = Decode(frames.subspan(1), &response);
     if (!status.ok()) {
       LOG_WARNING << "ready response of engine " << *engine_index
-                  << " is not understood: " << status.message();
+                  << " cannot be decoded: " << status.message();
       continue;
     }
     const int connection = received_.connection();
     ApplyConnectionEvents();
     if (!client.input.connections.contains(connection)) continue;
-    // Lost with its connection to one client while those to others stayed: it says no HELLO again.
+    // An engine that lost its connection to one client and kept the others sends no HELLO again.
     const bool has_met = engine.state != Engine::State::kNew || engine.alive();
     if (!has_met) continue;
     engine.input_connections[client_index] = connection;
@@ -326,8 +327,8 @@ void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
 void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
   const auto frames = received_.frames();
   if (frames.size() == 1 && frames[0] == kEngineCoreDead) {
-    // The message does not say whose it is. With several engines the one that died also closes its
-    // connections, which tells.
+    // The message does not name its engine. Of several engines the one that died also closes its
+    // connections, which identifies it.
     LOG_ERROR << "an engine reports that it is dead";
     if (engines_.size() == 1) Lost(0, "it reported its own death");
     return;
@@ -348,12 +349,12 @@ void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
   const Status status = Decode(frames, &outputs);
   if (!status.ok()) {
     if (complaints_.Next()) {
-      LOG_WARNING << "an engine's message is not understood: " << status.message();
+      LOG_WARNING << "an engine's message cannot be decoded: " << status.message();
     }
     return;
   }
   if (outputs.engine_index < 0 || static_cast<size_t>(outputs.engine_index) >= engines_.size()) {
-    LOG_WARNING << "outputs of engine " << outputs.engine_index << ", which is not one of ours";
+    LOG_WARNING << "outputs of engine " << outputs.engine_index << ", which is not expected";
     return;
   }
   const Client& client = clients_[client_index];
@@ -384,11 +385,11 @@ void FrontendEndpoint::Loop::ApplyConnectionEvents() {
 }
 
 void FrontendEndpoint::Loop::ForgetHandshakeConnection(int connection) {
-  // vLLM's engines close it once they are ready, so this alone is no death.
+  // vLLM's engines close it once they are ready, so this alone does not mean a death.
   for (size_t i = 0; i < engines_.size(); ++i) {
     if (engines_[i].handshake_connection != connection) continue;
     engines_[i].handshake_connection = -1;
-    AnswerWaitingHello(i);
+    AcceptWaitingHello(i);
   }
 }
 
@@ -397,10 +398,10 @@ void FrontendEndpoint::Loop::ForgetConnection(size_t client_index, int connectio
     Engine& engine = engines_[i];
     if (engine.input_connections[client_index] != connection) continue;
     engine.input_connections[client_index] = -1;
-    // What it sent before it died has arrived before the news of its death.
+    // What it sent before it died is delivered before its loss is reported.
     for (size_t c = 0; c < clients_.size(); ++c) ReceiveOutputs(c);
     Lost(i, "its connection closed");
-    AnswerWaitingHello(i);
+    AcceptWaitingHello(i);
   }
 }
 

@@ -224,8 +224,8 @@ void WarnIfOpenToNetwork(std::string_view address) {
   for (const std::string_view loopback : {"tcp://127.", "tcp://localhost", "tcp://[::1]"}) {
     if (address.starts_with(loopback)) return;
   }
-  LOG_WARNING << address << " is open to the network: prompts and answers travel unencrypted and "
-              << "anyone who reaches the port may take part";
+  LOG_WARNING << address << " is open to the network: prompts and outputs are sent unencrypted and "
+              << "anyone who can reach the port can take part";
 }
 
 std::string EngineIdentity(int engine_index) {

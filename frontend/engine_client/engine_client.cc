@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// A question that every engine answers from its loop and that changes nothing.
+// A utility that every engine runs in its loop and that changes nothing.
 constexpr std::string_view kProbeMethod = "is_sleeping";
 
 }  // namespace
@@ -153,7 +153,7 @@ void EngineClient::Send(int engine_index, wire::RequestType type, wire::EncodedM
 Status EngineClient::CheckAlive(double now) {
   return health_.CheckAlive(now, [this](int engine_index) {
     CallUtility(engine_index, kProbeMethod, {},
-                [this, engine_index](const auto&) { health_.OnProbeAnswered(engine_index); });
+                [this, engine_index](const auto&) { health_.OnProbeReply(engine_index); });
   });
 }
 

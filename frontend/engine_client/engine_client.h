@@ -1,8 +1,9 @@
 #pragma once
 
-// The engines as one shard sees them: a request goes in, its outputs come to a sink; abort; death.
-// The wire between three parts that know no sockets: EngineBalancer (which engine a request goes
-// to), RunningRequests (what is there now) and EngineHealth (which engines can serve).
+// One shard's client of all engines: Submit sends a request to one of them, its outputs arrive at a
+// sink. Connects the wire to parts that know no sockets: EngineBalancer (which engine gets a
+// request), RunningRequests (what the engines work on), EngineHealth (which of them can serve) and
+// UtilityCalls.
 // Thread: the shard's own (callbacks too); what the wire thread delivers is posted here, a whole
 // engine message at a time.
 // Failure: no healthy engine or too many requests is a Status of Submit; an engine that dies ends
@@ -77,7 +78,7 @@ class EngineClient {
   // OK while every engine is connected and ready; otherwise names one that is not.
   Status health() const { return health_.CheckReady(); }
   bool healthy() const { return health().ok(); }
-  // health(), and the loop of each engine answers within hang_timeout_s. Never waits.
+  // health(), and the loop of each engine replies to a probe within hang_timeout_s. Never waits.
   // now: any monotonic clock.
   Status CheckAlive(double now);
   bool engine_ready(int engine_index) const { return health_.ready(engine_index); }

@@ -36,7 +36,7 @@ bool EngineHealth::OnSent(int engine_index, size_t num_bytes) {
   return was_below && unanswered > half;
 }
 
-void EngineHealth::OnProbeAnswered(int engine_index) { engine(engine_index).probed_at.reset(); }
+void EngineHealth::OnProbeReply(int engine_index) { engine(engine_index).probed_at.reset(); }
 
 Status EngineHealth::CheckReady(int engine_index) const {
   return engine(engine_index).ready ? OkStatus() : engine(engine_index).why_not;

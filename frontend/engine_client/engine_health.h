@@ -1,7 +1,7 @@
 #pragma once
 
 // Which engines can serve: each one's connection, its facts from READY, and whether it still reads
-// and answers. Thread: the shard's. Knows no sockets: the caller reports what was sent and received
+// and replies. Thread: the shard's. Knows no sockets: the caller reports what was sent and received
 // and sends the probes. Units: bytes, seconds of any one monotonic clock.
 // Failure: a Status that names the engine, UNAVAILABLE.
 
@@ -32,9 +32,9 @@ class EngineHealth {
   void OnLost(int engine_index, const Status& why);
   void OnMessage(int engine_index);  // any message from it
   // What it does not read waits in our memory, even after its clients have left. Returns whether to
-  // send a probe: at half the limit, because requests that all end in aborts get no other answer.
+  // send a probe: at half the limit, because requests that all end in aborts get no other reply.
   [[nodiscard]] bool OnSent(int engine_index, size_t num_bytes);
-  void OnProbeAnswered(int engine_index);  // a probe of CheckAlive, or its engine is lost
+  void OnProbeReply(int engine_index);  // to a probe of CheckAlive, or its engine is lost
 
   bool ready(int engine_index) const { return engine(engine_index).ready; }
   // OK, or why the engine is not ready.
@@ -43,7 +43,7 @@ class EngineHealth {
   Status CheckReady() const;
   // OK, or why the engine is given no request now.
   Status CheckTakesRequests(int engine_index) const;
-  // CheckReady(), and each engine answers its probes: sends one unless one is open, and is
+  // CheckReady(), and each engine replies to probes: sends one unless one is open, and is
   // UNAVAILABLE once one has been open for hang_timeout_s. Never waits.
   Status CheckAlive(double now, const Probe& send_probe);
 

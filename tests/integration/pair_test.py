@@ -18,7 +18,7 @@ from pair import MODEL, Pair, is_alive, wait_for
 try:
     import openai
 except ImportError:
-    pair.skip("the openai package is not installed (tests/run.sh installs it when PyPI answers)")
+    pair.skip("the openai package is not installed (tests/run.sh installs it when PyPI can be reached)")
 
 NAME = "tandem-tiny"
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -29,7 +29,7 @@ def client_of(server):
 
 
 def slow_request(server, **fields):
-    """A stream that goes on for a long time unless it is stopped."""
+    """A stream that runs for a long time unless it is stopped."""
     return client_of(server).completions.create(
         model=NAME, prompt="Once upon a time", max_tokens=1500, stream=True, temperature=0,
         extra_body={"ignore_eos": True}, **fields)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A stand-in for the engine process: speaks the wire, makes up the tokens.
+"""A stand-in for the engine process: it implements the wire and makes up the tokens.
 
 For tests of the frontend and for measuring what the frontend alone costs. Needs
 pyzmq and msgpack; shares no code with the C++ side, so it also checks the codec.
-It joins a frontend's handshake socket, answers utility calls, takes ADD/ABORT,
+It connects to a frontend's handshake socket, replies to utility calls, takes ADD/ABORT,
 and streams made-up tokens: one EngineCoreOutputs message per step and client,
 covering every running request.
 

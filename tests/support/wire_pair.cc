@@ -2,28 +2,28 @@
 
 namespace tandem::wire {
 
-FrontendClientCallbacks HearInto(Inbox<Heard>* inbox) {
+FrontendClientCallbacks CallbacksInto(Inbox<ClientEvent>* inbox) {
   return {.on_outputs =
               [inbox](EngineCoreOutputs outputs) {
-                Heard heard;
-                heard.outputs = std::move(outputs);
-                inbox->box.Push(std::move(heard));
+                ClientEvent event;
+                event.outputs = std::move(outputs);
+                inbox->box.Push(std::move(event));
               },
           .on_engine_ready =
               [inbox](int engine_index, const EngineCoreReadyResponse& response) {
-                Heard heard;
-                heard.kind = Heard::Kind::kReady;
-                heard.engine_index = engine_index;
-                heard.response = response;
-                inbox->box.Push(std::move(heard));
+                ClientEvent event;
+                event.kind = ClientEvent::Kind::kReady;
+                event.engine_index = engine_index;
+                event.response = response;
+                inbox->box.Push(std::move(event));
               },
           .on_engine_lost =
               [inbox](int engine_index, const Status& why) {
-                Heard heard;
-                heard.kind = Heard::Kind::kLost;
-                heard.engine_index = engine_index;
-                heard.why = why;
-                inbox->box.Push(std::move(heard));
+                ClientEvent event;
+                event.kind = ClientEvent::Kind::kLost;
+                event.engine_index = engine_index;
+                event.why = why;
+                inbox->box.Push(std::move(event));
               }};
 }
 

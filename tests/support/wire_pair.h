@@ -1,6 +1,6 @@
 #pragma once
 
-// What tests of the two endpoints share: mailboxes that are waited for with a limit, and options
+// What tests of the two endpoints share: mailboxes that tests wait for with a limit, and options
 // for sockets in a folder of the test. Thread: the test's own.
 
 #include <chrono>
@@ -17,11 +17,11 @@
 
 namespace tandem::wire {
 
-// One thing at a time out of a mailbox.
+// Takes one item at a time out of a mailbox.
 template <class T>
 class Inbox {
  public:
-  // The next thing, or nullopt after ten seconds without one.
+  // The next item, or nullopt after ten seconds without one.
   std::optional<T> Next() {
     if (taken_.empty()) {
       if (!box.WaitFor(std::chrono::seconds(10))) return std::nullopt;
@@ -41,15 +41,15 @@ class Inbox {
   std::deque<T> taken_;
 };
 
-// What a frontend client hears, as values.
-struct Heard {
+// The callbacks of a frontend client, as values.
+struct ClientEvent {
   enum class Kind { kOutputs, kReady, kLost } kind = Kind::kOutputs;
   EngineCoreOutputs outputs;
   int engine_index = -1;
   EngineCoreReadyResponse response;
   Status why;
 };
-FrontendClientCallbacks HearInto(Inbox<Heard>* inbox);
+FrontendClientCallbacks CallbacksInto(Inbox<ClientEvent>* inbox);
 
 FrontendEndpointOptions FrontendIn(const TempFolder& folder, int num_engines = 1,
                                    int num_clients = 1);

@@ -75,7 +75,7 @@ TEST_CASE("KV events: hashes as bytes, the parent too") {
   CHECK(got.find("extra_keys\x91\xc0") != std::string::npos);
 }
 
-TEST_CASE("KV events: bytes of a shorter hash are as many as it has") {
+TEST_CASE("KV events: a shorter hash has only its own bytes") {
   KvBlockRemoved removed;
   for (size_t i = 16; i < 32; ++i) removed.block_hash[i] = static_cast<uint8_t>(i);
   KvEventBatch batch = Batch(removed);
@@ -87,7 +87,7 @@ TEST_CASE("KV events: bytes of a shorter hash are as many as it has") {
   CHECK(EncodeKvEvents(batch, KvHashForm::kInteger).find("\x91\xcf\x18\x19") != std::string::npos);
 }
 
-TEST_CASE("KV events: blocks of a model with a window say so, and how long it is") {
+TEST_CASE("KV events: blocks of a model with a sliding window have its kind and length") {
   KvBlockStored stored;
   stored.sliding_window = 300;
   const std::string got = EncodeKvEvents(Batch(stored), KvHashForm::kInteger);
@@ -124,7 +124,8 @@ std::optional<uint8_t> NextSequence(zmq::socket_t& subscriber, int limit_ms) {
   return sequence.data<uint8_t>()[7];
 }
 
-TEST_CASE("KV events: a subscriber's address is connected to, and Close sends what is queued") {
+TEST_CASE(
+    "KV events: the publisher connects to a subscriber's address, and Close sends what is queued") {
   zmq::context_t context;
   zmq::socket_t subscriber(context, zmq::socket_type::sub);
   subscriber.set(zmq::sockopt::subscribe, "");

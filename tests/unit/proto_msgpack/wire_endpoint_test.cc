@@ -1,5 +1,5 @@
 // Both endpoints over real sockets in one process: start-up, traffic, and every way in which a peer
-// comes and goes.
+// appears and disappears.
 
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -43,15 +43,15 @@ struct Frontend {
       : inboxes(static_cast<size_t>(num_clients)),
         endpoint(FrontendIn(folder, num_engines, num_clients)) {
     for (int i = 0; i < num_clients; ++i) {
-      endpoint.SetClient(i, HearInto(&inboxes[static_cast<size_t>(i)]));
+      endpoint.SetClient(i, CallbacksInto(&inboxes[static_cast<size_t>(i)]));
     }
     REQUIRE(endpoint.Start().ok());
   }
-  Heard Next(Heard::Kind kind, size_t client_index = 0) {
-    std::optional<Heard> heard = inboxes[client_index].Next();
-    REQUIRE(heard.has_value());
-    REQUIRE(heard->kind == kind);
-    return std::move(*heard);
+  ClientEvent Next(ClientEvent::Kind kind, size_t client_index = 0) {
+    std::optional<ClientEvent> event = inboxes[client_index].Next();
+    REQUIRE(event.has_value());
+    REQUIRE(event->kind == kind);
+    return std::move(*event);
   }
   void Add(const std::string& id, int engine_index = 0, int client_index = 0) {
     EngineCoreRequest request;
@@ -63,7 +63,7 @@ struct Frontend {
     endpoint.Send(client_index, engine_index, RequestType::kAdd, std::move(message));
   }
 
-  std::vector<Inbox<Heard>> inboxes;
+  std::vector<Inbox<ClientEvent>> inboxes;
   FrontendEndpoint endpoint;
 };
 
@@ -82,15 +82,16 @@ void CheckTraffic(Frontend& frontend, Engine& engine, int engine_index = 0, int 
   frontend.Add("traffic", engine_index, client_index);
   CHECK(engine.Next<EngineCoreRequest>().request_id == "traffic");
   engine.endpoint.Send(client_index, OneToken("traffic", 7, engine_index));
-  const Heard heard = frontend.Next(Heard::Kind::kOutputs, static_cast<size_t>(client_index));
-  CHECK(heard.outputs == OneToken("traffic", 7, engine_index));
+  const ClientEvent event =
+      frontend.Next(ClientEvent::Kind::kOutputs, static_cast<size_t>(client_index));
+  CHECK(event.outputs == OneToken("traffic", 7, engine_index));
 }
 
 TEST_CASE("wire: an engine started before its frontend becomes ready and serves") {
   const TempFolder folder;
   Engine engine(folder);
   Frontend frontend(folder);
-  const Heard ready = frontend.Next(Heard::Kind::kReady);
+  const ClientEvent ready = frontend.Next(ClientEvent::Kind::kReady);
   CHECK(ready.engine_index == 0);
   CHECK(ready.response == TestReadyResponse());
   CheckTraffic(frontend, engine);
@@ -112,7 +113,7 @@ TEST_CASE("wire: a frontend waits for the engine's model before it is ready") {
   REQUIRE(endpoint.Start().ok());
   CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
   endpoint.AnnounceReady(TestReadyResponse());
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
 }
 
 TEST_CASE("wire: several engines and several clients reach each other, and only each other") {
@@ -121,8 +122,8 @@ TEST_CASE("wire: several engines and several clients reach each other, and only 
   Engine first(folder, 0);
   Engine second(folder, 1);
   for (size_t client = 0; client < 2; ++client) {
-    const Heard a = frontend.Next(Heard::Kind::kReady, client);
-    const Heard b = frontend.Next(Heard::Kind::kReady, client);
+    const ClientEvent a = frontend.Next(ClientEvent::Kind::kReady, client);
+    const ClientEvent b = frontend.Next(ClientEvent::Kind::kReady, client);
     CHECK(a.engine_index + b.engine_index == 1);
   }
   for (int client = 0; client < 2; ++client) {
@@ -131,14 +132,14 @@ TEST_CASE("wire: several engines and several clients reach each other, and only 
   }
 }
 
-TEST_CASE("wire: tcp addresses work, port 0 is picked and told") {
+TEST_CASE("wire: tcp addresses work, port 0 is a free one and is reported") {
   const TempFolder folder;
   FrontendEndpointOptions options = FrontendIn(folder);
   options.handshake_address = "tcp://127.0.0.1:0";
   options.data_address = "tcp://127.0.0.1";
-  Inbox<Heard> heard;
+  Inbox<ClientEvent> event;
   FrontendEndpoint frontend(options);
-  frontend.SetClient(0, HearInto(&heard));
+  frontend.SetClient(0, CallbacksInto(&event));
   REQUIRE(frontend.Start().ok());
   EngineEndpointOptions engine_options;
   engine_options.handshake_address = frontend.handshake_address();
@@ -147,70 +148,70 @@ TEST_CASE("wire: tcp addresses work, port 0 is picked and told") {
     EngineEndpoint engine(engine_options, &inbox.box);
     REQUIRE(engine.Start().ok());
     engine.AnnounceReady(TestReadyResponse());
-    CHECK(heard.Next()->kind == Heard::Kind::kReady);
+    CHECK(event.Next()->kind == ClientEvent::Kind::kReady);
   }
-  CHECK(heard.Next()->kind == Heard::Kind::kLost);
+  CHECK(event.Next()->kind == ClientEvent::Kind::kLost);
 }
 
-TEST_CASE("wire: an engine that goes is reported lost, one that comes back serves again") {
+TEST_CASE("wire: an engine that disappears is reported lost, and serves again when it is back") {
   const TempFolder folder;
   Frontend frontend(folder, 1, 2);
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
     Engine engine(folder);
-    frontend.Next(Heard::Kind::kReady, 0);
-    frontend.Next(Heard::Kind::kReady, 1);
+    frontend.Next(ClientEvent::Kind::kReady, 0);
+    frontend.Next(ClientEvent::Kind::kReady, 1);
     CheckTraffic(frontend, engine, 0, 1);
     engine.endpoint.Close();
-    const Heard lost = frontend.Next(Heard::Kind::kLost, 0);
+    const ClientEvent lost = frontend.Next(ClientEvent::Kind::kLost, 0);
     CHECK(lost.why.code() == StatusCode::kUnavailable);
-    frontend.Next(Heard::Kind::kLost, 1);
+    frontend.Next(ClientEvent::Kind::kLost, 1);
   }
 }
 
-TEST_CASE("wire: outputs sent before a clean close arrive before the loss is told") {
+TEST_CASE("wire: outputs sent before a clean close arrive before the loss is reported") {
   const TempFolder folder;
   Frontend frontend(folder);
   Engine engine(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   for (TokenId i = 0; i < 100; ++i) engine.endpoint.Send(0, OneToken("r", i));
   engine.endpoint.Close();
   for (TokenId i = 0; i < 100; ++i) {
-    CHECK(frontend.Next(Heard::Kind::kOutputs).outputs.outputs[0].new_token_ids[0] == i);
+    CHECK(frontend.Next(ClientEvent::Kind::kOutputs).outputs.outputs[0].new_token_ids[0] == i);
   }
-  frontend.Next(Heard::Kind::kLost);
+  frontend.Next(ClientEvent::Kind::kLost);
 }
 
 TEST_CASE("wire: an engine that reports its own death is lost") {
   const TempFolder folder;
   Frontend frontend(folder);
   Engine engine(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   engine.endpoint.CloseDead();
-  CHECK(frontend.Next(Heard::Kind::kLost).why.message() ==
+  CHECK(frontend.Next(ClientEvent::Kind::kLost).why.message() ==
         "engine 0 is lost: it reported its own death");
   Engine next(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   CheckTraffic(frontend, next);
 }
 
-TEST_CASE("wire: an engine drops a frontend that goes and serves the one that comes") {
+TEST_CASE("wire: an engine drops a frontend that disappears and serves the next one") {
   const TempFolder folder;
   Engine engine(folder);
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
     Frontend frontend(folder, 1, 2);
-    frontend.Next(Heard::Kind::kReady, 0);
-    frontend.Next(Heard::Kind::kReady, 1);
+    frontend.Next(ClientEvent::Kind::kReady, 0);
+    frontend.Next(ClientEvent::Kind::kReady, 1);
     CheckTraffic(frontend, engine, 0, 1);
     frontend.endpoint.Close();
     CHECK(engine.Next<ClientLost>().client_index + engine.Next<ClientLost>().client_index == 1);
-    engine.endpoint.Send(0, OneToken("nobody hears this", 1));
+    engine.endpoint.Send(0, OneToken("for a frontend that is gone", 1));
   }
 }
 
 // The engine's old connection finds the new frontend's socket before the engine has seen it close.
-TEST_CASE("wire: a frontend that went and another that came between two looks gets its HELLO") {
+TEST_CASE("wire: a frontend replaced before the engine noticed gets its HELLO") {
   const TempFolder folder;
   std::atomic<bool> is_held{false}, may_go{false};
   Mailbox<EngineInput> box([&] {  // on the wire's thread
@@ -228,7 +229,7 @@ TEST_CASE("wire: a frontend that went and another that came between two looks ge
   endpoint.AnnounceReady(TestReadyResponse());
   {
     Frontend frontend(folder);
-    frontend.Next(Heard::Kind::kReady);
+    frontend.Next(ClientEvent::Kind::kReady);
     frontend.Add("held");
     is_held.wait(false);
   }
@@ -255,7 +256,7 @@ TEST_CASE("wire: a frontend that went and another that came between two looks ge
   CHECK(wait_for(handshake));
   std::vector<EngineInput> inputs;
   box.Drain(&inputs);
-  REQUIRE(inputs.size() == 2);  // the loss is told once
+  REQUIRE(inputs.size() == 2);  // the loss is reported once
   CHECK(std::holds_alternative<ClientLost>(inputs[1]));
 }
 
@@ -263,18 +264,18 @@ TEST_CASE("wire: a second engine of the same index waits until the first is gone
   const TempFolder folder;
   Frontend frontend(folder);
   auto first = std::make_unique<Engine>(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   Engine second(folder);
   CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
   CheckTraffic(frontend, *first);
   first.reset();
-  frontend.Next(Heard::Kind::kLost);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kLost);
+  frontend.Next(ClientEvent::Kind::kReady);
   CheckTraffic(frontend, second);
 }
 
-// Between hosts a connection may break by itself. The engine says READY again on what it has made
-// anew, and nothing on the others.
+// Between hosts a connection may break by itself. The engine sends its ready response again on the
+// new connection, and nothing on the others.
 TEST_CASE("wire: an engine whose connection to one of several clients broke is ready again") {
   const TempFolder folder;
   Frontend frontend(folder, 1, 2);
@@ -301,39 +302,39 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
   Socket second = connect("input_1", TestReadyResponse());
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
-    frontend.Next(Heard::Kind::kReady, 0);
-    frontend.Next(Heard::Kind::kReady, 1);
+    frontend.Next(ClientEvent::Kind::kReady, 0);
+    frontend.Next(ClientEvent::Kind::kReady, 1);
     second.Close();
-    frontend.Next(Heard::Kind::kLost, 0);
-    frontend.Next(Heard::Kind::kLost, 1);
+    frontend.Next(ClientEvent::Kind::kLost, 0);
+    frontend.Next(ClientEvent::Kind::kLost, 1);
     second = connect("input_1", TestReadyResponse());
   }
 }
 
-TEST_CASE("wire: a request that cannot be read is answered when its sender can") {
+TEST_CASE("wire: a request that cannot be decoded gets an error if its sender can be read") {
   const TempFolder folder;
   Frontend frontend(folder);
   Engine engine(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   EngineCoreRequest request;
   request.request_id = "bad";
-  request.prompt_token_ids = {1, -5};  // our encoder does not mind, a decoder does
+  request.prompt_token_ids = {1, -5};  // the encoder does not check, the decoder does
   EncodedMessage message;
   Encode(request, &message);
   frontend.endpoint.Send(0, 0, RequestType::kAdd, std::move(message));
-  const Heard heard = frontend.Next(Heard::Kind::kOutputs);
-  REQUIRE(heard.outputs.outputs.size() == 1);
-  CHECK(heard.outputs.outputs[0].request_id == "bad");
-  CHECK(heard.outputs.outputs[0].finish_reason == FinishReason::kError);
-  CHECK(heard.outputs.outputs[0].error->code == kErrorValidation);
+  const ClientEvent event = frontend.Next(ClientEvent::Kind::kOutputs);
+  REQUIRE(event.outputs.outputs.size() == 1);
+  CHECK(event.outputs.outputs[0].request_id == "bad");
+  CHECK(event.outputs.outputs[0].finish_reason == FinishReason::kError);
+  CHECK(event.outputs.outputs[0].error->code == kErrorValidation);
   CheckTraffic(frontend, engine);
 }
 
-TEST_CASE("wire: garbage on every socket disturbs nothing") {
+TEST_CASE("wire: garbage on every socket does no harm") {
   const TempFolder folder;
   Frontend frontend(folder);
   Engine engine(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   const std::string base = "ipc://" + folder.path() + "/wire/";
   const uint64_t seed = 20260117;
   CAPTURE(seed);
@@ -374,11 +375,12 @@ TEST_CASE("wire: garbage on every socket disturbs nothing") {
   CheckTraffic(frontend, engine);
 }
 
-TEST_CASE("wire: arrays too large for the body travel beside it, and records are used again") {
+TEST_CASE(
+    "wire: arrays too large for the body are sent in frames of their own, and records are reused") {
   const TempFolder folder;
   Frontend frontend(folder);
   Engine engine(folder);
-  frontend.Next(Heard::Kind::kReady);
+  frontend.Next(ClientEvent::Kind::kReady);
   EngineCoreOutputs outputs = OneToken("r", 5);
   LogprobsRows& rows = outputs.outputs[0].new_logprobs.emplace();
   rows.num_rows = 1;
@@ -388,16 +390,16 @@ TEST_CASE("wire: arrays too large for the body travel beside it, and records are
   rows.ranks = {17};
   for (int i = 0; i < 5; ++i) {
     engine.endpoint.Send(0, outputs);
-    Heard heard = frontend.Next(Heard::Kind::kOutputs);
-    CHECK(heard.outputs == outputs);
-    frontend.endpoint.Recycle(std::move(heard.outputs));
-    // The record that was sent comes back with the room of its id.
+    ClientEvent event = frontend.Next(ClientEvent::Kind::kOutputs);
+    CHECK(event.outputs == outputs);
+    frontend.endpoint.Recycle(std::move(event.outputs));
+    // The record that was sent comes back with the memory of its id.
     EngineCoreOutputs spent = engine.endpoint.TakeSpent();
     CHECK(spent.outputs.size() <= 1);
   }
 }
 
-TEST_CASE("wire: Start refuses folders of others, taken folders and impossible addresses") {
+TEST_CASE("wire: Start refuses folders open to others, locked folders and impossible addresses") {
   const TempFolder folder;
   Frontend frontend(folder);
   FrontendEndpoint again(FrontendIn(folder));

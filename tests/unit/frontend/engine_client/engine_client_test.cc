@@ -1,4 +1,4 @@
-// The client over real endpoints; the test's thread plays the shard and the engine's loop.
+// The client over real endpoints; the test's thread is the shard and the engine's loop.
 
 #include "frontend/engine_client/engine_client.h"
 
@@ -14,7 +14,7 @@ using wire::EngineCoreOutputs;
 using wire::FinishReason;
 using wire::RawValue;
 
-// The shard: what is posted to it runs when the test says so.
+// The shard: what is posted to it runs in RunUntil.
 class Shard {
  public:
   EngineClient::Post post() {
@@ -116,7 +116,7 @@ struct Setup {
     request.data_parallel_rank = rank;
     return client.Submit(std::move(request), sink);
   }
-  // The engine has taken them when this returns.
+  // The engine has received them when this returns.
   void SubmitTaken(std::initializer_list<std::pair<const char*, Sink*>> requests) {
     for (const auto& [id, sink] : requests) {
       REQUIRE(Submit(id, sink).ok());
@@ -146,7 +146,7 @@ TEST_CASE("engine_client: outputs of one engine message reach their sinks in one
   CHECK(b.finish_reason == FinishReason::kStop);
   CHECK_FALSE(a.over());
   CHECK(setup.client.num_inflight() == 2);
-  setup.engine().Step({"a", "b", "c"}, {"a", "c"});  // b has ended: what still comes is ignored
+  setup.engine().Step({"a", "b", "c"}, {"a", "c"});  // b has ended: later outputs are ignored
   setup.shard.RunUntil([&] { return c.over(); });
   CHECK(b.num_calls == 1);
   CHECK(setup.client.num_inflight() == 0);
@@ -159,7 +159,7 @@ TEST_CASE("engine_client: aborts during a batch go out together, and only for ru
   a.during_call = [&] { setup.client.Abort("a"); };
   b.during_call = [&] {
     setup.client.Abort("c");
-    setup.client.Abort("nobody");
+    setup.client.Abort("unknown");
     setup.client.Abort("a");
   };
   setup.engine().Step({"a", "b", "c"});
@@ -172,24 +172,24 @@ TEST_CASE("engine_client: aborts during a batch go out together, and only for ru
   CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
 }
 
-TEST_CASE("engine_client: an operator's abort ends requests by either name, with an output") {
+TEST_CASE("engine_client: an operator's abort ends requests by name, with an output") {
   Setup setup;
   Sink a, b, c;
   setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
-  CHECK(setup.client.AbortNamed({"b", "nobody"}) == 1);
+  CHECK(setup.client.AbortNamed({"b", "unknown"}) == 1);
   CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"b"});
   CHECK(b.finish_reason == FinishReason::kAbort);
   CHECK(b.token_ids.empty());
   CHECK_FALSE(a.over());
   a.during_call = [&] { setup.client.Abort("c"); };
   c.during_call = [&] { setup.client.Abort("a"); };
-  CHECK(setup.client.AbortNamed({}) == 1);  // the other went with it, unheard
+  CHECK(setup.client.AbortNamed({}) == 1);  // it aborted the other, whose sink is not called
   CHECK(setup.engine().Next<wire::AbortRequest>().size() == 2);
   CHECK(a.over() != c.over());
   CHECK(setup.client.num_inflight() == 0);
 }
 
-TEST_CASE("engine_client: at the server's end every sink hears why and nothing is sent any more") {
+TEST_CASE("engine_client: EndAll gives every sink the reason, and nothing is sent after it") {
   Setup setup;
   Sink a, b, c;
   setup.SubmitTaken({{"a", &a}, {"b", &b}, {"c", &c}});
@@ -198,7 +198,7 @@ TEST_CASE("engine_client: at the server's end every sink hears why and nothing i
   b.during_call = [&] { setup.client.Abort("a"); };
   c.during_call = [&] { again = setup.Submit("d", &c).status(); };
   setup.client.EndAll(UnavailableError("going away"));
-  CHECK(a.over() != b.over());  // the other went with it, unheard
+  CHECK(a.over() != b.over());  // it aborted the other, whose sink is not called
   CHECK(c.error.message() == "going away");
   CHECK(again.message() == "going away");
   CHECK(setup.engine().Next<wire::AbortRequest>().size() == 3);
@@ -259,22 +259,22 @@ TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") 
   setup.shard.RunUntil([&] { return d.over(); });
 }
 
-TEST_CASE("engine_client: an engine that leaves a question open too long is not alive") {
+TEST_CASE("engine_client: an engine that leaves a probe open too long is not alive") {
   Setup setup;
-  CHECK(setup.client.CheckAlive(100).ok());  // asks
-  CHECK(setup.client.CheckAlive(109).ok());  // the same question is open
-  const auto question = setup.engine().Next<wire::UtilityRequest>();
-  CHECK(question.method == "is_sleeping");
+  CHECK(setup.client.CheckAlive(100).ok());  // sends a probe
+  CHECK(setup.client.CheckAlive(109).ok());  // the same probe is open
+  const auto probe = setup.engine().Next<wire::UtilityRequest>();
+  CHECK(probe.method == "is_sleeping");
   const Status hung = setup.client.CheckAlive(110);
   CHECK(hung.code() == StatusCode::kUnavailable);
   CHECK(hung.message() == "engine 0 has not answered for 10 s");
-  CHECK(setup.client.healthy());  // it is connected all the same
+  CHECK(setup.client.healthy());  // it is connected nevertheless
 
   EngineCoreOutputs reply;
-  reply.utility_output.emplace().call_id = question.call_id;
+  reply.utility_output.emplace().call_id = probe.call_id;
   setup.engine().endpoint.Send(0, std::move(reply));
   setup.shard.RunUntil([&] { return setup.client.CheckAlive(111).ok(); });
-  setup.engine().Next<wire::UtilityRequest>();  // asked again
+  setup.engine().Next<wire::UtilityRequest>();  // the next probe
   CHECK(setup.client.CheckAlive(120).ok());
 
   setup.engines[0].reset();
@@ -282,13 +282,13 @@ TEST_CASE("engine_client: an engine that leaves a question open too long is not 
   CHECK(setup.client.CheckAlive(500).message() != hung.message());
   setup.engines[0] = std::make_unique<Engine>(setup.folder);
   setup.shard.RunUntil([&] { return setup.client.healthy(); });
-  CHECK(setup.client.CheckAlive(1000).ok());  // the old question died with the old engine
+  CHECK(setup.client.CheckAlive(1000).ok());  // the old probe died with the old engine
 }
 
-TEST_CASE("engine_client: what an engine that stands still is sent has a limit") {
+TEST_CASE("engine_client: what is sent to a silent engine has a limit") {
   Setup setup(1, 100, /*max_unanswered_bytes=*/5000);
   Sink sink;
-  // Their clients leave at once; the bytes are on their way all the same.
+  // Their clients leave at once; the bytes are on their way nevertheless.
   const auto submit_until_refused = [&] {
     int num_taken = 0;
     while (setup.Submit("r", &sink).ok() && num_taken < 1000) {
@@ -304,7 +304,7 @@ TEST_CASE("engine_client: what an engine that stands still is sent has a limit")
   CHECK(refused.code() == StatusCode::kUnavailable);
   CHECK(refused.message().find("engine 0 is silent") != std::string::npos);
 
-  // It goes on: all its answer to them is that to one question.
+  // It continues: all that it sends for them is the reply to one probe.
   std::optional<wire::EngineInput> input;
   do {
     input = setup.engine().inbox.Next();
@@ -318,12 +318,12 @@ TEST_CASE("engine_client: what an engine that stands still is sent has a limit")
   CHECK(submit_until_refused() > 5);
 }
 
-TEST_CASE("engine_client: of two engines the one that stands still is passed over") {
+TEST_CASE("engine_client: of two engines the silent one gets no requests") {
   Setup setup(2, 1000, /*max_unanswered_bytes=*/5000);
   Sink sink;
   int num_taken = 0;
   for (; setup.Submit("r", &sink, 0).ok(); ++num_taken) setup.client.Abort("r");
-  // By their load the later ones would be the first engine's.
+  // By load these would go to the first engine.
   for (int i = 0; i < 2 * num_taken; ++i) {
     const std::string id = "s" + std::to_string(i);
     REQUIRE(setup.Submit(id, &sink).ok());
@@ -333,7 +333,7 @@ TEST_CASE("engine_client: of two engines the one that stands still is passed ove
   }
 }
 
-TEST_CASE("engine_client: what the engine refuses becomes a Status") {
+TEST_CASE("engine_client: an engine's error becomes a Status") {
   Setup setup;
   const auto refuse = [&](const std::string& id, std::optional<wire::EngineCoreError> error) {
     EngineCoreOutputs outputs;
@@ -366,7 +366,7 @@ TEST_CASE("engine_client: what the engine refuses becomes a Status") {
   CHECK(dropped.error.code() == StatusCode::kInternal);
 }
 
-TEST_CASE("engine_client: utility calls are answered by call id") {
+TEST_CASE("engine_client: replies to utility calls are matched by call id") {
   Setup setup;
   std::vector<std::string> results;
   const auto note = [&](StatusOr<RawValue> result) {
@@ -405,7 +405,7 @@ TEST_CASE("engine_client: Submit refuses ids in use, wrong ranks and too many re
 }
 
 TEST_CASE(
-    "engine_client: the least loaded engine is chosen, a rank is obeyed, a dead one avoided") {
+    "engine_client: the least loaded engine is chosen, a rank is obeyed, a dead engine avoided") {
   Setup setup(2);
   CHECK(setup.client.engine_info()->max_model_len == 4095);  // the smaller one
   CHECK(setup.client.engine_info()->num_gpu_blocks == 200);  // of both
@@ -415,7 +415,7 @@ TEST_CASE(
     setup.engine(0).Next<wire::EngineCoreRequest>();
     setup.engine(1).Next<wire::EngineCoreRequest>();
   }
-  // Engine 0 says that it is busy: everything goes to 1 until that has as much.
+  // Engine 0 reports that it is busy: everything goes to 1 until that has as much.
   EngineCoreOutputs busy;
   busy.scheduler_stats.emplace().num_waiting_reqs = 10;
   busy.scheduler_stats->num_running_reqs = 10;

@@ -57,12 +57,12 @@ TEST_CASE("engine_health: unanswered bytes ask for a probe at half the limit, th
   CHECK(refused.code() == StatusCode::kUnavailable);
   CHECK(refused.message() == "engine 0 is silent and has not read 101 bytes of earlier requests");
   CHECK(health.CheckReady().ok());
-  SECTION("any message from it counts as an answer") {
+  SECTION("any message from it resets the count") {
     health.OnMessage(0);
     CHECK(health.CheckTakesRequests(0).ok());
     CHECK(health.OnSent(0, 51));
   }
-  SECTION("a new process has nothing to answer") {
+  SECTION("a new process starts without unanswered bytes") {
     health.OnLost(0, UnavailableError("gone"));
     health.OnReady(0, {});
     CHECK(health.CheckTakesRequests(0).ok());
@@ -82,10 +82,10 @@ TEST_CASE("engine_health: one probe is open at a time, and for a limited time") 
   CHECK(check(100).ok());
   CHECK(check(109).ok());
   CHECK(probes == std::vector<int>{0, 1});
-  health.OnProbeAnswered(0);
+  health.OnProbeReply(0);
   CHECK(check(110).message() == "engine 1 has not answered for 10 s");
   CHECK(probes == std::vector<int>{0, 1, 0});
-  health.OnProbeAnswered(1);
+  health.OnProbeReply(1);
   CHECK(check(111).ok());
   CHECK(probes == std::vector<int>{0, 1, 0, 1});
 }

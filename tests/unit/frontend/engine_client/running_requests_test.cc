@@ -137,7 +137,7 @@ TEST_CASE("running_requests: names are ids, external ids and response ids") {
   setup.Add("b", 0, &b, "cmpl-x-0");
   setup.Add("c", 0, &c, "cmpl-x-1");
   setup.Add("d", 0, &d);
-  CHECK(setup.running.AbortNamed({"chatcmpl-1", "cmpl", "nobody"}) == 0);
+  CHECK(setup.running.AbortNamed({"chatcmpl-1", "cmpl", "unknown"}) == 0);
   CHECK(setup.running.AbortNamed({"cmpl-x-1"}) == 1);
   CHECK(c.calls == Calls{"output 0 finished 0"});
   CHECK(setup.running.AbortNamed({"cmpl-x"}) == 1);
