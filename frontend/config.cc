@@ -16,13 +16,13 @@ namespace fs = std::filesystem;
 std::vector<Flag> FrontendFlags(FrontendConfig& c) {
   return {
       {"model", &c.model, "Model folder (config.json, tokenizer.json, …)", {.env = "MODEL", .positional = true}},
-      {"served-model-name", &c.api.served_model_names, "Names the API knows the model by; the first is in answers and metrics. Default: --model"},
+      {"served-model-name", &c.api.served_model_names, "Names of the model in the API; the first is in responses and metrics. Default: --model"},
       {"tokenizer", &c.tokenizer, "Folder of the tokenizer. Default: --model"},
       {"chat-template", &c.chat_template, "File with a Jinja template, or the template itself. Default: the model's"},
       {"default-chat-template-kwargs", &c.default_chat_template_kwargs, "JSON object of template variables for requests that do not set them"},
       {"generation-config", &c.generation_config, "auto: sampling defaults from the model's file; vllm: none; else a folder"},
-      {"override-generation-config", &c.override_generation_config, "JSON object laid over the generation config"},
-      {"response-role", &c.input.response_role, "Role of the answering side"},
+      {"override-generation-config", &c.override_generation_config, "JSON object whose values replace those of the generation config"},
+      {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
 
       {"host", &c.server.host, "Address to listen on. Default: all interfaces"},
@@ -33,7 +33,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"text-threads", &c.text_threads, "Threads for templates and tokenizing; 0: half the CPUs, at most 8", {.min = 0, .max = 256}},
       {"ssl-certfile", &c.tls.certificate, "PEM certificate chain; turns on HTTPS"},
       {"ssl-keyfile", &c.tls.key, "PEM key. Default: in --ssl-certfile"},
-      {"ssl-ca-certs", &c.tls.client_ca, "PEM file of authorities; clients must show a certificate of theirs"},
+      {"ssl-ca-certs", &c.tls.client_ca, "PEM file of authorities; clients must present a certificate that one of them signed"},
       {"ssl-ciphers", &c.tls.ciphers, "OpenSSL cipher list for TLS 1.2"},
 
       {"api-key", &c.server.api_keys, "Keys, one of which requests must carry as a bearer token", {.env = "API_KEY"}},
@@ -44,9 +44,9 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"enable-request-id-headers", &c.server.request_id_headers, "Send X-Request-Id: the client's, else a new one"},
       {"enable-prompt-tokens-details", &c.api.enable_prompt_tokens_details, "Show cached prompt tokens in usage"},
-      {"enable-force-include-usage", &c.api.enable_force_include_usage, "Usage in every stream, asked for or not"},
+      {"enable-force-include-usage", &c.api.enable_force_include_usage, "Usage in every stream, requested or not"},
       {"return-tokens-as-token-ids", &c.api.return_tokens_as_token_ids, "Logprobs name tokens as token_id:N"},
-      {"enable-per-request-metrics", &c.api.enable_per_request_metrics, "Show in answers with one choice how long their stages took"},
+      {"enable-per-request-metrics", &c.api.enable_per_request_metrics, "Show in responses with one choice how long each stage took"},
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
       {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
       {"skip-model-name-validation", &c.api.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
@@ -57,7 +57,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"max-header-bytes", &c.server.limits.header_bytes, "Larger request heads get 431", {.min = 1024, .max = 1 << 30}},
       {"h11-max-header-count", &c.server.limits.num_headers, "More header fields get 431", {.min = 1, .max = 1 << 16}},
       {"max-connections", &c.server.limits.num_connections, "More connections get 503", {.min = 1, .max = 1 << 20}},
-      {"max-unsent-bytes", &c.server.limits.unsent_bytes_per_stream, "A stream whose client leaves more unread is cut", {.min = 4096, .max = 1 << 30}},
+      {"max-unsent-bytes", &c.server.limits.unsent_bytes_per_stream, "A stream whose client leaves more bytes unread is closed", {.min = 4096, .max = 1 << 30}},
       {"max-n-sequences", &c.input.max_n_sequences, "Most choices of a request, over all its prompts", {.min = 1, .max = 16384, .env = "MAX_N_SEQUENCES"}},
       {"max-completion-prompts", &c.input.max_completion_prompts, "Most prompts of a request", {.min = 1, .max = 1 << 20, .env = "MAX_COMPLETION_PROMPTS"}},
       {"max-stop-strings", &c.input.max_stop_strings, "Most stop strings of a request", {.min = 0, .max = 1 << 16, .env = "MAX_STOP_STRINGS"}},
@@ -68,18 +68,18 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"http-timeout-keep-alive", &c.server.limits.keep_alive_s, "Seconds a connection may be idle between requests", {.min = 0.1, .max = 86400, .env = "HTTP_TIMEOUT_KEEP_ALIVE"}},
       {"http-timeout-head", &c.server.limits.head_s, "Seconds for a request's head to arrive", {.min = 0.1, .max = 3600}},
       {"http-timeout-body", &c.server.limits.body_s, "Seconds for a request's body to arrive", {.min = 0.1, .max = 86400}},
-      {"http-timeout-write", &c.server.limits.write_s, "Seconds a client may leave an ended answer unread", {.min = 0.1, .max = 86400}},
-      {"shutdown-timeout", &c.shutdown_timeout, "Seconds running requests have after SIGTERM; 0: cut at once", {.min = 0, .max = 86400}},
+      {"http-timeout-write", &c.server.limits.write_s, "Seconds a client may leave a finished response unread", {.min = 0.1, .max = 86400}},
+      {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests have after SIGTERM; 0: ended at once", {.min = 0, .max = 86400}},
 
-      {"handshake-address", &c.handshake_address, "Where engines announce themselves: ipc:///folder/name or tcp://host:port"},
+      {"handshake-address", &c.handshake_address, "Where engines connect first: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
-      {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds after which /health gives up on an engine that does not answer it; 0: never", {.min = 0, .max = 86400}},
-      {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; gives --handshake-address with the next flag"},
+      {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a reply after which /health reports an engine as hanging; 0: never", {.min = 0, .max = 86400}},
+      {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; with the next flag it sets --handshake-address"},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535}},
 
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
-      {"kv-cache-metrics", &c.kv_cache_metrics, "Show what the engine says about the residency of KV blocks (its flag of the same name)"},
+      {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"disable-uvicorn-access-log", &c.server.disable_access_log, "No line per request"},
       {"disable-access-log-for-endpoints", &c.disable_access_log_for_endpoints, "Comma-separated paths without a line per request"},
   };
@@ -128,7 +128,7 @@ Status FinishServer(FrontendConfig& config) {
 }  // namespace
 
 Status Finish(FrontendConfig& config) {
-  if (config.model.empty()) return InvalidArgumentError("which model? give a model folder");
+  if (config.model.empty()) return InvalidArgumentError("no model: name a model folder");
   RETURN_IF_ERROR(CheckFolder("model", config.model));
   if (config.tokenizer.empty()) config.tokenizer = config.model;
   RETURN_IF_ERROR(CheckFolder("tokenizer", config.tokenizer));

@@ -28,7 +28,7 @@ struct ChatConfig {
 
 std::vector<Flag> ChatFlags(ChatConfig& c) {
   return {
-      {"url", &c.url, "Server to talk to"},
+      {"url", &c.url, "Server's URL"},
       {"model", &c.model, "Model name; empty: the first that the server lists"},
       {"system-prompt", &c.system_prompt, "System message put before the conversation"},
       {"api-key", &c.api_key, "Key sent as a bearer token", {.env = "API_KEY"}},
@@ -86,12 +86,12 @@ class Conversation {
 
   // Sends the line and prints the response as it arrives. A failed turn leaves the conversation
   // unchanged.
-  Status Say(std::string_view line) {
+  Status Send(std::string_view line) {
     messages_.push_back({{"role", "user"}, {"content", line}});
-    std::string answer, failure, finish_reason;
+    std::string text, failure, finish_reason;
     StatusOr<HttpReply> reply =
         client_.PostForEvents("/v1/chat/completions", RequestJson(), [&](std::string_view data) {
-          TakeChunk(data, &answer, &finish_reason, &failure);
+          TakeChunk(data, &text, &finish_reason, &failure);
           return failure.empty() && !interrupted;
         });
     std::cout << std::endl;
@@ -103,7 +103,7 @@ class Conversation {
       return UnavailableError(failure.empty() ? ErrorText(*reply) : failure);
     }
     if (finish_reason == "length") std::cout << "[cut: token limit reached]" << std::endl;
-    messages_.push_back({{"role", "assistant"}, {"content", answer}});
+    messages_.push_back({{"role", "assistant"}, {"content", text}});
     return OkStatus();
   }
 
@@ -115,7 +115,7 @@ class Conversation {
     return request.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  static void TakeChunk(std::string_view data, std::string* answer, std::string* finish_reason,
+  static void TakeChunk(std::string_view data, std::string* text, std::string* finish_reason,
                         std::string* failure) {
     const Json chunk = Json::parse(data, nullptr, /*allow_exceptions=*/false);
     if (!chunk.is_object()) return;
@@ -128,7 +128,7 @@ class Conversation {
     if (chunk.contains(content) && chunk[content].is_string()) {
       const auto piece = chunk[content].get<std::string>();
       std::cout << piece << std::flush;
-      *answer += piece;
+      *text += piece;
     }
     if (chunk.contains(reason) && chunk[reason].is_string())
       *finish_reason = chunk[reason].get<std::string>();
@@ -167,7 +167,7 @@ Status ChatLoop(Conversation& conversation, bool is_terminal) {
       conversation.Reset();
     } else if (text.starts_with("/system ")) {
       conversation.SetSystem(StripAscii(text.substr(8)));
-    } else if (Status status = conversation.Say(text); !status.ok()) {
+    } else if (Status status = conversation.Send(text); !status.ok()) {
       if (!is_terminal) return status;
       std::cerr << "error: " << status.message() << std::endl;
     }
@@ -179,7 +179,7 @@ Status ChatLoop(Conversation& conversation, bool is_terminal) {
 int RunChat(const std::vector<std::string>& args) {
   ChatConfig config;
   const StatusOr<FlagOutcome> parsed =
-      ParseFlags(ChatFlags(config), args, "tandem chat: talk to a running server");
+      ParseFlags(ChatFlags(config), args, "tandem chat: a conversation with a running server");
   if (!parsed.ok()) {
     std::cerr << "tandem chat: " << parsed.status().message() << std::endl;
     return 2;

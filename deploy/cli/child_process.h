@@ -21,9 +21,9 @@ StatusOr<std::string> ProgramBeside(std::string_view name);
 class ChildProcess {
  public:
   struct Exit {
-    int status = 0;  // as waitpid gives it
+    int status = 0;  // from waitpid
     bool clean() const;
-    int code() const;              // what a shell would report: 128 + signal for a killed one
+    int code() const;              // as a shell reports it: 128 + signal for a killed one
     std::string ToString() const;  // "exited with status 1", "was killed by signal 9 (Killed)"
   };
 

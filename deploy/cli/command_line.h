@@ -13,7 +13,7 @@ namespace tandem {
 struct PairCommandLine {
   std::vector<std::string> frontend;
   std::vector<std::string> engine_core;
-  std::vector<std::string> ignored;  // vLLM's flags that have no meaning here
+  std::vector<std::string> ignored;  // vLLM's flags that have no effect here
 };
 
 // A flag goes to each table that has it, with its values; a bare word (the model) goes to both.

@@ -28,8 +28,8 @@ Status TransportError(const error_code& error, const std::string& where) {
 
 error_code LastError() { return {errno, boost::system::system_category()}; }
 
-// A blocking socket whose waits have an end: TIMED_OUT, or INTERRUPTED by a signal. Asio's own
-// blocking calls know neither.
+// A blocking socket whose waits are limited: TIMED_OUT, or INTERRUPTED by a signal. Asio's own
+// blocking calls have neither.
 class TimedSocket {
  public:
   explicit TimedSocket(asio::io_context* context) : socket_(*context) {}
@@ -98,8 +98,8 @@ http::request<http::string_body> MakeRequest(http::verb verb, const std::string&
   return request;
 }
 
-// Sends the request and reads the reply in pieces; on_body sees each piece and may stop the
-// reading.
+// Sends the request and reads the response in pieces; on_body gets each piece and returns whether
+// to read on.
 StatusOr<int> Exchange(const std::string& host, const std::string& port,
                        const HttpTimeouts& timeouts, http::request<http::string_body> request,
                        const std::function<bool(int status, std::string_view piece)>& on_body) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // A blocking HTTP/1.1 client for the `tandem` command: one request at a time, one connection each.
-// Thread: the caller's. Plain http only; the server is on this host or behind the user's own
+// Thread: the caller's. Plain http only; the server is on this host or at the end of the user's own
 // tunnel. Errors: UNAVAILABLE when the server does not respond in time, INVALID_ARGUMENT for a bad
 // URL, CANCELLED when a signal interrupts the wait.
 

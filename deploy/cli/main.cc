@@ -1,5 +1,5 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
-// `tandem chat` talks to a running server, `tandem bench` measures one.
+// `tandem chat` is a conversation with a running server, `tandem bench` measures one.
 
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ struct Command {
   std::string_view help;
 };
 
-// A program of its own: what it links would make each start of the server slower.
+// A program of its own: its libraries would make each start of the server slower.
 int RunBench(const std::vector<std::string>& args) {
   const tandem::StatusOr<std::string> path = tandem::ProgramBeside("tandem-bench");
   if (!path.ok()) {
@@ -41,7 +41,7 @@ int RunBench(const std::vector<std::string>& args) {
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
-    {"chat", tandem::RunChat, "[flags]: talk to a running server in the terminal"},
+    {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
 };
 
 int Usage(std::FILE* out) {

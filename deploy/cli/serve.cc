@@ -38,7 +38,7 @@ std::string Help(const std::vector<Flag>& frontend, const std::vector<Flag>& eng
   return FlagHelp(all, kAbout, filter);
 }
 
-// We start one engine and choose where it meets the frontend; anything else would wait forever.
+// We start one engine and choose its handshake address: another layout would wait forever.
 Status CheckOnePair(const FrontendConfig& frontend, const EngineConfig& engine) {
   std::string_view flag;
   if (frontend.data_parallel_size != 1) flag = "--data-parallel-size";
@@ -95,7 +95,7 @@ int RunServe(const std::vector<std::string>& args) {
     return Refuse(status, kBadCommandLine);
   }
   for (const std::string& flag : pair->ignored)
-    LOG_WARNING << flag << " has no meaning here and is ignored";
+    LOG_WARNING << flag << " has no effect here and is ignored";
 
   const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
   if (!folder.ok()) return Refuse(folder.status(), 1);

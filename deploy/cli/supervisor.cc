@@ -73,7 +73,7 @@ StatusOr<int> Supervisor::Run() {
     StartDueMembers();
     if (kill_at_ && clock_.Monotonic() >= *kill_at_) {
       kill_at_.reset();
-      LOG_WARNING << "[shutdown] not ended within " << stop_timeout_s_
+      LOG_WARNING << "[shutdown] not stopped within " << stop_timeout_s_
                   << " s: killing what is left";
       KillAll();
     }
@@ -228,7 +228,7 @@ void Supervisor::Stop(int exit_code) {
   AdvanceStop();
 }
 
-// The frontend first: its running streams need the engine until they are drained.
+// The frontend first: its running streams need the engine until it has drained.
 void Supervisor::AdvanceStop() {
   const Member& next = members_[0].child.running() ? members_[0] : members_[1];
   next.child.Signal(SIGTERM);

@@ -42,7 +42,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Returns the exit status for main; a Status when the pair could not be watched at all.
+  // Returns the exit status for main; a Status when the pair could not be watched.
   StatusOr<int> Run();
 
  private:
@@ -51,7 +51,7 @@ class Supervisor {
     ChildProcess child;
     bool is_frontend = false;
     bool was_ready = false;
-    std::deque<double> deaths;             // stamps of the last minute
+    std::deque<double> deaths;             // when, in the last minute
     std::optional<double> start_again_at;  // when a restart is due
   };
 

@@ -50,7 +50,7 @@ void AppendEscaped(std::string_view text, bool quotes, std::string* out) {
   }
 }
 
-// {a="1",le="0.5",z="2"}; `extra` is put where the alphabet wants it.
+// {a="1",le="0.5",z="2"}; `extra` is put at its alphabetical place.
 void AppendLabels(const std::vector<Label>& labels, std::string_view extra_name,
                   std::string_view extra_value, std::string* out) {
   if (labels.empty() && extra_name.empty()) return;
@@ -126,7 +126,7 @@ void AppendFamily(const prometheus::MetricFamily& family, std::string* out) {
   AppendEscaped(family.help, /*quotes=*/false, out);
   out->append("\n# TYPE ").append(family.name).append(" ").append(TypeName(family.type));
   *out += '\n';
-  // The registry keeps children in hash order; a page that does not jump about is easier to read.
+  // The registry keeps children in hash order; a sorted page is easier to read.
   std::vector<std::pair<std::vector<Label>, const ClientMetric*>> children;
   for (const ClientMetric& metric : family.metric) {
     children.emplace_back(metric.label, &metric);

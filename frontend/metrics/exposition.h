@@ -1,7 +1,8 @@
 #pragma once
 
-// The Prometheus text format 0.0.4, written the way Python's client writes it, because recording
-// rules match label values as text: le="1.0", labels in alphabetical order. Pure; any thread.
+// The Prometheus text format 0.0.4 in the form of Python's client, which vLLM uses: le="1.0",
+// labels in alphabetical order. Prometheus and recording rules match label values as text, and
+// prometheus- cpp's own TextSerializer writes le="1", which are other series. Pure; any thread.
 
 #include <prometheus/metric_family.h>
 

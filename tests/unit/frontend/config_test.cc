@@ -37,7 +37,7 @@ TEST_CASE("each flag has one row, a help text and a target of its own") {
   }
 }
 
-TEST_CASE("what is not given follows from what is") {
+TEST_CASE("defaults follow from the flags that are set") {
   ::unsetenv("TANDEM_API_KEY");
   ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
   const auto config = Parse({kFolder});
@@ -55,13 +55,13 @@ TEST_CASE("what is not given follows from what is") {
   CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
 }
 
-TEST_CASE("the model may stand before or behind the flags") {
+TEST_CASE("the model may come before or after the flags") {
   CHECK(Parse({"--port", "1", kFolder})->model == kFolder);
   CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->server.host == "h");
   CHECK_FALSE(Parse({kFolder, "--port", "1", "other"}).ok());
 }
 
-TEST_CASE("keys come from the environment when no flag gives them") {
+TEST_CASE("keys come from the environment when no flag sets them") {
   ::setenv("TANDEM_API_KEY", "secret", 1);
   CHECK(Parse({kFolder})->server.api_keys == std::vector<std::string>{"secret"});
   CHECK(Parse({kFolder, "--api-key", "other"})->server.api_keys ==
@@ -69,7 +69,7 @@ TEST_CASE("keys come from the environment when no flag gives them") {
   ::unsetenv("TANDEM_API_KEY");
 }
 
-TEST_CASE("the configuration is described without its keys") {
+TEST_CASE("the description of the configuration hides the keys") {
   auto config = Parse({kFolder, "--api-key", "hidden", "--port", "9", "--served-model-name", "a",
                        "b", "--max-stop-strings", "7"});
   REQUIRE(config.ok());
@@ -119,7 +119,7 @@ TEST_CASE("texts of flags become what the server and the API take") {
   CHECK((*config->input.default_chat_template_kwargs)["enable_thinking"] == false);
 }
 
-TEST_CASE("bad values are refused by name") {
+TEST_CASE("an error names the bad flag") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "model"},
       {{"/no/such/folder"}, "/no/such/folder"},
