@@ -16,8 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// transformers' mark: put behind the last message, and the output is cut where it shows up. The
-// blank tells whether the template trims its contents.
+// transformers' mark: put after the last message, and the output is cut where it appears. The blank
+// shows whether the template trims its contents.
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 // A message's reasoning has had several names; templates ask for any of them.

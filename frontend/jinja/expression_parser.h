@@ -28,7 +28,7 @@ class ExpressionParser : protected TokenCursor {
  private:
   // Nodes.
   std::unique_ptr<Expr> New(ExprKind kind, int line);
-  // Hands over a finished node: its depth is known now.
+  // Returns a finished node, whose depth is known now.
   StatusOr<ExprPtr> Done(std::unique_ptr<Expr> expr) const;
   StatusOr<ExprPtr> Binary(ExprKind kind, std::string name, ExprPtr left, ExprPtr right);
 
@@ -49,7 +49,7 @@ class ExpressionParser : protected TokenCursor {
   StatusOr<ExprPtr> ParseUnaryWithFilters();
   StatusOr<ExprPtr> ParseUnary(bool with_filters);
 
-  // What stands by itself.
+  // Operands.
   StatusOr<ExprPtr> ParsePrimary();
   std::unique_ptr<Expr> NameOrConstant(const Token& token);
   StatusOr<ExprPtr> ParseNumber();
@@ -57,7 +57,7 @@ class ExpressionParser : protected TokenCursor {
   StatusOr<ExprPtr> ParseList();
   StatusOr<ExprPtr> ParseDict();
 
-  // What may follow it.
+  // What may follow an operand.
   StatusOr<ExprPtr> ParsePostfix(ExprPtr object);
   StatusOr<ExprPtr> ParseFiltersAndTests(ExprPtr object);
   StatusOr<ExprPtr> ParseAttribute(ExprPtr object);

@@ -6,7 +6,7 @@
 
 namespace tandem::jinja {
 
-// Every filter has this shape; the names say what is what.
+// The signature of every filter.
 #define TANDEM_FILTER(name)                                       \
   StatusOr<Value> name([[maybe_unused]] Interpreter& interpreter, \
                        [[maybe_unused]] const Value& input,       \

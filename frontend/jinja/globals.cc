@@ -103,7 +103,7 @@ TANDEM_GLOBAL(StrftimeNow) {
   localtime_r(&now, &local);
   constexpr size_t kMaxFormat = 1024;
   if (format.size() > kMaxFormat) return InvalidArgumentError("strftime_now() format too long");
-  // The blank tells an empty result from one that did not fit.
+  // The blank distinguishes an empty result from one that did not fit.
   const std::string with_blank = std::string(format) + " ";
   std::string text(kMaxFormat * 16, '\0');
 #pragma GCC diagnostic push

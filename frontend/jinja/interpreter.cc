@@ -31,7 +31,7 @@ StatusOr<std::string> Interpreter::Render(const Template& source, const Dict& va
   std::string out;
   const auto flow = ExecBody(source.body, NewScope(context), &out);
   if (flow.ok()) return out;
-  // raise_exception speaks to the client in its own words.
+  // The text of raise_exception goes to the client unchanged.
   const Status& status = flow.status();
   if (status.code() == StatusCode::kAborted) return InvalidArgumentError(status.message());
   return status.WithContext("chat template line " + std::to_string(error_line_));

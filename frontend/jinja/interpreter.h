@@ -61,7 +61,7 @@ class Interpreter {
   StatusOr<bool> CallTest(std::string_view name, const Value& input, const Arguments& args);
   StatusOr<Value> GetAttr(const Value& object, std::string_view name);
   StatusOr<Value> GetItem(const Value& object, const Value& index);
-  // The items of anything that can be iterated; uses a generator up.
+  // The items of anything that can be iterated; consumes a generator.
   StatusOr<std::vector<Value>> Items(const Value& value);
   // The value's text as str() gives it; lives as long as the render.
   StatusOr<std::string_view> Str(const Value& value);
@@ -128,7 +128,7 @@ class Interpreter {
   std::deque<Loop> loops_;
   int64_t steps_left_;
   int depth_ = 0;
-  int error_line_ = 0;  // where the first error came up
+  int error_line_ = 0;  // of the first error
 };
 
 }  // namespace tandem::jinja

@@ -12,7 +12,7 @@ namespace {
 bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameByte(char c) {
-  // Bytes of other scripts' letters are let through: a name is only ever looked up.
+  // Bytes of other scripts' letters are accepted: a name is only looked up.
   return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
@@ -130,7 +130,7 @@ class Lexer {
 
   char At(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
 
-  // The text before a tag, less what the tag's sign or lstrip_blocks takes away.
+  // The text before a tag, without what the tag's sign or lstrip_blocks removes.
   std::string_view StripBefore(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') {
       size_t end = text.size();
@@ -190,7 +190,7 @@ class Lexer {
     return Fail("Missing end of comment tag");
   }
 
-  // Behind "raw %}" when a raw block begins at `at`.
+  // The place after "raw %}" when a raw block begins at `at`.
   std::optional<size_t> RawBegin(size_t at) const { return Keyword(at, "raw", false); }
 
   std::optional<size_t> Keyword(size_t at, std::string_view word, bool trim) const {
@@ -223,7 +223,7 @@ class Lexer {
       Advance(SkipSpaces(pos_));
       if (pos_ >= text_.size()) {
         Add(TokenKind::kEnd, is_variable ? "print statement" : "statement block");
-        return OkStatus();  // the parser knows best what is missing
+        return OkStatus();  // the parser reports what is missing
       }
       if (brackets.empty()) {
         const auto end = TagEnd(pos_, is_variable ? '}' : '%', !is_variable, !is_variable);

@@ -2,7 +2,7 @@
 
 // Jinja source to its tree. Pure; any thread. The tree owns all it needs; source may go away.
 // Fails with InvalidArgument "line N: ..." for what is wrong, or for nesting deeper than
-// kMaxTreeDepth: whoever walks a tree may recurse.
+// kMaxTreeDepth: code that walks a tree may recurse.
 
 #include <memory>
 #include <string_view>

@@ -31,7 +31,7 @@ enum class Kind : uint8_t {
   kTuple,
   kRange,
   kView,       // dict.keys(), .values(), .items()
-  kGenerator,  // what map() and its like return: can be walked once
+  kGenerator,  // the result of map() and the like: can be walked once
   kDict,
   kNamespace,
   kCycler,
@@ -49,7 +49,7 @@ struct Loop;
 struct Value {
   Kind kind = Kind::kUndefined;
   union {
-    const std::string* message = nullptr;  // kUndefined: what using it says; null: no value given
+    const std::string* message = nullptr;  // kUndefined: its error; null: no value given
     bool boolean;
     Int integer;
     double real;
@@ -121,7 +121,7 @@ struct Callable {
 // Owns what one render builds, counts its bytes and limits its nesting and weight.
 class Heap {
  public:
-  // Of lists in lists: whoever walks a value may recurse.
+  // Of lists in lists: code that walks a value may recurse.
   static constexpr int kMaxDepth = 200;
 
   explicit Heap(int64_t max_bytes) : max_weight_(max_bytes), left_(max_bytes) {}
@@ -134,7 +134,7 @@ class Heap {
   Value NewCallable(std::string_view name, Function function, const Value& self);
   Value FromJson(const nlohmann::ordered_json& json) { return FromJson(json, 0); }  // views of json
 
-  // Fails when that much more would be over the limit: asked before building something large.
+  // Fails when this much more would exceed the limit: called before building something large.
   Status Reserve(int64_t bytes) const;
   void Charge(int64_t bytes) { left_ -= bytes; }
   // Over a limit: the render must end before it looks at another value.

@@ -31,7 +31,7 @@ cp -a "$pack/_deps" "$out/build/" || exit 1
 failed=0
 : >"$out/verdicts.txt"
 
-# What there is so far, for whoever ends this before its time.
+# The results so far, in case the check is ended early.
 deliver() {
   cat "$out"/verdicts.txt "$out"/figures-*.log "$out"/torch.log "$out"/serve.log >"$out/table.txt" 2>/dev/null
   tail -n +1 "$out"/*.log >"$out/logs.txt"

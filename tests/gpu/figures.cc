@@ -1,7 +1,7 @@
 // Figures of the cuda backend on the machine this runs on: ceilings, decode and prefill steps of a
 // made-up model with graphs and without, and a mixed load through the scheduler.
 //
-//   gpu_figures_cuda --probe                         says what the device is; exit status 1: none
+//   gpu_figures_cuda --probe                         prints what the device is; exit status 1: none
 //   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, attention
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the

@@ -332,7 +332,7 @@ class HalfClosed(unittest.TestCase):
             answer += self.read_to_end(running)
             self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
             self.assertNotIn(b"[DONE]", answer)
-            wait_for(lambda: len(server.received(1)) == 1, "the engine was told")
+            wait_for(lambda: len(server.received(1)) == 1, "the engine got the abort")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class Child {
   std::string output_;
 };
 
-TEST_CASE("engine process: starts without a frontend, says what it has, ends in order on SIGTERM") {
+TEST_CASE("engine process: starts without a frontend, reports itself, ends in order on SIGTERM") {
   const tandem::TempFolder folder;
   Child engine({kModels + "qwen3", "--handshake-address", "ipc://" + folder.path() + "/handshake",
                 "--num-gpu-blocks-override", "65"});

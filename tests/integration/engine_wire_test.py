@@ -55,7 +55,7 @@ class EngineWire(unittest.TestCase):
     def test_an_abort_ends_a_request_without_an_output(self):
         self.frontend.add("endless", [5, 6], rust_params(max_tokens=1000, seed=1))
         message, _ = self.frontend.receive()
-        self.frontend.abort("endless", "never heard of")
+        self.frontend.abort("endless", "unknown")
         while "endless" not in (message[5] or ()):
             message, _ = self.frontend.receive()
             self.assertTrue(all(output[5] is None for output in message[1] if output[0] == "endless"))

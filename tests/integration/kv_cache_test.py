@@ -111,7 +111,7 @@ class Residency(unittest.TestCase):
             for _ in range(3):
                 complete(server, prompt_of(4))
             self.assertEqual(self.counts(server), [3 * 5 - 8 + 3, 3 * 5 - 8 + 3, 0])
-            # Their gaps are told when they are evicted: two for each.
+            # Their gaps are reported when they are evicted: two for each.
             for number in range(5, 9):
                 complete(server, prompt_of(number))
             self.assertEqual(self.counts(server), [3 * 9 - 8 + 3, 3 * 9 - 8 + 3, 4])

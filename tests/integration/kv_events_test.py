@@ -114,14 +114,14 @@ class EngineWithEvents(unittest.TestCase):
         return subscriber
 
     def wait_for_subscription(self):
-        """A connection is not yet a subscription: clears the empty cache until that is heard."""
+        """A connection is not yet a subscription: clears the empty cache until that arrives."""
         self.num_before = 0
-        heard = None
-        while heard != self.num_before - 1:
+        arrived = None
+        while arrived != self.num_before - 1:
             self.num_before += 1
             self.assertEqual(self.frontend.call(self.num_before, "reset_prefix_cache", []), (None, True))
-            while heard != self.num_before - 1 and self.subscriber.poll(200):
-                heard, events, _ = self.receive()
+            while arrived != self.num_before - 1 and self.subscriber.poll(200):
+                arrived, events, _ = self.receive()
                 self.assertEqual(events, [AllBlocksCleared()])
 
     def tearDown(self):
@@ -189,7 +189,7 @@ class KvEvents(EngineWithEvents):
         self.assertGreater(removed, 0)
         self.assertLessEqual(len(cached), 8)
 
-        # A longer prompt over a cached prefix says what it continues.
+        # A longer prompt over a cached prefix names the block it continues.
         self.run_prompt("longer", prompts[-1][:64] + [99] * 40)
         batches.append(self.receive())
         longer = next(e for e in batches[-1][1] if isinstance(e, BlockStored))

@@ -1,4 +1,4 @@
-// A request's tokens and logprobs are the same bits whoever runs with it, however its prompt is
+// A request's tokens and logprobs are the same bits whatever runs with it, however its prompt is
 // cut, whether its prefix came from the cache, and after a preemption. Each run draws its
 // conditions from a seed (printed on failure) and is compared with the request run alone.
 

@@ -281,7 +281,7 @@ TEST_CASE("codec property: start-up messages come back") {
   CHECK(decoded == response);
 }
 
-// Every decoder over the same bytes; says whether any of them took it.
+// Runs every decoder over the same bytes; returns whether any of them accepted it.
 bool AnyDecodes(const std::vector<std::string_view>& frames) {
   bool any = false;
   for (uint8_t type = 0; type < 6; ++type) any |= DecodeInput(type, frames).ok();

@@ -128,7 +128,7 @@ float MaxDifference(const std::vector<float>& a, const std::vector<float>& b) {
 
 }  // namespace
 
-TEST_CASE("cuda models: FlashInfer's head sizes tell what the reference does at every position") {
+TEST_CASE("cuda models: FlashInfer's head sizes give the reference's result at every position") {
   if (!HasEmulatedFlashInfer()) {
     WARN("SKIPPED: this build has no FlashInfer");
     return;

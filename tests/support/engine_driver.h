@@ -36,7 +36,7 @@ struct EngineDriverOptions {
   bool gives_back_blocks = true;  // those left of a window that every layer has
 };
 
-// All that a client would have heard of one request.
+// All that a client would have received for one request.
 struct Transcript {
   std::vector<TokenId> token_ids;
   std::vector<float> logprobs;  // of the sampled tokens, when asked for
