@@ -21,7 +21,7 @@ namespace tandem {
 namespace {
 
 constexpr uint64_t kLeftMask = 0xffffffff;
-// A claim takes what is left, over so many times the threads.
+// A claim takes the grains left, divided by this many times the threads.
 constexpr uint64_t kClaimsPerThread = 4;
 constexpr double kSpinSeconds = 40e-6;
 constexpr int64_t kNapNs = 150'000;
@@ -29,8 +29,8 @@ constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 thread_local bool t_inside_job = false;
 
-// Polls until done() or the spin time is over; what done() said last. Reading the clock takes as
-// long as some polls, so it is read once in a while.
+// Polls until done() or until the spin time is over; returns the last done(). Reading the clock
+// takes as long as some polls, so it is read every 32 of them.
 template <class Done>
 bool SpinUntil(Done done) {
   const SystemClock clock;
@@ -44,7 +44,7 @@ bool SpinUntil(Done done) {
   return done();
 }
 
-// Empty where the kernel or the container has no such file.
+// Empty if the kernel or the container has no such file.
 std::string TextOf(const std::filesystem::path& path) {
   constexpr int64_t kMaxBytes = 1 << 20;
   auto text = ReadFile(path.string(), kMaxBytes);
@@ -78,8 +78,8 @@ int CgroupCpuLimit(std::string_view cgroups, const std::filesystem::path& mount)
         std::find(controllers.begin(), controllers.end(), "cpu") != controllers.end();
     if (!fields[1].empty() && !is_v1_cpu) continue;
     const std::filesystem::path root = is_v1_cpu ? mount / fields[1] : mount;
-    // A container may see the path of the host, of which only the root is mounted: missing levels
-    // read as no limit.
+    // A container may see the host's path although only its root is mounted: missing levels read
+    // as no limit.
     std::filesystem::path group(fields[2]);
     limit = std::min(limit, LimitOfGroup(root));
     for (; group.has_relative_path(); group = group.parent_path()) {
@@ -142,8 +142,8 @@ void ComputePool::Run(int64_t num_items, int64_t grain, ThreadRangeFunction func
 
 void ComputePool::WaitForLastChunk() {
   if (SpinUntil([this] { return num_unfinished_.load(std::memory_order_acquire) == 0; })) return;
-  // Sleeping and finishing cannot miss each other: the caller says that it sleeps and the kernel
-  // then compares the count, the last chunk's thread counts down and then looks for the caller.
+  // No wake-up is lost: the caller sets caller_sleeps_ and the kernel then compares the count; the
+  // last chunk's thread counts down and then reads caller_sleeps_.
   static_assert(sizeof(num_unfinished_) == sizeof(int32_t));
   const timespec nap = {.tv_sec = 0, .tv_nsec = kNapNs};
   caller_sleeps_.store(true);
@@ -157,7 +157,7 @@ void ComputePool::RunGrains(int64_t first, int64_t count, int thread) const {
   (*function_)(first * grain_, std::min((first + count) * grain_, num_items_), thread);
 }
 
-// Claims and runs one chunk of the current job; false when none is left.
+// Claims and runs one chunk of the current job; false if none is left.
 bool ComputePool::RunOneChunk(int thread) {
   uint64_t seen = claim_.load(std::memory_order_acquire);
   uint64_t left, count;
@@ -166,7 +166,7 @@ bool ComputePool::RunOneChunk(int thread) {
     if (left == 0) return false;
     count = std::max<uint64_t>(1, left / (kClaimsPerThread * static_cast<uint64_t>(num_threads())));
   } while (!claim_.compare_exchange_weak(seen, seen - count, std::memory_order_acq_rel));
-  // The claim pins the job: Run cannot return, and so no next one can begin, before it is finished.
+  // The claim pins the job: Run cannot return, so no other job can begin, before the chunk is done.
   t_inside_job = true;
   RunGrains(num_grains_ - static_cast<int64_t>(left), static_cast<int64_t>(count), thread);
   t_inside_job = false;
@@ -187,8 +187,8 @@ void ComputePool::WorkerLoop(int thread) {
     while (RunOneChunk(thread)) {
     }
     if (SpinUntil(has_work)) continue;
-    // Sleeping and publishing cannot miss each other: the worker says that it sleeps and then looks
-    // for work, Run publishes work and then looks for sleepers.
+    // No wake-up is lost: the worker raises num_asleep_ and then looks for work; Run publishes work
+    // and then reads num_asleep_.
     const uint32_t seen = wake_.load();
     num_asleep_.fetch_add(1);
     if ((claim_.load() & kLeftMask) == 0 && !stop_.load()) wake_.wait(seen);

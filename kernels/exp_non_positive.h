@@ -1,8 +1,8 @@
 #pragma once
 
-// The exponential that samplers weigh tokens with: the same bits on the host, whatever its
+// The exponential that samplers weigh tokens with: the same bits on every host, whatever its
 // instruction set, and on a device, so that a seeded draw repeats on another machine. REQUIRES a
-// compiler that does not contract (-ffp-contract=off; nvcc: -fmad=false). Thread: a pure function.
+// compiler that does not fuse multiply and add (-ffp-contract=off; nvcc: -fmad=false). Thread: any.
 
 #include <bit>
 #include <cstdint>

@@ -18,7 +18,7 @@ StatusOr<OwnedTensor> AllocateHost(DType dtype, std::span<const int64_t> shape) 
     view.shape[view.rank++] = dim;
     size *= static_cast<double>(dim);
   }
-  // More than is ever there, and than the products below hold.
+  // More than any host has, and more than the products below can hold.
   if (size > 0x1p62)
     return ResourceExhaustedError("cannot allocate more than 2^62 bytes of memory");
   view.row_stride = view.RowSize();
@@ -37,7 +37,7 @@ StatusOr<OwnedTensor> AllocateHost(DType dtype, std::span<const int64_t> shape) 
   if (mapped > bytes) {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     view.data = static_cast<std::byte*>(memory) + (kHugePage - address % kHugePage) % kHugePage;
-    madvise(view.data, bytes, MADV_HUGEPAGE);  // a wish; small pages work as well
+    madvise(view.data, bytes, MADV_HUGEPAGE);  // advice: small pages work too
   }
   return OwnedTensor(OwnedTensor::Memory(memory, [mapped](void* m) { munmap(m, mapped); }), view);
 }

@@ -2,7 +2,7 @@
 
 // Host memory for tensors: zeroed, 64-byte aligned, on huge pages when it is large (a decode step
 // walks all weights, and 4 KiB pages would cost a TLB miss every 64 lines).
-// Thread: any. Units: elements. ResourceExhausted when the system has no such memory.
+// Thread: any. Units: elements. Failure: ResourceExhausted, the system has too little memory.
 
 #include <span>
 

@@ -3,8 +3,8 @@
 // The paged KV cache and the description of one step's batch that attention works from.
 // A request's tokens live in blocks of block_size tokens; its block table lists them in order, so
 // token p of the request is in slot block_table[p / block_size] * block_size + p % block_size.
-// Thread: engine loop. Ownership: KvCache holds the memory; the layout inside a block is the
-// backend's own business, others allocate through the Backend and pass block tables and slots.
+// Thread: engine loop. Ownership: KvCache holds the memory. The layout inside a block is known to
+// the backend alone; callers pass block tables and slots.
 
 #include <cstdint>
 #include <span>
@@ -13,8 +13,8 @@
 
 namespace tandem {
 
-// How keys and values are kept. kCompute: in the backend's compute type. kInt8: each token's K of a
-// head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
+// How keys and values are stored. kCompute: in the backend's compute type. kInt8: each token's K of
+// a head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
 // likewise.
 enum class KvFormat { kCompute, kInt8 };
 
@@ -22,7 +22,7 @@ struct KvCacheSpec {
   int num_layers = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  int block_size = 0;  // tokens per block; the cpu backend wants a multiple of 32
+  int block_size = 0;  // tokens per block; for the cpu backend a multiple of 32
   int64_t num_blocks = 0;
   KvFormat format = KvFormat::kCompute;
 };
@@ -66,7 +66,7 @@ class KvCache {
 // T tokens, R requests; request r has the tokens query_start[r] .. query_start[r + 1) of the step.
 // Its last query is its token context_len[r] - 1, so the keys it sees are 0 .. context_len[r] - 1.
 struct AttentionBatch {
-  // Host memory; read by AttentionPlan::Fill only, no plan keeps it.
+  // Host memory; read by AttentionPlan::Fill only, never kept.
   std::span<const int32_t> query_start;  // R + 1, starts with 0, ends with T
   std::span<const int32_t> context_len;  // R; tokens in the cache once this step's are written
 
@@ -107,7 +107,7 @@ class AttentionPlan {
   int64_t num_tokens() const { return batch_.positions.rows(); }
 
  protected:
-  // Without what stands in the caller's memory.
+  // Without the spans in the caller's memory.
   void SetBatch(const AttentionBatch& batch) {
     batch_ = batch;
     batch_.query_start = batch_.context_len = {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// A callable that is borrowed for the length of a call: no allocation, no copy.
+// A reference to a callable for the length of a call: no allocation, no copy.
 
 #include <cstdint>
 #include <memory>
@@ -27,11 +27,11 @@ class BorrowedFunction {
   void (*call_)(void*, Args...);
 };
 
-// (begin, end): the work items [begin, end). May run on several threads at once, on disjoint
-// ranges; must not call back into the backend or the pool.
+// (begin, end): the work items [begin, end). Runs on several threads at once, on disjoint ranges;
+// must not call the backend or the pool.
 using RangeFunction = BorrowedFunction<int64_t, int64_t>;
 
-// (begin, end, thread): thread in [0, num_threads) is the running thread's own, for its scratch.
+// (begin, end, thread): thread, in [0, num_threads), is the running one, for scratch of its own.
 using ThreadRangeFunction = BorrowedFunction<int64_t, int64_t, int>;
 
 }  // namespace tandem

@@ -8,7 +8,7 @@ tandem_test(property_kernels LABEL property TIMEOUT 600
   DEPS kernels tests/support/files tests/support/kernels)
 
 # The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own
-# headers, and under another name than the backend that a build with CUDA has besides.
+# headers, and under other names than the real backend, which a build with CUDA has as well.
 set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/sampling/*.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
@@ -27,14 +27,14 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
   CudaSampler=EmulatedCudaSampler CudaSlotParams=EmulatedCudaSlotParams CublasLt=EmulatedCublasLt
   LaunchTensorCores=EmulatedLaunchTensorCores LaunchDecodeAttention=EmulatedLaunchDecodeAttention
   AllocatePinned=EmulatedAllocatePinned)
-# nvcc's pragmas; and fibers are too much for a debug build's speed.
+# Unknown pragmas are nvcc's; fibers are too slow in a debug build.
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
 module(tests/support/cuda_emulation DEPS kernels)
 tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer/plan_test.cc unit/kernels/cuda/libraries/gemm_choice_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 
-# What NCCL's names lead to in tests, and the same as it would be before NCCL 2.13.
+# The library in NCCL's place in tests, and the same as before NCCL 2.13.
 foreach(library fake_nccl old_fake_nccl)
   add_library(${library} MODULE support/fake_nccl.cc)
   target_include_directories(${library} PRIVATE ${CMAKE_SOURCE_DIR})
@@ -61,14 +61,14 @@ if(TANDEM_HAS_CUDA)
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/tidy/shared_names.py ${CMAKE_NM}
       $<TARGET_FILE:tandem_emulated_cuda> $<TARGET_FILE:tandem_kernels>)
   set_tests_properties("tidy: the emulated CUDA backend and the real one share no names" PROPERTIES LABELS unit)
-  # A machine that builds may have what the hosts without a GPU lack.
+  # The building machine may have libraries that hosts without a GPU lack.
   add_test(NAME "tidy: the engine core starts without CUDA's libraries"
     COMMAND ${CMAKE_READELF} --dynamic --wide $<TARGET_FILE:tandem-engine-core>)
   set_tests_properties("tidy: the engine core starts without CUDA's libraries" PROPERTIES LABELS unit
     FAIL_REGULAR_EXPRESSION "NEEDED[^\n]*(cuda|cublas|nccl|nvidia|nvrtc)")
 endif()
 
-# The object is the same in dev and release; sanitizers put their own bookkeeping on the stack.
+# The object is the same in dev and release; sanitizers keep data of their own on the stack.
 if(CMAKE_OBJDUMP AND NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
   set(objects $<TARGET_OBJECTS:tandem_kernels>)
   add_test(NAME "tidy: hot kernels keep their accumulators in registers"

@@ -12,7 +12,7 @@ CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_re
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0)
       << shape.num_heads << " heads over " << shape.num_kv_heads;
   queries_per_item_ = std::max(1, kMaxQueryRows / (shape.num_heads / shape.num_kv_heads));
-  // Every request may leave one item that is not full.
+  // The last item of every request may be partly empty.
   items_.reserve(max_tokens / queries_per_item_ + max_requests);
 }
 
@@ -101,11 +101,11 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   const int64_t scratch_floats =
       AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), task.padded_dim);
   const int64_t num_items = static_cast<int64_t>(items.size()) * kv.num_kv_heads;
-  // Two products of padded_dim per key and head, at some 100 multiplications per ns.
+  // Two products of padded_dim per key and head, at about 100 multiplications per ns.
   const int64_t item_ns =
       cpu_plan.num_keys() / static_cast<int64_t>(items.size()) * group * task.padded_dim / 50 + 500;
-  // The longest contexts come last in a prefill: the last piece of the row is claimed first, so
-  // that the short ones fill up the end.
+  // The longest contexts come last in a prefill: the last items are claimed first, so that the
+  // short ones fill up the end.
   ForEach(num_items, item_ns, [&](int64_t begin, int64_t end, int thread) {
     float* scratch = Scratch(thread, scratch_floats);
     for (int64_t i = begin; i < end; ++i) {

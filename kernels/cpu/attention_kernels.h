@@ -60,12 +60,12 @@ struct StepTile {
   const uint32_t* k;
   const uint32_t* v;
   int number;  // in the step
-  int valid;   // keys that the request has in it; kTileTokens or less
+  int valid;   // keys of the request in it; kTileTokens or less
   int row_begin;
   int row_end;
 };
 
-// scores[r, keys of the tiles] = q[r, :] . K, for kTiles neighbours.
+// scores[r, keys of the tiles] = q[r, :] . K, for kTiles neighbouring tiles.
 template <class Type, int kRows, int kTiles>
 void TileScores(const uint32_t* q, int64_t q_units, const StepTile* tiles, float* scores) {
   for (int strip = 0; strip < kTileTokens; strip += kKeyVecs * kVecLanes) {
@@ -130,8 +130,8 @@ void TileValuesAllColumns(const typename Type::Element* weights, const StepTile*
 }
 
 // Calls f(row_begin, row_end, first tile, number of tiles) for runs of at most max_run tiles that
-// the same rows of [row_begin, row_end) see, which then go through a product together. Masked tiles
-// go alone.
+// the same rows of [row_begin, row_end) see: a run shares one product. A masked tile is a run of
+// its own.
 template <class F>
 inline void ForEachRun(const StepTile* tiles, int num_tiles, int row_begin, int row_end,
                        int max_run, F f) {
@@ -153,8 +153,8 @@ inline void ForEachRun(const StepTile* tiles, int num_tiles, int row_begin, int 
   }
 }
 
-// Turns one row's scores of a step into weights and rescales what the row has so far. Keys
-// [begin, end) of the step are visible; kAll: that is every one.
+// Turns one row's scores of a step into weights and rescales the row's sums so far. Keys
+// [begin, end) of the step are visible; kAll: all keys are.
 template <class Type, bool kAll>
 void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratch, int64_t row,
                  int begin, int end) {
@@ -202,7 +202,7 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
     Vec weight = Exp(Sub(score[v], Set1(*maximum)));
     total = Add(total, weight);
     if (task.kv_is_int8) {
-      // A slot that is hidden may hold anything, a scale that is no number too.
+      // A hidden slot may hold anything, a NaN scale included.
       const Vec scales = Load(scratch.v_scales + v * kVecLanes);
       weight = Mul(weight, kAll ? scales
                                 : KeepLanes(scales, clamp(begin - v * kVecLanes),
@@ -213,8 +213,8 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   Store(scratch.totals + row * kVecLanes, total);
 }
 
-// The numbers of an int8 tile in the compute type, their scales not yet applied: scores are
-// multiplied by K's, weights by V's.
+// The numbers of an int8 tile in the compute type, before their scales: scores are multiplied by
+// K's scales, weights by V's.
 template <class Type>
 void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Type::Element* numbers,
                float* scales) {
@@ -240,8 +240,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
     return static_cast<const Element*>(task.q) + (item.first_token + row / group) * task.q_stride +
            head_of_row(row) * task.head_dim;
   };
-  // Query rows of one head lie far apart: without this every one of them is a cache miss of its
-  // own.
+  // Query rows of one head lie far apart: without this each of them would be a cache miss.
   for (int row = 0; row < rows; ++row) {
     for (int i = 0; i < task.head_dim; i += 64 / static_cast<int>(sizeof(Element))) {
       __builtin_prefetch(query_of_row(row) + i);
@@ -295,7 +294,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
       } else {
         tile.k = static_cast<const uint32_t*>(task.k) + cache_tile * tile_units;
         tile.v = static_cast<const uint32_t*>(task.v) + cache_tile * tile_units;
-        // A single query is through with K before V could come by itself.
+        // A single query is done with K before the hardware would have fetched V.
         for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
           __builtin_prefetch(tile.v + u);
         }

@@ -1,8 +1,8 @@
 #pragma once
 
-// The ops for CPUs: cuts an op into work for the pool, and runs the kernels of the chosen
+// The ops for CPUs: an op is cut into work for the pool, which runs the kernels of the chosen
 // instruction set (kernel_table.h). One .cc per op family. Thread, ownership, promises as in
-// kernels/ops.h: how work is cut changes no bit of a result.
+// kernels/ops.h: the cut changes no bit of a result.
 // Layouts: weights as in cpu_matrix.h, the KV cache in tiles of 32 tokens (kernel_table.h), padded
 // with zeros.
 
@@ -16,13 +16,13 @@
 
 namespace tandem {
 
-// The queries of a step, cut into pieces that a thread attends to at once.
+// The queries of a step, cut into items that a thread computes at once.
 class CpuPlan final : public AttentionPlan {
  public:
   CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests);
   void Fill(const AttentionBatch& batch) override;
   std::span<const AttentionItem> items() const { return items_; }
-  int64_t num_keys() const { return num_keys_; }  // (query, key) pairs, for the cut of work
+  int64_t num_keys() const { return num_keys_; }  // (query, key) pairs, to estimate an item's time
 
  private:
   int64_t max_tokens_;
@@ -40,7 +40,7 @@ class CpuOps final : public Ops {
   // Borrows both.
   CpuOps(DType dtype, const KernelTable& table, ComputePool* pool);
 
-  // Takes the scratch that PagedAttention needs for such a shape, so that no step has to.
+  // Allocates the scratch that PagedAttention needs for this shape, so that no step has to.
   void ReserveAttentionScratch(const AttentionShape& shape);
 
  private:
@@ -49,14 +49,14 @@ class CpuOps final : public Ops {
 
   const TypedKernels& kernels() const { return dtype_ == DType::kBf16 ? table_.bf16 : table_.f32; }
 
-  // Runs function over [0, num_items), an item costing about `item_ns` nanoseconds of one thread:
-  // in no chunks so short that claiming them costs more than doing them.
+  // Runs function over [0, num_items), where an item takes about `item_ns` nanoseconds of one
+  // thread, in chunks that take longer than claiming them.
   void ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function);
 
-  // A thread's own scratch of at least so many floats; grows, and then stays.
+  // A thread's own scratch of at least this many floats; it only grows.
   float* Scratch(int thread, int64_t floats);
   uint32_t* PackedRows(int64_t units);
-  // [rows, columns] act of such scratch.
+  // A tensor [rows, columns] act in scratch that only grows.
   Tensor Room(OwnedTensor* scratch, int64_t rows, int64_t columns);
 
   // What Linear multiplies: x itself, or its norm when `norm_weight` is not empty.
@@ -67,7 +67,7 @@ class CpuOps final : public Ops {
   };
   void RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
                  const Tensor& bias, LinearEpilogue epilogue);
-  // The input as the kernels want it: packed into tiles when rows are many or k is odd.
+  // The input as the kernels read it: packed into tiles when there are many rows or k is odd.
   void PackActivations(const LinearInput& input, LinearTask* task);
 
   // Of the integer formats (quantized_linear.cc).

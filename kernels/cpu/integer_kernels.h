@@ -4,7 +4,7 @@
 //
 // int8 panels run on the loop of linear_kernels.h as they are. int4 panels hold the same bytes in a
 // shorter form: for a few rows they are unpacked in registers on the way into the product, for many
-// a block at a time into memory that stays in L2. Sums are exact, so every way gives equal bits.
+// rows a block at a time into memory that stays in L2. Sums are exact, so both give equal bits.
 
 #include <utility>
 
@@ -53,8 +53,8 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
   }
 }
 
-// Codes of `steps` times 8 k, the first of them the first of a group, into units. Meanwhile what is
-// `ahead` bytes further is prefetched.
+// Unpacks the codes of `steps` times 8 k, which begin with a group, into units, and prefetches the
+// bytes `ahead` of them.
 inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, int64_t ahead,
                        uint32_t* to) {
   constexpr int kVecs = kPanelColumns / kVecLanes;
@@ -79,7 +79,7 @@ inline void UnpackInt4(const uint8_t* from, int64_t steps, int64_t group_steps, 
   }
 }
 
-// A block of a panel in its packed form: whole groups, or the last ones.
+// A block of a packed panel: whole groups, or the last ones.
 struct Int4Block {
   const uint8_t* codes;
   int64_t steps;  // of 8 k
@@ -90,8 +90,8 @@ struct Int4Block {
 };
 
 // kRows rows from `row` on (side by side, not packed) against kVecs vectors of columns of a block.
-// Sums come from and go to `partial`, [m][64], but for the first and last block. kAhead: prefetch
-// the lines so many bytes ahead; 0: none.
+// Sums come from and go to `partial`, [m][64], except for the first and last block. kAhead: the
+// distance in bytes at which lines are prefetched; 0: none are.
 template <int kRows, int kVecs, int kAhead>
 void Int4Strip(const LinearTask& task, const Int4Block& block, int64_t row, int strip,
                float* partial) {
@@ -161,7 +161,7 @@ void Int4Strip(const LinearTask& task, const Int4Block& block, int64_t row, int 
   }
 }
 
-// All columns of a block for kRows rows. kIsFirst: the rows that walk it first.
+// All columns of a block for kRows rows. kIsFirst: these rows walk it first.
 template <int kRows, bool kIsFirst>
 void Int4Rows(const LinearTask& task, const Int4Block& block, int64_t row, float* partial) {
   constexpr int kPanelVecs = kPanelColumns / kVecLanes;
@@ -214,8 +214,8 @@ inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_en
   const int64_t panel_bytes = groups * kPanelColumns + steps * kCodeBytes;
   const int64_t group_bytes = kPanelColumns + task.group_steps * kCodeBytes;
   const int64_t rows = row_end - row_begin;
-  // Unpacked, a block stays in L1 for a few rows, whose sums are cheap to keep from block to block,
-  // and in L2 for many.
+  // An unpacked block stays in L1 for a few rows, whose sums are cheap to carry from block to
+  // block, and in L2 for many.
   const int64_t block = rows <= kFewRows                     ? 2 * kFusedSteps
                         : task.k_units < kBlockUnits * 3 / 2 ? task.k_units
                                                              : kBlockUnits;

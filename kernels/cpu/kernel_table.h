@@ -1,8 +1,8 @@
 #pragma once
 
-// The CPU kernels as the backend sees them: one table of plain functions per instruction set, each
-// filled by an isa_*.cc that is compiled with its own flags. The backend checks shapes, splits work
-// and owns memory; kernels compute on raw pointers and may run on any thread, on disjoint outputs.
+// The CPU kernels as the ops call them: one table of plain functions per instruction set, each
+// filled by an isa_*.cc that is compiled with its own flags. The ops check shapes, split work and
+// own memory; kernels compute on raw pointers and may run on any thread, on disjoint outputs.
 //
 // A "unit" is the 4 bytes that one multiply step takes from a vector lane: one float32, two
 // consecutive bf16 (k, k + 1) or four int8. k_step is 1, 2 or 4 numbers of K per unit. Odd ends are
@@ -21,13 +21,13 @@ inline constexpr int kMaxQueryRows = 48;  // (query, head) rows that share a pas
 inline constexpr int64_t kBlockUnits = 1024;
 // int4: a depth of less than one and a half blocks is unpacked at once.
 inline constexpr int64_t kUnpackedUnits = kBlockUnits * 3 / 2 * kPanelColumns;
-inline constexpr int kInt8Zero = 128;    // what a panel's unsigned bytes have for a weight of 0
+inline constexpr int kInt8Zero = 128;    // the unsigned byte of a panel for a weight of 0
 inline constexpr int kPanelsAtOnce = 4;  // panels that pass over a block of rows and K together
 
 enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 
-// kNone: a panel is 64 columns of the product. Else it is 32 of the gate, then the 32 that they
-// multiply, and out has half as many columns.
+// kNone: a panel is 64 columns of the product. Otherwise it is 32 of the gate, then the 32 that the
+// gate multiplies, and out has half as many columns.
 enum class GateKind : uint8_t { kNone, kSilu, kGelu };
 
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
@@ -84,7 +84,7 @@ struct RopeTask {
 
 // The KV cache of a layer, as units. K tile of a head: [padded_dim / k_step][32]; V tile:
 // [32 / k_step][padded_dim]. Tile j of block b, head h: ((b * tiles_per_block + j) * heads + h).
-// int8: a byte in the place of each number, and after them the scales of the tile's tokens.
+// int8: each number is a byte; the scales of the tile's tokens follow them.
 struct AttentionTask {
   const void* q = nullptr;
   int64_t q_stride = 0;  // elements
@@ -103,7 +103,7 @@ struct AttentionTask {
   float soft_cap = 0;
 };
 
-// Some consecutive queries of one request, for the query heads of one KV head.
+// Consecutive queries of one request, for the query heads of one KV head.
 struct AttentionItem {
   const int32_t* blocks = nullptr;
   int32_t first_token = 0;     // row of q and out
@@ -118,8 +118,8 @@ struct TypedKernels {
 
   // Copies rows [first_row, first_row + rows) of x [., k] into one packed tile.
   void (*pack_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile);
-  // The same as int8, with each row's scale and sum; k_units may be more than k fills. Not
-  // interleaved: a row's units lie side by side.
+  // The same as int8, with each row's scale and sum; k_units may be more than k fills. Without
+  // `interleave` a row's units lie side by side.
   void (*quantize_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
                         bool interleave, uint32_t* units, float* scales, int32_t* sums);
   // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end), row_begin a
@@ -148,14 +148,14 @@ struct KernelTable {
   int max_tile_rows;
   TypedKernels bf16;
   TypedKernels f32;
-  // As TypedKernels::linear. linear_int4 takes up to int4_rows rows directly, more only packed;
-  // partial is there in both cases, and followed by room for kUnpackedUnits units.
+  // As TypedKernels::linear. linear_int4 takes up to int4_rows rows directly, more only packed; in
+  // both cases room for kUnpackedUnits units follows `partial`.
   int int4_rows;
   void (*linear_int8)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
   void (*linear_int4)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
-  // What Ops::RouteTopK does with a row; scratch: `size` floats.
+  // Ops::RouteTopK for one row; scratch: `size` floats.
   void (*route_top_k)(const float* logits, int64_t size, int64_t top_k, bool renormalize,
                       float* scratch, int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);

@@ -98,11 +98,11 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
               : epilogue == LinearEpilogue::kGeluAndMul ? GateKind::kGelu
                                                         : GateKind::kNone;
   task.bias = bias.empty() ? nullptr : bias.Data<float>();
-  // Tiles of one height as far as that goes: the work per weight of a low one is short.
+  // Tiles of nearly equal height: a low one does little work per weight it loads.
   const int64_t num_tiles = (task.m + table_.max_tile_rows - 1) / table_.max_tile_rows;
   task.tile_rows = (task.m + num_tiles - 1) / num_tiles;
   auto kernel = kernels().linear;
-  int64_t room = 0;  // floats that the kernel wants besides its sums
+  int64_t room = 0;  // floats that the kernel needs besides its sums
   if (!matrix.is_quantized()) {
     PackActivations(input, &task);
   } else {
@@ -117,7 +117,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   const int64_t row_blocks = (task.m + kRowsPerBlock - 1) / kRowsPerBlock;
   const int64_t block_rows = (num_tiles + row_blocks - 1) / row_blocks * task.tile_rows;
   const int64_t panels = matrix.num_panels();
-  // 256 bytes of a panel per unit at some 40 bytes/ns, or 128 multiplications per row at 256/ns.
+  // 256 bytes of a panel per unit at about 40 bytes/ns, or 128 multiplications per row at 256/ns.
   const int64_t panel_ns = task.k_units * (6 + std::min(task.m, block_rows) / 2);
   ForEach(row_blocks * panels, panel_ns, [&](int64_t begin, int64_t end, int thread) {
     float* partial = Scratch(thread, block_rows * kPanelColumns * kPanelsAtOnce + room);

@@ -13,15 +13,15 @@
 namespace tandem {
 namespace {
 
-// Every loop over accumulators is unrolled by pragma: gcc 12 else keeps the array in memory and the
-// kernel runs at a third of its speed.
+// Every loop over accumulators is unrolled by pragma: otherwise gcc 12 keeps the array in memory
+// and the kernel runs at a third of its speed.
 #define TANDEM_UNROLL _Pragma("GCC unroll 16")
 
 constexpr int kVecLanes = 16;
 
-constexpr int64_t kFewRows = 96;  // more walk blocks that stay in L2
+constexpr int64_t kFewRows = 96;  // more rows walk blocks that stay in L2
 
-// How far ahead of its use a step's line is prefetched when there is one tile only: 4 KiB.
+// How far ahead of its use a step's line is prefetched when there is only one tile: 4 KiB.
 constexpr int kPrefetchSteps = 16;
 
 // sum[r][v] += a[r, :] . w[:, v], `units` steps; w_stride: units from step to step.
@@ -83,7 +83,7 @@ inline __attribute__((always_inline)) void WithRows(int64_t rows, F function) {
   }
 }
 
-// Inlined, as a call would put all sums that are still to be stored on the stack.
+// Inlined: a call would spill all sums not yet stored to the stack.
 template <class Type>
 inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, int64_t row,
                                                        int64_t column, Vec value) {
@@ -167,9 +167,9 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
   }
 }
 
-// One block of a panel against all tiles of a block of rows. Together the first tiles prefetch the
-// block that is walked next, `ahead`: the first tile would otherwise run at the speed of DRAM and
-// the others at that of the arithmetic, one after the other.
+// One block of a panel against all tiles of a block of rows. The first tiles together prefetch the
+// next block, `ahead`: otherwise the first tile would run at the speed of DRAM, and only then the
+// others at that of the arithmetic.
 template <class Type, int kLines>
 void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, const uint32_t* w,
                 int64_t panel, int64_t k, int64_t units, float* partial, const uint32_t* ahead) {
@@ -193,8 +193,8 @@ void PanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end, cons
   }
 }
 
-// The panels of a group pass over one block of K after another, so that the share that many rows
-// have of the block comes from L2 and is fetched once per group.
+// The panels of a group pass over one block of K after another, so that the activations of that
+// block are fetched into L2 once per group.
 template <class Type>
 void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end, float* partial) {
@@ -215,9 +215,9 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
     }
     return;
   }
-  // One tile of rows has nothing to keep a block in cache for. Few tiles walk a block that stays in
-  // L1 together with the next one, which meanwhile comes from DRAM: from L2, their loads would
-  // queue behind the prefetches. The more tiles, the more it matters that sums are seldom stored.
+  // A single tile reads a block once, so no cache needs to keep it. A few tiles walk a block that
+  // fits L1 together with the next one, which meanwhile comes from DRAM: loads from L2 would queue
+  // after the prefetches. With more tiles it matters more that sums are stored rarely.
   const int64_t max_block = rows <= kTileRows       ? task.k_units
                             : rows <= 3 * kTileRows ? 64
                             : rows <= kFewRows      ? 128

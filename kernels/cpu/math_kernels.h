@@ -1,6 +1,6 @@
 #pragma once
 
-// exp and what is built from it, lane by lane, on the vec_*.h of the including isa_*.cc.
+// exp and the functions built on it, lane by lane, on the vec_*.h of the including isa_*.cc.
 
 namespace tandem {
 namespace {
@@ -31,7 +31,7 @@ inline Vec Tanh(Vec x) {
   return Sub(Set1(1.0f), Div(Set1(2.0f), Add(power, Set1(1.0f))));
 }
 
-// In its tanh form; an argument as large as 88 on either side is x or 0.
+// In its tanh form. Where the argument of Exp is cut to +-88 the result is x or 0.
 inline Vec Gelu(Vec x) {
   const Vec cube = Mul(Mul(x, x), x);
   const Vec inner = Mul(Set1(0.7978845608f), Fma(Set1(0.044715f), cube, x));

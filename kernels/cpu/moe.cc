@@ -1,5 +1,5 @@
-// The ops of a mixture of experts: which experts a token has, their products, and the sum of what
-// they yield.
+// The ops of a mixture of experts: the choice of experts, their products, and the weighted sum of
+// their results.
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ void CpuOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const 
   });
 }
 
-// Counts, then places.
+// Counts the pairs of each expert, then places them.
 void CpuOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
                              const Tensor& weights) {
   const int64_t num_tokens = expert_ids.shape[0], top_k = expert_ids.shape[1];
@@ -49,7 +49,7 @@ void CpuOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
       pairs.weights.Row<float>(t)[place] = weights.Row<float>(t)[k];
     }
   }
-  // Each has gone on to where the next one began.
+  // Placing moved each expert's begin to that of the next expert.
   std::copy_backward(begin, begin + num_experts, begin + num_experts + 1);
   begin[0] = 0;
 }
@@ -64,7 +64,7 @@ void CpuOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExpe
   }
 }
 
-// Cut by columns as well: one token's sum is work for several threads.
+// Cut by columns as well, so that one token's sum is work for several threads.
 void CpuOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
                                const Tensor& weights) {
   constexpr int64_t kColumns = 256;

@@ -17,8 +17,7 @@ inline __attribute__((always_inline)) void ForEachVec(int64_t size, F f) {
   if (i < size) f(i, size - i);
 }
 
-// The largest lane of what MaxAbsBits gathered: NaN when there was one, which ReduceMax cannot
-// tell.
+// The largest lane of a result of MaxAbsBits: NaN if there was one, which ReduceMax would lose.
 inline float MaxOfBits(Vec x) {
   float lanes[16];
   Store(lanes, x);
@@ -95,7 +94,7 @@ void AddScaled(float* residual, const void* x, bool x_is_f32, float scale, int64
            : AddScaledRow(residual, static_cast<const typename Type::Element*>(x), scale, size);
 }
 
-// out = activate(gate) * up, or activate(gate) where there is no up.
+// out = activate(gate) * up; without up, activate(gate).
 template <class X, class Out, class Activate>
 void ActivateRow(const X* gate, const X* up, int64_t size, Out* out, Activate activate) {
   ForEachVec(size, [&](int64_t i, int64_t count) {
@@ -127,7 +126,7 @@ void GeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, voi
   ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return Gelu(x); });
 }
 
-// The partial vector's lanes beyond the row must not count as values that lie `mean` below it.
+// The lanes of the last vector beyond the row must not count as values `mean` below the mean.
 template <class X, class Out>
 void LayerNormRow(const X* x, const float* weight, const float* bias, float epsilon, int64_t size,
                   Out* out) {

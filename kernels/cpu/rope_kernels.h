@@ -1,7 +1,7 @@
 #pragma once
 
-// QK norm, RoPE and the KV write of one token and one KV head (its query heads with it), on the
-// vec_*.h of the including isa_*.cc.
+// QK norm, RoPE and the KV write of one token, one KV head and its query heads, on the vec_*.h of
+// the including isa_*.cc.
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/norm_kernels.h"
@@ -34,8 +34,7 @@ inline void Rotate(float* head, const RopeTask& task, int64_t position) {
   });
 }
 
-// The int8 of a head and their scale; zeros, and a scale that is no number, for one that is not
-// finite.
+// The int8 of a head, returning their scale; for a head that is not finite zeros and NaN.
 inline float QuantizeHead(const float* head, int64_t dim, int8_t* bytes) {
   Vec max_bits = Zero();
   ForEachVec(dim, [&](int64_t i, int64_t count) {
@@ -51,8 +50,8 @@ inline float QuantizeHead(const float* head, int64_t dim, int8_t* bytes) {
   return is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
 }
 
-// A head's numbers to their places in a tile: K [dim / kStep][32 tokens][kStep], V [32 tokens /
-// kStep][padded_dim][kStep].
+// Writes a head's numbers to their places in a tile: K [dim / kStep][32 tokens][kStep],
+// V [32 tokens / kStep][padded_dim][kStep].
 template <class Type, class Number>
 inline void Scatter(const Number* numbers, const RopeTask& task, int64_t in_tile, bool is_k,
                     Number* tile) {

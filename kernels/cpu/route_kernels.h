@@ -29,8 +29,8 @@ void RouteTopK(const float* logits, int64_t size, int64_t top_k, bool renormaliz
   for (int64_t i = 0; i < size; ++i) scratch[i] /= sum;
   float kept = 0;
   for (int64_t k = 0; k < top_k; ++k) {
-    // One that was taken is -1 and beaten by every probability. Where logits are no numbers nothing
-    // beats anything and expert 0 stays.
+    // An expert already chosen is -1, below every probability. If logits are NaN no comparison
+    // holds and expert 0 stays.
     int64_t best = 0;
     for (int64_t i = 1; i < size; ++i) {
       if (scratch[i] > scratch[best]) best = i;

@@ -188,7 +188,7 @@ struct F32Type {
   }
 };
 
-// Bytes are widened to 16 bits, where no sum of two products runs over.
+// Bytes are widened to 16 bits, where no sum of two products overflows.
 struct Int8Type {
   static constexpr int kStep = 4;
   struct Broadcast {

@@ -1,9 +1,9 @@
 #pragma once
 
 // Sixteen float lanes in one zmm register. Included by isa_avx512_bf16.cc only: everything lives in
-// an unnamed namespace, so that no function compiled with these flags can stand in for another
-// object's. The three vec_*.h offer the same names; which lanes and which order of operations an op
-// uses is decided above them and equal for full and partial vectors.
+// an unnamed namespace, so that the linker cannot put a function compiled with these flags in place
+// of another object's. The three vec_*.h have the same names; the code above them decides the lanes
+// and the order of operations of an op, equal for full and partial vectors.
 
 #include <immintrin.h>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int kTileRows = 6;   // 6 x 4 accumulators, 4 weights, 1 broadcast: 29 of 32 registers
 constexpr int kStripVecs = 4;  // vectors of columns per strip of a tile
 constexpr bool kPrefetchWeights = true;
-constexpr int kInt4Rows = 8;  // rows that int4 weights are unpacked for in registers
+constexpr int kInt4Rows = 8;  // most rows for which int4 weights are unpacked in registers
 
 using Vec = __m512;
 using Units = __m512i;
@@ -135,7 +135,7 @@ struct Int8Type {
   }
 };
 
-// The int32 in the bits of x, plus offset, as numbers.
+// The int32 in the bits of x, plus offset, as floats.
 inline Vec FromInts(Vec x, int32_t offset) {
   return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(offset)));
 }
@@ -154,7 +154,7 @@ inline Vec LoadBytes(const int8_t* p) {
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// 4-bit codes of 16 columns become bytes as Int8Type wants them: code * factor + (128 - zero *
+// Turns 4-bit codes of 16 columns into the bytes that Int8Type reads: code * factor + (128 - zero *
 // factor). A group is factor | zero << 4 of each column.
 struct Int4Groups {
   __m512i factor;  // in both halves of a lane
@@ -168,7 +168,7 @@ inline Int4Groups LoadInt4Groups(const uint8_t* p) {
   return {_mm512_or_si512(factor, _mm512_slli_epi32(factor, 16)),
           _mm512_shuffle_epi8(base, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0))};
 }
-// code * factor is at most 225: the product of a pair of bytes does not run over.
+// code * factor is at most 225: the product of a pair of bytes does not overflow.
 inline Units Scaled(Units codes, const Int4Groups& groups) {
   const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi8(15));
   return _mm512_add_epi8(_mm512_mullo_epi16(low, groups.factor), groups.base);

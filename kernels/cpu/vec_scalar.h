@@ -86,7 +86,7 @@ inline Vec Min(const Vec& a, const Vec& b) {
   return Lanes([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
 inline Vec RoundToInt(const Vec& a) {
-  // Adding and taking away 1.5 * 2^23 leaves the nearest whole number of anything below 2^22.
+  // Adding and subtracting 1.5 * 2^23 rounds anything below 2^22 to the nearest whole number.
   return Lanes([&](int i) { return (a.lane[i] + 12582912.0f) - 12582912.0f; });
 }
 inline Vec TimesPow2(const Vec& p, const Vec& n) {

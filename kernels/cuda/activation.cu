@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 template <class Activation, bool kGated, class Out, class X>
 __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                                int64_t size) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (i >= size) return;
   x += blockIdx.x * x_stride + i;
@@ -24,7 +24,7 @@ __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t
 template <class Activation, bool kGated>
 void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
   const int64_t size = out.shape[1];
-  // Rows in x: the other dimensions end at 65535.
+  // Rows are dimension x of the grid: y and z are limited to 65535.
   const dim3 grid(static_cast<unsigned>(out.rows()),
                   static_cast<unsigned>((size + kThreads - 1) / kThreads));
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
@@ -36,7 +36,7 @@ void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
 constexpr int kSoftCapThreads = 512;
 
 __global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t v = int64_t{blockIdx.x} * kSoftCapThreads + threadIdx.x;
   if (v >= size) return;
   float* value = x + blockIdx.y * stride + v;

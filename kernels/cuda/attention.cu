@@ -1,10 +1,10 @@
 // Attention over the paged cache for any head size up to 256, grouped heads, windows and soft caps.
 //
-// A block takes kRows rows (query, head) of one request and one KV head over one split of the
-// context: it walks the keys in tiles, with a running maximum and sum per row. Where few items are
-// there, each item's context is cut into splits that run side by side; the last one that is done
-// joins their sums. How many splits depends on the number of items only, so that a captured launch
-// fits any contexts.
+// A block computes kRows rows (query, head) of one request and one KV head over one split of the
+// context: it walks the keys in tiles, with a running maximum and sum per row. If there are few
+// items, each item's context is cut into splits that run side by side, and the split that ends last
+// joins their sums. The number of splits depends only on the number of items, so that a captured
+// launch fits any contexts.
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
 template <class T>
 __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
                                 const T* k_cache, const T* v_cache, AttentionArgs args) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   __shared__ float queries[kRows][kMaxHeadDim];
   __shared__ float keys[kTileKeys][kMaxHeadDim + 1];  // +1: rows start in different banks
   __shared__ float values[kTileKeys][kMaxHeadDim];
@@ -47,7 +47,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     return (item.first_token + query_of(r)) * stride + int64_t{head} * dim;
   };
 
-  // The keys that any of these rows sees, cut to this split.
+  // The keys that any of these rows can see, cut to this split.
   const int rows_here = num_rows < kRows ? num_rows : kRows;
   const int first_query_position = first_position + query_of(0);
   const int last_query_position = first_position + query_of(rows_here - 1);
@@ -70,7 +70,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   for (int j = 0; j < kDimsPerThread; ++j) sums[j] = 0;
 
   for (int tile = begin; tile < end; tile += kTileKeys) {
-    __syncthreads();  // the tile before has been used
+    __syncthreads();  // all threads are done with the previous tile
     for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * dim; i += kThreads) {
       const int key = tile + i / dim;
       float k = 0, v = 0;
@@ -99,7 +99,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     }
     const float tile_max = WarpMax<kTileKeys>(score);
     const float new_max = fmaxf(maximum, tile_max);
-    // Nothing seen yet: exp(-inf - -inf) would be no number.
+    // No key seen yet: exp(-inf - -inf) would be NaN.
     const float shrink = new_max == -INFINITY ? 1 : expf(maximum - new_max);
     const float weight = is_seen ? expf(score - new_max) : 0;
     maximum = new_max;
@@ -140,8 +140,8 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   MergeSplits(to, args, blockIdx.x, kv_head, gridDim.z, row, lane);
 }
 
-// Room for the items of any batch of so many tokens and requests: each request's last one may be
-// partly empty.
+// Room for the items of any batch of num_tokens and num_requests: the last item of each request may
+// be partly empty.
 int64_t ItemWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_requests) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   return ((num_tokens * group + kRows - 1) / kRows + num_requests) * kItemWords;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the attention kernels share: their arguments, and how the splits of a context are joined.
-// Device code.
+// Shared by the attention kernels: their arguments, and the joining of a context's splits. Device
+// code.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
@@ -30,7 +30,7 @@ struct AttentionArgs {
   int32_t* num_arrived;  // per item and KV head
 };
 
-// Where split `split` of row `row` of item `item` is kept: d sums, their maximum, their total.
+// The result of split `split` of row `row` of item `item`: d sums, their maximum, their total.
 __device__ inline float* PartialOf(const AttentionArgs& args, unsigned item, int kv_head,
                                    unsigned num_splits, unsigned split, int row) {
   const int64_t at =
@@ -70,7 +70,7 @@ __device__ inline void MergeSplits(T* to, const AttentionArgs& args, unsigned it
   }
 }
 
-// The part [*begin, *end) of a context that is this block's split, in whole `unit`s.
+// Cuts the context [*begin, *end) to this block's split, in whole `unit`s.
 __device__ inline void CutToSplit(int unit, int* begin, int* end) {
   const int num_splits = static_cast<int>(gridDim.z);
   const int share = (*end - *begin + num_splits - 1) / num_splits;
@@ -80,11 +80,11 @@ __device__ inline void CutToSplit(int unit, int* begin, int* end) {
   *end = *end < *begin + size ? *end : *begin + size;
 }
 
-// After this block has kept its split: whether all others of its item and KV head have as well, so
-// that this one joins them. For all threads of the block.
+// After this block has stored its split: true if all other splits of its item and KV head are
+// stored too, so that this block joins them. For all threads of the block.
 __device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head) {
   __shared__ bool is_last;
-  __threadfence();  // what is kept is seen before the arrival is
+  __threadfence();  // the split becomes visible before its arrival
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* arrived = args.num_arrived + blockIdx.x * args.num_kv_heads + kv_head;
@@ -96,7 +96,7 @@ __device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head) {
   return is_last;
 }
 
-// Attention of one query per request. False: not for this group, head size or type.
+// Attention of one query per request. False: no kernel for this group, head size or alignment.
 bool LaunchDecodeAttention(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                            const LayerKv& kv, const AttentionArgs& args);
 

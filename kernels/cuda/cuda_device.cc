@@ -11,8 +11,8 @@ Status CudaDevice::Open(int device) {
   RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(device), "choosing CUDA device " + std::to_string(device)));
   cudaDeviceProp properties;
-  RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, device), "asking what the device is"));
+  RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, device),
+                             "reading the properties of the device"));
   name_ = properties.name;
   num_multiprocessors_ = std::max(1, properties.multiProcessorCount);
   can_overlap_ = properties.major >= 9;
@@ -124,7 +124,7 @@ StatusOr<std::unique_ptr<CapturedOps>> CudaDevice::EndCapture() {
   cudaGraphDestroy(graph);
   RETURN_IF_ERROR(CudaStatus(error, "making a CUDA graph"));
   auto ops = std::make_unique<CudaCapturedOps>(exec);
-  // Else the first replay would do it.
+  // Otherwise the first replay would upload it.
   RETURN_IF_ERROR(CudaStatus(cudaGraphUpload(exec, stream_), "uploading a CUDA graph"));
   return std::unique_ptr<CapturedOps>(std::move(ops));
 }
@@ -132,5 +132,7 @@ StatusOr<std::unique_ptr<CapturedOps>> CudaDevice::EndCapture() {
 void CudaDevice::Replay(const CapturedOps& ops) {
   CHECK_CUDA(cudaGraphLaunch(static_cast<const CudaCapturedOps&>(ops).graph(), stream_));
 }
+
+void CudaDevice::Fail(const Status& status) { status_ = status; }
 
 }  // namespace tandem

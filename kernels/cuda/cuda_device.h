@@ -30,7 +30,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
-  // Before anything else. UNAVAILABLE: no driver, no such device.
+  // Call first. UNAVAILABLE: no driver, no such device.
   Status Open(int device);
 
   bool memory_is_host() const override { return false; }
@@ -58,8 +58,9 @@ class CudaDevice final : public Device {
   cudaStream_t stream() const { return stream_; }
   OverlappingStream queue() const { return {stream_, can_overlap_}; }
   bool is_capturing() const { return is_capturing_; }
-  bool has_captured() const { return has_captured_; }  // captured ops may name memory of that time
-  void Fail(Status status) { status_ = std::move(status); }
+  bool has_captured() const { return has_captured_; }  // captured ops may point to older memory
+  // An op failed for want of memory.
+  void Fail(const Status& status);
 
  private:
   std::string name_;

@@ -18,7 +18,7 @@ Tensor CudaOps::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {
   const int64_t size = rows * columns;
   if (memory->view().NumElements() < size) {
     CHECK(!device_->is_capturing())
-        << "scratch of " << size << " numbers was not there before the capture";
+        << "scratch of " << size << " numbers was not allocated before the capture";
     if (device_->has_captured()) outgrown_.push_back(std::move(*memory));
     *memory = {};
     StatusOr<OwnedTensor> grown = AllocateDevice(dtype_, {&size, 1}, device_->stream());

@@ -6,7 +6,7 @@
 // Thread: engine loop. Owns: device scratch.
 // KV layout: [block][kv_head][token][head_dim], K and V apart.
 // Matrices: [n, k] row-major, rows padded with zeros to 16 bytes.
-// Sums run in an order of the kernel's own, so bits may differ between batch sizes.
+// Each kernel sums in its own order, so bits may differ between batch sizes.
 
 #include <cuda_runtime.h>
 
@@ -55,12 +55,12 @@ class CudaAttentionPlan final : public AttentionPlan {
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
   bool uses_flashinfer = false;
-  FlashInferShape flashinfer_shape;  // where it is used
+  FlashInferShape flashinfer_shape;  // set if uses_flashinfer
   // The plan's numbers for the device: items, then FlashInfer's words.
-  OwnedTensor host_work;           // pinned [.] i32, for batches without a place for it
+  OwnedTensor host_work;           // pinned [.] i32, for batches without host_work
   OwnedTensor device_work;         // the same
   OwnedTensor partial;             // [., head_dim + 2] f32: sums, maximum, total of a row and split
-  OwnedTensor num_arrived;         // [.] i32: splits of an item and KV head that are done
+  OwnedTensor num_arrived;         // [.] i32: finished splits of an item and KV head
   OwnedTensor flashinfer_partial;  // [., heads * head_dim], and the weight of each row and head:
   OwnedTensor flashinfer_lse;      // [., heads] f32
   int64_t work_copied = 0;         // mark: host_work may be filled again
@@ -69,7 +69,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   int64_t num_items = 0;
   bool is_decode = false;  // one query per request
   FlashInferPlan flashinfer;
-  int64_t num_decode_items = 0;               // the first ones, of what is its decode part
+  int64_t num_decode_items = 0;               // the first ones; FlashInfer's decode part
   const int32_t* flashinfer_words = nullptr;  // on the device
 
  private:
@@ -88,42 +88,42 @@ class CudaOps final : public Ops {
 #include "kernels/ops.def"
 
   OverlappingStream queue() const { return device_->queue(); }
-  // Whether so many rows are multiplied as decode steps are.
+  // Whether num_rows are few enough for the kernels of decode steps.
   bool IsSkinny(int64_t num_rows) const;
-  // Linear, or RmsNormLinear where there is a norm_weight, of few rows.
+  // Linear of few rows; RmsNormLinear if there is a norm_weight.
   void MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
                       const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,
                       float epsilon);
   // y = x W^T + bias, or y += it.
   void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
                 bool accumulate);
-  // Whether one launch multiplies for all experts, and the host need not know what rows each has.
+  // Whether one launch multiplies for all experts, so that the host need not know their rows.
   bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
                        const ExpertPairs& pairs, LinearEpilogue epilogue);
-  // Attention of the first num_items items by the project's own kernels.
+  // Attention of the first num_items items by this project's kernels.
   void AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                    const AttentionOptions& options, const CudaAttentionPlan& plan,
                    int64_t num_items, bool is_decode);
-  // Attention of all requests, by FlashInfer as far as it can. False: it cannot.
+  // Attention of all requests, by FlashInfer where it has a kernel. False: nothing was done.
   bool AttendByFlashInfer(const Tensor& out, const Tensor& q, const LayerKv& kv,
                           const AttentionOptions& options, const CudaAttentionPlan& plan);
   void LaunchFlashInferPart(const Tensor& out, const Tensor& q, const LayerKv& kv,
                             const AttentionOptions& options, const CudaAttentionPlan& plan,
                             const FlashInferLaunch& launch);
-  // Into how many splits each item's context is cut, so that so many items fill the device.
+  // The number of splits of each item's context with which num_items fill the device.
   int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
-  // A matrix [rows, columns] of the activation type, valid until its next use; nothing (and
-  // status() says so) where there is no memory for it.
+  // A matrix [rows, columns] of the activation type, valid until its next use. Empty if there is no
+  // memory for it; Device::status() reports that.
   Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
 
   DType dtype_;
   CudaDevice* device_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
-  OwnedTensor normed_;                  // what RmsNormLinear multiplies
-  OwnedTensor ungated_;                 // what a gate is yet to be applied to
-  OwnedTensor expert_begin_;            // pinned, ExpertPairs::begin where the host has to know it
-  int64_t expert_begin_copied_ = 0;     // mark: it is there
+  OwnedTensor normed_;                  // the normalised input of RmsNormLinear
+  OwnedTensor ungated_;                 // a product before its gate is applied
+  OwnedTensor expert_begin_;            // pinned, ExpertPairs::begin if the host needs it
+  int64_t expert_begin_copied_ = 0;     // mark: the copy is done
   std::vector<OwnedTensor> outgrown_;   // scratch that captured ops may still name
 };
 

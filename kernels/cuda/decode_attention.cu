@@ -1,8 +1,8 @@
 // Attention of one query per request, bound by reading its keys and values once.
 //
-// A block takes all query heads of one KV head and one split of the context. Each key is read by
-// as many lanes of a warp as have 16 bytes of it; several keys and values are on their way at once.
-// Every such group of lanes has running maxima and sums of its own, joined at the end: first over
+// A block computes all query heads of one KV head over one split of the context. Each key is read
+// by a group of lanes of a warp, 16 bytes each; loads of several keys and values are in flight at
+// once. Each group of lanes has running maxima and sums of its own, joined at the end: first over
 // the warp, then over the block, then over the splits.
 
 #include "kernels/cuda/attention.cuh"
@@ -12,7 +12,7 @@ namespace tandem {
 namespace {
 
 constexpr int kWarps = kAttentionThreads / kWarpSize;
-constexpr int kUnroll = 4;  // keys of a lane group on their way at once
+constexpr int kUnroll = 4;  // keys of a lane group in flight at once
 
 // Running softmax of one query head over the keys seen so far; each lane has kWidth of the sums.
 template <int kWidth>
@@ -27,9 +27,9 @@ struct Softmax {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) sums[i] = 0;
   }
-  // What was summed so far counts relative to a maximum that is at least as large.
+  // Rescales the sums to a maximum that is at least as large.
   __device__ void Raise(float new_maximum) {
-    // Nothing seen yet: exp(-inf - -inf) would be no number.
+    // No key seen yet: exp(-inf - -inf) would be NaN.
     const float shrink = new_maximum == -INFINITY ? 1 : expf(maximum - new_maximum);
     maximum = new_maximum;
     total *= shrink;
@@ -50,7 +50,7 @@ template <int kGroup, int kDim, class T>
 __global__ void __launch_bounds__(kAttentionThreads)
     DecodeAttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
                           const T* k_cache, const T* v_cache, AttentionArgs args) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   constexpr int kWidth = Wide<T>::kSize;
   constexpr int kLanes = kDim / kWidth;  // of a key
   constexpr int kKeys = kWarpSize / kLanes;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels here are written with: numbers of either compute type as float32, and sums over
-// a warp or a block. Device code; every function is for all threads of the warp or block at once.
+// Shared by the kernels of this folder: numbers of either compute type as float32, and sums over a
+// warp or a block. Device code; every function is called by all threads of the warp or block.
 
 #include <cuda_runtime.h>
 
@@ -14,10 +14,10 @@ namespace tandem {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffff;
 
-// The first thing that a kernel put into an OverlappingStream does, apart from reading what no
-// kernel writes (weights): it may have begun before the kernel ahead of it was done, whose results
-// are there when this returns. From then on the next kernel may begin.
-__device__ inline void WaitForKernelAhead() {
+// A kernel in an OverlappingStream may begin before the previous kernel has ended. It calls this
+// before anything but reads of memory that no kernel writes (weights): on return the previous
+// kernel's results are there, and the next kernel may begin.
+__device__ inline void WaitForPreviousKernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -29,14 +29,14 @@ __device__ inline float LoadFloat(const Bf16* x) { return ToFloat(*x); }
 __device__ inline void StoreFloat(float* out, float value) { *out = value; }
 __device__ inline void StoreFloat(Bf16* out, float value) { *out = ToBf16(value); }
 
-// 16 bytes of numbers, the widest load there is.
+// 16 bytes of numbers, the widest load.
 template <class T>
 struct Wide {
   static constexpr int kSize = 16 / sizeof(T);
   float values[kSize];
 };
 
-// What is on its way from memory takes four registers until it is widened.
+// A load in flight takes four registers until it is widened.
 template <class T>
 __device__ inline uint4 LoadRaw(const T* x) {
   return *reinterpret_cast<const uint4*>(x);
@@ -67,10 +67,11 @@ struct TanhGelu {
   }
 };
 
-// sums[16, 8] += a[16, 16] b[16, 8] of bf16, each spread over a warp: lane l has of a the numbers
-// of row l / 4 (and l / 4 + 8) at columns 2 (l % 4) + {0, 1} (and 8 more), as a[0], a[1] (the other
-// row), a[2] (the other columns), a[3]; of b those of column l / 4 at the same places; of the sums
-// row l / 4 (sums[2], sums[3]: and 8 more), columns 2 (l % 4) + {0, 1}.
+// sums[16, 8] += a[16, 16] b[16, 8] of bf16, each spread over a warp. With r = l / 4 and
+// c = 2 (l % 4), lane l holds
+//   a[0]: row r, columns c, c + 1    a[1]: row r + 8    a[2]: columns c + 8, c + 9    a[3]: both
+//   b[0]: rows c, c + 1 of column r  b[1]: rows c + 8, c + 9
+//   sums[0], sums[1]: row r, columns c, c + 1           sums[2], sums[3]: row r + 8.
 __device__ inline void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4],
                                          const unsigned (&b)[2]) {
 #ifdef __CUDACC__
@@ -107,7 +108,7 @@ template <int kThreads>
 __device__ inline float BlockSum(float value) {
   __shared__ float sums[kThreads / kWarpSize];
   value = WarpSum(value);
-  __syncthreads();  // of an earlier call, all have read
+  __syncthreads();  // all threads have read the previous call's sum
   if (threadIdx.x % kWarpSize == 0) sums[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   float total = 0;

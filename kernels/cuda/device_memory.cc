@@ -30,7 +30,7 @@ StatusOr<OwnedTensor> AllocateDevice(DType dtype, std::span<const int64_t> shape
   const auto bytes = static_cast<size_t>(view.NumBytes());
   const cudaError_t error = cudaMalloc(&view.data, bytes == 0 ? 1 : bytes);
   if (error != cudaSuccess) {
-    cudaGetLastError();  // it is told here and nowhere else
+    cudaGetLastError();  // reported here; cleared so that no later call reports it
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     return CudaStatus(error, "allocating " + MiB(bytes) + " of GPU memory, of which " + MiB(free) +

@@ -1,8 +1,8 @@
 #pragma once
 
 // Device and pinned host memory as OwnedTensor, and copies between them and ordinary memory.
-// Thread: engine loop. Ownership: the tensor's; it must go away before the process' last stream
-// does. ResourceExhausted says how much was wanted, free and there in all.
+// Thread: engine loop. Ownership: the tensor's; it goes away before the process' last stream.
+// Failure: ResourceExhausted with the bytes wanted, free and in total.
 
 #include <cuda_runtime.h>
 
@@ -13,10 +13,10 @@
 
 namespace tandem {
 
-// Zeroed by work put into `stream`.
+// Zeroed by work in `stream`.
 StatusOr<OwnedTensor> AllocateDevice(DType dtype, std::span<const int64_t> shape,
                                      cudaStream_t stream);
-// Not zeroed; copies from it run beside the host's work.
+// Not zeroed; copies to and from it run beside the host.
 StatusOr<OwnedTensor> AllocatePinned(DType dtype, std::span<const int64_t> shape);
 
 // Rows of equal shape and type, either of them strided; put into `stream`.

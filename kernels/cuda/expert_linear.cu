@@ -1,8 +1,8 @@
-// The products of a mixture's experts. Where experts have few rows each, one launch multiplies for
-// all of them: its grid has a place for each expert that can have been chosen, and a block finds on
-// the device which one that is and which rows it has, so the host need not know and the launch can
-// be captured. Where they have many, the host waits for the numbers of rows, and each expert's
-// product is a Linear of its own: a block here reads its weights again for every kMostRows rows.
+// The products of a mixture's experts. If experts have few rows each, one launch multiplies for all
+// of them: its grid has room for each expert that may have been chosen, and a block reads its
+// expert and rows on the device, so the host need not know them and the launch can be captured. If
+// they have many rows, the host waits for the numbers of rows and each expert's product is a
+// Linear: a block here reads its weights again for every kMostRows rows.
 
 #include <algorithm>
 #include <vector>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kMostTiles = 4;
 constexpr int kMostRows = kMostTiles * kTileRows;
 
-// What a block needs for finding its expert, all on the device.
+// Where a block finds its expert, all on the device.
 struct ExpertList {
   const int32_t* chosen;
   const int32_t* begin;
@@ -34,7 +34,7 @@ __device__ inline void ForEachRows(const ExpertList& experts, F run) {
   const int64_t end = experts.begin[expert + 1];
   for (int64_t row = experts.begin[expert]; row < end; row += kRows) {
     run(row, end - row < kRows ? end - row : kRows, matrix);
-    __syncthreads();  // shared memory has been read
+    __syncthreads();  // all threads have read shared memory
   }
 }
 
@@ -42,7 +42,7 @@ template <bool kGated>
 __global__ void __launch_bounds__(kSkinnyThreads)
     ExpertTensorCoreKernel(Bf16* out, const Bf16* x, ExpertList experts, SkinnyArgs args) {
   __shared__ TileSums<kMostTiles, kGated> memory[kSkinnyWarps];
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   ForEachRows<kMostRows, Bf16>(experts, [&](int64_t row, int64_t count, const Bf16* matrix) {
     SkinnyArgs rows = args;
     rows.linear.m = count;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 template <bool kGated, bool kWide, class T>
 __global__ void __launch_bounds__(kSkinnyThreads)
     ExpertSkinnyKernel(T* out, const T* x, ExpertList experts, SkinnyArgs args) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   ForEachRows<kPlainRows, T>(experts, [&](int64_t row, int64_t count, const T* matrix) {
     SkinnyArgs rows = args;
     rows.linear.m = count;
@@ -80,10 +80,11 @@ class CudaExperts final : public PackedExperts {
   }
 
  private:
-  OwnedTensor addresses_;  // [E] of the matrices, each of 64 bits
+  OwnedTensor addresses_;  // [E] the matrices' addresses, 64 bits each
 };
 
-// A warp has `columns` columns, `split` of them their depth; so many of the experts are at work.
+// num_warps: of one expert, each with some columns and 1 / args.split of their depth. num_chosen:
+// most experts that have rows.
 template <class Kernel, class T>
 void LaunchExperts(OverlappingStream stream, Kernel* kernel, T* out, const T* x,
                    const ExpertList& experts, const SkinnyArgs& args, int64_t num_warps,
@@ -141,7 +142,7 @@ void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedEx
   SkinnyArgs args = {.linear = {.x_stride = x.row_stride,
                                 .weight_stride = shape.stride(),
                                 .out_stride = out.row_stride,
-                                .m = 0,  // as many as the expert has
+                                .m = 0,  // set per expert
                                 .n = shape.n(),
                                 .k = shape.k(),
                                 .bias = nullptr,

@@ -1,8 +1,8 @@
 #pragma once
 
-// Puts a kernel into a stream, and what becomes of CUDA's errors: before the backend is built they
-// are a Status; an op's error means that the device or the process is broken, and ends the process
-// with the message.
+// Puts a kernel into a stream, and handles CUDA's errors: while the backend is built they are a
+// Status; an op's error means that the device or the process is broken, and ends the process with
+// the message.
 // Thread: engine loop.
 
 #include <cuda_runtime.h>
@@ -29,15 +29,15 @@ inline Status CudaStatus(cudaError_t error, const std::string& what) {
     CHECK(cuda_error == cudaSuccess) << #expression << ": " << cudaGetErrorString(cuda_error); \
   } while (false)
 
-// A stream whose kernels may begin while the one ahead ends (programmatic dependent launch), where
-// the device can do that: each of them calls WaitForKernelAhead. What is put into `stream` itself
-// waits for all that is ahead, as ever.
+// A stream whose kernels may begin while the previous one ends (programmatic dependent launch), if
+// the device can do that: each of them calls WaitForPreviousKernel. Work put into `stream` itself
+// waits for all earlier work, as always.
 struct OverlappingStream {
   cudaStream_t stream = nullptr;
   bool overlaps = false;
 };
 
-// No threads, no launch.
+// An empty grid launches nothing.
 template <class... Params, class... Args>
 void Launch(OverlappingStream queue, dim3 grid, unsigned threads, void (*kernel)(Params...),
             Args&&... args) {

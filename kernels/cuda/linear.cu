@@ -1,8 +1,8 @@
-// Matrix products. Few rows (decode) are bound by reading the weights once: up to 4 rows
-// SkinnyKernel, with the norm before and the gate behind it, up to 16 the tensor cores with the
-// gate behind them. Many rows go to cuBLASLt, or where that is missing or cannot, to TileKernel.
+// Matrix products. Few rows (decode) are bound by reading the weights once: up to 4 rows run in
+// SkinnyKernel, with the norm before and the gate after the product, up to 16 on the tensor cores,
+// with the gate after it. More rows go to cuBLASLt, or to TileKernel if it is missing or refuses.
 // Beyond 4 rows the norm is a kernel of its own: every block would read all rows in float32 again,
-// up to twice the bytes of its weights, where one more kernel in a graph takes about 1 us.
+// up to twice the bytes of its weights, while one more kernel in a graph takes about 1 us.
 
 #include <algorithm>
 #include <type_traits>
@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-// Beyond so many, cuBLASLt is faster than that all the same.
+// Without tensor cores cuBLASLt is faster beyond this many rows.
 constexpr int kPlainRowsBesideCublas = 8;
 
 template <int kM, bool kGated, bool kNormed, bool kWide, class Out, class X, class T>
@@ -32,7 +32,7 @@ constexpr int kTileThreads = kTile / kPerThread * kTile / kPerThread;
 
 template <class Out, class T>
 __global__ void TileKernel(Out* out, const T* x, const T* weight, LinearArgs args) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   __shared__ float rows[kTileDepth][kTile];
   __shared__ float columns[kTileDepth][kTile];
   const int64_t first_row = int64_t{blockIdx.y} * kTile, first_column = int64_t{blockIdx.x} * kTile;
@@ -75,7 +75,7 @@ constexpr int kBiasThreads = 256;
 
 template <class Out>
 __global__ void AddBiasKernel(Out* out, int64_t stride, const float* bias, int64_t n) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t column = int64_t{blockIdx.y} * kBiasThreads + threadIdx.x;
   if (column >= n) return;
   out += blockIdx.x * stride + column;

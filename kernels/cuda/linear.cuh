@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels for products of few rows share: their arguments, and what becomes of a sum.
-// Device code.
+// Shared by the kernels for products of few rows: their arguments, and the storing of a sum. Device
+// code.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -17,13 +17,13 @@ struct LinearArgs {
   int64_t x_stride, weight_stride, out_stride;
   int64_t m, n, k;
   const float* bias;  // or null
-  bool accumulate;    // add to what out holds
+  bool accumulate;    // add to out
 };
 
 struct SkinnyArgs {
   LinearArgs linear;
   int split = 1;         // warps that share a column's depth: 1, 2, 4 or 8
-  bool is_gelu = false;  // what the gate goes through
+  bool is_gelu = false;  // the gate's activation; else silu
   const float* norm_weight = nullptr;
   float epsilon = 0;
 };
@@ -37,7 +37,7 @@ __device__ inline void StoreSum(Out* out, const LinearArgs& args, int64_t row, i
   StoreFloat(out, sum);
 }
 
-// sums: of the column, or of the gate's and of what it multiplies.
+// sums: the column's, or the gate's and that of the column it multiplies.
 template <int kSums, class Out>
 __device__ inline void StoreSums(Out* out, const SkinnyArgs& args, int64_t row, int64_t column,
                                  const float (&sums)[kSums]) {
@@ -53,7 +53,7 @@ __device__ inline void StoreSums(Out* out, const SkinnyArgs& args, int64_t row, 
   }
 }
 
-// Whether rows of x can be read 16 bytes at a time, as those of a weight can.
+// Whether rows of x can be read 16 bytes at a time, as a weight's can.
 template <class T>
 bool HasWideRows(const T* x, const LinearArgs& args) {
   constexpr int64_t kWidth = 16 / sizeof(T);
@@ -61,7 +61,7 @@ bool HasWideRows(const T* x, const LinearArgs& args) {
          reinterpret_cast<uintptr_t>(x) % 16 == 0;
 }
 
-// As many warps per column as fill the device, while each of them has `least_depth` to go through.
+// Warps per column: as many as fill the device while each has a depth of `least_depth` or more.
 inline int ChooseSplit(int64_t num_warps, int64_t k, int64_t least_depth,
                        int64_t num_multiprocessors) {
   int split = 1;
@@ -73,8 +73,8 @@ inline int ChooseSplit(int64_t num_warps, int64_t k, int64_t least_depth,
   return split;
 }
 
-// Products of few rows on the tensor cores, where rows of x are multiples of 16 bytes and stand at
-// such. False: they are not. The split is chosen here; there is no norm.
+// Products of few rows on the tensor cores, without a norm; chooses the split. False: rows of x are
+// not multiples of 16 bytes, aligned to 16 bytes, and nothing was done.
 template <class Out>
 bool LaunchTensorCores(OverlappingStream stream, Out* out, const Bf16* x, const Bf16* weight,
                        bool is_gated, SkinnyArgs args, int64_t num_multiprocessors);

@@ -1,5 +1,5 @@
-// The ops around a mixture's products: which experts a token has, which tokens an expert has, and
-// the sum of what they yield. All of it stays on the device.
+// The ops around a mixture's products: the experts of each token, the tokens of each expert, and
+// the weighted sum of the experts' results. All of it stays on the device.
 
 #include <algorithm>
 #include <limits>
@@ -20,8 +20,8 @@ constexpr int kMaxExperts = static_cast<int>(kMaxCudaExperts);
 __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* weights,
                                 int64_t weights_stride, const float* logits, int64_t logits_stride,
                                 int num_experts, int top_k, bool renormalize) {
-  WaitForKernelAhead();
-  __shared__ float probabilities[kMaxExperts];  // a taken one is negative
+  WaitForPreviousKernel();
+  __shared__ float probabilities[kMaxExperts];  // negative once chosen
   const int lane = static_cast<int>(threadIdx.x);
   logits += blockIdx.x * logits_stride;
   expert_ids += blockIdx.x * ids_stride;
@@ -80,11 +80,11 @@ struct ChosenExperts {
   int num_pairs, top_k;
 };
 
-// A block per expert looks at all pairs: what lies ahead of its own is a matter of counting, so no
-// block waits for another, and the order does not depend on which runs first. Each warp has a range
-// of the pairs (t, k), by rising t.
+// A block per expert looks at all pairs and counts those of lower experts: no block waits for
+// another, and the order does not depend on which block runs first. Each warp has a range of the
+// pairs (t, k), by rising t.
 __global__ void GroupByExpertKernel(PairPlaces out, ChosenExperts in, int num_experts) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   __shared__ unsigned is_chosen[kMaxExperts / kWarpSize];
   __shared__ int num_lower[kWarps], num_own[kWarps];
   const int expert = static_cast<int>(blockIdx.x);
@@ -113,7 +113,7 @@ __global__ void GroupByExpertKernel(PairPlaces out, ChosenExperts in, int num_ex
   }
   __syncthreads();
 
-  int begin = 0, count = 0, pair = 0;  // `pair`: the first of this warp's
+  int begin = 0, count = 0, pair = 0;  // `pair`: this warp's first
   for (int w = 0; w < kWarps; ++w) {
     begin += num_lower[w];
     if (w < warp) pair += num_own[w];
@@ -161,7 +161,7 @@ __global__ void AddWeightedRowsKernel(float* residual, int64_t residual_stride, 
                                       int64_t x_stride, const int32_t* rows, int64_t rows_stride,
                                       const float* weights, int64_t weights_stride, int num_rows,
                                       int64_t hidden) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t h = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (h >= hidden) return;
   rows += blockIdx.x * rows_stride;
@@ -211,7 +211,7 @@ void CudaOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids
 
 void CudaOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
                                 const Tensor& weights) {
-  // Rows in x: the other dimensions end at 65535.
+  // Rows are dimension x of the grid: y and z are limited to 65535.
   const dim3 grid(static_cast<unsigned>(residual.rows()),
                   static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads));
   WithType(x, [&]<class X>(const X* x_data) {

@@ -1,4 +1,4 @@
-// Norms and what runs over rows of hidden states element by element.
+// Norms, and element-wise ops over rows of hidden states.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 template <class Out, class X>
 __global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               const float* weight, float epsilon, int64_t hidden) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   out += blockIdx.x * out_stride;
   x += blockIdx.x * x_stride;
   float squares = 0;
@@ -32,7 +32,7 @@ template <class Out, class X>
 __global__ void LayerNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                                 const float* weight, const float* bias, float epsilon,
                                 int64_t hidden) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   out += blockIdx.x * out_stride;
   x += blockIdx.x * x_stride;
   const auto size = static_cast<float>(hidden);
@@ -53,7 +53,7 @@ __global__ void LayerNormKernel(Out* out, int64_t out_stride, const X* x, int64_
 template <class X>
 __global__ void AddKernel(float* residual, int64_t residual_stride, const X* x, int64_t x_stride,
                           int64_t hidden) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
     residual[blockIdx.x * residual_stride + h] += LoadFloat(x + blockIdx.x * x_stride + h);
   }
@@ -62,7 +62,7 @@ __global__ void AddKernel(float* residual, int64_t residual_stride, const X* x, 
 template <class Out, class X>
 __global__ void ConvertKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               int64_t hidden) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
     StoreFloat(out + blockIdx.x * out_stride + h, LoadFloat(x + blockIdx.x * x_stride + h));
   }

@@ -1,5 +1,5 @@
-// Matrices of made-up numbers, drawn where they are kept: number i of a matrix (row by row, without
-// the rows' padding) is word i % 4 of Philox at (seed, i / 4, which matrix it is).
+// Random matrices, drawn on the device: number i of a matrix (row by row, without the rows'
+// padding) is word i % 4 of Philox at (seed, i / 4, number of the matrix).
 
 #include <algorithm>
 #include <cmath>

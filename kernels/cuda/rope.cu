@@ -1,4 +1,4 @@
-// Norm of q and k per head, RoPE, and the writing of K and V into the cache, in one pass.
+// Norm of q and k per head, RoPE, and the write of K and V to the cache, in one pass.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
@@ -29,7 +29,7 @@ struct RopeArgs {
 template <class T, class X>
 __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride, T* k_cache,
                            T* v_cache, RopeArgs args) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int num_qk_heads = args.num_heads + args.num_kv_heads;

@@ -1,4 +1,4 @@
-// Ops that find rows: embedding and gathering.
+// Ops that look rows up: Embedding and GatherRows.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
@@ -14,10 +14,10 @@ template <class T>
 __global__ void EmbeddingKernel(float* out, int64_t out_stride, const int32_t* ids, const T* table,
                                 int64_t table_stride, int64_t table_rows, int64_t hidden,
                                 float scale) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t id = ids[blockIdx.x];
   for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
-    // An id outside the table is a mistake of the caller's that must not read foreign memory.
+    // An id outside the table is the caller's mistake, but must not read outside it.
     const float value = id >= 0 && id < table_rows ? LoadFloat(table + id * table_stride + h) : 0;
     out[blockIdx.x * out_stride + h] = value * scale;
   }
@@ -26,7 +26,7 @@ __global__ void EmbeddingKernel(float* out, int64_t out_stride, const int32_t* i
 template <class T>
 __global__ void GatherRowsKernel(T* out, int64_t out_stride, const T* x, int64_t x_stride,
                                  const int32_t* rows, int64_t size) {
-  WaitForKernelAhead();
+  WaitForPreviousKernel();
   const int64_t row = rows[blockIdx.x];
   for (int64_t i = threadIdx.x; i < size; i += kThreads) {
     out[blockIdx.x * out_stride + i] = x[row * x_stride + i];

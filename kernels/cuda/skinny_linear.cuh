@@ -1,24 +1,24 @@
 #pragma once
 
-// Products of few rows, number by number. Device code, for all threads of a block of
-// kSkinnyThreads; block x of the grid has the columns that its warps come to.
+// Products of few rows by plain multiplications. Device code, for all threads of a block of
+// kSkinnyThreads; block x of the grid computes as many columns as its warps do.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/linear.cuh"
 
 namespace tandem {
 
-// Beyond so many, multiplying number by number takes longer than reading the weights.
+// Beyond this many rows plain multiplications take longer than reading the weights.
 inline constexpr int kPlainRows = 4;
-inline constexpr int kNormedBytes = 32 << 10;  // rows of x that a block keeps normalised
+inline constexpr int kNormedBytes = 32 << 10;  // of normalised rows of x in a block
 
-// Of a warp that shares a column: two loads for each lane.
+// Least depth for a warp that shares a column: two loads for each lane.
 template <class T>
 constexpr int64_t LeastDepth() {
   return 2 * kWarpSize * Wide<T>::kSize;
 }
 
-// What a lane has on its way: kUnroll pieces of 16 bytes of each of its warp's weight rows.
+// A lane's loads in flight: kUnroll pieces of 16 bytes of each of its warp's weight rows.
 template <int kUnroll, int kColumns, class T>
 struct WeightPieces {
   uint4 raw[kUnroll][kColumns];
@@ -35,10 +35,10 @@ struct WeightPieces {
 };
 
 // One warp, or `split` of them, per output column and kM rows: lanes read the weight's row 16 bytes
-// at a time, several on their way at once, and every row of x shares them. kGated: a warp has the
-// gate's row and that of what it multiplies. kNormed: each block normalises x for itself while its
-// first weights are coming. kWide: rows of x are as aligned as the weight's. kWaits: for the
-// kernel ahead, when the first weights are on their way.
+// at a time, several loads in flight at once, and every row of x uses them. kGated: a warp has the
+// rows of the gate and of the column it multiplies. kNormed: each block normalises x for itself
+// while its first weights are in flight. kWide: rows of x are as aligned as the weight's. kWaits:
+// waits for the previous kernel once the first weights are in flight.
 template <int kM, bool kGated, bool kNormed, bool kWide, bool kWaits, class Out, class X, class T>
 __device__ inline void MultiplySkinnyRows(Out* out, const X* x, const T* weight,
                                           const SkinnyArgs& args) {
@@ -64,7 +64,7 @@ __device__ inline void MultiplySkinnyRows(Out* out, const X* x, const T* weight,
   int64_t k = (int64_t{part} * kWarpSize + lane) * kWidth;
   WeightPieces<kUnroll, kColumns, T> pieces;
   pieces.Load(rows, k, step, end);  // rows of the weight are padded with zeros
-  if constexpr (kWaits) WaitForKernelAhead();
+  if constexpr (kWaits) WaitForPreviousKernel();
 
   [[maybe_unused]] const int64_t normed_stride = (linear.k + kWidth - 1) / kWidth * kWidth;
   [[maybe_unused]] T* normed = reinterpret_cast<T*>(normed_memory);

@@ -1,5 +1,5 @@
-// Matrix products of 5 to 16 rows, on the tensor cores. They are bound by reading the weights once,
-// as those of fewer rows are, but multiplying number by number would not keep up with that.
+// Matrix products of 5 to 16 rows, on the tensor cores. Like products of fewer rows they are bound
+// by reading the weights once, but plain multiplications would not keep up with that.
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tensor_core_linear.cuh"

@@ -1,7 +1,7 @@
 #pragma once
 
 // Products of few rows on the tensor cores. Device code, for all threads of a block of
-// kSkinnyThreads; block x of the grid has the columns that its warps come to.
+// kSkinnyThreads; block x of the grid computes as many columns as its warps do.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/linear.cuh"
@@ -12,16 +12,16 @@ inline constexpr int kTileColumns = 16;  // of a warp: rows of the weight
 inline constexpr int kTileRows = 8;      // of x
 inline constexpr int kTileDepth = 32;    // of a step: 16 bytes of each of 4 lanes
 
-// What a warp has of its rows and columns, for those that share its columns.
+// A warp's partial sums, for the warps that share its columns.
 template <int kTiles, bool kGated>
 using TileSums = float[kGated ? 2 : 1][kTiles * kTileRows][kTileColumns];
 
-// A warp multiplies kTileColumns rows of the weight (kGated: of the gate, and as many of what it
-// multiplies) by all rows of x; `split` warps share the depth. In a fragment, lane l holds the
-// numbers of row l / 4 at places 2 (l % 4) + {0, 1, 8, 9}. Which k stands at a place does not
-// matter as long as weight and x agree, so that the 16 bytes a lane reads of a row, k = 8 (l % 4)
-// and the next seven, are its part of two fragments.
-// kWaits: for the kernel ahead, when the first weights are on their way.
+// A warp multiplies kTileColumns rows of the weight (kGated: of the gate, and as many of the
+// columns it multiplies) by all rows of x; `split` warps share the depth. In a fragment, lane l
+// holds the numbers of row l / 4 at places 2 (l % 4) + {0, 1, 8, 9}. Any k may be at a place as
+// long as weight and x agree, so the 16 bytes that a lane reads of a row, k = 8 (l % 4) and the
+// next seven, are its part of two fragments. kWaits: waits for the previous kernel once the first
+// weights are in flight.
 template <int kTiles, bool kGated, bool kWaits, class Out>
 __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight,
                                      const SkinnyArgs& args, TileSums<kTiles, kGated>* partial) {
@@ -35,7 +35,7 @@ __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight
   const int64_t num_columns = kGated ? linear.n / 2 : linear.n;
   const int64_t first_column =
       (int64_t{blockIdx.x} * (kSkinnyWarps / args.split) + warp / args.split) * kTileColumns;
-  // Columns and rows that are not there are read as others that are, and not stored.
+  // Columns and rows beyond the end read the first one instead, and are not stored.
   const Bf16* columns[kMatrices][2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -72,7 +72,7 @@ __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight
   };
   int64_t base = int64_t{part} * kTileDepth;
   load(base);
-  if constexpr (kWaits) WaitForKernelAhead();
+  if constexpr (kWaits) WaitForPreviousKernel();
   float sums[kMatrices][kTiles][4];
 #pragma unroll
   for (int matrix = 0; matrix < kMatrices; ++matrix) {

@@ -50,7 +50,7 @@ class ReferenceOps final : public Ops {
 #include "kernels/ops.def"
 };
 
-// Shared by rope.cc and attention.cc: where a token's K or V of one head lies.
+// Shared by rope.cc and attention.cc: the offset of a token's K or V of one head.
 inline int64_t ReferenceKvOffset(const LayerKv& kv, int64_t slot, int head) {
   const int64_t block = slot / kv.block_size;
   const int64_t token = slot % kv.block_size;

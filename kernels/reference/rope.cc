@@ -9,7 +9,7 @@ namespace tandem {
 
 namespace {
 
-// Normalizes (when norm is there) and turns one head in place.
+// Normalises (if there is a norm) and rotates one head in place.
 void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& norm,
                    int position) {
   if (!norm.empty()) {
@@ -29,7 +29,7 @@ void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& 
   }
 }
 
-// What a cache of this format keeps of a head: itself, or its int8 times their scale.
+// A head as a cache of this format returns it: itself, or its int8 times their scale.
 void Keep(const float* head, int head_dim, KvFormat format, float* kept) {
   float max = 0;
   bool is_finite = true;

@@ -1,8 +1,8 @@
 // Speed of the cpu backend's ops beside the ceilings measured in the same run.
 //
-// The counter `ceiling` is the share of the time that the machine's limit would take: the larger of
-// bytes over DRAM bandwidth and operations over the peak rate of what multiplies. Weights rotate
-// over more than the last-level cache. Run the release preset on a quiet machine:
+// The counter `ceiling` is the time that the machine's limit allows over the time taken; the limit
+// is the larger of bytes over DRAM bandwidth and operations over the peak multiplication rate.
+// Weights rotate through more than the last-level cache. Run the release preset on a quiet machine:
 //   build/release/bench/bench_kernels --benchmark_min_time=0.3
 
 #include <benchmark/benchmark.h>
@@ -165,7 +165,7 @@ void BM_SiluAndMul(benchmark::State& state, DType dtype) {
   state.SetItemsProcessed(state.iterations() * rows);
 }
 
-// The cost of a fork and a join over work of no length.
+// The cost of a fork and a join over empty work.
 void BM_ForkJoin(benchmark::State& state) {
   Backend& backend = BackendFor(DType::kBf16);
   const int64_t chunks = 2 * backend.num_threads();

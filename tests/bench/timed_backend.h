@@ -2,7 +2,7 @@
 
 // A Backend that runs every op of another one and records how long it took.
 // Thread, failure: as the backend inside, which it owns. Times are CPU seconds of the whole
-// process, so what others do on the machine does not count; reading them costs some 0.3 us per op.
+// process, so other load on the machine does not count; reading the clock costs 0.3 us per op.
 
 #include <memory>
 #include <utility>
@@ -47,7 +47,7 @@ class TimedBackend final : public Backend {
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
-  // Filled with small numbers: pages that were never written would all be one page of zeros.
+  // Filled with small numbers: unwritten pages would all be the same page of zeros.
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
   StatusOr<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape,
                                                              int64_t max_tokens,

@@ -16,7 +16,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One layer, some requests of equal length over a cache of random numbers.
+// One layer and some requests of equal length over a cache of random numbers.
 class Layer {
  public:
   Layer(Backend* backend, const AttentionShape& shape, int64_t num_requests, int64_t length)
@@ -29,7 +29,7 @@ class Layer {
                                    .block_size = kBlockSize,
                                    .num_blocks = num_requests * blocks})
                  .value();
-    // Neighbours in a request are not neighbours in memory.
+    // Neighbouring blocks of a request are not neighbours in memory.
     std::vector<int32_t> table(static_cast<size_t>(num_requests * blocks));
     for (size_t i = 0; i < table.size(); ++i) {
       const int64_t request = static_cast<int64_t>(i) / blocks,
@@ -97,7 +97,7 @@ class Layer {
     plan_->Fill(batch);
   }
 
-  // The slots from `first` on that one request takes.
+  // One request's slots, from `first` on.
   void Fill(const Tensor& qkv, int64_t first) {
     std::vector<int32_t> slots(static_cast<size_t>(length_));
     std::iota(slots.begin(), slots.end(), static_cast<int32_t>(first));

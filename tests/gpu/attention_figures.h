@@ -8,7 +8,7 @@ namespace tandem {
 
 struct AttentionFigures {
   double decode_seconds = 0;  // of one query per request
-  double decode_bytes = 0;    // of keys and values that it has to read
+  double decode_bytes = 0;    // of keys and values to read
   double prefill_seconds = 0;
   double prefill_flops = 0;  // under the causal mask
 };

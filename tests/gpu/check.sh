@@ -1,29 +1,29 @@
 #!/bin/bash
-# The cuda backend on a machine with a GPU: built there, every op against the reference, golden models,
-# graphs against eager steps, the served pair, then figures. check.json, table.txt and logs.txt are in
-# build/gpu-check, and in $OUT where that is set, after each part. Under 8 minutes, whatever hangs: each
-# part has a limit of its own, and none goes on for longer than what is left.
+# Checks the cuda backend on a machine with a GPU: the build there, every op against the reference,
+# golden models, graphs against eager steps, the served pair, then figures. Writes check.json, table.txt
+# and logs.txt to build/gpu-check, and to $OUT if set, after each part. Takes under 8 minutes even if
+# something hangs: each part has a limit of its own, and none runs past the total.
 #
 #   tests/gpu/check.sh --pack      where the project builds: makes build/gpu-pack, one archive of the
 #                                  headers and libraries that the build needs (tests/gpu/pack.py)
 #   tests/gpu/check.sh             where the GPU is, with build/gpu-pack in the working tree
 #   tests/gpu/check.sh --dry-run   anywhere, with build/gpu-pack: the same on an emulated device, tiny
 #
-# Nothing is fetched. The second form wants nvcc, a C++ compiler, CMake, ninja or make, and python3;
-# where it cannot build, it says so and runs the packed programs. PyTorch, where python3 has it, runs
-# the same shapes for comparison. Exit status 1: something was wrong.
+# Nothing is fetched. The second form needs nvcc, a C++ compiler, CMake, ninja or make, and python3; if
+# the build fails, it reports that and runs the packed programs. PyTorch, if python3 has it, runs the
+# same shapes for comparison. Exit status 1: a part failed.
 set -u
 cd "$(dirname "$0")/../.."
 archive=build/gpu-pack/files.tar.xz
 out=build/gpu-check
 case ${1:-run} in
   --pack) exec python3 tests/gpu/pack.py ;;
-  --dry-run) device=emulated slowness=10 ;;  # and beside others' work
+  --dry-run) device=emulated slowness=10 ;;  # on a machine with other load
   run) device=cuda slowness=1 ;;
   *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 [ -f "$archive" ] || { echo "there is no $archive: run tests/gpu/check.sh --pack where the project builds"; exit 2; }
-# What an earlier call has built stays.
+# Keeps what an earlier call has built.
 pack=$out/pack
 rm -rf "$out"/{*.*,bin,lib,pack} && mkdir -p "$out"/{bin,build,lib,pack}
 tar -C "$pack" -xJf "$archive" || python3 -m tarfile -e "$archive" "$pack" || exit 1
@@ -80,18 +80,18 @@ else
   echo "FAILED build: ran the packed programs" | tee -a "$out/verdicts.txt"
 fi
 
-# cuBLASLt and NCCL are opened by name: where PyTorch or the toolkit brought them.
+# cuBLASLt and NCCL are opened by name, from PyTorch's or the toolkit's folders.
 nvidia=$(python3 -c 'import os, nvidia, glob
 print(":".join(sorted({os.path.dirname(f) for p in nvidia.__path__ for name in ("cublasLt", "nccl")
                        for f in glob.glob(f"{p}/**/lib{name}.so.*", recursive=True)})))' 2>/dev/null)
-# Of the packed libraries, those that this machine lacks.
+# The packed libraries that this machine lacks.
 libraries=$PWD/$pack/usr/lib/x86_64-linux-gnu
 known=" $(ldconfig -p 2>/dev/null | awk '{print $1}' | tr '\n' ' ') "
 for file in "$libraries"/*.so.*; do
   case $known in *" $(basename "$file") "*) ;; *) ln -s "$file" "$out/lib/" ;; esac
 done
 paths="$PWD/$out/lib:${nvidia:+$nvidia:}/usr/local/cuda/lib64:/usr/local/cuda/lib:/usr/local/nvidia/lib64:/usr/local/nvidia/lib:${LD_LIBRARY_PATH:-}"
-# With the machine's own C library, else with the packed one.
+# With the machine's own C library, or else the packed one.
 start() {
   if [ "$loader" = own ]; then LD_LIBRARY_PATH=$paths "$@"
   else "$libc"/ld-linux-* --library-path "$libc:$libraries:$paths" "$@"; fi

@@ -1,15 +1,15 @@
-// Figures of the cuda backend on the machine this runs on: ceilings, decode and prefill steps of a
-// made-up model with graphs and without, and a mixed load through the scheduler.
+// Figures of the cuda backend on this machine: ceilings, decode and prefill steps of a random model
+// with graphs and without, and a mixed load through the scheduler.
 //
 //   gpu_figures_cuda --probe                         prints what the device is; exit status 1: none
 //   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, attention
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
 // rate of a large product. Times are medians of steps on the host's clock, sampling included;
-// "device idle" is what passes on the device's between the last op of a step and the first of the
-// next, with that share of both steps and pauses.
-// --tiny: small work, to see that all of it runs. FILE is written anew after each row, so that a
-// run that is ended before its time leaves what it has.
+// "device idle" is the time on the device's clock between the last op of a step and the first of
+// the next, and its share of steps and pauses together.
+// --tiny: small work, to see that all of it runs. FILE is rewritten after each row, so that a run
+// that is ended early leaves its rows so far.
 
 #include <algorithm>
 #include <chrono>
@@ -82,7 +82,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Rows of one table, written as JSON as well.
+// Rows of one table, printed and written as JSON.
 class Report {
  public:
   explicit Report(std::string path) : path_(std::move(path)) {}
@@ -107,7 +107,7 @@ class Report {
   bool is_written_ = false;
 };
 
-// Its matrices are drawn on the device.
+// With random matrices, drawn on the device.
 std::unique_ptr<Backend> MakeBackend(const Options& options) {
   auto backend = MakeCudaBackend(
       {.num_threads = options.is_tiny ? 1 : 4, .random = RandomMatrices{.seed = 1}});
@@ -115,7 +115,7 @@ std::unique_ptr<Backend> MakeBackend(const Options& options) {
   return *std::move(backend);
 }
 
-// Median seconds of what `enqueue` puts before a mark.
+// Median seconds of the ops that `enqueue` calls.
 template <class F>
 double TimeOps(Backend& backend, int rounds, F enqueue) {
   enqueue();
@@ -152,7 +152,7 @@ class ShapesAlone final : public Weights {
   bool Has(std::string_view) const override { return false; }
 };
 
-// Numbers of a random matrix [n, n], as an op takes them.
+// A random matrix [n, n] as the input of an op.
 OwnedTensor RandomRows(Backend* backend, int64_t n) {
   const Tensor shape(nullptr, DType::kBf16, {n, n});
   const auto table = backend->Pack({&shape, 1}).value();
@@ -260,8 +260,8 @@ class Steps {
     CHECK(bench_->runner->Execute(last, &result_).ok());
   }
 
-  // Of a whole prompt, or its last token. All requests read the same blocks: what is in them does
-  // not matter here, and a cache of any size holds them.
+  // Of a whole prompt, or its last token. All requests read the same blocks: their contents do not
+  // matter here, and a cache of any size has room for them.
   double Admit(int32_t new_tokens, int32_t room) {
     SchedulerOutput step;
     const int32_t num_blocks = (context_ + room + kBlockSize - 1) / kBlockSize;
@@ -287,7 +287,7 @@ class Steps {
 
   struct StepTimes {
     double step = 0;    // seconds, medians
-    double submit = 0;  // of it the host's, while the device is busy with the step before
+    double submit = 0;  // the host's part, while the device runs the previous step
   };
   // Decode steps of all requests.
   StepTimes Decode(int num_steps) {
@@ -334,7 +334,7 @@ double BodyParameters(const ModelConfig& c) {
          (2 * q + 2 * kv + 3 * static_cast<double>(c.intermediate_size));
 }
 
-// Bytes a decode step has to read.
+// Bytes that a decode step reads.
 double StepBytes(const ModelConfig& c, int32_t num_requests, int32_t context) {
   const double weights =
       2 * (BodyParameters(c) + static_cast<double>(c.vocab_size * c.hidden_size));
@@ -342,7 +342,7 @@ double StepBytes(const ModelConfig& c, int32_t num_requests, int32_t context) {
   return weights + kv * num_requests * context;
 }
 
-// How long the device waits before a step, on the average.
+// The average time the device waits before a step.
 void ReportIdle(const std::string& of, const DeviceTimes& times, Report* report) {
   report->Add(of + ", device idle", times.idle_seconds / static_cast<double>(times.num_steps) * 1e6,
               "us", times.idle_share());
@@ -374,7 +374,7 @@ void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilin
   }
 }
 
-// Whole prompts in one step; once only where that takes long.
+// Whole prompts in one step; a single run if that takes long.
 void MeasurePrefill(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
                     Bench* bench, Report* report) {
   const ModelConfig& c = bench->config;
@@ -399,7 +399,7 @@ void MeasurePrefill(const Options& options, const ModelShape& shape, const Ceili
   }
 }
 
-// Requests with prompts and outputs of 100 to 1024 tokens, all there at once, through the
+// Requests with prompts and outputs of 100 to 1024 tokens, all submitted at once, through the
 // scheduler.
 void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench, Report* report) {
   const int num_requests = options.is_tiny ? 6 : 256;
@@ -463,7 +463,7 @@ int Probe() {
     std::printf("%s\n", backend.status().ToString().c_str());
     return 1;
   }
-  // A kernel runs, and what it writes comes back.
+  // Runs a kernel and reads its result.
   const float one = 1;
   const OwnedTensor x =
       (*backend)
@@ -477,7 +477,7 @@ int Probe() {
   return two == 2 ? 0 : 1;
 }
 
-// Attention alone, by the kernels of each backend that is built.
+// Attention alone, by each set of attention kernels in this build.
 void MeasureAttentionBackends(const Options& options, const Ceilings& ceilings, Report* report) {
   for (const AttentionBackend attention :
        {AttentionBackend::kTandem, AttentionBackend::kFlashInfer}) {
@@ -504,7 +504,7 @@ int Run(const Options& options) {
     }
     const ModelShape* shape = FindShape(name);
     if (shape == nullptr) {
-      std::fprintf(stderr, "there is no shape %s\n", name.c_str());
+      std::fprintf(stderr, "unknown shape %s\n", name.c_str());
       return 2;
     }
     Bench bench = MakeBench(options, *shape, &report);
@@ -540,7 +540,7 @@ int main(int argc, char** argv) {
     }
   }
   if (options.json.empty() || options.shapes.empty()) {
-    std::fprintf(stderr, "of what, where to? --json=FILE SHAPE ...\n");
+    std::fprintf(stderr, "usage: --json=FILE [--tiny] SHAPE ... (0.6b, 1b, 8b, tiny, attention)\n");
     return 2;
   }
   return tandem::Run(options);

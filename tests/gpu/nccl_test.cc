@@ -49,7 +49,7 @@ TEST_CASE("NCCL: every exchange in a world of one leaves the same bits") {
   auto communicator = NcclCommunicator::Init(*nccl, {0, 1}, *id, stream);
   INFO(communicator.status().ToString());
   REQUIRE(communicator.ok());
-  std::vector<uint16_t> bits;  // every bf16 there is; as float32 numbers of any size
+  std::vector<uint16_t> bits;  // every bf16; read as float32, numbers of any size
   for (int i = 0; i < 1 << 16; ++i) bits.push_back(static_cast<uint16_t>(i));
   for (const DType dtype : {DType::kBf16, DType::kF32}) {
     CAPTURE(DTypeName(dtype));

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes build/gpu-pack/files.tar.xz: what tests/gpu/check.sh needs where the GPU is.
+"""Makes build/gpu-pack/files.tar.xz: what tests/gpu/check.sh needs on the machine with the GPU, besides
+the working tree, compilers, CMake and Python.
 
-Beyond the working tree, that is, and compilers, CMake and Python. Runs where the project builds, on
-Debian, and wants no GPU. In the archive:
+Runs where the project builds, on Debian, and needs no GPU. In the archive:
 
   usr/    headers, libraries and CMake files of the Debian packages that the build uses
   _deps/  what CMake fetches: headers of msgpack and FlashInfer
@@ -41,7 +41,7 @@ def build():
 
 
 def copy(path):
-    """To the same place under usr, but this architecture's headers to the others."""
+    """Copies to the same place under usr; this architecture's headers go to usr/include."""
     target = FILES / "usr" / path.relative_to("/usr")
     if INCLUDE[1] in path.parents:
         target = FILES / "usr/include" / path.relative_to(INCLUDE[1])
@@ -54,8 +54,8 @@ def copy(path):
 
 
 def copy_headers(excluded):
-    """What the compilers have read, as ninja knows, with the other files of its folders: another
-    compiler may take another branch."""
+    """Copies the headers that the compilers read, from ninja's records, with the other files of their
+    folders: another compiler may take another branch."""
     lines = output("ninja", "-C", BUILD, "-t", "deps").splitlines()
     names = {line.strip() for line in lines if line.startswith("    ")}
     read = {pathlib.Path(os.path.normpath(BUILD / name)) for name in names}
@@ -67,7 +67,7 @@ def copy_headers(excluded):
         elif INCLUDE[0] in header.parents and "c++" not in header.parts:
             folders.add(header.parent)
         elif re.match("cublas|nccl", header.name) and ROOT not in header.parents:
-            # CUDA's libraries are opened at run time, and may be there without their headers.
+            # CUDA's libraries are opened at run time; a machine may have them without their headers.
             shutil.copy2(header, FILES / "usr/include")
     for path in (path for folder in folders for path in folder.iterdir()):
         if path.is_file() and str(path) not in excluded:
@@ -77,14 +77,15 @@ def copy_headers(excluded):
 
 
 def copy_library(path):
-    """With its links, and what they lead to."""
+    """Copies a library with its links and their targets."""
     path = path.parent.resolve() / path.name
     for each in path.parent.glob(path.name.split(".so")[0] + ".so*") if ".so" in path.name else [path]:
         copy(each)
 
 
 def copy_libraries(excluded):
-    """Those CMake has found, those its files of packages want to see, and those they need in turn."""
+    """Copies the libraries that CMake found, those that its package files check for, and their
+    dependencies."""
     rules = (BUILD / "build.ninja").read_text()
     cmake_files = [pathlib.Path(name) for name in set(re.findall(r"/usr/[^ ]+/cmake/[^ \n]+", rules))]
     libraries = re.findall(r":FILEPATH=(/usr/lib/.*\.(?:so|a))$", (BUILD / "CMakeCache.txt").read_text(), re.M)
@@ -102,7 +103,7 @@ def copy_libraries(excluded):
 
 
 def pack():
-    """The programs have much in common, which a dictionary as large as all of them finds."""
+    """Writes the archive. The programs have much in common: the dictionary is as large as all."""
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 3, "dict_size": 128 << 20}]
     with lzma.open(ARCHIVE, "w", filters=filters) as file, tarfile.open(fileobj=file, mode="w|") as archive:
         for path in sorted(FILES.iterdir()):
@@ -110,7 +111,7 @@ def pack():
 
 
 def tree_bytes():
-    """What travels: the files that git knows or does not ignore."""
+    """Size of the files that are carried: those that git tracks or does not ignore."""
     names = output("git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     return sum((ROOT / name).lstat().st_size for name in names if name and (ROOT / name).exists())
 
@@ -123,7 +124,7 @@ def main():
     ARCHIVE.parent.mkdir(exist_ok=True)
     for program in PROGRAMS:
         subprocess.run(["strip", "-o", FILES / "bin" / os.path.basename(program), BUILD / program], check=True)
-    # The C library's are the compiler's own there.
+    # The C library's headers come with the compiler there.
     excluded = set(output("dpkg", "-L", "libc6-dev", "libcrypt-dev", "linux-libc-dev").split())
     copy_headers(excluded)
     copy_libraries(excluded)

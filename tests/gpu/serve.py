@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The pair with its engine on the device: the shipped model's fixed answers, many streams at once.
+"""Serves the shipped model with the engine on the device: checks its fixed outputs, then runs many
+streams at once.
 
-TANDEM_BIN_DIR names the programs. Exit status 1: an answer was wrong, or the engine died.
+TANDEM_BIN_DIR names the programs. Exit status 1: an output was wrong, or the engine died.
 """
 import argparse
 import concurrent.futures

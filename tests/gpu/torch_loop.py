@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A decode step of a Llama-like model in PyTorch, replayed from a CUDA graph: what the figures of
-the cuda backend stand beside. Merged weights, scaled_dot_product_attention over a cache of fixed
+"""A decode step of a Llama-like model in PyTorch, replayed from a CUDA graph, to compare with the
+figures of the cuda backend. Merged weights, scaled_dot_product_attention over a cache of fixed
 length, greedy choice inside the graph; random bf16 weights."""
 
 import argparse

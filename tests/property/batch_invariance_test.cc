@@ -47,7 +47,7 @@ EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool refe
   return options;
 }
 
-// Prompts of all lengths, half of them with a common beginning; every kind of sampling.
+// Prompts of all lengths, half of them with a common prefix; every kind of sampling.
 std::vector<TestRequest> MakeRequests(uint64_t seed) {
   Dice dice(seed);
   std::vector<TokenId> shared;
@@ -65,7 +65,7 @@ std::vector<TestRequest> MakeRequests(uint64_t seed) {
       r.params.temperature = 0.9;
       r.params.top_p = i % 3 == 1 ? 0.9 : 1.0;
       r.params.top_k = i == 4 ? 20 : 0;
-      if (i != 5) r.params.seed = dice.Roll(0, 1 << 20);  // the last one's comes from its id
+      if (i != 5) r.params.seed = dice.Roll(0, 1 << 20);  // the last one's seed follows from its id
     }
     if (i == 2) {
       r.params.repetition_penalty = 1.2;
@@ -98,7 +98,7 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
   CHECK(SameBits(got.prompt_logprobs, expected.prompt_logprobs));
 }
 
-// Every request in an engine of its own, its prompt in one piece, without a cache.
+// Each request in its own engine, its prompt in one piece, without a cache.
 std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
                                  const std::vector<TestRequest>& requests) {
   std::vector<Transcript> transcripts;
@@ -115,7 +115,7 @@ std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
   return transcripts;
 }
 
-// Adds each request when its step comes.
+// Adds each request at its step.
 void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests) {
   for (int32_t step = 0; step <= 12; ++step) {
     for (const TestRequest& r : requests) {
@@ -167,7 +167,7 @@ void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint6
       EngineDriver engine(options);
       RunTogether(&engine, requests);
       CheckAgainstAlone(&engine, requests, alone, &seen);
-      // The same prompts and ids again: now the cache holds them.
+      // The same prompts and ids again, now in the cache.
       std::vector<TestRequest> again = requests;
       EngineDriver* warm = &engine;
       warm->Forget();
@@ -184,7 +184,7 @@ void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint6
       CheckAgainstAlone(&engine, requests, alone, &seen);
     }
   }
-  // The conditions were really met.
+  // The conditions did occur.
   CHECK(seen.cached_tokens > 0);
   CHECK(seen.preemptions > 0);
 }
@@ -210,8 +210,8 @@ TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
   CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
 }
 
-TEST_CASE("batch invariance: mistral, blocks left of its window given back") {
-  // 9 blocks are what one request may hold.
+TEST_CASE("batch invariance: mistral, with blocks before its window freed") {
+  // 9 blocks are the most that one request may hold.
   CheckInvariance(BaseOptions("mistral_swa", DType::kBf16, false), 600, 6, 1 + 9);
   CheckInvariance(BaseOptions("mistral_swa", DType::kF32, false), 700, 6, 1 + 9);
 }

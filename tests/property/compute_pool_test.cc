@@ -1,4 +1,4 @@
-// The compute pool under many job shapes, and the CPU count it is sized by.
+// The compute pool under many shapes of jobs, and the CPU count that sets its size.
 
 #include "kernels/compute_pool.h"
 

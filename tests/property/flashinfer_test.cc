@@ -1,5 +1,5 @@
-// Attention that the cuda backend hands to FlashInfer, against the reference: on a device by
-// FlashInfer's kernels, on the emulated one by plain loops over the same plan, pages and places.
+// The cuda backend's attention by FlashInfer against the reference: on a device FlashInfer's
+// kernels, on the emulated one plain loops over the same plan, pages and places.
 
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/kernels/kernel_cases.h"
@@ -33,8 +33,7 @@ AttentionModel RandomModel(Draw& draw, int max_positions) {
   return model;
 }
 
-// Single tokens of R requests over a cache that is there, planned into memory that stays where it
-// is.
+// Single tokens of R requests over a filled cache, planned into memory at a fixed address.
 class DecodeSteps {
  public:
   static constexpr int64_t kNumRequests = 3, kTableColumns = 30;
@@ -86,7 +85,7 @@ class DecodeSteps {
   }
   std::vector<float> out() { return Floats(backend_, out_); }
 
-  // The same from rows that stand `gap` apart, after as many other columns as `first`.
+  // The same from rows with `gap` more columns, of which `first` come before them.
   void AttendFrom(int64_t first, int64_t gap, const AttentionOptions& options) {
     const int64_t width = first + q_size() + gap;
     std::vector<float> wide(static_cast<size_t>(kNumRequests * width));
@@ -96,9 +95,9 @@ class DecodeSteps {
     const OwnedTensor q = UploadAct(backend_, wide, {kNumRequests, width});
     backend_.ops().PagedAttention(out_, q.view().Columns(first, q_size()), cache_->layer(0),
                                   options, *plan_);
-    out();  // done before q goes away
+    out();  // waits, before q goes away
   }
-  // And into such rows.
+  // And to such rows.
   std::vector<float> AttendInto(int64_t first, int64_t gap) {
     const int64_t width = first + q_size() + gap;
     const std::vector<float> wide(static_cast<size_t>(kNumRequests * width), 7.0f);
@@ -127,7 +126,7 @@ class DecodeSteps {
     backend_.ops().QkNormRopeWriteKv(
         q, UploadAct(backend_, draw.Normals(num_slots * qkv_size), {num_slots, qkv_size}), {},
         cache_->layer(0), *plan_);
-    Floats(backend_, q);  // done before the inputs go away
+    Floats(backend_, q);  // waits, before the inputs go away
   }
 
   Backend& backend_;
@@ -221,14 +220,14 @@ TEST_CASE("FlashInfer: a captured decode step fits any contexts") {
   }
 }
 
-TEST_CASE("FlashInfer: rows that stand apart, or where its kernels cannot load them") {
+TEST_CASE("FlashInfer: strided rows, and rows that its kernels cannot load") {
   if (!HasEmulatedFlashInfer()) {
     WARN("SKIPPED: this build has no FlashInfer");
     return;
   }
   const auto reference = MakeReferenceBackend();
   const auto cuda = MakeFlashInferBackend();
-  // Heads for its decode kernel, for its other one, and for more than one item of ours.
+  // Heads for its decode kernel, for its prefill kernel, and for several items of our own.
   for (const AttentionShape& shape : {AttentionShape{4, 2, 64}, {7, 1, 128}, {12, 1, 64}}) {
     CAPTURE(shape.num_heads, shape.head_dim);
     DecodeSteps expected(*reference, shape, Draw(4)), ours(*cuda, shape, Draw(4));

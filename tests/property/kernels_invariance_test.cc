@@ -1,5 +1,5 @@
-// Batch invariance, bit for bit: what a row or a request computes does not depend on the rows it
-// runs with, on their order, on chunking, on the number of threads or on the blocks it was given.
+// Batch invariance, bit for bit: a row's or request's result does not depend on the rows it runs
+// with, on their order, on chunking, on the number of threads or on its blocks.
 
 #include "tests/support/kernels/kernel_cases.h"
 
@@ -123,7 +123,7 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       std::vector<int32_t> ids;
       std::vector<float> weights, sums;
     };
-    // Tokens [begin, begin + count); their rows of x are x's own, in an order of theirs.
+    // Tokens [begin, begin + count); the rows of x that they need, in an order of their own.
     auto run = [&](Backend& backend, int64_t begin, int64_t count) {
       Result result = {std::vector<int32_t>(count * top_k), std::vector<float>(count * top_k), {}};
       const Tensor ids = View(result.ids, {count, top_k});

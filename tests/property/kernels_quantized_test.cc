@@ -1,5 +1,5 @@
-// The integer formats: sums are exact, so every instruction set gives the reference's bits, and so
-// does every row in whatever batch, on any number of threads.
+// The integer formats: sums are exact, so every instruction set gives the reference's bits, for
+// every row, in any batch and on any number of threads.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace tandem {
 
 namespace {
 
-// Numbers over a few orders of magnitude, columns of zeros among them.
+// Numbers of a few orders of magnitude, and some columns of zeros.
 std::vector<float> Weights(Draw& draw, int64_t n, int64_t k) {
   std::vector<float> w = draw.Normals(n * k);
   for (int64_t i = 0; i < n; ++i) {

@@ -1,6 +1,5 @@
 // Each op of each backend against the reference backend on odd shapes: the cpu's on every
-// instruction set this machine has, and the cuda kernels on an emulated device; in both compute
-// types.
+// instruction set of this machine, the cuda kernels on an emulated device; in both compute types.
 
 #include "tests/support/kernels/kernel_cases.h"
 
@@ -87,7 +86,7 @@ TEST_CASE("Linear into a gate equals the reference, with and without a norm befo
               }
               return Floats(backend, out);
             };
-            // The norm rounds what goes in, the product of two sums doubles an error.
+            // The norm rounds the input, and the product of two sums doubles an error.
             CHECK(MaxError(run(cpu), run(reference)) < 4 * backend_case.tolerance());
           }
         }
@@ -152,7 +151,7 @@ TEST_CASE("RmsNormLinear has the bits of RmsNorm and Linear one after the other"
 
 TEST_CASE("Linear with a depth of several K blocks equals the reference") {
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
-    const int64_t m = 13, n = 330, k = 5001;  // more panels than go together
+    const int64_t m = 13, n = 330, k = 5001;  // more panels than run together
     const auto w = draw.Normals(n * k, 0.015f);
     const auto x = draw.Normals(m * k);
     auto run = [&](Backend& backend) {
@@ -378,7 +377,7 @@ TEST_CASE("GatherRows equals the reference") {
   });
 }
 
-TEST_CASE("RouteTopK and SoftCap of rows that stand apart, of any height") {
+TEST_CASE("RouteTopK and SoftCap of strided rows and of logits of any size") {
   ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(2, 6), size = draw.Int(2, 1200), gap = draw.Int(1, 9);
     const int num_experts = draw.Int(2, 60), top_k = draw.Int(1, num_experts);
@@ -448,7 +447,7 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
   });
 }
 
-TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") {
+TEST_CASE("RouteTopK returns valid ids even for NaN logits") {
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
     for (Backend* backend : {&cpu, &reference}) {
@@ -463,14 +462,14 @@ TEST_CASE("RouteTopK gives ids of experts even for logits that are no numbers") 
 
 namespace {
 
-// Which experts each token has, and what the rest of a mixture's ops makes of that.
+// Each token's experts and their weights.
 struct Routing {
   int64_t num_tokens, num_experts, top_k;
   std::vector<int32_t> ids;  // [T, K]
   std::vector<float> weights;
 };
 
-// Some experts are more liked than others, so that some have nothing and some many tokens.
+// Some experts are likelier than others, so that some have no tokens and some many.
 Routing DrawRouting(Draw& draw, int64_t num_tokens, int num_experts, int top_k) {
   Routing routing = {num_tokens, num_experts, top_k, {}, draw.Normals(num_tokens * top_k)};
   for (int64_t t = 0; t < num_tokens; ++t) {
@@ -504,7 +503,7 @@ void Group(Backend& backend, const Routing& routing, const PairMemory& memory) {
                               Upload(backend, routing.weights, {tokens, top_k}, DType::kF32));
 }
 
-// The matrices [n, k] of all experts under one another.
+// The matrices [n, k] of all experts, one after another.
 std::unique_ptr<PackedExperts> PackExperts(Backend& backend, const std::vector<float>& values,
                                            int64_t n, int64_t k, bool is_gated) {
   std::vector<std::unique_ptr<PackedMatrix>> experts;
@@ -586,67 +585,68 @@ TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or
       });
 }
 
-TEST_CASE("a captured mixture serves other choices of experts") {
-  ForEachCase(3, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference,
-                     Draw& draw) {
-    if (!cpu.device().can_capture()) return;
-    const int64_t hidden = 64, inner = 48;
-    const int num_experts = draw.Int(1, 9), top_k = draw.Int(1, std::min(num_experts, 3));
-    const int64_t num_tokens = draw.Int(1, 80);  // those of one expert are beyond eager launches
-    CAPTURE(num_experts, top_k, num_tokens);
-    const auto up = draw.Normals(num_experts * 2 * inner * hidden, 0.125f);
-    const auto down = draw.Normals(num_experts * hidden * inner, 0.125f);
-    const auto x = draw.Normals(num_tokens * hidden);
-    const auto stream = draw.Normals(num_tokens * hidden);
-    const std::vector<Routing> routings = {DrawRouting(draw, num_tokens, num_experts, top_k),
-                                           DrawRouting(draw, num_tokens, num_experts, top_k)};
-    auto run = [&](Backend& backend) {
-      const auto up_experts = PackExperts(backend, up, 2 * inner, hidden, true);
-      const auto down_experts = PackExperts(backend, down, hidden, inner, false);
-      const PairMemory memory = MakePairs(backend, routings[0]);
-      const ExpertPairs pairs = memory.pairs();
-      const int64_t num_pairs = num_tokens * top_k;
-      const DType act = backend.activation_dtype();
-      const OwnedTensor normed = UploadAct(backend, x, {num_tokens, hidden});
-      const OwnedTensor rows = Make(backend, act, {num_pairs, hidden});
-      const OwnedTensor activated = Make(backend, act, {num_pairs, inner});
-      const OwnedTensor ids = Make(backend, DType::kI32, {num_tokens, top_k});
-      const OwnedTensor weights = Make(backend, DType::kF32, {num_tokens, top_k});
-      const OwnedTensor residual = Make(backend, DType::kF32, {num_tokens, hidden});
-      const auto mix = [&] {
-        backend.ops().GroupByExpert(pairs, ids, weights);
-        backend.ops().GatherRows(rows, normed, pairs.tokens);
-        backend.ops().ExpertLinear(activated, rows, *up_experts, pairs,
-                                   LinearEpilogue::kSiluAndMul);
-        backend.ops().ExpertLinear(rows, activated, *down_experts, pairs);
-        backend.ops().AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
-      };
-      std::unique_ptr<CapturedOps> captured;
-      if (backend.device().can_capture()) {
-        backend.device().BeginCapture();
-        mix();
-        captured = backend.device().EndCapture().value();
-      }
-      std::vector<float> results;
-      for (const Routing& routing : routings) {
-        backend.device().CopyIn(ids, UploadInts(reference, routing.ids, {num_tokens, top_k}));
-        backend.device().CopyIn(
-            weights, Upload(reference, routing.weights, {num_tokens, top_k}, DType::kF32));
-        backend.device().CopyIn(residual,
-                                Upload(reference, stream, {num_tokens, hidden}, DType::kF32));
-        if (captured != nullptr) {
-          backend.device().Replay(*captured);
-        } else {
-          mix();
-        }
-        const auto result = Floats(backend, residual);
-        results.insert(results.end(), result.begin(), result.end());
-      }
-      return results;
-    };
-    CHECK(MaxError(run(cpu), run(reference)) <
-          (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
-  });
+TEST_CASE("a captured mixture replays with other choices of experts") {
+  ForEachCase(
+      3, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        if (!cpu.device().can_capture()) return;
+        const int64_t hidden = 64, inner = 48;
+        const int num_experts = draw.Int(1, 9), top_k = draw.Int(1, std::min(num_experts, 3));
+        const int64_t num_tokens =
+            draw.Int(1, 80);  // one expert may have more rows than eager launches
+        CAPTURE(num_experts, top_k, num_tokens);
+        const auto up = draw.Normals(num_experts * 2 * inner * hidden, 0.125f);
+        const auto down = draw.Normals(num_experts * hidden * inner, 0.125f);
+        const auto x = draw.Normals(num_tokens * hidden);
+        const auto stream = draw.Normals(num_tokens * hidden);
+        const std::vector<Routing> routings = {DrawRouting(draw, num_tokens, num_experts, top_k),
+                                               DrawRouting(draw, num_tokens, num_experts, top_k)};
+        auto run = [&](Backend& backend) {
+          const auto up_experts = PackExperts(backend, up, 2 * inner, hidden, true);
+          const auto down_experts = PackExperts(backend, down, hidden, inner, false);
+          const PairMemory memory = MakePairs(backend, routings[0]);
+          const ExpertPairs pairs = memory.pairs();
+          const int64_t num_pairs = num_tokens * top_k;
+          const DType act = backend.activation_dtype();
+          const OwnedTensor normed = UploadAct(backend, x, {num_tokens, hidden});
+          const OwnedTensor rows = Make(backend, act, {num_pairs, hidden});
+          const OwnedTensor activated = Make(backend, act, {num_pairs, inner});
+          const OwnedTensor ids = Make(backend, DType::kI32, {num_tokens, top_k});
+          const OwnedTensor weights = Make(backend, DType::kF32, {num_tokens, top_k});
+          const OwnedTensor residual = Make(backend, DType::kF32, {num_tokens, hidden});
+          const auto mix = [&] {
+            backend.ops().GroupByExpert(pairs, ids, weights);
+            backend.ops().GatherRows(rows, normed, pairs.tokens);
+            backend.ops().ExpertLinear(activated, rows, *up_experts, pairs,
+                                       LinearEpilogue::kSiluAndMul);
+            backend.ops().ExpertLinear(rows, activated, *down_experts, pairs);
+            backend.ops().AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
+          };
+          std::unique_ptr<CapturedOps> captured;
+          if (backend.device().can_capture()) {
+            backend.device().BeginCapture();
+            mix();
+            captured = backend.device().EndCapture().value();
+          }
+          std::vector<float> results;
+          for (const Routing& routing : routings) {
+            backend.device().CopyIn(ids, UploadInts(reference, routing.ids, {num_tokens, top_k}));
+            backend.device().CopyIn(
+                weights, Upload(reference, routing.weights, {num_tokens, top_k}, DType::kF32));
+            backend.device().CopyIn(residual,
+                                    Upload(reference, stream, {num_tokens, hidden}, DType::kF32));
+            if (captured != nullptr) {
+              backend.device().Replay(*captured);
+            } else {
+              mix();
+            }
+            const auto result = Floats(backend, residual);
+            results.insert(results.end(), result.begin(), result.end());
+          }
+          return results;
+        };
+        CHECK(MaxError(run(cpu), run(reference)) <
+              (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+      });
 }
 
 TEST_CASE("AddWeightedRows equals the reference, rows named several times or never") {
@@ -673,7 +673,7 @@ TEST_CASE("AddWeightedRows equals the reference, rows named several times or nev
   });
 }
 
-TEST_CASE("the cpu backend refuses what it cannot do, in words") {
+TEST_CASE("the cpu backend refuses unsupported options with a message") {
   CHECK_FALSE(MakeCpuBackend({.dtype = DType::kF16}).ok());
   CHECK_FALSE(MakeCpuBackend({.num_threads = -1}).ok());
   auto backend = MakeCpuBackend({.num_threads = 1}).value();

@@ -26,7 +26,7 @@ std::unique_ptr<PackedMatrix> PackShapes(Backend& backend, std::initializer_list
   return backend.Pack(blocks).value();
 }
 
-// All numbers of a matrix, as an embedding yields them.
+// All numbers of a matrix, read by an embedding.
 std::vector<float> NumbersOf(Backend& backend, const PackedMatrix& matrix) {
   std::vector<int32_t> rows(static_cast<size_t>(matrix.n()));
   std::iota(rows.begin(), rows.end(), 0);
@@ -49,7 +49,7 @@ std::vector<float> Expected(DType dtype, uint64_t matrix, int64_t count) {
 
 }  // namespace
 
-TEST_CASE("random matrices: number by number what the host draws, whatever the shape") {
+TEST_CASE("random matrices: each number equals the host's, for any shape") {
   for (const DType dtype : {DType::kBf16, DType::kF32}) {
     CAPTURE(DTypeName(dtype));
     const auto backend = MakeRandomBackend(dtype, kRandom);
@@ -80,7 +80,7 @@ TEST_CASE("random matrices: blocks are one matrix, and padding is not part of it
   }
 }
 
-TEST_CASE("random matrices: spread as asked for, other with each matrix and each seed") {
+TEST_CASE("random matrices: the asked deviation, and other numbers per matrix and seed") {
   const auto backend = MakeRandomBackend(DType::kF32, kRandom);
   const auto first = PackShapes(*backend, {128}, 64), second = PackShapes(*backend, {128}, 64);
   const std::vector<float> numbers = NumbersOf(*backend, *first);

@@ -1,4 +1,4 @@
-// Where the cuda backend hands PagedAttention to FlashInfer.
+// PagedAttention of the cuda ops by FlashInfer.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kPrefillBlocksPerMultiprocessor = 2;  // what its shared memory is shared out for
+constexpr int64_t kPrefillBlocksPerMultiprocessor = 2;  // how FlashInfer divides shared memory
 
 }  // namespace
 
@@ -46,7 +46,7 @@ bool CudaOps::AttendByFlashInfer(const Tensor& out, const Tensor& q, const Layer
   const FlashInferLaunch& decode = plan.flashinfer.decode;
   if (decode.num_requests > 0) {
     if (options.sliding_window > 0) {
-      // Our kernel begins at the window, FlashInfer's decode kernel would read what is left of it.
+      // Our kernel begins at the window; FlashInfer's decode kernel would read the keys before it.
       AttendItems(out, q, kv, options, plan, plan.num_decode_items, /*is_decode=*/true);
     } else {
       LaunchFlashInferPart(out, q, kv, options, plan, decode);

@@ -1,11 +1,11 @@
 #pragma once
 
-// FlashInfer's decode kernel over our batch. Device code; for the sources per head size.
+// FlashInfer's decode kernel over our batch. Device code; included by the sources per head size.
 
 #include <flashinfer/utils.cuh>
 
-// The decode kernel is made for every group size and stage count that FlashInfer may be asked for.
-// Ours are those of FlashInferDecodes on devices from sm_80 on: a quarter of the code.
+// FlashInfer instantiates the decode kernel for every group size and stage count. Here only those
+// of FlashInferDecodes on devices from sm_80 on are: a quarter of the code.
 #undef DISPATCH_GQA_GROUP_SIZE
 #define DISPATCH_GQA_GROUP_SIZE(group_size, GROUP_SIZE, ...) \
   switch (group_size) {                                      \
@@ -47,7 +47,7 @@
 
 namespace tandem {
 
-// Under the names that the kernel reads.
+// With the names that the kernel reads.
 struct FlashInferDecodeParams {
   using DTypeQ = __nv_bfloat16;
   using DTypeKV = __nv_bfloat16;
@@ -102,7 +102,7 @@ cudaError_t FlashInferDecode(cudaStream_t stream, const FlashInferCall& call) {
       stream);
 }
 
-// By FlashInfer's own estimate, asked for one request of one page.
+// FlashInfer's own estimate, for one request of one page.
 template <int kHeadDim>
 cudaError_t FlashInferDecodeBlocksOf(int num_heads, int num_kv_heads, int64_t* blocks) {
   bool split_kv = false;

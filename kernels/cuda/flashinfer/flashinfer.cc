@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// FlashInfer throws for shapes that it was not made for.
+// FlashInfer throws for shapes that it does not support.
 template <class F>
 Status Guarded(const char* what, F f) {
   try {
@@ -35,7 +35,7 @@ bool HasFlashInfer() { return true; }
 
 StatusOr<int64_t> FlashInferDecodeBlocks(int num_heads, int num_kv_heads, int head_dim) {
   int64_t blocks = 0;
-  RETURN_IF_ERROR(Guarded("asking how many of FlashInfer's blocks the device runs at once", [&] {
+  RETURN_IF_ERROR(Guarded("counting the FlashInfer blocks that the device runs at once", [&] {
     return WithHeadDim(head_dim, [&](auto kernels) {
       return decltype(kernels)::DecodeBlocks(num_heads, num_kv_heads, &blocks);
     });

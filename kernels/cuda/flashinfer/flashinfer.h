@@ -1,9 +1,9 @@
 #pragma once
 
 // The seam to FlashInfer's attention kernels: one launch over some consecutive requests of a batch,
-// with the numbers of flashinfer_plan.h. Three things stand behind it: FlashInfer where its headers
-// were found, flashinfer_absent.cc where not, and plain loops in the tests.
-// Thread: engine loop. Ownership: everything is borrowed, device memory until the stream has run.
+// with the numbers of plan.h. Three implementations: FlashInfer if its headers were found
+// (flashinfer.cc), absent.cc if not, and plain loops in the tests.
+// Thread: engine loop. Ownership: everything is borrowed, device memory until the launch is done.
 // Failure: a launch that CUDA or FlashInfer refuses is a Status.
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ namespace tandem {
 // Types are bf16; H: query heads, d: head_dim. Pages are the blocks of the KV cache,
 // [page][kv_head][token][d], K and V apart.
 struct FlashInferCall {
-  // Of the op.
+  // The op's arguments.
   void* out = nullptr;      // [tokens, H, d], the launch's first token first
   const void* q = nullptr;  // likewise, rows q_stride apart
   int64_t q_stride = 0;     // elements
@@ -32,7 +32,7 @@ struct FlashInferCall {
   int32_t sliding_window = 0;  // 0: all
   float soft_cap = 0;          // 0: none
 
-  // Of the launch; arrays on the device.
+  // The launch's; arrays on the device.
   int64_t tile_rows = 0;  // rows (query, head) of a block: 16, 64 or 128; 0: the decode kernel
   int64_t num_requests = 0;
   int64_t num_tokens = 0;
@@ -45,7 +45,7 @@ struct FlashInferCall {
   const int32_t* chunk = nullptr;        // [blocks], which part of the context
   const bool* is_used = nullptr;         // [blocks]; null: all are
   const int32_t* chunk_size = nullptr;   // [1], keys
-  // Where contexts are split: partial results and how they are joined. Null: they are not.
+  // If contexts are split: partial results and how they are joined. Null: they are not.
   void* partial = nullptr;                 // [partial rows, H, d]
   float* partial_lse = nullptr;            // [partial rows, H]
   const int32_t* partial_start = nullptr;  // [requests + 1], a request's first partial row

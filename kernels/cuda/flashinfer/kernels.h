@@ -1,7 +1,7 @@
 #pragma once
 
-// FlashInfer's kernels per head size, one source file each, as compiling them takes long.
-// Failure: what CUDA says; FlashInfer itself may throw.
+// FlashInfer's kernels per head size, one source file each because compiling them takes long.
+// Failure: CUDA's error; FlashInfer itself may throw.
 
 #include "kernels/cuda/flashinfer/flashinfer.h"
 

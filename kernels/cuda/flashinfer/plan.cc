@@ -7,11 +7,11 @@ namespace {
 
 constexpr int64_t kMinTileRows = 16;
 constexpr int64_t kMaxTileRows = 128;
-constexpr int64_t kChunkUnit = 128;  // keys; FlashInfer cuts no finer either
+constexpr int64_t kChunkUnit = 128;  // keys; FlashInfer's own unit
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// As FlashInfer chooses it: tall tiles for long queries, as far as registers go.
+// FlashInfer's choice: tall tiles for long queries, as far as registers allow.
 int64_t TileRows(int64_t mean_rows, int head_dim) {
   if (mean_rows > 64 && head_dim < 256) return kMaxTileRows;
   return mean_rows > 16 ? 64 : kMinTileRows;
@@ -40,7 +40,7 @@ struct Requests {
   int64_t num_tokens() const { return batch.query_start[static_cast<size_t>(end)] - first_token(); }
 };
 
-// Hands out places in the words, one after another.
+// Hands out ranges of the words, one after another.
 class Room {
  public:
   explicit Room(std::span<int32_t> words) : words_(words) {}
@@ -57,8 +57,7 @@ class Room {
   int64_t taken_ = 0;
 };
 
-// The smallest chunks of which there are at most max_blocks. REQUIRES: one per tile is not too
-// many.
+// The smallest chunk size that makes at most max_blocks chunks. REQUIRES: at most max_blocks tiles.
 template <class Tiles>
 int64_t ChunkSize(const Requests& requests, int64_t max_blocks, Tiles tiles) {
   int64_t longest = 1;
@@ -90,7 +89,7 @@ void TakeBlocks(FlashInferLaunch* launch, int64_t num_blocks, Room* room) {
   launch->chunk_size = room->Take(1);
 }
 
-// Writes the launch's blocks, one call of Add each, and marks the rest.
+// Writes the launch's blocks, one call of Add each, and marks the rest as unused.
 class BlockWriter {
  public:
   BlockWriter(const FlashInferLaunch& launch, const Room& room)
@@ -130,7 +129,7 @@ void SetRequests(const Requests& requests, FlashInferLaunch* launch) {
   launch->num_tokens = requests.num_tokens();
 }
 
-// Partial results stand in the order of the blocks, so a request's chunks follow each other.
+// Partial results are in the order of the blocks, so a request's chunks follow each other.
 FlashInferLaunch PlanDecode(const FlashInferShape& shape, const Requests& requests, Room* room) {
   FlashInferLaunch launch;
   if (requests.size() == 0) return launch;
@@ -251,7 +250,7 @@ int64_t FlashInferWorkSize(const FlashInferShape& shape, int64_t num_tokens, int
 }
 
 int64_t FlashInferPartialRows(const FlashInferShape& shape) {
-  // A block has at most kMaxTileRows / group tokens, on the average of a request's tiles.
+  // A block has at most kMaxTileRows / group tokens, averaged over a request's tiles.
   return std::max(MaxDecodeBlocks(shape),
                   MaxPrefillBlocks(shape) * CeilDiv(kMaxTileRows, shape.group()));
 }
@@ -267,7 +266,7 @@ FlashInferPlan PlanFlashInfer(const FlashInferShape& shape, const AttentionBatch
   for (int64_t r = 0; r < num_requests; ++r) {
     page_start[r] = static_cast<int32_t>(r * batch.block_table.row_stride);
   }
-  // The end of the last row, which may be narrower than they are apart.
+  // The end of the last row, which may be narrower than the stride of rows.
   page_start[num_requests] =
       num_requests == 0
           ? 0

@@ -1,8 +1,8 @@
 #pragma once
 
-// How a step's batch is put before FlashInfer's kernels: the requests of one token that come first
-// in one launch, all others in a second one; contexts cut into chunks where there are too few
-// blocks to fill the device; and the numbers the kernels read. Plain C++, no device needed.
+// How FlashInfer's kernels run a step's batch: the leading requests of one token in one launch, all
+// others in a second one; contexts cut into chunks if there are too few blocks to fill the device;
+// and the numbers that the kernels read. Plain C++, no device needed.
 //
 // A batch of one token per request makes a plan whose sizes and places follow from the number of
 // requests alone, so captured launches find their numbers there at every replay: the grid is padded
@@ -11,7 +11,7 @@
 // Thread: engine loop. Ownership: the words are the caller's. Failure: none; a batch that does not
 // fit the words is our own mistake (CHECK).
 // The kernels' layout is FlashInfer's own (flashinfer/attention/scheduler.cuh, 0.7), except that
-// pages are the rows of our block table as they stand.
+// pages are the rows of our block table, unchanged.
 
 #include <cstdint>
 #include <span>
@@ -20,15 +20,15 @@
 
 namespace tandem {
 
-// Whether there are kernels of that type and head size.
+// Whether there are kernels for that type and head size.
 bool FlashInferTakes(DType dtype, const AttentionShape& shape);
 
-// Whether queries of one token go to the decode kernel. It computes each query head by itself; from
-// about five heads per KV head on that takes longer than reading the keys, and the prefill kernel,
-// which has tensor cores, is faster.
+// Whether queries of one token go to the decode kernel. It computes each query head by itself; with
+// five or more heads per KV head that takes longer than reading the keys, and the prefill kernel,
+// which uses tensor cores, is faster.
 bool FlashInferDecodes(const AttentionShape& shape);
 
-// Of a model and the device.
+// What a plan depends on besides the batch: the model and the device.
 struct FlashInferShape {
   AttentionShape attention;
   int64_t decode_blocks = 1;   // of the decode kernel that the device runs at once
@@ -45,8 +45,8 @@ struct FlashInferLaunch {
   int64_t first_token = 0;
   int64_t num_tokens = 0;
   int64_t num_blocks = 0;
-  // Chunk 0 of every tile comes first, and so many there are: alone they see the whole context when
-  // the launch is made as one that is not split. (Not of the decode kernel.)
+  // Chunks 0 of all tiles come first. If the launch is made without the split they alone run, over
+  // whole contexts. (Not for the decode kernel.)
   int64_t num_tiles = 0;
   bool is_split = false;
   bool is_padded = false;  // some blocks may be unused
@@ -67,10 +67,10 @@ struct FlashInferPlan {
   FlashInferLaunch prefill;
 };
 
-// Words (i32) for any batch of so many tokens and requests.
+// Words (i32) for any batch of num_tokens and num_requests.
 int64_t FlashInferWorkSize(const FlashInferShape& shape, int64_t num_tokens, int64_t num_requests);
 
-// Rows [H, d] of partial results that any launch writes.
+// Most rows [H, d] of partial results that a launch writes.
 int64_t FlashInferPartialRows(const FlashInferShape& shape);
 
 FlashInferPlan PlanFlashInfer(const FlashInferShape& shape, const AttentionBatch& batch,

@@ -1,7 +1,7 @@
 #pragma once
 
-// FlashInfer's prefill kernel (FlashAttention-2 on tensor cores) over our batch. Device code; for
-// the sources per head size.
+// FlashInfer's prefill kernel (FlashAttention-2 on tensor cores) over our batch. Device code;
+// included by the sources per head size.
 
 #include <flashinfer/attention/default_prefill_params.cuh>
 #include <flashinfer/attention/prefill.cuh>

@@ -1,7 +1,7 @@
 #pragma once
 
-// What FlashInfer's decode and prefill kernels are given alike: where keys are, and which of them a
-// query sees. Device code.
+// Shared by FlashInfer's decode and prefill kernels: where keys are, and which of them a query
+// sees. Device code.
 
 #include <cuda_bf16.h>
 
@@ -18,8 +18,8 @@ using FlashInferVariant =
     flashinfer::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/true, kCapped,
                                  /*use_alibi=*/false>;
 
-// FlashInfer reads a request's length off its pages, which must then be packed. Our block tables
-// are rows of equal length with unused entries at the end, so the length is told apart.
+// FlashInfer derives a request's length from its pages, which must then be packed. Our block tables
+// are rows of equal length with unused entries at the end, so the length is an argument of its own.
 struct FlashInferPages : flashinfer::paged_kv_t<__nv_bfloat16, int32_t> {
   const int32_t* context_len = nullptr;
 

@@ -16,8 +16,8 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what Hopper's kernels ask for
-constexpr int kCandidates = 8;                        // algorithms that are timed for a shape
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // Hopper's kernels need it
+constexpr int kCandidates = 8;                        // algorithms timed for a shape
 constexpr int kTimedRuns = 3;
 constexpr size_t kEvictBytes = size_t{128} << 20;  // more than any second-level cache
 
@@ -137,7 +137,7 @@ class OpenedCublasLt final : public CublasLt {
                            kWorkspaceBytes, stream_);
   }
 
-  // The library's, the best it knows first; none for types or strides that it cannot do.
+  // The library's suggestions, its favourite first; none for types or strides it does not support.
   std::vector<cublasLtMatmulHeuristicResult_t> Suggestions(const Call& call) {
     cublasLtMatmulPreference_t preference = nullptr;
     CHECK_CUBLAS(library_.preference_create(&preference));
@@ -161,21 +161,21 @@ class OpenedCublasLt final : public CublasLt {
     return candidates;
   }
 
-  // The fastest of the suggestions, each timed with nothing of its inputs in a cache, as weights
-  // are met in a step.
+  // The fastest of the suggestions, each timed with its inputs in no cache, as a step finds its
+  // weights.
   std::optional<cublasLtMatmulAlgo_t> Choose(const Call& call) {
     const std::vector<cublasLtMatmulHeuristicResult_t> candidates = Suggestions(call);
     if (candidates.empty()) return std::nullopt;
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     CHECK_CUDA(cudaStreamIsCapturing(stream_, &capture));
     if (capture != cudaStreamCaptureStatusNone) return candidates[0].algo;
-    // A product that adds to its output is timed into memory of its own.
+    // A product that adds to its output is timed on separate memory.
     const GemmTask& task = call.task;
     const size_t out_bytes =
         static_cast<size_t>(task.m * task.out_stride * SizeOf(task.out_dtype)) + kMaxAlign;
     void* scratch = nullptr;
     if (cudaMalloc(&scratch, std::max(out_bytes, kEvictBytes)) != cudaSuccess) {
-      cudaGetLastError();  // forgotten: the first suggestion does
+      cudaGetLastError();  // cleared: the first suggestion is used
       return candidates[0].algo;
     }
     void* out = task.accumulate ? static_cast<std::byte*>(scratch) + AlignOf(task.out) : task.out;
@@ -187,7 +187,7 @@ class OpenedCublasLt final : public CublasLt {
     return candidates[best].algo;
   }
 
-  // Milliseconds; `scratch` is written over first, so that nothing else is in a cache.
+  // Milliseconds. Overwrites `scratch` first, so that the caches hold nothing else.
   float TimeRun(const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* scratch, void* out) {
     CHECK_CUDA(cudaMemsetAsync(scratch, 0, kEvictBytes, stream_));
     CHECK_CUDA(cudaEventRecord(begin_, stream_));
@@ -204,7 +204,7 @@ class OpenedCublasLt final : public CublasLt {
   cudaStream_t stream_;
   void* workspace_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  std::map<GemmShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // nothing: it has none
+  std::map<GemmShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // nullopt: unsupported
 };
 
 }  // namespace
@@ -225,7 +225,7 @@ std::unique_ptr<CublasLt> CublasLt::Open(void* stream) {
   }
   void* workspace = nullptr;
   if (cudaMalloc(&workspace, kWorkspaceBytes) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: the start goes on
+    cudaGetLastError();  // cleared: the start goes on without it
     LOG_WARNING << "no device memory for cuBLASLt's workspace of " << (kWorkspaceBytes >> 20)
                 << " MiB: large matrix products will be slow";
     library.destroy(handle);

@@ -2,10 +2,10 @@
 
 // cuBLASLt, opened at run time: a host without it still runs, on our own matrix product.
 // Thread: engine loop. Owns: the library, its handle, its workspace and, per shape, the algorithm
-// that was the fastest when the shape was first met. A shape's first product takes some
-// milliseconds and waits; one that is first met in a capture takes the library's own choice.
-// Failure: Open returns null where the library or a device is missing; a product that fails ends
-// the process.
+// that was fastest at the shape's first product. That product takes some milliseconds and waits; a
+// shape first met in a capture uses the library's own choice.
+// Failure: Open returns null if the library or a device is missing; a product that fails ends the
+// process.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ struct GemmTask {
   int64_t m = 0, n = 0, k = 0;
   DType in = DType::kBf16;  // of x and weight
   DType out_dtype = DType::kBf16;
-  bool accumulate = false;  // add to what `out` holds
+  bool accumulate = false;  // add to `out`
 };
 
 class CublasLt {
@@ -33,7 +33,7 @@ class CublasLt {
   // `stream`: a cudaStream_t.
   static std::unique_ptr<CublasLt> Open(void* stream);
   virtual ~CublasLt() = default;
-  // False: the library has no way to multiply such matrices, and nothing was done.
+  // False: the library does not support such matrices, and nothing was done.
   [[nodiscard]] virtual bool TryGemm(const GemmTask& task) = 0;
 };
 

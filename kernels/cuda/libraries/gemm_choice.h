@@ -1,7 +1,7 @@
 #pragma once
 
-// For which products cuBLASLt's algorithms are timed apart, and which of the timed ones is taken:
-// what of the choice needs no device. Thread: any; values.
+// Which products share the timing of cuBLASLt's algorithms, and which timed algorithm is used: the
+// part of the choice that needs no device. Thread: any; values.
 
 #include <algorithm>
 #include <compare>
@@ -12,15 +12,15 @@
 
 namespace tandem {
 
-// Rows are timed together with the next power of two or the middle between two: a step's batch
-// varies from step to step.
+// Rows are rounded up to a power of two or to the middle between two: a step's batch varies from
+// step to step.
 inline int64_t RowBucket(int64_t m) {
   int64_t bucket = 16;
   while (bucket < m) bucket *= 2;
   return bucket > 32 && m <= bucket / 4 * 3 ? bucket / 4 * 3 : bucket;
 }
 
-inline constexpr uint32_t kMaxAlign = 256;  // bytes; more is not asked about
+inline constexpr uint32_t kMaxAlign = 256;  // bytes; better alignment is not distinguished
 
 // Bytes, a power of two.
 inline uint32_t AlignOf(const void* x) {
@@ -54,8 +54,8 @@ inline GemmShape ShapeOf(const GemmTask& task) {
           .accumulate = task.accumulate};
 }
 
-// The one of `count` candidates whose best run is the shortest. try_run(i) runs it untimed and says
-// whether it can; time_run(i) is milliseconds. The first where none can.
+// The one of `count` candidates with the shortest best run. try_run(i) runs it untimed and returns
+// whether it works; time_run(i) returns milliseconds. The first candidate if none works.
 template <class TryRun, class TimeRun>
 size_t FastestOf(size_t count, int num_runs, TryRun try_run, TimeRun time_run) {
   size_t best = 0;

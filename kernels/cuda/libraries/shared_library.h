@@ -1,9 +1,9 @@
 #pragma once
 
-// A library that is opened at run time, and functions found in it by name: the program starts on
-// hosts without it.
-// Thread: any; a value. The library is never closed: CUDA's leave threads and exit handlers behind.
-// Failure: Unavailable with the loader's words, or with the first name that the library lacks.
+// A library opened at run time, and its functions by name: the program starts on hosts without it.
+// Thread: any; a value. The library is never closed: CUDA's libraries leave threads and exit
+// handlers running.
+// Failure: Unavailable with the loader's message, or with the first name that the library lacks.
 
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ class SharedLibrary {
   // `file`: a path, or a name that the loader looks for (LD_LIBRARY_PATH, ld.so.cache).
   static StatusOr<SharedLibrary> Open(const std::string& file);
 
-  // REQUIRES Function to be what the library declares; nobody can check that.
+  // REQUIRES Function to be what the library declares; no one can check that.
   template <class Function>
   Status Find(const char* name, Function** function) const {
     ASSIGN_OR_RETURN(void* address, AddressOf(name));

@@ -13,7 +13,7 @@
 namespace cuda_emulation {
 
 Place place;
-int64_t num_kernels = 0;  // that have run
+int64_t num_kernels = 0;  // run so far
 std::optional<int64_t> allocations_left;
 
 struct Stream {
@@ -26,7 +26,7 @@ namespace {
 
 std::vector<Stream*> streams;
 
-// All that was put into the stream before it had had so much work.
+// Runs the stream's work until num_done items of it are done.
 void RunUntil(Stream* stream, uint64_t num_done) {
   while (stream->num_done < num_done && !stream->work.empty()) {
     const std::function<void()> work = std::move(stream->work.front());
@@ -47,7 +47,7 @@ namespace {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
-// Saves the caller's registers on its stack, whose top goes to *save, and goes on at `load`.
+// Saves the caller's registers on its stack and the stack's top in *save, then resumes `load`.
 extern "C" void tandem_switch_fiber(void** save, void* load);
 asm(R"(
 .text
@@ -78,7 +78,7 @@ tandem_switch_fiber:
   std::abort();
 }
 
-// A barrier of some threads: the last one that comes lets all go on.
+// A barrier of some threads: the last one to arrive releases all.
 struct Barrier {
   unsigned live = 0;  // threads that have not returned
   unsigned arrived = 0;
@@ -98,8 +98,8 @@ struct Barrier {
 
 struct Warp {
   Barrier barrier;
-  // Two sets: the next exchange may start before all have read. A lane may even have returned by
-  // then, so each value tells the exchange it was given in.
+  // Two sets: the next exchange may start before all lanes have read. A lane may even have returned
+  // by then, so each value carries the number of its exchange.
   uint64_t slots[2][kWarp];
   uint64_t given_in[2][kWarp];
 };
@@ -117,7 +117,7 @@ std::vector<Warp> warps;
 Barrier block_barrier;
 void* scheduler_top = nullptr;
 size_t current = 0;
-uint64_t num_blocks = 0;  // that have been begun
+uint64_t num_blocks = 0;  // started so far
 const std::function<void()>* running = nullptr;
 
 void Yield() { tandem_switch_fiber(&fibers[current].stack_top, scheduler_top); }
@@ -140,8 +140,8 @@ void FiberMain() {
 void StartFiber(Fiber* fiber) {
   if (!fiber->stack) fiber->stack.reset(new char[kStackBytes]);
   auto top = reinterpret_cast<uintptr_t>(fiber->stack.get() + kStackBytes) & ~uintptr_t{15};
-  // What the switch pops: six registers and the address to return to; the stack is then as it is
-  // at a function's entry.
+  // The switch pops six registers and the return address; the stack is then as at a function's
+  // entry.
   auto* words = reinterpret_cast<uintptr_t*>(top) - 2;
   words[0] = reinterpret_cast<uintptr_t>(&FiberMain);
   for (int i = 1; i <= 6; ++i) words[-i] = 0;
@@ -162,8 +162,8 @@ void RunBlock(dim3 block) {
     StartFiber(&fibers[t]);
     ++warps[t / kWarp].barrier.live;
   }
-  // A warp goes as far as it can before another moves, which of them first and which lane first
-  // changes from block to block: a barrier that is missing shows in what others find.
+  // A warp runs as far as it can before another one does. The first warp and the first lane change
+  // from block to block, so that a missing barrier makes other warps read wrong values.
   const bool is_reversed = ++num_blocks % 2 == 0;
   for (size_t left = num_threads; left > 0;) {
     const uint64_t opened = block_barrier.generation;
@@ -262,8 +262,8 @@ struct EmulatedEvent {
   cuda_emulation::Stream* stream = nullptr;
   uint64_t num_done = 0;
   bool is_timed = false;
-  std::shared_ptr<int64_t> time =
-      {};  // kernels that had run; the work that writes it may outlive us
+  // Kernels run before it; shared with the work that writes it, which may outlive the event.
+  std::shared_ptr<int64_t> time = {};
 };
 
 struct EmulatedGraph {
@@ -302,7 +302,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 namespace {
 
-// Around all memory, so that a write beside it is noticed when it is freed.
+// Before and after each allocation, so that freeing it detects a write out of bounds.
 constexpr size_t kGuardBytes = 256;
 constexpr unsigned char kGuard = 0xa5;
 std::unordered_map<void*, size_t> num_bytes;

@@ -3,14 +3,15 @@
 // The part of CUDA's language and runtime that kernels/cuda uses, run on the host: sources compiled
 // with this header in place of NVIDIA's compute the same results on any machine. Blocks run one
 // after another, the threads of a block as fibers that switch at barriers and warp shuffles, so a
-// kernel's indices, shared memory and synchronisation are really exercised; its speed is not. A
-// warp runs as far ahead of the others as barriers let it, in every other block the last warp
-// first. Thread: one (the test's). "Device" memory is host memory and starts as NaN bytes, so that
-// reading what nobody wrote shows. What is put into a stream is done as late as can be, when
-// somebody waits for it or frees memory, so that host memory changed or read too early shows as
-// well. Limits: barriers and shuffles must be reached by every live thread of the block or warp;
-// dynamic shared memory, textures and clusters are not there. A kernel that would hang on a device
-// aborts with a message.
+// kernel's indices, shared memory and synchronisation are exercised; its speed is not. A warp runs
+// as far ahead of the others as barriers allow, in every other block the last warp first.
+// Thread: one (the test's).
+// "Device" memory is host memory and starts as NaN bytes, so that reads of unwritten memory show.
+// Work in a stream runs as late as possible, when the host waits for it or frees memory, so that
+// host memory changed or read too early shows as well.
+// Limits: barriers and shuffles must be reached by every live thread of the block or warp; there is
+// no dynamic shared memory, no textures, no clusters. A kernel that would hang on a device aborts
+// with a message.
 
 #include <bit>
 #include <cmath>
@@ -45,7 +46,7 @@ struct alignas(16) float4 {
 
 namespace cuda_emulation {
 
-// Where the running fiber is.
+// The running fiber's indices.
 struct Place {
   uint3 thread_idx;
   uint3 block_idx;
@@ -56,8 +57,8 @@ extern Place place;
 
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel);
 void SyncThreads();
-// Every live lane of the warp gives 8 bytes and gets those of lane `source` (its own if there is no
-// such live lane).
+// Every live lane of the warp passes 8 bytes and receives those of lane `source` (its own if that
+// lane is not alive).
 uint64_t Exchange(uint64_t value, unsigned source);
 // Puts work into a stream.
 void Enqueue(struct Stream* stream, std::function<void()> work);
@@ -72,7 +73,7 @@ T Shuffle(T value, unsigned source) {
   return value;
 }
 
-// What mma.sync does with bf16 fragments of 16 x 16 and 16 x 8 numbers.
+// mma.sync of bf16 fragments of 16 x 16 and 16 x 8 numbers.
 void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 
 inline unsigned Lane() {

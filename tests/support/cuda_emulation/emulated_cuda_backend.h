@@ -13,15 +13,14 @@ namespace tandem {
 
 StatusOr<std::unique_ptr<Backend>> MakeEmulatedCudaBackend(const CudaBackendOptions& options);
 
-// Kernels that have run so far: a call during which none has run has waited for none. The emulated
+// Kernels run so far; a call that does not raise the number has waited for no kernel. The emulated
 // device's clock counts them, a millisecond each.
 int64_t NumEmulatedKernels();
 
-// After so many more allocations, of device or pinned memory, none succeeds any more; nullopt: all
-// do.
+// After num_allocations more of device or pinned memory, all fail; nullopt: none does.
 void EndEmulatedMemoryAfter(std::optional<int64_t> num_allocations);
 
-// The emulated device has plain loops in FlashInfer's place.
+// True: the emulated device runs plain loops in place of FlashInfer's kernels.
 bool HasEmulatedFlashInfer();
 
 }  // namespace tandem

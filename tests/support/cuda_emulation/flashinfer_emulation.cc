@@ -1,5 +1,5 @@
-// FlashInfer's attention as plain loops, block by block, over the very numbers its kernels read: it
-// stands in for them in the tests, so that plans, places and pages are exercised without a device.
+// FlashInfer's attention as plain loops, block by block, over the numbers that its kernels read:
+// the tests use it in their place, so that plans, places and pages are exercised without a device.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ struct State {
   float lse = -INFINITY;
 };
 
-// Query row `q` of head `head` over the keys [begin, end) that it sees.
+// Query row `q` of head `head` over its visible keys [begin, end).
 State Attend(const FlashInferCall& call, int64_t r, int head, const Bf16* q, int64_t begin,
              int64_t end, int64_t first_key, int64_t position) {
   const int64_t dim = call.head_dim;

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the property tests over kernels share: seeded numbers, tensors that own their memory, every
-// cpu backend this machine can run, and a runner that pushes sequences through the paged cache in
-// any schedule. Thread: the test's.
+// Shared by the property tests over kernels: seeded numbers, tensors that own their memory, every
+// cpu backend that this machine can run, and a runner that pushes sequences through the paged cache
+// in any schedule. Thread: the test's.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ class Draw {
   explicit Draw(uint64_t seed) : engine_(seed) {}
   int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
   float Normal() { return std::normal_distribution<float>()(engine_); }
-  // Numbers that bf16 holds exactly, so that every backend computes with the same inputs.
+  // Numbers that bf16 represents exactly, so that every backend computes with the same inputs.
   std::vector<float> Normals(int64_t count, float scale = 1) {
     std::vector<float> values(count);
     for (float& value : values) value = ToFloat(ToBf16(Normal() * scale));
@@ -59,7 +59,7 @@ inline OwnedTensor UploadAct(Backend& backend, const std::vector<float>& values,
 inline OwnedTensor Make(Backend& backend, DType dtype, std::initializer_list<int64_t> shape) {
   return backend.device().Allocate(dtype, shape).value();
 }
-// Numbers that ops only read, wherever the backend's memory is.
+// Numbers that ops only read, in the backend's memory.
 inline OwnedTensor UploadInts(Backend& backend, std::vector<int32_t> values,
                               std::initializer_list<int64_t> shape) {
   OwnedTensor result = Make(backend, DType::kI32, shape);
@@ -71,7 +71,7 @@ inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> v
   const Tensor blocks[] = {View(values, {n, k})};
   return backend.Pack(blocks, format).value();
 }
-// Gate and what it multiplies as two row blocks of n / 2.
+// The gate and the columns it multiplies as two row blocks of n / 2.
 inline std::unique_ptr<PackedMatrix> PackGated(Backend& backend, std::vector<float> values,
                                                int64_t n, int64_t k) {
   const Tensor all = View(values, {n, k});
@@ -88,7 +88,7 @@ inline constexpr FormatCase kIntegerFormats[] = {
     {"int4 in groups of 32", WeightFormat::kInt4Group32},
     {"int4 in groups of 128", WeightFormat::kInt4Group128}};
 
-// What a tensor of the backend holds.
+// The numbers of a tensor in the backend's memory.
 inline std::vector<float> Floats(Backend& backend, const Tensor& x) {
   std::vector<std::byte> raw(x.NumBytes());
   Tensor host(raw.data(), x.dtype, {x.rows(), x.RowSize()});
@@ -109,7 +109,7 @@ inline std::vector<int32_t> Ints(Backend& backend, const Tensor& x) {
   return values;
 }
 
-// Largest |a - b| / (1 + |b|); infinity when one of them is not a number and the other is.
+// Largest |a - b| / (1 + |b|); infinity where one of them is NaN and the other is not.
 inline float MaxError(const std::vector<float>& a, const std::vector<float>& b) {
   float worst = a.size() == b.size() ? 0 : INFINITY;
   for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
@@ -123,19 +123,19 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// A backend that is held to the reference.
+// A backend under test against the reference.
 struct BackendCase {
   std::string name;
   DType dtype;  // compute type
   std::function<std::unique_ptr<Backend>(int num_threads)> make;
   bool has_int8 = true;    // weights and KV caches of integers
-  bool is_scalar = false;  // slow: tests give it less to do
+  bool is_scalar = false;  // slow: tests run less work on it
 
-  // Of one rounding to the compute type plus the order of a float32 sum.
+  // Covers one rounding to the compute type and another order of a float32 sum.
   float tolerance() const { return dtype == DType::kBf16 ? 1e-2f : 2e-5f; }
 };
 
-// Those of the test program: cpu_cases.cc (every instruction set that this machine has, in both
+// The backends of the test program: cpu_cases.cc (every instruction set of this machine, in both
 // compute types) or emulated_cuda_cases.cc.
 std::vector<BackendCase> BackendCases();
 
@@ -225,7 +225,7 @@ class AttentionRun {
     Poison(num_blocks);
   }
 
-  // One step: (request, number of its next tokens), in batch order.
+  // One step: (request, number of its next tokens) in batch order.
   void Step(const std::vector<std::pair<int, int>>& scheduled) {
     std::vector<float> rows;
     std::vector<int32_t> query_start = {0}, context_len, positions, slots, table;
@@ -287,7 +287,7 @@ class AttentionRun {
     return static_cast<int>((tokens + model_.block_size - 1) / model_.block_size);
   }
 
-  // Writes NaN into every slot: nothing that an earlier owner of a block left may show.
+  // Writes NaN to every slot, so that a read of an earlier owner's data shows.
   void Poison(int num_blocks) {
     const int tokens = num_blocks * model_.block_size;
     std::vector<int32_t> positions(tokens), slots(tokens), table(num_blocks);
@@ -315,7 +315,7 @@ class AttentionRun {
     batch.slot_mapping = device_slots;
     batch.block_table = device_table;
     plan_->Fill(batch);
-    // A caller may write the next step's numbers over these.
+    // A caller may overwrite these with the next step's numbers.
     std::ranges::fill(host_query_start, -1);
     std::ranges::fill(host_context_len, -1);
     QkRope rope;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The attention batch of one request whose whole prompt runs in one step, on a backend whose memory
-// the host can read. Thread: the test's own. Owns what the batch points to. Blocks are of
-// block_size tokens, in the order given.
+// the host can read. Thread: the test's. Owns the memory of the batch. Blocks have block_size
+// tokens each, in the given order.
 
 #include <cstdint>
 #include <numeric>

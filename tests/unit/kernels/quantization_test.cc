@@ -19,7 +19,7 @@ TEST_CASE("int8: the largest magnitude is 127, ties go to even, zeros have no sc
   CHECK(q == std::vector<int8_t>(4));
 }
 
-TEST_CASE("a row that is not finite has a scale that is not") {
+TEST_CASE("a row that is not finite has a scale that is not finite") {
   std::vector<int8_t> q(3);
   std::vector<uint8_t> codes(3);
   Int4Group group;
@@ -37,7 +37,7 @@ TEST_CASE("int4: every integer is a signed byte, and near its weight for groups 
     CAPTURE(trial);
     for (const int64_t group_size : {int64_t{32}, int64_t{128}}) {
       std::vector<float> row(200);
-      // One bound of the first group at the row's largest, the other anywhere.
+      // One end of the first group is the row's largest, the other is anywhere.
       const float low = -unit(engine);
       const float high = unit(engine);
       for (float& value : row) value = low + (high - low) * unit(engine);
@@ -49,11 +49,11 @@ TEST_CASE("int4: every integer is a signed byte, and near its weight for groups 
       for (size_t i = 0; i < row.size(); ++i) {
         const Int4Group group = groups[i / static_cast<size_t>(group_size)];
         REQUIRE(codes[i] <= 15);
-        // What panels hold for any code, not only those that occur.
+        // For every code, not only those that occur: panels hold it as a signed byte.
         REQUIRE(128 - group.zero() * group.factor() >= 0);
         REQUIRE(128 + (15 - group.zero()) * group.factor() <= 255);
         const int integer = (codes[i] - group.zero()) * group.factor();
-        // Half a step; or what the smaller factor cuts off a lone outlier for the others' sake.
+        // Half a step; or the part of a lone outlier that a smaller factor cuts off.
         const auto bound = static_cast<float>(group.factor() + 15);
         REQUIRE(std::abs(static_cast<float>(integer) * scale - row[i]) <= bound * scale);
       }

@@ -1,4 +1,4 @@
-// The reference backend against values worked out by hand.
+// The reference backend against values computed by hand.
 
 #include <cmath>
 #include <numeric>
@@ -97,7 +97,7 @@ TEST_CASE("reference: RoPE turns half pairs, norms per head, and attention reads
   backend->ops().QkNormRopeWriteKv(F32(q, {3, 8}), F32(qkv, {3, 16}), rope, (*kv)->layer(1), *plan);
   CHECK(std::vector<float>(q.begin() + 8, q.begin() + 12) == std::vector<float>{-18, 17, 19, 20});
 
-  // A scale of 0 weighs all visible keys alike: the mean of V.
+  // A scale of 0 gives all visible keys equal weight: the mean of V.
   std::vector<float> out(3 * 8);
   backend->ops().PagedAttention(F32(out, {3, 8}), F32(q, {3, 8}), (*kv)->layer(1), {.scale = 0},
                                 *plan);

@@ -16,7 +16,7 @@ struct Request {
   int32_t context_len;
 };
 
-// A batch, its plan and the words of the plan; every word that nobody wrote is odd.
+// A batch, its plan and the plan's words; unwritten words keep an odd value.
 struct Planned {
   static constexpr int32_t kUnwritten = 0x7f7f7f7f;
 
@@ -56,12 +56,13 @@ FlashInferShape Shape(int num_heads, int num_kv_heads, int head_dim = 128,
           .prefill_blocks = prefill_blocks};
 }
 
-// Every (query, head) row of the launch's requests meets every key of its context once.
+// Every (query, head) row of the launch's requests is multiplied with every key of its context
+// once.
 void CheckCovers(const Planned& planned, const FlashInferLaunch& launch) {
   const int64_t group = planned.shape.group();
   const int64_t size = planned.word(launch.chunk_size, 0);
   std::set<std::vector<int64_t>> seen;
-  std::map<std::pair<int64_t, int64_t>, int64_t> keys;  // (request, tile) -> keys met
+  std::map<std::pair<int64_t, int64_t>, int64_t> keys;  // (request, tile) -> keys covered
   for (int64_t block = 0; block < launch.num_blocks; ++block) {
     if (!planned.is_used(launch, block)) {
       CHECK(launch.is_padded);
@@ -100,7 +101,7 @@ void CheckCovers(const Planned& planned, const FlashInferLaunch& launch) {
   CHECK(launch.num_tiles == num_tiles);
 }
 
-// Where partial results go: each row once, and all of a token's next to each other.
+// Partial results: each row once, and all of a token's next to each other.
 void CheckPartials(const Planned& planned, const FlashInferLaunch& launch) {
   if (!launch.is_split) return;
   const int64_t size = planned.word(launch.chunk_size, 0);
@@ -131,7 +132,7 @@ void CheckLaunches(const Planned& planned) {
   }
 }
 
-TEST_CASE("leading requests of one token go to the decode kernel, the rest to the other") {
+TEST_CASE("leading requests of one token go to the decode kernel, the rest to prefill") {
   const Planned planned(Shape(16, 8), {{1, 700}, {1, 3}, {40, 40}, {1, 90}, {5, 300}});
   CHECK(planned.plan.decode.tile_rows == 0);
   CHECK(planned.plan.decode.num_requests == 2);
@@ -150,7 +151,7 @@ TEST_CASE("pages are the block table's rows, and end where its last row does") {
   CHECK(planned.word(planned.plan.context_len, 1) == 9);
 }
 
-TEST_CASE("tiles are as tall as the queries are long, as far as the head size lets them") {
+TEST_CASE("tiles are as tall as the queries are long, within the limit of the head size") {
   const auto tile_rows = [](int head_dim, int32_t num_queries) {
     return Planned(Shape(8, 4, head_dim), {{num_queries, 4000}}).plan.prefill.tile_rows;
   };
@@ -171,8 +172,8 @@ TEST_CASE("many heads per KV head decode by the prefill kernel") {
   CheckLaunches(planned);
 }
 
-TEST_CASE("few blocks are split until they fill the device, many are not") {
-  const FlashInferShape shape = Shape(32, 8);  // room for 132 decode blocks, 33 others
+TEST_CASE("few blocks are split to fill the device, many are not") {
+  const FlashInferShape shape = Shape(32, 8);  // 132 decode blocks at once, 33 others
   const Planned one(shape, {{1, 16384}});
   CHECK(one.plan.decode.num_blocks == 132);
   CHECK(one.word(one.plan.decode.chunk_size, 0) == 128);
@@ -193,7 +194,7 @@ TEST_CASE("few blocks are split until they fill the device, many are not") {
   for (const Planned* planned : {&one, &many, &prompt, &prompts, &brief}) CheckLaunches(*planned);
 }
 
-TEST_CASE("sizes and places of a plan of single tokens follow from their number") {
+TEST_CASE("sizes and places of a plan of single tokens depend on their number alone") {
   std::mt19937_64 random(7);
   for (const int num_heads : {8, 16, 32, 56}) {
     for (const int count : {1, 2, 31, 132, 300}) {
@@ -225,7 +226,7 @@ TEST_CASE("sizes and places of a plan of single tokens follow from their number"
   }
 }
 
-TEST_CASE("any batch has room, meets every key once and keeps partial results apart") {
+TEST_CASE("any batch fits, covers every key once and separates partial results") {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
@@ -246,11 +247,11 @@ TEST_CASE("any batch has room, meets every key once and keeps partial results ap
   }
 }
 
-TEST_CASE("two launches that both fill the device have room") {
+TEST_CASE("two launches that both fill the device fit") {
   CheckLaunches(Planned(Shape(7, 1, 128, 1), {{1, 33000}, {2, 33000}}));
 }
 
-TEST_CASE("who computes attention, and why") {
+TEST_CASE("the chosen attention kernels, and the reason") {
   using enum AttentionBackend;
   const AttentionShape fits = {32, 8, 128}, odd = {32, 8, 80};
   const auto choose = [](AttentionBackend wanted, bool is_built, DType dtype,
@@ -273,7 +274,7 @@ TEST_CASE("who computes attention, and why") {
   }
 }
 
-TEST_CASE("FlashInfer takes bf16 of three head sizes") {
+TEST_CASE("FlashInfer has kernels for bf16 of three head sizes") {
   for (const int head_dim : {64, 128, 256}) {
     CHECK(FlashInferTakes(DType::kBf16, {8, 8, head_dim}));
     CHECK_FALSE(FlashInferTakes(DType::kF32, {8, 8, head_dim}));

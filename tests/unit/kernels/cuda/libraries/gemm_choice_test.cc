@@ -31,10 +31,10 @@ TEST_CASE("rows share an algorithm up to the next power of two or the middle bet
   }
 }
 
-TEST_CASE("products that differ in what an algorithm may depend on have their own") {
+TEST_CASE("products that differ in any property of an algorithm have their own") {
   const GemmShape shape = ShapeOf(Task());
   CHECK(shape.m_bucket == 128);
-  CHECK(shape.x_align == 256);  // more is not asked about
+  CHECK(shape.x_align == 256);  // the most that is distinguished
   GemmTask same = Task();
   same.m = 128;
   same.x = reinterpret_cast<const void*>(0x7000);
@@ -58,7 +58,7 @@ TEST_CASE("products that differ in what an algorithm may depend on have their ow
   CHECK(ShapeOf(others[5]).out_align == 2);
 }
 
-TEST_CASE("the candidate whose best run is the shortest is taken") {
+TEST_CASE("the candidate with the shortest best run is chosen") {
   std::vector<std::vector<float>> times = {{3, 3, 3}, {}, {9, 2, 9}, {2.5f, 2.5f, 2.5f}, {}};
   std::vector<size_t> next(times.size());
   std::vector<int> num_tried(times.size());

@@ -1,4 +1,4 @@
-// What nccl_functions.h says is what the nccl.h of this machine says. Checked by the compiler.
+// nccl_functions.h declares the same as this machine's nccl.h. Checked by the compiler.
 
 #include <nccl.h>
 
@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// Both are passed alike: pointers, numbers of one size, or structs of one size.
+// Both are passed in the same way: pointers, numbers of one size, or structs of one size.
 template <class Ours, class Theirs>
 constexpr bool IsPassedAs() {
   if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>) {

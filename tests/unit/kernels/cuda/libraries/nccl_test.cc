@@ -1,4 +1,4 @@
-// Against a library of the tests' own in NCCL's place, and what of NCCL itself needs no device.
+// With the tests' own library in NCCL's place, and the part of NCCL itself that needs no device.
 
 #include "kernels/cuda/libraries/nccl.h"
 
@@ -24,7 +24,7 @@ FakeNccl& Fake() {
   return *fake;
 }
 
-// The fake as it is when it is opened first.
+// The fake library in its initial state.
 FakeNccl& FreshFake() {
   FakeNccl& fake = Fake();
   CHECK(fake.num_live == 0);
@@ -45,8 +45,8 @@ std::string OpenError(const std::string& file) {
 
 int stream = 0;  // its address is the stream of all communicators
 
-// work(communicator, rank) on a thread for each rank of a new world (where nothing may be CHECKed);
-// what each of them returned, or why its communicator could not be made.
+// Runs work(communicator, rank) on a thread for each rank of a new world (without CHECK: Catch2 has
+// one thread); returns each one's result, or why its communicator could not be made.
 template <class Work>
 std::vector<Status> RunWorld(int world_size, Work work) {
   const Nccl nccl = OpenFake();
@@ -64,7 +64,7 @@ std::vector<Status> RunWorld(int world_size, Work work) {
   return results;
 }
 
-// The sum of inputs[rank], as each rank has it.
+// The sum of inputs[rank] as each rank receives it.
 template <class T>
 std::vector<std::vector<T>> AllReduced(std::vector<std::vector<T>> inputs, DType dtype) {
   const auto size = static_cast<int64_t>(inputs[0].size());
@@ -76,7 +76,7 @@ std::vector<std::vector<T>> AllReduced(std::vector<std::vector<T>> inputs, DType
   return inputs;
 }
 
-TEST_CASE("NCCL that is not there: what was looked for and what to do") {
+TEST_CASE("missing NCCL: the message names the file and the remedy") {
   CHECK_THAT(OpenError("libnccl_of_nobody.so.2"),
              Contains("libnccl_of_nobody.so.2: cannot open shared object file") &&
                  Contains("install libnccl2") && Contains("LD_LIBRARY_PATH"));
@@ -86,7 +86,7 @@ TEST_CASE("NCCL that is not there: what was looked for and what to do") {
   CHECK_THAT(OpenError(text), Contains("(" + text));
 }
 
-TEST_CASE("NCCL that lacks a function: its name") {
+TEST_CASE("NCCL without a function: the message names it") {
   CHECK_THAT(OpenError("libm.so.6"), Contains("libm.so.6 has no ncclGetVersion"));
   CHECK_THAT(OpenError(TANDEM_OLD_FAKE_NCCL),
              Contains("has no ncclGetLastError: it is too old") && Contains("2.13"));
@@ -179,7 +179,7 @@ TEST_CASE("worlds of different ids are apart, and exchanges go into the caller's
   CHECK(fake.num_live == 0);
 }
 
-TEST_CASE("an id nobody made, a rank out of range, sizes that differ: NCCL's words") {
+TEST_CASE("an unknown id, a rank out of range, sizes that differ: NCCL's message") {
   FreshFake();
   const Nccl nccl = OpenFake();
   CHECK(NcclCommunicator::Init(nccl, {0, 1}, NcclUniqueId(), &stream).status().message() ==
@@ -195,7 +195,7 @@ TEST_CASE("an id nobody made, a rank out of range, sizes that differ: NCCL's wor
   for (const Status& status : results) CHECK(status.message() == "ncclAllReduce: invalid usage");
 }
 
-TEST_CASE("a call that fails says so in NCCL's words, the last error included") {
+TEST_CASE("a failed call reports NCCL's message and last error") {
   FakeNccl& fake = FreshFake();
   fake.failure = 1;
   fake.last_error = "Cuda failure 'out of memory'";
@@ -208,7 +208,7 @@ TEST_CASE("a call that fails says so in NCCL's words, the last error included") 
   CHECK(fake.num_destroyed + fake.num_aborted == 0);
 }
 
-TEST_CASE("a rank whose sum failed keeps to that and is aborted, the ranks that wait for it fail") {
+TEST_CASE("a failed sum is final and aborts its rank, and fails the ranks that wait for it") {
   FakeNccl& fake = FreshFake();
   fake.failing_function = "ncclAllReduce";
   fake.failing_rank = 1;
@@ -247,7 +247,7 @@ TEST_CASE("an asynchronous error is a status, and final") {
   CHECK(fake.num_aborted == 1);
 }
 
-TEST_CASE("a communicator is aborted for an asynchronous error that nobody has asked about") {
+TEST_CASE("a communicator is aborted for an asynchronous error not read before") {
   FakeNccl& fake = FreshFake();
   RunWorld(1, [&](auto&, int) {
     fake.async_error = 1;
@@ -257,7 +257,7 @@ TEST_CASE("a communicator is aborted for an asynchronous error that nobody has a
   CHECK(fake.num_destroyed == 0);
 }
 
-TEST_CASE("NCCL itself opens, tells its version, and without a driver why it has no communicator") {
+TEST_CASE("NCCL itself opens, has a version, and without a driver refuses with a message") {
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   const StatusOr<Nccl> nccl = Nccl::Open();
   if (!nccl.ok()) {
