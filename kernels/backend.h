@@ -92,24 +92,24 @@ enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512Bf16 };
 
 struct CpuBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
-  int num_threads = 0;         // the caller's included; 0: as many CPUs as this process may use
-  CpuIsa isa = CpuIsa::kAuto;  // the best this CPU has; a forced one it lacks is an error
+  int num_threads = 0;         // the caller's included; 0: one per CPU that this process may use
+  CpuIsa isa = CpuIsa::kAuto;  // kAuto: the best of this CPU; an error if it lacks the given one
 };
 
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);
 
-// Whose kernels compute PagedAttention on a GPU. kAuto: FlashInfer's where the build has them and
-// they are made for the shape, as they are the ones that GPUs have run; else the project's own.
+// The kernels that compute PagedAttention on a GPU. kAuto: FlashInfer's if the build has them and
+// they support the shape, since those have run on GPUs; else this project's own.
 enum class AttentionBackend { kAuto, kTandem, kFlashInfer };
 
-// Numbers for models of which only the shape matters: evenly spread around 0, by (seed, number of
-// the matrix, place in it).
+// Numbers for models of which only the shape matters: uniform around 0, a function of (seed, number
+// of the matrix, place in it).
 struct RandomMatrices {
   uint64_t seed = 0;
-  float deviation = 0.02f;  // what transformers are initialised with
+  float deviation = 0.02f;  // usual for initialising transformers
 
   float width() const { return deviation * 3.4641016f; }  // sqrt(12)
-  // Of 32 random bits.
+  // The number of 32 random bits.
   static constexpr float NumberOf(uint32_t bits, float width) {
     return (static_cast<float>(bits >> 8) * 0x1p-24f - 0.5f) * width;
   }
@@ -117,7 +117,7 @@ struct RandomMatrices {
 
 struct CudaBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
-  int num_threads = 0;         // of the host, for ParallelFor; 0: as many CPUs as are usable
+  int num_threads = 0;         // of the host, for ParallelFor; 0: one per usable CPU
   AttentionBackend attention = AttentionBackend::kAuto;
   // Pack draws all matrices on the device and does not read its blocks, which need no data.
   std::optional<RandomMatrices> random = {};
@@ -128,7 +128,8 @@ struct AttentionChoice {
   std::string reason;  // for the log
 };
 
-// INVALID_ARGUMENT: FlashInfer is wanted and not there, or not made for that type and head size.
+// INVALID_ARGUMENT: FlashInfer is wanted but not in this build, or has no kernel for that type and
+// head size.
 StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
                                           const AttentionShape& shape);
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kMaxGroup = 128;
 
-// Four numbers as one, which every x86-64 has. Loops of single numbers with a clamp in them are
-// left scalar by gcc 12.
+// A vector of four numbers, which every x86-64 has. gcc 12 does not vectorise loops of single
+// numbers with a clamp in them.
 using Lanes = float __attribute__((vector_size(16)));
 constexpr int64_t kLanes = 4;
 
@@ -25,14 +25,14 @@ inline Lanes LoadLanes(const float* from) {
   return lanes;
 }
 
-// Nearest whole number, ties to even, of |x| < 2^22; unlike nearbyint it becomes vector code.
+// Nearest whole number, ties to even, of |x| < 2^22; compiles to vector code, unlike nearbyint.
 template <class T>
 inline T Round(T x) {
   return (x + 12582912.0f) - 12582912.0f;
 }
 
 float MaxAbs(std::span<const float> row) {
-  // Of the bits: a NaN is above every number and stays to be seen.
+  // Compares bits: a NaN is above every number, so it is not lost.
   uint32_t max = 0;
   for (float value : row) max = std::max(max, std::bit_cast<uint32_t>(value) & 0x7fffffff);
   return std::bit_cast<float>(max);
@@ -70,8 +70,8 @@ float ErrorOf(const float* values, int64_t count, Candidate candidate) {
   return sum;
 }
 
-// The best of a few neighbours of the range's own factor and zero. `values`, in units of the row's
-// scale, are followed by zeros up to a multiple of 8.
+// The best of a few candidates near the factor and zero of the group's range. `values`, in units of
+// the row's scale, are followed by zeros up to a multiple of 8.
 Candidate ChooseGroup(const float* values, int64_t count) {
   float min = 0;
   float max = 0;
@@ -86,7 +86,7 @@ Candidate ChooseGroup(const float* values, int64_t count) {
   for (float factor : {whole, whole - 1}) {
     if (factor < 1) continue;
     for (float zero : {std::ceil(-min / factor), std::floor(-min / factor)}) {
-      // All sixteen integers must be there; with `whole` and the ceiling they always are.
+      // All sixteen integers must be signed bytes; with `whole` and the ceiling they always are.
       if (zero > 15 || zero * factor > 128 || (15 - zero) * factor > 127) continue;
       const float error = ErrorOf(values, (count + 7) / 8 * 8, {factor, zero});
       if (error < best_error) {

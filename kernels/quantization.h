@@ -2,10 +2,10 @@
 
 // How a row of weights becomes integers, the same in every backend.
 //
-// Both formats are one integer in [-128, 127] per weight times one scale per row; int4 is a way to
-// store such integers in 4 bits: within a group of consecutive k they are (code - zero) * factor,
-// code and zero in 0 .. 15, factor in 0 .. 15. So both run on the same integer products, without a
-// float between groups, and a product sum is exact in any order.
+// Both formats are one integer in [-128, 127] per weight times one scale per row; int4 stores such
+// integers in 4 bits: within a group of consecutive k they are (code - zero) * factor, with code,
+// zero and factor in 0 .. 15. So both run on the same integer products, without a float between
+// groups, and a sum of products is exact in any order.
 // Thread: any. Units: k counts weights. No failure: rows are finite (others give an infinite or NaN
 // scale, as their products would be).
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// A view of numbers in backend memory: pointer, type, shape. What ops take and give.
-// Ownership: none; OwnedTensor below holds memory. Values, any thread; the numbers behind a view
-// belong to whoever runs the op. Shapes are in elements, row-major; only the first dimension may be
-// strided (row_stride elements apart), so that a column range of merged rows is a view as well.
+// A view of numbers in a device's memory: pointer, type, shape. The arguments of ops.
+// Ownership: none; OwnedTensor below holds memory. A view is a value, for any thread; the memory
+// belongs to the thread that runs the op. Shapes are in elements, row-major; only the first
+// dimension may be strided (row_stride elements apart), so that a column range of merged rows is a
+// view too.
 // Failure: a shape that does not fit is our own mistake (CHECK).
 
 #include <array>
@@ -122,7 +123,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& x);
 // bit.
 void ConvertTensor(const Tensor& out, const Tensor& x);
 
-// Memory of a backend together with its view; freed when it goes away. Movable.
+// A device's memory together with its view; freed when it goes away. Movable.
 class OwnedTensor {
  public:
   using Memory = std::unique_ptr<void, std::function<void(void*)>>;

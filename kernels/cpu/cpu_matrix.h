@@ -1,6 +1,6 @@
 #pragma once
 
-// Weights as the CPU kernels read them, and how they get there.
+// Weights as the CPU kernels read them, and their packing.
 // Layouts, padded with zeros: panels of 64 columns, `[n / 64][k / 2][64][2]` (bf16),
 // `[n / 64][k][64]` (float32), `[n / 64][k / 4][64][4]` (int8, unsigned), int4 as LinearTask says.
 
@@ -39,7 +39,7 @@ class CpuMatrix final : public PackedMatrix {
     const int64_t per_panel = is_gated ? kPanelColumns / 2 : kPanelColumns;
     return (columns + per_panel - 1) / per_panel;
   }
-  // Gate and up share a panel where the numbers are not integers.
+  // Gate and up share a panel unless the numbers are integers.
   int64_t num_panels() const { return NumPanels(n(), is_gated() && !is_quantized()); }
   uint32_t* units() const { return static_cast<uint32_t*>(units_.view().data); }
 

@@ -1,4 +1,4 @@
-// Packing of the integer formats, and what of Linear and Embedding is theirs.
+// The integer formats: packing, and their parts of Linear and Embedding.
 
 #include <algorithm>
 #include <bit>
@@ -137,7 +137,7 @@ void CpuOps::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, Linea
   task->a_stride = k_units;
   task->column_scale = weight.scales();
   task->group_steps = GroupSize(weight.format()) / kCodeSteps;
-  // Units, then each row's scale and sum.
+  // The units, then each row's scale and sum.
   const int64_t tile_rows = task->packed ? task->tile_rows : 1;
   const int64_t tile_units = (task->packed ? table_.max_tile_rows : 1) * k_units;
   const int64_t num_tiles = (m + tile_rows - 1) / tile_rows;

@@ -34,8 +34,8 @@ float QuantizeWeights(std::span<float> row, WeightFormat format) {
   return scale;
 }
 
-// The same for a row of activations. Where one of them is not finite there are no integers for the
-// row: its products are NaN.
+// The same for a row of activations. If one of them is not finite the scale is NaN, and so are the
+// row's products.
 float QuantizeActivations(const float* x, std::vector<int32_t>* integers) {
   float max = 0;
   bool is_finite = true;
