@@ -94,14 +94,14 @@ void EngineCore::HandleAborts(const wire::EngineInput& input) {
 }
 
 bool EngineCore::HasWork() const {
-  return HasStepToMake() || has_answers_ || stats_due_ || !messages_.empty() ||
-         pending_pause_.has_value() || !in_flight_.empty();
+  return NeedsStep() || !in_flight_.empty() || !outputs_.empty() || stats_due_ ||
+         pending_pause_.has_value() || !messages_.empty();
 }
 
-bool EngineCore::HasStepToMake() const {
-  // Nobody needs blocks of a past request once the engine is about to end.
-  const bool awaits_blocks = scheduler_.KeepsBlocks() && !shutting_down();
-  return scheduler_.HasRunnable() || scheduler_.HasNews() || awaits_blocks;
+bool EngineCore::NeedsStep() const {
+  // The blocks of past requests need not be waited for once the engine is about to end.
+  const Work least = shutting_down() ? Work::kNotices : Work::kTransfers;
+  return scheduler_.pending_work() >= least;
 }
 
 Status EngineCore::Step() {
@@ -113,7 +113,7 @@ Status EngineCore::Step() {
 Status EngineCore::BeginStep() {
   if (shutting_down()) EnforceShutdown();
   bool runs = false;
-  if (HasStepToMake()) {
+  if (NeedsStep()) {
     ASSIGN_OR_RETURN(runs, SubmitStep());
   }
   const bool leaves_it_running =
@@ -145,7 +145,6 @@ void EngineCore::EndStep() {
   }
   stats_due_ = false;
   outputs_.Take(clock_->Monotonic(), &messages_);
-  has_answers_ = false;
   FinishPause();
 }
 
@@ -180,7 +179,6 @@ void EngineCore::HandleInput(wire::EngineCoreRequest request) {
   record.finish_reason = wire::FinishReason::kError;
   record.error = ToError(added);
   outputs_.AddFinished(client_index, id);
-  has_answers_ = true;
 }
 
 Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
@@ -235,7 +233,6 @@ void EngineCore::Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::Ra
 
 void EngineCore::AnswerAborted(int32_t client_index, const RequestId& request_id) {
   outputs_.AddOutput(client_index, request_id).finish_reason = wire::FinishReason::kAbort;
-  has_answers_ = true;
 }
 
 void EngineCore::AbortAllWithOutputs() {
@@ -264,7 +261,8 @@ void EngineCore::Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequ
 }
 
 void EngineCore::FinishPause() {
-  if (!pending_pause_ || scheduler_.HasRunnable() || !in_flight_.empty()) return;
+  if (!pending_pause_ || scheduler_.pending_work() == Work::kRequests || !in_flight_.empty())
+    return;
   if (pending_pause_->clear_cache) ResetPrefixCache(/*preempt_running=*/false);
   Reply(pending_pause_->client_index, pending_pause_->call_id, wire::RawValue());
   pending_pause_.reset();
@@ -291,7 +289,8 @@ void EngineCore::BeginShutdown() {
 // Requests that are out of time, or that a pause keeps from ever finishing, are aborted.
 void EngineCore::EnforceShutdown() {
   const bool out_of_time = clock_->Monotonic() >= *shutdown_deadline_;
-  if (scheduler_.num_requests() > 0 && (out_of_time || !scheduler_.HasRunnable() || is_paused())) {
+  const bool is_stuck = is_paused() || scheduler_.pending_work() != Work::kRequests;
+  if (scheduler_.num_requests() > 0 && (out_of_time || is_stuck)) {
     AbortAllWithOutputs();
   }
 }

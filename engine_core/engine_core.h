@@ -118,7 +118,7 @@ class EngineCore {
   };
 
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
-  bool HasStepToMake() const;
+  bool NeedsStep() const;
   StatusOr<bool> SubmitStep();
   void HandleInput(wire::EngineCoreRequest request);
   void HandleInput(const wire::AbortRequest& request_ids);
@@ -141,7 +141,6 @@ class EngineCore {
   const SchedulerOutput* collected_ = nullptr;  // the step of result_
   ModelOutput result_;
   ClientOutputs outputs_;
-  bool has_answers_ = false;             // records in outputs_ that no step has sent yet
   bool stats_due_ = false;               // a number changed that no step will tell
   std::vector<ClientMessage> messages_;  // ready to go
   std::optional<PendingPause> pending_pause_;

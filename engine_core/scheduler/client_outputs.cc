@@ -43,6 +43,11 @@ void ClientOutputs::AddFinished(int32_t client_index, const RequestId& request_i
   At(client_index).message.finished_requests.push_back(request_id);
 }
 
+bool ClientOutputs::empty() const {
+  return !stats_ && std::none_of(clients_.begin(), clients_.end(),
+                                 [](const Client& client) { return client.active(); });
+}
+
 void ClientOutputs::Take(double now, std::vector<ClientMessage>* messages) {
   if (stats_) {
     const auto first = std::find_if(clients_.begin(), clients_.end(),

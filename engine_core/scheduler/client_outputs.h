@@ -26,6 +26,8 @@ class ClientOutputs {
   // An empty record of this request, to be filled before the next call.
   wire::EngineCoreOutput& AddOutput(int32_t client_index, const RequestId& request_id);
   void AddFinished(int32_t client_index, const RequestId& request_id);
+  // Whether Take would make no message.
+  bool empty() const;
   // To the first client that has anything to hear, else to client 0.
   void SetStats(wire::SchedulerStats stats) { stats_ = std::move(stats); }
 

@@ -19,7 +19,7 @@ bool IsMoreUrgent(const Request* a, const Request* b) {
 }  // namespace
 
 void RunningPass::Run(StepPlan* plan) {
-  const std::vector<Request*>& running = requests_->running();
+  const std::vector<Request*>& running = parts_.requests.running();
   for (size_t i = 0; i < running.size() && plan->budget_tokens() > 0;) {
     Request* request = running[i];
     const int32_t num_tokens = NumTokensFor(*request, *plan);
@@ -28,7 +28,7 @@ void RunningPass::Run(StepPlan* plan) {
       continue;
     }
     const auto num_blocks_before =
-        static_cast<int32_t>(kv_cache_->BlockTable(request->slot).size());
+        static_cast<int32_t>(parts_.kv_cache.BlockTable(request->slot).size());
     const Room room = MakeRoom(&i, num_tokens, plan);
     if (room == Room::kNone) return;
     if (room == Room::kWasPreempted) continue;  // it is gone from i
@@ -42,24 +42,24 @@ void RunningPass::Run(StepPlan* plan) {
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
   if (request.will_reach_max_tokens()) return 0;
-  const int32_t num_wanted = request.num_uncomputed_tokens() + drafts_->NumFor(request);
+  const int32_t num_wanted = request.num_uncomputed_tokens() + parts_.drafts.NumFor(request);
   return std::min({num_wanted, plan.chunk_limit(), plan.budget_tokens(),
-                   config_->max_model_len - request.num_computed_tokens - 1});
+                   parts_.config.max_model_len - request.num_computed_tokens - 1});
 }
 
 // Gets blocks for the next num_tokens of running()[*running_idx], preempting others as often as
 // needed; *running_idx follows the request. Perhaps it has to go itself.
 RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
-  Request* request = requests_->running()[*running_idx];
+  Request* request = parts_.requests.running()[*running_idx];
   const int32_t num_tokens_after = request->num_computed_tokens + num_tokens;
-  while (!kv_cache_->TryGrow(request->slot, request->sequence(), num_tokens_after,
-                             drafts_->num_lookahead_tokens())) {
+  while (!parts_.kv_cache.TryGrow(request->slot, request->sequence(), num_tokens_after,
+                                  parts_.drafts.num_lookahead_tokens())) {
     const size_t victim_idx = PickVictim();
-    Request* victim = requests_->running()[victim_idx];
+    Request* victim = parts_.requests.running()[victim_idx];
     plan->NoteShortage();
-    if (!transfers_->CanRelease(*victim)) return Room::kNone;
+    if (!parts_.transfers.CanRelease(*victim)) return Room::kNone;
     TakeBack(victim, plan);
-    requests_->Preempt(victim, StaleOutput::kDeliver, plan->now());
+    parts_.requests.Preempt(victim, StaleOutput::kDeliver, plan->now());
     if (victim == request) return Room::kWasPreempted;
     if (victim_idx < *running_idx) --*running_idx;
   }
@@ -67,8 +67,8 @@ RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens,
 }
 
 size_t RunningPass::PickVictim() const {
-  const std::vector<Request*>& running = requests_->running();
-  if (config_->policy == SchedulingPolicy::kFcfs) return running.size() - 1;
+  const std::vector<Request*>& running = parts_.requests.running();
+  if (parts_.config.policy == SchedulingPolicy::kFcfs) return running.size() - 1;
   auto victim = std::max_element(running.begin(), running.end(), IsMoreUrgent);
   // Among equals that is the one admitted first. Two that do not fit together could so undo each
   // other's work for ever; then the queue's order decides, and one of them is spared.
@@ -82,7 +82,7 @@ size_t RunningPass::PickVictim() const {
 // were made findable when they were scheduled: nobody may hit them.
 void RunningPass::TakeBack(Request* request, StepPlan* plan) {
   if (!plan->TryTakeBack(request)) return;
-  kv_cache_->ForgetBeyond(request->slot, request->sequence(), request->num_computed_tokens);
+  parts_.kv_cache.ForgetBeyond(request->slot, request->sequence(), request->num_computed_tokens);
 }
 
 }  // namespace tandem

@@ -8,24 +8,15 @@
 
 #include <cstdint>
 
-#include "engine_core/kv_cache/kv_cache_manager.h"
-#include "engine_core/scheduler/draft_tokens.h"
-#include "engine_core/scheduler/request_table.h"
-#include "engine_core/scheduler/scheduler_config.h"
+#include "engine_core/scheduler/scheduler_parts.h"
 #include "engine_core/scheduler/step_plan.h"
 
 namespace tandem {
 
 class RunningPass {
  public:
-  // All must outlive the pass.
-  RunningPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-              const KvTransfers* transfers, const DraftTokens* drafts)
-      : config_(config),
-        requests_(requests),
-        kv_cache_(kv_cache),
-        transfers_(transfers),
-        drafts_(drafts) {}
+  // The parts must outlive it.
+  explicit RunningPass(SchedulerParts* parts) : parts_(*parts) {}
 
   void Run(StepPlan* plan);
 
@@ -36,11 +27,7 @@ class RunningPass {
   size_t PickVictim() const;
   void TakeBack(Request* request, StepPlan* plan);
 
-  const SchedulerConfig* config_;
-  RequestTable* requests_;
-  KvCacheManager* kv_cache_;
-  const KvTransfers* transfers_;
-  const DraftTokens* drafts_;
+  SchedulerParts& parts_;
 };
 
 }  // namespace tandem

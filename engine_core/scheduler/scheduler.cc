@@ -23,52 +23,48 @@ SchedulerConfig WithDefaults(SchedulerConfig config) {
 
 Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
                      KvConnector* connector)
-    : config_(WithDefaults(config)),
-      kv_cache_(kv_cache),
-      transfers_(connector, kv_cache),
-      requests_(config_, kv_cache, &transfers_),
-      drafts_(config_.drafts, config_.max_model_len),
-      running_pass_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
-      waiting_pass_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
-      update_(&config_, &requests_, kv_cache, &transfers_, &drafts_),
-      plan_(config_.max_num_seqs),
-      steps_(config_.max_num_seqs),
-      cadence_(config_.prefill_schedule_interval) {
-  CHECK_LE(config_.max_num_seqs, kv_cache->config().max_num_seqs);
+    : parts_(WithDefaults(config), kv_cache, connector),
+      running_pass_(&parts_),
+      waiting_pass_(&parts_),
+      update_(&parts_),
+      plan_(parts_.config.max_num_seqs),
+      steps_(parts_.config.max_num_seqs),
+      cadence_(parts_.config.prefill_schedule_interval) {
+  CHECK_LE(parts_.config.max_num_seqs, kv_cache->config().max_num_seqs);
   CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
       << "blocks that a connector reads are not given back while their request runs";
 }
 
 Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const RequestNeeds& needs) {
   const RequestId& id = from_wire.request_id;
-  if (requests_.Find(id) != nullptr || transfers_.Keeps(id)) {
+  if (parts_.requests.Find(id) != nullptr || parts_.transfers.Keeps(id)) {
     return AlreadyExistsError("request id " + id + " is in use");
   }
-  CHECK(needs.adapter_id == 0 || config_.max_loras > 0) << "adapter " << needs.adapter_id;
-  Request* request = requests_.Add(std::move(from_wire), needs, now);
-  CHECK(request->num_prompt_tokens > 0 && request->num_prompt_tokens < config_.max_model_len)
+  CHECK(needs.adapter_id == 0 || parts_.config.max_loras > 0) << "adapter " << needs.adapter_id;
+  Request* request = parts_.requests.Add(std::move(from_wire), needs, now);
+  CHECK(request->num_prompt_tokens > 0 && request->num_prompt_tokens < parts_.config.max_model_len)
       << request->id() << " has " << request->num_prompt_tokens << " tokens";
-  requests_.ExtendHashes(request);
+  parts_.requests.ExtendHashes(request);
   return OkStatus();
 }
 
 void Scheduler::EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs) {
-  Request* request = requests_.Find(result.request_id);
+  Request* request = parts_.requests.Find(result.request_id);
   if (request == nullptr || request->order != result.request_order) return;
   CHECK(request->status == wire::RequestStatus::kWaitingForStructuredOutputGrammar)
       << request->id() << " does not wait for a grammar";
   if (result.status.ok()) {
-    requests_.EndWait(request);
+    parts_.requests.EndWait(request);
   } else {
     update_.EndWithError(request, result.status, outputs);
-    requests_.RemoveFinished();
+    parts_.requests.RemoveFinished();
   }
 }
 
 bool Scheduler::Abort(const RequestId& id) {
-  Request* request = requests_.Find(id);
+  Request* request = parts_.requests.Find(id);
   if (request == nullptr) return false;
-  requests_.Abort(request);
+  parts_.requests.Abort(request);
   return true;
 }
 
@@ -83,17 +79,17 @@ std::vector<FinishedRequest> Scheduler::AbortClient(int32_t client_index) {
 template <class Predicate>
 std::vector<FinishedRequest> Scheduler::AbortIf(Predicate predicate) {
   std::vector<FinishedRequest> aborted;
-  for (Request* request : requests_.InOrderOfAdding()) {
+  for (Request* request : parts_.requests.InOrderOfAdding()) {
     if (!predicate(*request)) continue;
     aborted.push_back({request->id(), request->wire.client_index});
-    requests_.Abort(request);
+    parts_.requests.Abort(request);
   }
   return aborted;
 }
 
 const SchedulerOutput& Scheduler::Schedule(double now) {
   now_ = now;
-  kv_cache_->SetNow(now);
+  parts_.kv_cache.SetNow(now);
   plan_.Begin(now, LimitsOfStep());
   if (pause_state_ != PauseState::kPausedAll) {
     running_pass_.Run(&plan_);
@@ -109,25 +105,25 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
     }
   }
   Step* step = steps_.Begin();
-  step->output.freed_slots.swap(requests_.freed_slots());
-  step->output.polls_kv_transfers = transfers_.has_connector();
-  plan_.Build(*kv_cache_, drafts_, step);
+  step->output.freed_slots.swap(parts_.requests.freed_slots());
+  step->output.polls_kv_transfers = parts_.transfers.has_connector();
+  plan_.Build(parts_.kv_cache, parts_.drafts, step);
   return step->output;
 }
 
 StepPlan::Limits Scheduler::LimitsOfStep() const {
-  const std::vector<Request*>& running = requests_.running();
+  const std::vector<Request*>& running = parts_.requests.running();
   StepPlan::Limits limits;
-  limits.budget_tokens = config_.max_num_scheduled_tokens;
-  limits.input_tokens = config_.max_num_batched_tokens;
-  limits.input_slots = drafts_.num_input_slots();
+  limits.budget_tokens = parts_.config.max_num_scheduled_tokens;
+  limits.input_tokens = parts_.config.max_num_batched_tokens;
+  limits.input_slots = parts_.drafts.num_input_slots();
   limits.chunk_limit = std::min(limits.budget_tokens, limits.input_tokens);
   const auto num_unfinished = static_cast<int32_t>(running.size() + num_waiting());
-  if (config_.long_prefill_token_threshold > 0 && num_unfinished > 1) {
-    limits.chunk_limit = config_.long_prefill_token_threshold;
-    if (config_.long_prefill_token_threshold_adaptive) {
+  if (parts_.config.long_prefill_token_threshold > 0 && num_unfinished > 1) {
+    limits.chunk_limit = parts_.config.long_prefill_token_threshold;
+    if (parts_.config.long_prefill_token_threshold_adaptive) {
       limits.chunk_limit =
-          std::max(limits.chunk_limit, config_.max_num_batched_tokens / num_unfinished);
+          std::max(limits.chunk_limit, parts_.config.max_num_batched_tokens / num_unfinished);
     }
   }
   limits.hold_prefills =
@@ -138,11 +134,11 @@ StepPlan::Limits Scheduler::LimitsOfStep() const {
 
 void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, ClientOutputs* outputs) {
   update_.Apply(steps_.End(output), result, outputs, now_);
-  requests_.RemoveFinished();
-  for (const FinishedRequest& finished : requests_.finished()) {
+  parts_.requests.RemoveFinished();
+  for (const FinishedRequest& finished : parts_.requests.finished()) {
     outputs->AddFinished(finished.client_index, finished.id);
   }
-  requests_.finished().clear();
+  parts_.requests.finished().clear();
 }
 
 wire::SchedulerStats Scheduler::TakeStats() {
@@ -150,11 +146,11 @@ wire::SchedulerStats Scheduler::TakeStats() {
   stats.num_running_reqs = static_cast<int64_t>(num_running());
   stats.num_waiting_reqs = static_cast<int64_t>(num_waiting());
   stats.step_counter = num_steps_;
-  stats.kv_cache_usage = kv_cache_->pool().Usage();
+  stats.kv_cache_usage = parts_.kv_cache.pool().Usage();
   stats.prefix_cache_stats = std::exchange(waiting_pass_.prefix_cache_stats(), {});
   stats.prefix_cache_stats.reset = std::exchange(prefix_cache_was_reset_, false);
-  stats.spec_decoding_stats = drafts_.TakeStats();
-  for (BlockEviction& eviction : kv_cache_->TakeEvictions()) {
+  stats.spec_decoding_stats = parts_.drafts.TakeStats();
+  for (BlockEviction& eviction : parts_.kv_cache.TakeEvictions()) {
     stats.kv_cache_eviction_events.push_back(
         {eviction.lifetime_s, eviction.idle_s, std::move(eviction.reuse_gaps_s)});
   }
@@ -164,34 +160,33 @@ wire::SchedulerStats Scheduler::TakeStats() {
 bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
   if (preempt_running) {
     // They may resume in the next step, before tokens in flight could be delivered in their order.
-    while (num_running() > 0 && transfers_.CanRelease(*running().back())) {
-      requests_.Preempt(running().back(), StaleOutput::kDrop, now);
+    while (num_running() > 0 && parts_.transfers.CanRelease(*running().back())) {
+      parts_.requests.Preempt(running().back(), StaleOutput::kDrop, now);
     }
   }
-  if (!kv_cache_->TryReset()) return false;
+  if (!parts_.kv_cache.TryReset()) return false;
   prefix_cache_was_reset_ = true;
   return true;
 }
 
-bool Scheduler::HasRunnable() const {
-  switch (pause_state_) {
-    case PauseState::kUnpaused:
-      return num_running() > 0 || num_waiting() > requests_.num_awaiting_grammar();
-    case PauseState::kPausedNew:
-      return num_running() > 0 || !requests_.holding().empty();
-    case PauseState::kPausedAll:
-      return false;
-  }
-  return false;
+Work Scheduler::pending_work() const {
+  const RequestTable& requests = parts_.requests;
+  const bool runs = pause_state_ != PauseState::kPausedAll && num_running() > 0;
+  const bool admits_held = pause_state_ == PauseState::kPausedNew && !requests.holding().empty();
+  const bool admits =
+      pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_grammar();
+  if (runs || admits_held || admits) return Work::kRequests;
+  if (!requests.finished().empty() || !requests.freed_slots().empty()) return Work::kNotices;
+  return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;
 }
 
 std::string Scheduler::DebugString() const {
   std::ostringstream text;
-  const BlockPool& pool = kv_cache_->pool();
+  const BlockPool& pool = parts_.kv_cache.pool();
   text << "steps " << num_steps_ << ", running " << num_running() << ", waiting " << num_waiting()
        << ", blocks held " << pool.num_blocks() - 1 - pool.num_free() << " of "
        << pool.num_blocks() - 1 << ", cached hashes " << pool.num_cached_hashes() << "\n"
-       << requests_.DebugString();
+       << parts_.requests.DebugString();
   return text.str();
 }
 

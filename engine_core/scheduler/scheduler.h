@@ -26,17 +26,13 @@
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
-#include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/kv_connector.h"
-#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/prefill_cadence.h"
-#include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/running_pass.h"
-#include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/scheduler_output.h"
+#include "engine_core/scheduler/scheduler_parts.h"
 #include "engine_core/scheduler/step.h"
 #include "engine_core/scheduler/step_plan.h"
 #include "engine_core/scheduler/step_update.h"
@@ -50,6 +46,14 @@ struct GrammarResult {
   RequestId request_id;
   int64_t request_order = 0;  // Request::order: the id may name another request by now
   Status status;
+};
+
+// Why a scheduler needs another step; a later reason is the stronger one.
+enum class Work {
+  kNone,       // only an event changes that
+  kTransfers,  // blocks of ended requests wait for a KV connector's worker, asked with each step
+  kNotices,    // finished requests to report to clients, freed slots to report to the executor
+  kRequests,   // Schedule may find a request to run
 };
 
 enum class PauseState {
@@ -95,22 +99,17 @@ class Scheduler {
   void SetPauseState(PauseState state) { pause_state_ = state; }
   PauseState pause_state() const { return pause_state_; }
 
-  // Whether Schedule could find something to run.
-  bool HasRunnable() const;
-  // Whether a step without tokens still has something to tell a client or the executor.
-  bool HasNews() const { return !requests_.finished().empty() || !requests_.freed_slots().empty(); }
-  // Whether blocks of ended requests are kept until a KV connector's worker, asked with each step,
-  // lets go of them.
-  bool KeepsBlocks() const { return transfers_.keeps_any(); }
-  size_t num_requests() const { return requests_.size(); }
-  size_t num_running() const { return requests_.running().size(); }
-  size_t num_waiting() const { return requests_.num_waiting(); }
-  const std::vector<Request*>& running() const { return requests_.running(); }
-  std::vector<Request*> Waiting() const { return requests_.waiting().InOrder(); }
-  std::vector<Request*> Holding() const { return requests_.holding().InOrder(); }
-  const KvTransfers& transfers() const { return transfers_; }
-  const AdapterSlots& adapters() const { return requests_.adapters(); }
-  const Request* Find(const RequestId& id) const { return requests_.Find(id); }
+  // The strongest reason for another step.
+  Work pending_work() const;
+  size_t num_requests() const { return parts_.requests.size(); }
+  size_t num_running() const { return parts_.requests.running().size(); }
+  size_t num_waiting() const { return parts_.requests.num_waiting(); }
+  const std::vector<Request*>& running() const { return parts_.requests.running(); }
+  std::vector<Request*> Waiting() const { return parts_.requests.waiting().InOrder(); }
+  std::vector<Request*> Holding() const { return parts_.requests.holding().InOrder(); }
+  const KvTransfers& transfers() const { return parts_.transfers; }
+  const AdapterSlots& adapters() const { return parts_.requests.adapters(); }
+  const Request* Find(const RequestId& id) const { return parts_.requests.Find(id); }
   // Requests, queues and blocks as text, for gdb and logs.
   std::string DebugString() const;
 
@@ -119,11 +118,7 @@ class Scheduler {
   template <class Predicate>
   std::vector<FinishedRequest> AbortIf(Predicate predicate);
 
-  SchedulerConfig config_;
-  KvCacheManager* kv_cache_;
-  KvTransfers transfers_;
-  RequestTable requests_;
-  DraftTokens drafts_;
+  SchedulerParts parts_;
   RunningPass running_pass_;
   WaitingPass waiting_pass_;
   StepUpdate update_;

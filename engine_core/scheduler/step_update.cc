@@ -52,7 +52,7 @@ bool IsRunning(const Request& request) { return request.status == wire::RequestS
 
 void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now) {
   CHECK_EQ(result->sampled_token_ids.size(), step.requests.size());
-  for (const EndedLoad& load : transfers_->Settle(step, result->kv_transfers)) {
+  for (const EndedLoad& load : parts_.transfers.Settle(step, result->kv_transfers)) {
     EndLoad(load, outputs, now);
   }
   auto extra = result->results.begin();
@@ -77,20 +77,20 @@ void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOut
   const bool has_failed = own.extra != nullptr && !own.extra->status.ok();
   // Ended while the step ran, or it samples this position again.
   if (request->finished() || (is_stale && request->drops_stale_output)) {
-    if (has_failed) kv_cache_->Forget(request->block_hashes);
+    if (has_failed) parts_.kv_cache.Forget(request->block_hashes);
   } else if (has_failed) {
     Fail(request, *own.extra, outputs);
   } else if (scheduled.needs_sample) {
     if (!is_stale) --request->num_output_placeholders;
     const std::span<const TokenId> accepted =
-        drafts_->Settle(scheduled, result, own.drafted, is_stale, request);
+        parts_.drafts.Settle(scheduled, result, own.drafted, is_stale, request);
     AppendTokens(request, accepted, own, outputs);
   }
 }
 
 void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now) {
   Request* request = load.request;
-  if (load.failed && config_->kv_load_failure_policy == KvLoadFailurePolicy::kFail) {
+  if (load.failed && parts_.config.kv_load_failure_policy == KvLoadFailurePolicy::kFail) {
     EndWithError(request, InternalError("its KV could not be loaded"), outputs);
     return;
   }
@@ -98,14 +98,14 @@ void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double n
     // Its last token is computed in any case: the logits are needed.
     request->known.num_remote =
         std::min(load.num_loaded_tokens, request->num_tokens() - 1) - request->known.num_local;
-    requests_->EndWait(request);
+    parts_.requests.EndWait(request);
     return;
   }
   // What was held back while the load could fail.
   const int32_t num_good = load.failed ? load.num_loaded_tokens : request->num_computed_tokens;
-  kv_cache_->RegisterUpTo(request->slot, request->sequence(), num_good);
+  parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(), num_good);
   // The step has computed behind what is not there; so will those in flight.
-  if (load.failed) requests_->Preempt(request, StaleOutput::kDrop, now);
+  if (load.failed) parts_.requests.Preempt(request, StaleOutput::kDrop, now);
 }
 
 // The accepted drafts and the sampled token, one after the other, up to the first that ends the
@@ -120,9 +120,9 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
     request->token_ids.push_back(token);
     record.new_token_ids.push_back(token);
     stop = CheckStop(request->wire.sampling_params, request->token_ids, request->num_prompt_tokens,
-                     config_->max_model_len);
+                     parts_.config.max_model_len);
   }
-  requests_->ExtendHashes(request);
+  parts_.requests.ExtendHashes(request);
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;
@@ -132,10 +132,10 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
     record.stop_reason = stop->reason;
     // A block that was filled by placeholders has its hash only now.
     if (IsRunning(*request)) {
-      kv_cache_->RegisterUpTo(request->slot, request->sequence(),
-                              request->num_computed_tokens - request->num_output_placeholders);
+      parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(),
+                                   request->num_computed_tokens - request->num_output_placeholders);
     }
-    requests_->Finish(request, stop->status);
+    parts_.requests.Finish(request, stop->status);
   }
 }
 
@@ -143,9 +143,9 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
 // from there is trusted: blocks with NaN in them would fail every later request with this prefix.
 void StepUpdate::Fail(Request* request, const RequestResult& result, ClientOutputs* outputs) {
   if (IsRunning(*request)) {
-    kv_cache_->ForgetBeyond(request->slot, request->sequence(), 0);
+    parts_.kv_cache.ForgetBeyond(request->slot, request->sequence(), 0);
   } else {  // preempted since: its blocks may be on the free list, still findable
-    kv_cache_->Forget(request->block_hashes);
+    parts_.kv_cache.Forget(request->block_hashes);
   }
   EndWithError(request, result.status, outputs, result.num_nans_in_logits);
 }
@@ -161,13 +161,13 @@ void StepUpdate::EndWithError(Request* request, const Status& status, ClientOutp
   record.error = wire::EngineCoreError{
       .code = std::string(invalid ? wire::kErrorValidation : wire::kErrorInternal),
       .message = status.message()};
-  requests_->Finish(request, wire::RequestStatus::kFinishedError);
+  parts_.requests.Finish(request, wire::RequestStatus::kFinishedError);
 }
 
 wire::PrefillStats StepUpdate::PrefillStatsOf(const Request& request) const {
   wire::PrefillStats stats;
   const int32_t num_registered =
-      IsRunning(request) ? kv_cache_->NumRegisteredTokens(request.slot) : 0;
+      IsRunning(request) ? parts_.kv_cache.NumRegisteredTokens(request.slot) : 0;
   stats.num_prompt_tokens = request.num_prompt_tokens;
   const int32_t num_cached = request.first_known.total();
   stats.num_cached_tokens = num_cached;

@@ -7,26 +7,17 @@
 
 #include <span>
 
-#include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
-#include "engine_core/scheduler/draft_tokens.h"
-#include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/model_output.h"
-#include "engine_core/scheduler/request_table.h"
+#include "engine_core/scheduler/scheduler_parts.h"
 #include "engine_core/scheduler/step.h"
 
 namespace tandem {
 
 class StepUpdate {
  public:
-  // All must outlive it.
-  StepUpdate(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-             KvTransfers* transfers, DraftTokens* drafts)
-      : config_(config),
-        requests_(requests),
-        kv_cache_(kv_cache),
-        transfers_(transfers),
-        drafts_(drafts) {}
+  // The parts must outlive it.
+  explicit StepUpdate(SchedulerParts* parts) : parts_(*parts) {}
 
   void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now);
   // Ends a request with an error record.
@@ -49,11 +40,7 @@ class StepUpdate {
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
 
-  const SchedulerConfig* config_;
-  RequestTable* requests_;
-  KvCacheManager* kv_cache_;
-  KvTransfers* transfers_;
-  DraftTokens* drafts_;
+  SchedulerParts& parts_;
 };
 
 }  // namespace tandem

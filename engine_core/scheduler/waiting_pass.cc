@@ -18,17 +18,17 @@ bool ReadsPrefixCache(const Request& request) {
 
 size_t WaitingPass::Run(bool admits_new, StepPlan* plan) {
   size_t num_passed_over = 0;
-  const bool goes_on = RunQueue(requests_->holding(), plan, &num_passed_over);
-  if (goes_on && admits_new) RunQueue(requests_->waiting(), plan, &num_passed_over);
+  const bool goes_on = RunQueue(parts_.requests.holding(), plan, &num_passed_over);
+  if (goes_on && admits_new) RunQueue(parts_.requests.waiting(), plan, &num_passed_over);
   return num_passed_over;
 }
 
 // False: the pass is over.
 bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over) {
-  const auto max_running = static_cast<size_t>(config_->max_num_active_seqs);
+  const auto max_running = static_cast<size_t>(parts_.config.max_num_active_seqs);
   Request* request = queue.First();
   while (request != nullptr) {
-    if (plan->budget_tokens() <= 0 || requests_->running().size() >= max_running) return false;
+    if (plan->budget_tokens() <= 0 || parts_.requests.running().size() >= max_running) return false;
     Request* next = queue.Next(request);
     const Outcome outcome = TryTake(request, plan);
     if (outcome == Outcome::kNoRoom) return false;
@@ -39,7 +39,7 @@ bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* nu
 }
 
 WaitingPass::Outcome WaitingPass::TryTake(Request* request, StepPlan* plan) {
-  if (request->is_blocked() || !requests_->HasRoomForAdapter(*request)) {
+  if (request->is_blocked() || !parts_.requests.HasRoomForAdapter(*request)) {
     return Outcome::kWaits;
   }
   const std::optional<Prefix> prefix = FindPrefix(*request);
@@ -56,14 +56,15 @@ std::optional<WaitingPass::Prefix> WaitingPass::FindPrefix(const Request& reques
     return prefix;
   }
   if (!ReadsPrefixCache(request)) return prefix;
-  prefix.looked_up = kv_cache_->config().enable_prefix_caching;
+  prefix.looked_up = parts_.kv_cache.config().enable_prefix_caching;
   if (prefix.looked_up) {
     // At least the last token is computed: its logits are needed.
-    prefix.cached = kv_cache_->FindCachedPrefix(request.block_hashes, request.num_tokens() - 1);
+    prefix.cached =
+        parts_.kv_cache.FindCachedPrefix(request.block_hashes, request.num_tokens() - 1);
   }
   prefix.known.num_local =
-      static_cast<int32_t>(prefix.cached.size()) * kv_cache_->config().block_size;
-  const std::optional<KvMatch> match = transfers_->Match(request, prefix.known.num_local);
+      static_cast<int32_t>(prefix.cached.size()) * parts_.kv_cache.config().block_size;
+  const std::optional<KvMatch> match = parts_.transfers.Match(request, prefix.known.num_local);
   if (!match) return std::nullopt;
   prefix.known.num_remote = match->num_tokens;
   prefix.is_async = match->is_async && match->num_tokens > 0;
@@ -75,15 +76,15 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   const int32_t num_left = request->num_tokens() - num_known;
   if (num_left > 1 && plan->holds_prefills()) return false;
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
-  if (!config_->enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
+  if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
-  num_tokens +=
-      drafts_->NumPadding(*request, num_left, std::min(plan->chunk_limit(), plan->budget_tokens()));
+  num_tokens += parts_.drafts.NumPadding(*request, num_left,
+                                         std::min(plan->chunk_limit(), plan->budget_tokens()));
   if (!TryGetBlocks(request, prefix, num_known + num_tokens)) return false;
 
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
-  requests_->Admit(request, prefix.known, plan->now());
+  parts_.requests.Admit(request, prefix.known, plan->now());
   plan->AddAdmitted(request, num_tokens, resumed);
   if (num_left > 1) plan->NotePrefill();
   return true;
@@ -93,35 +94,35 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
 // one more, with nobody running that could give it.
 bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
   const int32_t num_padding =
-      drafts_->NumPadding(*request, /*num_left=*/1, config_->max_num_batched_tokens);
+      parts_.drafts.NumPadding(*request, /*num_left=*/1, parts_.config.max_num_batched_tokens);
   if (!TryGetBlocks(request, prefix, request->num_tokens() + num_padding)) return false;
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
-  requests_->HoldForLoad(request, prefix.known);
+  parts_.requests.HoldForLoad(request, prefix.known);
   return true;
 }
 
-// Room for its first num_tokens in requests_->next_slot().
+// Room for its first num_tokens in parts_.requests.next_slot().
 bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens) {
-  const RequestSlot slot = requests_->next_slot();
+  const RequestSlot slot = parts_.requests.next_slot();
   if (request->holds_blocks) {
-    kv_cache_->Attach(slot, std::move(request->held));
-    CHECK(
-        kv_cache_->TryGrow(slot, request->sequence(), num_tokens, drafts_->num_lookahead_tokens()))
+    parts_.kv_cache.Attach(slot, std::move(request->held));
+    CHECK(parts_.kv_cache.TryGrow(slot, request->sequence(), num_tokens,
+                                  parts_.drafts.num_lookahead_tokens()))
         << request->id();
     return true;
   }
   Admission admission;
   admission.cached_prefix = prefix.cached;
   admission.num_tokens = num_tokens;
-  admission.num_lookahead_tokens = drafts_->num_lookahead_tokens();
-  admission.num_tokens_to_fit = config_->reserve_full_isl ? request->num_tokens() : 0;
-  admission.keep_watermark = !requests_->running().empty();
+  admission.num_lookahead_tokens = parts_.drafts.num_lookahead_tokens();
+  admission.num_tokens_to_fit = parts_.config.reserve_full_isl ? request->num_tokens() : 0;
+  admission.keep_watermark = !parts_.requests.running().empty();
   const bool loads = prefix.known.num_remote > 0;
   // What is loaded may turn out not to be there: not findable yet.
   SequenceView sequence = request->sequence();
   if (loads) sequence.block_hashes = {};
-  if (!kv_cache_->TryAdmit(slot, sequence, admission)) return false;
-  transfers_->Begin(request, kv_cache_->BlockTable(slot), prefix.known, prefix.is_async);
+  if (!parts_.kv_cache.TryAdmit(slot, sequence, admission)) return false;
+  parts_.transfers.Begin(request, parts_.kv_cache.BlockTable(slot), prefix.known, prefix.is_async);
   return true;
 }
 

@@ -10,25 +10,15 @@
 #include <optional>
 #include <span>
 
-#include "engine_core/kv_cache/kv_cache_manager.h"
-#include "engine_core/scheduler/draft_tokens.h"
-#include "engine_core/scheduler/kv_transfers.h"
-#include "engine_core/scheduler/request_table.h"
-#include "engine_core/scheduler/scheduler_config.h"
+#include "engine_core/scheduler/scheduler_parts.h"
 #include "engine_core/scheduler/step_plan.h"
 
 namespace tandem {
 
 class WaitingPass {
  public:
-  // All must outlive the pass.
-  WaitingPass(const SchedulerConfig* config, RequestTable* requests, KvCacheManager* kv_cache,
-              KvTransfers* transfers, const DraftTokens* drafts)
-      : config_(config),
-        requests_(requests),
-        kv_cache_(kv_cache),
-        transfers_(transfers),
-        drafts_(drafts) {}
+  // The parts must outlive it.
+  explicit WaitingPass(SchedulerParts* parts) : parts_(*parts) {}
 
   // admits_new: not only those that hold blocks. Returns how many it passed over.
   size_t Run(bool admits_new, StepPlan* plan);
@@ -54,11 +44,7 @@ class WaitingPass {
   bool TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens);
   void CountLookup(const Request& request, int32_t num_hit_tokens);
 
-  const SchedulerConfig* config_;
-  RequestTable* requests_;
-  KvCacheManager* kv_cache_;
-  KvTransfers* transfers_;
-  const DraftTokens* drafts_;
+  SchedulerParts& parts_;
   wire::PrefixCacheStats prefix_cache_stats_;
 };
 

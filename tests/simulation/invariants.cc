@@ -29,7 +29,7 @@ Invariants::Invariants(const EngineCoreOptions* options, EngineCore* engine, Sim
       kv_events_(executor->limits().block_size) {}
 
 void Invariants::BeginStep() {
-  is_runnable_ = engine_->scheduler().HasRunnable();
+  is_runnable_ = engine_->scheduler().pending_work() == Work::kRequests;
   num_tokens_before_ = executor_->num_tokens();
 }
 

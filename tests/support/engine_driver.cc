@@ -83,7 +83,8 @@ void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
 bool EngineDriver::Step() {
   now_ += 1;
   const SchedulerOutput& step = scheduler_->Schedule(now_);
-  if (!step.empty() || !step.freed_slots.empty() || (in_flight_.empty() && scheduler_->HasNews())) {
+  const bool has_notices = in_flight_.empty() && scheduler_->pending_work() == Work::kNotices;
+  if (!step.empty() || !step.freed_slots.empty() || has_notices) {
     const Status status = runner_->Submit(step);
     CHECK(status.ok()) << status.ToString();
     in_flight_.push_back(&step);

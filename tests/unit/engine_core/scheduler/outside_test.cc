@@ -118,7 +118,7 @@ class Bench {
 TEST_CASE("R11: a request whose grammar is not ready is passed over and keeps its place") {
   Bench bench;
   bench.Add("a", 4, {.grammar = true});
-  CHECK_FALSE(bench.scheduler_.HasRunnable());
+  CHECK(bench.scheduler_.pending_work() != Work::kRequests);
   bench.Add("b", 4);
   bench.Add("c", 4, {.grammar = true});
   bench.Step();
@@ -137,7 +137,7 @@ TEST_CASE("R11: a grammar that fails ends its request alone, as the client's mis
   bench.scheduler_.EndGrammarWait(bench.Grammar("a", InvalidArgumentError("no rule named x")),
                                   &bench.outputs_);
   CHECK(bench.scheduler_.Find("a") == nullptr);
-  CHECK(bench.scheduler_.HasNews());
+  CHECK(bench.scheduler_.pending_work() >= Work::kNotices);
   const Records records = bench.Step();
   REQUIRE(records.size() == 2);
   CHECK(records[0].request_id == "a");
@@ -157,7 +157,7 @@ TEST_CASE("R11: a grammar that is ready after its request has ended concerns nob
   bench.Step();
   bench.Add("a", 4, {.grammar = true});  // another with its id
   bench.scheduler_.EndGrammarWait(late, &bench.outputs_);
-  CHECK_FALSE(bench.scheduler_.HasRunnable());
+  CHECK(bench.scheduler_.pending_work() != Work::kRequests);
   bench.scheduler_.Abort("a");
   bench.scheduler_.EndGrammarWait(late, &bench.outputs_);
   CHECK(bench.scheduler_.num_requests() == 0);
@@ -292,7 +292,7 @@ TEST_CASE(
   }
   SECTION("paused for new requests") {
     bench.scheduler_.SetPauseState(PauseState::kPausedNew);
-    CHECK(bench.scheduler_.HasRunnable());
+    CHECK(bench.scheduler_.pending_work() == Work::kRequests);
     bench.Step();
     CHECK(bench.Running() == Ids{"a"});
   }
@@ -306,13 +306,15 @@ TEST_CASE("R17: the blocks of an aborted load stay until it has ended, and so do
   bench.scheduler_.Abort("a");
   CHECK(bench.connector_.finished == Ids{"a"});
   CHECK(bench.num_held() == 3);
-  CHECK(bench.scheduler_.KeepsBlocks());
+  CHECK(bench.scheduler_.transfers().keeps_any());
   CHECK(bench.TryAdd("a", 4).code() == StatusCode::kAlreadyExists);
   bench.Step();
   CHECK(bench.num_held() == 3);
+  CHECK(bench.scheduler_.pending_work() == Work::kTransfers);
   bench.Step({.loaded = {"a"}});
   CHECK(bench.num_held() == 0);
-  CHECK_FALSE(bench.scheduler_.KeepsBlocks());
+  CHECK_FALSE(bench.scheduler_.transfers().keeps_any());
+  CHECK(bench.scheduler_.pending_work() == Work::kNone);
   CHECK(bench.TryAdd("a", 4).ok());
 }
 

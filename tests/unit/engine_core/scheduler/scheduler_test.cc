@@ -173,12 +173,12 @@ TEST_CASE("R33: a request aborted before it ever ran is told as finished, and no
   Bench bench;
   REQUIRE(bench.Add("a", {1}).ok());
   CHECK(bench.scheduler_.Abort("a"));
-  CHECK(bench.scheduler_.HasNews());
+  CHECK(bench.scheduler_.pending_work() == Work::kNotices);
   const auto messages = bench.Step();
   REQUIRE(messages.size() == 1);
   CHECK(messages[0].outputs.outputs.empty());
   CHECK(messages[0].outputs.finished_requests == std::vector<RequestId>{"a"});
-  CHECK_FALSE(bench.scheduler_.HasNews());
+  CHECK(bench.scheduler_.pending_work() == Work::kNone);
 }
 
 TEST_CASE(
