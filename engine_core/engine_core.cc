@@ -84,13 +84,19 @@ EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, con
                  options.kv_connector),
       outputs_(options.engine_index) {}
 
-void EngineCore::Handle(wire::EngineInput input) {
-  std::visit([this](auto& message) { HandleInput(std::move(message)); }, input);
+void EngineCore::Handle(EngineEvent event) {
+  std::visit([this](auto& kind) { On(std::move(kind)); }, event);
 }
 
-void EngineCore::HandleAborts(const wire::EngineInput& input) {
-  if (const auto* abort = std::get_if<wire::AbortRequest>(&input)) HandleInput(*abort);
-  if (const auto* lost = std::get_if<wire::ClientLost>(&input)) HandleInput(*lost);
+void EngineCore::On(wire::EngineInput input) {
+  std::visit([this](auto& message) { On(std::move(message)); }, input);
+}
+
+void EngineCore::HandleAborts(const EngineEvent& event) {
+  const auto* input = std::get_if<wire::EngineInput>(&event);
+  if (input == nullptr) return;
+  if (const auto* abort = std::get_if<wire::AbortRequest>(input)) On(*abort);
+  if (const auto* lost = std::get_if<wire::ClientLost>(input)) On(*lost);
 }
 
 bool EngineCore::HasWork() const {
@@ -155,7 +161,7 @@ void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
 
 // ---- what arrives ----
 
-void EngineCore::HandleInput(wire::EngineCoreRequest request) {
+void EngineCore::On(wire::EngineCoreRequest request) {
   const int32_t client_index = request.client_index;
   if (client_index < 0 || client_index >= kMaxClients) {
     LOG_WARNING << "request of client " << client_index << " dropped, there is no such client";
@@ -194,11 +200,11 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   return OkStatus();
 }
 
-void EngineCore::HandleInput(const wire::AbortRequest& request_ids) {
+void EngineCore::On(const wire::AbortRequest& request_ids) {
   for (const RequestId& id : request_ids) scheduler_.Abort(id);
 }
 
-void EngineCore::HandleInput(const wire::ClientLost& lost) {
+void EngineCore::On(const wire::ClientLost& lost) {
   const size_t num_dropped = scheduler_.AbortClient(lost.client_index).size();
   if (num_dropped > 0) {
     LOG_WARNING << "frontend " << lost.client_index << " is gone, " << num_dropped
@@ -206,7 +212,7 @@ void EngineCore::HandleInput(const wire::ClientLost& lost) {
   }
 }
 
-void EngineCore::HandleInput(const wire::UtilityRequest& call) {
+void EngineCore::On(const wire::UtilityRequest& call) {
   if (call.client_index < 0 || call.client_index >= kMaxClients) return;
   if (shutting_down()) {
     Reply(call.client_index, call.call_id, UnavailableError("Server shutting down"));
@@ -278,7 +284,7 @@ void EngineCore::Resume() {
   scheduler_.SetPauseState(PauseState::kUnpaused);
 }
 
-void EngineCore::BeginShutdown() {
+void EngineCore::On(const ShutdownRequest&) {
   if (shutting_down()) return;
   shutdown_deadline_ = clock_->Monotonic() + options_.shutdown_timeout_s;
   LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests, "
@@ -298,8 +304,8 @@ void EngineCore::EnforceShutdown() {
 // ---- the loop ----
 
 Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
-  std::vector<wire::EngineInput> arrived;
-  std::vector<wire::EngineInput> inputs;  // not handled yet
+  std::vector<EngineEvent> arrived;
+  std::vector<EngineEvent> events;  // not handled yet
   std::vector<ClientMessage> messages;
   const auto send_all = [&] {
     engine->TakeMessages(&messages);
@@ -308,28 +314,27 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     }
   };
   const auto drain = [&] {
-    wire.inputs->Drain(&arrived);
-    std::move(arrived.begin(), arrived.end(), std::back_inserter(inputs));
+    wire.events->Drain(&arrived);
+    std::move(arrived.begin(), arrived.end(), std::back_inserter(events));
   };
-  while (!engine->done() || !inputs.empty()) {
-    if (!engine->HasWork() && inputs.empty()) wire.inputs->Wait();
+  while (!engine->done() || !events.empty()) {
+    if (!engine->HasWork() && events.empty()) wire.events->Wait();
     drain();
-    for (wire::EngineInput& input : inputs) engine->Handle(std::move(input));
-    inputs.clear();
-    if (wire.inputs->closed()) engine->BeginShutdown();
+    for (EngineEvent& event : events) engine->Handle(std::move(event));
+    events.clear();
     // As many come back as went out in the step before.
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
     Status status = engine->BeginStep();
     if (status.ok()) {
       drain();
       // They are handled in their order as well: an ABORT may follow an ADD that still waits here.
-      for (const wire::EngineInput& input : inputs) engine->HandleAborts(input);
+      for (const EngineEvent& event : events) engine->HandleAborts(event);
       engine->EndStep();
     }
     send_all();
     if (wire.publish) {
-      std::vector<KvCacheEvent> events = engine->TakeKvEvents();
-      if (!events.empty()) wire.publish(std::move(events));
+      std::vector<KvCacheEvent> changes = engine->TakeKvEvents();
+      if (!changes.empty()) wire.publish(std::move(changes));
     }
     if (!status.ok()) {
       LOG_ERROR << "the executor is lost: " << status.ToString() << "\n" << engine->DebugString();

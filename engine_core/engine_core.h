@@ -1,7 +1,7 @@
 #pragma once
 
-// The engine: what arrives (ADD, ABORT, UTILITY, a lost frontend) becomes requests of the
-// scheduler; each step schedules, executes, folds back and tells every client what happened.
+// The engine: events (engine_event.h) become requests of the scheduler, calls and aborts; each step
+// schedules, executes, folds the result back and makes the messages of every client.
 // EngineCore is the pure part: no thread, no socket; time comes from the Clock. RunEngineLoop puts
 // it between a Mailbox and a wire endpoint.
 // Thread: engine loop. Owns: scheduler and KV cache; not the executor, not the clock.
@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/mailbox.h"
 #include "common/status.h"
+#include "engine_core/engine_event.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
@@ -58,14 +59,12 @@ class EngineCore {
   static StatusOr<std::unique_ptr<EngineCore>> Create(const EngineCoreOptions& options,
                                                       Executor* executor, const Clock* clock);
 
-  // Takes in one message. Its effects show in the next Step.
-  void Handle(wire::EngineInput input);
-  // What of it concerns the result that EndStep is about to fold back: an ABORT, a lost client.
-  // Handle gets the message as well, in its turn.
-  void HandleAborts(const wire::EngineInput& input);
-  // A grammar that a request waits for is there, or will not be.
-  void Handle(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
-  // Whether Step would do or tell anything. When false, only a new message changes that.
+  // Takes in one event. Its effects show in the next Step.
+  void Handle(EngineEvent event);
+  // The part of it that concerns the result which EndStep is about to fold back: an ABORT, a lost
+  // client. Handle gets the event as well, in its turn.
+  void HandleAborts(const EngineEvent& event);
+  // Whether Step would change anything or make a message. When false, only an event changes that.
   bool HasWork() const;
   // One step. Not OK: the executor is lost, nothing can go on. The two halves are for a caller that
   // has aborts to hand in between: those count before the step's result does.
@@ -83,10 +82,9 @@ class EngineCore {
   // What changed in the prefix cache since the last call; nothing without enable_events.
   std::vector<KvCacheEvent> TakeKvEvents() { return kv_cache_.TakeEvents(); }
 
-  // From here on new requests are aborted and calls fail; running requests have shutdown_timeout_s.
-  void BeginShutdown();
+  // After a ShutdownRequest new requests are aborted and calls fail.
   bool shutting_down() const { return shutdown_deadline_.has_value(); }
-  // After BeginShutdown: no request is left and everything has been told.
+  // Shutting down, no request is left, and every message has been taken.
   bool done() const { return shutting_down() && !HasWork(); }
 
   // What utility calls do. They are called between steps.
@@ -120,11 +118,14 @@ class EngineCore {
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
   bool NeedsStep() const;
   StatusOr<bool> SubmitStep();
-  void HandleInput(wire::EngineCoreRequest request);
-  void HandleInput(const wire::AbortRequest& request_ids);
-  void HandleInput(const wire::UtilityRequest& call);
-  void HandleInput(const wire::StartDpWave&) {}  // engines without lockstep have no waves
-  void HandleInput(const wire::ClientLost& lost);
+  void On(wire::EngineInput input);
+  void On(wire::EngineCoreRequest request);
+  void On(const wire::AbortRequest& request_ids);
+  void On(const wire::UtilityRequest& call);
+  void On(const wire::StartDpWave&) {}  // engines without lockstep have no waves
+  void On(const wire::ClientLost& lost);
+  void On(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
+  void On(const ShutdownRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
   void AbortAllWithOutputs();
   void AnswerAborted(int32_t client_index, const RequestId& request_id);
@@ -149,10 +150,9 @@ class EngineCore {
   std::optional<std::string> weight_version_;
 };
 
-// How the loop reaches the wire. Functions are called on the loop's thread.
+// What the loop is connected to. Functions are called on the loop's thread.
 struct EngineLoopWire {
-  // Closing it asks for a shutdown.
-  Mailbox<wire::EngineInput>* inputs = nullptr;
+  Mailbox<EngineEvent>* events = nullptr;
   std::function<void(int32_t client_index, wire::EngineCoreOutputs message)> send;
   // A message whose content is no longer needed, or an empty one.
   std::function<wire::EngineCoreOutputs()> take_spent;

@@ -37,12 +37,11 @@ constexpr char kAbout[] =
     "tandem-engine-core MODEL [flags]: the model's process; serves the frontend it finds at "
     "--handshake-address";
 
-// Waits for SIGTERM or SIGINT on a thread of its own. The first one closes the mailbox, which ends
-// the loop in order; while the model is still loading there is nothing to end and it leaves at
-// once.
+// Waits for SIGTERM or SIGINT on a thread of its own. The first one asks the loop for a shutdown;
+// while the model is still loading there is nothing to end in order and the process exits at once.
 class SignalThread {
  public:
-  explicit SignalThread(Mailbox<wire::EngineInput>* inputs) : inputs_(inputs) {
+  explicit SignalThread(Mailbox<EngineEvent>* events) : events_(events) {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
@@ -71,13 +70,13 @@ class SignalThread {
     }
     LOG_INFO << "[shutdown] " << strsignal(signal);
     LogIfError(SdNotify("STOPPING=1"));
-    inputs_->Close();
+    events_->Push(ShutdownRequest{});
   }
   static void LogIfError(const Status& status) {
     if (!status.ok()) LOG_WARNING << "systemd was not told: " << status.ToString();
   }
 
-  Mailbox<wire::EngineInput>* inputs_;
+  Mailbox<EngineEvent>* events_;
   sigset_t signals_ = {};
   std::atomic<bool> serving_{false};
   std::thread thread_;
@@ -296,16 +295,16 @@ void SayReady(const EngineConfig& config, SignalThread* signals, StartupLog* sta
 
 // Until SIGTERM, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
-          const Clock* clock, Mailbox<wire::EngineInput>* inputs, SignalThread* signals,
+          const Clock* clock, Mailbox<EngineEvent>* events, SignalThread* signals,
           StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
   wire::EngineEndpoint endpoint(
       {.handshake_address = config.handshake_address, .engine_index = setup.engine.engine_index},
-      inputs);
+      [events](wire::EngineInput input) { events->Push(std::move(input)); });
   if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
   wire::EngineCoreReadyResponse ready = ReadyResponse(setup);
-  EngineLoopWire loop_wire = {.inputs = inputs,
+  EngineLoopWire loop_wire = {.events = events,
                               .send =
                                   [&](int32_t client_index, wire::EngineCoreOutputs message) {
                                     endpoint.Send(client_index, std::move(message));
@@ -313,9 +312,9 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
                               .take_spent = [&] { return endpoint.TakeSpent(); }};
   if (*kv_events != nullptr) {
     ready.kv_events_config = wire::PackedKvEventsConfig((*kv_events)->config());
-    loop_wire.publish = [&](std::vector<KvCacheEvent> events) {
+    loop_wire.publish = [&](std::vector<KvCacheEvent> changes) {
       (*kv_events)
-          ->Publish(ToKvEventBatch(std::move(events), engine->kv_cache().config(), clock->Unix()));
+          ->Publish(ToKvEventBatch(std::move(changes), engine->kv_cache().config(), clock->Unix()));
     };
   }
   endpoint.AnnounceReady(std::move(ready));
@@ -333,8 +332,8 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
 }
 
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
-  Mailbox<wire::EngineInput> inputs;
-  SignalThread signals(&inputs);
+  Mailbox<EngineEvent> events;
+  SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
   // Before anything of it is measured: what it would need says nothing to who cannot have it.
@@ -370,7 +369,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   }
   StatusOr<std::unique_ptr<EngineCore>> engine = EngineCore::Create(setup->engine, executor, clock);
   if (!engine.ok()) return fail(engine.status());
-  return Serve(config, *setup, engine->get(), clock, &inputs, &signals, startup);
+  return Serve(config, *setup, engine->get(), clock, &events, &signals, startup);
 }
 
 int RunEngineCore(const std::vector<std::string>& args) {

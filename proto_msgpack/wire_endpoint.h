@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "common/mailbox.h"
 #include "common/status.h"
 #include "proto_msgpack/schema.h"
 
@@ -85,8 +84,8 @@ struct EngineEndpointOptions {
 
 class EngineEndpoint {
  public:
-  // Decoded requests are pushed to *inputs, which must outlive the endpoint.
-  EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs);
+  // deliver gets each decoded message on the wire thread, until Close. It must only post.
+  EngineEndpoint(EngineEndpointOptions options, std::function<void(EngineInput)> deliver);
   ~EngineEndpoint();
 
   // Connects and sends HELLO, now and whenever a frontend comes back. Never waits for it.

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
@@ -40,8 +41,10 @@ struct Outgoing {
 
 class EngineEndpoint::Loop {
  public:
-  Loop(EngineEndpointOptions options, Mailbox<EngineInput>* inputs)
-      : options_(std::move(options)), inputs_(inputs), outgoing_([this] { wake_up_.Signal(); }) {}
+  Loop(EngineEndpointOptions options, std::function<void(EngineInput)> deliver)
+      : options_(std::move(options)),
+        deliver_(std::move(deliver)),
+        outgoing_([this] { wake_up_.Signal(); }) {}
 
   Status Start();
   void Close(bool is_dead);
@@ -69,7 +72,7 @@ class EngineEndpoint::Loop {
   void RebuildPollSet();
 
   const EngineEndpointOptions options_;
-  Mailbox<EngineInput>* const inputs_;
+  const std::function<void(EngineInput)> deliver_;
   WakeUp wake_up_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> dead_{false};
@@ -256,7 +259,7 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
     }
   }
   if (input.ok()) {
-    inputs_->Push(*std::move(input));
+    deliver_(*std::move(input));
     return;
   }
   if (complaints_.Next()) {
@@ -316,7 +319,7 @@ void EngineEndpoint::Loop::ApplyConnectionEvents() {
 void EngineEndpoint::Loop::LoseClient(size_t client_index) {
   if (clients_[client_index].lost) return;
   clients_[client_index].lost = true;
-  inputs_->Push(ClientLost{static_cast<int32_t>(client_index)});
+  deliver_(ClientLost{static_cast<int32_t>(client_index)});
 }
 
 void EngineEndpoint::Loop::SendOutgoing() {
@@ -350,8 +353,9 @@ void EngineEndpoint::Loop::RebuildPollSet() {
   for (Client& client : clients_) poll_.Add(client.input);
 }
 
-EngineEndpoint::EngineEndpoint(EngineEndpointOptions options, Mailbox<EngineInput>* inputs)
-    : loop_(std::make_unique<Loop>(std::move(options), inputs)) {}
+EngineEndpoint::EngineEndpoint(EngineEndpointOptions options,
+                               std::function<void(EngineInput)> deliver)
+    : loop_(std::make_unique<Loop>(std::move(options), std::move(deliver))) {}
 EngineEndpoint::~EngineEndpoint() { Close(); }
 
 Status EngineEndpoint::Start() { return loop_->Start(); }

@@ -13,6 +13,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"

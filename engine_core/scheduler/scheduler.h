@@ -27,6 +27,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "engine_core/scheduler/client_outputs.h"
+#include "engine_core/scheduler/grammar_result.h"
 #include "engine_core/scheduler/kv_connector.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/prefill_cadence.h"
@@ -40,13 +41,6 @@
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
-
-// What became of the grammar that a request waits for.
-struct GrammarResult {
-  RequestId request_id;
-  int64_t request_order = 0;  // Request::order: the id may name another request by now
-  Status status;
-};
 
 // Why a scheduler needs another step; a later reason is the stronger one.
 enum class Work {

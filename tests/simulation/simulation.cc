@@ -147,7 +147,7 @@ void Simulation::CountTransfers() {
 
 void Simulation::Act() {
   clock_.Advance(0.001 * random_.Between(0, 20));
-  for (wire::EngineInput& input : arrived_) engine_->Handle(std::move(input));
+  for (EngineEvent& event : arrived_) engine_->Handle(std::move(event));
   arrived_.clear();
   while (next_ < scenario_.order.size() &&
          (random_.Chance(scenario_.arrival_chance) || !engine_->HasWork())) {
@@ -216,8 +216,8 @@ void Simulation::AbortSome() {
 void Simulation::AbortWhileExecuting() {
   const RequestId& id = SomeId();
   if (engine_->scheduler().Find(id) == nullptr) return;
-  const wire::EngineInput& input = arrived_.emplace_back(wire::AbortRequest{id});
-  engine_->HandleAborts(input);
+  const EngineEvent& event = arrived_.emplace_back(wire::AbortRequest{id});
+  engine_->HandleAborts(event);
   scenario_.streams.at(id).ended = true;
   ++coverage_.num_aborts;
 }

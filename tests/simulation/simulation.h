@@ -64,9 +64,9 @@ class Simulation {
   std::unique_ptr<SimConnector> connector_;
   std::unique_ptr<EngineCore> engine_;
   std::unique_ptr<Invariants> invariants_;
-  size_t next_ = 0;                         // of scenario_.order: those before it have been sent
-  std::vector<wire::EngineInput> arrived_;  // while a step executed
-  std::vector<GrammarResult> grammars_;     // not told yet
+  size_t next_ = 0;                      // of scenario_.order: those before it have been sent
+  std::vector<EngineEvent> arrived_;     // while a step executed
+  std::vector<GrammarResult> grammars_;  // not told yet
   bool is_paused_ = false;
   int64_t steps_left_ = 0;  // bounded progress
 };

@@ -80,8 +80,10 @@ int Run(const std::vector<std::string>& args) {
   StatusOr<std::unique_ptr<EngineCore>> engine =
       EngineCore::Create(setup->engine, &executor, &clock);
   if (!engine.ok()) return Fail(engine.status());
-  Mailbox<wire::EngineInput> inputs;
-  wire::EngineEndpoint endpoint({.handshake_address = config.handshake_address}, &inputs);
+  Mailbox<EngineEvent> events;
+  wire::EngineEndpoint endpoint(
+      {.handshake_address = config.handshake_address},
+      [&events](wire::EngineInput input) { events.Push(std::move(input)); });
   if (const Status status = endpoint.Start(); !status.ok()) return Fail(status);
   wire::EngineCoreReadyResponse ready;
   ready.max_model_len = limits.max_model_len;
@@ -89,7 +91,7 @@ int Run(const std::vector<std::string>& args) {
   ready.block_size = limits.block_size;
   endpoint.AnnounceReady(std::move(ready));
   if (const Status status = SdNotify("READY=1"); !status.ok()) return Fail(status);
-  const EngineLoopWire wire = {.inputs = &inputs,
+  const EngineLoopWire wire = {.events = &events,
                                .send =
                                    [&](int32_t client_index, wire::EngineCoreOutputs message) {
                                      endpoint.Send(client_index, std::move(message));

@@ -35,6 +35,11 @@ class Inbox {
     return item;
   }
 
+  // Pushes into the box. The inbox must outlive it.
+  std::function<void(T)> Pusher() {
+    return [this](T item) { box.Push(std::move(item)); };
+  }
+
   Mailbox<T> box;
 
  private:

@@ -241,7 +241,7 @@ TEST_CASE("ABORT, a lost client: handled between the halves of a step, no record
     engine.Add("c", 3, 2);
     engine.Step();
     REQUIRE(engine.core->BeginStep().ok());
-    const wire::EngineInput abort = wire::AbortRequest{"a"}, lost = wire::ClientLost{1};
+    const EngineEvent abort = wire::AbortRequest{"a"}, lost = wire::ClientLost{1};
     engine.core->HandleAborts(abort);
     engine.core->HandleAborts(lost);
     engine.core->EndStep();
@@ -534,7 +534,7 @@ TEST_CASE("Shutdown at once: running and waiting requests are aborted with recor
   Engine engine;
   for (const char* id : {"a", "b", "c", "d", "waiting"}) engine.Add(id, 20);
   engine.Step();
-  engine.core->BeginShutdown();
+  engine.core->Handle(ShutdownRequest{});
   engine.Add("late");
   engine.Call(1, "is_sleeping");
   engine.Finish();
@@ -551,7 +551,7 @@ TEST_CASE("Shutdown with time: running requests finish, those out of time are ab
   engine.Add("short", 4);
   engine.Add("long", 40);
   engine.Step();
-  engine.core->BeginShutdown();
+  engine.core->Handle(ShutdownRequest{});
   CHECK_FALSE(engine.core->done());
   engine.Finish();
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
@@ -566,7 +566,7 @@ TEST_CASE("Shutdown of a paused engine does not wait for requests that cannot ru
   engine.Add("a", 40);
   engine.Call(1, "pause_scheduler", wire::PackedArray({wire::PackedString("keep")}));
   engine.Finish();
-  engine.core->BeginShutdown();
+  engine.core->Handle(ShutdownRequest{});
   engine.Finish();
   CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
   CHECK(engine.core->done());
@@ -578,21 +578,21 @@ class RunningLoop {
   explicit RunningLoop(Engine* engine)
       : thread_([this, engine] {
           status = RunEngineLoop(engine->core.get(),
-                                 {.inputs = &inputs,
+                                 {.events = &events,
                                   .send =
                                       [this](int32_t client, wire::EngineCoreOutputs message) {
                                         sent_.Push({client, std::move(message)});
                                       },
                                   .take_spent = [] { return wire::EngineCoreOutputs(); },
                                   .publish =
-                                      [this](std::vector<KvCacheEvent> events) {
-                                        for (auto& event : events) kv_events.push_back(event);
+                                      [this](std::vector<KvCacheEvent> changes) {
+                                        for (auto& change : changes) kv_events.push_back(change);
                                       }});
           sent_.Close();
         }) {}
   ~RunningLoop() { Join(); }
   void Join() {
-    inputs.Close();
+    events.Push(ShutdownRequest{});
     if (thread_.joinable()) thread_.join();
   }
   // The next record of any message.
@@ -610,7 +610,7 @@ class RunningLoop {
     return record;
   }
 
-  Mailbox<wire::EngineInput> inputs;
+  Mailbox<EngineEvent> events;
   Status status;
   std::vector<KvCacheEvent> kv_events;  // once joined
 
@@ -620,17 +620,17 @@ class RunningLoop {
   std::thread thread_;
 };
 
-TEST_CASE("Loop: serves what arrives, sleeps in between, ends when its inputs close") {
+TEST_CASE("Loop: serves what arrives, sleeps in between, ends after a shutdown request") {
   Engine engine;
   RunningLoop loop(&engine);
   for (int i = 0; i < 3; ++i) {
-    loop.inputs.Push(MakeRequest("r" + std::to_string(i), 2));
+    loop.events.Push(MakeRequest("r" + std::to_string(i), 2));
     CHECK(loop.NextRecord().request_id == "r" + std::to_string(i));
     CHECK(loop.NextRecord().finish_reason == wire::FinishReason::kLength);
   }
-  loop.inputs.Push(MakeRequest("long", 50));
+  loop.events.Push(MakeRequest("long", 50));
   loop.NextRecord();
-  loop.inputs.Close();
+  loop.events.Push(ShutdownRequest{});
   wire::EngineCoreOutput last;
   do {
     last = loop.NextRecord();
@@ -662,26 +662,26 @@ TEST_CASE("Loop: an ABORT that arrives while a step executes counts before its r
   ManualClock clock(10);
   auto core = EngineCore::Create({}, &executor, &clock);
   REQUIRE(core.ok());
-  Mailbox<wire::EngineInput> inputs;
+  Mailbox<EngineEvent> events;
   int num_steps = 0;
   executor.on_submit = [&] {
     ++num_steps;
     if (num_steps == 2) {
       // "late" is aborted before it is added; both wait for their turn.
-      inputs.Push(MakeRequest("late", 50));
-      inputs.Push(wire::AbortRequest{"a", "late"});
-      inputs.Push(MakeRequest("next", 1));
+      events.Push(MakeRequest("late", 50));
+      events.Push(wire::AbortRequest{"a", "late"});
+      events.Push(MakeRequest("next", 1));
     }
-    if (num_steps == 4) inputs.Close();
+    if (num_steps == 4) events.Push(ShutdownRequest{});
   };
   std::vector<wire::EngineCoreOutput> records;
-  inputs.Push(MakeRequest("a", 50));
+  events.Push(MakeRequest("a", 50));
   const Status status =
-      RunEngineLoop(core->get(), {.inputs = &inputs,
+      RunEngineLoop(core->get(), {.events = &events,
                                   .send =
                                       [&](int32_t, wire::EngineCoreOutputs message) {
                                         for (auto& r : message.outputs) records.push_back(r);
-                                        if (num_steps == 3) inputs.Close();
+                                        if (num_steps == 3) events.Push(ShutdownRequest{});
                                       },
                                   .take_spent = [] { return wire::EngineCoreOutputs(); }});
   CHECK(status.ok());
@@ -696,7 +696,7 @@ TEST_CASE("Loop: returns why the executor was lost, and publishes what its last 
   Engine engine(options);
   engine.executor.LoseAfter(1);
   RunningLoop loop(&engine);
-  loop.inputs.Push(MakeRequest("a"));
+  loop.events.Push(MakeRequest("a"));
   loop.NextRecord();
   loop.Join();
   CHECK(loop.status.code() == StatusCode::kUnavailable);

@@ -22,7 +22,7 @@ namespace {
 
 struct Engine {
   explicit Engine(const TempFolder& folder, int index = 0)
-      : endpoint(EngineIn(folder, index), &inbox.box) {
+      : endpoint(EngineIn(folder, index), inbox.Pusher()) {
     REQUIRE(endpoint.Start().ok());
     endpoint.AnnounceReady(TestReadyResponse(index));
   }
@@ -109,7 +109,7 @@ TEST_CASE("wire: a frontend waits for the engine's model before it is ready") {
   const TempFolder folder;
   Frontend frontend(folder);
   Inbox<EngineInput> inbox;
-  EngineEndpoint endpoint(EngineIn(folder), &inbox.box);
+  EngineEndpoint endpoint(EngineIn(folder), inbox.Pusher());
   REQUIRE(endpoint.Start().ok());
   CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
   endpoint.AnnounceReady(TestReadyResponse());
@@ -145,7 +145,7 @@ TEST_CASE("wire: tcp addresses work, port 0 is a free one and is reported") {
   engine_options.handshake_address = frontend.handshake_address();
   Inbox<EngineInput> inbox;
   {
-    EngineEndpoint engine(engine_options, &inbox.box);
+    EngineEndpoint engine(engine_options, inbox.Pusher());
     REQUIRE(engine.Start().ok());
     engine.AnnounceReady(TestReadyResponse());
     CHECK(event.Next()->kind == ClientEvent::Kind::kReady);
@@ -219,7 +219,7 @@ TEST_CASE("wire: a frontend replaced before the engine noticed gets its HELLO") 
     is_held.notify_one();
     may_go.wait(false);
   });
-  EngineEndpoint endpoint(EngineIn(folder), &box);
+  EngineEndpoint endpoint(EngineIn(folder), [&](EngineInput input) { box.Push(std::move(input)); });
   const auto let_go = [&](void*) {
     may_go = true;
     may_go.notify_one();
@@ -416,7 +416,7 @@ TEST_CASE("wire: Start refuses folders open to others, locked folders and imposs
   Inbox<EngineInput> inbox;
   EngineEndpointOptions engine_options;
   engine_options.handshake_address = "carrier-pigeon://home";
-  EngineEndpoint engine(engine_options, &inbox.box);
+  EngineEndpoint engine(engine_options, inbox.Pusher());
   CHECK_FALSE(engine.Start().ok());
 }
 

@@ -60,7 +60,7 @@ struct Sink final : OutputSink {
 
 struct Engine {
   explicit Engine(const TempFolder& folder, int engine_index = 0)
-      : index(engine_index), endpoint(wire::EngineIn(folder, engine_index), &inbox.box) {
+      : index(engine_index), endpoint(wire::EngineIn(folder, engine_index), inbox.Pusher()) {
     REQUIRE(endpoint.Start().ok());
     endpoint.AnnounceReady(wire::TestReadyResponse(engine_index));
   }
