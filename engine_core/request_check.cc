@@ -64,6 +64,17 @@ Status CheckPrompt(const wire::EngineCoreRequest& request, const ExecutorLimits&
   return CheckTokenIds("the prompt", request.prompt_token_ids, limits.vocab_size);
 }
 
+// The outputs that a request brings from an earlier run follow its prompt and did not end it.
+Status CheckPriorOutputs(const wire::EngineCoreRequest& request) {
+  const int64_t num_outputs = request.own.num_prior_output_tokens;
+  const auto num_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const int64_t limit = std::min(num_tokens, int64_t{request.sampling_params.max_tokens}) - 1;
+  if (num_outputs >= 0 && num_outputs <= limit) return OkStatus();
+  return OutOfRange("num_prior_output_tokens", static_cast<double>(num_outputs),
+                    "between 0 and " + std::to_string(limit) + ": less than the " +
+                        std::to_string(num_tokens) + " tokens given and less than max_tokens");
+}
+
 Status CheckLengths(const wire::SamplingParams& params) {
   if (params.n != 1) return OutOfRange("n", params.n, "1 on the wire");
   if (params.max_tokens < 1) return OutOfRange("max_tokens", params.max_tokens, "at least 1");
@@ -146,6 +157,7 @@ Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits
   RETURN_IF_ERROR(CheckKind(request));
   RETURN_IF_ERROR(CheckPrompt(request, limits));
   RETURN_IF_ERROR(CheckLengths(request.sampling_params));
+  RETURN_IF_ERROR(CheckPriorOutputs(request));
   RETURN_IF_ERROR(CheckDistribution(request.sampling_params));
   return CheckTokenLists(request.sampling_params, limits.vocab_size);
 }

@@ -28,7 +28,8 @@ struct EncodedMessage {
   std::vector<std::string> aux;
 };
 
-void Encode(const EngineCoreRequest& record, EncodedMessage* message);
+// REQUIRES: nothing is set in record.own unless the engine's READY says kTandem.
+void Encode(const EngineCoreRequest& record, EncodedMessage* message, Peer peer = Peer::kForeign);
 void Encode(const AbortRequest& record, EncodedMessage* message);
 void Encode(const StartDpWave& record, EncodedMessage* message);
 void Encode(const UtilityRequest& record, EncodedMessage* message);

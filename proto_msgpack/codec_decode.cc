@@ -221,7 +221,21 @@ template <class T>
 void Clear(T* record) {
   *record = T();
 }
-void Clear(EngineCoreOutputs* /*record*/) {}  // element by element, to keep the room of outputs
+void Clear(EngineCoreOutputs* /*record*/) {}  // by element, to keep the capacity of outputs
+
+// Past an element after the known ones: Tandem's own fields are read, anything else is skipped.
+template <class T>
+void UnpackTail(MsgpackReader& r, T* record) {
+  if constexpr (HasTail<T>) {
+    MsgpackReader ahead = r;
+    if (ahead.NextIsMap() && ahead.MapSize() == 1 && ahead.NextIsString() &&
+        ahead.String() == kTailKey) {
+      r = ahead;
+      return Unpack(r, &(record->*TailOf<T>::kMember));
+    }
+  }
+  r.Skip();
+}
 
 template <ArrayRecord T>
 void Unpack(MsgpackReader& r, T* record) {
@@ -234,7 +248,7 @@ void Unpack(MsgpackReader& r, T* record) {
         ((left > 0 && r.ok() ? (--left, UnpackElement(r, record, element)) : void()), ...);
       },
       Fields());
-  while (left-- > 0 && r.ok()) r.Skip();
+  while (left-- > 0 && r.ok()) UnpackTail(r, record);
 }
 
 template <class T, auto kMember, Sent kSent, Form kForm>

@@ -187,11 +187,27 @@ void PackElement(Writer& w, const T& record, At<kMember, kForm> /*element*/) {
   PackAs(w, kForm, record, record.*kMember);
 }
 
+template <class T>
+bool SendsTail(const T& record) {
+  if constexpr (HasTail<T>) {
+    const auto& own = record.*TailOf<T>::kMember;
+    return !(own == std::remove_cvref_t<decltype(own)>());
+  }
+  return false;
+}
+
 template <ArrayRecord T>
 void Pack(Writer& w, const T& record) {
   using Fields = typename ArrayOf<T>::Fields;
-  w.packer.pack_array(std::tuple_size_v<Fields>);
+  const bool sends_tail = SendsTail(record);
+  w.packer.pack_array(std::tuple_size_v<Fields> + (sends_tail ? 1 : 0));
   std::apply([&](auto... element) { (PackElement(w, record, element), ...); }, Fields());
+  if constexpr (HasTail<T>) {
+    if (!sends_tail) return;
+    w.packer.pack_map(1);
+    w.String(kTailKey);
+    Pack(w, record.*TailOf<T>::kMember);
+  }
 }
 
 template <class T, auto kMember, Sent kSent, Form kForm>
@@ -247,7 +263,9 @@ RawValue PackedBy(F pack) {
 
 }  // namespace
 
-void Encode(const EngineCoreRequest& record, EncodedMessage* message) {
+void Encode(const EngineCoreRequest& record, EncodedMessage* message, Peer peer) {
+  CHECK(peer == Peer::kTandem || !SendsTail(record))
+      << record.request_id << " has fields that a foreign engine does not know";
   EncodeRecord(record, message);
   message->aux = record.aux_frames;
 }

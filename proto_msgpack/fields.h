@@ -38,6 +38,11 @@ template <class T>
 struct ArrayOf;  // specialised: `using Fields = std::tuple<At<…>…>; kRequired`
 template <class T>
 struct MapOf;  // specialised: `static constexpr auto kKeys = std::tuple(Key<…>{"…"}…)`
+// Tandem's own fields, a map record that is a member of T: specialised for an array record that has
+// a tail: `static constexpr auto kMember = &T::own`.
+template <class T>
+struct TailOf;
+constexpr std::string_view kTailKey = "tandem";
 
 template <class T>
 concept ArrayRecord = requires {
@@ -46,6 +51,11 @@ concept ArrayRecord = requires {
 template <class T>
 concept MapRecord = requires {
   MapOf<T>::kKeys;
+};
+
+template <class T>
+concept HasTail = requires {
+  TailOf<T>::kMember;
 };
 
 template <>
@@ -89,6 +99,18 @@ struct MapOf<SamplingParams> {
       Key<&T::repetition_detection>{"repetition_detection"},
       Key<&T::routed_experts_prompt_start>{"routed_experts_prompt_start"},
       Key<&T::trace_decode_token_ids>{"trace_decode_token_ids"});
+};
+
+template <>
+struct MapOf<OwnRequestFields> {
+  using T = OwnRequestFields;
+  static constexpr auto kKeys =
+      std::tuple(Key<&T::num_prior_output_tokens>{"num_prior_output_tokens"});
+};
+
+template <>
+struct TailOf<EngineCoreRequest> {
+  static constexpr auto kMember = &EngineCoreRequest::own;
 };
 
 template <>

@@ -4,8 +4,13 @@
 // Array records carry each field's index, map records list keys in the order they are sent.
 // Thread: plain values, no sharing. Units: seconds; *_timestamp and timestamp are CLOCK_MONOTONIC
 // of the process that stamped them, arrival_time is Unix time of the frontend. nil on the wire is
-// an empty optional, Rare or RawValue; where a comment says so, an empty list. Fields beyond the
-// wire's own go into utility calls, never into these arrays.
+// an empty optional, Rare or RawValue; where a comment notes it, an empty list.
+//
+// What Tandem adds goes into utility calls or, as one map {"tandem": {...}}, at the tail of an
+// array record. The tail is sent only when one of its fields is set and only to an engine whose
+// READY has tandem_version, so a foreign engine gets vLLM's bytes. A reader finds the map by its
+// key and skips any other tail. Frontends get no tail: vllm-rs takes a longer EngineCoreOutputs for
+// the death of the engine.
 
 #include <array>
 #include <cstddef>
@@ -99,7 +104,7 @@ struct SamplingParams {
   int32_t top_k = 0;  // 0 or -1: the whole vocabulary
   double min_p = 0;
   std::optional<int64_t> seed;
-  std::vector<std::string> stop;  // the frontend's business; carried for others' engines
+  std::vector<std::string> stop;  // checked in the frontend; sent for foreign engines
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   int32_t max_tokens = 16;
@@ -137,7 +142,16 @@ struct SamplingParams {
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
-struct EngineCoreRequest {                     // array of 22
+// Tandem's own fields of a request.
+struct OwnRequestFields {  // map
+  // The last tokens of the prompt that are outputs of an earlier run of this request. It goes on
+  // from there: lengths, penalties, draws and usage count from the prompt before them.
+  int32_t num_prior_output_tokens = 0;
+
+  friend bool operator==(const OwnRequestFields&, const OwnRequestFields&) = default;
+};
+
+struct EngineCoreRequest {                     // array of 22, and the tail
   RequestId request_id;                        // 0: internal id, "<external id>-<8 hex>"
   std::vector<TokenId> prompt_token_ids;       // 1: nil when prompt_embeds is set
   RawValue mm_features;                        // 2
@@ -160,6 +174,7 @@ struct EngineCoreRequest {                     // array of 22
   bool abort_immediately = false;              // 19
   std::optional<std::string> session_id;       // 20
   RawValue kv_hints;                           // 21: map
+  OwnRequestFields own;                        // tail
 
   std::vector<std::string> aux_frames;  // frames the raw fields point into; index 0 is frame 1
 
@@ -281,7 +296,7 @@ struct LogprobsRows {
 };
 
 struct EngineCoreError {  // map
-  std::string code;       // one of the kError* words below, or another engine's
+  std::string code;       // one of the kError* words below, or a foreign engine's
   std::string message;
   bool retryable = false;
 
@@ -448,6 +463,9 @@ struct InitMessage {  // map, frontend → engine, the answer to HELLO
 };
 
 // Map, engine → each input socket; its arrival also teaches the frontend's ROUTER the identity.
+// Whose program the other side is. Only Tandem is sent Tandem's own fields.
+enum class Peer { kForeign, kTandem };
+
 struct EngineCoreReadyResponse {
   int64_t max_model_len = 0;
   int64_t num_gpu_blocks = 0;
@@ -477,10 +495,11 @@ struct EngineCoreReadyResponse {
   int32_t coord_store_port = 0;
   std::optional<std::string> coordinator_input_address;
   std::optional<std::string> coordinator_output_address;
-  std::optional<std::string>
-      tandem_version;  // ours; left out when absent, unknown keys are ignored
+  // Ours, left out when absent. Other frontends ignore unknown keys.
+  std::optional<std::string> tandem_version;
 
   friend bool operator==(const EngineCoreReadyResponse&, const EngineCoreReadyResponse&) = default;
+  Peer peer() const { return tandem_version ? Peer::kTandem : Peer::kForeign; }
 };
 
 }  // namespace tandem::wire

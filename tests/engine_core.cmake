@@ -56,6 +56,9 @@ tandem_test(property_cuda_models LABEL property TIMEOUT 300
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
   SRCS property/batch_invariance_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)
+tandem_test(property_resume LABEL property TIMEOUT 300
+  SRCS property/resume_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support)
 tandem_test(unit_executor LABEL unit
   SRCS unit/engine_core/executor/resolve_sampling_test.cc
        unit/engine_core/executor/cgroup_memory_test.cc

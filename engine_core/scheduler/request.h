@@ -47,7 +47,8 @@ struct Request {
           const RequestNeeds& what_it_needs = {})
       : wire(std::move(from_wire)),
         token_ids(std::move(wire.prompt_token_ids)),
-        num_prompt_tokens(static_cast<int32_t>(token_ids.size())),
+        num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
+                          wire.own.num_prior_output_tokens),
         order(order_of_adding),
         needs(what_it_needs) {}
 
@@ -71,8 +72,10 @@ struct Request {
   int32_t num_stale_steps = 0;
   bool drops_stale_output = false;
   RequestDrafts drafts;
-  bool has_output = false;  // a record with prefill_stats has gone to the client
-  // A transfer writes into its blocks; nobody may find them before that is known to have succeeded.
+  // Its first output, and prefill_stats with it, has gone to the client, in this run or an earlier
+  // one.
+  bool has_output = wire.own.num_prior_output_tokens > 0;
+  // A transfer writes into its blocks: they must not be found before it is known to have succeeded.
   bool loads_kv = false;
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record

@@ -42,8 +42,9 @@ Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const Reque
   }
   CHECK(needs.adapter_id == 0 || parts_.config.max_loras > 0) << "adapter " << needs.adapter_id;
   Request* request = parts_.requests.Add(std::move(from_wire), needs, now);
-  CHECK(request->num_prompt_tokens > 0 && request->num_prompt_tokens < parts_.config.max_model_len)
-      << request->id() << " has " << request->num_prompt_tokens << " tokens";
+  CHECK(request->num_prompt_tokens > 0 && request->num_tokens() < parts_.config.max_model_len)
+      << request->id() << " has " << request->num_tokens() << " tokens, "
+      << request->num_prompt_tokens << " of them prompt";
   parts_.requests.ExtendHashes(request);
   return OkStatus();
 }

@@ -66,8 +66,9 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // AlreadyExists for an id that is still in use, be it by a transfer of a request that has ended.
-  // REQUIRES: at least one prompt token, fewer than max_model_len, ids in range; an adapter only if
-  // max_loras > 0.
+  // A request that brings outputs of an earlier run goes on as after a preemption.
+  // REQUIRES: at least one prompt token, fewer tokens than max_model_len, ids in range; an adapter
+  // only if max_loras > 0.
   Status Add(wire::EngineCoreRequest request, double now, const RequestNeeds& needs = {});
   // A grammar is ready, or there will be none: then its request ends with this error. Does nothing
   // for a request that has ended meanwhile.

@@ -128,7 +128,8 @@ bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t n
 
 void WaitingPass::CountLookup(const Request& request, int32_t num_hit_tokens) {
   wire::PrefixCacheStats& stats = prefix_cache_stats_;
-  const bool again = request.num_preemptions > 0;
+  // Prompts that were looked up before would distort the hit rate of new ones.
+  const bool again = request.num_preemptions > 0 || request.has_output;
   (again ? stats.preempted_requests : stats.requests) += 1;
   (again ? stats.preempted_queries : stats.queries) += request.num_tokens();
   (again ? stats.preempted_hits : stats.hits) += num_hit_tokens;

@@ -153,6 +153,7 @@ EngineCoreRequest DrawRequest(Draw& draw) {
   r.session_id = draw.Perhaps(draw.Text());
   r.kv_hints = draw.Raw();
   if (draw.Maybe()) r.aux_frames = draw.Texts();
+  if (draw.Maybe()) r.own.num_prior_output_tokens = draw.Int32();
   return r;
 }
 
@@ -228,7 +229,7 @@ TEST_CASE("codec property: random requests come back as they were sent") {
   for (int i = 0; i < 1000; ++i) {
     CAPTURE(i);
     const EngineCoreRequest request = DrawRequest(draw);
-    Encode(request, &message);
+    Encode(request, &message, Peer::kTandem);
     const auto decoded = DecodeAdd(message);
     INFO(decoded.status().ToString());
     REQUIRE(decoded.ok());
@@ -281,6 +282,92 @@ TEST_CASE("codec property: start-up messages come back") {
   CHECK(decoded == response);
 }
 
+// The request's array with more elements after it.
+EncodedMessage WithTail(const EngineCoreRequest& request, const std::vector<std::string>& tail) {
+  EncodedMessage message;
+  Encode(request, &message);
+  REQUIRE(message.body.substr(0, 3) == std::string("\xdc\x00\x16", 3));
+  message.body[2] = static_cast<char>(22 + tail.size());
+  for (const std::string& element : tail) message.body += element;
+  return message;
+}
+
+TEST_CASE("codec: a request without fields of our own is vLLM's array of 22 for either peer") {
+  Draw draw(kSeed + 6);
+  EngineCoreRequest request = DrawRequest(draw);
+  request.own = {};
+  EncodedMessage to_foreign, to_tandem;
+  Encode(request, &to_foreign, Peer::kForeign);
+  Encode(request, &to_tandem, Peer::kTandem);
+  CHECK(to_foreign.body == to_tandem.body);
+  CHECK(to_foreign.body.substr(0, 3) == std::string("\xdc\x00\x16", 3));
+}
+
+TEST_CASE("codec: our own fields of a request are a map after the 22 elements") {
+  EngineCoreRequest request;
+  request.request_id = "a";
+  request.prompt_token_ids = {1, 2, 3};
+  EncodedMessage plain, message;
+  Encode(request, &plain);
+  request.own.num_prior_output_tokens = 2;
+  Encode(request, &message, Peer::kTandem);
+  CHECK(message.body.substr(3) ==
+        plain.body.substr(3) + "\x81\xa6tandem\x81\xb7num_prior_output_tokens\x02");
+  const auto decoded = DecodeAdd(message);
+  REQUIRE(decoded.ok());
+  CHECK(std::get<EngineCoreRequest>(*decoded) == request);
+}
+
+TEST_CASE("codec: tails of other programs are skipped, ours is found among them") {
+  const std::string ours = "\x81\xa6tandem\x81\xb7num_prior_output_tokens\x05";
+  EngineCoreRequest request;
+  request.request_id = "a";
+  for (const std::string& foreign :
+       {std::string("\xc0"), std::string("\x05"), std::string("\xa6tandem"), std::string("\x80"),
+        std::string("\x92\x01\x02"), std::string("\x81\x01\x02"), std::string("\x81\xa3new\x02"),
+        std::string("\x82\xa6tandem\x01\xa1k\x02"), std::string("\x81\xa2\xff\xff\x02")}) {
+    CAPTURE(HexEncode(foreign));
+    const auto skipped = DecodeAdd(WithTail(request, {foreign}));
+    INFO(skipped.status().ToString());
+    REQUIRE(skipped.ok());
+    CHECK(std::get<EngineCoreRequest>(*skipped) == request);
+    EngineCoreRequest continued = request;
+    continued.own.num_prior_output_tokens = 5;
+    for (const auto& tail : {std::vector{foreign, ours}, std::vector{ours, foreign}}) {
+      const auto found = DecodeAdd(WithTail(request, tail));
+      REQUIRE(found.ok());
+      CHECK(std::get<EngineCoreRequest>(*found) == continued);
+    }
+  }
+}
+
+TEST_CASE("codec: in our own tail unknown keys are skipped, values of a wrong kind refused") {
+  EngineCoreRequest request;
+  request.request_id = "a";
+  const auto decode = [&](const std::string& fields) {
+    return DecodeAdd(WithTail(request, {"\x81\xa6tandem" + fields}));
+  };
+  const auto newer = decode("\x82\xa5later\x91\x01\xb7num_prior_output_tokens\x05");
+  REQUIRE(newer.ok());
+  CHECK(std::get<EngineCoreRequest>(*newer).own.num_prior_output_tokens == 5);
+  CHECK_FALSE(decode("\x81\xb7num_prior_output_tokens\xa1x").ok());
+  CHECK_FALSE(decode("\x81\xb7num_prior_output_tokens\xcf\x7f\xff\xff\xff\xff\xff\xff\xff").ok());
+  CHECK_FALSE(decode("\xc0").ok());
+}
+
+TEST_CASE("codec: READY names Tandem by a key that others leave out") {
+  EngineCoreReadyResponse ready;
+  EncodedMessage message;
+  Encode(ready, &message);
+  EngineCoreReadyResponse decoded;
+  REQUIRE(Decode(Views(message), &decoded).ok());
+  CHECK(decoded.peer() == Peer::kForeign);
+  ready.tandem_version = "0.1";
+  Encode(ready, &message);
+  REQUIRE(Decode(Views(message), &decoded).ok());
+  CHECK(decoded.peer() == Peer::kTandem);
+}
+
 // Runs every decoder over the same bytes; returns whether any of them accepted it.
 bool AnyDecodes(const std::vector<std::string_view>& frames) {
   bool any = false;
@@ -302,7 +389,7 @@ TEST_CASE("codec property: a message cut anywhere is refused") {
   EncodedMessage message;
   for (int i = 0; i < 30; ++i) {
     if (i % 2 == 0) {
-      Encode(DrawRequest(draw), &message);
+      Encode(DrawRequest(draw), &message, Peer::kTandem);
     } else {
       Encode(DrawOutputs(draw), &message);
     }
@@ -320,14 +407,14 @@ TEST_CASE("codec property: a message cut anywhere is refused") {
   }
 }
 
-TEST_CASE("codec property: flipped bits and random bytes are answered, never worse") {
+TEST_CASE("codec property: flipped bits and random bytes are decoded or refused, never worse") {
   CAPTURE(kSeed);
   Draw draw(kSeed + 3);
   EncodedMessage message;
   int refused = 0;
   for (int i = 0; i < 3000; ++i) {
     if (i % 2 == 0) {
-      Encode(DrawRequest(draw), &message);
+      Encode(DrawRequest(draw), &message, Peer::kTandem);
     } else {
       Encode(DrawOutputs(draw), &message);
     }

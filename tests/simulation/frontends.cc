@@ -89,7 +89,10 @@ Status Frontends::HearTokens(const wire::EngineCoreOutput& output, Stream* strea
   }
   if (output.new_token_ids.empty()) return OkStatus();
   const bool first = !std::exchange(stream->has_record, true);
-  if (output.prefill_stats.has_value() != first) return Wrong(output.request_id, "prefill_stats");
+  const bool is_first_output = first && stream->request.own.num_prior_output_tokens == 0;
+  if (output.prefill_stats.has_value() != is_first_output) {
+    return Wrong(output.request_id, "prefill_stats");
+  }
   double last = 0;
   for (const wire::EngineCoreEvent& event : output.events) {
     if (event.timestamp < last || event.timestamp > last_timestamp_) {
@@ -102,6 +105,7 @@ Status Frontends::HearTokens(const wire::EngineCoreOutput& output, Stream* strea
       output.events[1].type != wire::EventType::kScheduled) {
     return Wrong(output.request_id, "does not begin with QUEUED, SCHEDULED");
   }
+  if (!is_first_output) return OkStatus();
   const wire::PrefillStats& stats = *output.prefill_stats;
   if (stats.num_cached_tokens + stats.num_computed_tokens != stats.num_prompt_tokens) {
     return Wrong(output.request_id, "prefill_stats do not add up");

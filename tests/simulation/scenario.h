@@ -37,8 +37,13 @@ struct Stream {
   bool ended = false;              // a finish record, or aborted by its client
   int num_finished_ids = 0;
 
-  // What the hash of its tokens begins with. Another adapter, another model: the same tokens have
-  // another answer.
+  // Without outputs of an earlier run.
+  size_t num_prompt_tokens() const {
+    return request.prompt_token_ids.size() -
+           static_cast<size_t>(request.own.num_prior_output_tokens);
+  }
+  // The hash of an empty prefix. An adapter makes another model: the same tokens have other
+  // outputs.
   uint64_t first_hash() const { return static_cast<uint64_t>(needs.adapter_id); }
 };
 

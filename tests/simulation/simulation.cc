@@ -61,7 +61,7 @@ void Simulation::StartEngine() {
   executor_ = std::make_unique<SimExecutor>(scenario_.limits);
   executor_->FailRequestsWhere([this](const RequestId& id, std::span<const TokenId> token_ids) {
     const Stream& stream = scenario_.streams.at(id);
-    return stream.fails_after == token_ids.size() - stream.request.prompt_token_ids.size();
+    return stream.fails_after == token_ids.size() - stream.num_prompt_tokens();
   });
   executor_->BeginPrefixesWith(
       [this](const RequestId& id) { return scenario_.streams.at(id).first_hash(); });
@@ -116,24 +116,18 @@ void Simulation::Restart() {
     if (stream.ended) stream.num_finished_ids = 1;  // or the dead engine kept it to itself
     if (!stream.sent || stream.ended) continue;
     stream.num_finished_ids = 0;
-    if (!stream.refused) BeginAnew(&stream);
+    if (!stream.refused) Continue(&stream);
     Send(&stream);
   }
 }
 
-// What a stream has emitted becomes prompt. The outputs count anew: it has fewer left.
-void Simulation::BeginAnew(Stream* stream) const {
+// The request with what it has emitted so far; it ends with the same answer.
+void Simulation::Continue(Stream* stream) {
   wire::EngineCoreRequest& request = stream->request;
-  request.sampling_params.repetition_detection.reset();
-  request.sampling_params.min_tokens = 0;
-  const auto num_emitted = static_cast<int32_t>(stream->emitted.size());
+  request.prompt_token_ids.resize(stream->num_prompt_tokens());
   request.prompt_token_ids.insert(request.prompt_token_ids.end(), stream->emitted.begin(),
                                   stream->emitted.end());
-  request.sampling_params.max_tokens -= num_emitted;
-  if (stream->fails_after) *stream->fails_after -= static_cast<size_t>(num_emitted);
-  stream->emitted.clear();
-  stream->answer.clear();
-  SolveStream(scenario_.limits, stream);
+  request.own.num_prior_output_tokens = static_cast<int32_t>(stream->emitted.size());
 }
 
 void Simulation::CountTransfers() {

@@ -39,7 +39,7 @@ class Simulation {
   void StartEngine();
   void StartConnector();
   void Restart();
-  void BeginAnew(Stream* stream) const;
+  static void Continue(Stream* stream);
   void CountTransfers();
 
   void Act();

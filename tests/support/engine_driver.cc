@@ -71,11 +71,12 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
 }
 
 void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
-                       const wire::SamplingParams& params) {
+                       const wire::SamplingParams& params, int32_t num_prior_outputs) {
   wire::EngineCoreRequest request;
   request.request_id = id;
   request.prompt_token_ids = std::move(prompt);
   request.sampling_params = params;
+  request.own.num_prior_output_tokens = num_prior_outputs;
   const Status status = scheduler_->Add(std::move(request), now_);
   CHECK(status.ok()) << status.ToString();
 }
@@ -117,9 +118,12 @@ void EngineDriver::TakeResult() {
       if (output.new_prompt_logprobs) transcript.prompt_logprobs = *output.new_prompt_logprobs;
       if (output.prefill_stats) {
         transcript.num_cached_tokens = output.prefill_stats->num_cached_tokens;
+        transcript.has_prefill_stats = true;
       }
       if (output.error) transcript.error = output.error->message;
       transcript.finished = transcript.finished || output.finished();
+      if (output.finish_reason) transcript.finish_reason = output.finish_reason;
+      if (output.finish_reason) transcript.stop_reason = output.stop_reason;
     }
     outputs_.Recycle(std::move(message.outputs));
   }

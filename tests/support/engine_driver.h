@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,10 @@ struct Transcript {
   wire::LogprobsRows prompt_logprobs;
   std::string error;
   int64_t num_cached_tokens = 0;
+  bool has_prefill_stats = false;
   bool finished = false;
+  std::optional<wire::FinishReason> finish_reason;
+  wire::StopReason stop_reason;
   int32_t num_preemptions = 0;
 };
 
@@ -52,7 +56,9 @@ class EngineDriver {
  public:
   explicit EngineDriver(const EngineDriverOptions& options);
 
-  void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params);
+  // The last num_prior_outputs of the prompt: see wire::OwnRequestFields.
+  void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params,
+           int32_t num_prior_outputs = 0);
   void Abort(const std::string& id) { scheduler_->Abort(id); }
   // Begins a step and takes the result of the oldest; false when nothing was left to do.
   bool Step();

@@ -26,7 +26,7 @@ TEST_CASE("Ingress: a plain request and the edges of every range are accepted") 
   CHECK(CheckRequest(Good(), Limits()).ok());
   wire::EngineCoreRequest request = Good();
   request.prompt_token_ids.assign(7, 1);
-  request.mm_features.packed = "\x90";  // an empty array says none
+  request.mm_features.packed = "\x90";  // an empty array means none
   wire::SamplingParams& params = request.sampling_params;
   params.max_tokens = params.min_tokens = 1;
   params.temperature = 0;
@@ -38,9 +38,31 @@ TEST_CASE("Ingress: a plain request and the edges of every range are accepted") 
   params.bad_words_token_ids = {{0}, {99, 1}};
   params.stop_token_ids = {1 << 30};
   CHECK(CheckRequest(request, Limits()).ok());
+  params.max_tokens = 7;
+  for (const int32_t num_prior : {1, 6}) {  // of 7 tokens
+    request.own.num_prior_output_tokens = num_prior;
+    CHECK(CheckRequest(request, Limits()).ok());
+  }
 }
 
-TEST_CASE("Ingress: each thing that could do harm is refused with words") {
+TEST_CASE("Ingress: prior outputs must follow a prompt and be fewer than max_tokens") {
+  wire::EngineCoreRequest request = Good();
+  request.prompt_token_ids = {1, 2, 3, 4};
+  const auto check = [&](int32_t num_prior, int32_t max_tokens) {
+    request.own.num_prior_output_tokens = num_prior;
+    request.sampling_params.max_tokens = max_tokens;
+    return CheckRequest(request, Limits());
+  };
+  CHECK(check(3, 16).ok());
+  CHECK(check(2, 3).ok());
+  CHECK(check(-1, 16).code() == StatusCode::kInvalidArgument);
+  CHECK(check(4, 16).message() ==
+        "num_prior_output_tokens is 4, must be between 0 and 3: less than the 4 tokens given and "
+        "less than max_tokens");
+  CHECK(check(3, 3).code() == StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("Ingress: everything that could do harm is refused with a message") {
   using Break = std::function<void(wire::EngineCoreRequest&)>;
   const double nan = std::nan("");
   const struct {

@@ -118,6 +118,34 @@ TEST_CASE("R32: the first record carries prefill_stats and all events, later one
   CHECK(second.events.empty());
 }
 
+TEST_CASE("R32: a request with prior outputs counts from its prompt and repeats no prefill_stats") {
+  Bench bench;
+  REQUIRE(bench.Add("first", {1, 2, 3, 4, 5}).ok());
+  bench.Step();
+  bench.scheduler_.TakeStats();
+  wire::EngineCoreRequest request;
+  request.request_id = "a";
+  request.prompt_token_ids = {1, 2, 3, 4, 5, 8, 9};
+  request.own.num_prior_output_tokens = 2;
+  request.sampling_params.max_tokens = 4;
+  REQUIRE(bench.scheduler_.Add(std::move(request), 1).ok());
+  const SchedulerOutput& step = bench.Schedule();
+  REQUIRE(step.admitted.size() == 1);
+  CHECK(step.admitted[0].token_ids.size() == 7);
+  CHECK(step.admitted[0].num_prompt_tokens == 5);
+  auto messages = bench.Update(step, bench.Result(step, 7));
+  const auto& record = messages[0].outputs.outputs[1];
+  REQUIRE(record.request_id == "a");
+  CHECK_FALSE(record.prefill_stats.has_value());
+  CHECK_FALSE(record.finished());
+  const wire::PrefixCacheStats stats = bench.scheduler_.TakeStats().prefix_cache_stats;
+  CHECK(stats.queries == 0);  // its prompt was looked up before
+  CHECK(stats.preempted_queries == 7);
+  CHECK(stats.preempted_hits == 4);
+  messages = bench.Step();
+  CHECK(messages[0].outputs.outputs[1].finish_reason == wire::FinishReason::kLength);
+}
+
 TEST_CASE("R33 R35: each client hears its own, stats go to the first that hears anything") {
   Bench bench;
   REQUIRE(bench.Add("a", {1}, 1, 2).ok());
