@@ -73,20 +73,20 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   w.String("block_size");
   w.Int(stored.block_size);
   w.String("lora_id");
-  w.Nil();
+  stored.lora ? w.Int(stored.lora->id) : w.Nil();
   w.String("medium");
   w.String(kMedium);
   w.String("lora_name");
-  w.Nil();
+  stored.lora ? w.String(stored.lora->name) : w.Nil();
   w.String("extra_keys");
   w.Array(stored.block_hashes.size());
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
-    if (i > 0 || stored.cache_salt.empty()) {
+    if (i >= stored.extra_keys.size() || stored.extra_keys[i].empty()) {
       w.Nil();
-    } else {
-      w.Array(1);
-      w.String(stored.cache_salt);
+      continue;
     }
+    w.Array(stored.extra_keys[i].size());
+    for (const std::string& value : stored.extra_keys[i]) w.String(value);
   }
   w.String("group_idx");
   w.Int(0);

@@ -25,7 +25,14 @@ struct KvBlockStored {
   std::optional<KvBlockHash> parent_block_hash;
   std::vector<TokenId> token_ids;  // of all the blocks
   int32_t block_size = 0;
-  std::string cache_salt;      // of the first block; empty: none
+  struct Lora {
+    int32_t id = 0;
+    std::string name;
+  };
+  std::optional<Lora> lora;  // the adapter that computed them
+  // The extra keys of each block's hash: the adapter's name, items, the salt. Blocks past the end
+  // of the list have none.
+  std::vector<std::vector<std::string>> extra_keys;
   int32_t sliding_window = 0;  // keys that every layer sees; 0: all
 };
 struct KvBlockRemoved {

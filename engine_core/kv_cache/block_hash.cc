@@ -1,4 +1,4 @@
-// The low-level SHA256_* calls use the SHA instructions where the CPU has them and cost 0.15 us per
+// The low-level SHA256_* calls use the CPU's SHA instructions where present and cost 0.15 us per
 // block; the EVP layer that OpenSSL 3 prefers adds 0.2 us.
 #define OPENSSL_SUPPRESS_DEPRECATED
 
@@ -17,10 +17,16 @@ namespace tandem {
 namespace {
 
 // The first three bits of a CBOR item.
-enum CborMajor : uint8_t { kUnsigned = 0 << 5, kBytes = 2 << 5, kText = 3 << 5, kArray = 4 << 5 };
+enum CborMajor : uint8_t {
+  kUnsigned = 0 << 5,
+  kNegative = 1 << 5,  // of -1 - value
+  kBytes = 2 << 5,
+  kText = 3 << 5,
+  kArray = 4 << 5
+};
 constexpr uint8_t kCborNull = 0xf6;
 
-// A head in the shortest form, which is what canonical CBOR asks for.
+// A head in the shortest form, as canonical CBOR requires.
 void PutHead(CborMajor major, uint64_t value, std::vector<uint8_t>* out) {
   if (value < 24) {
     out->push_back(static_cast<uint8_t>(major | value));
@@ -36,6 +42,19 @@ void PutHead(CborMajor major, uint64_t value, std::vector<uint8_t>* out) {
 void PutText(std::string_view text, std::vector<uint8_t>* out) {
   PutHead(kText, text.size(), out);
   out->insert(out->end(), text.begin(), text.end());
+}
+
+void PutInt(int64_t value, std::vector<uint8_t>* out) {
+  value < 0 ? PutHead(kNegative, static_cast<uint64_t>(-1 - value), out)
+            : PutHead(kUnsigned, static_cast<uint64_t>(value), out);
+}
+
+// A tuple that begins with the word for its kind.
+void PutTagged(size_t size, std::string_view tag, std::string_view value,
+               std::vector<uint8_t>* out) {
+  PutHead(kArray, size, out);
+  PutText(tag, out);
+  PutText(value, out);
 }
 
 BlockHash Sha256(std::span<const uint8_t> data) {
@@ -79,7 +98,36 @@ BlockHash BlockHasher::HashItem() const {
   return algorithm_ == HashAlgorithm::kSha256Cbor ? Sha256(item_) : Xxh3(item_);
 }
 
-void BlockHasher::Extend(std::span<const TokenId> token_ids, std::string_view cache_salt,
+// nil, or a tuple of tagged tuples: the adapter, the items by position, the salt.
+void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
+  const int32_t begin = block_idx * block_size_;
+  const int32_t end = begin + block_size_;
+  const bool has_adapter = keys.adapter.id != 0;
+  const bool has_salt = block_idx == 0 && !keys.cache_salt.empty();
+  const auto num_items = static_cast<size_t>(
+      std::count_if(keys.items.begin(), keys.items.end(),
+                    [=](const MultimodalItem& item) { return item.Overlaps(begin, end); }));
+  const size_t num_keys = num_items + (has_adapter ? 1 : 0) + (has_salt ? 1 : 0);
+  if (num_keys == 0) {
+    item_.push_back(kCborNull);
+    return;
+  }
+  PutHead(kArray, num_keys, &item_);
+  if (has_adapter) {
+    const bool is_reloaded = keys.adapter.version != 0;
+    PutTagged(is_reloaded ? 4 : 3, "lora", keys.adapter.name, &item_);
+    PutText(keys.adapter.path, &item_);
+    if (is_reloaded) PutInt(keys.adapter.version, &item_);
+  }
+  for (const MultimodalItem& item : keys.items) {
+    if (!item.Overlaps(begin, end)) continue;
+    PutTagged(3, "mm", item.identifier, &item_);
+    PutInt(item.begin - begin, &item_);
+  }
+  if (has_salt) PutTagged(2, "cache_salt", keys.cache_salt, &item_);
+}
+
+void BlockHasher::Extend(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
                          std::vector<BlockHash>* hashes) {
   const auto block_size = static_cast<size_t>(block_size_);
   const auto digest_bytes = DigestBytes(algorithm_);
@@ -94,14 +142,7 @@ void BlockHasher::Extend(std::span<const TokenId> token_ids, std::string_view ca
     for (TokenId token : token_ids.subspan(block * block_size, block_size)) {
       PutHead(kUnsigned, static_cast<uint32_t>(token), &item_);
     }
-    if (block == 0 && !cache_salt.empty()) {
-      PutHead(kArray, 1, &item_);
-      PutHead(kArray, 2, &item_);
-      PutText("cache_salt", &item_);
-      PutText(cache_salt, &item_);
-    } else {
-      item_.push_back(kCborNull);
-    }
+    PutExtraKeys(extra_keys, static_cast<int32_t>(block));
     hashes->push_back(HashItem());
   }
 }

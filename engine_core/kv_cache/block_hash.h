@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "engine_core/kv_cache/extra_keys.h"
 
 namespace tandem {
 
@@ -48,15 +49,15 @@ class BlockHasher {
   explicit BlockHasher(int32_t block_size, HashAlgorithm algorithm = HashAlgorithm::kSha256Cbor,
                        std::string_view seed = kDefaultSeed);
 
-  // Appends the hashes of those full blocks of token_ids that *hashes lacks. The salt (empty: none)
-  // is part of the first block and, through the chain, of all others.
-  void Extend(std::span<const TokenId> token_ids, std::string_view cache_salt,
+  // Appends the hashes of the full blocks of token_ids that *hashes lacks.
+  void Extend(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
               std::vector<BlockHash>* hashes);
 
   const BlockHash& none_hash() const { return none_hash_; }  // the parent of a first block
 
  private:
   BlockHash HashItem() const;
+  void PutExtraKeys(const ExtraKeys& keys, int32_t block_idx);
 
   int32_t block_size_;
   HashAlgorithm algorithm_;

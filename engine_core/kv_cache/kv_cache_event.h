@@ -19,7 +19,8 @@ struct BlockStored {
   std::vector<BlockHash> block_hashes;
   std::optional<BlockHash> parent;  // nullopt: the first of them starts the sequence
   std::vector<TokenId> token_ids;   // of all the blocks
-  std::string cache_salt;           // an extra key of the first block where parent is nullopt
+  ExtraKeys extra_keys;             // of the sequence
+  int32_t first_block = 0;          // place of the first of them in the sequence
 };
 
 // A block lost its content. Another block may still hold the same hash.

@@ -46,9 +46,9 @@ void KvCacheManager::SetNow(double now) {
   if (residency_) residency_->SetNow(now);
 }
 
-void KvCacheManager::ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
+void KvCacheManager::ExtendHashes(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
                                   std::vector<BlockHash>* hashes) {
-  if (config_.enable_prefix_caching) hasher_.Extend(token_ids, cache_salt, hashes);
+  if (config_.enable_prefix_caching) hasher_.Extend(token_ids, extra_keys, hashes);
 }
 
 std::span<const BlockId> KvCacheManager::FindCachedPrefix(std::span<const BlockHash> hashes,
@@ -245,11 +245,9 @@ void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t begin_bloc
   BlockStored stored;
   stored.block_hashes.assign(hashes.begin(), hashes.end());
   stored.token_ids.assign(tokens.begin(), tokens.end());
-  if (begin > 0) {
-    stored.parent = sequence.block_hashes[begin - 1];
-  } else {
-    stored.cache_salt = sequence.cache_salt;
-  }
+  if (begin > 0) stored.parent = sequence.block_hashes[begin - 1];
+  if (sequence.extra_keys != nullptr) stored.extra_keys = *sequence.extra_keys;
+  stored.first_block = begin_block;
   events_.emplace_back(std::move(stored));
 }
 

@@ -18,13 +18,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_cache/block_pool.h"
 #include "engine_core/kv_cache/block_residency.h"
+#include "engine_core/kv_cache/extra_keys.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
 
 namespace tandem {
@@ -53,8 +53,8 @@ int32_t MaxHeldBlocks(const KvCacheConfig& config);
 struct SequenceView {
   std::span<const TokenId> token_ids;
   std::span<const BlockHash> block_hashes;  // of its full blocks; none with caching off
-  std::string_view cache_salt;
-  int32_t num_computed_tokens = 0;  // what comes next sees the window that ends behind them
+  const ExtraKeys* extra_keys = nullptr;    // nullptr: none
+  int32_t num_computed_tokens = 0;          // the next token sees the window that ends after them
 };
 
 // What was in a slot and now is held without one. Movable only: each block is given back once.
@@ -83,7 +83,7 @@ class KvCacheManager {
   // The time of what is called from here on, monotonic seconds; only residency_sample reads it.
   void SetNow(double now);
   // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
-  void ExtendHashes(std::span<const TokenId> token_ids, std::string_view cache_salt,
+  void ExtendHashes(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
                     std::vector<BlockHash>* hashes);
   // The longest run of whole blocks from the start, of at most max_tokens, that is cached: every
   // block of it, or with a sliding window those that the token behind it sees, the others being

@@ -19,11 +19,11 @@ class AdapterSlots {
   bool HasRoomFor(AdapterId id) const {
     return id == 0 || num_users_.contains(id) || num_users_.size() < max_adapters_;
   }
-  // One more, one fewer running request that uses it. REQUIRES for Take: HasRoomFor.
-  void Take(AdapterId id) {
+  // A request with this adapter starts running, stops running. REQUIRES for Add: HasRoomFor.
+  void Add(AdapterId id) {
     if (id != 0) ++num_users_[id];
   }
-  void GiveBack(AdapterId id) {
+  void Remove(AdapterId id) {
     if (id != 0 && --num_users_[id] == 0) num_users_.erase(id);
   }
 

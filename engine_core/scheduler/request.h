@@ -14,12 +14,10 @@
 
 namespace tandem {
 
-using AdapterId = int32_t;  // 0: the model itself
-
-// What a request needs beside blocks and a slot.
+// What a request needs besides blocks and a slot. Nothing turns either on yet.
 struct RequestNeeds {
   bool grammar = false;  // it may not run before Scheduler::EndGrammarWait
-  AdapterId adapter_id = 0;
+  Adapter adapter = {};
 };
 
 // Tokens whose KV a request did not compute itself: from the prefix cache, and behind them from
@@ -44,13 +42,15 @@ struct RequestDrafts {
 
 struct Request {
   Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding,
-          const RequestNeeds& what_it_needs = {})
+          const RequestNeeds& needs = {})
       : wire(std::move(from_wire)),
         token_ids(std::move(wire.prompt_token_ids)),
         num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
                           wire.own.num_prior_output_tokens),
         order(order_of_adding),
-        needs(what_it_needs) {}
+        needs_grammar(needs.grammar),
+        extra_keys{
+            .adapter = needs.adapter, .items = {}, .cache_salt = wire.cache_salt.value_or("")} {}
 
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
@@ -82,7 +82,8 @@ struct Request {
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;
   Request* prev_waiting = nullptr;
-  RequestNeeds needs;
+  bool needs_grammar;
+  ExtraKeys extra_keys;       // of its blocks
   KnownTokens known;          // when it was admitted last, or will be
   KnownTokens first_known;    // when it was admitted first
   bool load_failed = false;   // once; then it computes all by itself
@@ -108,14 +109,12 @@ struct Request {
   // Whether it must not run again yet: a token that it would sample is still to be delivered.
   bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
-  std::string_view cache_salt() const {
-    return wire.cache_salt ? std::string_view(*wire.cache_salt) : std::string_view();
-  }
+  AdapterId adapter_id() const { return extra_keys.adapter.id; }
   std::span<const BlockHash> findable_hashes() const {
     return loads_kv ? std::span<const BlockHash>() : std::span<const BlockHash>(block_hashes);
   }
   SequenceView sequence() const {
-    return {token_ids, findable_hashes(), cache_salt(), num_computed_tokens - drafts.num_in_flight};
+    return {token_ids, findable_hashes(), &extra_keys, num_computed_tokens - drafts.num_in_flight};
   }
 };
 

@@ -48,8 +48,7 @@ Request* RequestTable::Find(const RequestId& id) const {
 }
 
 void RequestTable::ExtendHashes(Request* request) const {
-  if (request->needs.adapter_id != 0) return;
-  kv_cache_->ExtendHashes(request->token_ids, request->cache_salt(), &request->block_hashes);
+  kv_cache_->ExtendHashes(request->token_ids, request->extra_keys, &request->block_hashes);
 }
 
 std::vector<Request*> RequestTable::InOrderOfAdding() const {
@@ -83,7 +82,7 @@ void RequestTable::LeaveQueue(Request* request) {
 
 void RequestTable::Admit(Request* request, const KnownTokens& known, double now) {
   LeaveQueue(request);
-  adapters_.Take(request->needs.adapter_id);
+  adapters_.Add(request->adapter_id());
   request->slot = next_slot();
   free_slots_.pop_back();
   running_.push_back(request);
@@ -156,7 +155,7 @@ void RequestTable::Remove(const RequestId& id) {
 }
 
 void RequestTable::GiveSlotBack(Request* request) {
-  adapters_.GiveBack(request->needs.adapter_id);
+  adapters_.Remove(request->adapter_id());
   free_slots_.push_back(request->slot);
   freed_slots_.push_back(request->slot);
   request->slot = RequestSlot{-1};

@@ -40,14 +40,13 @@ class RequestTable {
   // Takes a request in as the last of those waiting. REQUIRES: its id is not in use.
   Request* Add(wire::EngineCoreRequest from_wire, const RequestNeeds& needs, double now);
   Request* Find(const RequestId& id) const;
-  // Hashes what has become a full block of its tokens. Blocks behind an adapter have other content,
-  // which hashes of tokens do not tell: they stay without one, so nobody shares them.
+  // Hashes what has become a full block of its tokens.
   void ExtendHashes(Request* request) const;
   std::vector<Request*> InOrderOfAdding() const;
 
   // Whether a request's adapter fits beside those of the running requests.
   bool HasRoomForAdapter(const Request& request) const {
-    return adapters_.HasRoomFor(request.needs.adapter_id);
+    return adapters_.HasRoomFor(request.adapter_id());
   }
   // What it waited for is there: it may be admitted in its turn.
   void EndWait(Request* request);

@@ -40,7 +40,9 @@ Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const Reque
   if (parts_.requests.Find(id) != nullptr || parts_.transfers.Keeps(id)) {
     return AlreadyExistsError("request id " + id + " is in use");
   }
-  CHECK(needs.adapter_id == 0 || parts_.config.max_loras > 0) << "adapter " << needs.adapter_id;
+  const Adapter& adapter = needs.adapter;
+  CHECK(adapter.id == 0 || (parts_.config.max_loras > 0 && !adapter.name.empty()))
+      << "adapter " << adapter.id;
   Request* request = parts_.requests.Add(std::move(from_wire), needs, now);
   CHECK(request->num_prompt_tokens > 0 && request->num_tokens() < parts_.config.max_model_len)
       << request->id() << " has " << request->num_tokens() << " tokens, "

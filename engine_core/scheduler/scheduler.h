@@ -68,7 +68,7 @@ class Scheduler {
   // AlreadyExists for an id that is still in use, be it by a transfer of a request that has ended.
   // A request that brings outputs of an earlier run goes on as after a preemption.
   // REQUIRES: at least one prompt token, fewer tokens than max_model_len, ids in range; an adapter
-  // only if max_loras > 0.
+  // only with a name and if max_loras > 0.
   Status Add(wire::EngineCoreRequest request, double now, const RequestNeeds& needs = {});
   // A grammar is ready, or there will be none: then its request ends with this error. Does nothing
   // for a request that has ended meanwhile.

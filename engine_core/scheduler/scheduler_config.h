@@ -36,7 +36,7 @@ struct SchedulerConfig {
   bool long_prefill_token_threshold_adaptive = false;
   bool reserve_full_isl = true;  // admit only what fits as a whole
   int32_t prefill_schedule_interval = 1;
-  int32_t max_loras = 0;  // adapters that may be in the batch together
+  int32_t max_loras = 0;  // adapters that may be in the batch together; no flag sets it yet
   DraftConfig drafts;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
 };

@@ -54,7 +54,7 @@ void HashBlock(benchmark::State& state) {
   std::vector<BlockHash> hashes;
   for (auto _ : state) {
     hashes.clear();
-    hasher.Extend(tokens, "", &hashes);
+    hasher.Extend(tokens, {}, &hashes);
     benchmark::DoNotOptimize(hashes.data());
   }
 }

@@ -81,7 +81,7 @@ Status Invariants::CheckAdapters() {
   const AdapterSlots& adapters = engine_->scheduler().adapters();
   std::set<AdapterId> used;
   for (const Request* request : engine_->scheduler().running()) {
-    if (request->needs.adapter_id != 0) used.insert(request->needs.adapter_id);
+    if (request->adapter_id() != 0) used.insert(request->adapter_id());
   }
   if (used.size() != adapters.num_adapters()) return InternalError("adapters are miscounted");
   if (used.size() > adapters.max_adapters()) return InternalError("too many adapters");
@@ -180,7 +180,7 @@ Status Invariants::CheckQueues() const {
   int64_t last = -1;
   for (const auto& queue : {scheduler.running(), scheduler.Waiting()}) {
     for (const Request* request : queue) {
-      if (request->needs.grammar || request->needs.adapter_id != 0 ||
+      if (request->needs_grammar || request->adapter_id() != 0 ||
           (connector_ && connector_->HasTouched(request->id()))) {
         continue;
       }

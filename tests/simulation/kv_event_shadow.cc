@@ -19,7 +19,7 @@ Status KvEventShadow::Apply(const std::vector<KvCacheEvent>& events) {
 
 Status KvEventShadow::Store(const BlockStored& stored) {
   Prefix prefix;
-  prefix.cache_salt = stored.cache_salt;
+  prefix.extra_keys = stored.extra_keys;
   if (stored.parent) {
     const auto parent = known_.find(stored.parent->bytes);
     if (parent == known_.end()) return InternalError("KV event: stored behind an unknown parent");
@@ -34,7 +34,7 @@ Status KvEventShadow::Store(const BlockStored& stored) {
     const auto tokens = std::span(stored.token_ids).subspan(i * block_size, block_size);
     prefix.token_ids.insert(prefix.token_ids.end(), tokens.begin(), tokens.end());
     std::vector<BlockHash> hashes;
-    hasher_.Extend(prefix.token_ids, prefix.cache_salt, &hashes);
+    hasher_.Extend(prefix.token_ids, prefix.extra_keys, &hashes);
     if (hashes.empty() || !(hashes.back() == stored.block_hashes[i])) {
       return InternalError("KV event: a stored hash is not that of its tokens");
     }

@@ -27,7 +27,7 @@ class KvEventShadow {
   using Key = std::array<uint8_t, 32>;
   struct Prefix {
     std::vector<TokenId> token_ids;
-    std::string cache_salt;
+    ExtraKeys extra_keys;
   };
   Status Store(const BlockStored& stored);
   Status Remove(const BlockRemoved& removed);

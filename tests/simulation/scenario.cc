@@ -124,7 +124,8 @@ void Drawing::DrawOutside(uint64_t seed) {
   for (auto& [id, stream] : drawn_.streams) {
     if (stream.refused) continue;
     if (drawn_.options.scheduler.max_loras > 0 && !one_in(3)) {
-      stream.needs.adapter_id = static_cast<AdapterId>(1 + draw.Next() % 5);
+      stream.needs.adapter.id = static_cast<AdapterId>(1 + draw.Next() % 5);
+      stream.needs.adapter.name = "lora" + std::to_string(stream.needs.adapter.id);
       stream.answer.clear();
       SolveStream(drawn_.limits, &stream);
       if (stream.fails_after) {

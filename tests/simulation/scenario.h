@@ -44,7 +44,7 @@ struct Stream {
   }
   // The hash of an empty prefix. An adapter makes another model: the same tokens have other
   // outputs.
-  uint64_t first_hash() const { return static_cast<uint64_t>(needs.adapter_id); }
+  uint64_t first_hash() const { return static_cast<uint64_t>(needs.adapter.id); }
 };
 
 struct Scenario {

@@ -288,7 +288,8 @@ class Replay {
           hashes.push_back(hash.ToEventInteger());
           extra.push_back(nullptr);
         }
-        if (!stored->cache_salt.empty()) extra[0] = {stored->cache_salt};
+        const std::string& salt = stored->extra_keys.cache_salt;
+        if (!salt.empty() && !stored->parent) extra[0] = {salt};
         Json parent = nullptr;
         if (stored->parent) parent = stored->parent->ToEventInteger();
         rows.push_back({"stored", hashes, parent, stored->token_ids, kv_cache_.config().block_size,
@@ -310,7 +311,9 @@ class Replay {
       const int i = IndexOf(id);
       const Json& salt = trace_["requests"][static_cast<size_t>(i)]["cache_salt"];
       std::vector<BlockHash> hashes;
-      hasher.Extend(sequences_.at(i), salt.is_null() ? "" : salt.get<std::string>(), &hashes);
+      ExtraKeys keys;
+      if (!salt.is_null()) keys.cache_salt = salt;
+      hasher.Extend(sequences_.at(i), keys, &hashes);
       Json ours = Json::array();
       for (const BlockHash& hash : hashes) ours.push_back(hash.ToHex());
       INFO(id);

@@ -39,7 +39,7 @@ TEST_CASE("kv-events-config: every key is read") {
       ParseKvEventsConfig(R"({"enable_kv_cache_events": true, "publisher": "null"})")->publishes());
 }
 
-TEST_CASE("kv-events-config: what is wrong is named") {
+TEST_CASE("kv-events-config: an error names the wrong key or value") {
   const auto message = [](const char* text) {
     const auto config = ParseKvEventsConfig(text);
     REQUIRE_FALSE(config.ok());
@@ -53,13 +53,15 @@ TEST_CASE("kv-events-config: what is wrong is named") {
   CHECK_THAT(message(R"({"hwm": 18446744073709551615})"), Contains("hwm"));
 }
 
-TEST_CASE("KV events cross with the block size, the parent and the salt") {
+TEST_CASE("KV events are converted with the block size, the parent and the extra keys") {
   BlockStored stored;
   stored.block_hashes.resize(2);
   stored.block_hashes[1].bytes[31] = 7;
   stored.parent.emplace().bytes[0] = 1;
   stored.token_ids = {1, 2, 3, 4};
-  stored.cache_salt = "s";
+  stored.extra_keys = {.adapter = {.id = 3, .name = "l", .path = "/l", .version = 0},
+                       .items = {{.identifier = "image", .begin = 3, .num_tokens = 4}},
+                       .cache_salt = "s"};
   KvCacheConfig cache;
   cache.block_size = 2;
   cache.sliding_window = 9;
@@ -72,10 +74,27 @@ TEST_CASE("KV events cross with the block size, the parent and the salt") {
   CHECK(first.parent_block_hash == stored.parent->bytes);
   CHECK(first.token_ids == stored.token_ids);
   CHECK(first.block_size == 2);
-  CHECK(first.cache_salt == "s");
+  using Values = std::vector<std::vector<std::string>>;
+  CHECK(first.extra_keys == Values{{"l", "s"}, {"l", "image"}});
+  REQUIRE(first.lora.has_value());
+  CHECK(first.lora->id == 3);
+  CHECK(first.lora->name == "l");
   CHECK(first.sliding_window == 9);
   CHECK(std::get<wire::KvBlockRemoved>(batch.events[1]).block_hash == stored.parent->bytes);
   CHECK(std::holds_alternative<wire::KvAllBlocksCleared>(batch.events[2]));
+}
+
+TEST_CASE("KV events of later blocks carry no salt") {
+  BlockStored stored;
+  stored.block_hashes.resize(2);
+  stored.first_block = 1;
+  stored.extra_keys.cache_salt = "s";
+  KvCacheConfig cache;
+  cache.block_size = 2;
+  const auto batch = ToKvEventBatch({stored}, cache, /*unix_time=*/0);
+  const auto& got = std::get<wire::KvBlockStored>(batch.events[0]);
+  CHECK(got.extra_keys == std::vector<std::vector<std::string>>(2));
+  CHECK_FALSE(got.lora.has_value());
 }
 
 }  // namespace

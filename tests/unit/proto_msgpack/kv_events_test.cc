@@ -37,7 +37,7 @@ TEST_CASE("KV events: BlockStored is a map with type first, hashes as integers")
   stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};
   stored.token_ids = {5, 6, 300, 8};
   stored.block_size = 2;
-  stored.cache_salt = "abc";
+  stored.extra_keys = {{"abc"}, {}};
   const std::string want =
       std::string(kBatchHead) +
       "\x8b\xa4type\xab"
@@ -49,6 +49,23 @@ TEST_CASE("KV events: BlockStored is a map with type first, hashes as integers")
       "abc\xc0\xa9group_idx\x00\xb2kv_cache_spec_kind\xae"
       "full_attention\x03"s;
   CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger) == want);
+}
+
+TEST_CASE("KV events: an adapter is named with its id, and in every block's keys") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};
+  stored.token_ids = {5, 6};
+  stored.block_size = 1;
+  stored.lora = KvBlockStored::Lora{7, "ad"};
+  stored.extra_keys = {{"ad", "abc"}, {"ad"}};
+  const std::string got = EncodeKvEvents(Batch(stored), KvHashForm::kInteger);
+  CHECK(got.find("lora_id\x07") != std::string::npos);
+  CHECK(got.find("lora_name\xa2"
+                 "ad\xaa"
+                 "extra_keys\x92\x92\xa2"
+                 "ad\xa3"
+                 "abc\x91\xa2"
+                 "ad\xa9") != std::string::npos);
 }
 
 TEST_CASE("KV events: the integer of a hash is its last 8 bytes, big-endian, without a sign") {
@@ -97,7 +114,7 @@ TEST_CASE("KV events: blocks of a model with a sliding window have its kind and 
         std::string::npos);
 }
 
-TEST_CASE("KV events: a cleared cache is a map of its type alone") {
+TEST_CASE("KV events: a cleared cache is a map with its type alone") {
   CHECK(EncodeKvEvents(Batch(KvAllBlocksCleared{}), KvHashForm::kInteger) ==
         std::string(kBatchHead) +
             "\x81\xa4type\xb0"

@@ -48,6 +48,10 @@ class FakeConnector final : public KvConnector {
   Ids finished;
 };
 
+Adapter Lora(AdapterId id) {
+  return {.id = id, .name = "lora" + std::to_string(id), .path = "/lora", .version = 0};
+}
+
 class Bench {
  public:
   explicit Bench(const SchedulerConfig& config = Config(), int32_t num_blocks = 20)
@@ -167,16 +171,16 @@ TEST_CASE("R11: a grammar that is ready after its request has ended concerns nob
 
 TEST_CASE("R12: an adapter too many is passed over, those that are there are not") {
   Bench bench;
-  bench.Add("a", 4, {.adapter_id = 1});
-  bench.Add("b", 4, {.adapter_id = 2});
-  bench.Add("c", 4, {.adapter_id = 3});
-  bench.Add("d", 4, {.adapter_id = 1});
+  bench.Add("a", 4, {.adapter = Lora(1)});
+  bench.Add("b", 4, {.adapter = Lora(2)});
+  bench.Add("c", 4, {.adapter = Lora(3)});
+  bench.Add("d", 4, {.adapter = Lora(1)});
   bench.Step();
   CHECK(bench.Running() == Ids{"a", "b", "d"});
   bench.scheduler_.Abort("a");
   bench.Add("e", 4);
   bench.Step();
-  CHECK(bench.Running() == Ids{"b", "d", "e"});  // d has adapter 1 still
+  CHECK(bench.Running() == Ids{"b", "d", "e"});  // d still has adapter 1
   bench.scheduler_.Abort("d");
   bench.Step();
   CHECK(bench.Running() == Ids{"b", "e", "c"});
@@ -184,13 +188,27 @@ TEST_CASE("R12: an adapter too many is passed over, those that are there are not
 
 TEST_CASE("R12: equal tokens behind different adapters share no blocks") {
   Bench bench;
-  bench.Add("a", 9, {.adapter_id = 1});
-  bench.Add("b", 9, {.adapter_id = 2});
+  bench.Add("a", 9, {.adapter = Lora(1)});
+  bench.Add("b", 9, {.adapter = Lora(2)});
   bench.Add("c", 9);
   bench.Step();
   CHECK(bench.Find("b").first_known.total() == 0);
   CHECK(bench.Find("c").first_known.total() == 0);
   CHECK(bench.num_held() == 9);
+}
+
+TEST_CASE("R12: equal tokens under one adapter share blocks until its weights change") {
+  Bench bench;
+  bench.Add("a", 9, {.adapter = Lora(1)});
+  bench.Step();
+  bench.Add("b", 9, {.adapter = Lora(1)});
+  Adapter reloaded = Lora(1);
+  reloaded.version = 1;
+  bench.Add("c", 9, {.adapter = reloaded});
+  bench.Step();
+  CHECK(bench.Find("b").first_known.num_local == 8);
+  CHECK(bench.Find("c").first_known.total() == 0);
+  CHECK(bench.num_held() == 3 + 1 + 3);
 }
 
 // ---- R13 ----
