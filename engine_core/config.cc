@@ -27,7 +27,8 @@ int64_t DerivedMaxModelLen(const ModelConfig& model) {
 
 Status SetLengths(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   const int64_t derived = DerivedMaxModelLen(model);
-  // Longer than the original context costs short requests quality, so it has to be asked for.
+  // LongRoPE's long factors cost short requests quality, so more than the original context must be
+  // asked for.
   const int64_t usual = model.rope.type == RopeType::kLongRope
                             ? std::min(derived, model.rope.original_max_position_embeddings)
                             : derived;
@@ -172,8 +173,8 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   cache.residency_sample = config.kv_cache_metrics ? config.kv_cache_metrics_sample : 0;
   const bool is_xxhash = config.prefix_caching_hash_algo.starts_with("xxhash");
   cache.hash_algorithm = is_xxhash ? HashAlgorithm::kXxhashCbor : HashAlgorithm::kSha256Cbor;
-  // Hosts that share cached prefixes agree on the seed through vLLM's variable. Without it a hash
-  // that collisions can be made for has a secret one.
+  // Hosts that share cached prefixes agree on the seed through vLLM's variable. Without it xxhash,
+  // for which collisions can be constructed, gets a secret seed.
   if (const char* seed = std::getenv("PYTHONHASHSEED")) {
     cache.hash_seed = seed;
   } else if (is_xxhash) {
@@ -207,7 +208,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   // On few cores a step of a large model takes minutes.
   setup.step_timeout_s =
       config.execute_model_timeout_seconds.value_or(setup.device == "cuda" ? 300 : 1800);
-  // A host is shared, a device is ours.
+  // Other programs share a host's memory; a device is ours.
   if (setup.device == "cuda" && !setup.kv_cache.utilization) {
     setup.kv_cache.utilization = kDefaultUtilization;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What follows from the engine core's flags once the model is known.
+// The engine core's settings, from its flags and the model's configuration.
 // Thread: main, before others start; const afterwards.
 // Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
 
@@ -21,12 +21,12 @@
 
 namespace tandem {
 
-// All that main builds its objects from. Sizes that depend on memory are still open: num_blocks is
-// set, and max_model_len cut when it is auto, by SizeKvCache.
+// What main builds its objects from. SizeKvCache fills in what depends on memory: num_blocks, and
+// max_model_len when it is auto.
 struct EngineSetup {
   std::string device;  // "cpu", "cuda" or "reference"
   CpuBackendOptions backend;
-  AttentionBackend attention = AttentionBackend::kAuto;  // of cuda, where it is chosen
+  AttentionBackend attention = AttentionBackend::kAuto;  // of cuda; chosen by MakeSetup
   std::string attention_reason;
   WeightFormats formats;
   ModelRunnerOptions runner;
@@ -38,12 +38,12 @@ struct EngineSetup {
   double step_timeout_s = 0;  // 0: none
 };
 
-// Joins flags and model: lengths, device defaults (CPU: 2048 tokens and 128 requests a step), and
-// limits that must fit each other.
+// Checks flags against the model and each other, and fills in defaults (2048 tokens and 128
+// requests per step).
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model);
 
-// Chooses the number of KV blocks for a cache with `bytes_per_block`. On a host, where no step has
-// run by then, the plan's step is left room for.
+// Chooses the number of KV blocks. On a host no step has run by then, so room is left for the step
+// of the memory plan.
 Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup);
 
 }  // namespace tandem

@@ -133,11 +133,11 @@ Status EngineCore::BeginStep() {
   return OkStatus();
 }
 
-// Whether there is a new step in which some request runs.
+// True: a new step in which some request runs.
 StatusOr<bool> EngineCore::SubmitStep() {
   const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
   if (step.has_work()) RETURN_IF_ERROR(executor_->Submit(step));
-  // One with nothing in it tells what the update of a step before it would tell as well.
+  // The update of an earlier step reports whatever an empty one would.
   if (step.has_work() || in_flight_.empty()) in_flight_.push_back({&step, step.has_work()});
   return !step.empty();
 }
@@ -159,17 +159,17 @@ void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
   messages_.swap(*messages);
 }
 
-// ---- what arrives ----
+// ---- events ----
 
 void EngineCore::On(wire::EngineCoreRequest request) {
   const int32_t client_index = request.client_index;
   if (client_index < 0 || client_index >= kMaxClients) {
-    LOG_WARNING << "request of client " << client_index << " dropped, there is no such client";
+    LOG_WARNING << "request of client " << client_index << " dropped: no such client";
     return;
   }
   const RequestId id = request.request_id;
   if (shutting_down() || request.abort_immediately) {
-    AnswerAborted(client_index, id);
+    AddAbortRecord(client_index, id);
     outputs_.AddFinished(client_index, id);
     return;
   }
@@ -196,7 +196,7 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   }
   const RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
-  stats_due_ = stats_due_ || is_paused();  // no step will tell that it waits
+  stats_due_ = stats_due_ || is_paused();  // no step will report that it waits
   return OkStatus();
 }
 
@@ -237,13 +237,13 @@ void EngineCore::Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::Ra
   messages_.push_back(std::move(message));
 }
 
-void EngineCore::AnswerAborted(int32_t client_index, const RequestId& request_id) {
+void EngineCore::AddAbortRecord(int32_t client_index, const RequestId& request_id) {
   outputs_.AddOutput(client_index, request_id).finish_reason = wire::FinishReason::kAbort;
 }
 
 void EngineCore::AbortAllWithOutputs() {
   for (const FinishedRequest& aborted : scheduler_.AbortAll()) {
-    AnswerAborted(aborted.client_index, aborted.id);
+    AddAbortRecord(aborted.client_index, aborted.id);
   }
 }
 
@@ -292,7 +292,7 @@ void EngineCore::On(const ShutdownRequest&) {
   EnforceShutdown();
 }
 
-// Requests that are out of time, or that a pause keeps from ever finishing, are aborted.
+// Aborts requests that are out of time or that nothing would ever let finish.
 void EngineCore::EnforceShutdown() {
   const bool out_of_time = clock_->Monotonic() >= *shutdown_deadline_;
   const bool is_stuck = is_paused() || scheduler_.pending_work() != Work::kRequests;
@@ -322,12 +322,12 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     drain();
     for (EngineEvent& event : events) engine->Handle(std::move(event));
     events.clear();
-    // As many come back as went out in the step before.
+    // One for each message that the previous step sent.
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
     Status status = engine->BeginStep();
     if (status.ok()) {
       drain();
-      // They are handled in their order as well: an ABORT may follow an ADD that still waits here.
+      // Each is handled in its turn as well: an ABORT may follow an ADD that still waits here.
       for (const EngineEvent& event : events) engine->HandleAborts(event);
       engine->EndStep();
     }

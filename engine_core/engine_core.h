@@ -5,11 +5,10 @@
 // EngineCore is the pure part: no thread, no socket; time comes from the Clock. RunEngineLoop puts
 // it between a Mailbox and a wire endpoint.
 // Thread: engine loop. Owns: scheduler and KV cache; not the executor, not the clock.
-// Failure: a bad request is answered with an error record, a bad call with a failure reply. Only an
-// executor that is lost ends the engine: Step returns why.
-// A second ADD with the id of a request that is alive: another client gets an error record. The
-// same client gets nothing, because on its socket the id already means the first request, whose
-// stream must not be ended by somebody else's error.
+// Failure: a bad request gets an error record, a bad call a failure reply. Only a lost executor
+// ends the engine: Step returns the reason. A second ADD with the id of a live request: another
+// client gets an error record. The same client gets none, because on its socket the id means the
+// first request, whose stream would end with the error.
 
 #include <cstdint>
 #include <functional>
@@ -35,14 +34,14 @@ struct EngineCoreOptions {
   SchedulerConfig scheduler;
   // Likewise num_blocks, block_size, max_num_seqs and max_model_len.
   KvCacheConfig kv_cache;
-  // Schedules a step before the result of the one before it is known, so that the executor need not
+  // Schedules a step before the result of the previous one is known, so that the executor does not
   // wait for the engine.
   bool async_scheduling = false;
   int32_t engine_index = 0;
   size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
-  KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none
-  // What a request that passed the checks needs beside blocks; empty: nothing.
+  KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none, as yet always
+  // What an accepted request needs besides blocks; empty: nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
 };
 
@@ -66,20 +65,20 @@ class EngineCore {
   void HandleAborts(const EngineEvent& event);
   // Whether Step would change anything or make a message. When false, only an event changes that.
   bool HasWork() const;
-  // One step. Not OK: the executor is lost, nothing can go on. The two halves are for a caller that
-  // has aborts to hand in between: those count before the step's result does.
+  // One step. Not OK: the executor is lost and the engine cannot go on. The two halves are for a
+  // caller that handles aborts in between, so that they take effect before the step's result.
   Status Step();
-  // Schedules, has it executed, waits for the oldest result; with async_scheduling a step that has
-  // just been submitted is left running beside the next call.
+  // Schedules a step, submits it and waits for the oldest result. With async_scheduling the
+  // submitted step may still run when this returns.
   Status BeginStep();
   // Folds that result back and makes the messages.
   void EndStep();
-  // What Step and Handle have to tell since the last call, in order.
+  // The messages that Step and Handle have made since the last call, in order.
   void TakeMessages(std::vector<ClientMessage>* messages);
-  // Gives back a message that has been sent; see ClientOutputs.
+  // Takes back a message that has been sent, for its memory; see ClientOutputs.
   void Recycle(wire::EngineCoreOutputs spent) { outputs_.Recycle(std::move(spent)); }
 
-  // What changed in the prefix cache since the last call; nothing without enable_events.
+  // Changes of the prefix cache since the last call; none without enable_events.
   std::vector<KvCacheEvent> TakeKvEvents() { return kv_cache_.TakeEvents(); }
 
   // After a ShutdownRequest new requests are aborted and calls fail.
@@ -87,9 +86,9 @@ class EngineCore {
   // Shutting down, no request is left, and every message has been taken.
   bool done() const { return shutting_down() && !HasWork(); }
 
-  // What utility calls do. They are called between steps.
+  // For utility calls, between steps.
   bool ResetPrefixCache(bool preempt_running);
-  // Answers `call` when the pause has taken effect: kWait waits for running requests.
+  // Replies to `call` when the pause has taken effect: kWait waits for running requests.
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
   void Resume();
   bool is_paused() const { return scheduler_.pause_state() != PauseState::kUnpaused; }
@@ -102,17 +101,17 @@ class EngineCore {
   std::string DebugString() const { return scheduler_.DebugString(); }
 
  private:
-  // A pause that waits for running requests, and who wants to know.
+  // A pause that waits for running requests, and the call to reply to.
   struct PendingPause {
     int32_t client_index;
     uint64_t call_id;
     bool clear_cache;
   };
 
-  // Scheduled; what comes of it has not been folded back.
+  // Scheduled; its result has not been folded back.
   struct StepInFlight {
     const SchedulerOutput* output = nullptr;
-    bool submitted = false;  // it had something for the executor
+    bool submitted = false;  // the executor has it
   };
 
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
@@ -128,7 +127,7 @@ class EngineCore {
   void On(const ShutdownRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
   void AbortAllWithOutputs();
-  void AnswerAborted(int32_t client_index, const RequestId& request_id);
+  void AddAbortRecord(int32_t client_index, const RequestId& request_id);
   void Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result);
   void FinishPause();
   void EnforceShutdown();
@@ -142,7 +141,7 @@ class EngineCore {
   const SchedulerOutput* collected_ = nullptr;  // the step of result_
   ModelOutput result_;
   ClientOutputs outputs_;
-  bool stats_due_ = false;               // a number changed that no step will tell
+  bool stats_due_ = false;               // a number changed that no step will report
   std::vector<ClientMessage> messages_;  // ready to go
   std::optional<PendingPause> pending_pause_;
   bool refuses_new_ = false;  // paused with PauseMode::kWait
@@ -154,16 +153,16 @@ class EngineCore {
 struct EngineLoopWire {
   Mailbox<EngineEvent>* events = nullptr;
   std::function<void(int32_t client_index, wire::EngineCoreOutputs message)> send;
-  // A message whose content is no longer needed, or an empty one.
+  // A message that has been sent, or an empty one.
   std::function<wire::EngineCoreOutputs()> take_spent;
-  // What a step changed in the prefix cache; empty: nobody wants to know.
+  // A step's changes of the prefix cache; empty: they are not published.
   std::function<void(std::vector<KvCacheEvent> events)> publish = {};
 };
 
-// Runs one step after another, handling what has arrived in between. An ABORT or a lost client that
-// arrives while a step executes is handled before its result, so that no record of it follows.
-// Runs until a shutdown is complete (OK) or the executor is lost (its Status; what could still be
-// told has been sent). Sleeps while there is nothing to do.
+// Runs one step after another and handles the events that arrive in between. An ABORT or a lost
+// client that arrives while a step executes takes effect before the step's result, so that no
+// record of the request follows. Returns OK when a shutdown is complete, or the executor's Status
+// when it is lost, after sending the messages made so far. Sleeps while there is nothing to do.
 Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire);
 
 }  // namespace tandem

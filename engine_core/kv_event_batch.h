@@ -1,7 +1,7 @@
 #pragma once
 
-// KV events between the engine's loop and the publisher: the flag --kv-events-config, and the
-// cache's events as they cross.
+// KV events on their way from the cache to the publisher: the flag --kv-events-config, and the
+// conversion to the wire's records.
 // Thread: pure functions.
 // Failure: INVALID_ARGUMENT names the key of the configuration, its value and what is allowed.
 
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// A JSON object with vLLM's keys; empty text: all at their defaults, which is off.
+// A JSON object with vLLM's keys. Empty text: the defaults, which publish nothing.
 StatusOr<wire::KvEventsConfig> ParseKvEventsConfig(const std::string& text);
 
 // VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES (or TANDEM_…): 0 sends whole hashes.

@@ -1,6 +1,6 @@
-// tandem-engine-core: owns the model and runs it step by step for the frontend that it finds at
-// --handshake-address. Exit status: 0 after SIGTERM or SIGINT, 1 the executor is lost, 2 bad
-// command line, 3 the model cannot be loaded or does not fit.
+// tandem-engine-core: owns the model and runs it step by step for the frontend at
+// --handshake-address. Exit status: 0 after SIGTERM or SIGINT, 1 when the executor is lost, 2 for a
+// bad command line, 3 when the model cannot be loaded or does not fit.
 
 #include <pthread.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ class SignalThread {
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, kStopWaiting);
-    // Inherited by every thread started from here on, so that only this one gets them.
+    // Every thread started after this inherits the mask, so only this one gets the signals.
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] { Run(); });
   }
@@ -73,7 +73,7 @@ class SignalThread {
     events_->Push(ShutdownRequest{});
   }
   static void LogIfError(const Status& status) {
-    if (!status.ok()) LOG_WARNING << "systemd was not told: " << status.ToString();
+    if (!status.ok()) LOG_WARNING << "cannot notify systemd: " << status.ToString();
   }
 
   Mailbox<EngineEvent>* events_;
@@ -87,16 +87,16 @@ int Fail(ExitStatus exit_status, const Status& status) {
   return exit_status;
 }
 
-// For `new` when the host gives no more memory, instead of an exception that nobody catches.
+// Runs when `new` fails, in place of an exception that nothing would catch.
 template <ExitStatus exit_status>
 void EndWithoutMemory() {
-  std::set_new_handler(nullptr);  // the line below takes some
-  LOG_FATAL << "the host gives this process no more memory; lower --max-num-seqs, --max-model-len "
+  std::set_new_handler(nullptr);  // the log line below allocates
+  LOG_FATAL << "this process gets no more memory; lower --max-num-seqs, --max-model-len "
                "or --max-num-batched-tokens";
   _exit(exit_status);
 }
 
-// At once: the loop's thread cannot be joined, and whoever watches this process starts a new one.
+// Without cleaning up: the loop's thread cannot be joined, and the supervisor starts a new process.
 void EndLost(const std::string& what) {
   LOG_FATAL << "the executor does not answer: " << what;
   _exit(kExitExecutorLost);
@@ -112,7 +112,7 @@ StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
   return MakeCpuBackend(setup.backend);
 }
 
-// Of where the KV cache will be.
+// The memory of the device that will hold the KV cache.
 HostMemory ReadMemory(const Backend& backend) {
   if (backend.device().memory_is_host()) return ReadHostMemory();
   const DeviceMemory memory = backend.device().memory();
@@ -132,7 +132,7 @@ std::string Fixed(double value, int decimals) {
   return text;
 }
 
-// A line for each part of the start, with its time.
+// Logs each phase of the start with its duration.
 class StartupLog {
  public:
   explicit StartupLog(const Clock* clock)
@@ -184,11 +184,11 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
   return ready;
 }
 
-// Not started when nobody asked for KV events.
+// nullptr when KV events are off.
 StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetup& setup) {
   if (!setup.kv_events.publishes()) return std::unique_ptr<wire::KvEventPublisher>();
   if (!setup.engine.kv_cache.enable_events) {
-    LOG_WARNING << "there will be no KV events: prefix caching is off";
+    LOG_WARNING << "no KV events will be published: prefix caching is off";
   }
   auto publisher = std::make_unique<wire::KvEventPublisher>(
       wire::KvEventPublisherOptions{.config = setup.kv_events,
@@ -198,7 +198,8 @@ StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetu
   return publisher;
 }
 
-// The cache, sized by what the largest step leaves free where memory is a device's, and the graphs.
+// Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
+// leaves free, which is measured by running it.
 Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* setup,
                     StartupLog* startup) {
   const bool is_device = !runner->backend().device().memory_is_host();
@@ -208,8 +209,8 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
     const DeviceMemory after = runner->backend().device().memory();
     startup->Done("first steps",
                   "up to " + WithCommas(setup->runner.limits.max_num_batched_tokens) +
-                      " tokens, took " + WithCommas((free_before - after.free_bytes) >> 20) +
-                      " MiB for good; " + WithCommas(after.free_bytes >> 20) + " of " +
+                      " tokens, keeps " + WithCommas((free_before - after.free_bytes) >> 20) +
+                      " MiB; " + WithCommas(after.free_bytes >> 20) + " of " +
                       WithCommas(after.total_bytes >> 20) + " MiB are free");
   }
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
@@ -235,7 +236,8 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const Backend& backend,
       KvSpecOf(config, setup.runner.limits.block_size, 0, setup.runner.kv_format));
 }
 
-// Where --max-model-len is auto, what fits; then what all of it takes, also for an error's advice.
+// Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
+// error's advice needs it.
 Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMemory& memory,
                  EngineSetup* setup) {
   const int64_t bytes_per_block = KvBytesPerBlock(config, backend, *setup);
@@ -252,7 +254,7 @@ Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMe
   return CheckFits(*setup->memory_plan, memory);
 }
 
-// Packs the weights and makes what a step needs; the cache gets what that leaves.
+// Packs the weights, then makes the runner and its KV cache from the memory that is left.
 StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
                                                   const ModelConfig& model_config,
                                                   std::unique_ptr<Backend> backend,
@@ -283,17 +285,17 @@ StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
   return runner;
 }
 
-void SayReady(const EngineConfig& config, SignalThread* signals, StartupLog* startup) {
+void AnnounceReady(const EngineConfig& config, SignalThread* signals, StartupLog* startup) {
   signals->SetServing();
   if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
-    LOG_WARNING << "systemd was not told: " << status.ToString();
+    LOG_WARNING << "cannot notify systemd: " << status.ToString();
   }
   startup->Done("engine and wire");
   LOG_INFO << "Engine core ready in " << Fixed(startup->total_s(), 3) << " seconds, frontend at "
            << config.handshake_address;
 }
 
-// Until SIGTERM, or until the executor is lost.
+// Serves until SIGTERM, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
           const Clock* clock, Mailbox<EngineEvent>* events, SignalThread* signals,
           StartupLog* startup) {
@@ -318,7 +320,7 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
     };
   }
   endpoint.AnnounceReady(std::move(ready));
-  SayReady(config, signals, startup);
+  AnnounceReady(config, signals, startup);
 
   std::set_new_handler(EndWithoutMemory<kExitExecutorLost>);
   const Status end = RunEngineLoop(engine, loop_wire);
@@ -336,7 +338,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
-  // Before anything of it is measured: what it would need says nothing to who cannot have it.
+  // Before the memory plan: for an architecture that cannot run its advice would be useless.
   if (const Status known = CheckArchitecture(*model_config); !known.ok()) {
     return Fail(kExitBadModel, known);
   }
@@ -351,7 +353,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
                               std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
                               config.quantization);
   LogAttention(*setup);
-  // As it was before anything took some of it.
+  // Read before anything is allocated.
   const HostMemory memory = ReadMemory(**backend);
   const auto fail = [&](const Status& status) {
     return Fail(kExitBadModel, WithMemoryAdvice(status, *setup->memory_plan, memory));

@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-// nil, an empty array and an empty map all say "none".
+// nil, an empty array and an empty map all mean "none".
 bool IsNone(const wire::RawValue& value) {
   return value.is_nil() || value.packed == "\x90" || value.packed == "\x80" ||
          value.packed == "\xc0";
@@ -55,7 +55,7 @@ Status CheckKind(const wire::EngineCoreRequest& request) {
 Status CheckPrompt(const wire::EngineCoreRequest& request, const ExecutorLimits& limits) {
   const size_t num_tokens = request.prompt_token_ids.size();
   if (num_tokens == 0) return InvalidArgumentError("the prompt is empty");
-  // One more must fit: the first output.
+  // The first output must fit as well.
   if (num_tokens >= static_cast<size_t>(limits.max_model_len)) {
     return InvalidArgumentError("this model's maximum context length is " +
                                 std::to_string(limits.max_model_len) +
@@ -90,7 +90,7 @@ Status CheckLengths(const wire::SamplingParams& params) {
   return OkStatus();
 }
 
-// NaN fails every comparison, so each test asks for what is allowed.
+// NaN fails every comparison, so each test is written for what is allowed.
 Status CheckDistribution(const wire::SamplingParams& params) {
   const bool finite =
       std::isfinite(params.temperature) && std::isfinite(params.repetition_penalty) &&
@@ -112,7 +112,7 @@ Status CheckDistribution(const wire::SamplingParams& params) {
   return OkStatus();
 }
 
-// Longer lists than this say nothing more, but each costs time in every step.
+// A list longer than the vocabulary only repeats itself, and each entry costs time in every step.
 Status CheckListSizes(const wire::SamplingParams& params, int32_t vocab_size) {
   const auto max_size = static_cast<size_t>(vocab_size);
   const struct {
@@ -134,7 +134,7 @@ Status CheckListSizes(const wire::SamplingParams& params, int32_t vocab_size) {
 
 Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
   RETURN_IF_ERROR(CheckListSizes(params, vocab_size));
-  // Stop ids are only compared, so any number is harmless; the others index logits.
+  // Stop ids are only compared, so any number is harmless; the other lists index logits.
   RETURN_IF_ERROR(CheckTokenIds("allowed_token_ids", params.allowed_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckTokenIds("logprob_token_ids", params.logprob_token_ids, vocab_size));
   for (const auto& words : params.bad_words_token_ids) {

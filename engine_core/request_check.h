@@ -1,9 +1,9 @@
 #pragma once
 
-// What the engine accepts of a request, whoever sent it: the frontend checks the same and more, but
-// the engine does not take its word for anything that could end the process or disturb others.
-// Pure. A refusal is INVALID_ARGUMENT (or UNIMPLEMENTED for what this engine does not do) with a
-// message for the client.
+// The engine's own check of a request. The frontend checks the same and more, but the engine does
+// not rely on that for anything that could end the process or disturb other requests. Pure. A
+// refusal is INVALID_ARGUMENT (or UNIMPLEMENTED for what this engine does not do) with a message
+// for the client.
 
 #include "common/status.h"
 #include "engine_core/executor/executor.h"

@@ -41,12 +41,13 @@ Result GetSupportedTasks(const wire::UtilityRequest&, EngineCore*) {
   return StatusOr<wire::RawValue>(wire::PackedStrings({"generate"}));
 }
 
-// Asleep means paused: the weights of this engine stay where they are.
+// Sleeping means paused: this engine's weights stay in memory.
 Result IsSchedulerPaused(const wire::UtilityRequest&, EngineCore* engine) {
   return Bool(engine->is_paused());
 }
 
-// (reset_running_requests, reset_connector). There is no connector whose cache could be reset.
+// (reset_running_requests, reset_connector). No connector has a cache yet, so that part always
+// fails.
 Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
   Arguments arguments(call.args);
   const bool preempt_running = arguments.NextBool(false);
@@ -56,7 +57,7 @@ Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
   return Bool(done && !reset_connector);
 }
 
-// Caches that a text-only engine does not have are always clear.
+// A text-only engine does not have these caches.
 Result ResetNothing(const wire::UtilityRequest&, EngineCore*) { return Nil(); }
 
 Result PauseAs(const std::string& mode, bool clear_cache, const wire::UtilityRequest& call,
@@ -80,7 +81,7 @@ Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
   return PauseAs(mode, clear_cache, call, engine);
 }
 
-// (level, mode). Level 0 is a pause; the others give memory back, which this engine cannot.
+// (level, mode). Level 0 is a pause; the others release memory, which this engine does not do.
 Result Sleep(const wire::UtilityRequest& call, EngineCore* engine) {
   Arguments arguments(call.args);
   const int64_t level = arguments.NextInt(1);
@@ -94,7 +95,7 @@ Result Sleep(const wire::UtilityRequest& call, EngineCore* engine) {
   return PauseAs(mode, /*clear_cache=*/false, call, engine);
 }
 
-// (tags): nothing but scheduling ever sleeps. Answers whether all is awake.
+// (tags): only scheduling ever sleeps. The result is whether everything is awake.
 Result WakeUp(const wire::UtilityRequest&, EngineCore* engine) {
   engine->Resume();
   return Bool(true);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The utility methods that frontends call, as a table: name, what it does. Thread: engine loop.
+// The utility methods that frontends call: a table of names and functions. Thread: engine loop.
 
 #include <optional>
 
@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-// The packed result (empty: nil), or why there is none. nullopt: the engine answers later by
-// itself. UNIMPLEMENTED for methods that are not in the table.
+// The packed result (empty: nil), or an error. nullopt: the engine replies later. UNIMPLEMENTED for
+// methods that are not in the table.
 std::optional<StatusOr<wire::RawValue>> CallUtility(const wire::UtilityRequest& call,
                                                     EngineCore* engine);
 

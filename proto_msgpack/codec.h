@@ -1,13 +1,13 @@
 #pragma once
 
-// Records of schema.h to bytes and back. Encoding is vLLM's Python spelling, byte for byte: arrays
+// Records of schema.h to bytes and back. Encoding is that of vLLM's Python, byte for byte: arrays
 // at full length, maps in key order without keys at their default (statistics and start-up maps:
-// every key), floats as 64 bits. Decoding takes that and the spelling of vllm-rs: 32-bit floats,
-// integers for floats, nil for a default; shorter and longer arrays; unknown keys.
-// Thread: pure functions. Encode clears *message first and keeps its room; decoding into a used
-// record keeps the room of its lists.
-// Failure: wrong, random or cut-off bytes are INVALID_ARGUMENT, never a crash, and cost no more
-// memory than a small multiple of the message. After a failure *record is valid but unspecified.
+// every key), floats as 64 bits. Decoding also accepts the encoding of vllm-rs: 32-bit floats,
+// integers for floats, nil for a default; shorter and longer arrays; unknown keys. Thread: pure
+// functions. Encode clears *message first and keeps its capacity; decoding into a used record keeps
+// the capacity of its lists. Failure: wrong, random or truncated bytes are INVALID_ARGUMENT, never
+// a crash, and take no more memory than a small multiple of the message. After a failure *record is
+// valid but unspecified.
 
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@
 
 namespace tandem::wire {
 
-// One message to send: frame 0 and the arrays too large to stand in it. The request type byte of an
+// One message to send: frame 0, and the arrays too large to be inline. The request type byte of an
 // input message is not part of it.
 struct EncodedMessage {
   std::string body;
@@ -48,14 +48,15 @@ Status Decode(Frames frames, EngineStatus* record);
 Status Decode(Frames frames, InitMessage* record);
 Status Decode(Frames frames, EngineCoreReadyResponse* record);
 
-// Who sent an ADD that does not decode, so that it can be answered; nullopt when even that is lost.
+// The sender of an ADD that cannot be decoded, for an error record; nullopt when not even that can
+// be read.
 struct Sender {
   RequestId request_id;
   int32_t client_index = 0;
 };
 std::optional<Sender> FindSender(std::string_view add_body);
 
-// Single values for utility arguments and results.
+// Single values, for utility arguments and results.
 RawValue PackedBool(bool value);
 RawValue PackedInt(int64_t value);
 RawValue PackedString(std::string_view value);

@@ -11,7 +11,7 @@ namespace {
 
 // ---- Unpack: one overload per kind of value ----
 
-// A list of strings or records may be announced with one byte each and become much larger here.
+// An element of a list takes at least one byte in the message but may be much larger in memory.
 constexpr uint32_t kMaxListElements = 1 << 20;
 
 void Unpack(MsgpackReader& r, bool* value) { *value = r.Bool(); }
@@ -125,7 +125,7 @@ void UnpackCells(MsgpackReader& r, int32_t rows, int32_t columns, std::vector<To
 void Unpack(MsgpackReader& r, LogprobsRows* rows) {
   const uint32_t size = r.ArraySize();
   if (size < 3) return r.Fail("expected token ids, logprobs and ranks");
-  // The shape is wanted before the elements: look ahead with a copy of the cursor.
+  // The shape is needed before the elements: look ahead with a copy of the cursor.
   MsgpackReader ahead = r;
   const ArrayView ids = UnpackArray(ahead);
   if (!ahead.ok()) {
@@ -183,7 +183,7 @@ void Unpack(MsgpackReader& r, std::vector<T>* list) {
     if (size > kMaxListElements) return r.Fail("too many elements");
     if (list->size() > size) list->resize(size);
     for (uint32_t i = 0; i < size && r.ok(); ++i) {
-      if (i == list->size()) list->emplace_back();  // grows with what is really there
+      if (i == list->size()) list->emplace_back();  // grows with the elements that exist
       Unpack(r, &(*list)[i]);
     }
   }
@@ -191,7 +191,7 @@ void Unpack(MsgpackReader& r, std::vector<T>* list) {
 
 template <class T, class Value>
 void UnpackAs(MsgpackReader& r, Form form, Value* value) {
-  // nil stands for the default wherever a value has no nil of its own.
+  // nil means the default where a value has no nil of its own.
   if (r.TryNil()) {
     if constexpr (requires { value->clear(); }) {
       value->clear();
@@ -317,7 +317,7 @@ StatusOr<EngineInput> DecodeInput(uint8_t type, Frames frames) {
 }
 
 Status Decode(Frames frames, EngineCoreOutputs* record) {
-  // Fields that a short array leaves out must not keep the last message's values.
+  // Fields that a short array leaves out must not keep the previous message's values.
   record->engine_index = 0;
   record->timestamp = 0;
   record->scheduler_stats.reset();

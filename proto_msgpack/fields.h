@@ -1,7 +1,7 @@
 #pragma once
 
-// Every record of schema.h once, in wire order: the one table that both encoding and decoding read.
-// A field added to a record gets one row here. Included by the codec only; compile-time data.
+// Every record of schema.h, in wire order: one table for both encoding and decoding. A new field
+// gets one row here. Included by the codec only; compile-time data.
 
 #include <cstdint>
 #include <string_view>
@@ -11,9 +11,9 @@
 
 namespace tandem::wire {
 
-constexpr int8_t kExtRawView = 3;  // msgpack Ext type of an array that stands in the body
+constexpr int8_t kExtRawView = 3;  // msgpack Ext type of an inline array
 
-// Differences between a C++ value and its place on the wire.
+// How a C++ value differs from its form on the wire.
 enum class Form {
   kPlain,
   kNilIfEmpty,     // a list: nil when empty

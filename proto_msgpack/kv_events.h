@@ -1,9 +1,9 @@
 #pragma once
 
-// What an engine tells routers about its prefix cache, in vLLM 0.33's form: a batch is the array
-// [Unix time, events, data-parallel rank], an event a map with "type" first. And the configuration
-// of the publisher, with vLLM's keys and defaults.
-// Thread: plain values and pure functions.
+// Changes of an engine's prefix cache as routers get them, in vLLM 0.33's form: a batch is the
+// array [Unix time, events, data-parallel rank], an event a map with "type" first. Also the
+// publisher's configuration, with vLLM's keys and defaults. Thread: plain values and pure
+// functions.
 
 #include <array>
 #include <cstdint>
@@ -55,7 +55,7 @@ std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form);
 
 struct KvEventsConfig {
   bool enable_kv_cache_events = false;
-  std::string publisher = "zmq";  // or "null": nobody is told
+  std::string publisher = "zmq";  // or "null": not published
   std::string endpoint = "tcp://*:5557";
   std::optional<std::string> replay_endpoint;
   int64_t buffer_steps = 10'000;     // batches kept for replay

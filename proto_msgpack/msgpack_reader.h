@@ -2,9 +2,9 @@
 
 // A cursor over packed msgpack. It reads values straight into the records: a tree of objects per
 // message would cost more allocations than everything else on the wire thread.
-// Thread: any one at a time. Does not own the bytes. String and Raw give views into them.
-// Failure is sticky: the first wrong byte is remembered, every later read gives 0 or empty, and the
-// caller looks at status() once. Bounded: a count larger than the bytes that are left is refused
+// Thread: any one at a time. Does not own the bytes. String and Raw return views into them.
+// Failure is sticky: the first wrong byte is remembered, every later read returns 0 or empty, and
+// the caller checks status() once. Bounded: a count larger than the bytes that remain is refused
 // before anything is sized by it; nesting is limited; pickled values (Ext 1 and 2) are refused.
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class MsgpackReader {
     }
   }
 
-  // True and past it when the next value is nil.
+  // Consumes the next value if it is nil.
   bool TryNil() {
     if (!NextIs(0xc0)) return false;
     ++next_;

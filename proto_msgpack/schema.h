@@ -27,7 +27,7 @@
 
 namespace tandem::wire {
 
-// One packed msgpack value that is carried but not looked into; empty means nil.
+// One packed msgpack value that is carried without being read; empty means nil.
 struct RawValue {
   std::string packed;
 
@@ -35,8 +35,8 @@ struct RawValue {
   friend bool operator==(const RawValue&, const RawValue&) = default;
 };
 
-// An optional that costs one pointer when absent: an output record is mostly absent fields and
-// there is one per running request and step.
+// An optional that costs one pointer when absent: most fields of an output record are absent, and
+// there is one record per running request and step.
 template <class T>
 class Rare {
  public:
@@ -123,11 +123,11 @@ struct SamplingParams {
   std::optional<int32_t> stream_interval;
   bool skip_clone = false;
   int32_t output_text_buffer_length = 0;
-  std::optional<TokenId> eos_token_id;  // "_eos_token_id"; absent when ignore_eos
-  std::vector<TokenId>
-      all_stop_token_ids;             // "_all_stop_token_ids": EOS and stop ids, for min_tokens
-  bool watermarking_skipped = false;  // "_watermarking_skipped"
-  RawValue structured_outputs;        // map
+  std::optional<TokenId> eos_token_id;      // "_eos_token_id"; absent when ignore_eos
+  std::vector<TokenId> all_stop_token_ids;  // "_all_stop_token_ids": EOS and stop ids, for
+                                            // min_tokens
+  bool watermarking_skipped = false;        // "_watermarking_skipped"
+  RawValue structured_outputs;              // map
   std::vector<std::pair<TokenId, double>> logit_bias;  // map; empty: nil
   std::vector<TokenId> allowed_token_ids;              // empty: nil
   RawValue extra_args;                                 // map; holds kv_transfer_params
@@ -163,7 +163,7 @@ struct EngineCoreRequest {                     // array of 22, and the tail
   std::optional<int32_t> data_parallel_rank;   // 8
   RawValue prompt_embeds;                      // 9: tensor
   RawValue prompt_is_token_ids;                // 10
-  int32_t client_index = 0;                    // 11: which output socket answers
+  int32_t client_index = 0;                    // 11: whose output socket gets the outputs
   int32_t current_wave = 0;                    // 12
   int32_t priority = 0;                        // 13: lower runs first under priority scheduling
   RawValue trace_headers;                      // 14: map
@@ -199,7 +199,7 @@ struct UtilityRequest {      // array of 4
   friend bool operator==(const UtilityRequest&, const UtilityRequest&) = default;
 };
 
-// A frontend client went away: its requests must be dropped, nothing more reaches it. Not a
+// A frontend client is gone: its requests are dropped and nothing more is sent to it. Not a
 // message; the engine's wire thread makes it.
 struct ClientLost {
   int32_t client_index = 0;
@@ -207,7 +207,7 @@ struct ClientLost {
   friend bool operator==(const ClientLost&, const ClientLost&) = default;
 };
 
-// What reaches the engine loop, decoded, in the order it arrived.
+// A decoded message to the engine.
 using EngineInput =
     std::variant<EngineCoreRequest, AbortRequest, UtilityRequest, StartDpWave, ClientLost>;
 
@@ -227,7 +227,8 @@ constexpr std::string_view FinishReasonName(FinishReason reason) {
   return kFinishReasonNames[static_cast<size_t>(reason)];
 }
 
-// What a request is doing inside the engine. Never sent; the words appear in logs and debuggers.
+// What a request is doing in the engine, with vLLM's names and numbers. Never sent; the names
+// appear in logs and debuggers.
 enum class RequestStatus : uint8_t {
   kWaiting = 1,
   kWaitingForStructuredOutputGrammar = 2,
@@ -270,7 +271,7 @@ struct EngineCoreEvent {  // map
   friend bool operator==(const EngineCoreEvent&, const EngineCoreEvent&) = default;
 };
 
-// On a request's first output only. Counts are tokens of the prompt.
+// Sent with a request's first output only. Counts are tokens of the prompt.
 struct PrefillStats {  // map
   int64_t num_prompt_tokens = 0;
   int64_t num_computed_tokens = 0;  // prompt tokens that were not in the cache
@@ -282,9 +283,9 @@ struct PrefillStats {  // map
   friend bool operator==(const PrefillStats&, const PrefillStats&) = default;
 };
 
-// Logprobs of num_rows positions: in each row the sampled (or prompt) token first, then the top
-// num_columns - 1. Row-major. LogprobsLists (an array of 4 ndarrays) for sampled tokens and
-// LogprobsTensors (an array of 5 tensors) for prompt tokens differ only in spelling.
+// Logprobs of num_rows positions, row-major: in each row the sampled (or prompt) token first, then
+// the top num_columns - 1. LogprobsLists (an array of 4 ndarrays) for sampled tokens and
+// LogprobsTensors (an array of 5 tensors) for prompt tokens differ only in encoding.
 struct LogprobsRows {
   int32_t num_rows = 0;
   int32_t num_columns = 0;
@@ -306,7 +307,7 @@ constexpr std::string_view kErrorValidation = "validation_error";
 constexpr std::string_view kErrorEnginePaused = "engine_paused";
 constexpr std::string_view kErrorInternal = "internal_error";
 
-using StopReason = std::variant<std::monostate, int64_t, std::string>;  // nil, token id, words
+using StopReason = std::variant<std::monostate, int64_t, std::string>;  // nil, token id, text
 
 struct EngineCoreOutput {                     // array of 19
   RequestId request_id;                       // 0
@@ -330,7 +331,7 @@ struct EngineCoreOutput {                     // array of 19
   Rare<EngineCoreError> error;                // 18
 
   bool finished() const { return finish_reason.has_value(); }
-  // Back to a new record, keeping the room of id, tokens and events.
+  // Resets the record, keeping the capacity of id, tokens and events.
   void Clear() {
     EngineCoreOutput empty;
     empty.request_id.swap(request_id);
@@ -367,8 +368,8 @@ struct KvCacheEvictionEvent {  // map
 };
 
 struct SpecDecodingStats {      // map, every key always sent
-  int64_t num_spec_tokens = 0;  // drafts that a request can have in a step
-  int64_t num_drafts = 0;       // times that a request had any
+  int64_t num_spec_tokens = 0;  // most drafts of a request in a step
+  int64_t num_drafts = 0;       // times that a request had drafts
   int64_t num_draft_tokens = 0;
   int64_t num_accepted_tokens = 0;
   std::vector<int64_t> num_accepted_tokens_per_pos;
@@ -420,7 +421,7 @@ struct EngineCoreOutputs {                        // array of 9
   std::optional<int64_t> start_wave;              // 7: coordinator socket only
   std::optional<std::string> weight_version;      // 8
 
-  // Nothing in it. vllm-rs takes such a message for the engine's death: it is never sent.
+  // vllm-rs takes an empty message for the engine's death, so none is ever sent.
   bool is_empty() const {
     return outputs.empty() && !scheduler_stats && !utility_output && finished_requests.empty() &&
            !wave_complete && !start_wave;
@@ -428,7 +429,7 @@ struct EngineCoreOutputs {                        // array of 9
   friend bool operator==(const EngineCoreOutputs&, const EngineCoreOutputs&) = default;
 };
 
-// The single frame an engine sends on every output socket when it dies and still can.
+// The single frame that a dying engine sends on every output socket.
 constexpr std::string_view kEngineCoreDead = "ENGINE_CORE_DEAD";
 
 // ---- start-up ----
@@ -455,17 +456,17 @@ struct EngineAddresses {  // map; one input and one output per client, position 
   friend bool operator==(const EngineAddresses&, const EngineAddresses&) = default;
 };
 
-struct InitMessage {  // map, frontend → engine, the answer to HELLO
+struct InitMessage {  // map, frontend → engine, the reply to HELLO
   EngineAddresses addresses;
   RawValue parallel_config;  // map; empty: {}
 
   friend bool operator==(const InitMessage&, const InitMessage&) = default;
 };
 
-// Map, engine → each input socket; its arrival also teaches the frontend's ROUTER the identity.
 // Whose program the other side is. Only Tandem is sent Tandem's own fields.
 enum class Peer { kForeign, kTandem };
 
+// Map, engine → each input socket; its arrival also teaches the frontend's ROUTER the identity.
 struct EngineCoreReadyResponse {
   int64_t max_model_len = 0;
   int64_t num_gpu_blocks = 0;
@@ -498,8 +499,8 @@ struct EngineCoreReadyResponse {
   // Ours, left out when absent. Other frontends ignore unknown keys.
   std::optional<std::string> tandem_version;
 
-  friend bool operator==(const EngineCoreReadyResponse&, const EngineCoreReadyResponse&) = default;
   Peer peer() const { return tandem_version ? Peer::kTandem : Peer::kForeign; }
+  friend bool operator==(const EngineCoreReadyResponse&, const EngineCoreReadyResponse&) = default;
 };
 
 }  // namespace tandem::wire

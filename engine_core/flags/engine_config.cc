@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// vLLM's older way to say --kv-cache-memory-bytes, in GiB.
+// vLLM's older form of --kv-cache-memory-bytes, in GiB.
 StatusOr<std::optional<int64_t>> KvCacheSpaceFromEnvironment() {
   for (const char* name : {"TANDEM_CPU_KVCACHE_SPACE", "VLLM_CPU_KVCACHE_SPACE"}) {
     const char* text = std::getenv(name);
@@ -31,53 +31,53 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
   constexpr double kInt32 = 2147483647;
   return {
       {"model", &c.model, "Model folder (config.json, *.safetensors)", {.env = "MODEL", .positional = true}},
-      {"load-format", &c.load_format, "auto, safetensors; dummy: made-up weights of the config's shape", {.choices = {"auto", "safetensors", "dummy"}}},
-      {"dtype", &c.dtype, "What is computed in; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
-      {"quantization", &c.quantization, "Keep matrices as integers, made of the checkpoint's weights when it loads: int8, or int4 in groups of 32 (int4-g128: of 128) weights; the embedding and lm_head are int8 in all of them", {.choices = {"none", "int8", "int4", "int4-g32", "int4-g128"}, .short_name = "q"}},
+      {"load-format", &c.load_format, "auto, safetensors; dummy: random weights of the config's shape", {.choices = {"auto", "safetensors", "dummy"}}},
+      {"dtype", &c.dtype, "Data type of computation; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
+      {"quantization", &c.quantization, "Quantize matrices when the checkpoint is loaded: int8, or int4 in groups of 32 weights (int4-g128: of 128); the embedding and lm_head are int8 in each case", {.choices = {"none", "int8", "int4", "int4-g32", "int4-g128"}, .short_name = "q"}},
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
-      {"seed", &c.seed, "With a request's id, the seed of requests that bring none"},
+      {"seed", &c.seed, "Combined with the request's id, the seed of requests without one"},
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
-      {"logprobs-mode", &c.logprobs_mode, "What logprobs are: of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
+      {"logprobs-mode", &c.logprobs_mode, "Logprobs of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 
-      {"device", &c.device, "auto: cuda where there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
-      {"threads", &c.threads, "Threads that compute; 0: the CPUs this process may use", {.min = 0, .max = 1024}},
+      {"device", &c.device, "auto: cuda if there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
+      {"threads", &c.threads, "Compute threads; 0: one for each CPU this process may use", {.min = 0, .max = 1024}},
       {"tensor-parallel-size", &c.tensor_parallel_size, "GPUs of an engine: 1", {.min = 1, .max = 1, .allowed = "1: an engine runs on one GPU today", .short_name = "tp"}},
       {"pipeline-parallel-size", &c.pipeline_parallel_size, "Stages of GPUs of an engine: 1", {.min = 1, .max = 1, .allowed = "1: an engine runs on one GPU today", .short_name = "pp"}},
-      {"attention-backend", &c.attention_backend, "cuda: whose attention kernels run; auto: flashinfer where the build has it and it is made for the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
-      {"enforce-eager", &c.enforce_eager, "cuda: capture no graphs of decode steps at start"},
+      {"attention-backend", &c.attention_backend, "cuda: attention kernels; auto: flashinfer if the build has it and it supports the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
+      {"enforce-eager", &c.enforce_eager, "cuda: do not capture graphs of decode steps"},
       {"max-cudagraph-capture-size", &c.max_cudagraph_capture_size, "cuda: most requests of a captured decode step; 0: none. Default: twice --max-num-seqs, at most 512", {.min = 0, .max = 65536}},
-      {"cudagraph-capture-sizes", &c.cudagraph_capture_sizes, "cuda: for so many requests decode steps are captured, e.g. 1 2 4 8. Default: 1, 2, 4, from 8 in steps of 8, from 256 of 16"},
+      {"cudagraph-capture-sizes", &c.cudagraph_capture_sizes, "cuda: numbers of requests for which decode steps are captured, e.g. 1 2 4 8. Default: 1, 2, 4, from 8 in steps of 8, from 256 of 16"},
 
-      {"kv-cache-dtype", &c.kv_cache_dtype, "What keys and values are kept in: int8 (a scale per token and head), or auto: --dtype, which may also be named"},
+      {"kv-cache-dtype", &c.kv_cache_dtype, "Data type of keys and values: int8 (a scale per token and head), or --dtype by auto or by name"},
       {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32, on cuda 16", {.min = 1, .max = 4096}},
-      {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "KV blocks, whatever the memory", {.min = 2, .max = kInt32}},
+      {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "Number of KV blocks, regardless of memory", {.min = 2, .max = kInt32}},
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
-      {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of what is free and what the limits can use", {.min = 0, .max = 1}},
+      {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of the free memory and what the limits can use", {.min = 0, .max = 1}},
       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
-      {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 and xxhash are taken as their _cbor forms", {.choices = {"sha256_cbor", "sha256", "xxhash_cbor", "xxhash"}}},
-      {"kv-cache-metrics", &c.kv_cache_metrics, "Watch how long a sample of KV blocks stays and how it is used; the frontend shows it with the same flag"},
-      {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks watched", {.min = 1e-6, .max = 1}},
+      {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 and xxhash mean their _cbor forms", {.choices = {"sha256_cbor", "sha256", "xxhash_cbor", "xxhash"}}},
+      {"kv-cache-metrics", &c.kv_cache_metrics, "Measure residency and reuse of a sample of KV blocks; the frontend shows it with the same flag"},
+      {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks sampled", {.min = 1e-6, .max = 1}},
       {"kv-events-config", &c.kv_events_config, "Publish changes of the prefix cache over ZMQ; a JSON object with vLLM's keys: enable_kv_cache_events, endpoint, replay_endpoint, topic, buffer_steps, hwm, max_queue_size. Default: off"},
 
       {"max-num-seqs", &c.max_num_seqs, "Most requests of a step. Default: 128", {.min = 1, .max = 65536}},
       {"max-num-batched-tokens", &c.max_num_batched_tokens, "Most tokens of a step. Default: 2048", {.min = 1, .max = 1 << 20}},
       {"max-num-scheduled-tokens", &c.max_num_scheduled_tokens, "Most tokens scheduled in a step; 0: --max-num-batched-tokens", {.min = 0, .max = 1 << 20}},
-      {"max-num-active-seqs", &c.max_num_active_seqs, "Admit only up to so many running requests; 0: --max-num-seqs", {.min = 0, .max = 65536}},
+      {"max-num-active-seqs", &c.max_num_active_seqs, "Most running requests; 0: --max-num-seqs", {.min = 0, .max = 65536}},
       {"long-prefill-token-threshold", &c.long_prefill_token_threshold, "Most tokens of one request in a step while others run; 0: no such limit", {.min = 0, .max = kInt32}},
-      {"long-prefill-token-threshold-adaptive", &c.long_prefill_token_threshold_adaptive, "Raise that limit while few requests are there"},
+      {"long-prefill-token-threshold-adaptive", &c.long_prefill_token_threshold_adaptive, "Raise that limit while there are few requests"},
       {"enable-chunked-prefill", &c.enable_chunked_prefill, "Cut prompts into pieces that fit a step"},
       {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
       {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
-      {"prefill-schedule-interval", &c.prefill_schedule_interval, "Start prefills at most every so many steps while others decode", {.min = 1, .max = 65536}},
-      {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; of no use where the executor is the CPU"},
-      {"scheduling-policy", &c.scheduling_policy, "Who runs first: order of arrival, or priority", {.choices = {"fcfs", "priority"}}},
+      {"prefill-schedule-interval", &c.prefill_schedule_interval, "Least number of steps between prefills while other requests decode", {.min = 1, .max = 65536}},
+      {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
+      {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival) or priority", {.choices = {"fcfs", "priority"}}},
 
-      {"handshake-address", &c.handshake_address, "Where the frontend waits: ipc:///folder/name or tcp://host:port"},
-      {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; gives --handshake-address with the next flag"},
-      {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port the frontend waits at", {.min = 0, .max = 65535}},
+      {"handshake-address", &c.handshake_address, "Address of the frontend: ipc:///folder/name or tcp://host:port"},
+      {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address"},
+      {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port of the frontend", {.min = 0, .max = 65535}},
       {"data-parallel-rank", &c.data_parallel_rank, "Index of this engine among its frontend's", {.min = 0, .max = 65535}},
-      {"shutdown-timeout", &c.shutdown_timeout, "Seconds running requests have after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
-      {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: none does. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
+      {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests get after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
+      {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: no limit. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
   };
 }

@@ -1,9 +1,8 @@
 #pragma once
 
-// The engine core's flags, one row each (names are vLLM's where it has the flag). Also read by what
-// starts an engine core and does not link one.
-// Thread: main, before others start; const afterwards.
-// Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
+// The engine core's flags, one row each (names are vLLM's where it has the flag). Also used by
+// programs that start an engine core without linking it. Thread: main, before others start; const
+// afterwards. Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
 
 #include <cstdint>
 #include <optional>
@@ -21,7 +20,7 @@ struct EngineConfig {
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::string quantization = "none";
-  std::optional<int64_t> max_model_len;  // -1: as much as the KV cache holds
+  std::optional<int64_t> max_model_len;  // -1: what the KV cache holds
   int64_t seed = 0;
   int64_t max_logprobs = 20;
   std::string logprobs_mode = "raw_logprobs";
@@ -29,7 +28,7 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
-  int64_t tensor_parallel_size = 1;    // nothing else is taken
+  int64_t tensor_parallel_size = 1;    // the only value allowed
   int64_t pipeline_parallel_size = 1;  // likewise
   std::string attention_backend = "auto";
   bool enforce_eager = false;
@@ -74,7 +73,7 @@ struct EngineConfig {
 
 std::vector<Flag> EngineFlags(EngineConfig& config);
 
-// Checks what needs no model and fills defaults that come from the environment.
+// Checks what needs no model and fills in defaults from the environment.
 Status Finish(EngineConfig& config);
 
 }  // namespace tandem

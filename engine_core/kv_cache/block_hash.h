@@ -1,11 +1,11 @@
 #pragma once
 
-// The identity of a full KV block: a hash over its tokens, chained to the block before it, so that
-// equal hashes mean equal prefixes. As vLLM's sha256_cbor and xxhash_cbor: a digest of the
-// canonical CBOR of (parent hash, token ids, extra keys); other hosts' caches and routers compute
-// the same numbers. SHA-256 for those who share a cache with strangers, XXH3-128 where nobody makes
-// up prompts that collide. Thread: engine loop. Hash values are plain; BlockHasher keeps a scratch
-// buffer. REQUIRES: token ids are not negative.
+// The identity of a full KV block: a hash over its tokens and extra keys, chained to the previous
+// block, so that equal hashes mean equal prefixes. As vLLM's sha256_cbor and xxhash_cbor: a digest
+// of the canonical CBOR of (parent hash, token ids, extra keys); caches and routers on other hosts
+// compute the same numbers. SHA-256 where strangers share a cache, XXH3-128 where no client would
+// construct prompts that collide. Thread: engine loop. Hash values are plain; BlockHasher keeps a
+// scratch buffer. REQUIRES: token ids are not negative.
 
 #include <array>
 #include <cstdint>
@@ -28,11 +28,11 @@ constexpr size_t DigestBytes(HashAlgorithm algorithm) {
 }
 
 struct BlockHash {
-  std::array<uint8_t, 32> bytes{};  // a shorter digest is at the end, behind zeros
+  std::array<uint8_t, 32> bytes{};  // a shorter digest is at the end, after zeros
 
   // The number that KV events carry: the last 8 bytes, big-endian.
   uint64_t ToEventInteger() const;
-  // Enough of the digest to place it in a table.
+  // Enough of the digest to index a hash table.
   uint64_t Bits() const {
     uint64_t bits;
     std::memcpy(&bits, bytes.data() + bytes.size() - sizeof(bits), sizeof(bits));

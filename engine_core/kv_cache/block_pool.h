@@ -1,12 +1,13 @@
 #pragma once
 
-// Hands out KV-cache blocks and remembers full ones for reuse (the prefix cache).
+// Allocates KV-cache blocks and remembers full ones for reuse (the prefix cache).
 // Thread: engine loop. Owns: block metadata, not tensor memory. Block 0 is the null block: it is
-// never handed out and never freed.
-// A block is free (on the free list, perhaps still findable by its hash) or held (ref count > 0).
-// The free list's front is taken next. Freed blocks with a hash queue at its back, so the least
-// recently freed content is lost first; those without one go to its front. All is O(1) per block.
-// REQUIRES for Allocate: at most num_free(); for Free: each block held by the caller once.
+// never allocated and never freed.
+// A block is free (on the free list, perhaps still found by its hash) or held (by num_holders
+// requests). Allocation takes the front of the free list. Freed blocks with a hash go to its back,
+// so the least recently freed content is lost first; those without one go to its front. Everything
+// is O(1) per block. REQUIRES for Allocate: at most num_free() blocks; for Free: the caller holds
+// each block once.
 
 #include <cstdint>
 #include <optional>
@@ -23,25 +24,25 @@ namespace tandem {
 
 class BlockPool {
  public:
-  // events (nullptr: not wanted) gets a BlockRemoved for each content lost; residency (likewise)
-  // hears of allocations and hits. Both must outlive the pool.
+  // events (nullptr: off) gets a BlockRemoved whenever content is lost; residency (likewise) gets
+  // allocations and hits. Both must outlive the pool.
   BlockPool(int32_t num_blocks, std::vector<KvCacheEvent>* events,
             BlockResidency* residency = nullptr);
 
-  // Takes blocks.size() blocks off the front; what they cached is forgotten.
+  // Takes blocks.size() blocks off the front and forgets their content.
   void Allocate(std::span<BlockId> blocks);
-  // One more holder of a block that Find returned; a free one leaves the free list.
+  // Adds a holder to a block that Find returned; a free block leaves the free list.
   void Hold(BlockId block);
-  // Drops one holder of each block of a table, last block first; null blocks are skipped.
+  // Removes one holder from each block of a table, last block first; null blocks are skipped.
   void Free(std::span<const BlockId> table);
 
   // The block registered first among those with this hash.
   std::optional<BlockId> Find(const BlockHash& hash) const;
-  // Makes a held block findable. Several blocks may carry one hash.
+  // Makes a held block findable. Several blocks may have the same hash.
   void Register(BlockId block, const BlockHash& hash);
-  // Takes the hash off a block, if it has one.
+  // Removes the block's hash, if it has one.
   void Unregister(BlockId block);
-  // Takes the hash off every block that has it; those that are free go to the front.
+  // Removes this hash from every block that has it; free ones go to the front of the free list.
   void Forget(const BlockHash& hash);
   // Forgets all content. REQUIRES: all blocks are free.
   void Clear();
@@ -52,7 +53,7 @@ class BlockPool {
   int32_t num_free() const { return num_free_; }
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t num_cached_hashes() const { return map_.size(); }
-  // Share of the blocks that are held; the null block does not count.
+  // Share of held blocks, not counting the null block.
   double Usage() const;
   // Front first; for tests and debuggers.
   std::vector<BlockId> FreeList() const;
@@ -62,7 +63,7 @@ class BlockPool {
     // Neighbours on the free list; unused while held. Block 0's are the list's ends.
     BlockId next_free{};
     BlockId prev_free{};
-    // Ring of the blocks with the same hash in order of registration; the map holds the first.
+    // Ring of blocks with the same hash in order of registration; the map holds the first.
     BlockId next_same{};
     BlockId prev_same{};
     int32_t num_holders = 0;

@@ -10,7 +10,7 @@ namespace tandem {
 BlockResidency::BlockResidency(int32_t num_blocks, double sample)
     : sample_(sample), lives_(static_cast<size_t>(num_blocks)) {}
 
-bool BlockResidency::IsWatched(BlockId block) {
+bool BlockResidency::IsSampled(BlockId block) {
   const uint64_t bits = MixBits(MixBits(num_allocations_++) + static_cast<uint64_t>(Index(block)));
   // The upper 53 bits are a number in [0, 1) without rounding.
   return static_cast<double>(bits >> 11) * 0x1p-53 < sample_;
@@ -18,15 +18,15 @@ bool BlockResidency::IsWatched(BlockId block) {
 
 void BlockResidency::Allocated(BlockId block) {
   Life& life = lives_[static_cast<size_t>(Index(block))];
-  if (life.watched) End(life);
-  life.watched = IsWatched(block);
+  if (life.sampled) End(life);
+  life.sampled = IsSampled(block);
   life.num_hits = 0;
   life.begin = now_;
 }
 
 void BlockResidency::Hit(BlockId block) {
   Life& life = lives_[static_cast<size_t>(Index(block))];
-  if (life.watched) life.hits[static_cast<size_t>(life.num_hits++ % kMaxHits)] = now_;
+  if (life.sampled) life.hits[static_cast<size_t>(life.num_hits++ % kMaxHits)] = now_;
 }
 
 void BlockResidency::End(const Life& life) {
@@ -41,7 +41,7 @@ void BlockResidency::End(const Life& life) {
 }
 
 void BlockResidency::Clear() {
-  for (Life& life : lives_) life.watched = false;
+  for (Life& life : lives_) life.sampled = false;
 }
 
 std::vector<BlockEviction> BlockResidency::TakeEvictions() { return std::exchange(evictions_, {}); }

@@ -1,10 +1,10 @@
 #pragma once
 
-// How long blocks live in the cache and how they are used meanwhile, for a sample of them: vLLM's
-// block residency metrics. A block's life goes from one allocation to the next one; what became of
-// it is told then. Which lives are watched is a hash of (block, number of the allocation), so a run
-// that is repeated watches the same ones.
-// Thread: engine loop. Pure: the time is what SetNow was given, monotonic seconds.
+// How long blocks live in the cache and how they are used, for a sample of them: vLLM's block
+// residency metrics. A block's life lasts from one allocation to the next, and is reported then. A
+// hash of (block, number of the allocation) decides whether a life is sampled, so a repeated run
+// samples the same ones.
+// Thread: engine loop. Pure: time comes from SetNow, in monotonic seconds.
 
 #include <array>
 #include <cstdint>
@@ -24,28 +24,28 @@ class BlockResidency {
  public:
   static constexpr int kMaxHits = 4;
 
-  // sample: share of the lives that are watched, 0 to 1.
+  // sample: share of lives that are sampled, 0 to 1.
   BlockResidency(int32_t num_blocks, double sample);
 
   void SetNow(double now) { now_ = now; }
-  // The block gets new content: its life ends, if it is watched, and another begins.
+  // The block gets new content: its life ends and another begins.
   void Allocated(BlockId block);
   // A request found the block in the cache.
   void Hit(BlockId block);
-  // All content is gone; those lives are not told.
+  // All content is lost; these lives are not reported.
   void Clear();
   // Lives that ended since the last call.
   std::vector<BlockEviction> TakeEvictions();
 
  private:
   struct Life {
-    bool watched = false;
+    bool sampled = false;
     int num_hits = 0;
     double begin = 0;
     std::array<double, kMaxHits> hits{};  // a ring: hit i is at i % kMaxHits
   };
 
-  bool IsWatched(BlockId block);
+  bool IsSampled(BlockId block);
   void End(const Life& life);
 
   const double sample_;

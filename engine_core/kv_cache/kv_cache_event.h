@@ -1,11 +1,10 @@
 #pragma once
 
-// What changed in the prefix cache, in order, for those who keep a picture of it (routers). Values;
-// made only when the configuration asks for them.
+// Changes of the prefix cache, in order, for programs that track its content (routers). Values;
+// made only when the configuration enables them.
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 

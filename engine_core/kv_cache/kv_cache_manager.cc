@@ -35,7 +35,7 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
       max_held_blocks_(MaxHeldBlocks(config)),
       max_blocks_per_seq_(NumBlocksFor(config.max_model_len)),
-      // Not initialised: rows are touched only as far as they are used.
+      // Not initialised, so that pages are touched only when used.
       tables_(new BlockId[static_cast<size_t>(config.max_num_seqs) *
                           static_cast<size_t>(max_blocks_per_seq_)]),
       rows_(static_cast<size_t>(config.max_num_seqs)) {
@@ -68,7 +68,7 @@ void KvCacheManager::FindFromStart(std::span<const BlockHash> hashes) {
   }
 }
 
-// From the right, for the first run that fills a window or reaches the start.
+// Searches from the end for the first run that fills a window or reaches the start.
 void KvCacheManager::FindWindow(std::span<const BlockHash> hashes) {
   const auto window_blocks =
       static_cast<size_t>(std::max(1, CeilDiv(config_.sliding_window - 1, config_.block_size)));
@@ -94,7 +94,7 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   const std::span<const BlockId> seen(first_seen, admission.cached_prefix.end());
   const auto num_cached = static_cast<int32_t>(admission.cached_prefix.size());
   const auto num_seen = static_cast<int32_t>(seen.size());
-  // Cached blocks that nobody holds leave the free list too.
+  // Cached blocks that are not held leave the free list too.
   const auto num_free_cached = static_cast<int32_t>(std::count_if(
       seen.begin(), seen.end(), [this](BlockId block) { return pool_.is_free(block); }));
   const int32_t num_new =
@@ -117,10 +117,10 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
 bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
                              int32_t num_lookahead_tokens) {
   if (config_.sliding_window > 0) {
-    // What has been accepted at once may leave the window at once, and is to be found all the same.
+    // Tokens accepted together may leave the window together; their blocks are registered first.
     const int32_t num_held_tokens = RowOf(slot).num_blocks * config_.block_size;
     RegisterFullBlocks(slot, sequence, std::min(sequence.num_computed_tokens, num_held_tokens));
-    GiveBackBefore(slot, sequence.num_computed_tokens);
+    FreeBefore(slot, sequence.num_computed_tokens);
   }
   const int32_t num_new = NumBlocksFor(num_tokens + num_lookahead_tokens) - RowOf(slot).num_blocks;
   if (num_new > pool_.num_free()) return false;
@@ -207,7 +207,7 @@ void KvCacheManager::Append(RequestSlot slot, int32_t num_new_blocks) {
   row.num_blocks += num_new_blocks;
 }
 
-void KvCacheManager::GiveBackBefore(RequestSlot slot, int32_t num_computed_tokens) {
+void KvCacheManager::FreeBefore(RequestSlot slot, int32_t num_computed_tokens) {
   Row& row = RowOf(slot);
   const int32_t num_hidden_tokens = num_computed_tokens - config_.sliding_window + 1;
   const int32_t end = std::min(num_hidden_tokens / config_.block_size, row.num_blocks);

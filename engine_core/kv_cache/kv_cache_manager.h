@@ -1,17 +1,17 @@
 #pragma once
 
-// Which blocks each running request holds, and which it may share: block tables over a BlockPool.
+// The block tables of running requests, over a BlockPool, and the blocks they share.
 // Thread: engine loop. Owns: the pool and one slab of block tables, a row per RequestSlot; a
 // request holds blocks only while it has a slot. Lengths are in tokens unless the name says blocks.
-// TryAdmit and TryGrow return false when the blocks are not there: normal; the request has got
-// nothing then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache
-// when their tokens are scheduled, before they are computed: a request admitted later in the same
-// step may share them, because the executor computes requests in the order of the step.
-// ForgetBeyond takes that back for a request whose scheduled tokens will not run. Detach takes a
-// request's blocks out of its slot, for whoever holds them without running. With a sliding
-// window a request holds the blocks its next token sees and those of the step: each TryGrow gives
-// back what lies wholly left of the window, and the table names the null block there. They go to
-// the free list like any freed block, the newest first, and stay findable until they are taken.
+// TryAdmit and TryGrow return false when there are not enough blocks: normal; the request gets none
+// then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache when
+// their tokens are scheduled, before they are computed: a request admitted later in the same step
+// may share them, because the executor computes requests in the order of the step. ForgetBeyond
+// takes that back for a request whose scheduled tokens will not run. Detach takes a request's
+// blocks out of its slot, for a request that holds them without running. With a sliding window a
+// request holds the blocks that its next token sees and those of the step: TryGrow frees blocks
+// that lie wholly before the window, and the table names the null block there. They go to the free
+// list like any freed block, the newest first, and can be found until they are allocated again.
 
 #include <cstdint>
 #include <memory>
@@ -34,19 +34,19 @@ struct KvCacheConfig {
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;
-  int32_t max_num_batched_tokens = 0;  // of a step; only sliding_window reads it
-  // Positions that a request may need behind those of a step; only sliding_window reads it.
+  int32_t max_num_batched_tokens = 0;  // of a step; read only with a sliding window
+  // Positions that a request may need after those of a step; read only with a sliding window.
   int32_t num_draft_tokens = 0;
-  int32_t sliding_window = 0;  // every layer sees so many keys, the token's own included; 0: all
+  int32_t sliding_window = 0;  // keys that every layer sees, the token's own included; 0: all
   bool enable_prefix_caching = true;
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
-  double residency_sample = 0;  // share of block lives that are watched; 0: none
+  double residency_sample = 0;  // share of block lives that are sampled; 0: none
   HashAlgorithm hash_algorithm = HashAlgorithm::kSha256Cbor;
   std::string hash_seed{BlockHasher::kDefaultSeed};
 };
 
-// Most blocks that one request holds at a time.
+// The most blocks that one request holds at a time.
 int32_t MaxHeldBlocks(const KvCacheConfig& config);
 
 // A request as the cache sees it.
@@ -57,7 +57,7 @@ struct SequenceView {
   int32_t num_computed_tokens = 0;          // the next token sees the window that ends after them
 };
 
-// What was in a slot and now is held without one. Movable only: each block is given back once.
+// Blocks that are held without a slot. Movable only: each block is freed once.
 struct HeldBlocks {
   std::vector<BlockId> table;
   int32_t num_null = 0;
@@ -70,9 +70,9 @@ struct HeldBlocks {
 
 struct Admission {
   std::span<const BlockId> cached_prefix;  // from FindCachedPrefix, with nothing changed since
-  int32_t num_tokens = 0;                  // get room now, the cached prefix included
-  int32_t num_lookahead_tokens = 0;        // and room for so many behind them
-  int32_t num_tokens_to_fit = 0;           // must have room even if they get it later
+  int32_t num_tokens = 0;                  // to make room for, the cached prefix included
+  int32_t num_lookahead_tokens = 0;        // positions after them, to make room for as well
+  int32_t num_tokens_to_fit = 0;           // must fit into free blocks, though not allocated yet
   bool keep_watermark = false;
 };
 
@@ -80,40 +80,40 @@ class KvCacheManager {
  public:
   explicit KvCacheManager(const KvCacheConfig& config);
 
-  // The time of what is called from here on, monotonic seconds; only residency_sample reads it.
+  // The time of the following calls, monotonic seconds; read only with residency_sample.
   void SetNow(double now);
   // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
   void ExtendHashes(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
                     std::vector<BlockHash>* hashes);
-  // The longest run of whole blocks from the start, of at most max_tokens, that is cached: every
-  // block of it, or with a sliding window those that the token behind it sees, the others being
-  // null. Holds nothing; valid until the next call that is not const.
+  // The longest cached prefix of whole blocks, of at most max_tokens. With a sliding window only
+  // the blocks that the token after it sees must be cached; the others are null. Holds nothing;
+  // valid until the next call that is not const.
   std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
-  // Room for the first num_tokens of an admitted request and num_lookahead_tokens behind them, up
-  // to max_model_len.
+  // Makes room for the first num_tokens of an admitted request and num_lookahead_tokens after them,
+  // up to max_model_len.
   bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
                int32_t num_lookahead_tokens = 0);
-  // Makes the full blocks of the first num_tokens findable, as far as they have hashes by now.
+  // Registers the full blocks of the first num_tokens that have hashes by now.
   void RegisterUpTo(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens) {
     RegisterFullBlocks(slot, sequence, num_tokens);
   }
-  // Makes every block with one of these hashes unfindable, whoever holds it.
+  // Unregisters every block with one of these hashes, held or not.
   void Forget(std::span<const BlockHash> hashes);
-  // Makes those blocks of the request unfindable that reach beyond its first num_tokens, given back
-  // or not.
+  // Unregisters the blocks of the request that reach beyond its first num_tokens, also those freed
+  // before the window.
   void ForgetBeyond(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
   void Free(RequestSlot slot);
-  // From the slot into the caller's hands, and back into a slot that holds nothing.
+  // Moves blocks from the slot to the caller, and back to a slot that holds none.
   HeldBlocks Detach(RequestSlot slot);
   void Attach(RequestSlot slot, HeldBlocks blocks);
   void Free(HeldBlocks blocks) { pool_.Free(blocks.table); }
-  // Forgets all cached content; refused (false, no change) while any block is held.
+  // Forgets all cached content. False, without effect, while any block is held.
   bool TryReset();
 
   std::span<const BlockId> BlockTable(RequestSlot slot) const;
-  // Tokens of the blocks of this request that are registered.
+  // Tokens in registered blocks of this request.
   int32_t NumRegisteredTokens(RequestSlot slot) const;
   // Since the last call.
   std::vector<KvCacheEvent> TakeEvents();
@@ -125,8 +125,8 @@ class KvCacheManager {
  private:
   struct Row {
     int32_t num_blocks = 0;
-    int32_t num_null = 0;        // the first so many are left of the window
-    int32_t num_registered = 0;  // the first so many have been put into the prefix cache
+    int32_t num_null = 0;        // leading blocks before the window
+    int32_t num_registered = 0;  // leading blocks that have been registered
   };
 
   int32_t NumBlocksFor(int32_t num_tokens) const;
@@ -136,7 +136,7 @@ class KvCacheManager {
   void FindFromStart(std::span<const BlockHash> hashes);
   void FindWindow(std::span<const BlockHash> hashes);
   void Append(RequestSlot slot, int32_t num_new_blocks);
-  void GiveBackBefore(RequestSlot slot, int32_t num_computed_tokens);
+  void FreeBefore(RequestSlot slot, int32_t num_computed_tokens);
   void RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
   void EmitStored(const SequenceView& sequence, int32_t begin_block, int32_t end_block);
 

@@ -31,7 +31,7 @@ void PrefixMap::Erase(const BlockHash& hash) {
     CHECK(entries_[hole].block != BlockId{}) << "not in the map: " << hash.ToHex();
     hole = (hole + 1) & mask_;
   }
-  // An entry behind the hole moves into it unless the hole lies before the entry's home.
+  // An entry after the hole moves into it unless the hole lies before the entry's home.
   for (size_t i = (hole + 1) & mask_; entries_[i].block != BlockId{}; i = (i + 1) & mask_) {
     const size_t distance_home = (i - Home(entries_[i].hash)) & mask_;
     const size_t distance_hole = (i - hole) & mask_;

@@ -1,8 +1,9 @@
 #pragma once
 
-// Block hash → block, of fixed size: open addressing, linear probing, removal by shifting back.
-// A digest is its own hash value. Thread: engine loop. Never allocates after construction.
-// Find returns nullptr for a miss. REQUIRES for Insert: absent, and fewer than num_blocks entries.
+// A map from block hash to block, of fixed size: open addressing, linear probing, removal by
+// shifting back. A digest is its own hash value. Thread: engine loop. Never allocates after
+// construction. Find returns nullptr for a miss. REQUIRES for Insert: absent, and fewer than
+// num_blocks entries.
 
 #include <cstdint>
 #include <vector>

@@ -1,8 +1,8 @@
 #pragma once
 
-// Gathers what a step has to say, one EngineCoreOutputs per frontend (client). Thread: engine loop.
-// The records of a message that came back through Recycle are written over in place, so that a
-// steady decode step allocates nothing.
+// Gathers a step's records and notices, one EngineCoreOutputs per frontend (client). Thread: engine
+// loop. A message that comes back through Recycle is overwritten in place, so that a steady decode
+// step allocates nothing.
 
 #include <cstdint>
 #include <optional>
@@ -28,13 +28,13 @@ class ClientOutputs {
   void AddFinished(int32_t client_index, const RequestId& request_id);
   // Whether Take would make no message.
   bool empty() const;
-  // To the first client that has anything to hear, else to client 0.
+  // For the first client that gets a message, else for client 0.
   void SetStats(wire::SchedulerStats stats) { stats_ = std::move(stats); }
 
-  // Appends the messages to *messages, stamped with `now` (monotonic), and starts afresh. A client
-  // with nothing to hear gets none.
+  // Appends the messages to *messages, stamped with `now` (monotonic), and begins anew. A client
+  // for which there is nothing gets none.
   void Take(double now, std::vector<ClientMessage>* messages);
-  // Gives back a message whose content is no longer needed.
+  // Takes back a message whose content is no longer needed, for its memory.
   void Recycle(wire::EngineCoreOutputs message);
 
  private:

@@ -16,7 +16,7 @@ int32_t DraftTokens::NumPadding(const Request& request, int32_t num_left,
                                 int32_t max_tokens) const {
   const int32_t num_drafts = config_.num_speculative_tokens;
   if (!config_.pads_new_requests || num_left != 1 || 1 + num_drafts > max_tokens) return 0;
-  // Behind the last draft a token is sampled.
+  // A token is sampled after the last draft.
   return request.num_tokens() + num_drafts < max_model_len_ ? num_drafts : 0;
 }
 

@@ -1,19 +1,19 @@
 #pragma once
 
-// All that drafts change. A drafter on the worker guesses what follows a request's last token; the
-// next step computes the guesses along with that token and keeps those that the model would have
-// sampled itself, so it yields several tokens. Here: how many drafts a request has for its next
-// step and what room they and the drafter need, their way into a step and back, and what is counted
-// about them. Without a drafter (num_speculative_tokens 0) every answer is none.
-// In vLLM's words: spec_token_ids, num_lookahead_tokens, scheduled_spec_decode_tokens.
-// Thread: engine loop. Owns the counts. Counts are tokens. Steady decode allocates nothing, but for
-// the counts of a step that has verified drafts.
+// Drafts of speculative decoding. A drafter on the worker guesses what follows a request's last
+// token; the next step computes the guesses along with that token and keeps those that the model
+// would have sampled itself, so it yields several tokens. Here: the number of drafts of a request,
+// the room that they and the drafter need, their way into a step and back, and their statistics.
+// Without a drafter (num_speculative_tokens 0) all of these are 0. In vLLM's words: spec_token_ids,
+// num_lookahead_tokens, scheduled_spec_decode_tokens. Thread: engine loop. Owns the statistics.
+// Counts are tokens. Steady decode allocates nothing, except for the statistics of a step that has
+// verified drafts. Nothing turns this on yet: no executor has a drafter.
 //
-// Life of a draft: it comes with the result of the step that samples the token in front of it; it
-// is scheduled with the request's next step, and counted there as computed and as output to come;
-// that step's result accepts it, or takes both back. A step that is scheduled before the result of
-// the one before it names no drafts but has room for them: the worker has its own guesses.
-// A preemption drops the drafts. Tokens get a hash only once they are accepted.
+// Life of a draft: it comes with the result of the step that samples the token before it. The
+// request's next step computes it, counted as computed and as an output to come. That step's result
+// accepts it or takes both counts back. A step that is scheduled before the previous result is
+// known names no drafts but has room for them: the worker uses its own guesses. A preemption drops
+// the drafts. Tokens get a hash only once they are accepted.
 
 #include <cstdint>
 #include <optional>
@@ -42,24 +42,24 @@ class DraftTokens {
                ? config_.num_speculative_tokens
                : static_cast<int32_t>(request.drafts.token_ids.size());
   }
-  // Room that a request gets for drafts when it is admitted with num_left tokens to compute and may
-  // run at most max_tokens. All or nothing: less would not be uniform.
+  // Tokens of room for drafts that a request gets when it is admitted with num_left tokens to
+  // compute and may run at most max_tokens. All or none: with fewer the step would not be uniform.
   int32_t NumPadding(const Request& request, int32_t num_left, int32_t max_tokens) const;
 
-  // The request has been given this many drafts: writes them down for the worker.
+  // Writes the request's drafts into the step and counts them as in flight.
   void Schedule(int32_t num_drafts, Request* request, ScheduledRequest* scheduled,
                 SchedulerOutput* output) const;
-  // A step that sampled has come back: what it rejected is neither computed nor to come any more,
-  // and the request has new drafts. Returns what it accepted, valid as long as the result. drafted:
-  // nullptr if the result has nothing about the request. is_stale: from before a preemption, which
-  // has taken all of that back already.
+  // Folds back the drafts of a step that sampled: rejected ones no longer count as computed or to
+  // come, and the request gets its new drafts. Returns the accepted ones, valid as long as the
+  // result. drafted: nullptr if the result has nothing about the request. is_stale: the step is
+  // from before a preemption, which has taken the counts back already.
   std::span<const TokenId> Settle(const ScheduledRequest& scheduled, const ModelOutput& result,
                                   const DraftResult* drafted, bool is_stale, Request* request) {
     if (config_.num_speculative_tokens == 0) return {};
     return SettleDrafts(scheduled, result, drafted, is_stale, request);
   }
 
-  // Counts since the last call; nullopt if nothing has been verified.
+  // Statistics since the last call; nullopt if nothing was verified.
   std::optional<wire::SpecDecodingStats> TakeStats();
 
  private:

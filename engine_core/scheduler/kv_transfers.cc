@@ -19,7 +19,7 @@ std::optional<KvMatch> KvTransfers::Match(const Request& request, int32_t num_lo
   if (connector_ == nullptr || request.load_failed) return KvMatch{};
   const std::optional<KvMatch> match = connector_->Match(request, num_local_tokens);
   if (match) {
-    // Who waits for an asynchronous load may get all; the last token is computed again.
+    // An asynchronous load may bring all tokens; the last one is computed again.
     const int32_t num_at_most = request.num_tokens() - (match->is_async ? 0 : 1) - num_local_tokens;
     CHECK(match->num_tokens >= 0 && match->num_tokens <= num_at_most)
         << match->num_tokens << " tokens for " << request.id();
@@ -56,22 +56,22 @@ void KvTransfers::FreeOrKeep(Request* request) {
     const auto load = std::find_if(loads_.begin(), loads_.end(),
                                    [=](const Load& l) { return l.request == request; });
     load->has_finished = true;
-    if (load->is_async) load->request = nullptr;  // no step names it, so it may be gone soon
+    if (load->is_async) load->request = nullptr;  // no step names it, so it may be deleted soon
   }
   kept_.push_back({request->id(), std::move(blocks), request->loads_kv, is_read});
   FreeKept();
 }
 
-std::span<const EndedLoad> KvTransfers::Settle(const Step& step, const KvTransferNews& news) {
+std::span<const EndedLoad> KvTransfers::Settle(const Step& step, const KvTransferReport& report) {
   ended_.clear();
   if (connector_ == nullptr) return ended_;
-  for (const BlockId block : news.failed_blocks) NoteFailure(block);
-  const auto has_ended = [&](const Load& load) { return HasEnded(load, step, news); };
+  for (const BlockId block : report.failed_blocks) NoteFailure(block);
+  const auto has_ended = [&](const Load& load) { return HasEnded(load, step, report); };
   for (const Load& load : loads_) {
     if (has_ended(load)) End(load);
   }
   std::erase_if(loads_, has_ended);
-  for (Kept& kept : kept_) kept.is_read = kept.is_read && !Contains(news.released, kept.id);
+  for (Kept& kept : kept_) kept.is_read = kept.is_read && !Contains(report.released, kept.id);
   FreeKept();
   return ended_;
 }
@@ -97,9 +97,10 @@ void KvTransfers::NoteFailure(BlockId block) {
   }
 }
 
-// Of the steps that name a request since its admission, the first is the one that loaded with it.
-bool KvTransfers::HasEnded(const Load& load, const Step& step, const KvTransferNews& news) const {
-  if (load.is_async) return Contains(news.loaded, load.id);
+// Of the steps that name a request since its admission, the first one did the load.
+bool KvTransfers::HasEnded(const Load& load, const Step& step,
+                           const KvTransferReport& report) const {
+  if (load.is_async) return Contains(report.loaded, load.id);
   return load.request->num_stale_steps == 0 && Contains(step.requests, load.request);
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// What the scheduler has to remember about a KvConnector's transfers: which requests load, and
-// which blocks are kept behind the end of their request. Without a connector every call is a no.
+// The transfers of a KvConnector as the scheduler tracks them: which requests load, and which
+// blocks are kept after their request has ended. Without a connector every call does nothing.
 // Thread: engine loop. Owns: kept blocks. The connector and the cache must outlive it.
+// Nothing turns this on yet: only the simulation has a connector.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +21,7 @@ namespace tandem {
 // A load that has ended.
 struct EndedLoad {
   Request* request = nullptr;     // waiting or running
-  int32_t num_loaded_tokens = 0;  // what it has up to there, its local prefix included
+  int32_t num_loaded_tokens = 0;  // from the start, its local prefix included
   bool is_async = false;
   bool failed = false;
 };
@@ -33,20 +34,18 @@ class KvTransfers {
 
   bool has_connector() const { return connector_ != nullptr; }
 
-  // What can be brought behind a local prefix; nullopt: ask later.
+  // What can be loaded after a local prefix; nullopt: ask later.
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) const;
-  // The request has blocks for what it knows and more: begins its load, if there is anything to
-  // load.
+  // The request has its blocks: begins its load, if there is anything to load.
   void Begin(Request* request, std::span<const BlockId> table, const KnownTokens& known,
              bool is_async);
-  // Whether a running request could lose its blocks.
+  // Whether a running request may lose its blocks.
   bool CanRelease(const Request& request) const;
-  // The blocks of a request that ends, in a slot or not: freed, or kept as long as a transfer needs
-  // them.
+  // Frees the blocks of a request that ends, or keeps them as long as a transfer needs them.
   void FreeOrKeep(Request* request);
-  // Takes in what came with a step's result; returns the loads that have ended with it, valid until
-  // the next call.
-  std::span<const EndedLoad> Settle(const Step& step, const KvTransferNews& news);
+  // Handles the worker's report that came with a step's result; returns the loads that have ended
+  // with it, valid until the next call.
+  std::span<const EndedLoad> Settle(const Step& step, const KvTransferReport& report);
 
   // Whether blocks are kept under this id: it cannot name another request yet.
   bool Keeps(const RequestId& id) const;
@@ -65,7 +64,7 @@ class KvTransfers {
   struct Load {
     RequestId id;
     Request* request = nullptr;
-    int32_t num_tokens = 0;  // what it will have, the local prefix included
+    int32_t num_tokens = 0;  // when it has ended, the local prefix included
     int32_t num_local_tokens = 0;
     int32_t first_failed_block = -1;  // into the table; -1: none
     bool is_async = false;
@@ -74,7 +73,7 @@ class KvTransfers {
 
   std::span<const BlockId> TableOf(const Load& load) const;
   void NoteFailure(BlockId block);
-  bool HasEnded(const Load& load, const Step& step, const KvTransferNews& news) const;
+  bool HasEnded(const Load& load, const Step& step, const KvTransferReport& report) const;
   void End(const Load& load);
   void FreeKept();
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a step yielded: made by an Executor, folded back by Scheduler::Update. Parallel to the
-// SchedulerOutput it belongs to. A value; thread: engine loop. Reused from step to step.
+// The result of a step: made by an Executor, folded back by Scheduler::Update, parallel to its
+// SchedulerOutput. A value; thread: engine loop. Reused from step to step.
 
 #include <cstdint>
 #include <optional>
@@ -17,27 +17,27 @@ namespace tandem {
 
 constexpr TokenId kNoToken = -1;
 
-// What a request yields beyond its tokens. Only requests that have any of it get one.
+// A request's results besides its tokens. Only requests that have any get one.
 struct RequestResult {
   int32_t request_idx = 0;  // into SchedulerOutput::requests
   Status status;            // not OK: the request ends with this error; its tokens are ignored
   int32_t num_nans_in_logits = 0;
-  // A row per token, the accepted drafts' first.
+  // A row per token, those of the accepted drafts first.
   std::optional<wire::LogprobsRows> logprobs;
-  // Of the whole prompt, gathered over its chunks and given with the step that first samples; never
-  // again after a preemption that came later.
+  // Of the whole prompt, gathered over its chunks and returned with the step that first samples;
+  // not repeated after a preemption.
   std::optional<wire::LogprobsRows> prompt_logprobs;
 };
 
-// What became of a request's drafts, and what is guessed to follow its sampled token. Only requests
-// that have any of either get one.
+// What became of a request's drafts, and the drafts that follow its sampled token. Only requests
+// that have either get one.
 struct DraftResult {
   int32_t request_idx = 0;  // into SchedulerOutput::requests
-  // Of the step's drafts, those that were guesses: not mere room, not refused by a grammar.
+  // The step's drafts that were guesses: not mere room, not refused by a grammar.
   int32_t num_verified = 0;
   int32_t begin = 0;         // into ModelOutput::draft_token_ids
-  int32_t num_accepted = 0;  // from there: output tokens in front of the sampled one
-  int32_t num_proposed = 0;  // behind them: drafts for the next step
+  int32_t num_accepted = 0;  // the first ones: output tokens before the sampled one
+  int32_t num_proposed = 0;  // the ones after them: drafts for the next step
 };
 
 struct ModelOutput {
@@ -45,7 +45,7 @@ struct ModelOutput {
   std::vector<RequestResult> results;      // ascending request_idx; empty in most steps
   std::vector<DraftResult> drafts;         // likewise; empty without a drafter
   std::vector<TokenId> draft_token_ids;
-  KvTransferNews kv_transfers;  // of the worker's side of a KV connector
+  KvTransferReport kv_transfers;  // of the worker's side of a KV connector
 
   std::span<const TokenId> Accepted(const DraftResult& drafted) const {
     return DraftIds(drafted.begin, drafted.num_accepted);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Spaces out steps with prefill work (prefill_schedule_interval > 1), so that decodes beside them
-// keep an even pace. Counts steps that ran tokens, never time. Thread: engine loop.
+// Spaces out steps with prefill work (prefill_schedule_interval > 1), so that decodes keep an even
+// pace. Counts steps that ran tokens, never time. Thread: engine loop.
 
 #include <cstdint>
 
@@ -11,14 +11,14 @@ class PrefillCadence {
  public:
   explicit PrefillCadence(int32_t interval) : interval_(interval), last_prefill_(-interval) {}
 
-  // Whether the step about to be made does no prefill. any_decoding: some running request is past
-  // its prefill; without one there is nobody to spare.
+  // Whether the next step does no prefill. any_decoding: some running request is past its prefill;
+  // without one no decode would be delayed.
   bool Holds(bool any_decoding) const {
     return interval_ > 1 && num_steps_ + 1 - last_prefill_ < interval_ && any_decoding &&
            !capacity_bound_;
   }
-  // After an admission pass that was not held: requests it left waiting could not be helped by
-  // waiting longer, so holding back prefills would only idle the engine.
+  // After an admission pass that was not held. Requests that it left waiting lack capacity, so
+  // holding prefills back would only idle the engine.
   void NoteAdmissionPass(bool left_waiting) { capacity_bound_ = left_waiting; }
   void NoteStep(bool had_prefill) {
     ++num_steps_;

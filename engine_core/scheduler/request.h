@@ -20,17 +20,17 @@ struct RequestNeeds {
   Adapter adapter = {};
 };
 
-// Tokens whose KV a request did not compute itself: from the prefix cache, and behind them from
-// elsewhere (KvConnector).
+// Tokens whose KV a request did not compute itself: from the prefix cache, and after them from
+// a KvConnector.
 struct KnownTokens {
   int32_t num_local = 0;
   int32_t num_remote = 0;
   int32_t total() const { return num_local + num_remote; }
 };
 
-// Guesses of a request's next tokens. Only DraftTokens fills it.
+// Guesses of a request's next tokens. Only DraftTokens changes it.
 struct RequestDrafts {
-  // For its next step, where none is in flight: a step in flight brings new ones.
+  // For its next step, while no step is in flight: the result of one brings new drafts.
   std::vector<TokenId> token_ids;
   int32_t num_in_flight = 0;  // of its placeholders; they may turn out wrong
 
@@ -54,21 +54,21 @@ struct Request {
 
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
-  int32_t num_prompt_tokens;
-  // Tokens that steps in flight will sample, if they accept all drafts: they can be scheduled as
-  // inputs, the worker knows them, but here they have no id yet.
+  int32_t num_prompt_tokens;       // without outputs of an earlier run
+  // Tokens that steps in flight will sample if they accept all drafts. They can be scheduled as
+  // inputs: the worker knows their ids, which are not known here yet.
   int32_t num_output_placeholders = 0;
-  // How far the KV cache is, or will be when the steps in flight end and all their drafts are
+  // Tokens whose KV is in the cache when the steps in flight have ended and all their drafts are
   // accepted. Scheduling lets it catch up with num_tokens() and the placeholders.
   int32_t num_computed_tokens = 0;
   wire::RequestStatus status = wire::RequestStatus::kWaiting;
   RequestSlot slot{-1};  // while running
   int32_t num_preemptions = 0;
   int64_t order;                    // of adding, over the life of the scheduler
-  bool mid_prefill = false;         // the last step left prompt (or outputs to redo) uncomputed
-  int32_t num_steps_in_flight = 0;  // scheduled and not updated yet, that name this request
-  // The oldest so many of those are from before a preemption. What they sample counts only as
-  // output, or not at all.
+  bool mid_prefill = false;         // the last step left known tokens uncomputed
+  int32_t num_steps_in_flight = 0;  // scheduled with this request and not updated yet
+  // The oldest of those, from before a preemption. What they sample counts as output alone, or is
+  // dropped.
   int32_t num_stale_steps = 0;
   bool drops_stale_output = false;
   RequestDrafts drafts;
@@ -86,7 +86,7 @@ struct Request {
   ExtraKeys extra_keys;       // of its blocks
   KnownTokens known;          // when it was admitted last, or will be
   KnownTokens first_known;    // when it was admitted first
-  bool load_failed = false;   // once; then it computes all by itself
+  bool load_failed = false;   // then it computes everything itself
   bool holds_blocks = false;  // without a slot: those of `held`
   HeldBlocks held;
 
@@ -96,17 +96,17 @@ struct Request {
   int32_t num_uncomputed_tokens() const {
     return num_tokens() + num_output_placeholders - num_computed_tokens;
   }
-  // Whether the steps in flight are sure to bring the last token it may have.
+  // Whether the steps in flight are certain to bring the last token that max_tokens allows.
   bool will_reach_max_tokens() const {
-    const int32_t num_sure = num_output_placeholders - drafts.num_in_flight;
-    return num_sure > 0 && num_output_tokens() + num_sure >= wire.sampling_params.max_tokens;
+    const int32_t num_certain = num_output_placeholders - drafts.num_in_flight;
+    return num_certain > 0 && num_output_tokens() + num_certain >= wire.sampling_params.max_tokens;
   }
-  // Whether it cannot run yet, however much room there is.
+  // Whether it cannot run yet, regardless of room.
   bool is_blocked() const {
     return status == wire::RequestStatus::kWaitingForStructuredOutputGrammar ||
            status == wire::RequestStatus::kWaitingForRemoteKvs || awaits_stale_output();
   }
-  // Whether it must not run again yet: a token that it would sample is still to be delivered.
+  // Whether it must not run yet: the token that it would sample is in flight and will be delivered.
   bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
   AdapterId adapter_id() const { return extra_keys.adapter.id; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The waiting requests in the order they will be admitted. Two orders: first come first served, and
-// by priority. Thread: engine loop. Does not own the requests; a request is in at most one queue.
+// Waiting requests in the order of admission: first come first served, or by priority. Thread:
+// engine loop. Does not own the requests; a request is in at most one queue.
 
 #include <cstddef>
 #include <memory>
@@ -18,10 +18,10 @@ class RequestQueue {
  public:
   virtual ~RequestQueue() = default;
   virtual void Add(Request* request) = 0;
-  // For a request that was running: the next to be admitted, unless the order says otherwise.
+  // For a request that was running: the next to be admitted, unless priorities decide otherwise.
   virtual void AddFirst(Request* request) = 0;
   virtual Request* First() const = 0;  // nullptr: empty
-  // The one behind a request of this queue; nullptr: it is the last.
+  // The one after a request of this queue; nullptr: it is the last.
   virtual Request* Next(Request* request) const = 0;
   virtual void Remove(Request* request) = 0;  // REQUIRES: it is in this queue
   virtual size_t size() const = 0;
@@ -46,8 +46,7 @@ class FcfsQueue final : public RequestQueue {
   size_t size_ = 0;
 };
 
-// Priority scheduling's order: lower priority numbers first, then earlier arrival, then the id as
-// text.
+// Priority order: lower priority numbers first, then earlier arrival, then the id as text.
 bool IsAdmittedBefore(const Request* a, const Request* b);
 
 class PriorityQueue final : public RequestQueue {

@@ -91,7 +91,7 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
   request->num_computed_tokens = known.total();
   if (request->num_preemptions == 0) request->first_known = known;
   request->events.push_back({wire::EventType::kScheduled, now});
-  // Room for all it can become, so that decoding does not allocate.
+  // Room for all tokens it can get, so that decoding does not allocate.
   const int64_t max_tokens =
       std::min<int64_t>(max_model_len_, int64_t{request->num_prompt_tokens} +
                                             request->wire.sampling_params.max_tokens);
@@ -105,11 +105,11 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
 void RequestTable::Preempt(Request* request, StaleOutput stale_output, double now) {
   std::erase(running_, request);
   kv_cache_->Free(request->slot);
-  GiveSlotBack(request);
+  ReleaseSlot(request);
   request->num_computed_tokens = 0;
   request->num_output_placeholders = 0;
   request->drafts.Clear();
-  // Once dropped, an output stays dropped: its position has been sampled again.
+  // Once dropped, an output stays dropped: its position is sampled again.
   request->drops_stale_output = stale_output == StaleOutput::kDrop ||
                                 (request->drops_stale_output && request->num_stale_steps > 0);
   request->num_stale_steps = request->num_steps_in_flight;
@@ -122,7 +122,7 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
 void RequestTable::Finish(Request* request, wire::RequestStatus status) {
   transfers_->FreeOrKeep(request);
   if (request->status == wire::RequestStatus::kRunning) {
-    GiveSlotBack(request);
+    ReleaseSlot(request);
   } else {
     if (request->status == kAwaitsGrammar) --num_awaiting_grammar_;
     LeaveQueue(request);
@@ -136,7 +136,7 @@ void RequestTable::RemoveFinished() {
   if (finished_.empty()) return;
   std::erase_if(running_, [](const Request* request) { return request->finished(); });
   for (const FinishedRequest& finished : finished_) {
-    // An aborted one is gone already, and its id perhaps another's by now.
+    // An aborted request is gone already, and its id may be another's by now.
     const Request* request = Find(finished.id);
     if (request != nullptr && request->finished()) Remove(finished.id);
   }
@@ -154,7 +154,7 @@ void RequestTable::Remove(const RequestId& id) {
   requests_.erase(entry);
 }
 
-void RequestTable::GiveSlotBack(Request* request) {
+void RequestTable::ReleaseSlot(Request* request) {
   adapters_.Remove(request->adapter_id());
   free_slots_.push_back(request->slot);
   freed_slots_.push_back(request->slot);

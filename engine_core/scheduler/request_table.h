@@ -1,8 +1,8 @@
 #pragma once
 
 // The requests of a scheduler and what each is doing: waiting in a queue, running in a slot, or
-// gone. Two queues: those that hold blocks while they wait, and all others. Every change of a
-// request's status is a call here; who changes when is the passes' and the update's business.
+// gone. Two queues: requests that hold blocks while they wait, and all others. Every change of a
+// request's status is a call here; the passes and the update decide when.
 // Thread: engine loop. Owns: the requests from Add until no step in flight names them, the slots,
 // the queues; the blocks of a request are freed here when it loses its slot or ends.
 
@@ -22,14 +22,14 @@
 
 namespace tandem {
 
-// Who finished, when several did at once.
+// A request that has ended, and the client to inform.
 struct FinishedRequest {
   RequestId id;
   int32_t client_index = 0;
 };
 
-// What becomes of tokens that are in flight when their request is preempted. Delivering wastes
-// nothing, but the request cannot resume before they are there.
+// What becomes of tokens in flight when their request is preempted. Delivering wastes nothing, but
+// the request cannot resume before they arrive.
 enum class StaleOutput { kDeliver, kDrop };
 
 class RequestTable {
@@ -37,10 +37,10 @@ class RequestTable {
   // Both must outlive it.
   RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache, KvTransfers* transfers);
 
-  // Takes a request in as the last of those waiting. REQUIRES: its id is not in use.
+  // Adds a request to the end of the waiting queue. REQUIRES: its id is not in use.
   Request* Add(wire::EngineCoreRequest from_wire, const RequestNeeds& needs, double now);
   Request* Find(const RequestId& id) const;
-  // Hashes what has become a full block of its tokens.
+  // Appends the hashes of blocks that have become full.
   void ExtendHashes(Request* request) const;
   std::vector<Request*> InOrderOfAdding() const;
 
@@ -48,33 +48,33 @@ class RequestTable {
   bool HasRoomForAdapter(const Request& request) const {
     return adapters_.HasRoomFor(request.adapter_id());
   }
-  // What it waited for is there: it may be admitted in its turn.
+  // The grammar or load that it waited for is there: it may be admitted in its turn.
   void EndWait(Request* request);
   // The slot that the next Admit gives. REQUIRES: fewer running requests than slots.
   RequestSlot next_slot() const { return free_slots_.back(); }
-  // From a queue into next_slot(), with blocks that the cache manager has given to that slot.
+  // From a queue into next_slot(), to which the cache manager has given its blocks.
   void Admit(Request* request, const KnownTokens& known, double now);
-  // From the queue to the one of those that hold blocks, with blocks that the cache manager has
-  // given to next_slot(): it waits for a load into them.
+  // From waiting() to holding(), with the blocks that the cache manager has given to next_slot():
+  // it waits for a load into them.
   void HoldForLoad(Request* request, const KnownTokens& known);
-  // From its slot back to the queue, without blocks.
+  // From its slot back to the waiting queue, without blocks.
   void Preempt(Request* request, StaleOutput stale_output, double now);
   // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
   void Finish(Request* request, wire::RequestStatus status);
   void RemoveFinished();
-  // Both at once for one request, which must not be finished.
+  // Finish as aborted and RemoveFinished for one request, which must not be finished.
   void Abort(Request* request);
 
   const std::vector<Request*>& running() const { return running_; }  // in the order of admission
   const RequestQueue& waiting() const { return *waiting_; }
-  const RequestQueue& holding() const { return *holding_; }  // they go first
+  const RequestQueue& holding() const { return *holding_; }  // before waiting()
   size_t num_waiting() const { return waiting_->size() + holding_->size(); }
-  // Of those waiting, for a grammar: only Scheduler::EndGrammarWait gets them further.
+  // Waiting requests that cannot run before Scheduler::EndGrammarWait.
   size_t num_awaiting_grammar() const { return num_awaiting_grammar_; }
   const AdapterSlots& adapters() const { return adapters_; }
   size_t size() const { return requests_.size(); }
 
-  // Slots given back since the last step was built.
+  // Slots released since the last step was built.
   std::vector<RequestSlot>& freed_slots() { return freed_slots_; }
   const std::vector<RequestSlot>& freed_slots() const { return freed_slots_; }
   // Finished since the last Update.
@@ -86,7 +86,7 @@ class RequestTable {
 
  private:
   void LeaveQueue(Request* request);
-  void GiveSlotBack(Request* request);
+  void ReleaseSlot(Request* request);
   void Remove(const RequestId& id);
   std::string DebugLine(const Request& request) const;
 
@@ -103,7 +103,7 @@ class RequestTable {
   std::vector<RequestSlot> free_slots_;  // taken from the back
   std::vector<RequestSlot> freed_slots_;
   std::vector<FinishedRequest> finished_;
-  // Finished, but a step in flight still names them.
+  // Finished, but still named by a step in flight.
   std::vector<std::unique_ptr<Request>> departed_;
   int64_t num_added_ = 0;
 };

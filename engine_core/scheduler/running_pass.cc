@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-// As often an equal may be preempted before the equals stop taking turns.
+// Requests of equal urgency preempt each other in turn until one has been preempted this often.
 constexpr int32_t kMaxTurns = 16;
 
 bool IsMoreUrgent(const Request* a, const Request* b) {
@@ -31,14 +31,14 @@ void RunningPass::Run(StepPlan* plan) {
         static_cast<int32_t>(parts_.kv_cache.BlockTable(request->slot).size());
     const Room room = MakeRoom(&i, num_tokens, plan);
     if (room == Room::kNone) return;
-    if (room == Room::kWasPreempted) continue;  // it is gone from i
+    if (room == Room::kWasPreempted) continue;  // it is no longer at i
     plan->AddRunning(request, num_tokens, num_blocks_before);
     if (request->mid_prefill) plan->NotePrefill();
     ++i;
   }
 }
 
-// 0: the request sits this step out, those behind it do not.
+// 0: the request gets nothing in this step; later ones may.
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
   if (request.will_reach_max_tokens()) return 0;
@@ -47,8 +47,8 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
                    parts_.config.max_model_len - request.num_computed_tokens - 1});
 }
 
-// Gets blocks for the next num_tokens of running()[*running_idx], preempting others as often as
-// needed; *running_idx follows the request. Perhaps it has to go itself.
+// Gets blocks for the next num_tokens of running()[*running_idx], preempting others as needed;
+// *running_idx follows the request. The victim may be the request itself.
 RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan) {
   Request* request = parts_.requests.running()[*running_idx];
   const int32_t num_tokens_after = request->num_computed_tokens + num_tokens;
@@ -70,16 +70,16 @@ size_t RunningPass::PickVictim() const {
   const std::vector<Request*>& running = parts_.requests.running();
   if (parts_.config.policy == SchedulingPolicy::kFcfs) return running.size() - 1;
   auto victim = std::max_element(running.begin(), running.end(), IsMoreUrgent);
-  // Among equals that is the one admitted first. Two that do not fit together could so undo each
-  // other's work for ever; then the queue's order decides, and one of them is spared.
+  // Among equals that is the one admitted first, so two that do not fit together could undo each
+  // other's work for ever. After kMaxTurns the queue's order decides, and one of them is spared.
   if ((*victim)->num_preemptions >= kMaxTurns) {
     victim = std::max_element(running.begin(), running.end(), IsAdmittedBefore);
   }
   return static_cast<size_t>(victim - running.begin());
 }
 
-// Undoes what this step has given to a victim. Its blocks filled by tokens that now will not run
-// were made findable when they were scheduled: nobody may hit them.
+// Undoes what this step has given to a victim. Blocks filled by the tokens that will not run now
+// were registered when they were scheduled and must not be hit.
 void RunningPass::TakeBack(Request* request, StepPlan* plan) {
   if (!plan->TryTakeBack(request)) return;
   parts_.kv_cache.ForgetBeyond(request->slot, request->sequence(), request->num_computed_tokens);

@@ -32,7 +32,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
       cadence_(parts_.config.prefill_schedule_interval) {
   CHECK_LE(parts_.config.max_num_seqs, kv_cache->config().max_num_seqs);
   CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
-      << "blocks that a connector reads are not given back while their request runs";
+      << "a connector may read blocks that leave the window while their request runs";
 }
 
 Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const RequestNeeds& needs) {
@@ -96,7 +96,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   plan_.Begin(now, LimitsOfStep());
   if (pause_state_ != PauseState::kPausedAll) {
     running_pass_.Run(&plan_);
-    // No admission where blocks have just turned out to be short.
+    // No admission when running requests lack blocks.
     if (!plan_.is_short()) {
       const size_t num_passed_over =
           waiting_pass_.Run(/*admits_new=*/pause_state_ == PauseState::kUnpaused, &plan_);
@@ -162,7 +162,7 @@ wire::SchedulerStats Scheduler::TakeStats() {
 
 bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
   if (preempt_running) {
-    // They may resume in the next step, before tokens in flight could be delivered in their order.
+    // They may resume in the next step, too soon to deliver their tokens in flight in order.
     while (num_running() > 0 && parts_.transfers.CanRelease(*running().back())) {
       parts_.requests.Preempt(running().back(), StaleOutput::kDrop, now);
     }

@@ -2,23 +2,18 @@
 
 // Decides what runs in each step. There are no phases: a request has num_tokens and
 // num_computed_tokens, and each step spends a token budget letting the second catch up with the
-// first, running requests before waiting ones. Chunked prefill, prefix cache hits, decode and
-// preemption are all this one rule. The idea and the order of every decision are vLLM's V1
-// scheduler, whose own traces are replayed by tests/golden.
-//
-// The parts: RequestTable knows what each request is doing; RunningPass and WaitingPass fill a
-// StepPlan; StepUpdate folds a result back; KvTransfers follows what a KvConnector moves,
-// DraftTokens what a drafter guesses. This class is their common front.
+// first, running requests before waiting ones. README.md in this folder is a sketch of the whole.
+// The idea and the order of every decision are vLLM's V1 scheduler, whose own traces are replayed
+// by tests/golden/scheduler.
 //
 // Thread: engine loop. Pure: time comes in as `now` (monotonic seconds), nothing else is read.
-// Owns: the requests from Add until they finish. A finished request is gone; its id can be used
-// again. The order of calls is Schedule, execute, Update, with anything else in between.
-// Asynchronous scheduling: more steps may be scheduled before the first is updated; steps are
+// Owns: the requests from Add until they finish. A finished request is deleted; its id can be used
+// again. The order of calls is Schedule, execute, Update; other calls may come in between.
+// Asynchronous scheduling: further steps may be scheduled before the first is updated; steps are
 // executed and updated in the order they were scheduled. A request whose next input token is still
-// being sampled is scheduled with a placeholder. What a step yields for a request that has ended
+// being sampled is scheduled with a placeholder. The result of a step for a request that has ended
 // meanwhile is dropped; for one that was preempted meanwhile it is delivered, and the request
-// resumes after that.
-// Steady decode: neither Schedule nor Update allocates.
+// resumes after that. Steady decode: neither Schedule nor Update allocates.
 
 #include <cstdint>
 #include <string>
@@ -58,38 +53,38 @@ enum class PauseState {
 
 class Scheduler {
  public:
-  // The manager has as many slots as config.max_num_seqs. It and the connector (nullptr: none) must
-  // outlive the scheduler. REQUIRES: no connector together with a sliding window.
+  // The cache and the connector (nullptr: none) must outlive the scheduler. REQUIRES: the cache has
+  // at least config.max_num_seqs slots; no connector together with a sliding window.
   Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
             KvConnector* connector = nullptr);
   Scheduler(const Scheduler&) = delete;  // its parts point at each other
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // AlreadyExists for an id that is still in use, be it by a transfer of a request that has ended.
+  // AlreadyExists for an id that is still in use, if only by a transfer of an ended request.
   // A request that brings outputs of an earlier run goes on as after a preemption.
   // REQUIRES: at least one prompt token, fewer tokens than max_model_len, ids in range; an adapter
   // only with a name and if max_loras > 0.
   Status Add(wire::EngineCoreRequest request, double now, const RequestNeeds& needs = {});
-  // A grammar is ready, or there will be none: then its request ends with this error. Does nothing
-  // for a request that has ended meanwhile.
+  // A grammar is ready, or its request ends with the error. Does nothing for a request that has
+  // ended meanwhile.
   void EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs);
-  // Ends a request in any state, without an output record; its id goes to its client's finished
-  // requests. False: unknown or already finished, nothing done.
+  // Ends a request in any state, without an output record; its id is among its client's finished
+  // requests. False: unknown or already finished.
   bool Abort(const RequestId& id);
   // The same for all, or all of one client, in the order of adding.
   std::vector<FinishedRequest> AbortAll();
   std::vector<FinishedRequest> AbortClient(int32_t client_index);
 
-  // The step to run next, perhaps empty; valid until its Update.
+  // The next step, which may be empty; valid until its Update.
   const SchedulerOutput& Schedule(double now);
   // Folds a step's result back: appends tokens, ends requests, writes records for the clients. A
-  // step that has no work may be left out.
+  // step without work need not be updated.
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
-  // Counts since the last call, and the state now.
+  // Counts since the last call, and the current state.
   wire::SchedulerStats TakeStats();
 
-  // False when blocks are still held. With preempt_running, running requests give theirs up first
-  // and resume in their order; what they have in flight is dropped and sampled again.
+  // False when blocks are still held. With preempt_running, running requests are preempted first
+  // and resume in their order; their tokens in flight are dropped and sampled again.
   bool ResetPrefixCache(bool preempt_running, double now);
   void SetPauseState(PauseState state) { pause_state_ = state; }
   PauseState pause_state() const { return pause_state_; }
@@ -123,7 +118,7 @@ class Scheduler {
   PauseState pause_state_ = PauseState::kUnpaused;
   bool prefix_cache_was_reset_ = false;  // since the last TakeStats
   int64_t num_steps_ = 0;                // that ran tokens
-  double now_ = 0;                       // of the last step
+  double now_ = 0;                       // when the last step was scheduled
 };
 
 }  // namespace tandem

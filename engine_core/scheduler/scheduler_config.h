@@ -1,6 +1,6 @@
 #pragma once
 
-// What a scheduler is told once. Values; counts are tokens or requests. Most are set by flags of
+// The scheduler's configuration. Values; counts are tokens or requests. Most are set by flags of
 // the same names (engine_core/config.cc), some by the executor's limits.
 
 #include <cstdint>
@@ -9,18 +9,20 @@
 
 namespace tandem {
 
-// What becomes of a request whose KV could not be brought from elsewhere.
+// What becomes of a request whose KV could not be loaded. Nothing turns this on yet: there is no
+// connector.
 enum class KvLoadFailurePolicy { kFail, kRecompute };
 
-// What a drafter asks of the scheduler; the executor says it, because its worker drafts.
+// What the executor's drafter needs of the scheduler. Nothing turns this on yet: no executor has a
+// drafter.
 struct DraftConfig {
   int32_t num_speculative_tokens = 0;  // drafts of a request that a step verifies; 0: no drafter
-  // KV positions behind those of a step that the drafter writes to.
+  // KV positions after those of a step that the drafter writes to.
   int32_t num_lookahead_tokens = 0;
-  // Of max_num_batched_tokens, what the drafter takes for each request of a step.
+  // Tokens of max_num_batched_tokens that the drafter takes for each request of a step.
   int32_t num_input_slots = 0;
-  // A request that is admitted with one token to compute runs with as many tokens as decodes have,
-  // so that a step of decodes is uniform.
+  // Pads a request that is admitted with one token to compute to the tokens of a decode with
+  // drafts, so that a step of decodes is uniform.
   bool pads_new_requests = false;
 };
 

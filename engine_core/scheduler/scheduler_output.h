@@ -1,29 +1,29 @@
 #pragma once
 
-// What the executor runs in one step: a plain value made by Scheduler::Schedule and folded back by
+// What the executor runs in one step: a plain value made by Scheduler::Schedule; its result goes to
 // Scheduler::Update. Requests live in a persistent batch on the worker and are addressed by
 // RequestSlot, so a steady decode step carries no string, no hash and no allocation per request.
 // Thread: engine loop. The vectors are reused from step to step.
 //
-// Life of a slot: it is given at admission (a row in `admitted`), named by each later step that
-// runs the request, and given back through `freed_slots` after a finish, an abort or a preemption.
-// A worker applies `freed_slots` first, then `admitted`, then runs `requests` in their order: a
-// slot freed here may be admitted again in the same step.
+// Life of a slot: assigned at admission (a row in `admitted`), named by each later step that runs
+// the request, and released through `freed_slots` after a finish, an abort or a preemption. A
+// worker applies `freed_slots` first, then `admitted`, then runs `requests` in order: a slot freed
+// here may be admitted again in the same step.
 //
 // The worker knows each token it sampled itself: after a step it appends that token to the slot's
 // tokens. Tokens are sent again only when the request is admitted after a preemption. A step may be
-// made before the tokens of the one before it are known here: it can run a request once more that
-// has just ended or failed, and whatever that yields is dropped.
+// made before the tokens of the previous one are known here: it can run a request once more that
+// has just ended or failed, and the result of that is dropped.
 //
 // Drafts: the last num_draft_tokens of a request's tokens are guesses. The worker computes them
-// like known tokens, accepts those from the first on that it would have sampled, and samples one
-// token behind them. KV of the others is overwritten: the next step begins at the first of them.
-// While a step with drafts is in flight, num_computed_tokens counts all of them as accepted, and
-// the worker, which knows better, goes on where it is; it has room there, and its own guesses are
-// used.
+// like known tokens, accepts the longest run from the first one on that it would have sampled, and
+// samples one token after it. KV of the rejected ones is overwritten: the next step begins at the
+// first of them. While a step with drafts is in flight, num_computed_tokens counts all of them as
+// accepted. The worker knows how many were and goes on from there: it has room, and uses its own
+// guesses.
 //
-// Pointers and spans in `admitted` and `token_masks` are valid until the executor has taken the
-// step in; the worker copies what it keeps.
+// Pointers and spans in `admitted` and `token_masks` are valid until Submit returns; the worker
+// copies what it keeps.
 
 #include <cstdint>
 #include <span>
@@ -54,18 +54,18 @@ struct ScheduledRequest {
   int32_t new_blocks_begin = 0;
   int32_t num_new_blocks = 0;
   ScheduledKind kind = ScheduledKind::kRunning;
-  // The step reaches the last token: that position makes logits and a token is sampled, as at each
-  // draft behind it.
+  // The step reaches the last known token: that position makes logits and a token is sampled, as at
+  // each draft after it.
   bool needs_sample = false;
   // Range of SchedulerOutput::draft_token_ids.
   int32_t drafts_begin = 0;
   int32_t num_draft_tokens = 0;
 };
 
-// What a worker has to learn once about a request that enters the batch.
+// What a worker needs to know of a request that enters the batch.
 struct AdmittedRequest {
   int32_t request_idx = 0;                // into SchedulerOutput::requests
-  const RequestId* request_id = nullptr;  // for logs, and as a seed where the client gave none
+  const RequestId* request_id = nullptr;  // for logs, and for the seed where the client gave none
   const wire::SamplingParams* sampling_params = nullptr;
   std::span<const TokenId> token_ids;  // the prompt, then the outputs so far
   int32_t num_prompt_tokens = 0;
@@ -81,17 +81,17 @@ struct SchedulerOutput {
   std::vector<ScheduledRequest> requests;
   std::vector<AdmittedRequest> admitted;  // ascending request_idx
   std::vector<BlockId> new_block_ids;     // flat; see the ranges above
-  // Flat; see the ranges above. kNoToken: what the worker has guessed last; where it has not, the
-  // place is only room and is not accepted.
+  // Flat; see the ranges above. kNoToken stands for the worker's own latest guess; where it has
+  // none, the place is only room and is not accepted.
   std::vector<TokenId> draft_token_ids;
   std::vector<TokenMask> token_masks;    // ascending request_idx; of the requests that have one
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
-  // A KV connector wants to hear from its worker, also when nothing runs.
+  // A KV connector's worker must be asked, even when nothing runs.
   bool polls_kv_transfers = false;
 
   bool empty() const { return requests.empty(); }
-  // Whether the executor has to see it.
+  // Whether it must be submitted.
   bool has_work() const { return !empty() || !freed_slots.empty() || polls_kv_transfers; }
   std::span<const BlockId> NewBlocks(const ScheduledRequest& request) const {
     return {new_block_ids.data() + request.new_blocks_begin,

@@ -19,7 +19,7 @@ Step* StepsInFlight::Begin() {
     fresh->output.new_block_ids.reserve(max_num_seqs_);
     spares_.push_back(std::move(fresh));
   }
-  // Nobody has to update an empty step.
+  // An empty step need not be updated.
   if (!steps_.empty() && !steps_.back()->output.has_work()) {
     spares_.push_back(std::move(steps_.back()));
     steps_.pop_back();

@@ -1,9 +1,8 @@
 #pragma once
 
-// A scheduled step and, parallel to its requests, whose they are. Requests are named by pointer and
-// not by slot: a slot may have another owner by the time the result comes.
-// Thread: engine loop. StepsInFlight owns the steps and reuses them; a steady decode step allocates
-// nothing.
+// A scheduled step with the requests it runs. They are named by pointer, not by slot: a slot may
+// belong to another request by the time the result arrives. Thread: engine loop. StepsInFlight owns
+// the steps and reuses them; a steady decode step allocates nothing.
 
 #include <memory>
 #include <vector>
@@ -15,17 +14,17 @@ namespace tandem {
 
 struct Step {
   SchedulerOutput output;
-  std::vector<Request*> requests;  // alive while the step is in flight
+  std::vector<Request*> requests;  // parallel to output.requests; alive while the step is in flight
 };
 
-// Scheduled, but not updated yet; oldest first.
+// Steps that are scheduled and not updated yet, oldest first.
 class StepsInFlight {
  public:
   explicit StepsInFlight(int32_t max_num_seqs);
   // A new, cleared step.
   Step* Begin();
-  // Takes the oldest step out, which must be the one of `output`; steps before it may only be empty
-  // ones. It stays as it is until the next Begin.
+  // Removes and returns the oldest step, which must be the one of `output`. It is valid until the
+  // next Begin.
   const Step& End(const SchedulerOutput& output);
 
  private:

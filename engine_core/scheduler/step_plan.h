@@ -1,8 +1,7 @@
 #pragma once
 
-// The step being made: what has been given to whom, and what is left to give. The passes write into
-// it, Build writes it down for the executor.
-// Thread: engine loop. Counts are tokens.
+// The step being made: the tokens given to each request and the budget that is left. The passes
+// fill it; Build turns it into the executor's step. Thread: engine loop. Counts are tokens.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +18,7 @@ class StepPlan {
  public:
   struct Limits {
     int32_t budget_tokens = 0;
-    int32_t input_tokens = 0;  // likewise, and each request takes input_slots more
+    int32_t input_tokens = 0;  // a second budget, of which each request takes input_slots more
     int32_t input_slots = 0;
     int32_t chunk_limit = 0;     // most tokens of one request
     bool hold_prefills = false;  // decodes only
@@ -34,14 +33,14 @@ class StepPlan {
   void AddAdmitted(Request* request, int32_t num_tokens, bool resumed) {
     Add({request, num_tokens, 0, resumed ? ScheduledKind::kResumed : ScheduledKind::kNew});
   }
-  // Takes back what the request has got. False: it has got nothing.
+  // Takes back what the request was given. False: it was given nothing.
   bool TryTakeBack(const Request* request);
   void NotePrefill() { has_prefill_ = true; }
-  // Blocks have run out: a running request had to be preempted, or could not go on.
+  // Blocks have run out: a running request was preempted or could not go on.
   void NoteShortage() { is_short_ = true; }
 
   double now() const { return now_; }
-  // What the next request can get.
+  // Tokens that the next request can get.
   int32_t budget_tokens() const {
     return std::min(limits_.budget_tokens, limits_.input_tokens - limits_.input_slots);
   }
@@ -51,8 +50,8 @@ class StepPlan {
   bool is_short() const { return is_short_; }
   bool empty() const { return entries_.empty(); }
 
-  // Writes the step down and moves each request's num_computed_tokens to where the step will have
-  // brought them. What a request has got beyond its uncomputed tokens are drafts.
+  // Writes the step and advances each request's num_computed_tokens to their value after it. Tokens
+  // given beyond a request's uncomputed ones are drafts.
   void Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, Step* step) const;
 
  private:
@@ -72,7 +71,7 @@ class StepPlan {
   }
 
   double now_ = 0;
-  Limits limits_;  // what is left of them
+  Limits limits_;  // the budgets: what is left
   bool has_prefill_ = false;
   bool is_short_ = false;
   std::vector<Entry> entries_;

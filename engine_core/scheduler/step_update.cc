@@ -26,7 +26,7 @@ wire::FinishReason FinishReasonOf(wire::RequestStatus status) {
   }
 }
 
-// Rows of tokens that were dropped go with them.
+// Drops the rows of tokens that were dropped.
 void KeepRows(size_t num_rows, wire::LogprobsRows* rows) {
   if (static_cast<size_t>(rows->num_rows) <= num_rows) return;
   rows->num_rows = static_cast<int32_t>(num_rows);
@@ -36,8 +36,8 @@ void KeepRows(size_t num_rows, wire::LogprobsRows* rows) {
   rows->ranks.resize(num_rows);
 }
 
-// What comes with the tokens of the record.
-void GiveExtra(RequestResult* extra, wire::EngineCoreOutput* record) {
+// Moves what comes with the record's tokens.
+void MoveExtra(RequestResult* extra, wire::EngineCoreOutput* record) {
   record->num_nans_in_logits = extra->num_nans_in_logits;
   if (extra->logprobs) {
     KeepRows(record->new_token_ids.size(), &*extra->logprobs);
@@ -95,21 +95,20 @@ void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double n
     return;
   }
   if (load.is_async) {
-    // Its last token is computed in any case: the logits are needed.
+    // Its last token is computed in any case, for the logits.
     request->known.num_remote =
         std::min(load.num_loaded_tokens, request->num_tokens() - 1) - request->known.num_local;
     parts_.requests.EndWait(request);
     return;
   }
-  // What was held back while the load could fail.
+  // Registers what was held back while the load could fail.
   const int32_t num_good = load.failed ? load.num_loaded_tokens : request->num_computed_tokens;
   parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(), num_good);
-  // The step has computed behind what is not there; so will those in flight.
+  // This step and those in flight computed on top of KV that is missing.
   if (load.failed) parts_.requests.Preempt(request, StaleOutput::kDrop, now);
 }
 
-// The accepted drafts and the sampled token, one after the other, up to the first that ends the
-// request.
+// Appends the accepted drafts and the sampled token, up to the first that ends the request.
 void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepted,
                               const OwnResult& own, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
@@ -126,11 +125,11 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;
-  if (own.extra != nullptr) GiveExtra(own.extra, &record);
+  if (own.extra != nullptr) MoveExtra(own.extra, &record);
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
-    // A block that was filled by placeholders has its hash only now.
+    // A block that was filled by placeholders has a hash only now.
     if (IsRunning(*request)) {
       parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(),
                                    request->num_computed_tokens - request->num_output_placeholders);
@@ -139,12 +138,12 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   }
 }
 
-// Ends a request that the executor could not go on with. Nothing it has put into the cache or read
-// from there is trusted: blocks with NaN in them would fail every later request with this prefix.
+// Ends a request that failed in the executor. Nothing it has written to the cache or read from it
+// is trusted: blocks with NaN in them would fail every later request with this prefix.
 void StepUpdate::Fail(Request* request, const RequestResult& result, ClientOutputs* outputs) {
   if (IsRunning(*request)) {
     parts_.kv_cache.ForgetBeyond(request->slot, request->sequence(), 0);
-  } else {  // preempted since: its blocks may be on the free list, still findable
+  } else {  // preempted since: its blocks may be on the free list and still registered
     parts_.kv_cache.Forget(request->block_hashes);
   }
   EndWithError(request, result.status, outputs, result.num_nans_in_logits);
@@ -156,7 +155,7 @@ void StepUpdate::EndWithError(Request* request, const Status& status, ClientOutp
   record.finish_reason = wire::FinishReason::kError;
   record.num_nans_in_logits = num_nans_in_logits;
   record.events.swap(request->events);
-  // Masks that leave no token, or a grammar that is none, are the client's mistake.
+  // Masks that leave no token and an invalid grammar are the client's mistakes.
   const bool invalid = status.code() == StatusCode::kInvalidArgument;
   record.error = wire::EngineCoreError{
       .code = std::string(invalid ? wire::kErrorValidation : wire::kErrorInternal),

@@ -1,9 +1,9 @@
 #pragma once
 
-// Folds a step's result back into its requests: appends tokens, checks stops, writes the records
-// that the clients get, ends requests. Requests that ended while the step was in flight are left
-// alone; those preempted meanwhile hear of their tokens, or not at all (RequestTable::Preempt).
-// Thread: engine loop. Owns nothing. Steady decode allocates nothing.
+// Folds a step's result back into its requests: appends tokens, checks stops, writes the clients'
+// records, ends requests. Requests that ended while the step was in flight are left alone; for
+// those preempted meanwhile the tokens are delivered or dropped (RequestTable::Preempt). Thread:
+// engine loop. Owns nothing. Steady decode allocates nothing.
 
 #include <span>
 
@@ -25,7 +25,7 @@ class StepUpdate {
                     int32_t num_nans_in_logits = 0);
 
  private:
-  // What a step's result has about one of its requests.
+  // The part of a step's result that is about one request.
   struct OwnResult {
     TokenId sampled = kNoToken;
     RequestResult* extra = nullptr;

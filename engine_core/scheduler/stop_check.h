@@ -1,6 +1,6 @@
 #pragma once
 
-// Whether a request's last token ends it. Pure. Stop strings are the frontend's business.
+// Whether a request's last token ends it. Pure. Stop strings are checked in the frontend.
 
 #include <cstdint>
 #include <optional>
@@ -16,9 +16,9 @@ struct Stop {
   wire::StopReason reason;
 };
 
-// token_ids: prompt and outputs, the token in question last. Checked in this order: EOS, stop ids,
-// lengths, repetition. EOS and stop ids count even below min_tokens: the sampler keeps them from
-// being drawn, and one that was drawn all the same must end the request.
+// token_ids: prompt and outputs; the last one is checked. The order is EOS, stop ids, lengths,
+// repetition. EOS and stop ids count even below min_tokens: the sampler keeps them from being
+// drawn, so one that was drawn nevertheless ends the request.
 std::optional<Stop> CheckStop(const wire::SamplingParams& params,
                               std::span<const TokenId> token_ids, int32_t num_prompt_tokens,
                               int32_t max_model_len);

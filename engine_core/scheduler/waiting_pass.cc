@@ -18,12 +18,12 @@ bool ReadsPrefixCache(const Request& request) {
 
 size_t WaitingPass::Run(bool admits_new, StepPlan* plan) {
   size_t num_passed_over = 0;
-  const bool goes_on = RunQueue(parts_.requests.holding(), plan, &num_passed_over);
-  if (goes_on && admits_new) RunQueue(parts_.requests.waiting(), plan, &num_passed_over);
+  const bool continues = RunQueue(parts_.requests.holding(), plan, &num_passed_over);
+  if (continues && admits_new) RunQueue(parts_.requests.waiting(), plan, &num_passed_over);
   return num_passed_over;
 }
 
-// False: the pass is over.
+// False: the pass has ended.
 bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over) {
   const auto max_running = static_cast<size_t>(parts_.config.max_num_active_seqs);
   Request* request = queue.First();
@@ -90,8 +90,8 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   return true;
 }
 
-// It gets the blocks of all its tokens now: those that wait with blocks could otherwise all need
-// one more, with nobody running that could give it.
+// It gets the blocks of all its tokens now: otherwise all requests that wait with blocks could need
+// one more while none runs that could be preempted for it.
 bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
   const int32_t num_padding =
       parts_.drafts.NumPadding(*request, /*num_left=*/1, parts_.config.max_num_batched_tokens);
@@ -101,7 +101,7 @@ bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
   return true;
 }
 
-// Room for its first num_tokens in parts_.requests.next_slot().
+// Gets room for its first num_tokens in next_slot().
 bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens) {
   const RequestSlot slot = parts_.requests.next_slot();
   if (request->holds_blocks) {
@@ -118,7 +118,7 @@ bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, int32_t n
   admission.num_tokens_to_fit = parts_.config.reserve_full_isl ? request->num_tokens() : 0;
   admission.keep_watermark = !parts_.requests.running().empty();
   const bool loads = prefix.known.num_remote > 0;
-  // What is loaded may turn out not to be there: not findable yet.
+  // The load may fail, so its blocks are not registered yet.
   SequenceView sequence = request->sequence();
   if (loads) sequence.block_hashes = {};
   if (!parts_.kv_cache.TryAdmit(slot, sequence, admission)) return false;

@@ -1,10 +1,10 @@
 #pragma once
 
-// The second pass over a step: waiting requests are admitted while budget, slots and blocks last,
-// strictly in their order: the first that does not fit ends the pass, so none is starved. Passed
-// over is only who waits for something else: its own tokens in flight, a grammar, KV that is being
-// loaded or looked for, an adapter's turn. Those that hold blocks go first. Thread: engine loop.
-// Owns the counts of prefix cache lookups.
+// The second pass of a step: waiting requests are admitted while budget, slots and blocks last,
+// strictly in order: the first that does not fit ends the pass, so that none is starved. Only a
+// request that waits for something else is passed over: its own tokens in flight, a grammar, KV
+// that is being loaded or looked for, a free place for its adapter. Requests that hold blocks come
+// first. Thread: engine loop. Owns the statistics of prefix cache lookups.
 
 #include <cstdint>
 #include <optional>
@@ -20,15 +20,15 @@ class WaitingPass {
   // The parts must outlive it.
   explicit WaitingPass(SchedulerParts* parts) : parts_(*parts) {}
 
-  // admits_new: not only those that hold blocks. Returns how many it passed over.
+  // admits_new: also requests that hold no blocks. Returns the number of requests passed over.
   size_t Run(bool admits_new, StepPlan* plan);
 
-  // Counts since they were last taken.
+  // Since it was last reset by the caller.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }
 
  private:
   enum class Outcome { kAdmitted, kWaits, kNoRoom };
-  // What a request would not have to compute.
+  // What a request does not have to compute.
   struct Prefix {
     std::span<const BlockId> cached;
     KnownTokens known;

@@ -1,5 +1,5 @@
-// Every recorded vector of the wire decodes to its stated values, and what vLLM's Python classes
-// encode is what we encode, byte for byte.
+// Every recorded wire vector decodes to its stated values, and our encoding of what vLLM's Python
+// classes encode is the same, byte for byte.
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -276,7 +276,7 @@ TEST_CASE("wire golden: each message of vllm-rs to an engine decodes to its valu
 TEST_CASE("wire golden: each message that vllm-rs accepted decodes to its values") {
   const auto messages = ReadGolden("outputs.jsonl");
   CHECK(messages.size() == 350);
-  EngineCoreOutputs reused;  // one record for all: nothing may be left over from the one before
+  EngineCoreOutputs reused;  // one record for all: nothing may be left from the previous message
   for (const GoldenMessage& message : messages) {
     INFO(message.name);
     CheckOutputs(message, Outputs(message));
@@ -286,7 +286,7 @@ TEST_CASE("wire golden: each message that vllm-rs accepted decodes to its values
   }
 }
 
-TEST_CASE("wire golden: what Python decodes to, we decode to, and encode to the same bytes") {
+TEST_CASE("wire golden: we decode to what Python decodes to, and encode to the same bytes") {
   const auto messages = ReadGolden("python_types.jsonl");
   CHECK(messages.size() == 43);
   for (const GoldenMessage& message : messages) {

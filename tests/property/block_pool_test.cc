@@ -1,4 +1,4 @@
-// The pool against an obvious one: a deque of free blocks and lists in maps.
+// The pool compared with a naive one: a deque of free blocks and lists in maps.
 
 #include "engine_core/kv_cache/block_pool.h"
 
@@ -72,7 +72,7 @@ class NaivePool {
   std::map<int, std::vector<int>> blocks_of_;
 };
 
-// Few distinct values of the byte that places it, so that table positions collide.
+// Few distinct values of the byte that indexes the table, so that positions collide.
 BlockHash HashOf(int hash) {
   BlockHash result;
   result.bytes[24] = static_cast<uint8_t>(hash % 3);
@@ -80,7 +80,7 @@ BlockHash HashOf(int hash) {
   return result;
 }
 
-TEST_CASE("Block pool: random takes, hits, registrations and frees equal the naive pool") {
+TEST_CASE("Block pool: random allocations, hits, registrations and frees equal the naive pool") {
   for (uint32_t seed = 1; seed <= 200; ++seed) {
     INFO("seed " << seed);
     std::mt19937 random(seed);

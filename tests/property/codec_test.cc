@@ -1,5 +1,6 @@
-// Seeded random records survive a round trip; cut, flipped and random bytes are refused or decoded,
-// never worse; what we send satisfies the strictest reader and an independent msgpack reader.
+// Seeded random records survive a round trip; truncated, flipped and random bytes are refused or
+// decoded, never worse; what we send satisfies the strictest reader and an independent msgpack
+// reader.
 
 #include "proto_msgpack/codec.h"
 
@@ -152,8 +153,8 @@ EngineCoreRequest DrawRequest(Draw& draw) {
   r.abort_immediately = draw.Maybe();
   r.session_id = draw.Perhaps(draw.Text());
   r.kv_hints = draw.Raw();
-  if (draw.Maybe()) r.aux_frames = draw.Texts();
   if (draw.Maybe()) r.own.num_prior_output_tokens = draw.Int32();
+  if (draw.Maybe()) r.aux_frames = draw.Texts();
   return r;
 }
 
@@ -242,7 +243,7 @@ TEST_CASE("codec property: random requests come back as they were sent") {
 }
 
 TEST_CASE(
-    "codec property: random outputs come back, into a used record too, and offend no reader") {
+    "codec property: random outputs come back, into a used record too, and suit every reader") {
   CAPTURE(kSeed);
   Draw draw(kSeed + 1);
   EncodedMessage message;

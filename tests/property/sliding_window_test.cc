@@ -1,5 +1,5 @@
-// Block tables with a sliding window against what the window says: which blocks a request holds,
-// which prefix is a hit.
+// Block tables with a sliding window compared with the definition of the window: which blocks a
+// request holds, which prefix is a hit.
 
 #include <algorithm>
 #include <map>
@@ -17,7 +17,7 @@ struct Running {
   std::vector<TokenId> tokens;
   std::vector<BlockHash> hashes;
   int32_t num_computed = 0;
-  int32_t num_seen_from = 0;  // num_computed when blocks were last given back
+  int32_t num_seen_from = 0;  // num_computed when blocks were last freed
   SequenceView view() const { return {tokens, hashes, {}, num_computed}; }
 };
 
@@ -76,7 +76,7 @@ class World {
   bool Sees(int32_t position, int32_t block) const {
     return (block + 1) * config_.block_size - 1 >= position - config_.sliding_window + 1;
   }
-  // By trying every length, the longest first.
+  // Tries every length, the longest first.
   int32_t LongestHit(const std::vector<BlockHash>& hashes, int32_t max_tokens) const {
     const auto num_hashes = static_cast<int32_t>(hashes.size());
     for (int32_t n = std::min(num_hashes, max_tokens / config_.block_size); n > 0; --n) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What runs have come across, so that a test can tell whether the draw reaches what it is there
-// for. A value.
+// Counts of what happened in runs, so that a test can check that the draw covers what it is meant
+// to. A value.
 
 #include <cstdint>
 

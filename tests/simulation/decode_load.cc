@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kMaxModelLen = 1 << 15;  // nobody reaches it, and all fit
+constexpr int32_t kMaxModelLen = 1 << 15;  // not reached by any request, and all fit
 
 }  // namespace
 

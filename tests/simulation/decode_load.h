@@ -1,8 +1,8 @@
 #pragma once
 
-// A steady decode load on the real engine core: all requests running, none ending. Its executor
-// does no work, so what is measured around a step is the engine's own. Used by the allocation test
-// and the benchmark. Thread: any one.
+// A steady decode load on the real engine core: all requests run, none ends. Its executor does no
+// work, so a step measures the engine's own share. Used by the allocation test and the benchmark.
+// Thread: any one.
 
 #include <cstdint>
 #include <memory>
@@ -28,14 +28,14 @@ class DecodeLoad {
 
   // Steps until every request decodes.
   void Prefill();
-  // One step of the engine, with its messages taken and given back as the wire thread would.
+  // One step of the engine; its messages are taken and recycled as by the wire thread.
   void Step();
 
   size_t num_running() const { return engine_->scheduler().num_running(); }
   int64_t num_output_tokens() const { return num_output_tokens_; }
 
  private:
-  // Answers every sample with the same token at once.
+  // Samples the same token every time.
   class NullExecutor final : public Executor {
    public:
     explicit NullExecutor(const DecodeLoadOptions& options);

@@ -17,7 +17,7 @@ Status Wrong(const RequestId& id, const std::string& what) {
 void Frontends::ListenTo(const Scheduler* scheduler, const SimConnector* connector) {
   scheduler_ = scheduler;
   connector_ = connector;
-  calls_.clear();  // to the one before it, which will not answer any more
+  calls_.clear();  // to the previous engine, which will not reply
 }
 
 uint64_t Frontends::BeginCall() {
@@ -25,50 +25,50 @@ uint64_t Frontends::BeginCall() {
   return next_call_id_++;
 }
 
-Status Frontends::Hear(const ClientMessage& message) {
+Status Frontends::Receive(const ClientMessage& message) {
   const wire::EngineCoreOutputs& outputs = message.outputs;
   if (outputs.is_empty()) return InternalError("an empty message");
   if (outputs.timestamp < last_timestamp_) return InternalError("time runs backwards");
   last_timestamp_ = outputs.timestamp;
   if (outputs.utility_output) {
     if (!outputs.outputs.empty()) return InternalError("a reply together with outputs");
-    RETURN_IF_ERROR(HearAnswer(*outputs.utility_output));
+    RETURN_IF_ERROR(ReceiveReply(*outputs.utility_output));
   }
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
-    RETURN_IF_ERROR(HearOutput(output));
+    RETURN_IF_ERROR(CheckOutput(output));
     if (scenario_->streams.at(output.request_id).request.client_index != message.client_index) {
       return Wrong(output.request_id, "answered to another client");
     }
   }
-  for (const RequestId& id : outputs.finished_requests) RETURN_IF_ERROR(HearFinishedId(id));
-  if (outputs.scheduler_stats) RETURN_IF_ERROR(HearStats(*outputs.scheduler_stats));
+  for (const RequestId& id : outputs.finished_requests) RETURN_IF_ERROR(CheckFinishedId(id));
+  if (outputs.scheduler_stats) RETURN_IF_ERROR(CheckStats(*outputs.scheduler_stats));
   return OkStatus();
 }
 
-Status Frontends::HearAnswer(const wire::UtilityOutput& answer) {
+Status Frontends::ReceiveReply(const wire::UtilityOutput& answer) {
   const auto call = calls_.find(static_cast<uint64_t>(answer.call_id));
   if (call == calls_.end() || call->second) return InternalError("an answer nobody asked for");
   call->second = true;
   return OkStatus();
 }
 
-Status Frontends::HearOutput(const wire::EngineCoreOutput& output) {
+Status Frontends::CheckOutput(const wire::EngineCoreOutput& output) {
   const auto found = scenario_->streams.find(output.request_id);
   if (found == scenario_->streams.end()) return Wrong(output.request_id, "is unknown");
   Stream& stream = found->second;
-  // A refusal that was on its way when its client gave up.
+  // A refusal that was under way when its client aborted.
   const bool refusal = output.finish_reason == wire::FinishReason::kError &&
                        (stream.refused || stream.grammar_fails || stream.sent_while_paused);
   if (stream.ended && refusal) return OkStatus();
   if (!stream.sent || stream.ended) return Wrong(output.request_id, "hears after the end");
-  RETURN_IF_ERROR(HearTokens(output, &stream));
+  RETURN_IF_ERROR(CheckTokens(output, &stream));
   stream.emitted.insert(stream.emitted.end(), output.new_token_ids.begin(),
                         output.new_token_ids.end());
   for (const wire::EngineCoreEvent& event : output.events) {
     if (event.type == wire::EventType::kPreempted) ++coverage_->num_preemptions;
   }
   if (output.finish_reason) {
-    RETURN_IF_ERROR(HearFinish(output, stream));
+    RETURN_IF_ERROR(CheckFinish(output, stream));
     stream.ended = true;
     if (output.finish_reason == wire::FinishReason::kError) ++coverage_->num_request_failures;
   } else if (output.new_token_ids.empty()) {
@@ -79,7 +79,7 @@ Status Frontends::HearOutput(const wire::EngineCoreOutput& output) {
   return OkStatus();
 }
 
-Status Frontends::HearTokens(const wire::EngineCoreOutput& output, Stream* stream) const {
+Status Frontends::CheckTokens(const wire::EngineCoreOutput& output, Stream* stream) const {
   for (size_t i = 0; i < output.new_token_ids.size(); ++i) {
     const size_t position = stream->emitted.size() + i;
     if (stream->refused || position >= stream->answer.size() ||
@@ -113,12 +113,12 @@ Status Frontends::HearTokens(const wire::EngineCoreOutput& output, Stream* strea
   return OkStatus();
 }
 
-Status Frontends::HearFinish(const wire::EngineCoreOutput& output, const Stream& stream) const {
+Status Frontends::CheckFinish(const wire::EngineCoreOutput& output, const Stream& stream) const {
   switch (*output.finish_reason) {
     case wire::FinishReason::kAbort:
       return stream.may_abort ? OkStatus() : Wrong(output.request_id, "aborted by nobody");
     case wire::FinishReason::kError:
-      return HearError(output, stream);
+      return CheckError(output, stream);
     default:
       if (stream.emitted.size() != stream.answer.size() || *output.finish_reason != stream.reason ||
           output.stop_reason != stream.stop_reason) {
@@ -128,7 +128,7 @@ Status Frontends::HearFinish(const wire::EngineCoreOutput& output, const Stream&
   }
 }
 
-Status Frontends::HearError(const wire::EngineCoreOutput& output, const Stream& stream) const {
+Status Frontends::CheckError(const wire::EngineCoreOutput& output, const Stream& stream) const {
   if (!output.error) return Wrong(output.request_id, "an error without words");
   if (output.error->code == wire::kErrorEnginePaused) {
     return stream.sent_while_paused ? OkStatus()
@@ -149,7 +149,7 @@ Status Frontends::HearError(const wire::EngineCoreOutput& output, const Stream& 
              : Wrong(output.request_id, "failed: " + output.error->message);
 }
 
-Status Frontends::HearFinishedId(const RequestId& id) {
+Status Frontends::CheckFinishedId(const RequestId& id) {
   const auto stream = scenario_->streams.find(id);
   if (stream == scenario_->streams.end() || !stream->second.ended)
     return Wrong(id, "finished too early");
@@ -157,7 +157,7 @@ Status Frontends::HearFinishedId(const RequestId& id) {
   return OkStatus();
 }
 
-Status Frontends::HearStats(const wire::SchedulerStats& stats) {
+Status Frontends::CheckStats(const wire::SchedulerStats& stats) {
   const wire::PrefixCacheStats& prefix = stats.prefix_cache_stats;
   coverage_->num_hit_tokens += prefix.hits + prefix.preempted_hits;
   if (stats.num_running_reqs != static_cast<int64_t>(scheduler_->num_running()) ||
@@ -165,10 +165,10 @@ Status Frontends::HearStats(const wire::SchedulerStats& stats) {
       prefix.hits > prefix.queries || prefix.preempted_hits > prefix.preempted_queries) {
     return InternalError("wrong statistics");
   }
-  return stats.spec_decoding_stats ? HearDrafts(*stats.spec_decoding_stats) : OkStatus();
+  return stats.spec_decoding_stats ? CheckDrafts(*stats.spec_decoding_stats) : OkStatus();
 }
 
-Status Frontends::HearDrafts(const wire::SpecDecodingStats& stats) {
+Status Frontends::CheckDrafts(const wire::SpecDecodingStats& stats) {
   coverage_->num_drafts += stats.num_draft_tokens;
   coverage_->num_accepted_drafts += stats.num_accepted_tokens;
   const auto sum = [](const std::vector<int64_t>& counts) {

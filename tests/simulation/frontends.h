@@ -1,8 +1,8 @@
 #pragma once
 
-// The frontends' ears: whether each of them hears what its requests should yield, and nothing else.
-// Keeps in the streams what has become of them. Thread: any one. Failure: INTERNAL that says who
-// heard what.
+// The frontends: checks that each of them receives what its requests should yield, and nothing
+// else. Records the state of each stream. Thread: any one. Failure: INTERNAL that names the request
+// and what was received.
 
 #include <cstdint>
 #include <map>
@@ -22,23 +22,23 @@ class Frontends {
   // Both must outlive it.
   Frontends(Scenario* scenario, Coverage* coverage) : scenario_(scenario), coverage_(coverage) {}
 
-  // From here on it is this engine that speaks. connector: nullptr if it has none.
+  // Messages come from this engine from now on. connector: nullptr if it has none.
   void ListenTo(const Scheduler* scheduler, const SimConnector* connector);
-  // A call has been sent, which is to be answered once; returns its id.
+  // Returns the id of a new call, which must get one reply.
   uint64_t BeginCall();
-  Status Hear(const ClientMessage& message);
-  // Every request has ended and every call has been answered.
+  Status Receive(const ClientMessage& message);
+  // Every request has ended and every call has got its reply.
   Status CheckEnd() const;
 
  private:
-  Status HearAnswer(const wire::UtilityOutput& answer);
-  Status HearOutput(const wire::EngineCoreOutput& output);
-  Status HearTokens(const wire::EngineCoreOutput& output, Stream* stream) const;
-  Status HearFinish(const wire::EngineCoreOutput& output, const Stream& stream) const;
-  Status HearError(const wire::EngineCoreOutput& output, const Stream& stream) const;
-  Status HearFinishedId(const RequestId& id);
-  Status HearStats(const wire::SchedulerStats& stats);
-  Status HearDrafts(const wire::SpecDecodingStats& stats);
+  Status ReceiveReply(const wire::UtilityOutput& answer);
+  Status CheckOutput(const wire::EngineCoreOutput& output);
+  Status CheckTokens(const wire::EngineCoreOutput& output, Stream* stream) const;
+  Status CheckFinish(const wire::EngineCoreOutput& output, const Stream& stream) const;
+  Status CheckError(const wire::EngineCoreOutput& output, const Stream& stream) const;
+  Status CheckFinishedId(const RequestId& id);
+  Status CheckStats(const wire::SchedulerStats& stats);
+  Status CheckDrafts(const wire::SpecDecodingStats& stats);
 
   Scenario* scenario_;
   Coverage* coverage_;

@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// Steps on end that may yield no token although some request could run: one that preempts itself
-// has nothing to show for it.
+// Steps in a row that may yield no token although some request could run: a request that preempts
+// itself yields none.
 constexpr int32_t kMaxIdleSteps = 3;
 
 Status Wrong(const RequestId& id, const std::string& what) {
@@ -44,7 +44,7 @@ Status Invariants::CheckStep() {
   return CheckQueues();
 }
 
-// Who could run gets further, or waits for the connector.
+// A request that could run progresses, or waits for the connector.
 Status Invariants::CheckProgress() {
   const bool may_wait = connector_ != nullptr && connector_->TakeWasBusy();
   const bool is_idle = is_runnable_ && !may_wait && executor_->num_tokens() == num_tokens_before_;
@@ -53,7 +53,8 @@ Status Invariants::CheckProgress() {
   return InternalError("steps without tokens\n" + engine_->DebugString());
 }
 
-// Who is being saved keeps its blocks; who is being loaded waits with them, or runs.
+// A request that is being saved keeps its blocks; one that is being loaded waits with them, or
+// runs.
 Status Invariants::CheckTransfers() const {
   if (!connector_) return OkStatus();
   const Scheduler& scheduler = engine_->scheduler();
@@ -76,7 +77,7 @@ Status Invariants::CheckTransfers() const {
   return OkStatus();
 }
 
-// Never more adapters in the batch than fit, and the count is true.
+// Never more adapters in the batch than fit, and their number is right.
 Status Invariants::CheckAdapters() {
   const AdapterSlots& adapters = engine_->scheduler().adapters();
   std::set<AdapterId> used;
@@ -129,8 +130,8 @@ Status Invariants::CheckBlocks() {
       return InternalError("a block's holders are miscounted");
     last_held_[block] = num_steps_;
   }
-  // What is free now and was held at the end of the step before, or came and went since, has been
-  // freed in this step.
+  // Blocks that are free now and were held after the previous step, or were used since, were freed
+  // in this step.
   for (BlockId block : executor_->TakeUsedBlocks()) {
     if (block == kNullBlock) continue;
     int64_t& last_held = last_held_.try_emplace(block, -1).first->second;
@@ -139,7 +140,7 @@ Status Invariants::CheckBlocks() {
   return OkStatus();
 }
 
-// Blocks without content are taken first, then the least recently held content is lost first.
+// Blocks without content are allocated first, then the least recently held content is lost first.
 Status Invariants::CheckFreeOrder() {
   const BlockPool& pool = engine_->kv_cache().pool();
   int64_t last_held = -1;
@@ -157,7 +158,7 @@ Status Invariants::CheckFreeOrder() {
   return OkStatus();
 }
 
-// Whoever follows the events knows what the cache knows.
+// The events alone describe what the cache holds.
 Status Invariants::CheckKvEvents() {
   if (!options_->kv_cache.enable_events) return OkStatus();
   RETURN_IF_ERROR(kv_events_.Apply(engine_->TakeKvEvents()));
@@ -169,8 +170,8 @@ Status Invariants::CheckKvEvents() {
   return OkStatus();
 }
 
-// Each request is in one queue; first come, first served, but for those that waited for something
-// outside.
+// Each request is in one queue; first come, first served, except for those that waited for
+// something outside.
 Status Invariants::CheckQueues() const {
   const Scheduler& scheduler = engine_->scheduler();
   if (scheduler.num_running() + scheduler.num_waiting() != scheduler.num_requests()) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What holds of an engine after each of its steps, and when it has nothing left to do. One per
-// engine. Thread: any one. Failure: INTERNAL that says what does not hold.
+// What must hold for an engine after each of its steps, and when it has no work left. One per
+// engine. Thread: any one. Failure: INTERNAL that names the violation.
 
 #include <cstdint>
 #include <map>
@@ -18,14 +18,14 @@ namespace tandem {
 
 class Invariants {
  public:
-  // All must outlive it. connector: options.kv_connector as what it is; nullptr: none.
+  // All must outlive it. connector: options.kv_connector with its own type; nullptr: none.
   Invariants(const EngineCoreOptions* options, EngineCore* engine, SimExecutor* executor,
              SimConnector* connector, Coverage* coverage);
 
-  // On both sides of a step.
+  // Before and after a step.
   void BeginStep();
   Status CheckStep();
-  // Nothing is left behind.
+  // Nothing is left over.
   Status CheckEnd();
 
  private:
@@ -47,7 +47,7 @@ class Invariants {
   // At the beginning of the step.
   bool is_runnable_ = false;
   int64_t num_tokens_before_ = 0;
-  int32_t num_idle_steps_ = 0;            // on end
+  int32_t num_idle_steps_ = 0;            // in a row
   std::map<BlockId, int64_t> last_held_;  // block → step; absent: never
 };
 

@@ -1,12 +1,11 @@
 #pragma once
 
-// The prefix cache as a router would know it: built from KV events alone. Hash counts say what can
-// be found; each stored block is hashed again from the tokens that its event and those of its
-// parents carry. Thread: any one. Failure: an event that cannot be true is INTERNAL and says why.
+// The prefix cache as a router sees it: built from KV events alone. Hash counts are what can be
+// found; each stored block is hashed again from the tokens in its event and those of its parents.
+// Thread: any one. Failure: an impossible event is INTERNAL with the reason.
 
 #include <cstddef>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "common/status.h"
@@ -34,7 +33,7 @@ class KvEventShadow {
 
   BlockHasher hasher_;
   std::map<Key, int> num_blocks_;  // that hold it
-  std::map<Key, Prefix> known_;    // all there ever were
+  std::map<Key, Prefix> known_;    // every block ever stored
 };
 
 }  // namespace tandem

@@ -112,8 +112,8 @@ void Drawing::DrawWindow() {
   if (random_->Chance(0.8)) drawn_.limits.num_blocks = 1 + num_held + random_->Between(0, num_held);
 }
 
-// What requests wait for outside the engine: KV from elsewhere, grammars, adapters' turns. Drawn
-// apart, so that all else is the same with and without.
+// What requests wait for outside the engine: KV from a connector, grammars, places for adapters.
+// Drawn from a generator of its own, so that everything else is the same with and without.
 void Drawing::DrawOutside(uint64_t seed) {
   SimRandom draw(~seed);
   const auto one_in = [&](uint64_t n) { return draw.Next() % n == 0; };
@@ -138,7 +138,7 @@ void Drawing::DrawOutside(uint64_t seed) {
   }
 }
 
-// Drawn apart for the same reason.
+// Drawn from its own generator for the same reason.
 void Drawing::DrawDrafter(uint64_t seed) {
   SimRandom draw(seed * 31);
   const auto up_to = [&](int32_t high) {
@@ -151,7 +151,7 @@ void Drawing::DrawDrafter(uint64_t seed) {
   drafts.num_input_slots = up_to(1) * up_to(2);
   drafts.pads_new_requests = up_to(1) == 1;
   drawn_.limits.max_num_batched_tokens += drafts.num_input_slots;
-  // What may be in flight behind a window needs room.
+  // Drafts in flight after the window need room.
   const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, drawn_.limits));
   drawn_.limits.num_blocks = std::max(drawn_.limits.num_blocks, 1 + num_held);
 }

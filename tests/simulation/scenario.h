@@ -1,7 +1,7 @@
 #pragma once
 
-// What a run is about: the engine's configuration, the requests with their right answers, and how
-// restless the world around them is. A value, drawn from a seed; nothing runs here.
+// The subject of a run: the engine's configuration, the requests with their right outputs, and how
+// often the frontends interfere. A value, drawn from a seed; nothing runs here.
 
 #include <cstdint>
 #include <map>
@@ -21,14 +21,14 @@ namespace tandem {
 // A request as its frontend knows it.
 struct Stream {
   wire::EngineCoreRequest request;
-  std::vector<TokenId> answer;  // the whole right answer, whatever happens on the way
+  std::vector<TokenId> answer;  // the right outputs, whatever happens meanwhile
   wire::FinishReason reason = wire::FinishReason::kLength;
   wire::StopReason stop_reason;
-  std::optional<size_t> fails_after;  // so many outputs, then the executor fails it
+  std::optional<size_t> fails_after;  // outputs after which the executor fails it
   bool refused = false;               // by the checks at ingress
   RequestNeeds needs;
   bool grammar_fails = false;
-  // What has become of it.
+  // Its state.
   std::vector<TokenId> emitted;
   bool sent = false;
   bool may_abort = false;          // a pause ended it with "abort"
@@ -54,7 +54,7 @@ struct Scenario {
   std::optional<uint64_t> drafter_seed;    // nullopt: no drafter
   std::map<RequestId, Stream> streams;
   std::vector<RequestId> order;  // of arrival
-  // Between two steps.
+  // Chances between two steps.
   double arrival_chance = 0;
   double abort_chance = 0;
   double call_chance = 0;
@@ -67,8 +67,8 @@ struct Scenario {
 // *random: made from the same seed; what it draws later is the run's own.
 Scenario DrawScenario(uint64_t seed, SimRandom* random);
 
-// Finds the right answer to a stream's request, one token after the other, without a scheduler and
-// with stop rules of its own.
+// Finds the right outputs of a stream's request, token by token, without a scheduler and with its
+// own stop rules.
 void SolveStream(const ExecutorLimits& limits, Stream* stream);
 
 }  // namespace tandem

@@ -66,16 +66,16 @@ bool SimConnector::OnFinished(const Request& request, std::span<const BlockId> t
   return keeps;
 }
 
-Status SimConnector::Work(KvTransferNews* news) {
+Status SimConnector::Work(KvTransferReport* report) {
   for (Load& load : loads_) {
     if (load.num_polls > 0) {
       --load.num_polls;
-      if (load.failed_from < load.end && random_.Chance(0.3)) TellFailure(&load, news);
+      if (load.failed_from < load.end && random_.Chance(0.3)) ReportFailure(&load, report);
       continue;
     }
     RETURN_IF_ERROR(Perform(load));
-    if (load.failed_from < load.end) TellFailure(&load, news);
-    if (load.is_async) news->loaded.push_back(load.id);
+    if (load.failed_from < load.end) ReportFailure(&load, report);
+    if (load.is_async) report->loaded.push_back(load.id);
     load.num_polls = -1;
   }
   std::erase_if(loads_, [](const Load& load) { return load.num_polls < 0; });
@@ -88,16 +88,16 @@ Status SimConnector::Work(KvTransferNews* news) {
         return Breach(id, "a kept block was written to");
       }
     }
-    news->released.push_back(id);
+    report->released.push_back(id);
   }
   std::erase_if(kept_, [](const auto& kept) { return kept.second.num_polls < 0; });
-  const bool has_news =
-      !news->loaded.empty() || !news->failed_blocks.empty() || !news->released.empty();
-  if (has_news) last_news_at_step_ = executor_->num_steps();
+  const bool has_report =
+      !report->loaded.empty() || !report->failed_blocks.empty() || !report->released.empty();
+  if (has_report) last_report_at_step_ = executor_->num_steps();
   return OkStatus();
 }
 
-// Brings what there is; what failed is garbage.
+// Writes the KV; after a failure it is garbage.
 Status SimConnector::Perform(const Load& load) {
   uint64_t hash = load.first_hash;
   for (int32_t p = 0; p < load.end; ++p) {
@@ -112,14 +112,14 @@ Status SimConnector::Perform(const Load& load) {
   return OkStatus();
 }
 
-void SimConnector::TellFailure(Load* load, KvTransferNews* news) {
-  if (load->failure_told) return;
-  load->failure_told = true;
+void SimConnector::ReportFailure(Load* load, KvTransferReport* report) {
+  if (load->failure_reported) return;
+  load->failure_reported = true;
   failed_.insert(load->id);
   if (!load->is_async) executor_->Distrust(load->id);
   const int32_t block_size = executor_->limits().block_size;
   for (int32_t b = (load->end - 1) / block_size; b >= load->failed_from / block_size; --b) {
-    news->failed_blocks.push_back(load->table[static_cast<size_t>(b)]);
+    report->failed_blocks.push_back(load->table[static_cast<size_t>(b)]);
   }
 }
 
@@ -129,8 +129,8 @@ bool SimConnector::TakeWasBusy() {
 }
 
 bool SimConnector::IsBusy() const {
-  const bool has_unheard_news = last_news_at_step_ > executor_->num_collected_steps();
-  return has_unheard_news || !loads_.empty() || !kept_.empty() || !saves_.empty();
+  const bool has_unread_report = last_report_at_step_ > executor_->num_collected_steps();
+  return has_unread_report || !loads_.empty() || !kept_.empty() || !saves_.empty();
 }
 
 std::vector<RequestId> SimConnector::Saving() const {

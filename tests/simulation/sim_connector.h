@@ -1,10 +1,10 @@
 #pragma once
 
-// A KV connector that draws from a seed what it can bring, how long that takes, what goes wrong and
-// how long it keeps blocks. What it brings is right: the hashes that belong there. Both its sides
-// are here; the worker's runs within SimExecutor's steps.
-// Thread: engine loop. Failure: a breach of the contract (blocks changed while a transfer needs
-// them, a request that disappears …) is INTERNAL and says what.
+// A KV connector that draws from a seed what it can load, how long that takes, what fails and how
+// long it keeps blocks. Loaded KV is right: the hashes that belong there. Both sides are here; the
+// worker's runs within SimExecutor's steps. Thread: engine loop. Failure: a breach of the contract
+// (blocks changed while a transfer needs them, a request that disappears …) is INTERNAL and names
+// it.
 
 #include <cstdint>
 #include <map>
@@ -34,17 +34,17 @@ class SimConnector final : public KvConnector {
   bool OnFinished(const Request& request, std::span<const BlockId> table) override;
 
   // The worker's side, at the beginning of a step.
-  Status Work(KvTransferNews* news);
+  Status Work(KvTransferReport* report);
 
-  // Whether the step that has just ended may have waited for it: since the last call it has said
-  // "later", or a transfer was under way, or over without the engine having heard of that. Asked
+  // Whether the step that has just ended may have waited for it: since the last call it has
+  // returned "later", or a transfer was under way, or ended but not reported to the engine. Called
   // once a step.
   bool TakeWasBusy();
-  // Whether it has ever had to do with the request: others may have passed it.
+  // Whether it was ever involved with the request: others may have overtaken it.
   bool HasTouched(const RequestId& id) const { return touched_.contains(id); }
   // Whether a load of the request has failed.
   bool HasFailed(const RequestId& id) const { return failed_.contains(id); }
-  // Those whose blocks are being saved: they may end, but not be preempted.
+  // Requests whose blocks are being saved: they may end, but not be preempted.
   std::vector<RequestId> Saving() const;
 
   int64_t num_loads() const { return num_loads_; }
@@ -62,7 +62,7 @@ class SimConnector final : public KvConnector {
     bool is_async = false;
     int32_t num_polls = 0;    // before it ends
     int32_t failed_from = 0;  // position; end: it succeeds
-    bool failure_told = false;
+    bool failure_reported = false;
     int64_t begun_at_step = 0;
   };
   struct KeptTable {
@@ -73,18 +73,18 @@ class SimConnector final : public KvConnector {
 
   bool IsBusy() const;
   Status Perform(const Load& load);
-  void TellFailure(Load* load, KvTransferNews* news);
+  void ReportFailure(Load* load, KvTransferReport* report);
 
   SimRandom random_;
   SimExecutor* executor_;
-  std::map<RequestId, int32_t> asked_;  // → how often it still says "later"
+  std::map<RequestId, int32_t> asked_;  // → how often it still returns "later"
   std::vector<Load> loads_;
   std::map<RequestId, KeptTable> kept_;
   std::map<RequestId, int32_t> saves_;  // → polls before it ends
   std::set<RequestId> touched_;
   std::set<RequestId> failed_;
   bool was_busy_ = false;
-  int64_t last_news_at_step_ = 0;  // of the executor
+  int64_t last_report_at_step_ = 0;  // of the executor
   int64_t num_loads_ = 0;
   int64_t num_kept_ = 0;
 };

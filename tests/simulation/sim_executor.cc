@@ -85,8 +85,8 @@ Status SimExecutor::Collect(ModelOutput* result) {
   for (const Verified& verified : verified_.front()) {
     Row& row = RowOf(verified.slot);
     if (row.admission != verified.admission) continue;
-    row.num_unheard_accepted -= verified.num_accepted;
-    row.num_unheard_rejected -= verified.num_rejected;
+    row.num_uncollected_accepted -= verified.num_accepted;
+    row.num_uncollected_rejected -= verified.num_rejected;
   }
   verified_.pop_front();
   results_.Pop(result);
@@ -126,8 +126,8 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
 
 Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled) {
   Row& row = RowOf(scheduled.slot);
-  // Whoever made the step took all drafts in flight for right.
-  const int32_t num_supposed = row.num_computed + row.num_unheard_rejected;
+  // The scheduler counts all drafts in flight as accepted.
+  const int32_t num_supposed = row.num_computed + row.num_uncollected_rejected;
   if (scheduled.num_computed_tokens != num_supposed) {
     return Breach(row.id, "computed tokens jump from " + std::to_string(num_supposed) + " to " +
                               std::to_string(scheduled.num_computed_tokens));
@@ -142,12 +142,12 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
   const int32_t hidden_end = FirstSeen(row.num_computed) / limits_.block_size;
   std::fill_n(row.blocks.begin(),
               std::min<size_t>(static_cast<size_t>(hidden_end), row.blocks.size()), kNullBlock);
-  // Of its known tokens; the drafts are behind them.
+  // Of its known tokens; the drafts come after them.
   const int32_t end =
       row.num_computed + scheduled.num_scheduled_tokens - scheduled.num_draft_tokens;
   const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
   if (end <= row.num_computed) return Breach(row.id, "scheduled without tokens");
-  if (end - row.num_unheard_accepted > row.max_computed) {
+  if (end - row.num_uncollected_accepted > row.max_computed) {
     return Breach(row.id, "runs behind its last allowed token");
   }
   if (end > num_tokens) return Breach(row.id, "scheduled beyond its tokens");
@@ -210,7 +210,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
   return OkStatus();
 }
 
-// Moves the row on by what it has computed and accepted, and gives it its next tokens.
+// Advances the row by what it has computed and accepted, and appends its next tokens.
 void SimExecutor::Sample(const ScheduledRequest& scheduled, int32_t request_idx,
                          ModelOutput* result) {
   Row& row = RowOf(scheduled.slot);
@@ -220,7 +220,7 @@ void SimExecutor::Sample(const ScheduledRequest& scheduled, int32_t request_idx,
   int32_t num_accepted = 0;
   row.drafts.clear();
   if (row.is_garbage) {
-    result->sampled_token_ids.back() = limits_.vocab_size;  // nobody's answer
+    result->sampled_token_ids.back() = limits_.vocab_size;  // no right output
     row.token_ids.push_back(0);
   } else if (fails_at_ && fails_at_(row.id, row.token_ids)) {
     RequestResult& failed = result->results.emplace_back();
@@ -244,8 +244,8 @@ void SimExecutor::Sample(const ScheduledRequest& scheduled, int32_t request_idx,
                             .num_proposed = static_cast<int32_t>(row.drafts.size())});
 }
 
-// Returns how many guesses it has accepted. It need not accept all that are right; where the
-// request is to fail, it ends the step in front of that.
+// Returns the number of accepted guesses. It need not accept all that are right; if the request is
+// to fail, the step ends before that.
 int32_t SimExecutor::Verify(const ScheduledRequest& scheduled, ModelOutput* result) {
   Row& row = RowOf(scheduled.slot);
   size_t num_accepted = 0;
@@ -282,8 +282,8 @@ void SimExecutor::NoteVerified(const ScheduledRequest& scheduled, int32_t num_ac
   if (scheduled.num_draft_tokens == 0) return;
   Row& row = RowOf(scheduled.slot);
   const int32_t num_rejected = scheduled.num_draft_tokens - num_accepted;
-  row.num_unheard_accepted += num_accepted;
-  row.num_unheard_rejected += num_rejected;
+  row.num_uncollected_accepted += num_accepted;
+  row.num_uncollected_rejected += num_rejected;
   verified_.back().push_back({scheduled.slot, row.admission, num_accepted, num_rejected});
 }
 
@@ -292,8 +292,8 @@ void SimExecutor::WriteKv(BlockId block, int32_t position, uint64_t prefix_hash)
       static_cast<size_t>(position % limits_.block_size)] = prefix_hash;
 }
 
-// What was computed for a request that failed is as bad as its logits. Blocks that another request
-// shares already are left alone: nobody can take those back.
+// What was computed for a failed request is as bad as its logits. Blocks that another request
+// shares already are left alone: they cannot be taken back.
 void SimExecutor::Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const {
   const Row& row = RowOf(scheduled.slot);
   const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;

@@ -1,12 +1,12 @@
 #pragma once
 
 // An executor without a model. Its KV cache stores in each position the hash of the tokens up to
-// there, and the next token is a function of that hash: every request's right answer is known,
+// there, and the next token is a function of that hash: every request's right outputs are known,
 // whatever it was batched with, however it was chunked, preempted or served from the cache. Before
-// it computes, it reads all that a model would read and compares. Its drafter guesses right more
-// often than not, and the drafts' content is in its KV cache as well, right or wrong.
-// Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
-// overrun …) is INTERNAL and says what; failures that were asked for are UNAVAILABLE.
+// it computes, it reads everything that a model would read and compares. Its drafter guesses right
+// more often than not, and the drafts' content is in its KV cache as well, right or wrong. Thread:
+// engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget overrun …)
+// is INTERNAL and names it; requested failures are UNAVAILABLE.
 
 #include <cstdint>
 #include <deque>
@@ -39,25 +39,25 @@ class SimExecutor final : public Executor {
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
-  // Asked before a token is given: true ends that request with an error instead.
+  // Called before a token is sampled: true ends that request with an error instead.
   using FailsAt = std::function<bool(const RequestId& id, std::span<const TokenId> token_ids)>;
   void FailRequestsWhere(FailsAt fails_at) { fails_at_ = std::move(fails_at); }
-  // The worker's side of a KV connector, asked at the beginning of a step.
-  void TransferWith(std::function<Status(KvTransferNews*)> work) { transfer_ = std::move(work); }
+  // The worker's side of a KV connector, called at the beginning of a step.
+  void TransferWith(std::function<Status(KvTransferReport*)> work) { transfer_ = std::move(work); }
   void WriteKv(BlockId block, int32_t position, uint64_t prefix_hash);
   int64_t LastWrite(BlockId block) const { return written_at_[static_cast<size_t>(Index(block))]; }
-  // The request will be admitted with KV that is not there: what it computes and yields is garbage.
+  // The request will be admitted with KV that is missing: its results are garbage.
   void Distrust(const RequestId& id) { distrusted_.insert(id); }
   // Blocks that have content for a request without a row here.
   void KeepWhere(std::function<bool(BlockId)> is_kept) { is_kept_ = std::move(is_kept); }
-  // What the hash of a request's prefix begins with; where none is given, 0.
+  // The hash of a request's empty prefix; 0 without this call.
   void BeginPrefixesWith(std::function<uint64_t(const RequestId& id)> first_hash) {
     first_hash_ = std::move(first_hash);
   }
   uint64_t FirstHashOf(const RequestId& id) const { return first_hash_ ? first_hash_(id) : 0; }
-  // The drafter's luck. Without this call it never guesses.
+  // The seed of the drafter's guesses. Without this call it makes none.
   void DraftWith(uint64_t seed) { random_.emplace(seed); }
-  // The executor is lost in its n-th step from now (1: the next), even ones while it runs.
+  // The executor is lost in its n-th step from now (1: the next); at even ones while it runs.
   void LoseAfter(int64_t num_steps) { lost_at_step_ = num_steps_ + num_steps; }
   int64_t num_steps() const { return num_steps_; }
   int64_t num_collected_steps() const { return num_collected_steps_; }
@@ -69,18 +69,18 @@ class SimExecutor final : public Executor {
  private:
   struct Row {
     bool in_use = false;
-    int64_t admission = 0;  // number of
+    int64_t admission = 0;  // its number
     RequestId id;
     std::vector<TokenId> token_ids;
     std::vector<BlockId> blocks;
     int32_t max_computed = 0;  // its last allowed token is never an input
     int32_t num_cached = 0;    // at admission
-    int32_t num_computed = 0;  // how far this row's KV is
+    int32_t num_computed = 0;  // tokens whose KV is there
     bool is_garbage = false;
     std::vector<TokenId> drafts;  // its own, for its next step
-    // In steps that nobody has collected.
-    int32_t num_unheard_accepted = 0;
-    int32_t num_unheard_rejected = 0;
+    // In steps that are not collected yet.
+    int32_t num_uncollected_accepted = 0;
+    int32_t num_uncollected_rejected = 0;
   };
 
   struct Spoiled {
@@ -89,7 +89,7 @@ class SimExecutor final : public Executor {
     size_t kv_idx = 0;
   };
 
-  // What a step in flight has found about a row's drafts.
+  // A step in flight's result for a row's drafts.
   struct Verified {
     RequestSlot slot{};
     int64_t admission = 0;
@@ -122,8 +122,8 @@ class SimExecutor final : public Executor {
   std::vector<RequestSlot> writer_;  // … and for whom
   std::vector<BlockId> used_blocks_;
   ResultQueue results_;
-  // What requests that failed have spoiled, per step in flight. It is done when the result is told:
-  // by then all that share a block hold it.
+  // KV that failed requests spoil, per step in flight. It is spoiled when the result is collected:
+  // by then all requests that share a block hold it.
   std::deque<std::vector<Spoiled>> spoiled_;
   std::deque<std::vector<Verified>> verified_;  // per step in flight
   std::vector<TokenId> guesses_;                // of the request being run; kNoToken: none
@@ -136,7 +136,7 @@ class SimExecutor final : public Executor {
   int64_t lost_at_step_ = -1;
   bool lost_ = false;
   FailsAt fails_at_;
-  std::function<Status(KvTransferNews*)> transfer_;
+  std::function<Status(KvTransferReport*)> transfer_;
   std::function<bool(BlockId)> is_kept_;
   std::function<uint64_t(const RequestId& id)> first_hash_;
   std::set<RequestId> distrusted_;

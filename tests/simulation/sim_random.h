@@ -12,7 +12,7 @@ class SimRandom {
   explicit SimRandom(uint64_t seed) : engine_(seed) {}
 
   uint64_t Next() { return engine_(); }
-  // True so often, of 1.
+  // True with this probability.
   bool Chance(double probability) {
     return static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
   }

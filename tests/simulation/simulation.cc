@@ -47,7 +47,7 @@ Status Simulation::StepOnce() {
   std::vector<ClientMessage> messages;
   engine_->TakeMessages(&messages);
   for (ClientMessage& message : messages) {
-    RETURN_IF_ERROR(frontends_.Hear(message));
+    RETURN_IF_ERROR(frontends_.Receive(message));
     engine_->Recycle(std::move(message.outputs));
   }
   RETURN_IF_ERROR(status);
@@ -80,8 +80,8 @@ void Simulation::StartEngine() {
   frontends_.ListenTo(&engine_->scheduler(), connector_.get());
   invariants_ = std::make_unique<Invariants>(&scenario_.options, engine_.get(), executor_.get(),
                                              connector_.get(), &coverage_);
-  // Each step computes a token of some request; preemptions may throw away what one has, but the
-  // first in line always gets further.
+  // Each step computes a token of some request; preemptions may discard what a request has, but the
+  // first in line always progresses.
   int64_t num_tokens = 0;
   for (const auto& [id, stream] : scenario_.streams) {
     num_tokens += static_cast<int64_t>(stream.request.prompt_token_ids.size()) +
@@ -93,7 +93,7 @@ void Simulation::StartEngine() {
 
 void Simulation::StartConnector() {
   connector_ = std::make_unique<SimConnector>((*scenario_.connector_seed)++, executor_.get());
-  executor_->TransferWith([this](KvTransferNews* news) { return connector_->Work(news); });
+  executor_->TransferWith([this](KvTransferReport* news) { return connector_->Work(news); });
   executor_->KeepWhere([this](BlockId block) {
     const std::vector<Request*> holding = engine_->scheduler().Holding();
     return std::any_of(holding.begin(), holding.end(), [=](const Request* request) {
@@ -103,7 +103,7 @@ void Simulation::StartConnector() {
   });
 }
 
-// The engine's process died: a new one gets every stream again.
+// The engine's process died: a new one gets every live request again.
 void Simulation::Restart() {
   ++coverage_.num_restarts;
   scenario_.is_lossy = random_.Chance(0.5);
@@ -113,7 +113,7 @@ void Simulation::Restart() {
   StartEngine();
   for (const RequestId& id : scenario_.order) {
     Stream& stream = scenario_.streams.at(id);
-    if (stream.ended) stream.num_finished_ids = 1;  // or the dead engine kept it to itself
+    if (stream.ended) stream.num_finished_ids = 1;  // the dead engine may not have sent it
     if (!stream.sent || stream.ended) continue;
     stream.num_finished_ids = 0;
     if (!stream.refused) Continue(&stream);
@@ -137,7 +137,7 @@ void Simulation::CountTransfers() {
   coverage_.num_kept_tables += connector_->num_kept();
 }
 
-// ---- what the world does between two steps ----
+// ---- between two steps ----
 
 void Simulation::Act() {
   clock_.Advance(0.001 * random_.Between(0, 20));
@@ -206,7 +206,7 @@ void Simulation::AbortSome() {
   }
 }
 
-// A client gives up between the halves of a step: nothing more may reach it.
+// A client aborts between the halves of a step: nothing more may reach it.
 void Simulation::AbortWhileExecuting() {
   const RequestId& id = SomeId();
   if (engine_->scheduler().Find(id) == nullptr) return;

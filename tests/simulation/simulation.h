@@ -1,8 +1,8 @@
 #pragma once
 
-// One run of the engine against made-up frontends, drawn from a seed: the real scheduler, KV cache
-// and step loop, a manual clock and the simulated executor. Here is what the world does between
-// two steps; what must hold is in Frontends (what they hear) and Invariants (what the engine is).
+// One run of the engine against simulated frontends, drawn from a seed: the real scheduler, KV
+// cache and step loop, a manual clock and the simulated executor. Here is what happens between two
+// steps; what must hold is in Frontends (what they receive) and Invariants (the engine's state).
 // Thread: any one. The same seed is the same run, bit for bit.
 
 #include <cstdint>
@@ -66,7 +66,7 @@ class Simulation {
   std::unique_ptr<Invariants> invariants_;
   size_t next_ = 0;                      // of scenario_.order: those before it have been sent
   std::vector<EngineEvent> arrived_;     // while a step executed
-  std::vector<GrammarResult> grammars_;  // not told yet
+  std::vector<GrammarResult> grammars_;  // not ready yet
   bool is_paused_ = false;
   int64_t steps_left_ = 0;  // bounded progress
 };

@@ -23,8 +23,8 @@ TEST_CASE("Simulation: seeds that found something") {
   const uint64_t seeds[] = {
       // Equals under priority scheduling preempted each other for ever.
       10004685,
-      // Idle steps on end, each of them right: the end of a load is heard two steps late, who has
-      // loaded is aborted before it runs, its blocks are kept, and the end of that is heard late.
+      // Idle steps in a row, each of them right: the end of a load is reported two steps late, its
+      // request is aborted before it runs, its blocks are kept, and their release is reported late.
       100189504,
       101541716,
       141082920,
@@ -76,7 +76,7 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
                 << " steps full of adapters, " << total.num_drafts << " drafts, "
                 << total.num_accepted_drafts << " of them accepted");
   if (num_runs < 5000) return;
-  // The draw reaches what it is there for.
+  // The draw covers what it is meant to.
   CHECK(total.num_preemptions > 1000);
   CHECK(total.num_hit_tokens > 10000);
   CHECK(total.num_aborts > 500);

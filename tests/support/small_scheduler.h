@@ -1,7 +1,7 @@
 #pragma once
 
-// What the tests of a scheduler that is stepped by hand share: a small one's configs, requests
-// whose prompts count up, and the records of a step.
+// Shared by the tests that step a scheduler by hand: small configurations, requests whose prompts
+// count up, and the records of a step.
 
 #include <cstdint>
 #include <iterator>
@@ -45,7 +45,7 @@ inline wire::EngineCoreRequest CountingRequest(const RequestId& id, int32_t num_
   return request;
 }
 
-// Of all clients. finished: the requests that ended are put behind what it holds.
+// Of all clients. finished: gets the requests that ended appended.
 inline std::vector<wire::EngineCoreOutput> TakeRecords(ClientOutputs* outputs, double now,
                                                        std::vector<RequestId>* finished = nullptr) {
   std::vector<ClientMessage> messages;

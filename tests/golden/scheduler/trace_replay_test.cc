@@ -111,7 +111,7 @@ class Replay {
 
  private:
   void Step(const Json& expected) {
-    Json ours = expected;  // keys we do not overwrite are inputs
+    Json ours = expected;  // keys that are not overwritten are inputs
     ++now_;
     ours["ops"] = Apply(expected["ops"]);
     const SchedulerOutput& step = scheduler_.Schedule(now_);
@@ -172,7 +172,7 @@ class Replay {
     return done;
   }
 
-  // Preempted requests and finished ones that had a slot give it back with this step.
+  // This step frees the slots of requests that were preempted or have finished.
   void CompareFreed(const SchedulerOutput& step, const Json& expected) {
     std::vector<int> freed;
     for (RequestSlot slot : step.freed_slots) freed.push_back(slot_owner_.at(slot));

@@ -40,7 +40,7 @@ std::string SetupError(const std::vector<std::string>& args) {
   return setup.status().message();
 }
 
-TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
+TEST_CASE("engine config: graphs and asynchronous scheduling are for cuda only") {
   const EngineSetup cuda = Setup({"model", "--device", "cuda", "--max-num-seqs", "5"});
   CHECK(cuda.runner.graph_sizes == std::vector<int64_t>{1, 2, 4, 5, 8});
   CHECK(cuda.engine.async_scheduling);
@@ -59,7 +59,7 @@ TEST_CASE("engine config: graphs and asynchronous scheduling are cuda's") {
              Contains("--cudagraph-capture-sizes few"));
 }
 
-TEST_CASE("engine config: more GPUs than one are refused, and why") {
+TEST_CASE("engine config: more than one GPU is refused with the reason") {
   EngineConfig config;
   const auto parse = [&](const char* flag, const char* size) {
     return ParseFlags(EngineFlags(config), {"model", flag, size}, "test").status();
@@ -72,7 +72,7 @@ TEST_CASE("engine config: more GPUs than one are refused, and why") {
   }
 }
 
-TEST_CASE("engine config: whose attention kernels run") {
+TEST_CASE("engine config: the choice of attention kernels") {
   ModelConfig model = SmallModel();
   model.head_dim = 128;
   const auto on_cuda = [&](const std::string& name) {
@@ -101,7 +101,7 @@ TEST_CASE("engine config: CPU defaults are 2048 tokens and 128 requests a step, 
   CHECK(setup.engine.scheduler.reserve_full_isl);
 }
 
-TEST_CASE("engine config: hash algorithms by vLLM's names, seeded as there") {
+TEST_CASE("engine config: hash algorithms have vLLM's names and seeds") {
   unsetenv("PYTHONHASHSEED");
   const auto cache_of = [](const std::string& algorithm) {
     return Setup({"model", "--prefix-caching-hash-algo", algorithm}).engine.kv_cache;
@@ -135,7 +135,7 @@ TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
 }
 
-TEST_CASE("engine config: logprobs modes by vLLM's words") {
+TEST_CASE("engine config: logprobs modes have vLLM's names") {
   const auto mode_of = [](const char* word) {
     return Setup({"model", "--logprobs-mode", word}).runner.logprobs_mode;
   };
@@ -148,7 +148,7 @@ TEST_CASE("engine config: logprobs modes by vLLM's words") {
   CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--logprobs-mode", "all"}, "test").ok());
 }
 
-TEST_CASE("engine config: flags reach the objects they speak of") {
+TEST_CASE("engine config: every flag reaches the setting it is for") {
   const EngineSetup setup = Setup({"model",
                                    "--max-model-len",
                                    "512",
@@ -192,7 +192,7 @@ TEST_CASE("engine config: flags reach the objects they speak of") {
   CHECK(*setup.kv_cache.num_blocks == 77);
 }
 
-TEST_CASE("engine config: a step never has room for more than its requests can use") {
+TEST_CASE("engine config: a step has no more tokens than its requests can use") {
   const EngineSetup setup = Setup({"model", "--max-num-seqs", "1", "--max-model-len", "100"});
   CHECK(setup.runner.limits.max_num_batched_tokens == 100);
 }
@@ -214,20 +214,20 @@ TEST_CASE("engine config: rope scaling extends the context") {
   model.rope.type = RopeType::kYarn;
   model.rope.original_max_position_embeddings = 512;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 2048);
-  // However far: 2^30 tokens are the most that are counted.
+  // The context is capped at 2^30 tokens.
   model.rope.factor = 1e300;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1 << 30);
   model.rope.type = RopeType::kLinear;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1 << 30);
   model.rope.type = RopeType::kLlama3;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 1024);
-  // Longrope's longer context costs quality, so it has to be asked for.
+  // LongRoPE's longer context costs quality, so it must be asked for.
   model.rope.type = RopeType::kLongRope;
   CHECK(Setup({"model"}, model).runner.limits.max_model_len == 512);
   CHECK(Setup({"model", "--max-model-len", "1024"}, model).runner.limits.max_model_len == 1024);
 }
 
-TEST_CASE("engine config: values that do not fit are refused with both numbers") {
+TEST_CASE("engine config: values that do not fit together are refused, and both are named") {
   CHECK_THAT(SetupError({"model", "--max-model-len", "1025"}),
              Contains("--max-model-len 1025") && Contains("1024"));
   CHECK_THAT(SetupError({"model", "--max-model-len", "1"}), Contains("between 2"));
@@ -241,7 +241,7 @@ TEST_CASE("engine config: values that do not fit are refused with both numbers")
   CHECK_FALSE(ParseFlags(EngineFlags(config), {"model", "--block-size", "0"}, "test").ok());
 }
 
-TEST_CASE("engine config: what weights and the KV cache are kept in") {
+TEST_CASE("engine config: formats of weights and KV cache") {
   const auto plain = Setup({"model"});
   CHECK(plain.formats.layers == WeightFormat::kCompute);
   CHECK(plain.runner.kv_format == KvFormat::kCompute);
@@ -264,7 +264,7 @@ TEST_CASE("engine config: what weights and the KV cache are kept in") {
              Contains("auto int8 float32"));
 }
 
-TEST_CASE("engine config: no model, or an address of another kind") {
+TEST_CASE("engine config: a missing model and a bad handshake address are refused") {
   EngineConfig config;
   CHECK_THAT(Finish(config).message(), Contains("which model"));
   config.model = "m";
@@ -278,7 +278,7 @@ TEST_CASE("engine config: vLLM's address flags give the handshake address") {
   CHECK(config.handshake_address == "tcp://10.0.0.1:4000");
 }
 
-TEST_CASE("engine config: max-model-len -1 takes what the KV cache holds") {
+TEST_CASE("engine config: max-model-len -1 is what the KV cache holds") {
   EngineSetup setup = Setup({"model", "--max-model-len", "-1", "--num-gpu-blocks-override", "11"});
   CHECK(setup.runner.limits.max_model_len == 1024);
   REQUIRE(SizeKvCache(1 << 20, {.total_bytes = int64_t{1} << 30}, &setup).ok());
@@ -286,7 +286,7 @@ TEST_CASE("engine config: max-model-len -1 takes what the KV cache holds") {
   CHECK(setup.runner.limits.max_model_len == 320);
 }
 
-TEST_CASE("engine config: how long a step may take, by flag, by variable, by device") {
+TEST_CASE("engine config: the step timeout by flag, variable and device") {
   CHECK(Setup({"m", "--device", "cpu"}).step_timeout_s == 1800);
   CHECK(Setup({"m", "--device", "cuda"}).step_timeout_s == 300);
   setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "60", 1);
@@ -295,7 +295,7 @@ TEST_CASE("engine config: how long a step may take, by flag, by variable, by dev
   unsetenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS");
 }
 
-TEST_CASE("engine config: every choice of --quantization is a way to keep weights") {
+TEST_CASE("engine config: every choice of --quantization is a weight format") {
   EngineConfig config;
   const std::vector<Flag> flags = EngineFlags(config);
   for (const std::string_view word : FindFlag(flags, "--quantization")->rules.choices) {
@@ -314,12 +314,12 @@ TEST_CASE("engine config: a KV cache on the host leaves room for a step") {
       MemoryPlan{.activations = 100 << 20, .logits = 8 << 20, .token_counts = 4 << 20};
   REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
   CHECK(setup.runner.limits.num_blocks == 400);
-  setup.memory_plan->is_device = true;  // there a step has run
+  setup.memory_plan->is_device = true;  // a step has run there
   REQUIRE(SizeKvCache(1 << 20, memory, &setup).ok());
   CHECK(setup.runner.limits.num_blocks == 512);
 }
 
-TEST_CASE("engine config: VLLM_CPU_KVCACHE_SPACE is GiB, and gives way to the flag") {
+TEST_CASE("engine config: VLLM_CPU_KVCACHE_SPACE is in GiB, and the flag overrides it") {
   setenv("VLLM_CPU_KVCACHE_SPACE", "2", 1);
   CHECK(*ParseOk({"model"}).kv_cache_memory_bytes == int64_t{2} << 30);
   CHECK(*ParseOk({"model", "--kv-cache-memory-bytes", "5M"}).kv_cache_memory_bytes == 5 << 20);

@@ -20,7 +20,7 @@ ExecutorLimits SmallLimits() {
   limits.max_num_seqs = 4;
   limits.max_num_batched_tokens = 32;
   limits.max_model_len = 64;
-  limits.vocab_size = 1 << 20;  // the simulated model does not meet EOS by chance
+  limits.vocab_size = 1 << 20;  // so the simulated model does not sample EOS by chance
   return limits;
 }
 
@@ -100,7 +100,8 @@ TEST_CASE("Create: a batch must hold more than what the drafter takes for a requ
         StatusCode::kFailedPrecondition);
 }
 
-TEST_CASE("R25: an engine whose executor drafts says the same in fewer steps, and counts") {
+TEST_CASE(
+    "R25: with a drafter the engine yields the same tokens in fewer steps, and counts drafts") {
   const bool async = GENERATE(false, true);
   CAPTURE(async);
   const auto run = [=](const DraftConfig& drafts) {
@@ -173,10 +174,10 @@ TEST_CASE("A request runs to its end, and every step's message has stats and the
   REQUIRE(engine.records.size() == 2);
   CHECK(engine.records[1].finish_reason == wire::FinishReason::kLength);
   CHECK(engine.finished == std::vector<RequestId>{"a"});
-  CHECK_FALSE(engine.executor.IsSlotInUse(RequestSlot{0}));  // the last step told the executor
+  CHECK_FALSE(engine.executor.IsSlotInUse(RequestSlot{0}));  // the last step freed it
 }
 
-TEST_CASE("ADD: what cannot run is answered with an error record and disturbs nobody") {
+TEST_CASE("ADD: a request that cannot run gets an error record and disturbs no other") {
   Engine engine;
   engine.Add("good");
   wire::EngineCoreRequest bad = MakeRequest("bad");
@@ -194,7 +195,7 @@ TEST_CASE("ADD: what cannot run is answered with an error record and disturbs no
   CHECK(engine.finished.size() == 2);
 }
 
-TEST_CASE("ADD: above max_num_requests the answer is retryable") {
+TEST_CASE("ADD: a request above max_num_requests gets a retryable error") {
   EngineCoreOptions options;
   options.max_num_requests = 1;
   Engine engine(options);
@@ -206,7 +207,7 @@ TEST_CASE("ADD: above max_num_requests the answer is retryable") {
   CHECK(engine.records[0].error->retryable);
 }
 
-TEST_CASE("ADD: client numbers out of reason are dropped, abort_immediately is answered at once") {
+TEST_CASE("ADD: an absurd client index is dropped, abort_immediately ends at once") {
   Engine engine;
   engine.Add("a", 4, -1);
   engine.Add("b", 4, 1 << 30);
@@ -230,7 +231,7 @@ TEST_CASE("ABORT: no record, only the finished id, and unknown ids are ignored")
   CHECK(engine.core->kv_cache().pool().Usage() == 0);
 }
 
-TEST_CASE("ABORT, a lost client: handled between the halves of a step, no record of it follows") {
+TEST_CASE("ABORT, a lost client: handled between the halves of a step, no record follows") {
   for (const bool async : {false, true}) {
     INFO("async " << async);
     EngineCoreOptions options;
@@ -272,12 +273,12 @@ TEST_CASE("ABORT between the halves of a step leaves everything else for its tur
   CHECK(messages.size() == 1);
 }
 
-TEST_CASE("ADD with the id of a live request: nothing ends or disturbs the first one's stream") {
+TEST_CASE("ADD with the id of a live request does not end or disturb the first one's stream") {
   Engine engine;
   engine.Add("a", 3, 1);
   engine.Step();
-  engine.Add("a", 9, 1);  // the same client's: its id is the stream of the first
-  engine.Add("a", 9, 2);  // another's: told so
+  engine.Add("a", 9, 1);  // the same client: the id names the stream of the first
+  engine.Add("a", 9, 2);  // another client gets an error
   engine.Finish();
   REQUIRE(engine.records.size() == 3);
   CHECK(engine.records[1].finish_reason == wire::FinishReason::kError);
@@ -287,7 +288,7 @@ TEST_CASE("ADD with the id of a live request: nothing ends or disturbs the first
   CHECK(engine.finished == std::vector<RequestId>{"a", "a"});
 }
 
-TEST_CASE("ADD with the id of a live request: the answer goes to its sender only") {
+TEST_CASE("ADD with the id of a live request: the error goes to its sender only") {
   Engine engine;
   engine.Add("a", 3, 1);
   engine.Step();
@@ -302,7 +303,8 @@ TEST_CASE("ADD with the id of a live request: the answer goes to its sender only
   CHECK(num_messages == 2);
 }
 
-TEST_CASE("Async: two steps are in flight, each result comes a step later, nothing else differs") {
+TEST_CASE(
+    "Async: two steps are in flight, each result arrives a step later, nothing else differs") {
   EngineCoreOptions options;
   options.async_scheduling = true;
   Engine engine(options);
@@ -326,7 +328,7 @@ TEST_CASE("Async: two steps are in flight, each result comes a step later, nothi
   CHECK_FALSE(engine.executor.IsSlotInUse(RequestSlot{0}));
 }
 
-TEST_CASE("Async: a pause is answered when nothing is in flight any more") {
+TEST_CASE("Async: the reply to a pause waits until nothing is in flight") {
   EngineCoreOptions options;
   options.async_scheduling = true;
   Engine engine(options);
@@ -343,7 +345,7 @@ TEST_CASE("Async: a pause is answered when nothing is in flight any more") {
   CHECK(engine.executor.num_steps() == num_steps);
 }
 
-TEST_CASE("A vanished frontend's requests are dropped, others go on") {
+TEST_CASE("A lost frontend's requests are dropped, others go on") {
   Engine engine;
   engine.Add("a", 20, 0);
   engine.Add("b", 3, 1);
@@ -354,7 +356,7 @@ TEST_CASE("A vanished frontend's requests are dropped, others go on") {
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
 }
 
-TEST_CASE("UTILITY: replies come alone, with the call's id bit for bit") {
+TEST_CASE("UTILITY: a reply is a message of its own, with the call's id bit for bit") {
   Engine engine;
   const uint64_t call_id = 0xfedcba9876543210u;
   engine.Call(call_id, "get_supported_tasks");
@@ -370,7 +372,8 @@ TEST_CASE("UTILITY: replies come alone, with the call's id bit for bit") {
   CHECK(reply.result == wire::PackedStrings({"generate"}));
 }
 
-TEST_CASE("UTILITY: each method of the table answers, others and bad arguments fail with words") {
+TEST_CASE(
+    "UTILITY: each method of the table replies, others and bad arguments fail with a message") {
   Engine engine;
   const wire::RawValue t = wire::PackedBool(true), f = wire::PackedBool(false);
   const struct {
@@ -445,7 +448,7 @@ TEST_CASE("B13 reset_prefix_cache: refused beside running requests unless they a
   CHECK(engine.records.back().finish_reason == wire::FinishReason::kLength);
 }
 
-TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps, then resume goes on") {
+TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps until resumed") {
   Engine engine;
   engine.Add("a", 6);
   engine.Step();
@@ -462,7 +465,7 @@ TEST_CASE("Pause keep: nothing runs, requests are kept, the engine sleeps, then 
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
 }
 
-TEST_CASE("Pause wait: running requests finish first, then the answer, and new ones are refused") {
+TEST_CASE("Pause wait: running requests finish before the reply, and new ones are refused") {
   Engine engine;
   engine.Add("a", 4);
   engine.Step();
@@ -483,7 +486,7 @@ TEST_CASE("Pause wait: running requests finish first, then the answer, and new o
   CHECK(engine.records[0].error->retryable);
 }
 
-TEST_CASE("Pause abort: every request ends with an abort record before the call is answered") {
+TEST_CASE("Pause abort: every request ends with an abort record before the reply") {
   Engine engine;
   for (const char* id : {"a", "b", "c", "d", "waiting"}) engine.Add(id, 20);
   engine.Step();
@@ -496,7 +499,7 @@ TEST_CASE("Pause abort: every request ends with an abort record before the call 
   CHECK(messages[1].outputs.utility_output.has_value());
 }
 
-TEST_CASE("Pause: what waits behind it is told in the stats") {
+TEST_CASE("Pause: the stats count requests that wait during it") {
   Engine engine;
   engine.Call(1, "pause_scheduler");
   engine.Finish();
@@ -572,7 +575,7 @@ TEST_CASE("Shutdown of a paused engine does not wait for requests that cannot ru
   CHECK(engine.core->done());
 }
 
-// The loop on a thread of its own, as in the process.
+// The loop on its own thread, as in the process.
 class RunningLoop {
  public:
   explicit RunningLoop(Engine* engine)
@@ -620,7 +623,7 @@ class RunningLoop {
   std::thread thread_;
 };
 
-TEST_CASE("Loop: serves what arrives, sleeps in between, ends after a shutdown request") {
+TEST_CASE("Loop: handles events, sleeps in between, ends after a shutdown request") {
   Engine engine;
   RunningLoop loop(&engine);
   for (int i = 0; i < 3; ++i) {
@@ -657,7 +660,7 @@ class GatedExecutor final : public Executor {
   SimExecutor real_;
 };
 
-TEST_CASE("Loop: an ABORT that arrives while a step executes counts before its result") {
+TEST_CASE("Loop: an ABORT that arrives while a step executes takes effect before its result") {
   GatedExecutor executor;
   ManualClock clock(10);
   auto core = EngineCore::Create({}, &executor, &clock);
@@ -667,7 +670,7 @@ TEST_CASE("Loop: an ABORT that arrives while a step executes counts before its r
   executor.on_submit = [&] {
     ++num_steps;
     if (num_steps == 2) {
-      // "late" is aborted before it is added; both wait for their turn.
+      // "late" is aborted before it is added; both events wait for their turn.
       events.Push(MakeRequest("late", 50));
       events.Push(wire::AbortRequest{"a", "late"});
       events.Push(MakeRequest("next", 1));

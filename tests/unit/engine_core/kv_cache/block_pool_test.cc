@@ -23,7 +23,7 @@ std::vector<BlockId> Take(BlockPool* pool, size_t count) {
   return blocks;
 }
 
-TEST_CASE("B1 B2: the null block is never handed out, the others in id order, and usage") {
+TEST_CASE("B1 B2: the null block is never allocated, the others in id order, and usage") {
   BlockPool pool(5, nullptr);
   CHECK(FreeList(pool) == std::vector<int>{1, 2, 3, 4});
   CHECK(pool.Usage() == 0);
@@ -65,7 +65,7 @@ TEST_CASE("B4: a hit takes a free block off the list and counts its holders") {
   CHECK(FreeList(pool) == std::vector<int>{2, 3, 4, 1});
 }
 
-TEST_CASE("B5: reallocation evicts the hash and says so, even when a duplicate keeps it alive") {
+TEST_CASE("B5: reallocation evicts the hash with an event, even when a duplicate keeps it alive") {
   std::vector<KvCacheEvent> events;
   BlockPool pool(3, &events);
   const std::vector<BlockId> table = Take(&pool, 2);
@@ -98,7 +98,7 @@ TEST_CASE("B6: among duplicates the one registered first is found, then the next
   CHECK(pool.Find(HashOf(7)) == table[1]);
 }
 
-TEST_CASE("B13: clearing forgets all hashes, leaves the order of the free list, tells once") {
+TEST_CASE("B13: clearing forgets all hashes, keeps the order of the free list, makes one event") {
   std::vector<KvCacheEvent> events;
   BlockPool pool(4, &events);
   const std::vector<BlockId> table = Take(&pool, 3);

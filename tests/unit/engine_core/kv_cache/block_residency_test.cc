@@ -9,7 +9,7 @@ namespace {
 
 constexpr BlockId kA{1}, kB{2};
 
-TEST_CASE("Residency: a life goes from one allocation to the next") {
+TEST_CASE("Residency: a life lasts from one allocation to the next") {
   BlockResidency residency(4, 1.0);
   residency.SetNow(10);
   residency.Allocated(kA);
@@ -26,7 +26,7 @@ TEST_CASE("Residency: a life goes from one allocation to the next") {
   CHECK(residency.TakeEvictions().empty());
 }
 
-TEST_CASE("Residency: idle counts from the last hit, gaps lie between the last four") {
+TEST_CASE("Residency: idle time is since the last hit, gaps are those between the last four") {
   BlockResidency residency(4, 1.0);
   residency.Allocated(kA);
   for (const double now : {1.0, 3.0, 6.0, 10.0, 15.0, 21.0}) {
@@ -53,7 +53,7 @@ TEST_CASE("Residency: idle counts from the last hit, gaps lie between the last f
   CHECK(evictions[0].reuse_gaps_s == std::vector<double>{2});
 }
 
-TEST_CASE("Residency: clearing the cache ends lives without telling") {
+TEST_CASE("Residency: clearing the cache ends lives without reporting them") {
   BlockResidency residency(4, 1.0);
   residency.Allocated(kA);
   residency.Clear();
@@ -78,7 +78,7 @@ TEST_CASE("Residency: the sample is the share asked for and the same each time")
   CHECK(num_watched(0.1) == num_watched(0.1));
 }
 
-TEST_CASE("Residency: the manager tells of hits and of blocks taken again") {
+TEST_CASE("Residency: the manager reports hits and reallocations") {
   KvCacheConfig config;
   config.num_blocks = 3;
   config.block_size = 2;
@@ -96,7 +96,7 @@ TEST_CASE("Residency: the manager tells of hits and of blocks taken again") {
   cache.SetNow(100);
   REQUIRE(cache.TryAdmit(kSlot, {tokens, hashes, {}}, admission));
   cache.Free(kSlot);
-  // The full block is hit; the other one, which came back to the front, is taken again.
+  // The full block is hit; the other one, freed to the front, is allocated again.
   cache.SetNow(104);
   admission.cached_prefix = cache.FindCachedPrefix(hashes, 2);
   REQUIRE(admission.cached_prefix.size() == 1);
@@ -119,7 +119,7 @@ TEST_CASE("Residency: the manager tells of hits and of blocks taken again") {
   CHECK(evictions[1].idle_s == 5);
 }
 
-TEST_CASE("Residency: without a sample, or without a prefix cache, nothing is told") {
+TEST_CASE("Residency: without a sample, or without a prefix cache, nothing is reported") {
   KvCacheConfig config;
   config.enable_prefix_caching = GENERATE(true, false);
   config.residency_sample = config.enable_prefix_caching ? 0.0 : 1.0;

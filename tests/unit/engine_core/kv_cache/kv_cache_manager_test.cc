@@ -91,7 +91,7 @@ TEST_CASE("B11: an admission needs room for the whole sequence, free hit blocks 
   CHECK(cache.pool().num_free() == 3);
   CHECK(cache.pool().num_holders(cache.BlockTable(kC)[0]) == 2);
 
-  // Once nobody holds them, they count as needed.
+  // Once they are free, they count as needed.
   cache.Free(kA);
   cache.Free(kC);
   REQUIRE(cache.TryGrow(kB, {}, 20));  // 5 free: 4 cached, 1 not
@@ -179,7 +179,7 @@ TEST_CASE(
   CHECK(MaxHeldBlocks(config) == 10);
 }
 
-TEST_CASE("B14: blocks wholly left of the next token's window are given back, the others stay") {
+TEST_CASE("B14: blocks wholly before the next token's window are freed, the others stay") {
   KvCacheManager cache(WindowConfig());
   const Sequence sequence = MakeSequence(&cache, 40);
   REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
@@ -194,7 +194,7 @@ TEST_CASE("B14: blocks wholly left of the next token's window are given back, th
   CHECK(cache.pool().FreeList().back() == first);  // it has a hash
   CHECK(cache.pool().Find(sequence.hashes[0]) == first);
   REQUIRE(cache.TryGrow(kA, Computed(sequence, 10), 17));
-  // Two blocks at once: the later one is freed first, as a finished request's are (B3).
+  // Two blocks at once: the later one is freed first, as at the end of a request (B3).
   const BlockId second = cache.BlockTable(kA)[1], third = cache.BlockTable(kA)[2];
   REQUIRE(cache.TryGrow(kA, Computed(sequence, 17), 25));
   const std::vector<BlockId> free = cache.pool().FreeList();
@@ -245,7 +245,7 @@ TEST_CASE("B14: a hit needs the blocks that the next token sees, the earlier one
   CHECK(found[3] == cache.pool().Find(hashes[3]));
   CHECK(found[4] == cache.pool().Find(hashes[4]));
 
-  // A gap to the right shortens the hit, one in the window moves it, one further left does nothing.
+  // A gap after the window shortens the hit, one inside moves it, one before it does nothing.
   hashes[4].bytes[0] ^= 1;
   CHECK(cache.FindCachedPrefix(hashes, 23).size() == 4);
   hashes[2].bytes[0] ^= 1;
@@ -272,16 +272,16 @@ TEST_CASE("B14: an admission on a hit holds the window's blocks only and goes on
   CHECK(NumHeld(cache) == 3);
   CHECK(cache.NumRegisteredTokens(kB) == 28);
   REQUIRE(cache.TryGrow(kB, Computed(sequence, 28), 29));
-  CHECK(NumHeld(cache) == 3);  // one given back, one taken
+  CHECK(NumHeld(cache) == 3);  // one freed, one allocated
   cache.Free(kB);
   CHECK(NumHeld(cache) == 0);
 }
 
-TEST_CASE("B14: what a failed request has given back is forgotten too, duplicates included") {
+TEST_CASE("B14: blocks that a failed request had freed are forgotten too, duplicates included") {
   KvCacheManager cache(WindowConfig());
   const Sequence sequence = MakeSequence(&cache, 16);
   REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
-  REQUIRE(cache.TryAdmit(kB, sequence.view(), Plain(8)));  // the same content in blocks of its own
+  REQUIRE(cache.TryAdmit(kB, sequence.view(), Plain(8)));  // the same content in its own blocks
   REQUIRE(cache.TryGrow(kA, Computed(sequence, 12), 16));
   REQUIRE(cache.BlockTable(kA)[0] == kNullBlock);
   cache.ForgetBeyond(kA, sequence.view(), 0);

@@ -14,7 +14,7 @@ TEST_CASE("Steady decode: 256 running requests, 200 steps, no heap allocation") 
   CAPTURE(async);
   DecodeLoad load({.num_requests = 256, .prompt_tokens = 100, .async_scheduling = async});
   load.Prefill();
-  for (int i = 0; i < 40; ++i) load.Step();  // vectors and recycled messages reach their size
+  for (int i = 0; i < 40; ++i) load.Step();  // vectors and recycled messages reach their final size
   const int64_t before = NumAllocations();
   for (int i = 0; i < 200; ++i) load.Step();
   CHECK(NumAllocations() - before == 0);

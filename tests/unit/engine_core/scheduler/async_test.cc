@@ -1,4 +1,4 @@
-// Steps scheduled before the tokens of those before them are known: rules R3 to R5, R23, R24 and B7
+// Steps scheduled before the tokens of previous steps are known: rules R3 to R5, R23, R24 and B7
 // where they differ from synchronous scheduling.
 
 #include <deque>
@@ -16,8 +16,7 @@ using Scheduled = std::vector<std::pair<int32_t, int32_t>>;  // slot, tokens
 
 constexpr TokenId kStopToken = 7;
 
-// A scheduler whose steps are updated when the test says so. Token n of a request's life is 100 +
-// n.
+// A scheduler whose steps the test updates by hand. Output n of a request is token 100 + n.
 class Pipeline {
  public:
   explicit Pipeline(int32_t num_blocks = 40)
@@ -35,7 +34,7 @@ class Pipeline {
     if (!step.empty() || !step.freed_slots.empty()) steps_.push_back(&step);
     return step;
   }
-  // What the step gave to whom.
+  // The slots and tokens of a new step.
   Scheduled ScheduleAndList() {
     Scheduled list;
     for (const ScheduledRequest& request : Schedule().requests) {
@@ -74,7 +73,7 @@ class Pipeline {
   double now_ = 0;
 };
 
-TEST_CASE("R1 async: a decode is scheduled behind the step that samples its input") {
+TEST_CASE("R1 async: a decode is scheduled after the step that samples its input") {
   Pipeline pipeline;
   pipeline.Add("a", 5);
   CHECK(pipeline.Schedule().requests[0].needs_sample);
@@ -119,7 +118,7 @@ TEST_CASE("R5: no step for a request whose last allowed token is in flight") {
   CHECK(pipeline.finished_ == std::vector<RequestId>{"a"});
 }
 
-TEST_CASE("R3 R4 async: at max_model_len a request is skipped, those behind it are not") {
+TEST_CASE("R3 R4 async: at max_model_len a request is skipped, later ones are not") {
   Pipeline pipeline;
   pipeline.Add("long", 62, 50);
   CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 62}});
@@ -131,7 +130,7 @@ TEST_CASE("R3 R4 async: at max_model_len a request is skipped, those behind it a
 }
 
 TEST_CASE(
-    "R24 R26 async: what is sampled behind a stop is dropped, also for a new owner of id and "
+    "R24 R26 async: tokens sampled after a stop are dropped, also for a new owner of id and "
     "slot") {
   Pipeline pipeline;
   pipeline.Add("a", 5);
@@ -152,7 +151,7 @@ TEST_CASE(
   CHECK(pipeline.Update(101)[0].new_token_ids == std::vector<TokenId>{101});
 }
 
-TEST_CASE("R24 async: an abort drops all that is in flight") {
+TEST_CASE("R24 async: an abort drops everything in flight") {
   Pipeline pipeline;
   pipeline.Add("a", 5);
   pipeline.Schedule();
@@ -164,7 +163,7 @@ TEST_CASE("R24 async: an abort drops all that is in flight") {
   CHECK(pipeline.finished_ == std::vector<RequestId>{"a"});
 }
 
-TEST_CASE("R24 async: a failure is told once, what is in flight behind it is dropped") {
+TEST_CASE("R24 async: a failure is reported once, later steps in flight are dropped") {
   Pipeline pipeline;
   pipeline.Add("a", 9);
   pipeline.Schedule();
@@ -233,7 +232,8 @@ TEST_CASE("R23: tokens in flight at a preemption are delivered and touch no coun
   CHECK(b.num_stale_steps == 0);
 }
 
-TEST_CASE("R23: a preempted request does not resume before its tokens are there, others may pass") {
+TEST_CASE(
+    "R23: a preempted request does not resume before its tokens arrive, others may overtake it") {
   Preempted pipeline;
   REQUIRE(pipeline.Find("b").num_stale_steps > 0);
   pipeline.scheduler_.Abort("a");  // room for all
@@ -250,7 +250,7 @@ TEST_CASE("R23: a preempted request does not resume before its tokens are there,
   CHECK(b.token_ids.back() == 200);
 }
 
-TEST_CASE("R23: a stale token may end its request where it waits") {
+TEST_CASE("R23: a stale token may end its request while it waits") {
   Preempted pipeline;
   const Records records = pipeline.Update(kStopToken);
   REQUIRE(records.size() == 2);
@@ -260,7 +260,7 @@ TEST_CASE("R23: a stale token may end its request where it waits") {
   while (!pipeline.steps_.empty()) CHECK(pipeline.Update(1).empty());
 }
 
-TEST_CASE("R23: a stale failure ends its request, and what it has cached cannot be hit") {
+TEST_CASE("R23: a stale failure ends its request, and its cached blocks cannot be hit") {
   Preempted pipeline;
   const Records records = pipeline.Update(0, /*fails=*/true);
   REQUIRE(records.size() == 2);
@@ -268,7 +268,7 @@ TEST_CASE("R23: a stale failure ends its request, and what it has cached cannot 
   CHECK(pipeline.kv_.pool().num_cached_hashes() == 0);
 }
 
-TEST_CASE("R23 B13: with reset_prefix_cache what is in flight is dropped and sampled again") {
+TEST_CASE("R23 B13: reset_prefix_cache drops tokens in flight, and they are sampled again") {
   Pipeline pipeline;
   pipeline.Add("a", 5, 4);
   pipeline.Schedule();
@@ -296,7 +296,7 @@ TEST_CASE("B7 async: a block with unknown tokens is not findable before they arr
   pipeline.Update(101);
   pipeline.Update(102);  // the block's tokens are known now
   CHECK(pipeline.kv_.pool().num_cached_hashes() == 1);
-  // Its request gets no further step, so its end is the last time to register it.
+  // Its request gets no further step, so the block is registered at its end.
   CHECK(pipeline.Update(103)[0].finish_reason == wire::FinishReason::kLength);
   CHECK(pipeline.kv_.pool().num_cached_hashes() == 2);
 }

@@ -1,5 +1,5 @@
-// Steps that verify drafts: rules R1 to R3, R5, R20, R21, R23, R25, R26 and B7, B14, B15 where
-// drafts take part in them.
+// Steps that verify drafts: rules R1 to R3, R5, R20, R21, R23, R25, R26 and B7, B14, B15 where they
+// concern drafts.
 
 #include "engine_core/scheduler/draft_tokens.h"
 
@@ -18,13 +18,13 @@ using Tokens = std::vector<TokenId>;
 
 constexpr TokenId kStopToken = 7;
 
-// What a step yields for one request: accepted drafts and a sampled token, then guesses.
+// A step's result for one request: accepted drafts and a sampled token, then guesses.
 struct Answer {
   Tokens tokens;
   Tokens guesses = {};
 };
 
-// A scheduler with a drafter of the test's hand. Steps are updated when the test says so.
+// A scheduler whose drafts and results the test makes by hand.
 class Bench {
  public:
   explicit Bench(const DraftConfig& drafts = {.num_speculative_tokens = 3},
@@ -52,7 +52,7 @@ class Bench {
     const std::span<const TokenId> drafts = step.Drafts(step.requests[i]);
     return {drafts.begin(), drafts.end()};
   }
-  // Folds back the oldest step, with an answer for each of its requests.
+  // Folds back the oldest step, with a result for each of its requests.
   Records Update(const std::vector<Answer>& answers) {
     REQUIRE_FALSE(steps_.empty());
     const SchedulerOutput& step = *steps_.front();
@@ -76,7 +76,7 @@ class Bench {
     }
     return Fold(step, &result);
   }
-  // The same without a word about drafts.
+  // The same, with a result that has nothing about drafts.
   Records UpdateSilently(TokenId token) {
     const SchedulerOutput& step = *steps_.front();
     steps_.pop_front();
@@ -117,7 +117,7 @@ class Bench {
 
 // ---- R25: accepted and rejected ----
 
-TEST_CASE("R1 R25: drafts run with the next token, those rejected run again") {
+TEST_CASE("R1 R25: drafts run with the next token, positions of rejected ones run again") {
   Bench bench;
   bench.Start("a", 5, {11, 12, 13});
   const SchedulerOutput& step = bench.Schedule();
@@ -141,7 +141,7 @@ TEST_CASE("R1 R25: drafts run with the next token, those rejected run again") {
   CHECK(Tokens(next.draft_token_ids) == Tokens{31, 32});
 }
 
-TEST_CASE("R25: all drafts accepted, none, and a result that says nothing about them") {
+TEST_CASE("R25: all drafts accepted, none, and a result without drafts") {
   const size_t num_accepted = GENERATE(0, 1, 3);
   const bool silent = GENERATE(false, true);
   if (silent && num_accepted > 0) return;
@@ -162,7 +162,7 @@ TEST_CASE("R25: all drafts accepted, none, and a result that says nothing about 
   CHECK(bench.ScheduleDrafts().empty());  // nothing was guessed this time
 }
 
-TEST_CASE("R25: what is counted about drafts: each verification, each position") {
+TEST_CASE("R25: the statistics count each verification and each position") {
   Bench bench;
   bench.Start("a", 5, {11, 12, 13});
   CHECK_FALSE(bench.scheduler_.TakeStats().spec_decoding_stats.has_value());
@@ -185,7 +185,7 @@ TEST_CASE("R25: what is counted about drafts: each verification, each position")
 
 // ---- R26, R27: token by token ----
 
-TEST_CASE("R26: what was accepted behind a stop is dropped, with its rows of logprobs") {
+TEST_CASE("R26: drafts accepted after a stop are dropped, with their rows of logprobs") {
   Bench bench;
   bench.Start("a", 5, {11, kStopToken, 13});
   bench.Schedule();
@@ -212,7 +212,7 @@ TEST_CASE("R26: max_tokens ends a request in the middle of its drafts") {
   CHECK(records[0].finish_reason == wire::FinishReason::kLength);
 }
 
-TEST_CASE("R26 R27: min_tokens is held against each token in its place") {
+TEST_CASE("R26 R27: min_tokens is checked at each accepted token") {
   Bench bench;
   bench.params_.repetition_detection = wire::RepetitionDetection{1, 1, 2};
   bench.params_.min_tokens = 4;
@@ -246,7 +246,7 @@ TEST_CASE("R3: the token budget cuts drafts off") {
   CHECK(narrow.Find("a").num_uncomputed_tokens() == 1);
 }
 
-TEST_CASE("R2: the threshold for long prefills holds for drafts too") {
+TEST_CASE("R2: the threshold for long prefills applies to drafts too") {
   SchedulerConfig config = SmallConfig();
   config.long_prefill_token_threshold = 2;
   Bench bench({.num_speculative_tokens = 3}, config);
@@ -269,7 +269,7 @@ TEST_CASE("R3: the drafter takes inputs for each request of a step") {
   CHECK(step.requests[1].num_scheduled_tokens == 4);
 }
 
-TEST_CASE("R3: drafts end in front of max_model_len") {
+TEST_CASE("R3: drafts end before max_model_len") {
   Bench bench;
   bench.Start("a", 60, {11, 12, 13});
   CHECK(bench.ScheduleDrafts() == Tokens{11, 12});
@@ -280,7 +280,7 @@ TEST_CASE("R3: drafts end in front of max_model_len") {
 
 // ---- R20: padding ----
 
-TEST_CASE("R20: who is admitted with one token left gets the room of a decode") {
+TEST_CASE("R20: a request admitted with one token left gets the room of a decode") {
   Bench bench({.num_speculative_tokens = 3, .pads_new_requests = true});
   bench.Add("a", 1);
   const SchedulerOutput& step = bench.Schedule();
@@ -294,7 +294,7 @@ TEST_CASE("R20: who is admitted with one token left gets the room of a decode") 
   CHECK_FALSE(bench.scheduler_.TakeStats().spec_decoding_stats.has_value());
 }
 
-TEST_CASE("R20: not with more tokens left, not where it does not fit, not unasked") {
+TEST_CASE("R20: no padding with more tokens left, without room, or when it is off") {
   const DraftConfig pads{.num_speculative_tokens = 3, .pads_new_requests = true};
   Bench longer(pads);
   longer.Add("a", 2);
@@ -312,7 +312,7 @@ TEST_CASE("R20: not with more tokens left, not where it does not fit, not unaske
   CHECK(full.ScheduleDrafts().empty());
 }
 
-TEST_CASE("R20: a request whose KV has been brought has blocks for its padding") {
+TEST_CASE("R20: a request whose KV was loaded has blocks for its padding") {
   class Loader final : public KvConnector {
    public:
     std::optional<KvMatch> Match(const Request& request, int32_t) override {
@@ -344,7 +344,7 @@ TEST_CASE("R20: a request whose KV has been brought has blocks for its padding")
   CHECK(kv.BlockTable(step.requests[0].slot).size() == 4);
 }
 
-TEST_CASE("R11 R20: who waits for a grammar is not padded into the step") {
+TEST_CASE("R11 R20: a request that waits for a grammar is not padded into the step") {
   Bench bench({.num_speculative_tokens = 3, .pads_new_requests = true});
   bench.Add("a", 1, 20, 100, {.grammar = true});
   CHECK(bench.Schedule().empty());
@@ -354,7 +354,7 @@ TEST_CASE("R11 R20: who waits for a grammar is not padded into the step") {
 
 // ---- R21, R23: preemption ----
 
-TEST_CASE("R21: who preempts itself drops its drafts") {
+TEST_CASE("R21: a request that preempts itself drops its drafts") {
   Bench bench({.num_speculative_tokens = 3}, SmallConfig(), SmallCache(17));
   bench.Add("a", 30);
   bench.Add("b", 30, 20, 200);
@@ -376,7 +376,7 @@ TEST_CASE("R21: a preemption drops the drafts") {
   CHECK(step.draft_token_ids.empty());
 }
 
-TEST_CASE("R7 R21: a victim of the same step gives back what its drafts and their drafter took") {
+TEST_CASE("R7 R21: a victim of the same step returns the budget of its drafts and the drafter") {
   SchedulerConfig config = SmallConfig(14);
   config.policy = SchedulingPolicy::kPriority;
   Bench bench({.num_speculative_tokens = 3, .num_input_slots = 1}, config, SmallCache(7));
@@ -385,7 +385,7 @@ TEST_CASE("R7 R21: a victim of the same step gives back what its drafts and thei
   bench.Add("c", 3, 20, 80);
   CHECK(bench.Schedule().requests.size() == 3);  // 3 + 1 + 1 blocks of 6
   bench.Update({{{11, 12, 13, 14}, {15, 16, 17}}, {{60}, {61, 62, 63}}, {{90}, {91, 92, 93}}});
-  // "a" takes the last block. All are equal, so it is "a" that makes room for "b".
+  // "a" takes the last block. All are equally urgent, so "a" makes room for "b".
   const SchedulerOutput& step = bench.Schedule();
   CHECK(bench.Find("a").num_preemptions == 1);
   REQUIRE(step.requests.size() == 2);
@@ -393,7 +393,7 @@ TEST_CASE("R7 R21: a victim of the same step gives back what its drafts and thei
   CHECK(Tokens(step.draft_token_ids) == Tokens{61, 62, 63, 91, 92, 93});
 }
 
-TEST_CASE("R23 B13: what drafts in flight bring after a reset is dropped and touches no counter") {
+TEST_CASE("R23 B13: after a reset, results of drafts in flight are dropped and touch no counter") {
   Bench bench;
   bench.Start("a", 5, {11, 12, 13});
   bench.Schedule();
@@ -412,7 +412,7 @@ TEST_CASE("R23 B13: what drafts in flight bring after a reset is dropped and tou
   CHECK(bench.Schedule().requests[0].num_scheduled_tokens == 6);
 }
 
-TEST_CASE("R23: of a preemption for want of blocks, accepted drafts in flight are delivered") {
+TEST_CASE("R23: after a preemption for lack of blocks, accepted drafts in flight are delivered") {
   Bench bench({.num_speculative_tokens = 3}, SmallConfig(), SmallCache(17));
   bench.Add("a", 26);
   bench.Add("b", 26, 20, 200);
@@ -435,7 +435,7 @@ TEST_CASE("R23: of a preemption for want of blocks, accepted drafts in flight ar
 
 // ---- async ----
 
-TEST_CASE("R1 R25 async: room for the worker's own drafts behind tokens that are not known yet") {
+TEST_CASE("R1 R25 async: room for the worker's own drafts after tokens that are not known yet") {
   Bench bench;
   bench.Add("a", 5);
   bench.Schedule();
@@ -449,7 +449,7 @@ TEST_CASE("R1 R25 async: room for the worker's own drafts behind tokens that are
   CHECK(a.drafts.num_in_flight == 3);
   CHECK(bench.Update({{{1}, {11, 12, 13}}})[0].new_token_ids == Tokens{1});
   CHECK(a.num_output_placeholders == 4);
-  // All three may turn out right: the next step begins behind them.
+  // All three may be accepted: the next step begins after them.
   CHECK(bench.Schedule().requests[0].num_computed_tokens == 9);
   CHECK(a.num_output_placeholders == 8);
   CHECK(bench.Update({{{11, 30}, {31, 32, 33}}})[0].new_token_ids == Tokens{11, 30});
@@ -463,7 +463,7 @@ TEST_CASE("R1 R25 async: room for the worker's own drafts behind tokens that are
   CHECK(bench.ScheduleDrafts() == Tokens{35});  // nothing is in flight: they are known here too
 }
 
-TEST_CASE("R5 async: only one token of a step in flight is sure") {
+TEST_CASE("R5 async: only one token of a step in flight is certain") {
   Bench bench;
   bench.Start("a", 5, {11, 12, 13}, /*max_tokens=*/4);  // one output so far
   bench.Schedule();
@@ -488,7 +488,7 @@ TEST_CASE("R3 async: drafts in flight count as tokens until they are rejected") 
 
 // ---- blocks ----
 
-TEST_CASE("B15: room behind the step's tokens for the drafter, up to max_model_len") {
+TEST_CASE("B15: room after the step's tokens for the drafter, up to max_model_len") {
   Bench bench({.num_speculative_tokens = 3, .num_lookahead_tokens = 3});
   bench.Add("a", 6);
   bench.Schedule();
@@ -502,7 +502,7 @@ TEST_CASE("B15: room behind the step's tokens for the drafter, up to max_model_l
   CHECK(bench.num_held("long") == 16);
 }
 
-TEST_CASE("B15: what lies behind a chunk is not findable before it is scheduled") {
+TEST_CASE("B15: tokens after a chunk are not findable before they are scheduled") {
   Bench bench({.num_speculative_tokens = 4, .num_lookahead_tokens = 4}, SmallConfig(6));
   bench.Add("a", 16);
   bench.Schedule();
@@ -523,14 +523,14 @@ TEST_CASE("B7: a block is findable once its tokens are accepted, never by drafts
   CHECK(bench.Find("a").block_hashes.size() == 2);
   bench.Schedule();
   CHECK(bench.num_hashes() == 2);
-  // It is found by who has the accepted tokens in front.
+  // A request that begins with the accepted tokens finds it.
   BlockHasher hasher(4);
   std::vector<BlockHash> hashes;
-  hasher.Extend(Tokens{100, 101, 102, 103, 104, 105, 1, 11}, "", &hashes);
+  hasher.Extend(Tokens{100, 101, 102, 103, 104, 105, 1, 11}, {}, &hashes);
   CHECK(bench.kv_.FindCachedPrefix(hashes, 64).size() == 2);
 }
 
-TEST_CASE("B14: with drafts in flight the window begins where it does when all are rejected") {
+TEST_CASE("B14: with drafts in flight the window begins as if all were rejected") {
   KvCacheConfig cache = SmallCache(40);
   cache.sliding_window = 4;
   cache.max_num_batched_tokens = 64;
@@ -543,7 +543,7 @@ TEST_CASE("B14: with drafts in flight the window begins where it does when all a
   CHECK(bench.kv_.BlockTable(bench.Find("a").slot)[1] != kNullBlock);
 }
 
-TEST_CASE("num_speculative_tokens 0: no drafts, no room, no counts") {
+TEST_CASE("num_speculative_tokens 0: no drafts, no room, no statistics") {
   Bench bench(DraftConfig{});
   bench.Start("a", 5, {});
   CHECK(bench.ScheduleDrafts().empty());

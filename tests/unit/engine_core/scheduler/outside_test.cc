@@ -1,5 +1,5 @@
-// Requests that wait for something outside the scheduler: KV from elsewhere, grammars, an adapter's
-// turn. Rules R8, R9, R11 to R13, R17, R33 and R34.
+// Requests that wait for something outside the scheduler: KV from a connector, grammars, a place
+// for an adapter. Rules R8, R9, R11 to R13, R17, R33 and R34.
 
 #include <algorithm>
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 using Records = std::vector<wire::EngineCoreOutput>;
 using Ids = std::vector<RequestId>;
 
-// Answers what the test has told it to.
+// A connector whose results the test sets.
 class FakeConnector final : public KvConnector {
  public:
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override {
@@ -73,16 +73,16 @@ class Bench {
     }
     return step;
   }
-  Records Update(const SchedulerOutput& step, const KvTransferNews& news = {}) {
+  Records Update(const SchedulerOutput& step, const KvTransferReport& report = {}) {
     ModelOutput result;
     for (const auto& request : step.requests) {
       result.sampled_token_ids.push_back(request.needs_sample ? 9 : kNoToken);
     }
-    result.kv_transfers = news;
+    result.kv_transfers = report;
     scheduler_.Update(step, &result, &outputs_);
     return Take();
   }
-  Records Step(const KvTransferNews& news = {}) { return Update(Schedule(), news); }
+  Records Step(const KvTransferReport& report = {}) { return Update(Schedule(), report); }
   Records Take() { return TakeRecords(&outputs_, ++now_); }
   Ids Running() const {
     Ids ids;
@@ -153,7 +153,7 @@ TEST_CASE("R11: a grammar that fails ends its request alone, as the client's mis
   CHECK(records[1].new_token_ids == std::vector<TokenId>{9});
 }
 
-TEST_CASE("R11: a grammar that is ready after its request has ended concerns nobody") {
+TEST_CASE("R11: a grammar that is ready after its request has ended changes nothing") {
   Bench bench;
   bench.Add("a", 4, {.grammar = true});
   const GrammarResult late = bench.Grammar("a");
@@ -169,7 +169,8 @@ TEST_CASE("R11: a grammar that is ready after its request has ended concerns nob
 
 // ---- R12 ----
 
-TEST_CASE("R12: an adapter too many is passed over, those that are there are not") {
+TEST_CASE(
+    "R12: a request whose adapter has no place is passed over, one whose adapter runs is not") {
   Bench bench;
   bench.Add("a", 4, {.adapter = Lora(1)});
   bench.Add("b", 4, {.adapter = Lora(2)});
@@ -186,7 +187,7 @@ TEST_CASE("R12: an adapter too many is passed over, those that are there are not
   CHECK(bench.Running() == Ids{"b", "e", "c"});
 }
 
-TEST_CASE("R12: equal tokens behind different adapters share no blocks") {
+TEST_CASE("R12: equal tokens under different adapters share no blocks") {
   Bench bench;
   bench.Add("a", 9, {.adapter = Lora(1)});
   bench.Add("b", 9, {.adapter = Lora(2)});
@@ -214,7 +215,8 @@ TEST_CASE("R12: equal tokens under one adapter share blocks until its weights ch
 // ---- R13 ----
 
 TEST_CASE(
-    "R13: the connector is asked behind the local prefix, and what it brings is not computed") {
+    "R13: the connector is asked about tokens after the local prefix, and what it loads is not "
+    "computed") {
   Bench bench;
   bench.Add("a", 5);
   bench.Step();
@@ -234,7 +236,7 @@ TEST_CASE(
   CHECK(stats.num_computed_tokens == 3);
 }
 
-TEST_CASE("R13: a request that the connector does not know about yet is passed over") {
+TEST_CASE("R13: a request for which the connector has no match yet is passed over") {
   Bench bench;
   bench.connector_.later = {"a"};
   bench.Add("a", 4);
@@ -277,10 +279,10 @@ TEST_CASE("R17: an asynchronous load waits with its blocks, without tokens or a 
   bench.Schedule();
   CHECK(bench.Running() == Ids{"b", "a"});
   CHECK(bench.scheduled_ == std::vector<int32_t>{1, 2});
-  CHECK(bench.connector_.asked.size() == 2);  // not again for what it holds
+  CHECK(bench.connector_.asked.size() == 2);  // not asked again for what it holds
 }
 
-TEST_CASE("R17: of a prompt that is loaded whole the last token is computed") {
+TEST_CASE("R17: when a whole prompt is loaded, its last token is computed") {
   Bench bench;
   bench.connector_.matches["a"] = {8, true};
   bench.Add("a", 8);
@@ -352,7 +354,7 @@ TEST_CASE("R17: loads that hold all blocks leave room for each other to run") {
 
 // ---- R33 ----
 
-TEST_CASE("R33: a finished request's blocks stay as long as the connector says") {
+TEST_CASE("R33: a finished request's blocks stay until the connector releases them") {
   Bench bench;
   bench.connector_.keeps = {"a"};
   bench.Add("a", 10);
@@ -371,7 +373,8 @@ TEST_CASE("R33: a finished request's blocks stay as long as the connector says")
 // ---- R8 ----
 
 TEST_CASE(
-    "R8: a victim that is being saved is not preempted, nobody gets blocks until it is saved") {
+    "R8: a victim that is being saved is not preempted, and no request gets blocks until it is "
+    "saved") {
   Bench bench(Bench::Config(), 6);  // 5 blocks
   bench.Add("a", 8);
   bench.Add("b", 12, {}, 50);
@@ -392,7 +395,7 @@ TEST_CASE(
 
 // ---- R34 ----
 
-TEST_CASE("R34: a load with the step that fails ends its request, or has it computed again") {
+TEST_CASE("R34: a failed load with the step ends its request, or it is computed again") {
   const bool recompute = GENERATE(false, true);
   Bench bench(recompute ? Bench::Recomputing() : Bench::Config());
   bench.connector_.matches["a"] = {12, false};
@@ -409,23 +412,24 @@ TEST_CASE("R34: a load with the step that fails ends its request, or has it comp
   }
   CHECK(records.empty());
   CHECK(bench.Find("a").num_output_tokens() == 0);
-  CHECK(bench.kv_.pool().num_cached_hashes() == 1);  // the block in front of the failure
+  CHECK(bench.kv_.pool().num_cached_hashes() == 1);  // the block before the failure
   bench.connector_.asked.clear();
   const SchedulerOutput& again = bench.Schedule();
-  CHECK(bench.connector_.asked.empty());  // it has had its chance
+  CHECK(bench.connector_.asked.empty());  // a connector is asked once
   REQUIRE(again.requests.size() == 1);
   CHECK(again.requests[0].num_computed_tokens == 4);
   CHECK(again.requests[0].num_scheduled_tokens == 10);
   CHECK(bench.Update(again).size() == 1);
 }
 
-TEST_CASE("R34: an asynchronous load that fails ends its request, or leaves it what is in front") {
+TEST_CASE(
+    "R34: a failed asynchronous load ends its request, or leaves it the KV before the failure") {
   const bool recompute = GENERATE(false, true);
   Bench bench(recompute ? Bench::Recomputing() : Bench::Config());
   bench.connector_.matches["a"] = {12, true};
   bench.Add("a", 14);
   bench.Step();
-  // Failures may be told before the load has ended.
+  // Failures may be reported before the load has ended.
   CHECK(bench.Step({.failed_blocks = {bench.connector_.tables["a"][2]}}).empty());
   CHECK(bench.Find("a").status == wire::RequestStatus::kWaitingForRemoteKvs);
   const Records records =
@@ -442,17 +446,17 @@ TEST_CASE("R34: an asynchronous load that fails ends its request, or leaves it w
   CHECK(bench.scheduled_ == std::vector<int32_t>{10});
 }
 
-TEST_CASE("R34: what ran behind a failed load, also in steps in flight, is thrown away") {
+TEST_CASE("R34: what was computed after a failed load, also in steps in flight, is dropped") {
   Bench bench(Bench::Recomputing());
   bench.connector_.matches["a"] = {8, false};
   bench.Add("a", 10);
   const SchedulerOutput& loading = bench.Schedule();
-  const SchedulerOutput& behind = bench.Schedule();
-  CHECK(behind.requests.size() == 1);
+  const SchedulerOutput& next = bench.Schedule();
+  CHECK(next.requests.size() == 1);
   CHECK_FALSE(bench.scheduler_.ResetPrefixCache(/*preempt_running=*/true, ++bench.now_));
   CHECK(bench.Update(loading, {.failed_blocks = {bench.connector_.tables["a"][0]}}).empty());
   const SchedulerOutput& again = bench.Schedule();
-  CHECK(bench.Update(behind).empty());
+  CHECK(bench.Update(next).empty());
   const Records records = bench.Update(again);
   REQUIRE(records.size() == 1);
   CHECK(bench.Find("a").num_output_tokens() == 1);

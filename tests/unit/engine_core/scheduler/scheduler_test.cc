@@ -1,5 +1,5 @@
 // What the recorded traces cannot show: results beyond tokens, several clients, errors of requests.
-// The order of decisions is tests/golden/scheduler's business.
+// The order of decisions is tested by tests/golden/scheduler.
 
 #include "engine_core/scheduler/scheduler.h"
 
@@ -146,7 +146,7 @@ TEST_CASE("R32: a request with prior outputs counts from its prompt and repeats 
   CHECK(messages[0].outputs.outputs[1].finish_reason == wire::FinishReason::kLength);
 }
 
-TEST_CASE("R33 R35: each client hears its own, stats go to the first that hears anything") {
+TEST_CASE("R33 R35: each client gets its own records, stats go with the first message") {
   Bench bench;
   REQUIRE(bench.Add("a", {1}, 1, 2).ok());
   REQUIRE(bench.Add("b", {2}, 2, 1).ok());
@@ -183,7 +183,7 @@ TEST_CASE("R31 R35: a step without records sends its stats alone to client 0") {
   CHECK(messages[0].outputs.outputs.empty());
 }
 
-TEST_CASE("R24: what a step yields for a request aborted meanwhile is dropped") {
+TEST_CASE("R24: a step's result for a request aborted meanwhile is dropped") {
   Bench bench;
   REQUIRE(bench.Add("a", {1}).ok());
   REQUIRE(bench.Add("b", {2}).ok());
@@ -197,7 +197,7 @@ TEST_CASE("R24: what a step yields for a request aborted meanwhile is dropped") 
   CHECK(messages[0].outputs.finished_requests == std::vector<RequestId>{"a"});
 }
 
-TEST_CASE("R33: a request aborted before it ever ran is told as finished, and no slot is freed") {
+TEST_CASE("R33: a request aborted before it ran is reported as finished, and no slot is freed") {
   Bench bench;
   REQUIRE(bench.Add("a", {1}).ok());
   CHECK(bench.scheduler_.Abort("a"));

@@ -43,7 +43,7 @@ TEST_CASE("R27: max_model_len counts prompt and outputs") {
   CHECK(stop->status == RequestStatus::kFinishedLengthCapped);
 }
 
-TEST_CASE("R27: ignore_eos switches the EOS off even when its id is given") {
+TEST_CASE("R27: ignore_eos disables EOS even when its id is given") {
   wire::SamplingParams params = Params();
   params.stop_token_ids.clear();
   params.ignore_eos = true;
