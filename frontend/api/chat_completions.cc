@@ -1,52 +1,70 @@
 #include "frontend/api/chat_completions.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "frontend/api/collected_choice.h"
+#include "frontend/api/render.h"
+#include "frontend/openai/chat_request.h"
 
 namespace tandem {
-ChatShape MakeShape(const ChatRequest& request, const InputConfig& config,
-                    const ApiOptions& options) {
-  ChatShape shape;
-  shape.choice = MakeChoiceShape(request, options);
-  if (request.logprobs) {
-    shape.top_logprobs = request.logprob_token_ids.empty() ? request.top_logprobs : -1;
-  }
-  shape.show_prompt_logprobs = request.prompt_logprobs.has_value();
-  shape.return_prompt_text = request.return_prompt_text;
-  shape.role = config.response_role;
-  if (request.echo) shape.echoed_text = EchoedText(request, config.response_role);
-  shape.usage = MakeStreamUsage(request, options);
-  return shape;
-}
+namespace {
+
+// What of the request the response depends on.
+struct ChatShape {
+  bool return_token_ids = false;
+  std::optional<int64_t> top_logprobs;  // empty: no logprobs
+  bool show_prompt_logprobs = false;
+  bool return_prompt_text = false;
+  std::string role;
+  std::string echoed_text;  // of the last message, shown before the generated text
+};
 
 // ---- One body ----
 
-ChatResponse::ChatResponse(const Tokenizer& tokenizer, ChatShape shape,
-                           const std::vector<ChoicePrompt>& prompts, std::string* out)
-    : tokenizer_(tokenizer),
+class ChatBody final : public ResponseWriter {
+ public:
+  ChatBody(ChatShape shape, WriterInput input);
+  void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) override;
+  void WriteEnd(const Usage& usage) override;
+
+ private:
+  const ChatShape shape_;
+  const WriterInput input_;
+  std::vector<CollectedChoice> choices_;
+  std::vector<PositionLogprobs> prompt_logprobs_;
+  wire::RawValue kv_transfer_params_;
+};
+
+ChatBody::ChatBody(ChatShape shape, WriterInput input)
+    : ResponseWriter(input.out),
       shape_(std::move(shape)),
-      prompt_(prompts.front()),
-      choices_(prompts.size()),
-      out_(out) {
-  for (CollectedChoice& choice : choices_) choice.text = shape_.echoed_text;
+      input_(std::move(input)),
+      choices_(input_.prompts.size()) {
+  for (CollectedChoice& choice : choices_) choice.content = shape_.echoed_text;
 }
 
-void ChatResponse::OnDelta(int index, const OutputDelta& delta, const Usage&) {
-  CollectedChoice& choice = choices_[static_cast<size_t>(index)];
-  if (index == 0) {
-    AppendPositionLogprobs(tokenizer_, shape_.choice.logprobs_style, delta.prompt_logprobs,
+void ChatBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
+  if (index == 0) {  // all choices have the same prompt
+    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
                            &prompt_logprobs_);
   }
-  choice.Append(tokenizer_, shape_.choice, delta);
-  if (choice.TakeEnd(delta)) kv_transfer_params_ = delta.kv_transfer_params;
+  if (delta.finish_reason) kv_transfer_params_ = delta.kv_transfer_params;
+  choices_[static_cast<size_t>(index)].Append(delta);
 }
 
-void ChatResponse::OnEnd(const Usage& usage) {
-  const bool ids = shape_.choice.return_token_ids;
+void ChatBody::WriteEnd(const Usage& usage) {
+  const bool ids = shape_.return_token_ids;
+  const ChoicePrompt& prompt = input_.prompts.front();
   Json choices = Json::array();
   for (const CollectedChoice& choice : choices_) {
-    Json message = {{"role", shape_.role},    {"content", choice.text}, {"refusal", nullptr},
-                    {"annotations", nullptr}, {"audio", nullptr},       {"function_call", nullptr},
+    Json message = {{"role", shape_.role}, {"content", choice.content},
+                    {"refusal", nullptr},  {"annotations", nullptr},
+                    {"audio", nullptr},    {"function_call", nullptr},
                     {"reasoning", nullptr}};
     choices.push_back(
         {{"index", choices.size()},
@@ -60,18 +78,18 @@ void ChatResponse::OnEnd(const Usage& usage) {
          {"weight_versions", nullptr}});
   }
   out_->append(DumpJson(
-      {{"id", shape_.head.id},
+      {{"id", input_.head.id},
        {"object", "chat.completion"},
-       {"created", shape_.head.created},
-       {"model", shape_.head.model},
+       {"created", input_.head.created},
+       {"model", input_.head.model},
        {"choices", std::move(choices)},
        {"service_tier", nullptr},
-       {"system_fingerprint", FingerprintJson(shape_.head)},
+       {"system_fingerprint", FingerprintJson(input_.head)},
        {"usage", UsageJson(usage)},
        {"prompt_logprobs",
         shape_.show_prompt_logprobs ? PromptLogprobsJson(prompt_logprobs_) : Json(nullptr)},
-       {"prompt_token_ids", ids ? TokenIdsJson(*prompt_.token_ids) : Json(nullptr)},
-       {"prompt_text", shape_.return_prompt_text ? Json(*prompt_.text) : Json(nullptr)},
+       {"prompt_token_ids", ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
+       {"prompt_text", shape_.return_prompt_text ? Json(*prompt.text) : Json(nullptr)},
        {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
        {"ec_transfer_params", nullptr},
        {"metrics", TimingsJson(usage.timings)}}));
@@ -79,32 +97,51 @@ void ChatResponse::OnEnd(const Usage& usage) {
 
 // ---- Events ----
 
-ChatStream::ChatStream(const Tokenizer& tokenizer, ChatShape shape,
-                       std::vector<ChoicePrompt> prompts, std::string* out)
-    : tokenizer_(tokenizer),
-      shape_(std::move(shape)),
-      writer_(shape_.head, "chat.completion.chunk"),
-      prompts_(std::move(prompts)),
-      started_(prompts_.size()),
-      out_(out) {}
+// Each choice's events: its role, the echoed text, the deltas, its end.
+class ChatStream final : public ResponseWriter {
+ public:
+  ChatStream(ChatShape shape, WriterInput input);
+  void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) override;
+  void WriteEnd(const Usage& usage) override;
 
-void ChatStream::OnDelta(int choice, const OutputDelta& delta, const Usage& usage) {
+ private:
+  void AppendRole(int choice, const Usage& usage);
+  void AppendContent(int choice, std::string_view text, const MessageDelta* delta,
+                     const Usage& usage);
+  const Usage* Shown(const Usage& usage) const {
+    return input_.stream_usage.on_every_chunk ? &usage : nullptr;
+  }
+
+  const ChatShape shape_;
+  const WriterInput input_;
+  const ChunkWriter chunk_;
+  std::vector<bool> started_;  // by choice
+};
+
+ChatStream::ChatStream(ChatShape shape, WriterInput input)
+    : ResponseWriter(input.out),
+      shape_(std::move(shape)),
+      input_(std::move(input)),
+      chunk_(input_.head, "chat.completion.chunk"),
+      started_(input_.prompts.size()) {}
+
+void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage) {
   if (!started_[static_cast<size_t>(choice)]) {
     started_[static_cast<size_t>(choice)] = true;
     AppendRole(choice, usage);
     if (!shape_.echoed_text.empty()) AppendContent(choice, shape_.echoed_text, nullptr, usage);
   }
-  AppendContent(choice, delta.text, &delta, usage);
+  AppendContent(choice, delta.content, &delta, usage);
 }
 
 void ChatStream::AppendRole(int choice, const Usage& usage) {
-  writer_.Begin(choice, out_);
+  chunk_.Begin(choice, out_);
   out_->append(",\"delta\":{\"role\":");
   AppendQuoted(shape_.role, out_);
   out_->append(",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
   std::string rest = ",\"prompt_token_ids\":";
-  const ChoicePrompt& prompt = prompts_[static_cast<size_t>(choice)];
-  if (shape_.choice.return_token_ids) {
+  const ChoicePrompt& prompt = input_.prompts[static_cast<size_t>(choice)];
+  if (shape_.return_token_ids) {
     AppendTokenIds(*prompt.token_ids, &rest);
   } else {
     rest += "null";
@@ -117,18 +154,18 @@ void ChatStream::AppendRole(int choice, const Usage& usage) {
   }
   Usage before = usage;  // nothing is generated yet when a role is announced
   before.completion_tokens = 0;
-  writer_.End(rest, Shown(before), out_);
+  chunk_.End(rest, Shown(before), out_);
 }
 
 // delta: null for the echoed text, which has no tokens of its own.
-void ChatStream::AppendContent(int choice, std::string_view text, const OutputDelta* delta,
+void ChatStream::AppendContent(int choice, std::string_view text, const MessageDelta* delta,
                                const Usage& usage) {
-  writer_.Begin(choice, out_);
+  chunk_.Begin(choice, out_);
   out_->append(",\"delta\":{\"content\":\"");
   AppendEscaped(text, out_);
   out_->append("\"},\"logprobs\":");
   if (delta != nullptr && shape_.top_logprobs) {
-    AppendLogprobs(*delta);
+    out_->append(DumpJson(ChatLogprobsJson(delta->logprobs, *shape_.top_logprobs)));
   } else {
     out_->append("null");
   }
@@ -139,46 +176,69 @@ void ChatStream::AppendContent(int choice, std::string_view text, const OutputDe
     out_->append(",\"finish_reason\":null");
   }
   out_->append(",\"token_ids\":");
-  if (delta != nullptr && shape_.choice.return_token_ids) {
+  if (delta != nullptr && shape_.return_token_ids) {
     AppendTokenIds(delta->token_ids, out_);
   } else {
     out_->append("null");
   }
   if (!final) {
-    writer_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
+    chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
     return;
   }
   std::string rest = ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta->kv_transfer_params));
-  if (!shape_.usage.at_end && !writer_.fingerprint_json().empty()) {
-    rest += ",\"system_fingerprint\":" + writer_.fingerprint_json();
+  if (!input_.stream_usage.at_end && !chunk_.fingerprint_json().empty()) {
+    rest += ",\"system_fingerprint\":" + chunk_.fingerprint_json();
   }
-  writer_.End(rest, Shown(usage), out_);
+  chunk_.End(rest, Shown(usage), out_);
 }
 
-void ChatStream::AppendLogprobs(const OutputDelta& delta) {
-  std::vector<PositionLogprobs> positions;
-  for (const wire::LogprobsRows& rows : delta.logprobs) {
-    AppendPositionLogprobs(tokenizer_, shape_.choice.logprobs_style, rows, &positions);
-  }
-  out_->append(DumpJson(ChatLogprobsJson(positions, *shape_.top_logprobs)));
-}
-
-void ChatStream::OnEnd(const Usage& usage) {
-  if (shape_.usage.at_end) writer_.AppendUsage(usage, out_);
+void ChatStream::WriteEnd(const Usage& usage) {
+  if (input_.stream_usage.at_end) chunk_.AppendUsage(usage, out_);
   ChunkWriter::AppendDone(out_);
 }
 
-StatusOr<PreparedRequest> PrepareChat(const Json& body, PrepareInput input) {
-  ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body));
-  return PrepareAnswer<ChatStream, ChatResponse>(
-      std::move(request), "chatcmpl-", std::move(input),
-      [](const ChatRequest& parsed, const PrepareInput& with) {
-        return MakeShape(parsed, with.input_processor->config(), *with.options);
-      });
-}
+// ---- The call ----
 
-Awaitable<void> HandleChatCompletions(Exchange& exchange, ApiContext* context) {
-  return ServeGeneration(exchange, context, &PrepareChat);
+class ChatCall final : public GenerationCall {
+ public:
+  explicit ChatCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
+
+  const char* id_prefix() const override { return "chatcmpl-"; }
+
+  Status Parse(JsonDocument body) override {
+    ASSIGN_OR_RETURN(request_, ParseChatRequest(std::move(body.mutable_value())));
+    return OkStatus();
+  }
+
+  GenerationRequest& request() override { return request_; }
+
+  StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
+    shape_.return_token_ids = request_.return_token_ids;
+    if (request_.logprobs) {
+      shape_.top_logprobs = request_.logprob_token_ids.empty() ? request_.top_logprobs : -1;
+    }
+    shape_.show_prompt_logprobs = request_.prompt_logprobs.has_value();
+    shape_.return_prompt_text = request_.return_prompt_text;
+    shape_.role = input_processor_.config().response_role;
+    if (request_.echo) shape_.echoed_text = EchoedText(request_, shape_.role);
+    return input_processor_.Process(std::move(request_), context);
+  }
+
+  std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
+    if (input.stream) return std::make_unique<ChatStream>(shape_, std::move(input));
+    return std::make_unique<ChatBody>(shape_, std::move(input));
+  }
+
+ private:
+  const InputProcessor& input_processor_;
+  ChatRequest request_;
+  ChatShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<GenerationCall> MakeChatCompletion(const ApiContext& context) {
+  return std::make_unique<ChatCall>(context);
 }
 
 }  // namespace tandem

@@ -1,164 +1,240 @@
 #include "frontend/api/completions.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "frontend/api/collected_choice.h"
+#include "frontend/api/render.h"
+#include "frontend/openai/completion_request.h"
 
 namespace tandem {
 namespace {
 
-std::string FirstTokenText(const Tokenizer& tokenizer, const LogprobsStyle& style,
-                           const std::vector<TokenId>& ids) {
+// What of the request the response depends on.
+struct CompletionShape {
+  bool return_token_ids = false;
+  std::optional<int64_t> logprobs;  // of this many others at each token; -1: all there are
+  bool echo = false;
+  bool echo_only = false;  // max_tokens 0: the prompt, nothing generated
+  bool show_prompt_logprobs = false;
+};
+
+std::string FirstTokenText(const WriterInput& input, const ChoicePrompt& prompt) {
+  const std::vector<TokenId>& ids = *prompt.token_ids;
   if (ids.empty()) return {};
-  if (style.as_token_ids) return "token_id:" + std::to_string(ids[0]);
-  return tokenizer.Decode({ids.data(), 1}, style.skip_special_tokens);
+  if (input.logprobs_style.as_token_ids) return "token_id:" + std::to_string(ids[0]);
+  return input.tokenizer->Decode({ids.data(), 1}, input.logprobs_style.skip_special_tokens);
 }
 
-}  // namespace
+// ---- One body ----
 
-CompletionShape MakeShape(const CompletionRequest& request, const ApiOptions& options) {
-  CompletionShape shape;
-  shape.choice = MakeChoiceShape(request, options);
-  shape.logprobs = request.logprobs;
-  if (!request.logprob_token_ids.empty()) shape.logprobs = -1;
-  shape.show_prompt_logprobs = request.prompt_logprobs || (request.echo && request.logprobs);
-  shape.echo = request.echo;
-  shape.echo_only = request.echo && request.max_tokens == 0;
-  shape.usage = MakeStreamUsage(request, options);
-  return shape;
-}
+class CompletionBody final : public ResponseWriter {
+ public:
+  CompletionBody(CompletionShape shape, WriterInput input);
+  void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) override;
+  void WriteEnd(const Usage& usage) override;
 
-CompletionResponse::CompletionResponse(const Tokenizer& tokenizer, CompletionShape shape,
-                                       const std::vector<ChoicePrompt>& prompts, std::string* out)
-    : tokenizer_(tokenizer), shape_(std::move(shape)), out_(out) {
-  for (const ChoicePrompt& prompt : prompts) {
-    choices_.emplace_back().prompt = prompt;
-    if (shape_.echo) choices_.back().answer.text = *prompt.text;
+ private:
+  struct Choice {
+    std::vector<PositionLogprobs> prompt_logprobs;
+    CollectedChoice collected;
+  };
+  Json LogprobsJson(const Choice& choice, const ChoicePrompt& prompt) const;
+
+  const CompletionShape shape_;
+  const WriterInput input_;
+  std::vector<Choice> choices_;
+  wire::RawValue kv_transfer_params_;
+};
+
+CompletionBody::CompletionBody(CompletionShape shape, WriterInput input)
+    : ResponseWriter(input.out),
+      shape_(shape),
+      input_(std::move(input)),
+      choices_(input_.prompts.size()) {
+  if (!shape_.echo) return;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].collected.content = *input_.prompts[i].text;
   }
 }
 
-void CompletionResponse::OnDelta(int index, const OutputDelta& delta, const Usage&) {
+void CompletionBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  const LogprobsStyle& style = shape_.choice.logprobs_style;
-  AppendPositionLogprobs(tokenizer_, style, delta.prompt_logprobs, &choice.prompt_logprobs);
-  if (!shape_.echo_only) choice.answer.Append(tokenizer_, shape_.choice, delta);
-  if (choice.answer.TakeEnd(delta)) kv_transfer_params_ = delta.kv_transfer_params;
+  AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
+                         &choice.prompt_logprobs);
+  if (delta.finish_reason) kv_transfer_params_ = delta.kv_transfer_params;
+  if (shape_.echo_only) delta.ClearOutput();
+  choice.collected.Append(delta);
 }
 
-void CompletionResponse::OnEnd(const Usage& usage) {
+Json CompletionBody::LogprobsJson(const Choice& choice, const ChoicePrompt& prompt) const {
+  if (!shape_.logprobs) return nullptr;
+  CompletionLogprobs list(*shape_.logprobs);
+  if (shape_.echo) {
+    list.AddUnscored(FirstTokenText(input_, prompt));
+    for (const PositionLogprobs& position : choice.prompt_logprobs) list.Add(position);
+  }
+  for (const PositionLogprobs& position : choice.collected.logprobs) list.Add(position);
+  return list.ToJson();
+}
+
+void CompletionBody::WriteEnd(const Usage& usage) {
+  const bool ids = shape_.return_token_ids;
   Json choices = Json::array();
-  for (const Choice& choice : choices_) {
-    Json logprobs = nullptr;
-    if (shape_.logprobs) {
-      CompletionLogprobs list(*shape_.logprobs);
-      if (shape_.echo) {
-        list.AddUnscored(
-            FirstTokenText(tokenizer_, shape_.choice.logprobs_style, *choice.prompt.token_ids));
-        for (const PositionLogprobs& position : choice.prompt_logprobs) list.Add(position);
-      }
-      for (const PositionLogprobs& position : choice.answer.logprobs) list.Add(position);
-      logprobs = list.ToJson();
-    }
-    const bool ids = shape_.choice.return_token_ids;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    const ChoicePrompt& prompt = input_.prompts[i];
     choices.push_back(
-        {{"index", choices.size()},
-         {"text", choice.answer.text},
-         {"logprobs", std::move(logprobs)},
-         {"finish_reason", choice.answer.finish_reason},
-         {"stop_reason", StopReasonJson(choice.answer.stop_reason)},
-         {"token_ids", ids ? TokenIdsJson(choice.answer.token_ids) : Json(nullptr)},
+        {{"index", i},
+         {"text", choice.collected.content},
+         {"logprobs", LogprobsJson(choice, prompt)},
+         {"finish_reason", choice.collected.finish_reason},
+         {"stop_reason", StopReasonJson(choice.collected.stop_reason)},
+         {"token_ids", ids ? TokenIdsJson(choice.collected.token_ids) : Json(nullptr)},
          {"prompt_logprobs",
           shape_.show_prompt_logprobs ? PromptLogprobsJson(choice.prompt_logprobs) : Json(nullptr)},
-         {"prompt_token_ids", ids ? TokenIdsJson(*choice.prompt.token_ids) : Json(nullptr)},
+         {"prompt_token_ids", ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
          {"routed_experts", nullptr},
          {"weight_versions", nullptr}});
   }
-  out_->append(DumpJson({{"id", shape_.head.id},
+  out_->append(DumpJson({{"id", input_.head.id},
                          {"object", "text_completion"},
-                         {"created", shape_.head.created},
-                         {"model", shape_.head.model},
+                         {"created", input_.head.created},
+                         {"model", input_.head.model},
                          {"choices", std::move(choices)},
                          {"service_tier", nullptr},
-                         {"system_fingerprint", FingerprintJson(shape_.head)},
+                         {"system_fingerprint", FingerprintJson(input_.head)},
                          {"usage", UsageJson(usage)},
                          {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
                          {"ec_transfer_params", nullptr},
                          {"metrics", TimingsJson(usage.timings)}}));
 }
 
-CompletionStream::CompletionStream(const Tokenizer& tokenizer, CompletionShape shape,
-                                   const std::vector<ChoicePrompt>& prompts, std::string* out)
-    : tokenizer_(tokenizer),
-      shape_(std::move(shape)),
-      writer_(shape_.head, "text_completion"),
-      out_(out) {
-  for (const ChoicePrompt& prompt : prompts) choices_.push_back({prompt});
-}
+// ---- Events ----
 
-void CompletionStream::OnDelta(int index, const OutputDelta& delta, const Usage& usage) {
+class CompletionStream final : public ResponseWriter {
+ public:
+  CompletionStream(CompletionShape shape, WriterInput input);
+  void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) override;
+  void WriteEnd(const Usage& usage) override;
+
+ private:
+  struct Choice {
+    bool started = false;
+    size_t text_offset = 0;
+  };
+  void AppendLogprobs(int index, const MessageDelta& delta, bool first);
+
+  const CompletionShape shape_;
+  const WriterInput input_;
+  const ChunkWriter chunk_;
+  std::vector<Choice> choices_;
+};
+
+CompletionStream::CompletionStream(CompletionShape shape, WriterInput input)
+    : ResponseWriter(input.out),
+      shape_(shape),
+      input_(std::move(input)),
+      chunk_(input_.head, "text_completion"),
+      choices_(input_.prompts.size()) {}
+
+void CompletionStream::WriteDelta(int index, MessageDelta& delta, const Usage& usage) {
   Choice& choice = choices_[static_cast<size_t>(index)];
+  const ChoicePrompt& prompt = input_.prompts[static_cast<size_t>(index)];
   const bool first = !choice.started;
   choice.started = true;
-  writer_.Begin(index, out_);
+  if (shape_.echo_only) delta.ClearOutput();
+  chunk_.Begin(index, out_);
   out_->append(",\"text\":\"");
-  if (first && shape_.echo) AppendEscaped(*choice.prompt.text, out_);
-  if (!shape_.echo_only) AppendEscaped(delta.text, out_);
+  if (first && shape_.echo) AppendEscaped(*prompt.text, out_);
+  AppendEscaped(delta.content, out_);
   out_->append("\",\"logprobs\":");
   if (shape_.logprobs) {
-    AppendLogprobs(&choice, delta, first);
+    AppendLogprobs(index, delta, first);
   } else {
     out_->append("null");
   }
   AppendFinish(delta, out_);
   out_->append(",\"prompt_token_ids\":");
-  const bool ids = shape_.choice.return_token_ids;
-  if (ids && first) {
-    AppendTokenIds(*choice.prompt.token_ids, out_);
+  if (shape_.return_token_ids && first) {
+    AppendTokenIds(*prompt.token_ids, out_);
   } else {
     out_->append("null");
   }
   out_->append(",\"token_ids\":");
-  if (ids && !shape_.echo_only) {
+  if (shape_.return_token_ids && !shape_.echo_only) {
     AppendTokenIds(delta.token_ids, out_);
   } else {
     out_->append("null");
   }
-  writer_.End(",\"kv_transfer_params\":null", shape_.usage.on_every_chunk ? &usage : nullptr, out_);
+  chunk_.End(",\"kv_transfer_params\":null", input_.stream_usage.on_every_chunk ? &usage : nullptr,
+             out_);
 }
 
-void CompletionStream::AppendLogprobs(Choice* choice, const OutputDelta& delta, bool first) {
-  const LogprobsStyle& style = shape_.choice.logprobs_style;
-  std::vector<PositionLogprobs> positions;
-  CompletionLogprobs list(*shape_.logprobs, choice->text_offset);
+void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool first) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  CompletionLogprobs list(*shape_.logprobs, choice.text_offset);
   if (first && shape_.echo) {
-    list.AddUnscored(FirstTokenText(tokenizer_, style, *choice->prompt.token_ids));
-    AppendPositionLogprobs(tokenizer_, style, delta.prompt_logprobs, &positions);
+    list.AddUnscored(FirstTokenText(input_, input_.prompts[static_cast<size_t>(index)]));
+    std::vector<PositionLogprobs> prompt_logprobs;
+    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
+                           &prompt_logprobs);
+    for (const PositionLogprobs& position : prompt_logprobs) list.Add(position);
   }
-  if (!shape_.echo_only) {
-    for (const wire::LogprobsRows& rows : delta.logprobs) {
-      AppendPositionLogprobs(tokenizer_, style, rows, &positions);
-    }
-  }
-  for (const PositionLogprobs& position : positions) list.Add(position);
-  choice->text_offset = list.text_offset();
+  for (const PositionLogprobs& position : delta.logprobs) list.Add(position);
+  choice.text_offset = list.text_offset();
   out_->append(DumpJson(list.ToJson()));
 }
 
-void CompletionStream::OnEnd(const Usage& usage) {
-  if (shape_.usage.at_end) writer_.AppendUsage(usage, out_);
+void CompletionStream::WriteEnd(const Usage& usage) {
+  if (input_.stream_usage.at_end) chunk_.AppendUsage(usage, out_);
   ChunkWriter::AppendDone(out_);
 }
 
-StatusOr<PreparedRequest> PrepareCompletion(const Json& body, PrepareInput input) {
-  ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body));
-  return PrepareAnswer<CompletionStream, CompletionResponse>(
-      std::move(request), "cmpl-", std::move(input),
-      [](const CompletionRequest& parsed, const PrepareInput& with) {
-        return MakeShape(parsed, *with.options);
-      });
-}
+// ---- The call ----
 
-Awaitable<void> HandleCompletions(Exchange& exchange, ApiContext* context) {
-  return ServeGeneration(exchange, context, &PrepareCompletion);
+class CompletionCall final : public GenerationCall {
+ public:
+  explicit CompletionCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
+
+  const char* id_prefix() const override { return "cmpl-"; }
+
+  Status Parse(JsonDocument body) override {
+    ASSIGN_OR_RETURN(request_, ParseCompletionRequest(std::move(body.mutable_value())));
+    return OkStatus();
+  }
+
+  GenerationRequest& request() override { return request_; }
+
+  StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
+    shape_.return_token_ids = request_.return_token_ids;
+    shape_.logprobs = request_.logprobs;
+    if (!request_.logprob_token_ids.empty()) shape_.logprobs = -1;
+    shape_.show_prompt_logprobs = request_.prompt_logprobs || (request_.echo && request_.logprobs);
+    shape_.echo = request_.echo;
+    shape_.echo_only = request_.echo && request_.max_tokens == 0;
+    return input_processor_.Process(std::move(request_), context);
+  }
+
+  std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
+    if (input.stream) return std::make_unique<CompletionStream>(shape_, std::move(input));
+    return std::make_unique<CompletionBody>(shape_, std::move(input));
+  }
+
+ private:
+  const InputProcessor& input_processor_;
+  CompletionRequest request_;
+  CompletionShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<GenerationCall> MakeCompletion(const ApiContext& context) {
+  return std::make_unique<CompletionCall>(context);
 }
 
 }  // namespace tandem

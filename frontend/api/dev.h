@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/http/router.h"
 
 namespace tandem {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "common/check.h"
 #include "common/log.h"
 
 namespace tandem {
@@ -35,9 +34,20 @@ RequestTimings TimingsOf(const RequestStats& stats, int64_t num_tokens) {
   return timings;
 }
 
-// Reasons have the same order on the wire and in the metrics table.
-FinishedReason MetricReason(wire::FinishReason reason) {
-  return static_cast<FinishedReason>(static_cast<int>(reason));
+FinishedReason MetricReason(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return FinishedReason::kStop;
+    case FinishReason::kLength:
+      return FinishedReason::kLength;
+    case FinishReason::kAbort:
+      return FinishedReason::kAbort;
+    case FinishReason::kRepetition:
+      return FinishedReason::kRepetition;
+    case FinishReason::kError:
+      break;
+  }
+  return FinishedReason::kError;
 }
 
 }  // namespace
@@ -79,43 +89,6 @@ class Generation::Choice final : public OutputSink {
   Generation* const generation_;
 };
 
-StatusOr<std::string> ServedModel(const ApiOptions& options,
-                                  const std::optional<std::string>& model) {
-  const auto& names = options.served_model_names;
-  CHECK(!names.empty());
-  if (!model || model->empty()) return names.front();
-  if (options.skip_model_name_validation) return *model;
-  if (std::find(names.begin(), names.end(), *model) != names.end()) return *model;
-  std::string valid;
-  for (const std::string& name : names) valid += (valid.empty() ? "`" : ", `") + name + "`";
-  constexpr size_t kMaxShownBytes = 256;
-  return NotFoundError("the model `" + model->substr(0, kMaxShownBytes) +
-                       "` does not exist; this server has " + valid)
-      .WithParam("model");
-}
-
-ChoiceShape MakeChoiceShape(const GenerationRequest& request, const ApiOptions& options) {
-  ChoiceShape shape;
-  shape.logprobs_style.skip_special_tokens = request.skip_special_tokens.value_or(true);
-  shape.logprobs_style.as_token_ids =
-      request.return_tokens_as_token_ids.value_or(options.return_tokens_as_token_ids);
-  shape.return_token_ids = request.return_token_ids;
-  return shape;
-}
-
-OutputOptions MakeOutputOptions(const GenerationRequest& request, const ApiOptions& options) {
-  OutputOptions result;
-  result.detokenizer = {request.skip_special_tokens.value_or(true),
-                        request.spaces_between_special_tokens};
-  result.stop = request.stop;
-  result.include_stop_str_in_output = request.include_stop_str_in_output;
-  result.min_tokens = request.min_tokens;
-  if (request.stream) {
-    result.stream_interval = std::max(options.stream_interval, request.stream_interval.value_or(1));
-  }
-  return result;
-}
-
 std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request) {
   std::vector<ChoicePrompt> prompts;
   for (size_t i = 0; i < request.requests.size(); ++i) {
@@ -148,8 +121,8 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
 
 Generation::~Generation() { Abort(); }
 
-Status Generation::Start(GenerationListener* listener, std::function<void()> on_progress) {
-  listener_ = listener;
+Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progress) {
+  writer_ = writer;
   on_progress_ = std::move(on_progress);
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i]->running = true;
@@ -231,20 +204,20 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   }
   usage_.completion_tokens += num_new;
 
-  const OutputDelta& delta = choice->processor.Process(output);
+  MessageDelta& delta = choice->processor.Process(output);
   if (delta.finish_reason) Finish(choice);
-  if (delta.finish_reason == wire::FinishReason::kError) {
+  if (delta.finish_reason == FinishReason::kError) {
     error_ = InternalError("the engine ended the request with an error");
     AbortRunning(OkStatus());
     done_.Set();
     return;
   }
-  if (delta.ready) listener_->OnDelta(choice->index, delta, usage_);
+  if (delta.ready) writer_->WriteDelta(choice->index, delta, usage_);
   if (num_unfinished_ == 0) {
     if (context_->options.enable_per_request_metrics && choices_.size() == 1) {
       usage_.timings = TimingsOf(*choice->stats, usage_.completion_tokens);
     }
-    listener_->OnEnd(usage_);
+    writer_->WriteEnd(usage_);
   }
   if (delta.ready && on_progress_) on_progress_();
   if (num_unfinished_ == 0) done_.Set();
@@ -254,12 +227,11 @@ void Generation::Finish(Choice* choice) {
   choice->running = false;
   --num_unfinished_;
   if (choice->processor.must_abort()) context_->engine_client->Abort(choice->id);
-  const OutputDelta& delta = choice->processor.delta();
+  const FinishReason reason = *choice->processor.delta().finish_reason;
   const double now = context_->clock->Monotonic();
-  choice->stats->OnFinished(MetricReason(*delta.finish_reason), now);
+  choice->stats->OnFinished(MetricReason(reason), now);
   const RequestStats& stats = *choice->stats;
-  LOG_INFO << "request finished id=" << choice->id
-           << " reason=" << wire::FinishReasonName(*delta.finish_reason)
+  LOG_INFO << "request finished id=" << choice->id << " reason=" << FinishReasonName(reason)
            << " prompt_tokens=" << choice->num_prompt_tokens
            << " cached_tokens=" << stats.num_cached_tokens()
            << " output_tokens=" << choice->processor.num_output_tokens()

@@ -6,7 +6,7 @@
 // /health leaves a question with the engine, and the next one looks whether it was answered.
 // Thread: the exchange's shard.
 
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
 

@@ -1,13 +1,30 @@
 #include "frontend/api/models.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/check.h"
 #include "common/strings.h"
 #include "frontend/api/error.h"
 #include "frontend/api/routes.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
+
+StatusOr<std::string> ServedModel(const ApiOptions& options,
+                                  const std::optional<std::string>& model) {
+  const auto& names = options.served_model_names;
+  CHECK(!names.empty());
+  if (!model || model->empty()) return names.front();
+  if (options.skip_model_name_validation) return *model;
+  if (std::find(names.begin(), names.end(), *model) != names.end()) return *model;
+  std::string valid;
+  for (const std::string& name : names) valid += (valid.empty() ? "`" : ", `") + name + "`";
+  constexpr size_t kMaxShownBytes = 256;
+  return NotFoundError("the model `" + model->substr(0, kMaxShownBytes) +
+                       "` does not exist; this server has " + valid)
+      .WithParam("model");
+}
 
 std::string ModelListBody(const std::vector<std::string>& names, const std::string& root,
                           int64_t created, int64_t max_model_len) {

@@ -4,16 +4,22 @@
 // probes take the list as "a request would be answered now").
 // Thread: the exchange's shard.
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "frontend/api/generation.h"
+#include "common/status.h"
+#include "frontend/api/context.h"
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
 
 namespace tandem {
 
 struct ServerFacts;
+
+// The model's served name that a request means. NOT_FOUND lists the valid ones.
+StatusOr<std::string> ServedModel(const ApiOptions& options,
+                                  const std::optional<std::string>& model);
 
 std::string ModelListBody(const std::vector<std::string>& names, const std::string& root,
                           int64_t created, int64_t max_model_len);

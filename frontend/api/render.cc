@@ -91,13 +91,13 @@ void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out) {
   out->push_back(']');
 }
 
-void AppendFinish(const OutputDelta& delta, std::string* out) {
+void AppendFinish(const MessageDelta& delta, std::string* out) {
   out->append(",\"finish_reason\":");
   if (!delta.finish_reason) {
     out->append("null,\"stop_reason\":null,\"weight_versions\":null");
     return;
   }
-  AppendQuoted(wire::FinishReasonName(*delta.finish_reason), out);
+  AppendQuoted(FinishReasonName(*delta.finish_reason), out);
   out->append(",\"stop_reason\":").append(DumpJson(StopReasonJson(delta.stop_reason)));
   out->append(",\"weight_versions\":null");
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Pieces of answers as JSON text, shared by both endpoints. Pure; any thread. What runs once per
+// Pieces of responses as JSON text, shared by the endpoints. Pure; any thread. What runs once per
 // token (AppendEscaped, ChunkWriter) appends to a buffer and allocates nothing of its own.
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "frontend/openai/json.h"
 #include "frontend/openai/responses.h"
-#include "frontend/processing/output_processor.h"
+#include "frontend/processing/message_delta.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -22,7 +22,7 @@ void AppendQuoted(std::string_view text, std::string* out);
 void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out);
 
 // ,"finish_reason":…,"stop_reason":…,"weight_versions":null
-void AppendFinish(const OutputDelta& delta, std::string* out);
+void AppendFinish(const MessageDelta& delta, std::string* out);
 Json FingerprintJson(const ResponseHead& head);
 Json UsageJson(const Usage& usage);
 // The key "metrics"; null without timings.

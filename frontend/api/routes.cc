@@ -4,6 +4,7 @@
 #include "frontend/api/completions.h"
 #include "frontend/api/dev.h"
 #include "frontend/api/error.h"
+#include "frontend/api/generate.h"
 #include "frontend/api/health.h"
 #include "frontend/api/models.h"
 #include "frontend/api/tokenize.h"
@@ -17,6 +18,12 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
   const auto on_shard = [&contexts](Awaitable<void> (*handle)(Exchange&, ApiContext*)) -> Handler {
     return [contexts, handle](Exchange& exchange) {
       return handle(exchange, contexts[static_cast<size_t>(exchange.shard().index())]);
+    };
+  };
+  // An endpoint that generates.
+  const auto generates = [&contexts](MakeCall make_call) -> Handler {
+    return [contexts, make_call](Exchange& exchange) {
+      return Generate(exchange, contexts[static_cast<size_t>(exchange.shard().index())], make_call);
     };
   };
   const Handler ready = [contexts, facts](Exchange& exchange) {
@@ -34,8 +41,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
                  .guarded = false, .counted = false, .json_body = false, .during_drain = true};
   };
   std::vector<Route> routes = {
-      {.method = "POST", .path = "/v1/chat/completions", .handler = on_shard(HandleChatCompletions)},
-      {.method = "POST", .path = "/v1/completions", .handler = on_shard(HandleCompletions)},
+      {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion)},
+      {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion)},
       {.method = "GET", .path = "/v1/models", .handler = models},
       {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},
       {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize)},

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/http/router.h"
 #include "frontend/metrics/metrics.h"
 

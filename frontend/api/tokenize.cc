@@ -5,18 +5,11 @@
 #include <vector>
 
 #include "frontend/api/error.h"
+#include "frontend/api/models.h"
 #include "frontend/openai/tokenize_request.h"
 
 namespace tandem {
 namespace {
-
-StatusOr<JsonDocument> ParseBody(std::string_view body, const ApiOptions& options) {
-  auto json = ParseJson(body, options.json_limits);
-  if (json.ok()) return json;
-  BodyErrors errors;
-  errors.AddForm("body", json.status().message());
-  return errors.Result();
-}
 
 Json TokenStrings(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   Json strings = Json::array();
@@ -31,9 +24,9 @@ void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
 
 }  // namespace
 
-StatusOr<std::string> TokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                          const ApiOptions& options, int64_t max_model_len) {
-  ASSIGN_OR_RETURN(const TokenizeBody parsed, ParseTokenizeRequest(body));
+  ASSIGN_OR_RETURN(TokenizeBody parsed, ParseTokenizeRequest(std::move(body)));
   RETURN_IF_ERROR(ServedModel(options, parsed.request.model).status());
   const Tokenizer& tokenizer = input_processor.tokenizer();
   std::string text = parsed.request.prompt.value_or("");
@@ -50,9 +43,9 @@ StatusOr<std::string> TokenizeBodyToJson(const Json& body, const InputProcessor&
                                                                    : Json(nullptr)}});
 }
 
-StatusOr<std::string> DetokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                            const ApiOptions& options) {
-  ASSIGN_OR_RETURN(const DetokenizeRequest request, ParseDetokenizeRequest(body));
+  ASSIGN_OR_RETURN(const DetokenizeRequest request, ParseDetokenizeRequest(std::move(body)));
   RETURN_IF_ERROR(ServedModel(options, request.model).status());
   std::vector<TokenId> ids;
   for (const int64_t id : *request.tokens) {
@@ -72,8 +65,9 @@ Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
   const int64_t max_model_len = engine == nullptr ? 0 : engine->max_model_len;
   auto work = [body = std::move(exchange.mutable_request().body), context,
                max_model_len]() -> StatusOr<std::string> {
-    ASSIGN_OR_RETURN(const JsonDocument json, ParseBody(body, context->options));
-    return TokenizeBodyToJson(*json, *context->input_processor, context->options, max_model_len);
+    ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
+    return TokenizeBodyToJson(std::move(json.mutable_value()), *context->input_processor,
+                              context->options, max_model_len);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   RespondWith(exchange, result);
@@ -82,8 +76,9 @@ Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
 Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context) {
   auto work = [body = std::move(exchange.mutable_request().body),
                context]() -> StatusOr<std::string> {
-    ASSIGN_OR_RETURN(const JsonDocument json, ParseBody(body, context->options));
-    return DetokenizeBodyToJson(*json, *context->input_processor, context->options);
+    ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
+    return DetokenizeBodyToJson(std::move(json.mutable_value()), *context->input_processor,
+                                context->options);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   RespondWith(exchange, result);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
 #include "frontend/openai/json.h"
@@ -14,9 +14,9 @@
 namespace tandem {
 
 // Bodies in, bodies out; pure.
-StatusOr<std::string> TokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                          const ApiOptions& options, int64_t max_model_len);
-StatusOr<std::string> DetokenizeBodyToJson(const Json& body, const InputProcessor& input_processor,
+StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                            const ApiOptions& options);
 
 Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context);

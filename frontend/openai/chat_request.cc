@@ -122,12 +122,12 @@ void ParseArguments(Json* message) {
 
 }  // namespace
 
-Status ParseMessages(const Json& value, ChatRequest* out) {
+Status ParseMessages(Json& value, ChatRequest* out) {
   if (!value.is_array()) return WrongType("", "a list", value);
   if (value.empty())
     return InvalidArgumentError("messages must not be empty").WithParam("messages");
   for (size_t i = 0; i < value.size(); ++i) RETURN_IF_ERROR(CheckMessage(i, value[i]));
-  out->messages = JsonDocument(value);
+  out->messages = JsonDocument(std::move(value));
   // The older name of the field; templates read the newer one.
   for (Json& message : out->messages.mutable_value()) {
     const auto old = message.find("reasoning_content");
@@ -138,7 +138,7 @@ Status ParseMessages(const Json& value, ChatRequest* out) {
   return OkStatus();
 }
 
-Status ParseTools(const Json& value, ChatRequest* out) {
+Status ParseTools(Json& value, ChatRequest* out) {
   if (!value.is_array()) return WrongType("", "a list", value);
   if (value.empty()) return InvalidArgumentError("tools must not be empty").WithParam("tools");
   for (const Json& tool : value) {
@@ -148,11 +148,11 @@ Status ParseTools(const Json& value, ChatRequest* out) {
       return InvalidArgumentError("must be a list of functions with a name");
     }
   }
-  out->tools = JsonDocument(value);
+  out->tools = JsonDocument(std::move(value));
   return OkStatus();
 }
 
-Status ParseToolChoice(const Json& value, ChatRequest* out) {
+Status ParseToolChoice(Json& value, ChatRequest* out) {
   if (value.is_object()) {
     const Json* function = Find(value, "function");
     const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
@@ -162,26 +162,26 @@ Status ParseToolChoice(const Json& value, ChatRequest* out) {
   } else if (value != "none" && value != "auto" && value != "required") {
     return InvalidArgumentError("must be none, auto, required or name a function");
   }
-  out->tool_choice = JsonDocument(value);
+  out->tool_choice = JsonDocument(std::move(value));
   return OkStatus();
 }
 
-Status ParseChatTemplateKwargs(const Json& value, ChatRequest* out) {
+Status ParseChatTemplateKwargs(Json& value, ChatRequest* out) {
   if (!value.is_object()) return WrongType("", "an object", value);
   if (value.contains("chat_template")) {
     return InvalidArgumentError("`chat_template` in the request is not supported by this server")
         .WithParam("chat_template_kwargs");
   }
-  out->chat_template_kwargs = JsonDocument(value);
+  out->chat_template_kwargs = JsonDocument(std::move(value));
   return OkStatus();
 }
 
-Status ParseDocuments(const Json& value, ChatRequest* out) {
+Status ParseDocuments(Json& value, ChatRequest* out) {
   if (!value.is_array()) return WrongType("", "a list of objects", value);
   for (const Json& document : value) {
     if (!document.is_object()) return WrongType("", "a list of objects", document);
   }
-  out->documents = JsonDocument(value);
+  out->documents = JsonDocument(std::move(value));
   return OkStatus();
 }
 
@@ -213,8 +213,7 @@ Status CheckChatRequest(const ChatRequest& request) {
   return OkStatus();
 }
 
-JsonDocument MessagesForTemplate(const ChatRequest& request, bool content_as_parts) {
-  JsonDocument messages = request.messages;
+JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts) {
   for (Json& message : messages.mutable_value()) {
     SetContentForm(content_as_parts, &message);
     ParseArguments(&message);

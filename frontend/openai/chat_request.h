@@ -29,11 +29,11 @@ struct ChatRequest : GenerationRequest {
   bool return_prompt_text = false;
 };
 
-Status ParseMessages(const Json& value, ChatRequest* out);
-Status ParseTools(const Json& value, ChatRequest* out);
-Status ParseToolChoice(const Json& value, ChatRequest* out);
-Status ParseChatTemplateKwargs(const Json& value, ChatRequest* out);
-Status ParseDocuments(const Json& value, ChatRequest* out);
+Status ParseMessages(Json& value, ChatRequest* out);
+Status ParseTools(Json& value, ChatRequest* out);
+Status ParseToolChoice(Json& value, ChatRequest* out);
+Status ParseChatTemplateKwargs(Json& value, ChatRequest* out);
+Status ParseDocuments(Json& value, ChatRequest* out);
 
 // Fields that contradict each other.
 Status CheckChatRequest(const ChatRequest& request);
@@ -70,11 +70,11 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
     {"mm_processor_kwargs", Unsupported{}, {}, "Multimodal inputs."},
 };
 
-StatusOr<ChatRequest> ParseChatRequest(const Json& body);
+StatusOr<ChatRequest> ParseChatRequest(Json body);
 
-// What the chat template gets: each content as one text or as a list of parts, arguments of earlier
-// tool calls as objects.
-JsonDocument MessagesForTemplate(const ChatRequest& request, bool content_as_parts);
+// Brings messages into the form the chat template gets: each content as one text or as a list of
+// parts, arguments of earlier tool calls as objects.
+JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts);
 // The server's defaults, then chat_template_kwargs, then reasoning_effort where they are silent.
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);
 // echo: the last message's text when it has the role that answers; else empty.

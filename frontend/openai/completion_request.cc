@@ -19,20 +19,20 @@ bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
 
 }  // namespace
 
-Status ParsePrompt(const Json& value, CompletionRequest* out) {
+Status ParsePrompt(Json& value, CompletionRequest* out) {
   Status wrong = InvalidArgumentError(
       "must be a string, a list of strings, a list of token ids or a list of such lists");
   if (value.is_string()) {
-    out->prompt = TextPrompts{value.get<std::string>()};
+    out->prompt = TextPrompts{std::move(value.get_ref<std::string&>())};
     return OkStatus();
   }
   if (!value.is_array()) return wrong;
   if (value.empty()) return OkStatus();
   if (value[0].is_string()) {
     TextPrompts prompts;
-    for (const Json& item : value) {
+    for (Json& item : value) {
       if (!item.is_string()) return wrong;
-      prompts.push_back(item.get<std::string>());
+      prompts.push_back(std::move(item.get_ref<std::string&>()));
     }
     out->prompt = std::move(prompts);
     return OkStatus();

@@ -22,7 +22,7 @@ struct CompletionRequest : GenerationRequest {
   std::optional<int64_t> logprobs;
 };
 
-Status ParsePrompt(const Json& value, CompletionRequest* out);
+Status ParsePrompt(Json& value, CompletionRequest* out);
 
 // Fields that contradict each other.
 Status CheckCompletionRequest(const CompletionRequest& request);
@@ -38,6 +38,6 @@ inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
     {"best_of", Ignored{}, {}, "Gone from the API."},
 };
 
-StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body);
+StatusOr<CompletionRequest> ParseCompletionRequest(Json body);
 
 }  // namespace tandem

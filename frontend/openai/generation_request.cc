@@ -14,15 +14,15 @@ Status WrongType(std::string_view must_be, const Json& value) {
                               std::string(JsonTypeName(value)));
 }
 
-Status ParseObject(const Json& value, JsonDocument* out) {
+Status ParseObject(Json& value, JsonDocument* out) {
   if (!value.is_object()) return WrongType("an object", value);
-  *out = JsonDocument(value);
+  *out = JsonDocument(std::move(value));
   return OkStatus();
 }
 
 }  // namespace
 
-Status ParseStop(const Json& value, GenerationRequest* out) {
+Status ParseStop(Json& value, GenerationRequest* out) {
   const std::string must_be = "a string or a list of strings";
   if (value.is_string()) {
     out->stop = {value.get<std::string>()};
@@ -40,7 +40,7 @@ Status ParseStop(const Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
-Status ParseLogitBias(const Json& value, GenerationRequest* out) {
+Status ParseLogitBias(Json& value, GenerationRequest* out) {
   if (!value.is_object()) return WrongType("an object", value);
   out->logit_bias.emplace();
   for (const auto& [key, bias] : value.items()) {
@@ -54,7 +54,7 @@ Status ParseLogitBias(const Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
-Status ParseStreamOptions(const Json& value, GenerationRequest* out) {
+Status ParseStreamOptions(Json& value, GenerationRequest* out) {
   if (!value.is_object()) return WrongType("an object", value);
   StreamOptions options;
   const std::pair<const char*, bool*> flags[] = {
@@ -70,15 +70,15 @@ Status ParseStreamOptions(const Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
-Status ParseKvTransferParams(const Json& value, GenerationRequest* out) {
+Status ParseKvTransferParams(Json& value, GenerationRequest* out) {
   return ParseObject(value, &out->kv_transfer_params);
 }
 
-Status ParseEcTransferParams(const Json& value, GenerationRequest* out) {
+Status ParseEcTransferParams(Json& value, GenerationRequest* out) {
   return ParseObject(value, &out->ec_transfer_params);
 }
 
-Status ParseXargs(const Json& value, GenerationRequest* out) {
+Status ParseXargs(Json& value, GenerationRequest* out) {
   const std::string must_be = "an object of strings, numbers or lists of them";
   if (!value.is_object()) return WrongType(must_be, value);
   const auto is_scalar = [](const Json& item) { return item.is_string() || item.is_number(); };
@@ -87,11 +87,11 @@ Status ParseXargs(const Json& value, GenerationRequest* out) {
         is_scalar(item) || (item.is_array() && std::all_of(item.begin(), item.end(), is_scalar));
     if (!good) return WrongType(must_be, item);
   }
-  out->vllm_xargs = JsonDocument(value);
+  out->vllm_xargs = JsonDocument(std::move(value));
   return OkStatus();
 }
 
-Status ParseRepetitionDetection(const Json& value, GenerationRequest* out) {
+Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
   if (!value.is_object()) return WrongType("an object", value);
   RepetitionDetection rule;
   const std::pair<const char*, int64_t*> numbers[] = {{"max_pattern_size", &rule.max_pattern_size},
@@ -123,7 +123,7 @@ Status ParseRepetitionDetection(const Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
-Status ParseResponseFormat(const Json& value, GenerationRequest*) {
+Status ParseResponseFormat(Json& value, GenerationRequest*) {
   if (!value.is_object()) return WrongType("an object", value);
   const auto type = value.find("type");
   if (type == value.end() || !type->is_string()) {

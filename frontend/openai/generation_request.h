@@ -76,14 +76,14 @@ struct GenerationRequest {
 };
 
 // Parsers of fields with a form of their own.
-Status ParseStop(const Json& value, GenerationRequest* out);       // a string or several
-Status ParseLogitBias(const Json& value, GenerationRequest* out);  // {"token id": bias}
-Status ParseStreamOptions(const Json& value, GenerationRequest* out);
-Status ParseKvTransferParams(const Json& value, GenerationRequest* out);
-Status ParseEcTransferParams(const Json& value, GenerationRequest* out);
-Status ParseXargs(const Json& value, GenerationRequest* out);
-Status ParseRepetitionDetection(const Json& value, GenerationRequest* out);
-Status ParseResponseFormat(const Json& value, GenerationRequest* out);  // only {"type": "text"}
+Status ParseStop(Json& value, GenerationRequest* out);       // a string or several
+Status ParseLogitBias(Json& value, GenerationRequest* out);  // {"token id": bias}
+Status ParseStreamOptions(Json& value, GenerationRequest* out);
+Status ParseKvTransferParams(Json& value, GenerationRequest* out);
+Status ParseEcTransferParams(Json& value, GenerationRequest* out);
+Status ParseXargs(Json& value, GenerationRequest* out);
+Status ParseRepetitionDetection(Json& value, GenerationRequest* out);
+Status ParseResponseFormat(Json& value, GenerationRequest* out);  // only {"type": "text"}
 
 // Fields that contradict each other.
 Status CheckGenerationRequest(const GenerationRequest& request);

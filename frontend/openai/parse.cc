@@ -95,7 +95,7 @@ Status RangeError(std::string_view field, const Range& range, const Json& value)
 }
 
 template <class T>
-void ParseField(const Json& value, const ApiField<T>& field, T* out, BodyErrors* errors) {
+void ParseField(Json& value, const ApiField<T>& field, T* out, BodyErrors* errors) {
   if (std::holds_alternative<Ignored>(field.member)) return;
   if (const auto* unsupported = std::get_if<Unsupported>(&field.member)) {
     if (value != Json::parse(unsupported->accepted, nullptr, false)) {
@@ -164,6 +164,14 @@ Status BodyErrors::Result() const {
       .WithParam(first_location_);
 }
 
+StatusOr<JsonDocument> ParseJsonBody(std::string_view body, const JsonLimits& limits) {
+  auto json = ParseJson(body, limits);
+  if (json.ok()) return json;
+  BodyErrors errors;
+  errors.AddForm("body", json.status().message());
+  return errors.Result();
+}
+
 std::string_view JsonTypeName(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -197,20 +205,19 @@ Status ValueError(std::string_view field, std::string_view must_be, const Json& 
 }
 
 template <class T>
-void ParseFields(const Json& body, std::span<const ApiField<T>> fields, T* out,
-                 BodyErrors* errors) {
-  for (const auto& [name, value] : body.items()) {
-    if (value.is_null()) continue;
+void ParseFields(Json& body, std::span<const ApiField<T>> fields, T* out, BodyErrors* errors) {
+  for (auto it = body.begin(); it != body.end(); ++it) {
+    if (it->is_null()) continue;
     for (const ApiField<T>& field : fields) {
-      if (field.name == name) {
-        ParseField(value, field, out, errors);
+      if (field.name == it.key()) {
+        ParseField(*it, field, out, errors);
         break;
       }
     }
   }
 }
 
-StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body) {
+StatusOr<CompletionRequest> ParseCompletionRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   CompletionRequest request;
   BodyErrors errors;
@@ -222,27 +229,28 @@ StatusOr<CompletionRequest> ParseCompletionRequest(const Json& body) {
   return request;
 }
 
-StatusOr<ChatRequest> ParseChatRequest(const Json& body) {
+StatusOr<ChatRequest> ParseChatRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   ChatRequest request;
   BodyErrors errors;
+  const bool has_messages = !IsAbsent(body, "messages");
   ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
   ParseFields<ChatRequest>(body, kChatFields, &request, &errors);
-  if (IsAbsent(body, "messages")) errors.AddForm("body.messages", "is required");
+  if (!has_messages) errors.AddForm("body.messages", "is required");
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckChatRequest(request));
   return request;
 }
 
-StatusOr<TokenizeBody> ParseTokenizeRequest(const Json& body) {
+StatusOr<TokenizeBody> ParseTokenizeRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   TokenizeBody result;
   BodyErrors errors;
   ParseFields<TokenizeRequest>(body, kTokenizeFields, &result.request, &errors);
   RETURN_IF_ERROR(errors.Result());
   if (!IsAbsent(body, "messages")) {
-    ASSIGN_OR_RETURN(result.chat, ParseChatRequest(body));
+    ASSIGN_OR_RETURN(result.chat, ParseChatRequest(std::move(body)));
   } else if (!result.request.prompt) {
     errors.AddForm("body.prompt", "is required (or messages)");
     return errors.Result();
@@ -250,7 +258,7 @@ StatusOr<TokenizeBody> ParseTokenizeRequest(const Json& body) {
   return result;
 }
 
-StatusOr<DetokenizeRequest> ParseDetokenizeRequest(const Json& body) {
+StatusOr<DetokenizeRequest> ParseDetokenizeRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   DetokenizeRequest request;
   BodyErrors errors;

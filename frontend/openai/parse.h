@@ -16,9 +16,10 @@
 
 namespace tandem {
 
-// A field with a form of its own. The message of the Status follows "body.<field>: ".
+// A field with a form of its own; may move parts out of the value. The message of the Status
+// follows "body.<field>: ".
 template <class T>
-using JsonParser = Status (*)(const Json& value, T* out);
+using JsonParser = Status (*)(Json& value, T* out);
 
 // A field we know but do not act on: refused unless the value is this JSON text (its default).
 struct Unsupported {
@@ -46,6 +47,9 @@ class BodyErrors {
   std::string list_;
   Status value_error_;
 };
+
+// The body as JSON; what is not JSON is refused as a wrong form of "body".
+StatusOr<JsonDocument> ParseJsonBody(std::string_view body, const JsonLimits& limits);
 
 // "a string", "an integer", "null" …: how a message names what it got.
 std::string_view JsonTypeName(const Json& value);

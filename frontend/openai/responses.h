@@ -2,9 +2,11 @@
 
 // What answers are made of, before they are written as JSON. Values; any thread.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem {
@@ -48,6 +50,21 @@ struct PositionLogprobs {
   ScoredToken token;
   std::vector<ScoredToken> top;  // starts with `token`
 };
+
+// Why a choice ended, by the API's names.
+enum class FinishReason {
+  kStop,  // an end token, a stop token or a stop string
+  kLength,
+  kAbort,
+  kError,  // never shown: the request ends with an error instead
+  kRepetition,
+};
+
+inline constexpr std::array<std::string_view, 5> kFinishReasonNames = {"stop", "length", "abort",
+                                                                       "error", "repetition"};
+constexpr std::string_view FinishReasonName(FinishReason reason) {
+  return kFinishReasonNames[static_cast<size_t>(reason)];
+}
 
 inline constexpr double kLowestLogprob = -9999.0;  // what JSON shows for minus infinity
 

@@ -41,7 +41,7 @@ struct TokenizeBody {
   std::optional<ChatRequest> chat;
 };
 
-StatusOr<TokenizeBody> ParseTokenizeRequest(const Json& body);
-StatusOr<DetokenizeRequest> ParseDetokenizeRequest(const Json& body);
+StatusOr<TokenizeBody> ParseTokenizeRequest(Json body);
+StatusOr<DetokenizeRequest> ParseDetokenizeRequest(Json body);
 
 }  // namespace tandem

@@ -66,7 +66,7 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
 
 // ---- Prompts ----
 
-StatusOr<ProcessedRequest> InputProcessor::Process(const CompletionRequest& request,
+StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
                                                    const RequestContext& context) const {
   std::vector<Prompt> prompts;
   const size_t num_prompts =
@@ -99,7 +99,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(const CompletionRequest& requ
                 context);
 }
 
-StatusOr<ProcessedRequest> InputProcessor::Process(const ChatRequest& request,
+StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
   ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(false),
@@ -117,12 +117,12 @@ StatusOr<ProcessedRequest> InputProcessor::Process(const ChatRequest& request,
                 request.chat_template_kwargs, context);
 }
 
-StatusOr<std::string> InputProcessor::RenderChat(const ChatRequest& request) const {
+StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
   if (!chat_template_) {
     return InvalidArgumentError("this model has no chat template; use /v1/completions");
   }
-  const JsonDocument messages =
-      MessagesForTemplate(request, chat_template_->content_format() == ContentFormat::kParts);
+  const bool content_as_parts = chat_template_->content_format() == ContentFormat::kParts;
+  const JsonDocument messages = MessagesForTemplate(std::move(request.messages), content_as_parts);
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
   input.messages = &*messages;

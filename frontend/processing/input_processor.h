@@ -51,13 +51,12 @@ class InputProcessor {
                  std::optional<ChatTemplate> chat_template);
   InputProcessor(const InputProcessor&) = delete;
 
-  StatusOr<ProcessedRequest> Process(const CompletionRequest& request,
+  StatusOr<ProcessedRequest> Process(CompletionRequest request,
                                      const RequestContext& context) const;
-  StatusOr<ProcessedRequest> Process(const ChatRequest& request,
-                                     const RequestContext& context) const;
+  StatusOr<ProcessedRequest> Process(ChatRequest request, const RequestContext& context) const;
 
-  // The conversation as the model will read it.
-  StatusOr<std::string> RenderChat(const ChatRequest& request) const;
+  // The conversation as the model will read it. Moves the messages out of the request.
+  StatusOr<std::string> RenderChat(ChatRequest& request) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const InputConfig& config() const { return config_; }

@@ -22,12 +22,31 @@ std::span<const TokenId> Tail(std::span<const TokenId> ids) {
   return ids.last(std::min(ids.size(), kPromptTailTokens));
 }
 
+FinishReason ToFinishReason(wire::FinishReason reason) {
+  switch (reason) {
+    case wire::FinishReason::kStop:
+      return FinishReason::kStop;
+    case wire::FinishReason::kLength:
+      return FinishReason::kLength;
+    case wire::FinishReason::kAbort:
+      return FinishReason::kAbort;
+    case wire::FinishReason::kRepetition:
+      return FinishReason::kRepetition;
+    default:
+      return FinishReason::kError;
+  }
+}
+
 }  // namespace
 
-void OutputDelta::Clear() {
-  text.clear();
+void MessageDelta::ClearOutput() {
+  content.clear();
   token_ids.clear();
   logprobs.clear();
+}
+
+void MessageDelta::Clear() {
+  ClearOutput();
   prompt_logprobs = {};
   kv_transfer_params = {};
   ready = false;
@@ -35,17 +54,21 @@ void OutputDelta::Clear() {
 
 OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, const OutputOptions& options,
                                  std::span<const TokenId> prompt_token_ids)
-    : options_(options),
+    : tokenizer_(tokenizer),
+      options_(options),
       detokenizer_(tokenizer, options.detokenizer, Tail(prompt_token_ids)),
       stop_strings_(options.stop, options.include_stop_str_in_output) {}
 
-const OutputDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
+MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   CHECK(!finished()) << output.request_id;
   if (delta_.ready) delta_.Clear();
   const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
   delta_.token_ids.insert(delta_.token_ids.end(), output.new_token_ids.begin(),
                           output.new_token_ids.end());
-  if (output.new_logprobs) delta_.logprobs.push_back(*output.new_logprobs);
+  if (output.new_logprobs) {
+    AppendPositionLogprobs(tokenizer_, options_.logprobs_style, *output.new_logprobs,
+                           &delta_.logprobs);
+  }
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
   AppendText(output);
@@ -79,12 +102,12 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
 
 bool OutputProcessor::Show(std::string_view text, bool may_stop) {
   if (stop_strings_.empty()) {
-    delta_.text += text;
+    delta_.content += text;
     return false;
   }
-  const auto match = stop_strings_.Append(text, may_stop, &delta_.text);
+  const auto match = stop_strings_.Append(text, may_stop, &delta_.content);
   if (!match) return false;
-  delta_.finish_reason = wire::FinishReason::kStop;
+  delta_.finish_reason = FinishReason::kStop;
   delta_.stop_reason = std::string(*match);
   return true;
 }
@@ -93,8 +116,8 @@ void OutputProcessor::Finish(const wire::EngineCoreOutput& output) {
   piece_.clear();
   detokenizer_.Flush(&piece_);
   if (Show(piece_, num_output_tokens_ > options_.min_tokens)) return;
-  stop_strings_.Flush(&delta_.text);
-  delta_.finish_reason = output.finish_reason;
+  stop_strings_.Flush(&delta_.content);
+  delta_.finish_reason = ToFinishReason(*output.finish_reason);
   delta_.stop_reason = output.stop_reason;
 }
 

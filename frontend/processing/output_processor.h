@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "frontend/processing/logprobs.h"
+#include "frontend/processing/message_delta.h"
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/stop_strings.h"
 #include "frontend/text/tokenizer.h"
@@ -27,19 +29,7 @@ struct OutputOptions {
   bool include_stop_str_in_output = false;
   int64_t min_tokens = 0;
   int64_t stream_interval = 1;  // tokens per delta after the first
-};
-
-struct OutputDelta {
-  std::string text;
-  std::vector<TokenId> token_ids;
-  std::vector<wire::LogprobsRows> logprobs;  // in order, a row for each of token_ids; may be empty
-  wire::LogprobsRows prompt_logprobs;        // with the first delta, when asked
-  wire::RawValue kv_transfer_params;         // with the last one, when the engine has some
-  bool ready = false;                        // false: nothing to show yet
-  std::optional<wire::FinishReason> finish_reason;
-  wire::StopReason stop_reason;  // the matched stop string, or what the engine said
-
-  void Clear();
+  LogprobsStyle logprobs_style;
 };
 
 class OutputProcessor {
@@ -47,13 +37,13 @@ class OutputProcessor {
   OutputProcessor(const Tokenizer& tokenizer, const OutputOptions& options,
                   std::span<const TokenId> prompt_token_ids);
 
-  // REQUIRES: !finished().
-  const OutputDelta& Process(const wire::EngineCoreOutput& output);
+  // The caller may move parts out of the delta. REQUIRES: !finished().
+  MessageDelta& Process(const wire::EngineCoreOutput& output);
 
   bool finished() const { return delta_.finish_reason.has_value(); }
   // A stop string ended the choice while the engine still runs: it must be aborted there.
   bool must_abort() const { return must_abort_; }
-  const OutputDelta& delta() const { return delta_; }
+  const MessageDelta& delta() const { return delta_; }
 
   int64_t num_output_tokens() const { return num_output_tokens_; }
 
@@ -63,10 +53,11 @@ class OutputProcessor {
   bool Show(std::string_view text, bool may_stop);
   void Finish(const wire::EngineCoreOutput& output);
 
+  const Tokenizer& tokenizer_;
   const OutputOptions options_;
   Detokenizer detokenizer_;
   StopStrings stop_strings_;
-  OutputDelta delta_;
+  MessageDelta delta_;
   std::string piece_;  // one token's text
   int64_t num_output_tokens_ = 0;
   int64_t num_shown_tokens_ = 0;

@@ -15,8 +15,7 @@ void StreamToken(benchmark::State& state, const std::string& path, const std::st
   const ApiModel model;
   const auto prepared = model.Prepare(path, body);
   std::string events;
-  const auto answer = prepared.value().make_answer(model.tokenizer(),
-                                                   PromptsOf(prepared.value().processed), &events);
+  const auto writer = prepared.value().MakeWriter(&events);
   OutputProcessor processor(model.tokenizer(), prepared.value().output,
                             prepared.value().processed.requests[0].prompt_token_ids);
   const auto words = model.tokenizer().Encode("The quick brown fox and 7 more.\n", false).value();
@@ -25,7 +24,7 @@ void StreamToken(benchmark::State& state, const std::string& path, const std::st
   size_t i = 0;
   for (auto _ : state) {
     output.new_token_ids.assign(1, words[i++ % words.size()]);
-    answer->OnDelta(0, processor.Process(output), {});
+    writer->WriteDelta(0, processor.Process(output), {});
     benchmark::DoNotOptimize(events.data());
     events.clear();
   }

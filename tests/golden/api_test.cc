@@ -51,17 +51,17 @@ ApiModel MakeModel() {
   return ApiModel(std::move(config), std::move(options));
 }
 
-StatusOr<PreparedRequest> Prepare(const ApiModel& model, const json& http) {
-  PrepareInput input = model.Input();
+StatusOr<ApiModel::Prepared> Prepare(const ApiModel& model, const json& http) {
+  RequestHeaders headers = model.Headers();
   for (const auto& [name, value] : http["headers"].items()) {
     if (name == "X-Request-Id") {
-      input.context.external_id = value;
-      input.id_from_client = true;
+      headers.context.external_id = value;
+      headers.id_from_client = true;
     } else if (name == "X-data-parallel-rank") {
-      input.context.data_parallel_rank = std::stoi(value.get<std::string>());
+      headers.context.data_parallel_rank = std::stoi(value.get<std::string>());
     }
   }
-  return model.Prepare(http["path"].get<std::string>(), http["body"].dump(), std::move(input));
+  return model.Prepare(http["path"].get<std::string>(), http["body"].dump(), headers);
 }
 
 // Where two values differ ("choices.0.text: …"), numbers within float32; empty when nowhere.

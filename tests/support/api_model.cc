@@ -7,6 +7,7 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/generation.h"
 #include "tests/support/wire_json.h"
 
 namespace tandem {
@@ -40,32 +41,44 @@ InputProcessor MakeProcessor(InputConfig config) {
 }  // namespace
 
 ApiModel::ApiModel(InputConfig config, ApiOptions options)
-    : options_(WithName(std::move(options))), processor_(MakeProcessor(std::move(config))) {}
-
-PrepareInput ApiModel::Input() const {
-  PrepareInput input;
-  input.input_processor = &processor_;
-  input.options = &options_;
-  input.context.external_id = "test";
-  input.context.arrival_time = 1.5e9;
-  input.context.max_model_len = kMaxModelLen;
-  return input;
+    : processor_(MakeProcessor(std::move(config))) {
+  context_.input_processor = &processor_;
+  context_.options = WithName(std::move(options));
 }
 
-StatusOr<PreparedRequest> ApiModel::Prepare(std::string_view path, std::string_view body) const {
-  return Prepare(path, body, Input());
+RequestHeaders ApiModel::Headers() const {
+  RequestHeaders headers;
+  headers.context.external_id = "test";
+  headers.context.arrival_time = 1.5e9;
+  headers.context.max_model_len = kMaxModelLen;
+  return headers;
 }
 
-StatusOr<PreparedRequest> ApiModel::Prepare(std::string_view path, std::string_view body,
-                                            PrepareInput input) const {
-  return ParseAndPrepare(body, std::move(input),
-                         path == "/v1/completions" ? &PrepareCompletion : &PrepareChat);
+StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::string_view body) const {
+  return Prepare(path, body, Headers());
 }
 
-std::string ApiModel::Answer(const PreparedRequest& prepared,
-                             const std::vector<Output>& outputs) const {
+StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::string_view body,
+                                               const RequestHeaders& headers) const {
+  Prepared prepared;
+  prepared.call =
+      path == "/v1/completions" ? MakeCompletion(context_) : MakeChatCompletion(context_);
+  RETURN_IF_ERROR(ParseBody(body, context_, prepared.call.get()));
+  ASSIGN_OR_RETURN(static_cast<PreparedRequest&>(prepared),
+                   ProcessRequest(headers, context_, prepared.call.get()));
+  return prepared;
+}
+
+std::unique_ptr<ResponseWriter> ApiModel::Prepared::MakeWriter(std::string* out) const {
+  WriterInput input = writer;
+  input.prompts = PromptsOf(processed);
+  input.out = out;
+  return call->MakeWriter(std::move(input));
+}
+
+std::string ApiModel::Answer(const Prepared& prepared, const std::vector<Output>& outputs) const {
   std::string out;
-  const auto answer = prepared.make_answer(tokenizer(), PromptsOf(prepared.processed), &out);
+  const auto writer = prepared.MakeWriter(&out);
   std::vector<std::unique_ptr<OutputProcessor>> processors;
   for (const auto& request : prepared.processed.requests) {
     processors.push_back(
@@ -73,7 +86,7 @@ std::string ApiModel::Answer(const PreparedRequest& prepared,
   }
   Usage usage;
   usage.prompt_tokens = prepared.processed.num_prompt_tokens;
-  if (options_.enable_prompt_tokens_details) usage.cached_tokens = 0;
+  if (options().enable_prompt_tokens_details) usage.cached_tokens = 0;
   size_t num_left = processors.size();
   for (const Output& output : outputs) {
     OutputProcessor& processor = *processors[output.choice];
@@ -82,9 +95,9 @@ std::string ApiModel::Answer(const PreparedRequest& prepared,
     if (output.output.prefill_stats && usage.cached_tokens) {
       *usage.cached_tokens += output.output.prefill_stats->num_cached_tokens;
     }
-    const OutputDelta& delta = processor.Process(output.output);
-    if (delta.ready) answer->OnDelta(static_cast<int>(output.choice), delta, usage);
-    if (processor.finished() && --num_left == 0) answer->OnEnd(usage);
+    MessageDelta& delta = processor.Process(output.output);
+    if (delta.ready) writer->WriteDelta(static_cast<int>(output.choice), delta, usage);
+    if (processor.finished() && --num_left == 0) writer->WriteEnd(usage);
   }
   return out;
 }

@@ -3,13 +3,12 @@
 // The API over the small recorded model (tests/golden/api/model), without sockets: a body in, the
 // engine requests out; engine outputs in, the answer's text out. Thread: one.
 
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "frontend/api/serve.h"
-#include "frontend/processing/input_processor.h"
+#include "frontend/api/generate.h"
 
 namespace tandem {
 
@@ -19,11 +18,18 @@ class ApiModel {
 
   explicit ApiModel(InputConfig config = {}, ApiOptions options = {});
 
-  PrepareInput Input() const;
+  // Through the stages that need no engine.
+  struct Prepared : PreparedRequest {
+    std::unique_ptr<GenerationCall> call;
+
+    // Writes the response to *out. REQUIRES: this stays where it is.
+    std::unique_ptr<ResponseWriter> MakeWriter(std::string* out) const;
+  };
   // path: "/v1/completions" or "/v1/chat/completions".
-  StatusOr<PreparedRequest> Prepare(std::string_view path, std::string_view body) const;
-  StatusOr<PreparedRequest> Prepare(std::string_view path, std::string_view body,
-                                    PrepareInput input) const;
+  StatusOr<Prepared> Prepare(std::string_view path, std::string_view body) const;
+  StatusOr<Prepared> Prepare(std::string_view path, std::string_view body,
+                             const RequestHeaders& headers) const;
+  RequestHeaders Headers() const;
 
   // Feeds outputs to the choices they name (by position in the prepared request) and gives what the
   // client would get: one body, or all events.
@@ -31,15 +37,15 @@ class ApiModel {
     size_t choice = 0;
     wire::EngineCoreOutput output;
   };
-  std::string Answer(const PreparedRequest& prepared, const std::vector<Output>& outputs) const;
+  std::string Answer(const Prepared& prepared, const std::vector<Output>& outputs) const;
 
   const InputProcessor& input_processor() const { return processor_; }
   const Tokenizer& tokenizer() const { return processor_.tokenizer(); }
-  const ApiOptions& options() const { return options_; }
+  const ApiOptions& options() const { return context_.options; }
 
  private:
-  ApiOptions options_;
   InputProcessor processor_;
+  ApiContext context_;  // no engine, no threads
 };
 
 // The engine request as JSON, by the wire's names; what is nil there is left out of "sampling".

@@ -14,8 +14,7 @@ int64_t AllocationsPerStream(const ApiModel& model, std::string_view path, std::
   const auto prepared = model.Prepare(path, body);
   REQUIRE(prepared.ok());
   std::string events;
-  const auto answer =
-      prepared->make_answer(model.tokenizer(), PromptsOf(prepared->processed), &events);
+  const auto writer = prepared->MakeWriter(&events);
   OutputProcessor processor(model.tokenizer(), prepared->output,
                             prepared->processed.requests[0].prompt_token_ids);
   const auto words = model.tokenizer().Encode("The quick brown fox d\u00e9j\u00e0 vu \n\"", false);
@@ -26,8 +25,8 @@ int64_t AllocationsPerStream(const ApiModel& model, std::string_view path, std::
   for (int step = 0; step < 400; ++step) {
     if (step == 200) before = NumAllocations();  // buffers have grown
     output.new_token_ids.assign(1, (*words)[static_cast<size_t>(step) % words->size()]);
-    const OutputDelta& delta = processor.Process(output);
-    if (delta.ready) answer->OnDelta(0, delta, {10, step, 0, 0});
+    MessageDelta& delta = processor.Process(output);
+    if (delta.ready) writer->WriteDelta(0, delta, {10, step, 0, 0});
     events.clear();
   }
   return NumAllocations() - before;

@@ -4,6 +4,7 @@
 
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/error.h"
+#include "frontend/api/models.h"
 #include "frontend/processing/logprobs.h"
 #include "tests/support/api_model.h"
 

@@ -33,12 +33,12 @@ TEST_CASE("OutputProcessor shows each token and how the choice ends") {
         Output({ids[i]}, last ? std::optional(wire::FinishReason::kLength) : std::nullopt));
     CHECK(delta.ready);
     CHECK(delta.token_ids == std::vector<TokenId>{ids[i]});
-    text += delta.text;
+    text += delta.content;
   }
   CHECK(text == "The quick");
   CHECK(processor.finished());
   CHECK_FALSE(processor.must_abort());
-  CHECK(processor.delta().finish_reason == wire::FinishReason::kLength);
+  CHECK(processor.delta().finish_reason == FinishReason::kLength);
   CHECK(processor.num_output_tokens() == static_cast<int64_t>(ids.size()));
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("OutputProcessor drops the stop token's text unless it is asked for") 
     const auto stop = Ids(" fox");
     ids.insert(ids.end(), stop.begin(), stop.begin() + 1);
     const auto& delta = processor.Process(Output(ids, wire::FinishReason::kStop));
-    CHECK(delta.text ==
+    CHECK(delta.content ==
           (include ? "The" + std::string(Model().tokenizer().TokenBytes(stop[0])) : "The"));
     CHECK(delta.token_ids == ids);
   }
@@ -64,11 +64,11 @@ TEST_CASE("OutputProcessor ends at a stop string and wants the engine told") {
   std::string text;
   for (const TokenId id : Ids("The quick brown fox")) {
     if (processor.finished()) break;
-    text += processor.Process(Output({id})).text;
+    text += processor.Process(Output({id})).content;
   }
   CHECK(text == "The quick");
   CHECK(processor.must_abort());
-  CHECK(processor.delta().finish_reason == wire::FinishReason::kStop);
+  CHECK(processor.delta().finish_reason == FinishReason::kStop);
   CHECK(std::get<std::string>(processor.delta().stop_reason) == " brown");
 }
 
@@ -77,8 +77,8 @@ TEST_CASE("OutputProcessor does not tell an engine that has finished by itself")
   options.stop = {"fox"};
   OutputProcessor processor(Model().tokenizer(), options, {});
   const auto& delta = processor.Process(Output(Ids("a fox"), wire::FinishReason::kLength));
-  CHECK(delta.text == "a ");
-  CHECK(delta.finish_reason == wire::FinishReason::kStop);
+  CHECK(delta.content == "a ");
+  CHECK(delta.finish_reason == FinishReason::kStop);
   CHECK_FALSE(processor.must_abort());
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("OutputProcessor ignores stop strings until min_tokens") {
   options.min_tokens = static_cast<int64_t>(Ids("fox").size());
   OutputProcessor processor(Model().tokenizer(), options, {});
   std::string text;
-  for (const TokenId id : ids) text += processor.Process(Output({id})).text;
+  for (const TokenId id : ids) text += processor.Process(Output({id})).content;
   CHECK(text == "fox and ");
 }
 
@@ -99,9 +99,9 @@ TEST_CASE("OutputProcessor shows held-back text when the answer ends without a m
   OutputProcessor processor(Model().tokenizer(), options, {});
   std::string text;
   const auto ids = Ids("a fox");
-  for (const TokenId id : ids) text += processor.Process(Output({id})).text;
+  for (const TokenId id : ids) text += processor.Process(Output({id})).content;
   CHECK(text == "a ");
-  text += processor.Process(Output({}, wire::FinishReason::kAbort)).text;
+  text += processor.Process(Output({}, wire::FinishReason::kAbort)).content;
   CHECK(text == "a fox");
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("OutputProcessor gathers tokens by stream_interval after the first") {
         Output({ids[i]}, last ? std::optional(wire::FinishReason::kLength) : std::nullopt));
     if (!delta.ready) continue;
     sizes.push_back(delta.token_ids.size());
-    text += delta.text;
+    text += delta.content;
   }
   CHECK(sizes == std::vector<size_t>{1, 3, 3, 3});
   CHECK(text == "The quick brown fox");

@@ -1,0 +1,52 @@
+#pragma once
+
+// What the handlers of one shard work with: the operator's choices and the parts that answer
+// requests. Built by main and borrowed; everything outlives the server.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "frontend/api/admission_gate.h"
+#include "frontend/engine_client/engine_client.h"
+#include "frontend/metrics/metrics.h"
+#include "frontend/metrics/request_stats.h"
+#include "frontend/net/net.h"
+#include "frontend/openai/json.h"
+#include "frontend/processing/input_processor.h"
+
+namespace tandem {
+
+// What the operator chose for the API.
+struct ApiOptions {
+  std::vector<std::string> served_model_names;  // not empty; the first is the default
+  bool skip_model_name_validation = false;
+  bool enable_prompt_tokens_details = false;
+  bool enable_force_include_usage = false;
+  bool enable_per_request_metrics = false;
+  bool return_tokens_as_token_ids = false;
+  int64_t stream_interval = 1;
+  std::string system_fingerprint;  // empty: null
+  JsonLimits json_limits;
+};
+
+// What the handlers of all shards share.
+struct ApiParts {
+  const InputProcessor* input_processor = nullptr;
+  TextPool* text_pool = nullptr;
+  AdmissionGate* admission_gate = nullptr;
+  Metrics* metrics = nullptr;
+  const Clock* clock = nullptr;
+};
+
+struct ApiContext : ApiParts {
+  explicit ApiContext(const ApiParts& parts = {}) : ApiParts(parts) {}
+  ApiContext(const ApiContext&) = delete;
+
+  EngineClient* engine_client = nullptr;  // this shard's
+  ApiOptions options;
+  std::vector<StepTokens> step_tokens;  // this shard's, one per engine
+};
+
+}  // namespace tandem

@@ -1,0 +1,251 @@
+#include "frontend/api/generate.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+#include "common/strings.h"
+#include "frontend/api/generation.h"
+#include "frontend/api/models.h"
+#include "frontend/metrics/exposition.h"
+
+namespace tandem {
+namespace {
+
+// ---- 1. Admit ----
+
+// A place in the queue, or why there is none.
+StatusOr<std::unique_ptr<AdmissionGate::Ticket>> Admit(const ApiContext& context) {
+  const AdmissionGate::Refusal refusal = context.admission_gate->Check();
+  if (refusal == AdmissionGate::Refusal::kNone) {
+    return std::make_unique<AdmissionGate::Ticket>(context.admission_gate);
+  }
+  const auto reason = refusal == AdmissionGate::Refusal::kRequests
+                          ? RejectionReason::kMaxNumQueuedReqs
+                          : RejectionReason::kMaxNumQueuedTokens;
+  context.metrics->frontend().admission_rejections[reason].Increment();
+  return RefusalStatus(refusal);
+}
+
+std::optional<int64_t> IntegerHeader(const HttpRequest& request, std::string_view name) {
+  return ParseNumber<int64_t>(request.Header(name));
+}
+
+StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContext& context) {
+  const wire::EngineCoreReadyResponse* engine = context.engine_client->engine_info();
+  if (engine == nullptr) return UnavailableError("the engine is not ready");
+  RequestHeaders headers;
+  headers.context.external_id = request.request_id;
+  headers.context.arrival_time = request.arrival_time;
+  headers.context.max_model_len = engine->max_model_len;
+  headers.id_from_client = request.Header("x-request-id") == request.request_id;
+  const auto priority = IntegerHeader(request, "x-vllm-priority");
+  if (priority && *priority == static_cast<int32_t>(*priority)) headers.priority = priority;
+  if (const auto rank = IntegerHeader(request, "x-data-parallel-rank")) {
+    if (*rank < 0 || *rank >= context.engine_client->num_engines()) {
+      return InvalidArgumentError("X-data-parallel-rank must be in [0, " +
+                                  std::to_string(context.engine_client->num_engines() - 1) + "]");
+    }
+    headers.context.data_parallel_rank = static_cast<int32_t>(*rank);
+  }
+  const std::string_view session = request.Header("x-session-id");
+  constexpr size_t kMaxSessionBytes = 256;
+  if (!session.empty() && session.size() <= kMaxSessionBytes) {
+    headers.context.session_id = std::string(session);
+  }
+  return headers;
+}
+
+}  // namespace
+
+// ---- 2. Parse ----
+
+Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call) {
+  ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context.options.json_limits));
+  return call->Parse(std::move(json));
+}
+
+// ---- 3. Process ----
+
+namespace {
+
+StreamUsage MakeStreamUsage(const GenerationRequest& request, const ApiOptions& options) {
+  if (options.enable_force_include_usage) return {true, true};
+  if (!request.stream_options) return {};
+  const bool at_end = request.stream_options->include_usage;
+  return {at_end, at_end && request.stream_options->continuous_usage_stats};
+}
+
+OutputOptions MakeOutputOptions(const GenerationRequest& request, const ApiOptions& options) {
+  OutputOptions result;
+  const bool skip_special_tokens = request.skip_special_tokens.value_or(true);
+  result.detokenizer = {skip_special_tokens, request.spaces_between_special_tokens};
+  result.logprobs_style = {skip_special_tokens, request.return_tokens_as_token_ids.value_or(
+                                                    options.return_tokens_as_token_ids)};
+  result.stop = request.stop;
+  result.include_stop_str_in_output = request.include_stop_str_in_output;
+  result.min_tokens = request.min_tokens;
+  if (request.stream) {
+    result.stream_interval = std::max(options.stream_interval, request.stream_interval.value_or(1));
+  }
+  return result;
+}
+
+}  // namespace
+
+StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const ApiContext& context,
+                                         GenerationCall* call) {
+  GenerationRequest& request = call->request();
+  PreparedRequest prepared;
+  ASSIGN_OR_RETURN(std::string model, ServedModel(context.options, request.model));
+  RequestContext request_context = headers.context;
+  const bool id_from_body = !headers.id_from_client && request.request_id;
+  request_context.external_id =
+      call->id_prefix() + (id_from_body ? *request.request_id : headers.context.external_id);
+  if (headers.priority) request.priority = *headers.priority;
+
+  prepared.output = MakeOutputOptions(request, context.options);
+  WriterInput& writer = prepared.writer;
+  writer.head = {request_context.external_id, static_cast<int64_t>(request_context.arrival_time),
+                 std::move(model), context.options.system_fingerprint};
+  writer.stream = request.stream;
+  writer.stream_usage = MakeStreamUsage(request, context.options);
+  writer.logprobs_style = prepared.output.logprobs_style;
+  writer.tokenizer = &context.input_processor->tokenizer();
+  ASSIGN_OR_RETURN(prepared.processed, call->Process(request_context));
+  return prepared;
+}
+
+// ---- 4. Run ----
+
+namespace {
+
+// Sends what the writer has written so far. A stream of several choices gets the outputs of one
+// engine step in one write: the first of them posts the sending after the rest of the message.
+class StreamSender : public std::enable_shared_from_this<StreamSender> {
+ public:
+  StreamSender(Exchange* exchange, Generation* generation, bool several)
+      : exchange_(exchange), generation_(generation), several_(several) {}
+
+  std::string* buffer() { return &buffer_; }
+
+  void OnProgress() {
+    if (!several_) {
+      Flush();
+    } else if (!posted_) {
+      posted_ = true;
+      exchange_->shard().Post([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->Flush();
+      });
+    }
+  }
+
+  // The response head goes out with the first event, so that an earlier error has its own code.
+  void Flush() {
+    posted_ = false;
+    if (buffer_.empty()) return;
+    if (stream_ == nullptr) stream_ = &exchange_->StartEventStream();
+    const bool alive = stream_->Send(buffer_);
+    buffer_.clear();
+    if (!alive) generation_->Abort();
+  }
+
+  void Finish() {
+    Flush();
+    if (stream_ != nullptr) stream_->Finish();
+  }
+  bool started() const { return stream_ != nullptr; }
+
+ private:
+  Exchange* const exchange_;
+  Generation* const generation_;
+  const bool several_;
+  std::string buffer_;
+  EventStream* stream_ = nullptr;
+  bool posted_ = false;
+};
+
+// ---- 5. Write ----
+
+// The load as a response header, for a load balancer that asked with endpoint-load-metrics-format
+// (ORCA). Nothing for formats we do not know.
+HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
+  const std::string format = ToLower(request.Header("endpoint-load-metrics-format"));
+  if (format != "text" && format != "json") {
+    if (!format.empty()) LOG_DEBUG << "no load report in an unknown format";
+    return {};
+  }
+  double usage = 0, waiting = 0;
+  for (int i = 0; i < metrics->num_engines(); ++i) {
+    usage = std::max(usage, metrics->engine(i).kv_cache_usage_perc.Value());
+    waiting += metrics->engine(i).num_requests_waiting.Value();
+  }
+  std::string report = "TEXT named_metrics.kv_cache_usage_perc=" + MetricNumber(usage) +
+                       ", named_metrics.num_requests_waiting=" + MetricNumber(waiting);
+  if (format == "json") {
+    report = "JSON {\"named_metrics\": {\"kv_cache_usage_perc\": " + MetricNumber(usage) +
+             ", \"num_requests_waiting\": " + MetricNumber(waiting) + "}}";
+  }
+  return {{"endpoint-load-metrics", std::move(report)}};
+}
+
+void RespondWithError(Exchange& exchange, const GenerationCall& call, const Status& status) {
+  LOG_DEBUG << "request refused id=" << exchange.request().request_id << " " << status.ToString();
+  exchange.Respond(call.Error(status));
+}
+
+}  // namespace
+
+// ---- All five ----
+
+Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call) {
+  const std::unique_ptr<GenerationCall> call = make_call(*context);
+
+  // 1. Admit.
+  auto ticket = Admit(*context);
+  if (!ticket.ok()) co_return RespondWithError(exchange, *call, ticket.status());
+  const auto headers = ReadHeaders(exchange.request(), *context);
+  if (!headers.ok()) co_return RespondWithError(exchange, *call, headers.status());
+
+  // 2. Parse and 3. process, in one trip to the text pool.
+  auto work = [&headers = *headers, context, call = call.get(),
+               body = std::move(exchange.mutable_request().body)]() -> StatusOr<PreparedRequest> {
+    RETURN_IF_ERROR(ParseBody(body, *context, call));
+    return ProcessRequest(headers, *context, call);
+  };
+  auto prepared = co_await OnPool(context->text_pool, std::move(work));
+  if (!prepared.ok()) co_return RespondWithError(exchange, *call, prepared.status());
+  if (exchange.closed()) co_return;
+
+  // 4. Run: the engine's outputs reach the writer by callbacks, one coroutine waits for the end.
+  const bool stream = prepared->writer.stream;
+  const bool several = prepared->processed.requests.size() > 1;
+  Generation generation(context, std::move(prepared->processed), prepared->output,
+                        exchange.request().arrival_monotonic, std::move(*ticket));
+  const auto sender = std::make_shared<StreamSender>(&exchange, &generation, several);
+  prepared->writer.prompts = generation.prompts();
+  prepared->writer.out = sender->buffer();
+  const auto writer = call->MakeWriter(std::move(prepared->writer));
+  std::function<void()> on_progress;
+  if (stream) on_progress = [raw = sender.get()] { raw->OnProgress(); };
+  const Status started = generation.Start(writer.get(), std::move(on_progress));
+  if (!started.ok()) co_return RespondWithError(exchange, *call, started);
+  exchange.OnClosed([&generation] { generation.Abort(); });
+  co_await generation.done().Wait();
+  if (generation.aborted()) co_return;
+
+  // 5. Write.
+  if (!generation.error().ok()) {
+    if (!sender->started()) co_return RespondWithError(exchange, *call, generation.error());
+    writer->WriteError(generation.error());
+  }
+  if (stream) {
+    sender->Finish();
+  } else {
+    exchange.Respond({200, std::move(*sender->buffer()), "application/json",
+                      LoadReport(exchange.request(), context->metrics)});
+  }
+}
+
+}  // namespace tandem

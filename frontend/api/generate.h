@@ -1,0 +1,51 @@
+#pragma once
+
+// The course of every request that generates, whatever its endpoint, as one coroutine of five
+// stages. generate.cc reads from top to bottom:
+//   1. admit     refused while too many requests wait; the headers
+//   2. parse     the body → the endpoint's request         (on the text pool)
+//   3. process   the request → engine requests              (on the text pool)
+//   4. run       engine outputs → deltas → the writer's text, sent as it comes when streaming
+//   5. write     the body, or the end of the stream, or the error
+// A client that goes away in any stage ends it; its engine requests are aborted.
+// Thread: the exchange's shard.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "frontend/api/context.h"
+#include "frontend/api/generation_call.h"
+#include "frontend/http/router.h"
+#include "frontend/net/net.h"
+#include "frontend/processing/output_processor.h"
+
+namespace tandem {
+
+// Makes the call of one endpoint; the context outlives it.
+using MakeCall = std::unique_ptr<GenerationCall> (*)(const ApiContext& context);
+
+Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call);
+
+// ---- Stages 2 and 3, for tests without sockets. Pure; any thread. ----
+
+// What the request came with besides its body.
+struct RequestHeaders {
+  RequestContext context;           // external_id: the bare id, before the endpoint's prefix
+  bool id_from_client = false;      // X-Request-Id: wins over the body's request_id
+  std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
+};
+
+// What is ready to run.
+struct PreparedRequest {
+  ProcessedRequest processed;
+  OutputOptions output;
+  WriterInput writer;  // prompts and out are still to come
+};
+
+Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call);
+StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const ApiContext& context,
+                                         GenerationCall* call);
+
+}  // namespace tandem

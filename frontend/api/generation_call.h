@@ -1,0 +1,87 @@
+#pragma once
+
+// What an endpoint that generates consists of. Its file derives a GenerationCall (how a body is
+// read, what it becomes) and two ResponseWriters (a body, a stream of events); its row in routes.cc
+// gives Generate (generate.h) the function that makes the call. Nothing else knows the endpoint.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "frontend/api/error.h"
+#include "frontend/http/router.h"
+#include "frontend/openai/generation_request.h"
+#include "frontend/openai/responses.h"
+#include "frontend/processing/input_processor.h"
+#include "frontend/processing/logprobs.h"
+#include "frontend/processing/message_delta.h"
+#include "frontend/text/tokenizer.h"
+
+namespace tandem {
+
+// A choice's prompt, for responses that show it. Borrowed from the generation.
+struct ChoicePrompt {
+  const std::vector<TokenId>* token_ids = nullptr;
+  const std::string* text = nullptr;
+};
+
+// Appends one response to a string as JSON text: a whole body at the end, or events as they come.
+// Thread: the shard's. Knows nothing of sockets. What runs once per token allocates nothing.
+class ResponseWriter {
+ public:
+  explicit ResponseWriter(std::string* out) : out_(out) {}
+  virtual ~ResponseWriter() = default;
+  ResponseWriter(const ResponseWriter&) = delete;
+
+  // usage: of the whole request, so far. The writer may move parts out of the delta.
+  virtual void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) = 0;
+  // After the last choice's last delta.
+  virtual void WriteEnd(const Usage& usage) = 0;
+  // The end of a stream that fails after its first event: OpenAI's form unless the API has another.
+  virtual void WriteError(const Status& status) {
+    out_->append(ErrorEvent(status)).append("data: [DONE]\n\n");
+  }
+
+ protected:
+  std::string* const out_;
+};
+
+// Which usage a stream shows.
+struct StreamUsage {
+  bool at_end = false;
+  bool on_every_chunk = false;
+};
+
+// What the writers of all endpoints are made of. The pointers outlive them.
+struct WriterInput {
+  ResponseHead head;
+  bool stream = false;
+  StreamUsage stream_usage;
+  LogprobsStyle logprobs_style;
+  const Tokenizer* tokenizer = nullptr;
+  std::vector<ChoicePrompt> prompts;  // of each choice
+  std::string* out = nullptr;
+};
+
+// One request to an endpoint that generates, through the stages of Generate.
+class GenerationCall {
+ public:
+  virtual ~GenerationCall() = default;
+
+  // The start of response ids: "chatcmpl-".
+  virtual const char* id_prefix() const = 0;
+  // What refuses or fails the request before its response has begun.
+  virtual Response Error(const Status& status) const { return ErrorResponse(status); }
+
+  // Reads the body and takes what it needs out of it. On the text pool.
+  virtual Status Parse(JsonDocument body) = 0;
+  // What was read, until Process has used it up.
+  virtual GenerationRequest& request() = 0;
+  // Keeps what the response depends on, gives up the rest. On the text pool.
+  virtual StatusOr<ProcessedRequest> Process(const RequestContext& context) = 0;
+  // The writer of a stream or of a body, by input.stream. On the shard, after Process.
+  virtual std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+#pragma once
+
+// What one or several engine steps add to a choice: the value between text and JSON. The output
+// processor fills it, an endpoint's writer turns it into a body or events. A value; any thread.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "frontend/openai/responses.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct MessageDelta {
+  std::string content;
+  std::vector<TokenId> token_ids;
+  std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
+  // With the first delta, when requested. As the engine sent them: most choices show none.
+  wire::LogprobsRows prompt_logprobs;
+  wire::RawValue kv_transfer_params;  // with the last delta, when the engine has some
+  bool ready = false;                 // false: nothing to show yet
+  std::optional<FinishReason> finish_reason;
+  wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
+
+  // For the next step; the end, once reached, stays.
+  void Clear();
+  // Drops what was generated, for a response that shows only the prompt.
+  void ClearOutput();
+};
+
+}  // namespace tandem
