@@ -26,6 +26,24 @@ struct ChatShape {
 
 // ---- One body ----
 
+Json MessageJson(const std::string& role, const CollectedChoice& choice) {
+  const auto or_null = [](bool present, const std::string& text) {
+    return present ? Json(text) : Json(nullptr);
+  };
+  const bool only_calls = choice.content.empty() && !choice.tool_calls.empty();
+  Json message = {{"role", role},       {"content", or_null(!only_calls, choice.content)},
+                  {"refusal", nullptr}, {"annotations", nullptr},
+                  {"audio", nullptr},   {"function_call", nullptr}};
+  for (const ToolCallDelta& call : choice.tool_calls) {
+    message["tool_calls"].push_back(
+        {{"id", call.id},
+         {"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  message["reasoning"] = or_null(!choice.reasoning.empty(), choice.reasoning);
+  return message;
+}
+
 class ChatBody final : public ResponseWriter {
  public:
   ChatBody(ChatShape shape, WriterInput input);
@@ -62,13 +80,9 @@ void ChatBody::WriteEnd(const Usage& usage) {
   const ChoicePrompt& prompt = input_.prompts.front();
   Json choices = Json::array();
   for (const CollectedChoice& choice : choices_) {
-    Json message = {{"role", shape_.role}, {"content", choice.content},
-                    {"refusal", nullptr},  {"annotations", nullptr},
-                    {"audio", nullptr},    {"function_call", nullptr},
-                    {"reasoning", nullptr}};
     choices.push_back(
         {{"index", choices.size()},
-         {"message", std::move(message)},
+         {"message", MessageJson(shape_.role, choice)},
          {"logprobs", shape_.top_logprobs ? ChatLogprobsJson(choice.logprobs, *shape_.top_logprobs)
                                           : Json(nullptr)},
          {"finish_reason", choice.finish_reason},
@@ -97,6 +111,49 @@ void ChatBody::WriteEnd(const Usage& usage) {
 
 // ---- Events ----
 
+void AppendToolCalls(const std::vector<ToolCallDelta>& calls, std::string* out) {
+  for (const ToolCallDelta& call : calls) {
+    out->append(&call == &calls.front() ? "[" : ",").append("{\"index\":");
+    out->append(std::to_string(call.index));
+    if (!call.id.empty()) {
+      out->append(",\"id\":");
+      AppendQuoted(call.id, out);
+      out->append(",\"type\":\"function\"");
+    }
+    out->append(",\"function\":{");
+    if (!call.name.empty()) {
+      out->append("\"name\":");
+      AppendQuoted(call.name, out);
+      out->push_back(',');
+    }
+    out->append("\"arguments\":");
+    AppendQuoted(call.arguments, out);
+    out->append("}}");
+  }
+  out->push_back(']');
+}
+
+// ,"delta":{…}: what there is of reasoning, content and tool calls; the content when there is none.
+void AppendMessage(const MessageDelta& delta, std::string* out) {
+  const bool calls = !delta.tool_calls.empty();
+  const char* separator = ",\"delta\":{";
+  if (!delta.reasoning.empty()) {
+    out->append(separator).append("\"reasoning\":");
+    AppendQuoted(delta.reasoning, out);
+    separator = ",";
+  }
+  if (!delta.content.empty() || (delta.reasoning.empty() && !calls)) {
+    out->append(separator).append("\"content\":");
+    AppendQuoted(delta.content, out);
+    separator = ",";
+  }
+  if (calls) {
+    out->append(separator).append("\"tool_calls\":");
+    AppendToolCalls(delta.tool_calls, out);
+  }
+  out->push_back('}');
+}
+
 // Each choice's events: its role, the echoed text, the deltas, its end.
 class ChatStream final : public ResponseWriter {
  public:
@@ -106,8 +163,7 @@ class ChatStream final : public ResponseWriter {
 
  private:
   void AppendRole(int choice, const Usage& usage);
-  void AppendContent(int choice, std::string_view text, const MessageDelta* delta,
-                     const Usage& usage);
+  void AppendChunk(int choice, const MessageDelta& delta, bool generated, const Usage& usage);
   const Usage* Shown(const Usage& usage) const {
     return input_.stream_usage.on_every_chunk ? &usage : nullptr;
   }
@@ -129,9 +185,13 @@ void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage)
   if (!started_[static_cast<size_t>(choice)]) {
     started_[static_cast<size_t>(choice)] = true;
     AppendRole(choice, usage);
-    if (!shape_.echoed_text.empty()) AppendContent(choice, shape_.echoed_text, nullptr, usage);
+    if (!shape_.echoed_text.empty()) {
+      MessageDelta echo;
+      echo.content = shape_.echoed_text;
+      AppendChunk(choice, echo, false, usage);
+    }
   }
-  AppendContent(choice, delta.content, &delta, usage);
+  AppendChunk(choice, delta, true, usage);
 }
 
 void ChatStream::AppendRole(int choice, const Usage& usage) {
@@ -157,35 +217,33 @@ void ChatStream::AppendRole(int choice, const Usage& usage) {
   chunk_.End(rest, Shown(before), out_);
 }
 
-// delta: null for the echoed text, which has no tokens of its own.
-void ChatStream::AppendContent(int choice, std::string_view text, const MessageDelta* delta,
-                               const Usage& usage) {
+// generated: false for the echoed text, which has no tokens of its own.
+void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generated,
+                             const Usage& usage) {
   chunk_.Begin(choice, out_);
-  out_->append(",\"delta\":{\"content\":\"");
-  AppendEscaped(text, out_);
-  out_->append("\"},\"logprobs\":");
-  if (delta != nullptr && shape_.top_logprobs) {
-    out_->append(DumpJson(ChatLogprobsJson(delta->logprobs, *shape_.top_logprobs)));
+  AppendMessage(delta, out_);
+  out_->append(",\"logprobs\":");
+  if (generated && shape_.top_logprobs) {
+    out_->append(DumpJson(ChatLogprobsJson(delta.logprobs, *shape_.top_logprobs)));
   } else {
     out_->append("null");
   }
-  const bool final = delta != nullptr && delta->finish_reason;
-  if (final) {
-    AppendFinish(*delta, out_);
+  if (delta.finish_reason) {
+    AppendFinish(delta, out_);
   } else {
     out_->append(",\"finish_reason\":null");
   }
   out_->append(",\"token_ids\":");
-  if (delta != nullptr && shape_.return_token_ids) {
-    AppendTokenIds(delta->token_ids, out_);
+  if (generated && shape_.return_token_ids) {
+    AppendTokenIds(delta.token_ids, out_);
   } else {
     out_->append("null");
   }
-  if (!final) {
+  if (!delta.finish_reason) {
     chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
     return;
   }
-  std::string rest = ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta->kv_transfer_params));
+  std::string rest = ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.kv_transfer_params));
   if (!input_.stream_usage.at_end && !chunk_.fingerprint_json().empty()) {
     rest += ",\"system_fingerprint\":" + chunk_.fingerprint_json();
   }

@@ -13,6 +13,8 @@ namespace tandem {
 
 struct CollectedChoice {
   std::string content;
+  std::string reasoning;
+  std::vector<ToolCallDelta> tool_calls;  // whole calls, by index
   std::vector<TokenId> token_ids;
   std::vector<PositionLogprobs> logprobs;
   std::string_view finish_reason;
@@ -20,6 +22,9 @@ struct CollectedChoice {
 
   // Takes the delta's logprobs.
   void Append(MessageDelta& delta);
+
+ private:
+  void AppendToolCall(const ToolCallDelta& delta);
 };
 
 }  // namespace tandem

@@ -37,6 +37,7 @@ RequestTimings TimingsOf(const RequestStats& stats, int64_t num_tokens) {
 FinishedReason MetricReason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
+    case FinishReason::kToolCalls:
       return FinishedReason::kStop;
     case FinishReason::kLength:
       return FinishedReason::kLength;

@@ -51,17 +51,26 @@ struct PositionLogprobs {
   std::vector<ScoredToken> top;  // starts with `token`
 };
 
+// What a step adds to one tool call of a message.
+struct ToolCallDelta {
+  int index = 0;          // of the call within the message
+  std::string id;         // with the call's first delta, else empty
+  std::string name;       // likewise
+  std::string arguments;  // the next piece of their JSON text
+};
+
 // Why a choice ended, by the API's names.
 enum class FinishReason {
   kStop,  // an end token, a stop token or a stop string
   kLength,
+  kToolCalls,  // like kStop, after tool calls; no parser reports it yet
   kAbort,
   kError,  // never shown: the request ends with an error instead
   kRepetition,
 };
 
-inline constexpr std::array<std::string_view, 5> kFinishReasonNames = {"stop", "length", "abort",
-                                                                       "error", "repetition"};
+inline constexpr std::array<std::string_view, 6> kFinishReasonNames = {
+    "stop", "length", "tool_calls", "abort", "error", "repetition"};
 constexpr std::string_view FinishReasonName(FinishReason reason) {
   return kFinishReasonNames[static_cast<size_t>(reason)];
 }

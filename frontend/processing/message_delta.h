@@ -15,6 +15,8 @@ namespace tandem {
 
 struct MessageDelta {
   std::string content;
+  std::string reasoning;                  // no parser fills it yet
+  std::vector<ToolCallDelta> tool_calls;  // no parser fills it yet
   std::vector<TokenId> token_ids;
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
   // With the first delta, when requested. As the engine sent them: most choices show none.

@@ -41,6 +41,8 @@ FinishReason ToFinishReason(wire::FinishReason reason) {
 
 void MessageDelta::ClearOutput() {
   content.clear();
+  reasoning.clear();
+  tool_calls.clear();
   token_ids.clear();
   logprobs.clear();
 }

@@ -73,6 +73,63 @@ TEST_CASE("Logprobs: each token once, nothing below the lowest, broken character
   CHECK(positions.size() == 1);
 }
 
+MessageDelta CallDelta(int index, const std::string& id, const std::string& name,
+                       const std::string& arguments) {
+  MessageDelta delta;
+  delta.tool_calls.push_back({index, id, name, arguments});
+  return delta;
+}
+
+TEST_CASE("A chat response shows reasoning and tool calls, streamed and whole") {
+  const ApiModel model;
+  for (const bool stream : {false, true}) {
+    CAPTURE(stream);
+    const json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"stream", stream}};
+    const auto prepared = model.Prepare("/v1/chat/completions", body.dump());
+    REQUIRE(prepared.ok());
+    std::string out;
+    const auto writer = prepared->MakeWriter(&out);
+    std::vector<MessageDelta> deltas(1);
+    deltas[0].reasoning = "Let me \"look\".";
+    deltas.push_back(CallDelta(0, "call-0", "now", ""));
+    deltas.push_back(CallDelta(0, "", "", "{\"a\":"));
+    deltas.push_back(CallDelta(0, "", "", "1}"));
+    deltas.push_back(CallDelta(1, "call-1", "then", "{}"));
+    deltas.back().finish_reason = FinishReason::kToolCalls;
+    for (MessageDelta& delta : deltas) writer->WriteDelta(0, delta, {});
+    writer->WriteEnd({});
+
+    const json second = {{"id", "call-1"},
+                         {"type", "function"},
+                         {"function", {{"name", "then"}, {"arguments", "{}"}}}};
+    if (!stream) {
+      const json choice = json::parse(out)["choices"][0];
+      CHECK(choice["finish_reason"] == "tool_calls");
+      CHECK(choice["message"]["content"].is_null());
+      CHECK(choice["message"]["reasoning"] == "Let me \"look\".");
+      const json& calls = choice["message"]["tool_calls"];
+      REQUIRE(calls.size() == 2);
+      CHECK(calls[0]["function"] == json({{"name", "now"}, {"arguments", "{\"a\":1}"}}));
+      CHECK(calls[1] == second);
+      continue;
+    }
+    std::vector<json> shown;
+    for (const std::string& event : EventBodies(out)) {
+      shown.push_back(json::parse(event)["choices"][0]["delta"]);
+    }
+    REQUIRE(shown.size() == 6);  // the role first
+    CHECK(shown[1] == json({{"reasoning", "Let me \"look\"."}}));
+    CHECK(shown[2]["tool_calls"][0] == json({{"index", 0},
+                                             {"id", "call-0"},
+                                             {"type", "function"},
+                                             {"function", {{"name", "now"}, {"arguments", ""}}}}));
+    CHECK(shown[3] ==
+          json({{"tool_calls", {{{"index", 0}, {"function", {{"arguments", "{\"a\":"}}}}}}}));
+    CHECK(shown[5]["tool_calls"][0]["index"] == 1);
+    CHECK(out.find("\"finish_reason\":\"tool_calls\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("Errors have OpenAI's form, HTTP's code and no inside knowledge") {
   const auto body = [](const Status& status) {
     return json::parse(ErrorBody(ToApiError(status)))["error"];
