@@ -4,7 +4,9 @@
 // requests. Built by main and borrowed; everything outlives the server.
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -46,7 +48,8 @@ struct ApiContext : ApiParts {
 
   EngineClient* engine_client = nullptr;  // this shard's
   ApiOptions options;
-  std::vector<StepTokens> step_tokens;  // this shard's, one per engine
+  std::vector<StepTokens> step_tokens;             // this shard's, one per engine
+  std::set<std::string_view> retired_fields_seen;  // each is warned of once
 };
 
 }  // namespace tandem

@@ -105,6 +105,7 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
       call->id_prefix() + (id_from_body ? *request.request_id : headers.context.external_id);
   if (headers.priority) request.priority = *headers.priority;
 
+  prepared.retired_fields = std::move(request.retired_fields);
   prepared.output = MakeOutputOptions(request, context.options);
   WriterInput& writer = prepared.writer;
   writer.head = {request_context.external_id, static_cast<int64_t>(request_context.arrival_time),
@@ -117,9 +118,17 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   return prepared;
 }
 
-// ---- 4. Run ----
-
 namespace {
+
+void WarnOfRetiredFields(const std::vector<RetiredField>& fields, ApiContext* context) {
+  for (const RetiredField& field : fields) {
+    if (!context->retired_fields_seen.insert(field.name).second) continue;
+    LOG_WARNING << "a client sends " << field.name << ", which the API no longer has: ignored; "
+                << field.instead << " took its place";
+  }
+}
+
+// ---- 4. Run ----
 
 // Sends what the writer has written so far. A stream of several choices gets the outputs of one
 // engine step in one write: the first of them posts the sending after the rest of the message.
@@ -216,6 +225,7 @@ Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_
   };
   auto prepared = co_await OnPool(context->text_pool, std::move(work));
   if (!prepared.ok()) co_return RespondWithError(exchange, *call, prepared.status());
+  WarnOfRetiredFields(prepared->retired_fields, context);
   if (exchange.closed()) co_return;
 
   // 4. Run: the engine's outputs reach the writer by callbacks, one coroutine waits for the end.

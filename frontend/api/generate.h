@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "frontend/api/context.h"
 #include "frontend/api/generation_call.h"
@@ -42,6 +43,7 @@ struct PreparedRequest {
   ProcessedRequest processed;
   OutputOptions output;
   WriterInput writer;  // prompts and out are still to come
+  std::vector<RetiredField> retired_fields;
 };
 
 Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call);

@@ -1,7 +1,8 @@
 #pragma once
 
 // GET /v1/models: one card per served name, once the engine is ready (503 before: clients and
-// probes take the list as "a request would be answered now").
+// probes take the list as "a request would be answered now"). GET /v1/models/{name}: its card, or
+// 404. Names may hold slashes.
 // Thread: the exchange's shard.
 
 #include <optional>
@@ -24,6 +25,11 @@ StatusOr<std::string> ServedModel(const ApiOptions& options,
 std::string ModelListBody(const std::vector<std::string>& names, const std::string& root,
                           int64_t created, int64_t max_model_len);
 
+// NOT_FOUND for a name that is not served.
+StatusOr<std::string> ModelBody(const std::vector<std::string>& names, const std::string& name,
+                                const std::string& root, int64_t created, int64_t max_model_len);
+
 Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
+Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
 
 }  // namespace tandem

@@ -32,6 +32,9 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
   const Handler models = [contexts, facts](Exchange& exchange) {
     return HandleModels(exchange, contexts[static_cast<size_t>(exchange.shard().index())], facts);
   };
+  const Handler model = [contexts, facts](Exchange& exchange) {
+    return HandleModel(exchange, contexts[static_cast<size_t>(exchange.shard().index())], facts);
+  };
   const Handler load = [facts](Exchange& exchange) { return HandleLoad(exchange, facts); };
   const Handler show_metrics = [metrics](Exchange& exchange) { return HandleMetrics(exchange, metrics); };
 
@@ -44,6 +47,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
       {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion)},
       {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion)},
       {.method = "GET", .path = "/v1/models", .handler = models},
+      {.method = "GET", .path = "/v1/models/*", .handler = model},
       {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},
       {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize)},
       kProbe("GET", "/health", on_shard(HandleHealth)),

@@ -1,5 +1,7 @@
 #include "frontend/http/router.h"
 
+#include <algorithm>
+
 #include "common/strings.h"
 
 namespace tandem {
@@ -9,10 +11,6 @@ namespace {
 std::string PercentDecode(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '+') {
-      result += ' ';
-      continue;
-    }
     if (text[i] == '%' && i + 2 < text.size()) {
       if (const auto byte = HexDecode(text.substr(i + 1, 2))) {
         result += *byte;
@@ -23,6 +21,13 @@ std::string PercentDecode(std::string_view text) {
     result += text[i];
   }
   return result;
+}
+
+// As forms encode a value: a plus sign is a blank.
+std::string DecodeQueryValue(std::string_view text) {
+  std::string value(text);
+  std::replace(value.begin(), value.end(), '+', ' ');
+  return PercentDecode(value);
 }
 
 bool Matches(const Route& route, std::string_view path) {
@@ -45,9 +50,14 @@ std::vector<std::string> HttpRequest::QueryAll(std::string_view name) const {
     const size_t equals = pair.find('=');
     if (pair.substr(0, equals) != name) continue;
     values.push_back(equals == std::string_view::npos ? ""
-                                                      : PercentDecode(pair.substr(equals + 1)));
+                                                      : DecodeQueryValue(pair.substr(equals + 1)));
   }
   return values;
+}
+
+std::string HttpRequest::PathAfter(std::string_view prefix) const {
+  if (!path.starts_with(prefix)) return "";
+  return PercentDecode(std::string_view(path).substr(prefix.size()));
 }
 
 std::string HttpRequest::Query(std::string_view name) const {

@@ -34,6 +34,8 @@ struct HttpRequest {
   std::string_view Header(std::string_view name) const;
   // The value of ?name=value, percent-decoded, or "".
   std::string Query(std::string_view name) const;
+  // The path after that prefix, percent-decoded; "" when it has another.
+  std::string PathAfter(std::string_view prefix) const;
   // Each value of a name that may come several times, in order.
   std::vector<std::string> QueryAll(std::string_view name) const;
 };

@@ -53,12 +53,23 @@ Status CheckToolCalls(const std::string& where, const Json& calls) {
   return OkStatus();
 }
 
+Status CheckRole(const std::string& where, const Json& role) {
+  for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"}) {
+    if (role == known) return OkStatus();
+  }
+  constexpr size_t kMaxShownBytes = 64;
+  return InvalidArgumentError(
+      where + "role must be system, developer, user, assistant, tool or function, got " +
+      DumpJson(role.get_ref<const std::string&>().substr(0, kMaxShownBytes)));
+}
+
 Status CheckMessage(size_t i, const Json& message) {
   const std::string where = "message " + std::to_string(i) + " ";
   if (!message.is_object()) return WrongType(where, "an object", message);
   const Json* role = Find(message, "role");
   if (role == nullptr || !role->is_string())
     return InvalidArgumentError(where + "must have a role");
+  RETURN_IF_ERROR(CheckRole(where, *role));
   if (const Json* content = Find(message, "content")) {
     if (content->is_array()) {
       for (const Json& part : *content) {
@@ -88,11 +99,13 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
       .WithParam("reasoning_effort");
 }
 
-// A message's parts as one text, or its text as one part.
+// A message's parts as one text, or its text as one part. A message without content, as an
+// assistant's turn of nothing but tool calls, has an empty one: templates concatenate it.
 void SetContentForm(bool as_parts, Json* message) {
-  const auto content = message->find("content");
-  if (content == message->end()) return;
-  if (content->is_string() && as_parts) {
+  Json* const content = &(*message)["content"];
+  if (content->is_null()) {
+    *content = as_parts ? Json::array() : Json("");
+  } else if (content->is_string() && as_parts) {
     *content = Json::array({{{"type", "text"}, {"text", std::move(*content)}}});
   } else if (content->is_array()) {
     Json parts = Json::array();
@@ -107,16 +120,21 @@ void SetContentForm(bool as_parts, Json* message) {
   }
 }
 
-// Templates write a call's arguments with tojson, so a text that holds an object becomes one.
-void ParseArguments(Json* message) {
+// Templates write a call's arguments with tojson, so a text that holds an object becomes one, and
+// none an empty one. An empty list of calls is no list: templates ask only whether there is one.
+void SetToolCallsForm(Json* message) {
   const auto calls = message->find("tool_calls");
-  if (calls == message->end() || !calls->is_array()) return;
+  if (calls == message->end()) return;
+  if (calls->empty()) {
+    message->erase("tool_calls");
+    return;
+  }
   for (Json& call : *calls) {
-    Json& function = call["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    const auto parsed = ParseJson(arguments->get_ref<const std::string&>());
-    if (parsed.ok() && (*parsed)->is_object()) *arguments = **parsed;
+    Json& arguments = call["function"]["arguments"];
+    if (arguments.is_null() || arguments == "") arguments = Json::object();
+    if (!arguments.is_string()) continue;
+    auto parsed = ParseJson(arguments.get_ref<const std::string&>());
+    if (parsed.ok() && (*parsed)->is_object()) arguments = std::move(parsed->mutable_value());
   }
 }
 
@@ -216,7 +234,7 @@ Status CheckChatRequest(const ChatRequest& request) {
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts) {
   for (Json& message : messages.mutable_value()) {
     SetContentForm(content_as_parts, &message);
-    ParseArguments(&message);
+    SetToolCallsForm(&message);
   }
   return messages;
 }

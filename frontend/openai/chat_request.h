@@ -18,14 +18,16 @@ struct ChatRequest : GenerationRequest {
   bool logprobs = false;
   int64_t top_logprobs = 0;
 
-  JsonDocument tools;        // array or null
-  JsonDocument tool_choice;  // null, a text or {"type": "function", …}
+  JsonDocument tools;               // array or null
+  JsonDocument tool_choice;         // null, a text or {"type": "function", …}
+  bool parallel_tool_calls = true;  // nothing reads it yet
 
   std::optional<bool> add_generation_prompt;  // absent: true unless continue_final_message
   bool continue_final_message = false;
   JsonDocument chat_template_kwargs;  // object or null
   JsonDocument documents;             // array or null
   std::optional<std::string> reasoning_effort;
+  bool include_reasoning = true;  // nothing reads it yet
   bool return_prompt_text = false;
 };
 
@@ -51,7 +53,12 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
      "And of this many others; needs logprobs; -1: the whole vocabulary."},
     {"tools", &ParseTools, {}, "Shown to the template; needs tool_choice none."},
     {"tool_choice", &ParseToolChoice, {}, "Only none."},
-    {"parallel_tool_calls", Ignored{}, {}, "Accepted; there are no tool calls to limit."},
+    {"parallel_tool_calls",
+     &ChatRequest::parallel_tool_calls,
+     {},
+     "false: one call at most; with tool_choice none there are none to limit."},
+    {"functions", Retired{"tools"}, {}, "Gone from the API."},
+    {"function_call", Retired{"tool_choice"}, {}, "Gone from the API."},
     {"add_generation_prompt",
      &ChatRequest::add_generation_prompt,
      {},
@@ -63,7 +70,10 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
     {"chat_template_kwargs", &ParseChatTemplateKwargs, {}, "Variables for the template."},
     {"documents", &ParseDocuments, {}, "For templates that quote documents."},
     {"reasoning_effort", &ChatRequest::reasoning_effort, {}, "Passed to the template."},
-    {"include_reasoning", Ignored{}, {}, "Accepted; reasoning is not split from the answer."},
+    {"include_reasoning",
+     &ChatRequest::include_reasoning,
+     {},
+     "false hides reasoning; without a reasoning parser there is none to hide."},
     {"return_prompt_text", &ChatRequest::return_prompt_text, {}, "Adds the rendered prompt."},
     {"chat_template", Unsupported{}, {}, "A template in the request."},
     {"media_io_kwargs", Unsupported{}, {}, "Multimodal inputs."},
@@ -72,8 +82,8 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
 
 StatusOr<ChatRequest> ParseChatRequest(Json body);
 
-// Brings messages into the form the chat template gets: each content as one text or as a list of
-// parts, arguments of earlier tool calls as objects.
+// Brings messages into the form the chat template gets, which is vLLM's: each content as one text
+// or as a list of parts, empty where there is none; arguments of earlier tool calls as objects.
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts);
 // The server's defaults, then chat_template_kwargs, then reasoning_effort where they are silent.
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);

@@ -35,7 +35,6 @@ inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
      "Logprobs of the drawn token and of this many others; -1: the whole vocabulary."},
     {"prompt_embeds", Unsupported{}, {}, "Prompt as embeddings."},
     {"suffix", Unsupported{}, {}, "Text after the completion."},
-    {"best_of", Ignored{}, {}, "Gone from the API."},
 };
 
 StatusOr<CompletionRequest> ParseCompletionRequest(Json body);

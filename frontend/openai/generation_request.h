@@ -69,6 +69,7 @@ struct GenerationRequest {
   std::optional<std::string> session_id;
   std::optional<std::string> cache_salt;
   bool return_token_ids = false;
+  std::vector<RetiredField> retired_fields;  // of the API's past, sent all the same
   std::optional<bool> return_tokens_as_token_ids;
   JsonDocument kv_transfer_params;  // object or null; handed to the engine as they are
   JsonDocument ec_transfer_params;
@@ -131,7 +132,7 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"spaces_between_special_tokens",
      &GenerationRequest::spaces_between_special_tokens,
      {},
-     "Accepted; byte-level tokenizers put no spaces there."},
+     "false: of two added tokens in a row the second is written as the vocabulary spells it."},
     {"truncate_prompt_tokens",
      &GenerationRequest::truncate_prompt_tokens,
      {-1, kMaxTokenId},
@@ -154,7 +155,7 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"priority",
      &GenerationRequest::priority,
      {-2147483648.0, 2147483647.0},
-     "Lower is served first, if the policy says so."},
+     "Lower runs first, under priority scheduling."},
     {"request_id", &GenerationRequest::request_id, {1, 128}, "Part of the response id."},
     {"session_id", &GenerationRequest::session_id, {1, 256}, "Passed to the engine."},
     {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Keeps cached prefixes apart."},
@@ -186,6 +187,13 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"return_mm_kwargs", Unsupported{"false"}, {}, "Multimodal inputs."},
     {"mm_payload", Unsupported{}, {}, "Multimodal inputs."},
     {"user", Ignored{}, {}, "Accepted, without effect."},
+    {"guided_json", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_regex", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_choice", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_grammar", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_decoding_backend", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_whitespace_pattern", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"best_of", Retired{"n"}, {}, "Gone from the API."},
 };
 
 }  // namespace tandem

@@ -1,10 +1,12 @@
 #include "frontend/openai/parse.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "common/log.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/tokenize_request.h"
@@ -97,6 +99,12 @@ Status RangeError(std::string_view field, const Range& range, const Json& value)
 template <class T>
 void ParseField(Json& value, const ApiField<T>& field, T* out, BodyErrors* errors) {
   if (std::holds_alternative<Ignored>(field.member)) return;
+  if (const auto* retired = std::get_if<Retired>(&field.member)) {
+    if constexpr (std::is_base_of_v<GenerationRequest, T>) {
+      out->retired_fields.push_back({field.name, retired->instead});
+    }
+    return;
+  }
   if (const auto* unsupported = std::get_if<Unsupported>(&field.member)) {
     if (value != Json::parse(unsupported->accepted, nullptr, false)) {
       errors->AddValue(
@@ -137,6 +145,21 @@ void ParseField(Json& value, const ApiField<T>& field, T* out, BodyErrors* error
 bool IsAbsent(const Json& body, std::string_view name) {
   const auto it = body.find(name);
   return it == body.end() || it->is_null();
+}
+
+template <class... Tables>
+void LogUnknownFields(const Json& body, const Tables&... tables) {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  constexpr size_t kMaxShownBytes = 64;
+  for (const auto& [name, value] : body.items()) {
+    const auto has = [&key = name](const auto& table) {
+      return std::any_of(std::begin(table), std::end(table),
+                         [&key](const auto& field) { return field.name == key; });
+    };
+    if (!(has(tables) || ...)) {
+      LOG_DEBUG << "unknown field ignored: " << DumpJson(name.substr(0, kMaxShownBytes));
+    }
+  }
 }
 
 Status NotAnObject(const Json& body) {
@@ -223,6 +246,7 @@ StatusOr<CompletionRequest> ParseCompletionRequest(Json body) {
   BodyErrors errors;
   ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
   ParseFields<CompletionRequest>(body, kCompletionFields, &request, &errors);
+  LogUnknownFields(body, kGenerationFields, kCompletionFields);
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckCompletionRequest(request));
@@ -236,6 +260,7 @@ StatusOr<ChatRequest> ParseChatRequest(Json body) {
   const bool has_messages = !IsAbsent(body, "messages");
   ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
   ParseFields<ChatRequest>(body, kChatFields, &request, &errors);
+  LogUnknownFields(body, kGenerationFields, kChatFields);
   if (!has_messages) errors.AddForm("body.messages", "is required");
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));

@@ -5,7 +5,7 @@
 //   the body does not have the form of a request: "N validation errors:" with at most ten of them,
 //     param "body.<field>" of the first;
 //   a value is out of range or a field is not supported: the field's name as param.
-// A null counts as not given. Fields without a row are ignored.
+// A null counts as not given. Fields without a row are ignored and named in the debug log.
 
 #include <string>
 #include <string_view>
@@ -29,8 +29,19 @@ struct Unsupported {
 // A field that changes nothing here, whatever its value.
 struct Ignored {};
 
+// A field that the API has dropped: ignored with a warning, as vLLM does.
+struct Retired {
+  std::string_view instead;  // the field that took its place
+};
+
+// One that a client sent.
+struct RetiredField {
+  std::string_view name;
+  std::string_view instead;
+};
+
 template <class T>
-using ApiField = Field<T, JsonParser<T>, Unsupported, Ignored>;
+using ApiField = Field<T, JsonParser<T>, Unsupported, Ignored, Retired>;
 
 // Collects what is wrong with a body while its fields are read.
 class BodyErrors {

@@ -44,6 +44,16 @@ int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreReque
   return static_cast<int64_t>(bytes);
 }
 
+// The body's field wins over the header, which wins over vllm_xargs.
+std::optional<std::string> SessionId(const GenerationRequest& request,
+                                     const RequestContext& context) {
+  if (request.session_id) return request.session_id;
+  if (context.session_id || request.vllm_xargs.is_null()) return context.session_id;
+  const auto argument = request.vllm_xargs->find("session_id");
+  if (argument == request.vllm_xargs->end() || !argument->is_string()) return std::nullopt;
+  return argument->get<std::string>();
+}
+
 // The n requests of one prompt: ids and seeds of their own.
 void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
   for (size_t i = 0; i < children.size(); ++i) {
@@ -241,7 +251,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
   model.cache_salt = request.cache_salt;
   model.data_parallel_rank = context.data_parallel_rank;
   model.priority = static_cast<int32_t>(request.priority);
-  model.session_id = request.session_id ? request.session_id : context.session_id;
+  model.session_id = SessionId(request, context);
   Json parser_kwargs = {
       {"chat_template_kwargs", template_kwargs.is_null() ? Json::object() : *template_kwargs}};
   model.reasoning_parser_kwargs = Pack(parser_kwargs);

@@ -30,7 +30,7 @@ struct RequestContext {
   double arrival_time = 0;  // unix seconds
   int64_t max_model_len = 0;
   std::optional<int32_t> data_parallel_rank;
-  std::optional<std::string> session_id;  // from a header; the body's own wins
+  std::optional<std::string> session_id;  // from a header; the body's field wins over it
 };
 
 // The engine requests of one API request: prompt-major, n for each prompt, so choice i is

@@ -84,6 +84,7 @@ StatusOr<wire::SamplingParams> SamplingResolver::Resolve(const GenerationRequest
   if (request.stream_interval)
     params.stream_interval = static_cast<int32_t>(*request.stream_interval);
   if (request.skip_special_tokens) params.skip_special_tokens = *request.skip_special_tokens;
+  params.spaces_between_special_tokens = request.spaces_between_special_tokens;
   params.extra_args = ExtraArgs(request);
   RETURN_IF_ERROR(SetLogprobs(request, logprobs, &params));
   RETURN_IF_ERROR(SetTokenRules(request, &params));

@@ -21,7 +21,7 @@ struct Case {
   std::string title;
   std::string path;
   std::string body;
-  std::string kind;         // "lowers", "answers", or "<status> <type> <param>"
+  std::string kind;         // "lowers", "same prompt as", "answers", or "<status> <type> <param>"
   std::string expectation;  // the lines after it
 };
 
@@ -68,6 +68,10 @@ void CheckLowered(const Case& c, const PreparedRequest& prepared) {
   const auto& requests = prepared.processed.requests;
   if (expected.contains("requests")) CHECK(requests.size() == expected["requests"]);
   expected.erase("requests");
+  json retired = json::array();
+  for (const RetiredField& field : prepared.retired_fields) retired.push_back(field.name);
+  CHECK(retired == expected.value("retired", json::array()));
+  expected.erase("retired");
   for (size_t i = 1; i < requests.size(); ++i) {
     const std::string key = "request." + std::to_string(i);
     if (!expected.contains(key)) continue;
@@ -117,6 +121,14 @@ void RunCase(const ApiModel& model, const Case& c) {
   }
   const auto prepared = model.Prepare(c.path, Expand(c.body));
   INFO(prepared.status().ToString());
+  if (c.kind == "same prompt as") {
+    const auto other = model.Prepare(c.path, c.expectation);
+    INFO(other.status().ToString());
+    REQUIRE((prepared.ok() && other.ok()));
+    CHECK(prepared->processed.requests[0].prompt_token_ids ==
+          other->processed.requests[0].prompt_token_ids);
+    return;
+  }
   if (c.kind != "lowers") return CheckRefused(c, prepared.status());
   REQUIRE(prepared.ok());
   CheckLowered(c, *prepared);

@@ -213,6 +213,28 @@ class Answers(unittest.TestCase):
         status, body = self.server.post("/detokenize", {"tokens": tokens["tokens"]})
         self.assertEqual(json.loads(body)["prompt"], text)
 
+    def test_a_model_is_found_by_its_name(self):
+        self.assertEqual(self.client.models.retrieve("m").id, "m")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.models.retrieve("org/other")
+        self.assertEqual(caught.exception.body["type"], "NotFoundError")
+        self.assertEqual(caught.exception.body["param"], "model")
+        self.assertIn("`org/other`", caught.exception.body["message"])
+
+    def test_a_turn_of_tool_calls_without_content_renders(self):
+        call = {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+        answer = self.client.chat.completions.create(model="m", max_tokens=2, messages=[
+            {"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "noon"}])
+        self.assertEqual(answer.usage.completion_tokens, 2)
+
+    def test_a_retired_field_is_warned_of_once(self):
+        for _ in range(3):
+            self.client.completions.create(model="m", prompt="x", max_tokens=1, extra_body={"guided_regex": "a"})
+        log = self.server.log_path.read_text()
+        self.assertEqual(log.count("guided_regex"), 1)
+        self.assertIn("structured_outputs took its place", log)
+
     def test_request_ids_go_through(self):
         status, body = self.server.post(
             "/v1/completions", {"prompt": "x", "max_tokens": 1, "request_id": "body"}, **{"X-Request-Id": "header"})

@@ -47,7 +47,7 @@ struct Fixture {
 TEST_CASE("without an engine: alive is no, metrics and version are there") {
   Fixture f;
   Client client(f.server->port());
-  for (const char* path : {"/health", "/ping", "/ready", "/v1/models"}) {
+  for (const char* path : {"/health", "/ping", "/ready", "/v1/models", "/v1/models/m"}) {
     CAPTURE(path);
     const Reply reply = client.Get(path);
     CHECK(reply.status == 503);
@@ -157,6 +157,21 @@ TEST_CASE("the model list has a card for each served name") {
     CHECK(card["permission"][0]["allow_sampling"] == true);
     CHECK(card["permission"][0]["allow_create_engine"] == false);
   }
+}
+
+TEST_CASE("a model's card is found by its name; a name that is not served is NOT_FOUND") {
+  const auto card = ModelBody({"a", "org/b"}, "org/b", "/models/a", 1700000000, 4096);
+  REQUIRE(card.ok());
+  CHECK(json::parse(*card)["id"] == "org/b");
+  CHECK(json::parse(*card)["max_model_len"] == 4096);
+  const Status status = ModelBody({"a", "org/b"}, "c", "/models/a", 1700000000, 4096).status();
+  CHECK(status.code() == StatusCode::kNotFound);
+  CHECK(status.param() == "model");
+  CHECK(status.message().find("`a`, `org/b`") != std::string::npos);
+  HttpRequest request;
+  request.path = "/v1/models/org%2Fb+c";
+  CHECK(request.PathAfter("/v1/models/") == "org/b+c");
+  CHECK(request.PathAfter("/v2/") == "");
 }
 
 }  // namespace
