@@ -27,18 +27,18 @@ class AdmissionGate {
   int64_t num_queued_reqs() const { return num_reqs_.load(std::memory_order_relaxed); }
   int64_t num_queued_tokens() const { return num_tokens_.load(std::memory_order_relaxed); }
 
-  // What one API request holds; given back when its requests start, or when it dies.
+  // What one API request holds; given back as its choices start, or when it ends.
   class Ticket {
    public:
     explicit Ticket(AdmissionGate* gate) : gate_(gate) { Add(1, 0); }
     Ticket(const Ticket&) = delete;
     ~Ticket() { Add(-num_reqs_, -num_tokens_); }
 
-    // Once the prompts are known.
+    // To the true numbers, once the prompts are known.
     void Resize(int64_t num_reqs, int64_t num_tokens) {
       Add(num_reqs - num_reqs_, num_tokens - num_tokens_);
     }
-    // One of its requests has its first token or is over.
+    // One of its choices has its first token or has ended.
     void Release(int64_t num_tokens) { Add(-1, -num_tokens); }
 
    private:

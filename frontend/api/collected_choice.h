@@ -1,7 +1,6 @@
 #pragma once
 
-// What the deltas of one choice add up to, for responses in one body.
-// Thread: the shard's. A value.
+// The sum of one choice's deltas, for responses in one body. A value. Thread: the shard's.
 
 #include <string>
 #include <string_view>
@@ -20,7 +19,7 @@ struct CollectedChoice {
   std::string_view finish_reason;
   wire::StopReason stop_reason;
 
-  // Takes the delta's logprobs.
+  // Moves the delta's logprobs out of it.
   void Append(MessageDelta& delta);
 
  private:

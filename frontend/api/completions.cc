@@ -17,7 +17,7 @@ namespace {
 // What of the request the response depends on.
 struct CompletionShape {
   bool return_token_ids = false;
-  std::optional<int64_t> logprobs;  // of this many others at each token; -1: all there are
+  std::optional<int64_t> logprobs;  // how many others at each token; -1: all
   bool echo = false;
   bool echo_only = false;  // max_tokens 0: the prompt, nothing generated
   bool show_prompt_logprobs = false;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the handlers of one shard work with: the operator's choices and the parts that answer
+// What the handlers of one shard work with: the operator's choices and the parts that serve
 // requests. Built by main and borrowed; everything outlives the server.
 
 #include <cstdint>

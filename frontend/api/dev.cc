@@ -23,7 +23,7 @@ namespace {
 
 using Results = std::vector<wire::RawValue>;
 
-// Answers of all engines to one call. Callbacks keep it alive when the client has gone.
+// The replies of all engines to one call. Callbacks keep it alive after the client has gone.
 struct PendingCalls {
   Results results;
   Status failure;
@@ -31,7 +31,7 @@ struct PendingCalls {
   Event done;
 };
 
-// Each engine's answer, or the first failure; CANCELLED when the client went away meanwhile.
+// Each engine's reply, or the first failure; CANCELLED when the client went away meanwhile.
 Awaitable<StatusOr<Results>> CallEngines(Exchange& exchange, ApiContext* context,
                                          std::string method, Results args) {
   const auto calls = std::make_shared<PendingCalls>();
@@ -56,7 +56,8 @@ Awaitable<StatusOr<Results>> CallEngines(Exchange& exchange, ApiContext* context
   co_return std::move(calls->results);
 }
 
-// What an engine says of its failure is for the operator who asked.
+// The caller is an operator, so the engine's own message is shown even where others get general
+// words.
 void RespondWithFailure(Exchange& exchange, const Status& status) {
   if (status.code() == StatusCode::kCancelled) return;
   ApiError error = ToApiError(status);
@@ -175,7 +176,7 @@ Awaitable<void> HandleIsPaused(Exchange& exchange, ApiContext* context) {
 
 // ---- Abort ----
 
-// {"request_ids": [...]}; without them, or without a body, all requests are meant.
+// {"request_ids": [...]}; an empty result, from an empty body or one without ids, means all.
 StatusOr<std::vector<std::string>> AbortNames(const std::string& body, const JsonLimits& limits) {
   std::vector<std::string> names;
   if (body.empty()) return names;
@@ -192,14 +193,14 @@ StatusOr<std::vector<std::string>> AbortNames(const std::string& body, const Jso
   return ids->get<std::vector<std::string>>();
 }
 
-// Counts of all shards; their callbacks keep it alive when the client has gone.
+// The counts of all shards. Callbacks keep it alive after the client has gone.
 struct PendingAborts {
   size_t num_aborted = 0;
   size_t num_left = 0;
   Event done;
 };
 
-// Requests belong to their shards: each ends its own and posts the count back.
+// Each shard ends its own requests and posts their number back.
 Awaitable<void> HandleAbortRequests(Exchange& exchange, std::vector<ApiContext*> contexts) {
   const JsonLimits& limits = contexts.front()->options.json_limits;
   auto names = AbortNames(exchange.request().body, limits);
@@ -250,7 +251,7 @@ StatusOr<Results> SleepArguments(const HttpRequest& request, const EngineClient&
   if (engine == nullptr) return UnavailableError("the engine is not ready");
   if (level > 0 && !engine->enable_sleep_mode) {
     return UnimplementedError("sleep level " + std::to_string(level) +
-                              " gives the engine's memory back, which this engine cannot do; "
+                              " frees the engine's memory, which this engine does not support; "
                               "level 0 pauses it")
         .WithParam("level");
   }

@@ -18,7 +18,7 @@ ErrorForm FormOf(const Status& status) {
     case StatusCode::kOutOfRange:
     case StatusCode::kFailedPrecondition:
     case StatusCode::kAlreadyExists:
-      // What is wrong with the body's form names a place in it ("body.prompt"), not a field.
+      // A malformed body names a place in it ("body.prompt"), a bad value names its field.
       return {400, status.param().rfind("body", 0) == 0 ? "Bad Request" : "BadRequestError"};
     case StatusCode::kUnauthenticated:
       return {401, "AuthenticationError"};

@@ -1,8 +1,8 @@
 #pragma once
 
-// The one place that writes an error for a client: OpenAI's form and HTTP's code for each Status.
+// The one place that turns a Status into an error for a client: OpenAI's form and an HTTP code.
 //   {"error": {"message": …, "type": …, "param": …, "code": 400}}
-// Thread: pure functions. Messages of our own mistakes are replaced by general words.
+// The message of an internal error is replaced by general words. Pure functions; any thread.
 
 #include <string>
 
@@ -20,9 +20,9 @@ struct ApiError {
 
 ApiError ToApiError(const Status& status);
 std::string ErrorBody(const ApiError& error);
-// With Retry-After where trying again makes sense (503).
+// With Retry-After where a retry may succeed (503).
 Response ErrorResponse(const Status& status);
-// An error in the middle of a stream: one event; the stream's end is the caller's.
+// An error in the middle of a stream: one event. The caller ends the stream.
 std::string ErrorEvent(const Status& status);
 
 }  // namespace tandem

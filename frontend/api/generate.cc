@@ -123,15 +123,15 @@ namespace {
 void WarnOfRetiredFields(const std::vector<RetiredField>& fields, ApiContext* context) {
   for (const RetiredField& field : fields) {
     if (!context->retired_fields_seen.insert(field.name).second) continue;
-    LOG_WARNING << "a client sends " << field.name << ", which the API no longer has: ignored; "
-                << field.instead << " took its place";
+    LOG_WARNING << "a client sends " << field.name << ", which is ignored: the API dropped it, use "
+                << field.instead;
   }
 }
 
 // ---- 4. Run ----
 
-// Sends what the writer has written so far. A stream of several choices gets the outputs of one
-// engine step in one write: the first of them posts the sending after the rest of the message.
+// Sends what the writer has written so far. A stream of several choices sends the outputs of one
+// engine step in one write: the first output posts the flush, which runs after the others.
 class StreamSender : public std::enable_shared_from_this<StreamSender> {
  public:
   StreamSender(Exchange* exchange, Generation* generation, bool several)
@@ -150,7 +150,7 @@ class StreamSender : public std::enable_shared_from_this<StreamSender> {
     }
   }
 
-  // The response head goes out with the first event, so that an earlier error has its own code.
+  // The response head goes out with the first event, so that an earlier error has its own status.
   void Flush() {
     posted_ = false;
     if (buffer_.empty()) return;
@@ -177,12 +177,12 @@ class StreamSender : public std::enable_shared_from_this<StreamSender> {
 
 // ---- 5. Write ----
 
-// The load as a response header, for a load balancer that asked with endpoint-load-metrics-format
-// (ORCA). Nothing for formats we do not know.
+// The load as a response header (ORCA), when a load balancer requests it with
+// endpoint-load-metrics-format. Nothing for an unknown format.
 HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
   const std::string format = ToLower(request.Header("endpoint-load-metrics-format"));
   if (format != "text" && format != "json") {
-    if (!format.empty()) LOG_DEBUG << "no load report in an unknown format";
+    if (!format.empty()) LOG_DEBUG << "unknown endpoint-load-metrics-format: no load report";
     return {};
   }
   double usage = 0, waiting = 0;
@@ -228,7 +228,7 @@ Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_
   WarnOfRetiredFields(prepared->retired_fields, context);
   if (exchange.closed()) co_return;
 
-  // 4. Run: the engine's outputs reach the writer by callbacks, one coroutine waits for the end.
+  // 4. Run: outputs reach the writer through callbacks; the coroutine waits for the end.
   const bool stream = prepared->writer.stream;
   const bool several = prepared->processed.requests.size() > 1;
   Generation generation(context, std::move(prepared->processed), prepared->output,

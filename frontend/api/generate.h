@@ -1,13 +1,13 @@
 #pragma once
 
-// The course of every request that generates, whatever its endpoint, as one coroutine of five
-// stages. generate.cc reads from top to bottom:
-//   1. admit     refused while too many requests wait; the headers
-//   2. parse     the body → the endpoint's request         (on the text pool)
-//   3. process   the request → engine requests              (on the text pool)
+// Runs every request that generates, whatever its endpoint: one coroutine of five stages, which
+// generate.cc shows from top to bottom.
+//   1. admit     refuse while too many requests wait; read the headers
+//   2. parse     body → the endpoint's request              (on the text pool)
+//   3. process   request → engine requests                  (on the text pool)
 //   4. run       engine outputs → deltas → the writer's text, sent as it comes when streaming
 //   5. write     the body, or the end of the stream, or the error
-// A client that goes away in any stage ends it; its engine requests are aborted.
+// A client that goes away ends its request in any stage; the engine requests are aborted.
 // Thread: the exchange's shard.
 
 #include <cstdint>
@@ -31,18 +31,18 @@ Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_
 
 // ---- Stages 2 and 3, for tests without sockets. Pure; any thread. ----
 
-// What the request came with besides its body.
+// What a request brings besides its body.
 struct RequestHeaders {
   RequestContext context;           // external_id: the bare id, before the endpoint's prefix
   bool id_from_client = false;      // X-Request-Id: wins over the body's request_id
   std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
 };
 
-// What is ready to run.
+// A request that is ready to run.
 struct PreparedRequest {
   ProcessedRequest processed;
   OutputOptions output;
-  WriterInput writer;  // prompts and out are still to come
+  WriterInput writer;  // without prompts and out, which stage 4 adds
   std::vector<RetiredField> retired_fields;
 };
 

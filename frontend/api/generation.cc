@@ -53,7 +53,7 @@ FinishedReason MetricReason(FinishReason reason) {
 
 }  // namespace
 
-// One engine request: the sink its outputs arrive at.
+// One engine request and the sink of its outputs.
 class Generation::Choice final : public OutputSink {
  public:
   Choice(Generation* generation, int choice_idx, const wire::EngineCoreRequest& request,
@@ -71,7 +71,7 @@ class Generation::Choice final : public OutputSink {
   }
   void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
   void OnNansInLogits() override { stats->OnCorrupted(); }
-  // A refusal is no failure: such a request has not begun.
+  // A refused request has not begun, so it does not count as failed.
   void OnFailure(const Status& status) {
     if (started || status.code() == StatusCode::kInternal) stats->OnEngineError();
   }
@@ -82,7 +82,7 @@ class Generation::Choice final : public OutputSink {
   const int64_t max_tokens;
   OutputProcessor processor;
   std::optional<RequestStats> stats;  // set once the request is with an engine
-  bool counts_prompt = false;         // the first of its prompt's choices: cached tokens count once
+  bool counts_prompt = false;         // first choice of its prompt: cached tokens count once
   bool running = false;
   bool started = false;  // has its first token
 
@@ -248,7 +248,7 @@ void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
   choice->OnFailure(status);
   LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
-  // An engine that is gone took the other choices with it; one that failed by itself did not.
+  // A lost engine ends the other choices too; a choice that failed alone does not.
   AbortRunning(status.code() == StatusCode::kUnavailable ? status : OkStatus());
   error_ = status;
   done_.Set();

@@ -1,11 +1,11 @@
 #pragma once
 
-// One API request while the engine works on it: its n × prompts engine requests, their metrics,
+// One API request while the engine works on it: its n × prompts engine requests, their metrics and
 // their end.
-// Thread: the shard's; the engine client calls back there, once per output, no coroutine per token.
-// Owns its choices (the sinks of the engine client); everything in ApiContext outlives it.
-// Ends in one of four ways, after which nothing more is called: every choice finished; an engine
-// error (the others are aborted); Abort (the client is gone); destruction, which aborts.
+// Thread: the shard's. The engine client calls back there, once per output; no coroutine runs per
+// token. Owns its choices (the engine client's sinks); everything in ApiContext outlives it.
+// Ends in one of four ways, after which it calls nothing more: every choice finished; an engine
+// error (the other choices are aborted); Abort (the client is gone); destruction, which aborts.
 
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// One per choice. REQUIRES: the request's prompts stay where they are.
+// One per choice. Points into the request, which must not move.
 std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request);
 
 class Generation {
@@ -33,30 +33,30 @@ class Generation {
   // Valid as long as this.
   std::vector<ChoicePrompt> prompts() const { return PromptsOf(request_); }
 
-  // Sends everything to the engine. on_progress (may be empty) runs after each output that the
-  // writer was given. On a refusal nothing is left running.
+  // Sends everything to the engine. on_progress (may be empty) runs after each output that reached
+  // the writer. After an error nothing is left running.
   Status Start(ResponseWriter* writer, std::function<void()> on_progress);
-  // The client is gone: nothing more is shown, the engine is told to stop.
+  // The client is gone: writes nothing more and aborts the engine requests.
   void Abort();
 
-  // Set at the end, whichever it is.
+  // Set at the end, in whichever way.
   Event& done() { return done_; }
   bool aborted() const { return aborted_; }
-  const Status& error() const { return error_; }  // of the engine; OK when all finished
+  const Status& error() const { return error_; }  // the engine's; OK when all choices finished
 
  private:
   class Choice;
 
-  // The request is with an engine now: its metrics are that engine's.
+  // Counts the choice for the engine that has its request now.
   void BeginStats(Choice* choice, int engine);
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);
-  // why: what took all choices, which fail of it; OK when nothing did and they are just given up.
+  // why: the failure that ends all choices; OK: they are given up without one.
   void AbortRunning(const Status& why);
 
   ApiContext* const context_;
-  ProcessedRequest request_;  // the engine requests have moved on after Start
+  ProcessedRequest request_;  // Start moves the engine requests out
   const double arrival_monotonic_;
   std::unique_ptr<AdmissionGate::Ticket> ticket_;
   std::vector<std::unique_ptr<FanOutStats>> fan_out_;  // one per prompt

@@ -1,8 +1,8 @@
 #pragma once
 
-// What an endpoint that generates consists of. Its file derives a GenerationCall (how a body is
-// read, what it becomes) and two ResponseWriters (a body, a stream of events); its row in routes.cc
-// gives Generate (generate.h) the function that makes the call. Nothing else knows the endpoint.
+// What makes up an endpoint that generates. Its file derives a GenerationCall (how a body is read
+// and processed) and two ResponseWriters (for a body and for a stream of events); its row in
+// routes.cc gives Generate (generate.h) the function that makes the call. No other file knows it.
 
 #include <memory>
 #include <string>
@@ -27,18 +27,19 @@ struct ChoicePrompt {
 };
 
 // Appends one response to a string as JSON text: a whole body at the end, or events as they come.
-// Thread: the shard's. Knows nothing of sockets. What runs once per token allocates nothing.
+// Thread: the shard's. Knows no sockets. WriteDelta of a stream runs per token and allocates
+// nothing.
 class ResponseWriter {
  public:
   explicit ResponseWriter(std::string* out) : out_(out) {}
   virtual ~ResponseWriter() = default;
   ResponseWriter(const ResponseWriter&) = delete;
 
-  // usage: of the whole request, so far. The writer may move parts out of the delta.
+  // usage: of the whole request so far. The writer may move parts out of the delta.
   virtual void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) = 0;
   // After the last choice's last delta.
   virtual void WriteEnd(const Usage& usage) = 0;
-  // The end of a stream that fails after its first event: OpenAI's form unless the API has another.
+  // The end of a stream that fails after its first event, in OpenAI's form unless overridden.
   virtual void WriteError(const Status& status) {
     out_->append(ErrorEvent(status)).append("data: [DONE]\n\n");
   }
@@ -53,7 +54,7 @@ struct StreamUsage {
   bool on_every_chunk = false;
 };
 
-// What the writers of all endpoints are made of. The pointers outlive them.
+// What every endpoint's writers are built from. The pointers outlive them.
 struct WriterInput {
   ResponseHead head;
   bool stream = false;
@@ -71,16 +72,17 @@ class GenerationCall {
 
   // The start of response ids: "chatcmpl-".
   virtual const char* id_prefix() const = 0;
-  // What refuses or fails the request before its response has begun.
+  // The response when the request is refused or fails before its response has begun, in OpenAI's
+  // form unless overridden.
   virtual Response Error(const Status& status) const { return ErrorResponse(status); }
 
-  // Reads the body and takes what it needs out of it. On the text pool.
+  // Reads the body; may move parts out of it. On the text pool.
   virtual Status Parse(JsonDocument body) = 0;
-  // What was read, until Process has used it up.
+  // The request that Parse read. Process uses it up.
   virtual GenerationRequest& request() = 0;
-  // Keeps what the response depends on, gives up the rest. On the text pool.
+  // Keeps what the response depends on and frees the rest of the request. On the text pool.
   virtual StatusOr<ProcessedRequest> Process(const RequestContext& context) = 0;
-  // The writer of a stream or of a body, by input.stream. On the shard, after Process.
+  // The writer of a stream or a body, by input.stream. On the shard, after Process.
   virtual std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const = 0;
 };
 

@@ -39,13 +39,13 @@ Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts) {
   co_return;
 }
 
-// Nobody can have sent the engine to sleep without the dev routes; routers ask anyway.
+// Without the dev routes nothing can put the engine to sleep; routers call this all the same.
 Awaitable<void> HandleIsSleeping(Exchange& exchange) {
   exchange.Respond({200, R"({"is_sleeping":false})", "application/json", {}});
   co_return;
 }
 
-// Where routers can subscribe: data-parallel rank → what its engine publishes.
+// Where routers can subscribe: data-parallel rank → its engine's publisher.
 Awaitable<void> HandleKvEventSources(Exchange& exchange, ApiContext* context) {
   Json sources = Json::object();
   for (int i = 0; i < context->engine_client->num_engines(); ++i) {

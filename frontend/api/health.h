@@ -1,9 +1,9 @@
 #pragma once
 
-// GET /health (alive), GET /ready (would a request succeed now) and what else the server says about
-// itself: /ping, /version, /load, /is_sleeping (without dev mode), /kv_event_sources, /metrics. All
-// answer at once from memory of the frontend, so probes and scrapes cost nothing under load;
-// /health leaves a question with the engine, and the next one looks whether it was answered.
+// GET /health (alive), GET /ready (would a request succeed now) and the server's other reports
+// about itself: /ping, /version, /load, /is_sleeping (without dev mode), /kv_event_sources,
+// /metrics. All respond at once from the frontend's memory, so probes and scrapes cost nothing
+// under load. /health sends the engine a small call, and the next /health checks for its reply.
 // Thread: the exchange's shard.
 
 #include "frontend/api/context.h"

@@ -49,7 +49,7 @@ Json ModelCard(const std::string& name, const std::string& root, int64_t created
           {"permission", Json::array({permission})}};
 }
 
-// The length of the models that are ready to answer, or why none is.
+// The served model's length, or UNAVAILABLE while it is not ready.
 StatusOr<int64_t> ServedLength(const ApiContext& context) {
   const auto* info = context.engine_client->engine_info();
   const Status health = context.engine_client->health();

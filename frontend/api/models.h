@@ -1,8 +1,8 @@
 #pragma once
 
 // GET /v1/models: one card per served name, once the engine is ready (503 before: clients and
-// probes take the list as "a request would be answered now"). GET /v1/models/{name}: its card, or
-// 404. Names may hold slashes.
+// probes read the list as "a request would succeed now"). GET /v1/models/{name}: its card, or 404.
+// Names may contain slashes.
 // Thread: the exchange's shard.
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace tandem {
 
 struct ServerFacts;
 
-// The model's served name that a request means. NOT_FOUND lists the valid ones.
+// The served name for a request's `model`. NOT_FOUND lists the valid ones.
 StatusOr<std::string> ServedModel(const ApiOptions& options,
                                   const std::optional<std::string>& model);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Pieces of responses as JSON text, shared by the endpoints. Pure; any thread. What runs once per
-// token (AppendEscaped, ChunkWriter) appends to a buffer and allocates nothing of its own.
+// token (AppendEscaped, ChunkWriter) appends to a buffer and does not allocate.
 
 #include <cstdint>
 #include <optional>
@@ -31,16 +31,16 @@ Json StopReasonJson(const wire::StopReason& reason);
 Json TokenIdsJson(const std::vector<TokenId>& ids);
 // [null, {"<token id>": {logprob, rank, decoded_token}, …}, …]; the first token has no logprob.
 Json PromptLogprobsJson(const std::vector<PositionLogprobs>& positions);
-// {content: [{token, logprob, bytes, top_logprobs}]}; num_top of the most likely, -1: all.
+// {content: [{token, logprob, bytes, top_logprobs}]}; the num_top most likely tokens, -1: all.
 Json ChatLogprobsJson(const std::vector<PositionLogprobs>& positions, int64_t num_top);
-// A packed map of the engine's; null when empty or broken.
+// The engine's packed map; null when empty or malformed.
 Json UnpackJson(const wire::RawValue& value);
 
 // Collects a completion's logprobs: parallel lists over its tokens.
 // Offsets are characters from the start of the text.
 class CompletionLogprobs {
  public:
-  // num_top: of the others at most so many are shown at each token; -1: all.
+  // num_top: other tokens shown at each position, at most; -1: all.
   explicit CompletionLogprobs(int64_t num_top, size_t text_offset = 0)
       : num_top_(num_top), text_offset_(text_offset) {}
   void AddUnscored(std::string_view token);  // the first echoed token
@@ -58,7 +58,7 @@ class CompletionLogprobs {
   std::vector<std::vector<ScoredToken>> top_;  // empty: null
 };
 
-// Writes one stream's events: what all of them share is rendered once.
+// Writes one stream's events; renders what they share once.
 class ChunkWriter {
  public:
   // object: "chat.completion.chunk" or "text_completion".

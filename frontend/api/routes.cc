@@ -14,7 +14,7 @@ namespace tandem {
 // clang-format off
 std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFacts* facts,
                              const Metrics* metrics) {
-  // A handler that works with its shard's context.
+  // A handler that gets its shard's context.
   const auto on_shard = [&contexts](Awaitable<void> (*handle)(Exchange&, ApiContext*)) -> Handler {
     return [contexts, handle](Exchange& exchange) {
       return handle(exchange, contexts[static_cast<size_t>(exchange.shard().index())]);
@@ -38,7 +38,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFact
   const Handler load = [facts](Exchange& exchange) { return HandleLoad(exchange, facts); };
   const Handler show_metrics = [metrics](Exchange& exchange) { return HandleMetrics(exchange, metrics); };
 
-  // Probes and scrapes: open, not counted, not logged, answered to the very end.
+  // Probes and scrapes: open, not counted, not logged, served until the process ends.
   constexpr auto kProbe = [](std::string method, std::string path, Handler handler) {
     return Route{.method = std::move(method), .path = std::move(path), .handler = std::move(handler),
                  .guarded = false, .counted = false, .json_body = false, .during_drain = true};

@@ -1,7 +1,7 @@
 #pragma once
 
-// The HTTP surface: one row per endpoint. To add one: its file in this folder and a row in
-// routes.cc. Thread: main builds the table; handlers run on their exchange's shard.
+// The HTTP surface: one row per endpoint. To add an endpoint, add its file to this folder and a row
+// to routes.cc. Thread: main builds the table; handlers run on their exchange's shard.
 
 #include <cstdint>
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace tandem {
 
-// What endpoints tell about the server as a whole.
+// What endpoints report about the server as a whole.
 struct ServerFacts {
   std::string model_root;  // the folder the model was loaded from
   int64_t started_at = 0;  // unix seconds
   bool track_load = false;
-  bool dev_mode = false;                                   // DevRoutes are there
-  std::vector<std::pair<std::string, std::string>> flags;  // as they took effect, without secrets
+  bool dev_mode = false;                                   // DevRoutes exist
+  std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
   std::function<int()> num_requests;
   std::function<bool()> is_draining;
 };
@@ -30,7 +30,7 @@ struct ServerFacts {
 std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts, const ServerFacts* facts,
                              const Metrics* metrics);
 
-// The error body for what HTTP itself refuses (ServerOptions::error).
+// The response for a request that HTTP itself refuses (ServerOptions::error).
 Response HttpErrorResponse(int status, std::string_view message);
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
 #pragma once
 
-// POST /tokenize (a text or a conversation → token ids) and POST /detokenize (the way back).
+// POST /tokenize (a text or a conversation → token ids) and POST /detokenize (token ids → text).
 // Thread: handlers run on the exchange's shard, the work on the text pool.
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// Bodies in, bodies out; pure.
+// Request body → response body; pure.
 StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                          const ApiOptions& options, int64_t max_model_len);
 StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,

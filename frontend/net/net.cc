@@ -28,7 +28,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 thread_local Shard* current_shard = nullptr;
 
-// steady_clock is CLOCK_MONOTONIC here, so a stamp of ours is one of its time points.
+// steady_clock is CLOCK_MONOTONIC here, so a SystemClock::Monotonic() stamp is one of its times.
 asio::steady_timer::time_point TimePoint(double monotonic) {
   return asio::steady_timer::time_point(
       std::chrono::nanoseconds(static_cast<int64_t>(monotonic * 1e9)));
@@ -41,8 +41,8 @@ struct Shard::State {
 
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-  // All deadlines of the shard in one map, and one timer that sleeps until the first of them. A
-  // deadline that is taken back leaves the timer alone: waking once for nothing is cheaper.
+  // All deadlines of the shard in one map, and one timer that sleeps until the earliest. Removing a
+  // deadline leaves the timer alone: one useless wake-up is cheaper.
   asio::steady_timer timer{io};
   double timer_set_for = kNever;
   std::multimap<double, Timed> deadlines;
@@ -218,7 +218,7 @@ Socket::Socket(Shard* shard, int fd) : fd_(fd), state_(std::make_shared<State>(s
   boost::system::error_code error;
   state_->descriptor.assign(fd, error);
   if (!error) return;
-  // The reactor is full. With both directions shut every read says "end", which owners handle.
+  // The reactor is full. With both directions shut every read returns the end, which owners handle.
   LOG_ERROR << "cannot watch a socket: " << error.message();
   ::shutdown(fd, SHUT_RDWR);
 }

@@ -7,9 +7,9 @@
 // from another thread except through Post. A coroutine returns Awaitable<T>, is started by
 // co_await or by Shard::Spawn, and always resumes on the shard it was spawned on. Coroutines take
 // parameters by value or by references that outlive them, never capture by a coroutine lambda, and
-// hold no lock across co_await. Nothing is cancelled by force: whoever waits, waits for an Event
-// that its peer sets or for a time.
-// Times are seconds; deadlines are SystemClock::Monotonic() stamps.
+// hold no lock across co_await. Nothing is cancelled by force: a coroutine waits for an Event,
+// which its peer sets, or for a point in time. Times are seconds; deadlines are
+// SystemClock::Monotonic() stamps.
 
 #include <coroutine>
 #include <functional>
@@ -59,8 +59,9 @@ class Awaitable;
 
 namespace internal {
 
-// A child that ends while its parent is still starting it lets the parent go on without suspending,
-// so loops over children that never wait do not grow the stack (gcc makes no tail calls at -O0).
+// When a child ends while its parent is still starting it, the parent continues without suspending,
+// so that a loop over children that never wait does not grow the stack (gcc -O0 makes no tail
+// calls).
 struct PromiseBase {
   std::coroutine_handle<> parent;
   bool starting = false;
@@ -144,9 +145,9 @@ inline Awaitable<void> internal::Promise<void>::get_return_object() {
 
 // ---- Waiting ----
 
-// Set by one side, waited for by one coroutine of the same shard. Stays set until Reset. Set never
-// runs the waiter inside the call: it is resumed from the shard's loop.
-// Thread: the shard's. REQUIRES: at most one waiter at a time; not destroyed while waited for.
+// One side sets it, one coroutine of the same shard waits for it. Stays set until Reset. Set does
+// not run the waiter itself: the shard's loop resumes it. Thread: the shard's. REQUIRES: at most
+// one waiter at a time; not destroyed while waited for.
 class Event {
  public:
   class Awaiter;
@@ -158,7 +159,7 @@ class Event {
   void Reset() { set_ = false; }
   bool is_set() const { return set_; }
 
-  // co_await event.Wait() gives true; WaitUntil gives false when the deadline passed first.
+  // co_await event.Wait() is true; WaitUntil is false when the deadline passed first.
   Awaiter Wait();
   Awaiter WaitUntil(double deadline);
 
@@ -202,10 +203,10 @@ class Shard {
   Shard(const Shard&) = delete;
 
   void Start();
-  // Leaves the loop after what is running now; any thread.
+  // Leaves the loop once the current task ends; any thread.
   void Stop();
-  // Waits for the thread, then destroys the coroutines that never ended. What they refer to must
-  // live until then; a Socket must be gone before its shard is.
+  // Waits for the thread, then destroys the coroutines that have not ended. What they refer to must
+  // live until then; a Socket must be destroyed before its shard.
   void Join();
 
   int index() const { return index_; }
@@ -228,7 +229,7 @@ class Shard {
 
 // A non-blocking descriptor in a shard's reactor. Owns the descriptor.
 // Thread: the shard's. Each Notify calls back once, from the loop, when the descriptor is ready or
-// has failed; never after Close. At most one outstanding call of each kind.
+// has failed; never after Close. At most one call of each kind may be pending.
 class Socket {
  public:
   Socket(Shard* shard, int fd);
@@ -246,8 +247,8 @@ class Socket {
   std::shared_ptr<State> state_;
 };
 
-// Threads for pure work that would hold up a shard: templates, tokenizing, checking. Jobs run in
-// order of arrival. The queue is bounded by its users: each open exchange has one job at most.
+// Threads for pure work that would hold up a shard: templates, tokenizing, checking. Jobs start in
+// order of arrival. Its users bound the queue: each open exchange has one job at most.
 class TextPool {
  public:
   explicit TextPool(int num_threads);  // threads are named "text-<i>"
@@ -255,8 +256,8 @@ class TextPool {
   TextPool(const TextPool&) = delete;
 
   void Submit(Task job);
-  // Waits for the running jobs, drops the queued ones; no job runs afterwards. Before the shards
-  // that wait for jobs are joined: a job writes into the frame of the coroutine that waits for it.
+  // Waits for the running jobs and drops the queued ones; no job runs afterwards. Call it before
+  // joining the shards that wait for jobs: a job writes into the frame of the waiting coroutine.
   void Stop();
 
  private:
@@ -276,7 +277,7 @@ struct PoolHop {
 
 }  // namespace internal
 
-// Runs work() on the pool and gives its result back on the calling shard:
+// Runs work() on the pool and resumes the caller with its result on the calling shard:
 //   auto work = [&tokenizer, text = std::move(text)] { … };
 //   auto ids = co_await OnPool(pool, std::move(work));
 // Not with the lambda written inside the call: gcc 12 destroys the captures of such a lambda twice.

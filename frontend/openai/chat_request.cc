@@ -99,8 +99,8 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
       .WithParam("reasoning_effort");
 }
 
-// A message's parts as one text, or its text as one part. A message without content, as an
-// assistant's turn of nothing but tool calls, has an empty one: templates concatenate it.
+// A message's parts as one text, or its text as one part. A message without content, such as an
+// assistant's turn of tool calls only, gets an empty one: templates concatenate it.
 void SetContentForm(bool as_parts, Json* message) {
   Json* const content = &(*message)["content"];
   if (content->is_null()) {
@@ -120,8 +120,9 @@ void SetContentForm(bool as_parts, Json* message) {
   }
 }
 
-// Templates write a call's arguments with tojson, so a text that holds an object becomes one, and
-// none an empty one. An empty list of calls is no list: templates ask only whether there is one.
+// Templates write a call's arguments with tojson, so the text of an object becomes that object, and
+// missing arguments an empty one. Templates test only whether tool_calls is present, so an empty
+// list is removed.
 void SetToolCallsForm(Json* message) {
   const auto calls = message->find("tool_calls");
   if (calls == message->end()) return;
@@ -146,7 +147,7 @@ Status ParseMessages(Json& value, ChatRequest* out) {
     return InvalidArgumentError("messages must not be empty").WithParam("messages");
   for (size_t i = 0; i < value.size(); ++i) RETURN_IF_ERROR(CheckMessage(i, value[i]));
   out->messages = JsonDocument(std::move(value));
-  // The older name of the field; templates read the newer one.
+  // The field's older name; templates read the newer one.
   for (Json& message : out->messages.mutable_value()) {
     const auto old = message.find("reasoning_content");
     if (old == message.end()) continue;

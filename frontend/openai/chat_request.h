@@ -1,8 +1,8 @@
 #pragma once
 
 // The body of POST /v1/chat/completions: struct and field table. Messages stay JSON, because chat
-// templates may read any key of them; their form is checked here: each an object with a role, the
-// content a text, null or a list of text parts.
+// templates may read any key of them. Their form is checked here: each is an object with a known
+// role, whose content is a text, null or a list of text parts.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ struct ChatRequest : GenerationRequest {
   int64_t top_logprobs = 0;
 
   JsonDocument tools;               // array or null
-  JsonDocument tool_choice;         // null, a text or {"type": "function", …}
+  JsonDocument tool_choice;         // null, a string or {"type": "function", …}
   bool parallel_tool_calls = true;  // nothing reads it yet
 
   std::optional<bool> add_generation_prompt;  // absent: true unless continue_final_message
@@ -37,7 +37,7 @@ Status ParseToolChoice(Json& value, ChatRequest* out);
 Status ParseChatTemplateKwargs(Json& value, ChatRequest* out);
 Status ParseDocuments(Json& value, ChatRequest* out);
 
-// Fields that contradict each other.
+// Refuses fields that contradict each other.
 Status CheckChatRequest(const ChatRequest& request);
 
 inline constexpr ApiField<ChatRequest> kChatFields[] = {
@@ -45,12 +45,12 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
     {"max_completion_tokens",
      &ChatRequest::max_completion_tokens,
      {0},
-     "Tokens to generate at most; wins over max_tokens."},
-    {"logprobs", &ChatRequest::logprobs, {}, "Logprobs of the drawn tokens."},
+     "Most tokens to generate; wins over max_tokens."},
+    {"logprobs", &ChatRequest::logprobs, {}, "Logprobs of the sampled tokens."},
     {"top_logprobs",
      &ChatRequest::top_logprobs,
      {-1, kMaxTokenId},
-     "And of this many others; needs logprobs; -1: the whole vocabulary."},
+     "Logprobs of the n most likely tokens too; needs logprobs; -1: the whole vocabulary."},
     {"tools", &ParseTools, {}, "Shown to the template; needs tool_choice none."},
     {"tool_choice", &ParseToolChoice, {}, "Only none."},
     {"parallel_tool_calls",
@@ -62,11 +62,11 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
     {"add_generation_prompt",
      &ChatRequest::add_generation_prompt,
      {},
-     "End the prompt where the answer begins."},
+     "End the prompt with the start of the assistant's turn."},
     {"continue_final_message",
      &ChatRequest::continue_final_message,
      {},
-     "Leave the last message open, for the answer to continue it."},
+     "Leave the last message open, so that the model continues it."},
     {"chat_template_kwargs", &ParseChatTemplateKwargs, {}, "Variables for the template."},
     {"documents", &ParseDocuments, {}, "For templates that quote documents."},
     {"reasoning_effort", &ChatRequest::reasoning_effort, {}, "Passed to the template."},
@@ -82,12 +82,13 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
 
 StatusOr<ChatRequest> ParseChatRequest(Json body);
 
-// Brings messages into the form the chat template gets, which is vLLM's: each content as one text
+// Brings messages into the form that chat templates expect, as vLLM does: each content as one text
 // or as a list of parts, empty where there is none; arguments of earlier tool calls as objects.
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts);
-// The server's defaults, then chat_template_kwargs, then reasoning_effort where they are silent.
+// The server's defaults, then chat_template_kwargs, then what reasoning_effort implies where
+// neither sets it.
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);
-// echo: the last message's text when it has the role that answers; else empty.
+// For echo: the last message's text when its role is response_role, else empty.
 std::string EchoedText(const ChatRequest& request, std::string_view response_role);
 
 }  // namespace tandem

@@ -11,7 +11,7 @@ bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
   for (const Json& item : value) {
     if (!item.is_number_unsigned()) return false;
     const uint64_t id = item.get<uint64_t>();
-    // Whatever is above the largest id is out of any vocabulary, and said to be so later.
+    // An id above the largest int64 is out of every vocabulary; the input processor refuses it.
     ids->push_back(static_cast<int64_t>(std::min<uint64_t>(id, INT64_MAX)));
   }
   return true;

@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// One or several prompts, as text or as token ids; empty when not given.
+// One or several prompts, as text or as token ids; empty when absent.
 using TextPrompts = std::vector<std::string>;
 using TokenPrompts = std::vector<std::vector<int64_t>>;
 using Prompts = std::variant<TextPrompts, TokenPrompts>;
@@ -24,15 +24,15 @@ struct CompletionRequest : GenerationRequest {
 
 Status ParsePrompt(Json& value, CompletionRequest* out);
 
-// Fields that contradict each other.
+// Refuses fields that contradict each other.
 Status CheckCompletionRequest(const CompletionRequest& request);
 
 inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
-    {"prompt", &ParsePrompt, {}, "A text, several, token ids, or several lists of them."},
+    {"prompt", &ParsePrompt, {}, "A text, a list of texts, token ids, or a list of such lists."},
     {"logprobs",
      &CompletionRequest::logprobs,
      {-1, kMaxTokenId},
-     "Logprobs of the drawn token and of this many others; -1: the whole vocabulary."},
+     "Logprobs of the sampled token and of the n most likely ones; -1: the whole vocabulary."},
     {"prompt_embeds", Unsupported{}, {}, "Prompt as embeddings."},
     {"suffix", Unsupported{}, {}, "Text after the completion."},
 };

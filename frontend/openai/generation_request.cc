@@ -101,7 +101,7 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
     const auto it = value.find(name);
     if (it == value.end() || it->is_null()) continue;
     if (!it->is_number_integer()) return WrongType("an object of integers", *it);
-    // Beyond the limit the sign is what matters.
+    // Beyond the limit only the sign matters.
     *number = it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{kMaxRepetitionSize}
                   ? kMaxRepetitionSize + 1
                   : it->get<int64_t>();
@@ -145,7 +145,7 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
     return InvalidArgumentError("prompt_logprobs are not available with stream")
         .WithParam("prompt_logprobs");
   }
-  // It becomes part of response ids and log lines.
+  // The id becomes part of response ids and log lines.
   if (request.request_id && !std::all_of(request.request_id->begin(), request.request_id->end(),
                                          [](char c) { return c > ' ' && c <= '~'; })) {
     return InvalidArgumentError("request_id must be printable ASCII without blanks")

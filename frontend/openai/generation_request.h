@@ -1,7 +1,7 @@
 #pragma once
 
-// What /v1/completions and /v1/chat/completions have in common: the fields a client may set, as it
-// sent them. An empty optional was not sent; server defaults come later, in processing.
+// The fields that /v1/completions and /v1/chat/completions share, as the client sent them. An empty
+// optional was not sent; processing applies the server's defaults.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@ struct StreamOptions {
   bool continuous_usage_stats = false;
 };
 
-// Ends an answer whose last tokens are one pattern, min_count times over.
+// Ends a choice whose last tokens repeat a pattern min_count times.
 struct RepetitionDetection {
   int64_t max_pattern_size = 0;  // tokens; 0: off
   int64_t min_pattern_size = 0;  // 0: 1
@@ -69,9 +69,9 @@ struct GenerationRequest {
   std::optional<std::string> session_id;
   std::optional<std::string> cache_salt;
   bool return_token_ids = false;
-  std::vector<RetiredField> retired_fields;  // of the API's past, sent all the same
+  std::vector<RetiredField> retired_fields;  // that the client sent
   std::optional<bool> return_tokens_as_token_ids;
-  JsonDocument kv_transfer_params;  // object or null; handed to the engine as they are
+  JsonDocument kv_transfer_params;  // object or null; passed to the engine unchanged
   JsonDocument ec_transfer_params;
   JsonDocument vllm_xargs;
 };
@@ -86,7 +86,7 @@ Status ParseXargs(Json& value, GenerationRequest* out);
 Status ParseRepetitionDetection(Json& value, GenerationRequest* out);
 Status ParseResponseFormat(Json& value, GenerationRequest* out);  // only {"type": "text"}
 
-// Fields that contradict each other.
+// Refuses fields that contradict each other.
 Status CheckGenerationRequest(const GenerationRequest& request);
 
 inline constexpr int64_t kMaxSequences = 16384;  // of one request (n)
@@ -97,27 +97,30 @@ inline constexpr int64_t kMaxRepetitionSize = 1 << 20;  // of each number in rep
 
 inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"model", &GenerationRequest::model, {}, "A served model name; absent: the first one."},
-    {"max_tokens", &GenerationRequest::max_tokens, {0}, "Tokens to generate at most."},
-    {"min_tokens", &GenerationRequest::min_tokens, {0}, "No stop before this many tokens."},
-    {"n", &GenerationRequest::n, {1, kMaxSequences}, "Choices per prompt; child i uses seed+i."},
+    {"max_tokens", &GenerationRequest::max_tokens, {0}, "Most tokens to generate."},
+    {"min_tokens", &GenerationRequest::min_tokens, {0}, "Tokens to generate before a stop."},
+    {"n", &GenerationRequest::n, {1, kMaxSequences}, "Choices per prompt; choice i uses seed+i."},
     {"temperature", &GenerationRequest::temperature, {0, 2}, "0 is greedy."},
-    {"top_p", &GenerationRequest::top_p, {0, 1, true}, "Nucleus: smallest set of this mass."},
+    {"top_p",
+     &GenerationRequest::top_p,
+     {0, 1, true},
+     "Sample from the smallest set with this mass."},
     {"top_k", &GenerationRequest::top_k, {-1, kMaxTokenId}, "Most likely tokens kept; 0, -1: all."},
-    {"min_p", &GenerationRequest::min_p, {0, 1}, "Least probability relative to the best token."},
+    {"min_p", &GenerationRequest::min_p, {0, 1}, "Lowest probability, relative to the best token."},
     {"presence_penalty", &GenerationRequest::presence_penalty, {-2, 2}, "Once per seen token."},
     {"frequency_penalty", &GenerationRequest::frequency_penalty, {-2, 2}, "Per occurrence."},
     {"repetition_penalty",
      &GenerationRequest::repetition_penalty,
      {0, 1e6, true},
      "Divides logits of tokens seen in prompt and output; 1 is off."},
-    {"seed", &GenerationRequest::seed, {}, "Repeats a sampled answer; -1: none."},
-    {"stop", &ParseStop, {}, "At most 4 texts that end the answer."},
+    {"seed", &GenerationRequest::seed, {}, "Makes sampling repeatable; -1: none."},
+    {"stop", &ParseStop, {}, "At most 4 texts that end a choice."},
     {"stop_token_ids", &GenerationRequest::stop_token_ids, {0, kMaxTokenId}, "Tokens that end it."},
     {"include_stop_str_in_output",
      &GenerationRequest::include_stop_str_in_output,
      {},
-     "Keep the matched stop text in the answer."},
-    {"ignore_eos", &GenerationRequest::ignore_eos, {}, "Go on after the end token."},
+     "Keep the matched stop text in the output."},
+    {"ignore_eos", &GenerationRequest::ignore_eos, {}, "Continue after the end token."},
     {"prompt_logprobs",
      &GenerationRequest::prompt_logprobs,
      {-1, kMaxTokenId},
@@ -126,9 +129,12 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"allowed_token_ids",
      &GenerationRequest::allowed_token_ids,
      {0, kMaxTokenId},
-     "Only these tokens are drawn."},
-    {"bad_words", &GenerationRequest::bad_words, {1}, "Texts that are never completed."},
-    {"skip_special_tokens", &GenerationRequest::skip_special_tokens, {}, "Leave them out of text."},
+     "Only these tokens are sampled."},
+    {"bad_words", &GenerationRequest::bad_words, {1}, "Texts that the output never contains."},
+    {"skip_special_tokens",
+     &GenerationRequest::skip_special_tokens,
+     {},
+     "Leave them out of the text."},
     {"spaces_between_special_tokens",
      &GenerationRequest::spaces_between_special_tokens,
      {},
@@ -136,16 +142,16 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"truncate_prompt_tokens",
      &GenerationRequest::truncate_prompt_tokens,
      {-1, kMaxTokenId},
-     "Keep this many prompt tokens; -1: as many as fit."},
+     "Prompt tokens to keep; -1: as many as fit."},
     {"truncation_side",
      &GenerationRequest::truncation_side,
      {},
-     "left (default) or right: cut off."},
+     "The side to cut: left (default) or right."},
     {"add_special_tokens",
      &GenerationRequest::add_special_tokens,
      {},
      "Add BOS and the like; default true for completions, false for chat."},
-    {"echo", &GenerationRequest::echo, {}, "Prompt (chat: last message) before the answer."},
+    {"echo", &GenerationRequest::echo, {}, "The prompt (chat: last message) first."},
     {"stream", &GenerationRequest::stream, {}, "Server-sent events."},
     {"stream_options", &ParseStreamOptions, {}, "{include_usage, continuous_usage_stats}."},
     {"stream_interval",
@@ -158,15 +164,18 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      "Lower runs first, under priority scheduling."},
     {"request_id", &GenerationRequest::request_id, {1, 128}, "Part of the response id."},
     {"session_id", &GenerationRequest::session_id, {1, 256}, "Passed to the engine."},
-    {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Keeps cached prefixes apart."},
-    {"return_token_ids", &GenerationRequest::return_token_ids, {}, "Adds token ids to answers."},
+    {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Separates cached prefixes."},
+    {"return_token_ids",
+     &GenerationRequest::return_token_ids,
+     {},
+     "Adds token ids to the response."},
     {"return_tokens_as_token_ids",
      &GenerationRequest::return_tokens_as_token_ids,
      {},
      "Prints tokens in logprobs as token_id:N."},
-    {"kv_transfer_params", &ParseKvTransferParams, {}, "Handed to the engine."},
-    {"ec_transfer_params", &ParseEcTransferParams, {}, "Handed to the engine."},
-    {"vllm_xargs", &ParseXargs, {}, "Extra arguments handed to the engine."},
+    {"kv_transfer_params", &ParseKvTransferParams, {}, "Passed to the engine."},
+    {"ec_transfer_params", &ParseEcTransferParams, {}, "Passed to the engine."},
+    {"vllm_xargs", &ParseXargs, {}, "Extra arguments, passed to the engine."},
     {"response_format", &ParseResponseFormat, {}, "Only {\"type\": \"text\"}."},
     {"structured_outputs", Unsupported{}, {}, "Grammar constraints."},
     {"use_beam_search", Unsupported{"false"}, {}, "Beam search."},
@@ -174,12 +183,12 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"logprob_token_ids",
      &GenerationRequest::logprob_token_ids,
      {0, kMaxTokenId},
-     "Logprobs of these tokens, at most 128, in place of the most likely; needs logprobs."},
+     "Logprobs of these tokens (at most 128) instead of the most likely ones; needs logprobs."},
     {"thinking_token_budget", Unsupported{"-1"}, {}, "Limit of reasoning tokens."},
     {"repetition_detection",
      &ParseRepetitionDetection,
      {},
-     "Ends an answer that repeats itself: {max_pattern_size, min_pattern_size, min_count}."},
+     "Ends a choice that repeats itself: {max_pattern_size, min_pattern_size, min_count}."},
     {"watermarking", Unsupported{"false"}, {}, "Watermarked sampling."},
     {"return_weight_versions", Unsupported{"false"}, {}, "Weight versions per token span."},
     {"return_token_offsets", Unsupported{"false"}, {}, "Character offsets of prompt tokens."},

@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// Builds the value while it is read, so that limits hold before memory is spent. Pointers into the
-// open ancestors stay valid: a container grows only when none of its children is open.
+// Builds the value as it reads, so that the limits hold before memory is spent. Pointers to the
+// open ancestors stay valid: a container grows only while none of its children is open.
 class LimitedReader {
  public:
   explicit LimitedReader(const JsonLimits& limits) : limits_(limits) {}
@@ -52,7 +52,7 @@ class LimitedReader {
  private:
   struct Level {
     Json* value;
-    std::string key;                       // the key whose value comes next
+    std::string key;                       // of the value that comes next
     std::unordered_set<std::string> seen;  // filled once the object has many keys
   };
   static constexpr size_t kFewKeys = 16;
@@ -90,7 +90,7 @@ class LimitedReader {
       array.push_back(std::move(value));
       return &array.back();
     }
-    // emplace_back of the underlying vector: the map's own insertion would search it again.
+    // The underlying vector's emplace_back: the map's own insertion would search for the key again.
     auto& object =
         static_cast<Json::object_t::Container&>(*level.value->get_ptr<Json::object_t*>());
     object.emplace_back(std::move(level.key), std::move(value));

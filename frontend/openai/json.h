@@ -1,9 +1,9 @@
 #pragma once
 
-// JSON text of a client, read with limits: nesting, number of values, keys per object. Refused:
-// malformed text, bad UTF-8, lone surrogates, NaN and infinities, numbers beyond a double, the same
-// key twice in one object, anything after the value. Pure functions; any thread.
-// JsonDocument owns a value so that structs with JSON inside need not see the JSON library.
+// Reads a client's JSON with limits on nesting, number of values and keys per object. Refuses
+// malformed text, bad UTF-8, lone surrogates, NaN and infinities, numbers beyond a double, a
+// repeated key in one object, and anything after the value. Pure functions; any thread.
+// JsonDocument owns a value, so that structs with JSON inside need not include the JSON library.
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -39,7 +39,7 @@ class JsonDocument {
   std::unique_ptr<Json> value_;
 };
 
-// The message says where (a byte offset) and why, without repeating the text.
+// The message gives the byte offset and the reason, and does not repeat the text.
 StatusOr<JsonDocument> ParseJson(std::string_view text, const JsonLimits& limits = {});
 
 // Compact text. Invalid UTF-8 (a token cut through a character) becomes U+FFFD.

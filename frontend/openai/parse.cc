@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-// Each reader returns what the value must be when it is not, or an empty text.
+// Each reader returns what the value must be if it is not, else an empty text.
 using Complaint = std::string_view;
 
 Complaint Read(const Json& value, bool* out) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What answers are made of, before they are written as JSON. Values; any thread.
+// The parts of a response before they are written as JSON. Values; any thread.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// The keys that every chunk and every answer of one request shares.
+// The keys that all events, or the body, of one response share.
 struct ResponseHead {
   std::string id;  // "cmpl-…", "chatcmpl-…"
   int64_t created = 0;
@@ -19,7 +19,7 @@ struct ResponseHead {
   std::string system_fingerprint;  // empty: null
 };
 
-// How long the stages of a request with one choice took; empty where an end was never stamped.
+// Durations of the stages of a request with one choice; empty where an end was never stamped.
 struct RequestTimings {
   std::optional<double> time_to_first_token_ms;  // from the first scheduling
   std::optional<double> generation_time_ms;      // first to last token
@@ -31,12 +31,12 @@ struct RequestTimings {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  std::optional<int64_t> cached_tokens;  // shown with created_cache_tokens when set
+  std::optional<int64_t> cached_tokens;  // when set, shown together with created_cache_tokens
   int64_t created_cache_tokens = 0;
   std::optional<RequestTimings> timings = {};  // at the end, when the server shows them
 };
 
-// A token as logprobs show it. text: the bytes as UTF-8, wrong ones as U+FFFD.
+// A token with its logprob. text: the bytes as UTF-8, invalid ones replaced by U+FFFD.
 struct ScoredToken {
   int32_t token_id = 0;
   std::string text;
@@ -45,7 +45,7 @@ struct ScoredToken {
   int64_t rank = 0;    // from 1
 };
 
-// One position: the drawn (or prompt) token and the most likely ones, each token once.
+// One position: the sampled (or prompt) token and the most likely ones, each token once.
 struct PositionLogprobs {
   ScoredToken token;
   std::vector<ScoredToken> top;  // starts with `token`
@@ -59,7 +59,7 @@ struct ToolCallDelta {
   std::string arguments;  // the next piece of their JSON text
 };
 
-// Why a choice ended, by the API's names.
+// Why a choice ended, in the API's terms.
 enum class FinishReason {
   kStop,  // an end token, a stop token or a stop string
   kLength,
@@ -75,6 +75,6 @@ constexpr std::string_view FinishReasonName(FinishReason reason) {
   return kFinishReasonNames[static_cast<size_t>(reason)];
 }
 
-inline constexpr double kLowestLogprob = -9999.0;  // what JSON shows for minus infinity
+inline constexpr double kLowestLogprob = -9999.0;  // stands for minus infinity in JSON
 
 }  // namespace tandem

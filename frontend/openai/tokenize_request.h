@@ -35,7 +35,7 @@ inline constexpr ApiField<DetokenizeRequest> kDetokenizeFields[] = {
     {"tokens", &DetokenizeRequest::tokens, {0}, "Token ids."},
 };
 
-// With "messages" in the body it is a conversation: then `chat` is set and `prompt` is not.
+// A body with "messages" is a conversation: `chat` is set and `prompt` is not.
 struct TokenizeBody {
   TokenizeRequest request;
   std::optional<ChatRequest> chat;

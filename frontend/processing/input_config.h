@@ -1,7 +1,7 @@
 #pragma once
 
-// What the operator and the model's files say about requests: defaults, and the limits of what one
-// request may ask for. Plain values, filled by main.
+// Defaults and limits of requests, from the operator and the model's files. Plain values, filled by
+// main.
 
 #include <cstdint>
 #include <string>
@@ -14,13 +14,13 @@ namespace tandem {
 
 struct InputConfig {
   ModelDefaults defaults;
-  int64_t max_logprobs = 20;  // -1: the whole vocabulary may be asked for
+  int64_t max_logprobs = 20;  // -1: up to the whole vocabulary
   int64_t max_stop_strings = 4;
   int64_t max_bad_words = 128;
   int64_t max_bad_words_total_tokens = 1024;
   int64_t max_completion_prompts = 1024;
   int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
-  int64_t max_fanout_bytes = 256 << 20;     // of all engine requests made from one request
+  int64_t max_fanout_bytes = 256 << 20;     // of all engine requests of one API request
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
 };

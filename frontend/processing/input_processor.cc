@@ -21,7 +21,7 @@ Status TooLong(int64_t num_tokens, bool at_least, int64_t max_model_len) {
       at_least ? "input_text" : "input_tokens",
       std::string("the prompt has ") + (at_least ? "at least " : "") + std::to_string(num_tokens) +
           " tokens, but this model's maximum context length is " + std::to_string(max_model_len) +
-          " tokens and one of them is needed for the answer; shorten the prompt");
+          " tokens, of which at least one must be left to generate; shorten the prompt");
 }
 
 wire::RawValue Pack(const Json& value) {
@@ -29,8 +29,8 @@ wire::RawValue Pack(const Json& value) {
   return {std::string(bytes.begin(), bytes.end())};
 }
 
-// What each engine request and the stream behind it hold beside the prompt; a client decides how
-// long these lists are and how many copies there will be.
+// The bytes that each engine request and its stream hold besides the prompt. A client chooses the
+// length of these lists and the number of copies.
 int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreRequest& model,
                    const wire::SamplingParams& sampling) {
   constexpr size_t kStopStringCost = 10;  // the text twice, and a table of 8 bytes each
@@ -54,13 +54,13 @@ std::optional<std::string> SessionId(const GenerationRequest& request,
   return argument->get<std::string>();
 }
 
-// The n requests of one prompt: ids and seeds of their own.
+// Gives the n requests of one prompt their ids and seeds.
 void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
   for (size_t i = 0; i < children.size(); ++i) {
     children[i].request_id =
         children.size() == 1 ? internal_id : std::to_string(i) + "_" + internal_id;
     std::optional<int64_t>& seed = children[i].sampling_params.seed;
-    // Wraps round instead of overflowing.
+    // Unsigned, so that it wraps around instead of overflowing.
     if (seed) seed = static_cast<int64_t>(static_cast<uint64_t>(*seed) + i);
   }
 }
@@ -91,7 +91,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
     for (const std::string& text : *texts) {
       ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(true),
                                           context.max_model_len));
-      // A shortened prompt is echoed as what is left of it.
+      // A truncated prompt is echoed as truncated.
       std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
       prompts.push_back({std::move(ids), request.echo ? std::move(shown) : std::string()});
     }
@@ -118,7 +118,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   prompts.push_back({std::move(ids), request.return_prompt_text ? std::move(text) : std::string()});
   MaxTokens max_tokens{request.max_tokens, "max_tokens", config_.defaults.sampling.max_tokens};
   if (request.max_completion_tokens) {
-    max_tokens.asked = request.max_completion_tokens;
+    max_tokens.requested = request.max_completion_tokens;
     max_tokens.field = "max_completion_tokens";
   }
   const std::optional<int64_t> logprobs =
@@ -153,8 +153,8 @@ StatusOr<std::vector<TokenId>> InputProcessor::Tokenize(const GenerationRequest&
                                                         std::string_view text,
                                                         bool add_special_tokens,
                                                         int64_t max_model_len) const {
-  // Text that cannot fit is refused before the work of tokenizing it. A normalizer may shrink text;
-  // none that we know shrinks it to a quarter.
+  // Text that cannot fit is refused before it costs a tokenization. A normalizer may shrink text;
+  // no known one shrinks it to a quarter.
   constexpr size_t kNormalizerShrink = 4;
   const size_t most_bytes =
       static_cast<size_t>(max_model_len) * sampling_.longest_token_bytes() * kNormalizerShrink;
@@ -162,7 +162,7 @@ StatusOr<std::vector<TokenId>> InputProcessor::Tokenize(const GenerationRequest&
     return TooLong(max_model_len + 1, true, max_model_len);
   }
   ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, add_special_tokens));
-  // A tokenizer may know tokens that the model has no embedding for.
+  // A tokenizer may have tokens that the model has no embedding for.
   for (const TokenId id : ids) RETURN_IF_ERROR(sampling_.CheckId("prompt", id));
   RETURN_IF_ERROR(Truncate(request, max_model_len, &ids));
   return ids;
@@ -207,20 +207,20 @@ StatusOr<int64_t> InputProcessor::ResolveMaxTokens(const MaxTokens& max_tokens, 
                                                    int64_t max_model_len) const {
   if (prompt_len == 0) return Refuse("prompt", "the prompt must not be empty");
   if (prompt_len >= max_model_len) return TooLong(prompt_len, false, max_model_len);
-  if (max_tokens.asked && *max_tokens.asked > max_model_len) {
+  if (max_tokens.requested && *max_tokens.requested > max_model_len) {
     return Refuse(max_tokens.field, std::string(max_tokens.field) + " is " +
-                                        std::to_string(*max_tokens.asked) +
+                                        std::to_string(*max_tokens.requested) +
                                         ", but this model's maximum context length is " +
                                         std::to_string(max_model_len) + " tokens");
   }
   int64_t result = max_model_len - prompt_len;
-  if (max_tokens.asked) {
-    result = std::min(result, *max_tokens.asked);
-  } else if (max_tokens.unasked) {
-    result = std::min(result, *max_tokens.unasked);
+  if (max_tokens.requested) {
+    result = std::min(result, *max_tokens.requested);
+  } else if (max_tokens.fallback) {
+    result = std::min(result, *max_tokens.fallback);
   }
   if (config_.defaults.max_tokens_cap) result = std::min(result, *config_.defaults.max_tokens_cap);
-  if (result == 0 && max_tokens.echo_only) return 1;  // the engine makes one token; it is not shown
+  if (result == 0 && max_tokens.echo_only) return 1;  // the engine generates one; it is not shown
   if (result < 1) {
     return Refuse(max_tokens.field, std::string(max_tokens.field) + " must be at least 1, got " +
                                         std::to_string(result));
@@ -240,7 +240,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
                            " sequences in all are allowed");
   }
   ASSIGN_OR_RETURN(wire::SamplingParams sampling, sampling_.Resolve(request, logprobs));
-  // The echoed prompt has logprobs like the rest of the text.
+  // An echoed prompt gets logprobs like the generated text.
   if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
     sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
   }
@@ -274,9 +274,9 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
     result.num_prompt_tokens += prompt_len;
     num_bytes += request.n * (child_bytes + prompt_len * static_cast<int64_t>(sizeof(TokenId)));
     if (num_bytes > config_.max_fanout_bytes && (request.n > 1 || num_prompts > 1)) {
-      return Refuse("n", "all answers together would need more than " +
+      return Refuse("n", "all choices together would need more than " +
                              std::to_string(config_.max_fanout_bytes) +
-                             " bytes for their requests; ask for fewer");
+                             " bytes for their requests; request fewer");
     }
     std::vector<TokenId> shown_ids;
     if (request.return_token_ids || request.echo) shown_ids = prompt.token_ids;

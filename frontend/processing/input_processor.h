@@ -1,10 +1,10 @@
 #pragma once
 
 // A client's request (optional fields, OpenAI names) → complete, validated engine requests: text
-// rendered and tokenized, defaults resolved, ids in the vocabulary, lengths within the model.
+// rendered and tokenized, defaults resolved, ids in the vocabulary, lengths within the model's.
 // Thread: const methods on any thread (text pool); shares the tokenizer and the template, both
 // immutable. Units: tokens.
-// Failure: INVALID_ARGUMENT with the field as param; nothing is sent to an engine then.
+// Failure: INVALID_ARGUMENT with the field as param.
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@
 
 namespace tandem {
 
-// What the request came with besides its body.
+// What a request brings besides its body.
 struct RequestContext {
   std::string external_id;  // "cmpl-<id>": the response's id
   double arrival_time = 0;  // unix seconds
@@ -39,14 +39,14 @@ struct ProcessedRequest {
   std::vector<wire::EngineCoreRequest> requests;
   int64_t n = 1;
   int64_t num_prompt_tokens = 0;  // of all prompts, each once
-  // One of each per prompt; empty ones unless the answer may show them.
+  // One of each per prompt; empty unless the response may show them.
   std::vector<std::string> prompt_texts;
   std::vector<std::vector<TokenId>> prompt_token_ids;
 };
 
 class InputProcessor {
  public:
-  // No chat template: chat requests are refused.
+  // Without a chat template, chat requests are refused.
   InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
                  std::optional<ChatTemplate> chat_template);
   InputProcessor(const InputProcessor&) = delete;
@@ -55,7 +55,7 @@ class InputProcessor {
                                      const RequestContext& context) const;
   StatusOr<ProcessedRequest> Process(ChatRequest request, const RequestContext& context) const;
 
-  // The conversation as the model will read it. Moves the messages out of the request.
+  // The conversation as prompt text. Moves the messages out of the request.
   StatusOr<std::string> RenderChat(ChatRequest& request) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -68,10 +68,10 @@ class InputProcessor {
     std::string text;
   };
   struct MaxTokens {
-    std::optional<int64_t> asked;  // by the client
+    std::optional<int64_t> requested;  // by the client
     const char* field;
-    std::optional<int64_t> unasked;  // when it did not ask
-    bool echo_only = false;          // 0 is allowed: only the prompt comes back
+    std::optional<int64_t> fallback;  // when the client requested nothing
+    bool echo_only = false;           // 0 is allowed: the response is the prompt alone
   };
 
   StatusOr<ProcessedRequest> Finish(const GenerationRequest& request, std::vector<Prompt> prompts,

@@ -16,7 +16,7 @@ std::string ValidUtf8(std::string_view bytes) {
     if (bad == std::string_view::npos) return text.append(bytes);
     text.append(bytes.substr(0, bad)).append("\xEF\xBF\xBD");
     bytes.remove_prefix(bad + 1);
-    // The rest of the same broken character is covered by the one replacement.
+    // One replacement covers the rest of the same invalid character.
     while (!bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80) {
       bytes.remove_prefix(1);
     }

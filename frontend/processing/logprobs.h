@@ -11,11 +11,11 @@
 namespace tandem {
 
 struct LogprobsStyle {
-  bool skip_special_tokens = true;  // special tokens have an empty text
-  bool as_token_ids = false;        // "token_id:5" in place of the text
+  bool skip_special_tokens = true;  // special tokens get an empty text
+  bool as_token_ids = false;        // "token_id:5" instead of the text
 };
 
-// Appends one entry per row. Ids beyond the tokenizer's have an empty text.
+// Appends one entry per row. Ids outside the tokenizer's vocabulary get an empty text.
 void AppendPositionLogprobs(const Tokenizer& tokenizer, const LogprobsStyle& style,
                             const wire::LogprobsRows& rows, std::vector<PositionLogprobs>* out);
 

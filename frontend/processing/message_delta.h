@@ -1,7 +1,7 @@
 #pragma once
 
 // What one or several engine steps add to a choice: the value between text and JSON. The output
-// processor fills it, an endpoint's writer turns it into a body or events. A value; any thread.
+// processor fills it, an endpoint's writer renders it. A value; any thread.
 
 #include <optional>
 #include <string>
@@ -19,16 +19,16 @@ struct MessageDelta {
   std::vector<ToolCallDelta> tool_calls;  // no parser fills it yet
   std::vector<TokenId> token_ids;
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
-  // With the first delta, when requested. As the engine sent them: most choices show none.
+  // With the first delta, when requested. Raw, because only some choices show them.
   wire::LogprobsRows prompt_logprobs;
   wire::RawValue kv_transfer_params;  // with the last delta, when the engine has some
-  bool ready = false;                 // false: nothing to show yet
+  bool ready = false;                 // to be shown now; else it grows with the next step
   std::optional<FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
 
-  // For the next step; the end, once reached, stays.
+  // Empties it for the next step. Keeps the finish reason.
   void Clear();
-  // Drops what was generated, for a response that shows only the prompt.
+  // Drops the generated part, for a response that shows only the prompt.
   void ClearOutput();
 };
 

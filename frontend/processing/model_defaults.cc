@@ -94,7 +94,7 @@ StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
   }
   auto defaults = ParseModelDefaults(config, generation, override_json);
   if (!defaults.ok() || !none) return defaults;
-  // Only the operator's own values, but all end tokens.
+  // Only the operator's sampling values, but all end tokens.
   ASSIGN_OR_RETURN(const ModelDefaults own, ParseModelDefaults("", "", override_json));
   defaults->sampling = own.sampling;
   return defaults;

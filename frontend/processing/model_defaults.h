@@ -1,9 +1,9 @@
 #pragma once
 
-// What a model folder says about generating: generation_config.json and the few words of
-// config.json that a frontend needs. Read once at start. Thread: any, pure.
-// Failure: a file that is there but malformed or has values out of range is INVALID_ARGUMENT
-// naming the file; a missing generation_config.json gives no defaults.
+// A model folder's defaults for generation: generation_config.json and the few keys of config.json
+// that a frontend needs. Read once at start. Thread: any, pure.
+// Failure: a malformed file, or a value out of range, is INVALID_ARGUMENT with the file's name; a
+// missing generation_config.json gives no defaults.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-// Sampling values for requests that are silent; an empty one leaves OpenAI's default.
+// Sampling values for requests that do not set them; empty: OpenAI's default.
 struct SamplingDefaults {
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -29,16 +29,16 @@ struct SamplingDefaults {
 struct ModelDefaults {
   SamplingDefaults sampling;
   std::optional<int64_t> max_tokens_cap;  // max_new_tokens of the operator's override
-  std::vector<TokenId> eos_ids;           // all that generation_config (else config) names
-  TokenId vocab_size = 0;                 // rows of the output matrix; 0: config.json has none
+  std::vector<TokenId> eos_ids;           // all of generation_config.json, else of config.json
+  TokenId vocab_size = 0;                 // rows of the output matrix; 0: not in config.json
 };
 
-// generation_config: "auto" reads the model's file, "vllm" takes no sampling defaults from it,
-// anything else is the folder to read it from. override_json: an object laid over it, may be empty.
+// generation_config: "auto" reads the model's file, "vllm" takes no sampling defaults from it, any
+// other value is the folder to read it from. override_json: an object whose keys win; may be empty.
 StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
                                           std::string_view generation_config = "auto",
                                           std::string_view override_json = "");
-// The same from the files' contents; empty for a missing file.
+// The same from the contents of the files; empty: a missing file.
 StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
                                            std::string_view generation_config_json,
                                            std::string_view override_json);

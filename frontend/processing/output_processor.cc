@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// More than any character or normalizer reaches back.
+// No character and no normalizer reaches back further.
 constexpr size_t kPromptTailTokens = 16;
 
 void AppendRows(const wire::LogprobsRows& rows, wire::LogprobsRows* out) {
@@ -86,7 +86,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
 
 void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
   size_t num_tokens = output.new_token_ids.size();
-  // The engine ends a stopped request with its stop token, which is not part of the text.
+  // A stopped request's last token is the stop token, which is not part of the text.
   if (output.finish_reason == wire::FinishReason::kStop && num_tokens > 0 &&
       !options_.include_stop_str_in_output) {
     --num_tokens;

@@ -1,10 +1,9 @@
 #pragma once
 
 // One engine request's outputs → what its choice shows next: text (whole characters, stop strings
-// held back), token ids, logprobs, how it ended.
+// held back), token ids, logprobs, the finish reason.
 // Thread: the shard that owns the stream. Borrows the tokenizer, which must outlive it. The delta
-// is reused: it holds what the last call made certain, until the next call. Cannot fail; nothing
-// may be fed after finished(). Steady state allocates nothing.
+// is reused: it is valid until the next call. Cannot fail. The steady state allocates nothing.
 
 #include <cstdint>
 #include <optional>
@@ -41,7 +40,7 @@ class OutputProcessor {
   MessageDelta& Process(const wire::EngineCoreOutput& output);
 
   bool finished() const { return delta_.finish_reason.has_value(); }
-  // A stop string ended the choice while the engine still runs: it must be aborted there.
+  // A stop string ended the choice while the engine still runs: the caller must abort it there.
   bool must_abort() const { return must_abort_; }
   const MessageDelta& delta() const { return delta_; }
 

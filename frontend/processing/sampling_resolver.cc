@@ -93,7 +93,7 @@ StatusOr<wire::SamplingParams> SamplingResolver::Resolve(const GenerationRequest
   return params;
 }
 
-// The client's own values, else the server's defaults, else OpenAI's.
+// The client's values, else the server's defaults, else OpenAI's.
 Status SamplingResolver::SetDistribution(const GenerationRequest& request,
                                          wire::SamplingParams* out) const {
   wire::SamplingParams& params = *out;
@@ -188,8 +188,7 @@ Status SamplingResolver::AddStopTokens(const GenerationRequest& request,
   return OkStatus();
 }
 
-// A word is forbidden as it is spelled at the start of a text and, when that is other tokens, after
-// a blank.
+// Forbids a word as it is tokenized at the start of a text and, where that differs, after a blank.
 Status SamplingResolver::AddBadWords(const GenerationRequest& request,
                                      wire::SamplingParams* params) const {
   Status too_many = Refuse(

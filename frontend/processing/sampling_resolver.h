@@ -1,8 +1,8 @@
 #pragma once
 
-// What a request asks of the sampler → complete, validated sampling parameters: the server's
-// defaults applied, ids in the vocabulary, stop tokens and bad words as token ids. max_tokens is
-// the input processor's, who knows the prompt.
+// A request's sampling fields → complete, validated sampling parameters: the server's defaults
+// applied, ids in the vocabulary, stop tokens and bad words as token ids. max_tokens is left to the
+// input processor, which has the prompt.
 // Thread: const methods on any thread. Borrows the config and the tokenizer.
 // Failure: INVALID_ARGUMENT with the field as param.
 
@@ -24,11 +24,11 @@ class SamplingResolver {
  public:
   SamplingResolver(const InputConfig* config, const Tokenizer* tokenizer);
 
-  // `logprobs`: how many per generated token, where they were asked for.
+  // logprobs: how many per generated token, when requested.
   StatusOr<wire::SamplingParams> Resolve(const GenerationRequest& request,
                                          std::optional<int64_t> logprobs) const;
 
-  // Refuses an id that the model has no embedding for; `field` is who named it.
+  // Refuses an id that the model has no embedding for; `field` is the field that contains it.
   Status CheckId(const char* field, int64_t id) const;
 
   TokenId vocab_size() const { return vocab_size_; }  // the model's, not the tokenizer's

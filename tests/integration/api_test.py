@@ -233,7 +233,7 @@ class Answers(unittest.TestCase):
             self.client.completions.create(model="m", prompt="x", max_tokens=1, extra_body={"guided_regex": "a"})
         log = self.server.log_path.read_text()
         self.assertEqual(log.count("guided_regex"), 1)
-        self.assertIn("structured_outputs took its place", log)
+        self.assertIn("use structured_outputs", log)
 
     def test_request_ids_go_through(self):
         status, body = self.server.post(
