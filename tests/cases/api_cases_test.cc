@@ -1,4 +1,4 @@
-// Runs the text files of tests/cases/api (their form: tests/cases/README.md).
+// Runs the text files of tests/cases/api; tests/cases/README.md describes their form.
 
 #include <filesystem>
 #include <fstream>
@@ -50,7 +50,7 @@ std::vector<Case> ReadCases(const std::filesystem::path& file) {
   return cases;
 }
 
-// Objects are compared by the expected keys only; null stands for an absent key.
+// Compares objects by the expected keys only; null stands for an absent key.
 void CheckSubset(const json& expected, const json& actual) {
   for (const auto& [key, value] : expected.items()) {
     CAPTURE(key);
@@ -134,7 +134,7 @@ void RunCase(const ApiModel& model, const Case& c) {
   CheckLowered(c, *prepared);
 }
 
-TEST_CASE("API cases: every request comes out as its file says") {
+TEST_CASE("API cases: every request has the expected outcome") {
   const ApiModel model;
   int num_cases = 0;
   for (const auto& file :

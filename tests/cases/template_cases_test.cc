@@ -1,4 +1,4 @@
-// Runs the text files of tests/cases/templates (their form: tests/cases/README.md).
+// Runs the text files of tests/cases/templates; tests/cases/README.md describes their form.
 
 #include <algorithm>
 #include <filesystem>
@@ -38,7 +38,7 @@ std::vector<Case> ReadCases(const std::filesystem::path& file) {
     }
   }
   for (Case& item : cases) {
-    // The blank line before the next case and the last line's end are the file's, not the text's.
+    // The blank line before the next case and the last line end belong to the file, not the text.
     for (std::string* text : {&item.source, &item.expectation}) {
       while (!text->empty() && text->back() == '\n') text->pop_back();
     }
@@ -46,7 +46,7 @@ std::vector<Case> ReadCases(const std::filesystem::path& file) {
   return cases;
 }
 
-TEST_CASE("Template cases render or fail as their files say") {
+TEST_CASE("Template cases render or fail as expected") {
   std::vector<std::filesystem::path> files;
   for (const auto& entry :
        std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/cases/templates")) {

@@ -1,5 +1,5 @@
 // The recorded exchanges of the vllm-rs 0.33 frontend as an oracle: a client's body gives the same
-// engine request, the engine's outputs give the same answer.
+// engine request, the engine's outputs give the same response.
 
 #include <cmath>
 #include <fstream>
@@ -154,20 +154,20 @@ std::string RunExchange(const ApiModel& model, const Exchange& exchange) {
     REQUIRE(wire::Decode(wire::Views(message.frames), &record).ok());
     for (wire::EngineCoreOutput& output : record.outputs) outputs.push_back({0, std::move(output)});
   }
-  return model.Answer(*prepared, outputs);
+  return model.Respond(*prepared, outputs);
 }
 
-bool HasErrorAnswer(const Exchange& exchange) {
+bool HasErrorResponse(const Exchange& exchange) {
   const std::string name = exchange.http["name"];
   return name.rfind("error_", 0) == 0 || name == "finish_error";
 }
 
-TEST_CASE("Answers in one body equal those of vllm-rs") {
+TEST_CASE("Responses in one body equal those of vllm-rs") {
   const ApiModel model = MakeModel();
   int num_compared = 0;
   for (const Exchange& exchange : ReadExchanges()) {
     const std::string name = exchange.http["name"];
-    if (HasErrorAnswer(exchange) || exchange.http["body"].value("stream", false)) continue;
+    if (HasErrorResponse(exchange) || exchange.http["body"].value("stream", false)) continue;
     if (!exchange.http["complete"]) continue;  // the recording keeps the first 6000 characters
     // Its prompt is forty times a piece of a character; vllm-rs shows them all as U+FFFD, we none.
     if (name == "cached_tokens") continue;
@@ -221,7 +221,7 @@ TEST_CASE("Streams carry the texts, the end and the usage that vllm-rs sends") {
   int num_compared = 0;
   for (const Exchange& exchange : ReadExchanges()) {
     const std::string name = exchange.http["name"];
-    if (HasErrorAnswer(exchange) || !exchange.http["body"].value("stream", false)) continue;
+    if (HasErrorResponse(exchange) || !exchange.http["body"].value("stream", false)) continue;
     CAPTURE(name);
     const Stream ours = ReadStream(RunExchange(model, exchange));
     const Stream theirs = ReadStream(exchange.http["response"].get<std::string>());

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The frontend alone, over an engine that makes up its tokens: every endpoint by the official client,
-bad input beside running streams, clients that go away, an engine that dies, a full queue."""
+"""The frontend over an engine that makes up its tokens: every endpoint by the official client, bad input
+beside running streams, clients that go away, an engine that dies, a full queue."""
 import http.client
 import json
 import pathlib
@@ -22,7 +22,7 @@ try:
     import openai
     import zmq  # noqa: F401
 except ImportError as missing:
-    pair.skip(f"{missing} (tests/run.sh installs it when PyPI answers)")
+    pair.skip(f"{missing} (tests/run.sh installs it when PyPI responds)")
 
 MODEL = TESTS / "golden" / "api" / "model"
 
@@ -77,7 +77,7 @@ def long_stream(server, **fields):
     return server.client().completions.create(model="m", prompt="x", max_tokens=4000, stream=True, **fields)
 
 
-class Answers(unittest.TestCase):
+class Responses(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Frontend("--max-logprobs", "5")
@@ -87,7 +87,7 @@ class Answers(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.__exit__(False)
 
-    def test_stream_and_single_answer_of_one_seed_are_equal(self):
+    def test_stream_and_body_of_one_seed_are_equal(self):
         for kind in ("chat", "completion"):
             def ask(stream):
                 extra = {"stream_options": {"include_usage": True}} if stream else {}
@@ -112,11 +112,11 @@ class Answers(unittest.TestCase):
             self.assertEqual(whole.id.split("-")[0], "chatcmpl" if kind == "chat" else "cmpl")
 
     def test_several_prompts_and_choices_come_prompt_by_prompt(self):
-        answer = self.client.completions.create(
+        response = self.client.completions.create(
             model="m", prompt=[[5, 6], [7, 8, 9]], n=2, max_tokens=3, seed=1)
-        self.assertEqual([choice.index for choice in answer.choices], [0, 1, 2, 3])
-        self.assertEqual(answer.usage.prompt_tokens, 5)
-        self.assertEqual(answer.usage.completion_tokens, 12)
+        self.assertEqual([choice.index for choice in response.choices], [0, 1, 2, 3])
+        self.assertEqual(response.usage.prompt_tokens, 5)
+        self.assertEqual(response.usage.completion_tokens, 12)
         seen = set()
         for chunk in self.client.completions.create(
                 model="m", prompt=["a", "b"], n=2, max_tokens=3, stream=True):
@@ -162,13 +162,13 @@ class Answers(unittest.TestCase):
         self.assertIsNone(scored["choices"][0]["prompt_logprobs"][0])
         self.assertEqual(len(scored["choices"][0]["prompt_logprobs"]), 3)
 
-    def test_a_stop_string_ends_the_answer_and_aborts_the_engine(self):
+    def test_a_stop_string_ends_the_choice_and_aborts_the_engine(self):
         tokens = [331, 360, 335, 79] * 8
-        answer = self.client.completions.create(
+        response = self.client.completions.create(
             model="m", prompt="x", max_tokens=60, stop=["ick"], extra_body={"vllm_xargs": {"mock_tokens": tokens}})
-        self.assertEqual(answer.choices[0].text, "The qu")
-        self.assertEqual(answer.choices[0].finish_reason, "stop")
-        self.assertEqual(answer.choices[0].stop_reason, "ick")
+        self.assertEqual(response.choices[0].text, "The qu")
+        self.assertEqual(response.choices[0].finish_reason, "stop")
+        self.assertEqual(response.choices[0].stop_reason, "ick")
 
     def test_errors_reach_the_client_as_its_own_classes(self):
         with self.assertRaises(openai.NotFoundError):
@@ -186,16 +186,16 @@ class Answers(unittest.TestCase):
         with self.assertRaises(openai.InternalServerError):
             self.client.completions.create(model="m", prompt="x", extra_body={"vllm_xargs": {"mock_finish": "error"}})
 
-    def test_bad_bodies_get_400_and_disturb_nobody(self):
+    def test_bad_bodies_get_400_and_disturb_no_other_request(self):
         running = long_stream(self.server)
         next(iter(running))
         for body in (b"", b"{", b"[]", b"null", b'{"prompt": "\xff"}', b'{"prompt": "\\ud800"}', b'{"prompt": NaN}',
                      b"[" * 100_000, b'{"a":' * 100_000, b'{"prompt": "x", "prompt": "y"}', b'{"prompt": "x"} 5',
                      b'{"prompt": {}}', b'{"prompt": [[1], "a"]}', b'{"prompt": "x", "n": 1e999}'):
             for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
-                status, answer = self.server.post(path, body)
-                self.assertEqual(status, 400, (path, body[:40], answer))
-                error = json.loads(answer)["error"]
+                status, response = self.server.post(path, body)
+                self.assertEqual(status, 400, (path, body[:40], response))
+                error = json.loads(response)["error"]
                 self.assertEqual(error["code"], 400)
                 self.assertTrue(error["message"])
         status, _ = self.server.post("/v1/completions", b"{}", **{"Content-Type": "text/plain"})
@@ -223,10 +223,10 @@ class Answers(unittest.TestCase):
 
     def test_a_turn_of_tool_calls_without_content_renders(self):
         call = {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
-        answer = self.client.chat.completions.create(model="m", max_tokens=2, messages=[
+        response = self.client.chat.completions.create(model="m", max_tokens=2, messages=[
             {"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "a", "content": "noon"}])
-        self.assertEqual(answer.usage.completion_tokens, 2)
+        self.assertEqual(response.usage.completion_tokens, 2)
 
     def test_a_retired_field_is_warned_of_once(self):
         for _ in range(3):
@@ -248,10 +248,10 @@ class Answers(unittest.TestCase):
                  "vllm:e2e_request_latency_seconds_count", "vllm:request_params_n_count")
         server = Frontend()
         try:
-            answer = server.client().completions.create(model="m", prompt=["a b", "c"], n=2, max_tokens=5)
+            response = server.client().completions.create(model="m", prompt=["a b", "c"], n=2, max_tokens=5)
             totals = [server.total(name) for name in names]
             # Each child is a request of its own, with its prompt; n is counted once per prompt.
-            self.assertEqual(totals, [2 * answer.usage.prompt_tokens, answer.usage.completion_tokens, 4, 4, 2])
+            self.assertEqual(totals, [2 * response.usage.prompt_tokens, response.usage.completion_tokens, 4, 4, 2])
             self.assertEqual(server.total("vllm:request_success_total", finished_reason="length"), 4)
         finally:
             server.__exit__(False)
@@ -294,7 +294,7 @@ class Trouble(unittest.TestCase):
             status, body = whole[0]
             self.assertIn(status, (500, 503))
             self.assertEqual(json.loads(body)["error"]["code"], status)
-            wait_for(lambda: server.get("/health")[0] == 503, "health knows")
+            wait_for(lambda: server.get("/health")[0] == 503, "health reports it")
             self.assertIn(server.post("/v1/completions", {"prompt": "x"})[0], (500, 503))
             server.start_engine()
             self.assertEqual(server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0], 200)
@@ -312,10 +312,10 @@ class Trouble(unittest.TestCase):
                 wait_for(lambda: len(server.received(0)) == 2 + i, "the request waits in the engine")
             refused = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=pair.LIMIT)
             refused.request("POST", "/v1/completions", json.dumps({"prompt": "x"}), {"Content-Type": "application/json"})
-            answer = refused.getresponse()
-            self.assertEqual(answer.status, 503)
-            self.assertTrue(answer.getheader("Retry-After"))
-            self.assertEqual(json.loads(answer.read())["error"]["type"], "Service Unavailable")
+            response = refused.getresponse()
+            self.assertEqual(response.status, 503)
+            self.assertTrue(response.getheader("Retry-After"))
+            self.assertEqual(json.loads(response.read())["error"]["type"], "Service Unavailable")
             refused.close()
             self.assertEqual(server.total("vllm:admission_rejections_total", reason="max_num_queued_reqs"), 1)
             connections[0].close()
@@ -339,22 +339,22 @@ class HalfClosed(unittest.TestCase):
     @staticmethod
     def read_to_end(connection):
         connection.shutdown(socket.SHUT_WR)
-        with connection, connection.makefile("rb") as answer:
-            return answer.read()
+        with connection, connection.makefile("rb") as response:
+            return response.read()
 
-    def test_they_get_what_is_answered_at_once_and_their_generations_are_aborted(self):
+    def test_they_get_immediate_responses_and_their_generations_are_aborted(self):
         with Frontend(engine=("--tokens-per-second", "50")) as server:
             for head, body, status in (("GET /health", b"", 200), ("GET /metrics", b"", 200), ("GET /v1/models", b"", 200),
                                        ("POST /tokenize", b'{"prompt": "x"}', 200), ("POST /v1/completions", b"{", 400)):
-                answer = self.read_to_end(self.connect(server, head, body))
-                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), (head, answer))
+                response = self.read_to_end(self.connect(server, head, body))
+                self.assertTrue(response.startswith(b"HTTP/1.1 %d " % status), (head, response))
             body = b'{"prompt": "x", "max_tokens": 4000, "stream": true}'
             running = self.connect(server, "POST /v1/completions", body)
-            answer = running.recv(1)
-            answer += self.read_to_end(running)
-            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
-            self.assertNotIn(b"[DONE]", answer)
-            wait_for(lambda: len(server.received(1)) == 1, "the engine got the abort")
+            response = running.recv(1)
+            response += self.read_to_end(running)
+            self.assertTrue(response.startswith(b"HTTP/1.1 200 "))
+            self.assertNotIn(b"[DONE]", response)
+            wait_for(lambda: len(server.received(1)) == 1, "the engine request is aborted")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ TEST_CASE("Fuzz: any value in any field is refused with a 400 or gives a complet
   CHECK(num_refused > 1000);
 }
 
-TEST_CASE("Fuzz: bytes that are nearly a body never do harm") {
+TEST_CASE("Fuzz: bytes that are nearly a body do no harm") {
   const ApiModel model;
   const std::string good =
       R"({"model": "m", "prompt": ["a", "b"], "stop": ["x"], "logit_bias": {"5": 1}, "n": 2, "temperature": 0.5})";
@@ -200,9 +200,9 @@ struct Shown {
   json stop_reason;
 };
 
-Shown ShownBy(const std::string& answer, bool stream, bool chat) {
+Shown ShownBy(const std::string& response, bool stream, bool chat) {
   Shown shown;
-  const auto bodies = stream ? EventBodies(answer) : std::vector<std::string>{answer};
+  const auto bodies = stream ? EventBodies(response) : std::vector<std::string>{response};
   for (const std::string& body : bodies) {
     const json event = json::parse(body);
     for (const json& choice : event["choices"]) {
@@ -218,8 +218,8 @@ Shown ShownBy(const std::string& answer, bool stream, bool chat) {
   return shown;
 }
 
-// Tokens in random portions: stream and single answer show the same, whatever the portions.
-TEST_CASE("Streams concatenate to the text of the single answer") {
+// Tokens in random portions: stream and body show the same, whatever the portions.
+TEST_CASE("Streams concatenate to the text of the single body") {
   const ApiModel model;
   const uint32_t seed = 99;
   CAPTURE(seed);
@@ -256,7 +256,7 @@ TEST_CASE("Streams concatenate to the text of the single answer") {
         if (at == ids.size()) output.finish_reason = wire::FinishReason::kLength;
         outputs.push_back({0, std::move(output)});
       }
-      const Shown shown = ShownBy(model.Answer(*prepared, outputs), stream, chat);
+      const Shown shown = ShownBy(model.Respond(*prepared, outputs), stream, chat);
       CHECK_FALSE(shown.finish_reason.is_null());
       if (variant == 0) {
         first = shown;

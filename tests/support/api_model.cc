@@ -76,7 +76,7 @@ std::unique_ptr<ResponseWriter> ApiModel::Prepared::MakeWriter(std::string* out)
   return call->MakeWriter(std::move(input));
 }
 
-std::string ApiModel::Answer(const Prepared& prepared, const std::vector<Output>& outputs) const {
+std::string ApiModel::Respond(const Prepared& prepared, const std::vector<Output>& outputs) const {
   std::string out;
   const auto writer = prepared.MakeWriter(&out);
   std::vector<std::unique_ptr<OutputProcessor>> processors;

@@ -1,7 +1,7 @@
 #pragma once
 
 // The API over the small recorded model (tests/golden/api/model), without sockets: a body in, the
-// engine requests out; engine outputs in, the answer's text out. Thread: one.
+// engine requests out; engine outputs in, the response's text out. Thread: one.
 
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ class ApiModel {
 
   explicit ApiModel(InputConfig config = {}, ApiOptions options = {});
 
-  // Through the stages that need no engine.
+  // A request after the stages that need no engine.
   struct Prepared : PreparedRequest {
     std::unique_ptr<GenerationCall> call;
 
@@ -31,13 +31,13 @@ class ApiModel {
                              const RequestHeaders& headers) const;
   RequestHeaders Headers() const;
 
-  // Feeds outputs to the choices they name (by position in the prepared request) and gives what the
-  // client would get: one body, or all events.
+  // Feeds outputs to the choices they name (by position in the prepared request) and returns what
+  // the client would get: one body, or all events.
   struct Output {
     size_t choice = 0;
     wire::EngineCoreOutput output;
   };
-  std::string Answer(const Prepared& prepared, const std::vector<Output>& outputs) const;
+  std::string Respond(const Prepared& prepared, const std::vector<Output>& outputs) const;
 
   const InputProcessor& input_processor() const { return processor_; }
   const Tokenizer& tokenizer() const { return processor_.tokenizer(); }
@@ -48,10 +48,10 @@ class ApiModel {
   ApiContext context_;  // no engine, no threads
 };
 
-// The engine request as JSON, by the wire's names; what is nil there is left out of "sampling".
+// The engine request as JSON, by the wire's names; "sampling" leaves out nil values.
 std::string DescribeRequest(const wire::EngineCoreRequest& request);
 
-// The JSON of each event of a stream but the last; REQUIREs the form of a stream.
+// The JSON of each event of a stream but [DONE]. REQUIRES: a complete stream.
 std::vector<std::string> EventBodies(std::string_view stream);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// A streamed token costs no allocation between the engine's output and the event's text.
+// No allocation per streamed token between the engine's output and the event's text.
 
 #include <memory>
 

@@ -15,19 +15,19 @@ namespace {
 
 using nlohmann::json;
 
-TEST_CASE("AppendEscaped is read back as the same text by a JSON reader") {
+TEST_CASE("A JSON reader reads back the text that AppendEscaped wrote") {
   std::string text;
   for (int c = 0; c < 128; ++c) text.push_back(static_cast<char>(c));
   text += "é😀\u2028";
   std::string quoted;
   AppendQuoted(text, &quoted);
   CHECK(json::parse(quoted) == json(text));
-  // Nothing in an event may end its line.
+  // An event must not contain a line end.
   CHECK(quoted.find('\n') == std::string::npos);
   CHECK(quoted.find('\r') == std::string::npos);
 }
 
-TEST_CASE("ChunkWriter writes events whose model name needs escaping") {
+TEST_CASE("ChunkWriter escapes the model name") {
   const ChunkWriter writer({"id", 5, "a\"b", "fp"}, "text_completion");
   std::string out;
   writer.Begin(3, &out);
@@ -47,7 +47,7 @@ TEST_CASE("ChunkWriter writes events whose model name needs escaping") {
   CHECK(end["system_fingerprint"] == "fp");
 }
 
-TEST_CASE("Logprobs: each token once, nothing below the lowest, broken characters replaced") {
+TEST_CASE("Logprobs: each token once, nothing below the lowest, invalid characters replaced") {
   const ApiModel model;
   wire::LogprobsRows rows;
   rows.num_rows = 1;
@@ -66,7 +66,7 @@ TEST_CASE("Logprobs: each token once, nothing below the lowest, broken character
   CHECK(json::parse(DumpJson(ChatLogprobsJson(positions, -1)))["content"].size() == 2);
   AppendPositionLogprobs(model.tokenizer(), {true, true}, rows, &positions);
   CHECK(positions[2].token.text == "token_id:" + std::to_string(broken));
-  // A row that promises more than the arrays hold is left out.
+  // A row that lies beyond the arrays is dropped.
   rows.num_rows = 2;
   positions.clear();
   AppendPositionLogprobs(model.tokenizer(), {}, rows, &positions);
@@ -130,7 +130,7 @@ TEST_CASE("A chat response shows reasoning and tool calls, streamed and whole") 
   }
 }
 
-TEST_CASE("Errors have OpenAI's form, HTTP's code and no inside knowledge") {
+TEST_CASE("Errors have OpenAI's form and HTTP's code and reveal no internals") {
   const auto body = [](const Status& status) {
     return json::parse(ErrorBody(ToApiError(status)))["error"];
   };
@@ -151,7 +151,7 @@ TEST_CASE("Errors have OpenAI's form, HTTP's code and no inside knowledge") {
   CHECK(ErrorEvent(InternalError("x")).rfind("data: {\"error\":", 0) == 0);
 }
 
-TEST_CASE("AdmissionGate refuses while too much waits and forgets what has started") {
+TEST_CASE("AdmissionGate refuses while too much waits and stops counting what has started") {
   AdmissionGate gate({2, 100});
   CHECK(gate.Check() == AdmissionGate::Refusal::kNone);
   {
@@ -174,7 +174,7 @@ TEST_CASE("AdmissionGate refuses while too much waits and forgets what has start
   CHECK(AdmissionGate({0, 0}).Check() == AdmissionGate::Refusal::kNone);
 }
 
-TEST_CASE("ServedModel takes served names, the empty name and nothing else") {
+TEST_CASE("ServedModel accepts served names and the empty name only") {
   ApiOptions options;
   options.served_model_names = {"a", "b"};
   CHECK(*ServedModel(options, std::nullopt) == "a");

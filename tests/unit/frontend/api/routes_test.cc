@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// The whole table over a server, with an engine that never comes.
+// The whole table on a server, with an engine that never connects.
 struct Fixture {
   explicit Fixture(std::vector<std::string> api_keys = {})
       : metrics({.model_name = "m"}),
@@ -44,7 +44,7 @@ struct Fixture {
   std::unique_ptr<TestServer> server;
 };
 
-TEST_CASE("without an engine: alive is no, metrics and version are there") {
+TEST_CASE("without an engine health is 503, metrics and version are served") {
   Fixture f;
   Client client(f.server->port());
   for (const char* path : {"/health", "/ping", "/ready", "/v1/models", "/v1/models/m"}) {
@@ -67,23 +67,23 @@ TEST_CASE("without an engine: alive is no, metrics and version are there") {
   }
 }
 
-TEST_CASE("/load counts open requests when told to, probes not among them") {
+TEST_CASE("/load counts open requests without probes when load tracking is on") {
   Fixture f;
-  Client asking(f.server->port());
-  // Its head is complete and its body is not: open.
+  Client sender(f.server->port());
+  // Open: its head is complete, its body is not.
   REQUIRE(
-      asking.Send("GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+      sender.Send("GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
                   "Expect: 100-continue\r\n\r\n"));
-  while (asking.pending().empty()) REQUIRE(asking.Fill());
+  while (sender.pending().empty()) REQUIRE(sender.Fill());
   Client client(f.server->port());
   CHECK(client.Get("/load").body == R"({"server_load":0})");
   f.facts.track_load = true;
   CHECK(client.Get("/load").body == R"({"server_load":1})");
-  CHECK(asking.Ask("{}").status == 503);  // the engine is not ready
+  CHECK(sender.Ask("{}").status == 503);  // the engine is not ready
   CHECK(client.Get("/load").body == R"({"server_load":0})");
 }
 
-TEST_CASE("with a key, only probes and metrics are open") {
+TEST_CASE("with a key set, only probes and metrics need none") {
   Fixture f({"key"});
   const std::set<std::string> open = {"/health",  "/ready", "/ping",
                                       "/version", "/load",  "/metrics*"};
@@ -99,7 +99,7 @@ TEST_CASE("with a key, only probes and metrics are open") {
   CHECK(client.Get("/metrics").status == 200);
 }
 
-TEST_CASE("dev routes are there in dev mode only, behind the key, one row each") {
+TEST_CASE("dev routes exist in dev mode only, need the key, and have one row each") {
   Fixture f;
   std::set<std::string> before;
   for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
@@ -116,7 +116,7 @@ TEST_CASE("dev routes are there in dev mode only, behind the key, one row each")
   CHECK(all.count("POST /sleep") == 1);
 }
 
-TEST_CASE("the server's variables are shown without secrets") {
+TEST_CASE("ServerEnvironment leaves out secrets") {
   const char* const environment[] = {"VLLM_LOGGING_LEVEL=DEBUG",
                                      "TANDEM_API_KEY=hidden",
                                      "VLLM_HF_TOKEN=hidden",
@@ -131,7 +131,7 @@ TEST_CASE("the server's variables are shown without secrets") {
             {"VLLM_LOGGING_LEVEL", "DEBUG"}, {"TANDEM_EMPTY", ""}, {"TANDEM_PAIR", "a=b"}});
 }
 
-TEST_CASE("what HTTP refuses has the form of the API's errors") {
+TEST_CASE("a refusal by HTTP has the form of the API's errors") {
   const Response response = HttpErrorResponse(413, "too large");
   CHECK(response.status == 413);
   const json error = json::parse(response.body)["error"];

@@ -31,7 +31,7 @@ Awaitable<void> Where(Exchange& exchange) {
   co_return;
 }
 
-// Waits until the client is gone and says so.
+// Waits until the client is gone and reports it.
 struct Hang {
   std::promise<void> started;
   std::promise<void> gone;
@@ -70,7 +70,7 @@ bool Happens(std::promise<void>& promise) {
   return promise.get_future().wait_for(kLimit) == std::future_status::ready;
 }
 
-TEST_CASE("requests on one connection are answered in order") {
+TEST_CASE("requests on one connection get their responses in order") {
   TestServer server(BasicRoutes());
   REQUIRE(server.status().ok());
   Client client(server.port());
@@ -83,7 +83,7 @@ TEST_CASE("requests on one connection are answered in order") {
   CHECK(client.Post("/echo", "").Has("content-length: 0\r\n"));
 }
 
-TEST_CASE("pipelined requests are answered one by one, in order") {
+TEST_CASE("pipelined requests are served one by one, in order") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   std::string requests;
@@ -110,7 +110,7 @@ TEST_CASE("a request may arrive byte by byte") {
   CHECK(client.ReadReply().body == "{\"a\":1}");
 }
 
-TEST_CASE("empty lines before a request are no request") {
+TEST_CASE("empty lines before a request are ignored") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   const std::string request = "GET /where HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -125,11 +125,11 @@ TEST_CASE("empty lines before a request are no request") {
   TestServer impatient(BasicRoutes(), std::move(options));
   Client silent(impatient.port());
   REQUIRE(silent.Send("\r\n"));
-  CHECK(silent.ReadToEnd());  // nobody began a request: closed without an answer
+  CHECK(silent.ReadToEnd());  // no request began: closed without a response
   CHECK(silent.pending().empty());
 }
 
-TEST_CASE("unknown paths are 404, wrong methods 405 with the methods there are") {
+TEST_CASE("unknown paths are 404, wrong methods 405 with the allowed ones") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   Reply reply = client.Get("/nothing");
@@ -143,7 +143,7 @@ TEST_CASE("unknown paths are 404, wrong methods 405 with the methods there are")
   CHECK(client.Get("/openly").status == 200);
 }
 
-TEST_CASE("HEAD answers like GET without a body") {
+TEST_CASE("HEAD responds like GET without a body") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   REQUIRE(client.Send("HEAD /where HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
@@ -158,10 +158,10 @@ TEST_CASE("a body that is not application/json is refused") {
   const Reply reply = client.Ask(
       "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   CHECK(reply.status == 400);
-  CHECK(client.Post("/echo", "{}").status == 200);  // the connection is still good
+  CHECK(client.Post("/echo", "{}").status == 200);  // the connection is still usable
 }
 
-TEST_CASE("guarded rows want one of the keys, open rows do not") {
+TEST_CASE("guarded rows need one of the keys, open rows do not") {
   ServerOptions options;
   options.api_keys = {"first", "second"};
   TestServer server(BasicRoutes(), std::move(options));
@@ -216,7 +216,7 @@ TEST_CASE("a client that sends a huge body anyway still reads its 413") {
   CHECK(Client(server.port()).Post("/echo", "{}").status == 200);
 }
 
-TEST_CASE("large bodies go both ways") {
+TEST_CASE("large bodies pass in both directions") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   std::string body(5 << 20, 'x');
@@ -224,7 +224,7 @@ TEST_CASE("large bodies go both ways") {
   CHECK(client.Post("/echo", body).body == body);
 }
 
-TEST_CASE("too large or too many header fields are 431") {
+TEST_CASE("header fields that are too large or too many are 431") {
   ServerOptions options;
   options.limits.header_bytes = 4096;
   options.limits.num_headers = 20;
@@ -237,7 +237,7 @@ TEST_CASE("too large or too many header fields are 431") {
   CHECK(Client(server.port()).Get("/where").status == 200);
 }
 
-TEST_CASE("more connections than allowed are told 503") {
+TEST_CASE("connections beyond the limit get 503") {
   ServerOptions options;
   options.limits.num_connections = 2;
   TestServer server(BasicRoutes(), std::move(options));
@@ -262,7 +262,7 @@ TEST_CASE("a head that never ends is 408, an idle connection is closed") {
   CHECK(idle.ReadToEnd());
 }
 
-TEST_CASE("Expect: 100-continue is answered before the body") {
+TEST_CASE("Expect: 100-continue gets its response before the body") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   REQUIRE(client.Send(
@@ -300,7 +300,7 @@ TEST_CASE("CORS headers are sent to allowed origins only") {
   CHECK(client.Ask("OPTIONS /echo HTTP/1.1\r\nHost: x\r\n\r\n").status == 405);
 }
 
-TEST_CASE("events reach the client as chunks, HTTP/1.0 clients get them until the end") {
+TEST_CASE("events are sent as chunks, to HTTP/1.0 clients until the connection closes") {
   std::vector<Route> routes;
   routes.push_back(Row("GET", "/events", [](Exchange& exchange) -> Awaitable<void> {
     EventStream& stream = exchange.StartEventStream();
@@ -341,7 +341,7 @@ TEST_CASE("a client that leaves is noticed while its request waits or streams") 
   SECTION("streaming") { leave("/stream", streaming); }
 }
 
-TEST_CASE("a client that has sent all it will reads its answers") {
+TEST_CASE("a client that has shut down its writing side reads its responses") {
   TestServer server(BasicRoutes());
   Client client(server.port());
   REQUIRE(
@@ -366,7 +366,7 @@ TEST_CASE("a client that has sent all it will reads its answers") {
   }
 }
 
-TEST_CASE("work that waits is given up when its client sends no more") {
+TEST_CASE("a handler that waits gives up when its client shuts down its writing side") {
   Hang waiting, streaming;
   std::vector<Route> routes;
   routes.push_back(Row("GET", "/wait", waiting.handler(false)));
@@ -386,7 +386,7 @@ TEST_CASE("work that waits is given up when its client sends no more") {
   SECTION("before it began") { give_up("/wait", waiting, true); }
 }
 
-TEST_CASE("a client that had left before the handler asked is reported too") {
+TEST_CASE("a client that left before OnClosed was set is reported too") {
   std::promise<void> started, gone;
   std::vector<Route> routes;
   routes.push_back(Row("GET", "/late", [&](Exchange& exchange) -> Awaitable<void> {
@@ -405,7 +405,7 @@ TEST_CASE("a client that had left before the handler asked is reported too") {
   CHECK(Happens(gone));
 }
 
-TEST_CASE("a reader too slow for its stream is cut at the limit, memory stays bounded") {
+TEST_CASE("a reader too slow for its stream is cut at the limit, so memory stays bounded") {
   std::promise<size_t> most_unsent;
   std::promise<bool> lagging;
   std::vector<Route> routes;
@@ -452,7 +452,7 @@ TEST_CASE("a reader that catches up gets every byte") {
   CHECK(client.Get("/events").body == expected);
 }
 
-TEST_CASE("a handler that forgets to answer or to finish does not leave the client hanging") {
+TEST_CASE("a handler that returns without a response or an end does not leave the client waiting") {
   std::vector<Route> routes;
   routes.push_back(Row("GET", "/silent", [](Exchange&) -> Awaitable<void> { co_return; }));
   routes.push_back(Row("GET", "/unfinished", [](Exchange& exchange) -> Awaitable<void> {
@@ -465,7 +465,7 @@ TEST_CASE("a handler that forgets to answer or to finish does not leave the clie
   CHECK(client.Get("/unfinished").status == 0);
 }
 
-TEST_CASE("connections are dealt over the shards") {
+TEST_CASE("connections are spread over the shards") {
   TestServer server(BasicRoutes(), {}, 3);
   std::vector<std::string> seen;
   for (int i = 0; i < 3; ++i) seen.push_back(Client(server.port()).Get("/where").body);
@@ -487,7 +487,7 @@ TEST_CASE("a port in use is an error that names it") {
   CHECK(status.message().find(std::to_string(first.port())) != std::string::npos);
 }
 
-// A server with a request under way, "/slow", that ends when told to; Where answers "/probe", also
+// A server with a running request, "/slow", which ends in Finish; Where serves "/probe", also
 // during a drain.
 struct BusyServer {
   explicit BusyServer(std::vector<Route> routes = BasicRoutes(), ServerOptions options = {}) {
@@ -506,7 +506,7 @@ struct BusyServer {
     co_await event.Wait();
     exchange.Respond({200, "done", "text/plain", {}});
   }
-  // The shard has seen what other clients had sent: a request that came later has been answered.
+  // Returns once the shard has read what other clients had sent: it has served a later request.
   void Pass() {
     Client later(port());
     CHECK(later.Get("/probe").status == 200);
@@ -528,7 +528,7 @@ struct BusyServer {
   std::unique_ptr<Client> slow;
 };
 
-TEST_CASE("draining refuses new requests, lets open ones end and then reports") {
+TEST_CASE("a drain refuses new requests, lets open ones end and then reports") {
   BusyServer busy;
   Client idle(busy.port()), half(busy.port()), probing(busy.port());
   CHECK(idle.Get("/where").status == 200);
@@ -551,7 +551,7 @@ TEST_CASE("draining refuses new requests, lets open ones end and then reports") 
   CHECK(Happens(busy.drained));
 }
 
-TEST_CASE("who connects during a drain is answered: probes as ever, others with 503") {
+TEST_CASE("new connections during a drain: probes are served, other requests get 503") {
   BusyServer busy;
   busy.BeginDrain();
   for (int i = 0; i < 3; ++i) {
@@ -570,7 +570,7 @@ TEST_CASE("who connects during a drain is answered: probes as ever, others with 
   CHECK_FALSE(Client(busy.port()).connected());
 }
 
-TEST_CASE("a drain keeps the limit of connections") {
+TEST_CASE("a drain keeps the connection limit") {
   ServerOptions options;
   options.limits.num_connections = 2;
   BusyServer busy(BasicRoutes(), std::move(options));
@@ -585,7 +585,7 @@ TEST_CASE("a drain keeps the limit of connections") {
   CHECK(silent.ReadToEnd());
 }
 
-TEST_CASE("neither probes nor silent clients hold up the end of a drain") {
+TEST_CASE("neither probes nor silent clients delay the end of a drain") {
   Hang hang;
   std::vector<Route> routes = BasicRoutes();
   routes.push_back(Row("GET", "/hanging-probe", hang.handler(false)));
@@ -623,7 +623,7 @@ TEST_CASE("a drain without requests ends at once, and a second server may listen
   CHECK(second.Listen().ok());
 }
 
-TEST_CASE("a UNIX socket is another server's as soon as a drain is over") {
+TEST_CASE("another server may take a UNIX socket as soon as a drain is over") {
   const TempFolder folder;
   const std::string path = folder.PathOf("socket");
   const auto options = [&path] {
@@ -646,10 +646,10 @@ TEST_CASE("a UNIX socket is another server's as soon as a drain is over") {
   first_shard.Stop();
   first_shard.Join();
   first.reset();
-  CHECK(::access(path.c_str(), F_OK) == 0);  // the first server leaves the second one's alone
+  CHECK(::access(path.c_str(), F_OK) == 0);  // the first server does not remove the second one's
 }
 
-TEST_CASE("a drain does not cut an answer that its client is still reading") {
+TEST_CASE("a drain does not cut a response that its client is still reading") {
   const std::string large(32 << 20, 'x');  // more than the kernel takes for a client that waits
   std::promise<void> answered;
   std::vector<Route> routes;
@@ -671,7 +671,7 @@ TEST_CASE("a drain does not cut an answer that its client is still reading") {
   CHECK(Happens(drained));
 }
 
-TEST_CASE("cutting the open connections tells their handlers") {
+TEST_CASE("cutting the open connections runs their handlers' OnClosed") {
   Hang hang;
   std::vector<Route> routes;
   routes.push_back(Row("GET", "/hang", hang.handler(true)));
@@ -688,7 +688,7 @@ TEST_CASE("cutting the open connections tells their handlers") {
   CHECK(client.ReadToEnd());
 }
 
-TEST_CASE("random and broken bytes get a 4xx or a closed connection, others are not disturbed") {
+TEST_CASE("random and malformed bytes get a 4xx or a closed connection and affect no others") {
   ServerOptions options;
   options.limits.head_s = 0.05;
   options.limits.body_s = 0.05;

@@ -1,8 +1,8 @@
 #pragma once
 
 // A real server on a free loopback port and a blocking client, for the tests of frontend/http.
-// Nothing sleeps: the client blocks in recv (with a generous limit), handlers tell the test what
-// they saw through promises.
+// Nothing sleeps: the client blocks in recv (with a generous limit), handlers report what they saw
+// through promises.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -94,7 +94,7 @@ class Client {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 
-  // Sends no more, and goes on reading.
+  // Sends no more but continues to read.
   void EndInput() { ::shutdown(fd_, SHUT_WR); }
 
   bool Send(std::string_view bytes) {
@@ -106,7 +106,7 @@ class Client {
     return true;
   }
 
-  // The next answer; status 0 when the connection ended before a whole one.
+  // The next response; status 0 when the connection ended before a complete one.
   Reply ReadReply() {
     Reply reply;
     size_t end;
@@ -150,7 +150,7 @@ class Client {
                std::string(body));
   }
 
-  // Reads until the peer closes. False when it did not within the limit.
+  // Reads until the peer closes. False when it does not within the limit.
   bool ReadToEnd() {
     while (Fill()) {
     }

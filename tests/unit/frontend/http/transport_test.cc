@@ -34,10 +34,10 @@ std::vector<Route> Routes() {
   return {events, echo};
 }
 
-// With the line end before it: a header may well end in a 0.
+// With the line end before it, since a header may end in a 0.
 constexpr std::string_view kLastChunk = "\r\n0\r\n\r\n";
 
-// A TLS client that blocks; certificates are not checked, this is about bytes.
+// A blocking TLS client. It checks no certificates: the tests are about bytes.
 class TlsClient {
  public:
   explicit TlsClient(int port)
@@ -81,7 +81,7 @@ class TlsClient {
   bool connected_ = false;
 };
 
-TEST_CASE("TLS: requests, large bodies and streams over the same session code") {
+TEST_CASE("TLS: requests, large bodies and streams") {
   const TempFolder folder;
   const std::string key = folder.PathOf("key.pem"), certificate = folder.PathOf("cert.pem");
   const std::string command =
@@ -109,12 +109,12 @@ TEST_CASE("TLS: requests, large bodies and streams over the same session code") 
   CHECK(client.ReadUntil("y").ends_with("\r\n\r\n" + body));
 
   Client plain(server.port());
-  CHECK(plain.Get("/events").status == 0);  // not TLS: closed, nothing else disturbed
+  CHECK(plain.Get("/events").status == 0);  // not TLS: closed, without effect on others
   client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
   CHECK(client.ReadUntil(kLastChunk).find("data: 2\n\n") != std::string::npos);
 }
 
-TEST_CASE("TLS: files that are missing or do not fit are an error that names them") {
+TEST_CASE("TLS: an error about missing or mismatched files names them") {
   const TempFolder folder;
   const std::string certificate = folder.PathOf("cert.pem"), key = folder.PathOf("key.pem");
   const std::string other = folder.PathOf("other.pem"), text = folder.PathOf("text");
@@ -142,7 +142,7 @@ TEST_CASE("TLS: files that are missing or do not fit are an error that names the
   CHECK(TlsContext::Load({certificate, key, certificate, ""}).ok());
 }
 
-TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
+TEST_CASE("a server on a UNIX socket replaces a dead one and refuses a live one") {
   const TempFolder folder;
   const std::string path = folder.PathOf("socket");
   const auto listen = [&path](HttpServer& server) { return server.Listen(); };
@@ -161,7 +161,7 @@ TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
     CHECK(std::filesystem::exists(path));
   }
   CHECK_FALSE(std::filesystem::exists(path));
-  // What a server leaves that was killed.
+  // The remains of a killed server.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
@@ -173,7 +173,7 @@ TEST_CASE("a UNIX socket serves, replaces a dead one and refuses a live one") {
   CHECK(third.address() == "unix:" + path);
 }
 
-TEST_CASE("UNIX socket: a path that is not a socket is refused and left alone") {
+TEST_CASE("UNIX socket: a path that is not a socket is refused and not removed") {
   const TempFolder folder;
   const std::string path = folder.PathOf("precious");
   std::ofstream(path) << "keep me";

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads Prometheus text 0.0.4 strictly, by its grammar and not by how our writer works; says what
+// Reads Prometheus text 0.0.4 strictly, by its grammar and not by our writer's habits; reports what
 // is wrong with the first line that breaks a rule.
 
 #include <cstdlib>

@@ -33,7 +33,7 @@ ExpositionParser Scrape(const Metrics& metrics) {
 
 const std::map<std::string, std::string> kEngine0 = {{"engine", "0"}, {"model_name", "m"}};
 
-// name → type, for everything that must be there at 0 before the first request.
+// name → type of each series that must exist at 0 before the first request.
 const std::map<std::string, std::string> kExpected = {
     {"vllm:num_requests_running", "gauge"},
     {"vllm:num_requests_waiting", "gauge"},
@@ -74,7 +74,7 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:request_num_preemptions", "histogram"},
 };
 
-TEST_CASE("every series is there at 0 before the first request, with its type and labels") {
+TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();
   const ExpositionParser page = Scrape(metrics);
   for (const auto& [name, type] : kExpected) {
@@ -102,7 +102,7 @@ TEST_CASE("every series is there at 0 before the first request, with its type an
   }
 }
 
-TEST_CASE("engines are told apart by a label within one family") {
+TEST_CASE("a label distinguishes engines within one family") {
   const Metrics metrics = MakeMetrics(3);
   const ExpositionParser page = Scrape(metrics);
   for (const char* engine : {"0", "1", "2"}) {
@@ -142,7 +142,7 @@ TEST_CASE("histogram buckets are cumulative, in order, and end with +Inf") {
   CHECK(page.Value("vllm:time_to_first_token_seconds_count") == 5);
 }
 
-TEST_CASE("numbers are written as Python writes them") {
+TEST_CASE("numbers have Python's form") {
   CHECK(MetricNumber(0) == "0.0");
   CHECK(MetricNumber(1) == "1.0");
   CHECK(MetricNumber(-2.5) == "-2.5");
@@ -180,7 +180,7 @@ TEST_CASE("bounds of token histograms reach up to the model's length") {
   CHECK(std::isnan(Scrape(metrics).Value("vllm:request_prompt_tokens_bucket", {{"le", "5000.0"}})));
 }
 
-TEST_CASE("an engine that comes back with another length loses no request") {
+TEST_CASE("no request is lost when an engine returns with another length") {
   Metrics metrics = MakeMetrics(2, 4096);
   metrics.engine(1).request_prompt_tokens.Observe(3);
   metrics.engine(1).request_prompt_tokens.Observe(300);
@@ -209,7 +209,7 @@ TEST_CASE("the length becomes known while requests of other shards end") {
   CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_count") == 20000);
 }
 
-TEST_CASE("scheduler stats become gauges and prefix counters, also under their old names") {
+TEST_CASE("scheduler stats become gauges and prefix counters, under their old names too") {
   Metrics metrics = MakeMetrics();
   for (int i = 0; i < 2; ++i) {
     wire::SchedulerStats stats;
@@ -235,7 +235,7 @@ TEST_CASE("scheduler stats become gauges and prefix counters, also under their o
   CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total", {{"source", "device"}}) == 128);
 }
 
-TEST_CASE("the cache's facts are labels of a constant 1") {
+TEST_CASE("facts about the cache are labels of a constant 1") {
   Metrics metrics = MakeMetrics();
   CHECK(Scrape(metrics).families().count("vllm:cache_config_info") == 0);
   metrics.SetCacheConfig(0, {{"block_size", "32"}, {"num_gpu_blocks", "100"}});
@@ -244,7 +244,7 @@ TEST_CASE("the cache's facts are labels of a constant 1") {
         1);
 }
 
-TEST_CASE("an engine that comes back with another cache has one set of facts") {
+TEST_CASE("an engine that returns with another cache has one set of facts") {
   Metrics metrics = MakeMetrics(2);
   for (const char* num_blocks : {"100", "90", "90"}) {
     for (const int engine : {0, 1})
@@ -256,7 +256,7 @@ TEST_CASE("an engine that comes back with another cache has one set of facts") {
   }
 }
 
-TEST_CASE("methods that clients make up share one series") {
+TEST_CASE("methods that clients invent share one series") {
   Metrics metrics = MakeMetrics();
   for (int i = 0; i < 100; ++i) {
     const std::string method = i == 0 ? "" : "BREW" + std::to_string(i);
@@ -289,7 +289,7 @@ TEST_CASE("HTTP samples are grouped by handler, method and status class") {
   CHECK(page.Value("http_response_size_bytes_count", {{"handler", "/v1/models"}}) == 2);
 }
 
-TEST_CASE("the process's own series are there") {
+TEST_CASE("the process's own series exist") {
   const Metrics metrics = MakeMetrics();
   const ExpositionParser page = Scrape(metrics);
   CHECK(page.Value("process_resident_memory_bytes") > 1e6);
@@ -300,14 +300,14 @@ TEST_CASE("the process's own series are there") {
   CHECK(page.families().at("process_cpu_seconds_total").type == "counter");
 }
 
-TEST_CASE("without statistics only http and process series are shown") {
+TEST_CASE("with statistics off only http and process series are shown") {
   const Metrics metrics({.model_name = "m", .show_model_series = false});
   const ExpositionParser page = Scrape(metrics);
   for (const auto& [name, _] : page.families()) CHECK(name.rfind("vllm:", 0) != 0);
   CHECK(page.families().count("process_open_fds") == 1);
 }
 
-TEST_CASE("counts from several threads are all there, scraping meanwhile") {
+TEST_CASE("no count of several threads is lost, also while scraping") {
   Metrics metrics = MakeMetrics();
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
@@ -364,7 +364,7 @@ struct Fixture {
   }
 };
 
-// The two clocks differ by far, so that an interval across them would be seen.
+// The two clocks differ greatly, so that an interval across them would show.
 constexpr double kEngineClock = 5000;
 constexpr double kFrontendClock = 100;
 constexpr const char* kLatencies[] = {
@@ -411,7 +411,7 @@ TEST_CASE("a plain request: queue, prefill, decode and inference on the engine's
   CHECK(f.Total("vllm:generation_tokens") == 3);
   CHECK(f.Total("vllm:request_success", {{"finished_reason", "length"}}) == 1);
   CHECK(f.Total("vllm:request_success", {{"finished_reason", "stop"}}) == 0);
-  // Cached tokens are no work of a step: 6 + 1, 1, 1.
+  // Cached tokens cost a step nothing: 6 + 1, 1, 1.
   CHECK(f.Count("vllm:iteration_tokens_total") == 3);
   CHECK(f.Sum("vllm:iteration_tokens_total") == 9);
 }
@@ -502,13 +502,13 @@ TEST_CASE("a client abort is counted and leaves no latency and no length") {
     CHECK(f.Count("vllm:time_to_first_token_seconds") == 1);
   }
   request.OnClientAbort();
-  request.OnFinished(FinishedReason::kStop, 5);  // late news of the engine
+  request.OnFinished(FinishedReason::kStop, 5);  // the engine's late output
   CHECK(f.Total("vllm:request_success", {{"finished_reason", "abort"}}) == 1);
   CHECK(f.Total("vllm:request_success", {{"finished_reason", "stop"}}) == 0);
   CHECK(f.Count("vllm:request_params_n") == 0);
 }
 
-TEST_CASE("a request the engine gave up before running it has no interval but its end") {
+TEST_CASE("a request that the engine ended before running it has an end and no intervals") {
   Fixture f;
   FanOutStats fan_out(&f.engine, 1);
   RequestStats request(&f.engine, &f.step, &fan_out, {.arrival = 1, .num_prompt_tokens = 5});
@@ -527,7 +527,7 @@ TEST_CASE("a request the engine gave up before running it has no interval but it
   CHECK(f.Total("vllm:prompt_tokens") == 0);
 }
 
-TEST_CASE("n answers count each for itself, n and the longest once") {
+TEST_CASE("each of n choices is counted, n and the longest choice once") {
   Fixture f;
   FanOutStats fan_out(&f.engine, 3);
   std::vector<RequestStats> answers;
@@ -581,7 +581,7 @@ TEST_CASE("the hit rate is weighted by tokens over the last thousand requests") 
   CHECK(window.empty());
 }
 
-TEST_CASE("the statistics line shows rates of the time since the last one") {
+TEST_CASE("the statistics line shows rates since the previous line") {
   Metrics metrics = MakeMetrics();
   EngineMetrics& engine = metrics.engine(0);
   StatsLog log(&engine, 0, 100);
@@ -606,7 +606,7 @@ TEST_CASE("the statistics line shows rates of the time since the last one") {
       "Prefix cache hit rate: 75.0%");
   CHECK(busy);
   const std::string idle = log.Line(110, &busy);
-  CHECK(busy);  // the first idle line still tells that it ended
+  CHECK(busy);  // the first idle line still shows the end
   CHECK(idle.find("Avg prompt throughput: 0.0 tokens/s") != std::string::npos);
   CHECK(idle.find("Preemptions") == std::string::npos);
   log.Line(115, &busy);
@@ -625,7 +625,7 @@ TEST_CASE("the line's interval comes from the environment") {
   ::unsetenv("VLLM_LOG_STATS_INTERVAL");
 }
 
-TEST_CASE("KV residency: three histograms, only when asked for") {
+TEST_CASE("KV residency: three histograms, only when enabled") {
   Metrics without = MakeMetrics();
   wire::SchedulerStats stats;
   stats.kv_cache_eviction_events = {{12, 3, {0.25, 0.5}}, {20, 4, {}}};

@@ -30,7 +30,7 @@ Awaitable<void> SumInto(int n, std::promise<long>* result) {
   result->set_value(sum);
 }
 
-TEST_CASE("a coroutine over a million children that never wait keeps its stack") {
+TEST_CASE("a loop over a million children that never wait does not grow the stack") {
   Shard shard(0);
   std::promise<long> result;
   shard.Spawn(SumInto(1'000'000, &result), "sum");
@@ -67,7 +67,7 @@ Awaitable<void> HopInto(TextPool* pool, std::promise<std::string>* result) {
   result->set_value(std::to_string(value) + (back ? " back" : " elsewhere"));
 }
 
-TEST_CASE("work on the pool runs on another thread and its result comes back to the shard") {
+TEST_CASE("work on the pool runs on another thread and its result returns to the shard") {
   TextPool pool(2);
   Shard shard(0);
   shard.Start();
@@ -76,7 +76,7 @@ TEST_CASE("work on the pool runs on another thread and its result comes back to 
   CHECK(Get(result) == "42 back");
 }
 
-TEST_CASE("what ran on a pool has ended when it has stopped, and nothing runs afterwards") {
+TEST_CASE("when a pool has stopped its jobs have ended, and none runs afterwards") {
   TextPool pool(1);
   std::promise<bool> started;
   std::promise<void> go;
@@ -134,7 +134,7 @@ Awaitable<void> Forever(std::unique_ptr<Witness> witness, std::promise<bool>* st
   co_await never.Wait();
 }
 
-TEST_CASE("joining a shard destroys the coroutines that never ended") {
+TEST_CASE("joining a shard destroys the coroutines that have not ended") {
   bool gone = false;
   Shard shard(0);
   shard.Start();

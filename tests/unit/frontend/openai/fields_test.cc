@@ -1,4 +1,4 @@
-// The field tables themselves: what a row says is what the parser does.
+// The field tables: the parser does what each row states.
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,7 +20,7 @@ Status ParseWith(bool chat, const std::string& name, const Json& value) {
 template <class T>
 constexpr bool kIsChat = std::is_same_v<T, ChatRequest>;
 
-// A value of a type that the row's member does not take; null when it takes any.
+// A value of a type that the row's member does not accept; null when it accepts any.
 template <class T>
 Json WrongType(const ApiField<T>& field) {
   return std::visit(
@@ -78,7 +78,7 @@ TEST_CASE("Field tables: wrong types, values out of range and unsupported fields
   for (const auto& field : kChatFields) CheckRow(field);
 }
 
-TEST_CASE("Field tables: a name has one row for each endpoint") {
+TEST_CASE("Field tables: a name has one row per endpoint") {
   std::set<std::string_view> completion;
   std::set<std::string_view> chat;
   for (const auto& field : kGenerationFields) {
@@ -89,7 +89,7 @@ TEST_CASE("Field tables: a name has one row for each endpoint") {
   for (const auto& field : kChatFields) CHECK(chat.insert(field.name).second);
 }
 
-TEST_CASE("Range says what it allows") {
+TEST_CASE("Range describes what it allows") {
   CHECK(Range{0, 2}.Describe() == "in [0, 2]");
   CHECK(Range{0, 1, true}.Describe() == "in (0, 1]");
   CHECK(Range{1}.Describe() == "at least 1");

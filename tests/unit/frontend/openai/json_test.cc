@@ -14,7 +14,7 @@ TEST_CASE("ParseJson keeps the order of keys and Python's numbers") {
   CHECK(DumpJson(**value) == "{\"b\":0.7,\"a\":[1,1e+22,-3],\"é\":\"é😀\"}");
 }
 
-TEST_CASE("ParseJson refuses what is not JSON, with the place") {
+TEST_CASE("ParseJson refuses text that is not JSON and names the place") {
   for (const char* text : {"", "{", "[1,]", "{\"a\":1,}", "nul", "NaN", "Infinity", "01", "'a'",
                            "\"\\ud800\"", "\"\\udc00x\"", "\"\xff\"", "\"\xc0\xaf\"", "1 2", "[] x",
                            "\"a\nb\"", "1e999", "// c\n1"}) {
@@ -25,7 +25,7 @@ TEST_CASE("ParseJson refuses what is not JSON, with the place") {
   }
 }
 
-TEST_CASE("ParseJson refuses the same key twice, among few and many") {
+TEST_CASE("ParseJson refuses a repeated key among few and many") {
   CHECK_FALSE(ParseJson(R"({"a": 1, "b": 2, "a": 3})").ok());
   std::string many = "{";
   for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\":1,";
@@ -35,7 +35,7 @@ TEST_CASE("ParseJson refuses the same key twice, among few and many") {
   CHECK(ParseJson(R"([{"a": 1}, {"a": {"a": 1}}])").ok());
 }
 
-TEST_CASE("ParseJson holds its limits") {
+TEST_CASE("ParseJson keeps its limits") {
   JsonLimits limits;
   limits.max_depth = 4;
   limits.max_values = 10;
@@ -55,7 +55,7 @@ TEST_CASE("ParseJson holds its limits") {
                   .ok());
 }
 
-TEST_CASE("DumpJson writes broken UTF-8 as U+FFFD") {
+TEST_CASE("DumpJson writes invalid UTF-8 as U+FFFD") {
   CHECK(DumpJson(Json("a\xff")) == "\"a\xEF\xBF\xBD\"");
 }
 

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST_CASE("ModelDefaults: the override is laid over the model's generation config") {
+TEST_CASE("ModelDefaults: the override wins over the model's generation config") {
   const auto defaults = ParseModelDefaults(
       R"({"vocab_size": 512, "eos_token_id": 9})",
       R"({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "eos_token_id": [2, 3], "max_new_tokens": 50})",
@@ -21,7 +21,7 @@ TEST_CASE("ModelDefaults: the override is laid over the model's generation confi
   CHECK(defaults->vocab_size == 512);
 }
 
-TEST_CASE("ModelDefaults: the end token of config.json stands in for a missing one") {
+TEST_CASE("ModelDefaults: the end token of config.json replaces a missing one") {
   const auto defaults =
       ParseModelDefaults(R"({"text_config": {"vocab_size": 8, "eos_token_id": 7}})", "", "");
   REQUIRE(defaults.ok());
@@ -30,7 +30,7 @@ TEST_CASE("ModelDefaults: the end token of config.json stands in for a missing o
   CHECK_FALSE(defaults->max_tokens_cap);
 }
 
-TEST_CASE("ModelDefaults: malformed files and values are refused by name") {
+TEST_CASE("ModelDefaults: an error about a malformed file or value names the file") {
   const auto message = [](std::string_view config, std::string_view generation,
                           std::string_view override_json) {
     return ParseModelDefaults(config, generation, override_json).status().message();

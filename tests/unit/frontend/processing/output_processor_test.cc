@@ -23,7 +23,7 @@ wire::EngineCoreOutput Output(std::vector<TokenId> ids,
   return output;
 }
 
-TEST_CASE("OutputProcessor shows each token and how the choice ends") {
+TEST_CASE("OutputProcessor shows each token and the finish reason") {
   OutputProcessor processor(Model().tokenizer(), {}, {});
   const auto ids = Ids("The quick");
   std::string text;
@@ -42,7 +42,7 @@ TEST_CASE("OutputProcessor shows each token and how the choice ends") {
   CHECK(processor.num_output_tokens() == static_cast<int64_t>(ids.size()));
 }
 
-TEST_CASE("OutputProcessor drops the stop token's text unless it is asked for") {
+TEST_CASE("OutputProcessor drops the stop token's text unless it is requested") {
   for (const bool include : {false, true}) {
     OutputOptions options;
     options.include_stop_str_in_output = include;
@@ -57,7 +57,7 @@ TEST_CASE("OutputProcessor drops the stop token's text unless it is asked for") 
   }
 }
 
-TEST_CASE("OutputProcessor ends at a stop string and wants the engine told") {
+TEST_CASE("OutputProcessor ends at a stop string and requires an abort") {
   OutputOptions options;
   options.stop = {" brown"};
   OutputProcessor processor(Model().tokenizer(), options, {});
@@ -72,7 +72,7 @@ TEST_CASE("OutputProcessor ends at a stop string and wants the engine told") {
   CHECK(std::get<std::string>(processor.delta().stop_reason) == " brown");
 }
 
-TEST_CASE("OutputProcessor does not tell an engine that has finished by itself") {
+TEST_CASE("OutputProcessor requires no abort when the engine has finished") {
   OutputOptions options;
   options.stop = {"fox"};
   OutputProcessor processor(Model().tokenizer(), options, {});
@@ -93,7 +93,7 @@ TEST_CASE("OutputProcessor ignores stop strings until min_tokens") {
   CHECK(text == "fox and ");
 }
 
-TEST_CASE("OutputProcessor shows held-back text when the answer ends without a match") {
+TEST_CASE("OutputProcessor shows held-back text when the choice ends without a match") {
   OutputOptions options;
   options.stop = {"foxes"};
   OutputProcessor processor(Model().tokenizer(), options, {});
