@@ -14,9 +14,9 @@ namespace tandem {
 
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;     // one read; a thread's scratch space
-constexpr size_t kKeptBytes = 256 << 10;    // of input nobody takes; then reading pauses
-constexpr size_t kDroppedBytes = 64 << 20;  // of discarded input; then the peer is cut
+constexpr size_t kReadBytes = 64 << 10;     // per read; a thread's scratch space
+constexpr size_t kKeptBytes = 256 << 10;    // of input not taken; beyond it reading pauses
+constexpr size_t kDroppedBytes = 64 << 20;  // of discarded input; beyond it the peer is cut
 constexpr size_t kMaxParts = 4;
 
 double Now() { return SystemClock().Monotonic(); }
@@ -172,7 +172,8 @@ void Connection::OnWritable() {
   if (unsent() == 0) {
     backlog_sent_ = 0;
     backlog_.clear();
-    if (backlog_.capacity() > kReadBytes) backlog_ = std::string();  // a lag gives its room back
+    if (backlog_.capacity() > kReadBytes)
+      backlog_ = std::string();  // free the room that a lag took
     drained_.Set();
     return;
   }

@@ -1,12 +1,12 @@
 #pragma once
 
-// The bytes of one accepted connection, both ways, and the news that it is over. Knows no HTTP.
+// The bytes of one accepted connection, in both directions, and its end. Knows no HTTP.
 // Thread: its shard's. Owns the descriptor.
-// The read side is watched from Start to Close, so a peer that leaves is noticed whatever its owner
-// waits for; what arrives meanwhile is kept up to a limit. Writing never blocks: straight to the
-// kernel when nothing is queued (no copy, one system call), the rest is sent when the socket
-// drains. A peer may end its side and still read: input_ended(), and writing goes on. Once closed()
-// nothing moves any more, in either direction.
+// The read side is watched from Start to Close, so that a peer's leaving is noticed whatever the
+// owner waits for; bytes that arrive meanwhile are kept up to a limit. Writing never blocks: it
+// goes straight to the kernel when nothing is queued (no copy, one system call), and the rest is
+// sent when the socket drains. A peer may end its side and still read: input_ended() is true then
+// and writing continues. After closed() no byte moves in either direction.
 
 #include <cstddef>
 #include <functional>
@@ -34,14 +34,14 @@ class Connection {
   void Close();                                      // gives the descriptor back
   const std::string& peer() const { return peer_; }  // "127.0.0.1:4711"
 
-  // What arrived and was not taken yet; the owner erases what it takes.
+  // Bytes that arrived and were not taken; the owner erases those that it takes.
   std::string& in() { return in_; }
-  // True when more arrived; false when the deadline passed or no more will come.
+  // True when more bytes arrived; false after the deadline, or when no more will come.
   Awaitable<bool> MoreInput(double deadline);
-  // From now on input is counted, and dropped.
+  // From now on input is counted and dropped.
   void Discard();
 
-  // When the first byte after BeginRequest arrived; BeginRequest itself when one was there already.
+  // When the first byte after BeginRequest arrived; the time of BeginRequest when one was waiting.
   struct Arrival {
     double unix_s = 0;
     double monotonic_s = 0;
@@ -51,7 +51,7 @@ class Connection {
 
   void Write(std::initializer_list<std::string_view> parts);
   size_t unsent() const { return backlog_.size() - backlog_sent_; }
-  // Until all is sent, or the peer took nothing for stall_s (then it is closed).
+  // Waits until all is sent, or closes when the peer takes nothing for stall_s.
   Awaitable<void> Drain(double stall_s);
   void ShutdownWrites() { transport_->Shutdown(); }
 
@@ -78,7 +78,7 @@ class Connection {
   bool arrived_ = false;
   Arrival arrival_;
 
-  std::string backlog_;  // what the kernel did not take yet, from backlog_sent_ on
+  std::string backlog_;  // the bytes from backlog_sent_ on wait for the kernel
   size_t backlog_sent_ = 0;
   bool writing_ = false;  // a write is armed
   Event drained_;

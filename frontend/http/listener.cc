@@ -27,7 +27,7 @@ constexpr int kBacklog = 4096;
 constexpr int kSystemdFirstFd = 3;
 constexpr double kAcceptPauseSeconds = 0.1;  // out of descriptors: wait for some to close
 
-// The socket systemd opened for us (sd_listen_fds(3)), or -1.
+// The socket that systemd opened for this process (sd_listen_fds(3)), or -1.
 int InheritedSocket() {
   const char* pid = std::getenv("LISTEN_PID");
   const char* count = std::getenv("LISTEN_FDS");
@@ -57,7 +57,7 @@ HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*>
       shards_(std::move(shards)),
       sessions_(shards_.size()) {
   CHECK(!shards_.empty());
-  CHECK(options_.error) << "an error writer is needed";
+  CHECK(options_.error) << "ServerOptions::error is not set";
 }
 
 HttpServer::~HttpServer() {
@@ -130,14 +130,14 @@ Status HttpServer::BindUnix() {
   if (fd < 0) return ErrnoError(errno, "socket");
   listen_fd_ = fd;
   if (::bind(fd, name, sizeof address) != 0 && errno == EADDRINUSE) {
-    // Only a socket is ever removed: connecting to a plain file is refused as well.
+    // Only a socket is ever removed, since connecting to a plain file is refused as well.
     struct stat info {};
     if (::lstat(options_.uds.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) {
       return AlreadyExistsError("--uds " + options_.uds + ": exists and is not a socket");
     }
-    // A socket nobody listens on was left by a server that is gone.
+    // A socket without a listener was left by a server that is gone.
     if (::connect(fd, name, sizeof address) == 0 || errno != ECONNREFUSED) {
-      return AlreadyExistsError("cannot listen on " + options_.uds + ": another server is there");
+      return AlreadyExistsError("cannot listen on " + options_.uds + ": another server uses it");
     }
     ::unlink(options_.uds.c_str());
     if (::bind(fd, name, sizeof address) != 0) return ErrnoError(errno, "bind " + options_.uds);
@@ -227,12 +227,12 @@ void HttpServer::AdvanceDrain() {
     StopListening();
     OnEachSession(&Session::CloseIfIdle);
     shards_[0]->At(SystemClock().Monotonic() + options_.limits.linger_s,
-                   [this] { OnEachSession(&Session::CutUnlessLetIn); });
+                   [this] { OnEachSession(&Session::CutUnlessAdmitted); });
   }
   if (is_leaving_ && drained_ && num_connections() == 0) std::exchange(drained_, Task())();
 }
 
-// The name goes before the socket: once nobody listens, another server may take it.
+// Removes the name before the socket closes: afterwards another server may take it.
 void HttpServer::StopListening() {
   if (!uds_to_remove_.empty()) ::unlink(std::exchange(uds_to_remove_, "").c_str());
   acceptor_.reset();
@@ -241,7 +241,7 @@ void HttpServer::StopListening() {
 void HttpServer::OnEachSession(void (Session::*act)()) {
   for (Shard* shard : shards_) {
     shard->Post([this, shard, act] {
-      // A copy: closing may end a session, which takes itself off the list.
+      // A copy, because closing may end a session, which removes itself from the list.
       const auto sessions = sessions_[static_cast<size_t>(shard->index())];
       for (Session* session : sessions) (session->*act)();
     });

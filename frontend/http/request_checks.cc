@@ -19,7 +19,7 @@ std::string Joined(const std::vector<std::string>& list) {
   return result;
 }
 
-// "application/json; charset=utf-8" and nothing else but its parameters.
+// The media type must be application/json; parameters are allowed.
 bool IsJson(std::string_view content_type) {
   return ToLower(StripAscii(content_type.substr(0, content_type.find(';')))) == "application/json";
 }
@@ -31,7 +31,8 @@ bool HasKey(const std::vector<std::string>& keys, std::string_view header) {
   }
   const std::string_view given = header.substr(kScheme.size());
   bool found = false;
-  for (const std::string& key : keys) found |= ConstantTimeEqual(key, given);  // all, always
+  for (const std::string& key : keys)
+    found |= ConstantTimeEqual(key, given);  // every key, every time
   return found;
 }
 
@@ -39,7 +40,7 @@ bool AllowsOrigin(const CorsOptions& cors, std::string_view origin) {
   return !origin.empty() && Lists(cors.origins, origin);
 }
 
-// A browser's question before a request from another origin.
+// The request that a browser sends before one from another origin.
 std::optional<Response> Preflight(const CorsOptions& cors, const HttpRequest& request) {
   const std::string_view method = request.Header("access-control-request-method");
   if (request.method != "OPTIONS" || method.empty()) return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What HTTP decides about a request before any handler sees it: routes, API keys, content types,
+// HTTP's decisions about a request before a handler gets it: routes, API keys, content types,
 // draining, CORS. Pure functions of the options and the request's head; any thread.
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace tandem {
 
-// The answer to a request that must not reach a handler; nullopt: let it through.
+// The response to a request that must not reach a handler; nullopt: it may.
 std::optional<Response> Refusal(const ServerOptions& options, const Router::Match& match,
                                 const HttpRequest& request, bool has_body, bool draining);
 
-// Access-Control-* of the answer to this request; none when the origin is not allowed.
+// Access-Control-* of the response to this request; none when the origin is not allowed.
 HeaderList CorsHeaders(const CorsOptions& cors, const HttpRequest& request);
 
 }  // namespace tandem

@@ -16,7 +16,7 @@ namespace {
 
 using boost::system::error_code;
 
-// A body that grows with what arrives: a Content-Length alone reserves nothing.
+// A body that grows as its bytes arrive: a Content-Length alone reserves nothing.
 struct GrowingBody {
   using value_type = std::string;
   static uint64_t size(const value_type& body) { return body.size(); }
@@ -83,7 +83,7 @@ RequestReader::Step RequestReader::Read(std::string* in) {
       return Step::kNeedMore;
     }
   }
-  // A request without a body is done as soon as its head is.
+  // A request without a body is complete with its head.
   return head_done_ ? Step::kDone : CountHeaders();
 }
 
@@ -114,7 +114,7 @@ HttpRequest RequestReader::TakeHead() {
   }
   target_ = std::string(message.target());
   std::string_view target = target_;
-  // "http://host/path?query", as proxies write it.
+  // Proxies write "http://host/path?query".
   const size_t scheme = target.find("://");
   if (!target.starts_with('/') && scheme != target.npos) {
     const size_t path = target.find('/', scheme + 3);

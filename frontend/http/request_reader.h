@@ -1,9 +1,9 @@
 #pragma once
 
 // Bytes → one HTTP/1 request, within the limits; the only user of Beast. Knows no sockets.
-// Thread: one shard's. A reader reads one request; make another for the next.
-// Failure: kFailed with the status code and words a client may read; the connection is then no
-// longer in step and must be closed after the answer.
+// Thread: one shard's. A reader reads one request.
+// Failure: kFailed with a status code and a message for the client. The connection is then out of
+// step and must be closed after the response.
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ namespace tandem {
 class RequestReader {
  public:
   enum class Step {
-    kNeedMore,  // everything useful was taken from *in
-    kHead,      // the head is complete; said once
+    kNeedMore,  // all useful bytes of *in are taken
+    kHead,      // the head is complete; returned once
     kDone,      // the body too
     kFailed,
   };
@@ -28,15 +28,15 @@ class RequestReader {
   ~RequestReader();
   RequestReader(const RequestReader&) = delete;
 
-  // Takes bytes off the front of *in.
+  // Removes the bytes that it read from the front of *in.
   Step Read(std::string* in);
 
   // After kHead.
-  HttpRequest TakeHead();  // everything but body, arrival and request id
-  const std::string& target() const { return target_; }  // as it was written
+  HttpRequest TakeHead();                                // all but body, arrival and request id
+  const std::string& target() const { return target_; }  // as the client wrote it
   bool http11() const;
   bool keep_alive() const;
-  bool has_body() const;  // something of the body is still to come, or was
+  bool has_body() const;
   std::optional<uint64_t> content_length() const;
   // After kDone.
   std::string TakeBody();

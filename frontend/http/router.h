@@ -1,8 +1,8 @@
 #pragma once
 
-// Requests, responses and the route table: what a handler sees of HTTP.
+// Requests, responses and the route table: the part of HTTP that handlers see.
 // Thread: a request and its exchange belong to one shard. Handlers are coroutines on that shard; a
-// handler ends after it responded, or when the client is gone.
+// handler returns after it has responded, or when the client is gone.
 
 #include <functional>
 #include <string>
@@ -19,7 +19,7 @@ using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;  // upper case
-  std::string path;    // without query, percent-decoding not applied
+  std::string path;    // without query, not percent-decoded
   std::string query;   // after '?', may be empty
   HeaderList headers;  // names in lower case, in order of arrival
   std::string body;
@@ -30,13 +30,13 @@ struct HttpRequest {
   // random hex digits. Response ids are made from it.
   std::string request_id;
 
-  // The first header of that name (lower case), or "".
+  // The first header with the name (lower case), or "".
   std::string_view Header(std::string_view name) const;
   // The value of ?name=value, percent-decoded, or "".
   std::string Query(std::string_view name) const;
-  // The path after that prefix, percent-decoded; "" when it has another.
+  // The path after the prefix, percent-decoded; "" when it does not start with it.
   std::string PathAfter(std::string_view prefix) const;
-  // Each value of a name that may come several times, in order.
+  // All values of a name that may occur several times, in order.
   std::vector<std::string> QueryAll(std::string_view name) const;
 };
 
@@ -47,8 +47,8 @@ struct Response {
   HeaderList headers;  // Content-Length, Date, X-Request-Id and CORS headers are added on sending
 };
 
-// One request and the way to answer it. Respond or StartEventStream exactly once; when the client
-// is gone both are accepted and do nothing.
+// One request and the way to respond to it. Call Respond or StartEventStream exactly once; when the
+// client is gone both do nothing.
 class Exchange {
  public:
   const HttpRequest& request() const;
@@ -56,16 +56,18 @@ class Exchange {
   Shard& shard() const;
 
   void Respond(Response response);
-  // Sends the response head (200, text/event-stream) and gives the stream; valid until the handler
-  // ends. Finish it, or the connection is cut (so that a client sees an incomplete answer).
+  // Sends the response head (200, text/event-stream) and returns the stream, which is valid until
+  // the handler returns. A stream that is not finished by then cuts the connection, so that the
+  // client sees an incomplete response.
   EventStream& StartEventStream(HeaderList headers = {});
   bool responded() const;
 
-  // The client went away, was too slow, or the server ends: stop working for it. The callback runs
-  // once, from the shard's loop, also when the client had gone before it was set; never after the
-  // handler ended. The read side is watched all the time, whatever the handler waits for.
-  // Its end is what a client that goes away looks like, and one that has only sent all it will: an
-  // answer that is there at once still reaches the second, so only who waits need ask.
+  // The client went away or was too slow, or the server ends: stop working for it. The callback
+  // runs once, from the shard's loop, also when the client had gone before it was set; never after
+  // the handler returned. The read side is watched all the time, whatever the handler waits for.
+  // Its end may mean that the client went away, or that it has sent all it will and still reads. An
+  // immediate response still reaches a client of the second kind, so only handlers that wait need
+  // to check.
   bool closed() const;
   void OnClosed(std::function<void()> callback);
 
@@ -77,16 +79,16 @@ class Exchange {
 
 using Handler = std::function<Awaitable<void>(Exchange&)>;
 
-// One row of the table. The defaults are the safe ones: an endpoint is guarded unless its row says
-// otherwise.
+// One row of the table. The defaults are the safe ones: an endpoint needs the API key unless its
+// row sets guarded to false.
 struct Route {
-  std::string method;  // "GET", "POST"; GET answers HEAD too
+  std::string method;  // "GET", "POST"; GET serves HEAD too
   std::string path;    // exact, or a prefix when it ends in '*'
   Handler handler;
-  bool guarded = true;        // needs the API key, when one is set
+  bool guarded = true;        // needs the API key, if one is set
   bool counted = true;        // in the http_* metrics and the access log
   bool json_body = true;      // a body must be application/json (POST rows only)
-  bool during_drain = false;  // still answered while the server drains (probes, metrics)
+  bool during_drain = false;  // served while the server drains (probes, metrics)
 };
 
 class Router {
@@ -103,10 +105,10 @@ class Router {
   std::vector<Route> routes_;
 };
 
-// "Not Found" for 404; "" for a code HTTP does not know.
+// "Not Found" for 404; "" for an unknown code.
 std::string_view ReasonPhrase(int status);
 
-// Compares without a timing that depends on the contents.
+// Compares in a time that does not depend on the contents.
 bool ConstantTimeEqual(std::string_view a, std::string_view b);
 
 }  // namespace tandem

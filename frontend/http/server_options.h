@@ -1,7 +1,7 @@
 #pragma once
 
-// What the operator decides about the HTTP server, and every limit it keeps. Values; const once the
-// server is built. Times are seconds, sizes bytes.
+// The operator's settings of the HTTP server, and all its limits. Values; const once the server is
+// built. Times are seconds, sizes bytes.
 
 #include <cstdint>
 #include <functional>
@@ -25,8 +25,8 @@ struct ServerLimits {
   double keep_alive_s = 5;  // idle between two requests
   double head_s = 30;       // from the first byte (or accept) to the end of the head: 408
   double body_s = 120;      // from the head to the end of the body: 408
-  double write_s = 30;      // without the client reading anything
-  double linger_s = 2;      // for a client to read a refusal while it still sends
+  double write_s = 30;      // while the client reads nothing
+  double linger_s = 2;      // for a client that still sends to read a refusal
 };
 
 struct CorsOptions {
@@ -36,7 +36,7 @@ struct CorsOptions {
   bool credentials = false;
 };
 
-// What is known of an exchange when it ended; for metrics.
+// The facts about a finished exchange, for metrics.
 struct ExchangeRecord {
   std::string_view handler;  // the row's path, or "none"
   std::string_view method;

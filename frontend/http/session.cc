@@ -14,10 +14,10 @@ namespace tandem {
 
 namespace {
 
-constexpr size_t kSmallBodyBytes = 256 << 10;  // read to the end even when refused
+constexpr size_t kSmallBodyBytes = 256 << 10;  // of a refused request; read to the end
 constexpr size_t kLoggedMethodBytes = 16;
 constexpr size_t kLoggedTargetBytes = 256;
-constexpr int kClientGone = 499;  // as in other servers' logs: it left before there was an answer
+constexpr int kClientGone = 499;  // as in other servers' logs: it left before the response
 
 double Now() { return SystemClock().Monotonic(); }
 
@@ -40,7 +40,7 @@ bool UsableRequestId(std::string_view id) {
          std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-// An empty line before a request belongs to none (RFC 9112, 2.2). The first half of one stays.
+// Skips empty lines before a request (RFC 9112, 2.2). The first half of one stays.
 void SkipEmptyLines(std::string* in) {
   size_t end = 0;
   while (in->compare(end, 2, "\r\n") == 0) end += 2;
@@ -74,8 +74,8 @@ void Session::CloseIfIdle() {
   if (idle_ && connection_.in().empty()) connection_.MarkClosed();
 }
 
-void Session::CutUnlessLetIn() {
-  if (!turn_.let_in) connection_.MarkClosed();
+void Session::CutUnlessAdmitted() {
+  if (!turn_.admitted) connection_.MarkClosed();
 }
 
 // ---- One exchange ----
@@ -89,7 +89,7 @@ Awaitable<bool> Session::ServeOne() {
   Read result = co_await ReadHead(reader);
   if (result == Read::kClosed) co_return false;
   if (result == Read::kOk) {
-    result = co_await AnswerHead(reader);
+    result = co_await ServeHead(reader);
   } else {
     EndExchange(nullptr, 0);
   }
@@ -159,17 +159,17 @@ Awaitable<Session::Read> Session::ReadBody(RequestReader& reader) {
   co_return Read::kOk;
 }
 
-// From a complete head to the last byte of the answer.
-Awaitable<Session::Read> Session::AnswerHead(RequestReader& reader) {
+// From a complete head to the last byte of the response.
+Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   const Router::Match match = server_->router_.Find(turn_.request.method, turn_.request.path);
   const auto length = reader.content_length();
   std::optional<Response> refusal =
       Refusal(options(), match, turn_.request, reader.has_body(), server_->draining());
-  turn_.let_in = !refusal && !match.route->during_drain;
-  if (turn_.let_in) ++server_->num_requests_;
+  turn_.admitted = !refusal && !match.route->during_drain;
+  if (turn_.admitted) ++server_->num_requests_;
   Read result = Read::kOk;
   if (refusal && reader.has_body() && (!length || *length > kSmallBodyBytes)) {
-    // Not worth reading: answer now and let the rest of the body go by.
+    // Not worth reading: respond now and drop the rest of the body.
     turn_.keep_alive = false;
     result = Read::kFailed;
   } else {
@@ -184,7 +184,7 @@ Awaitable<Session::Read> Session::AnswerHead(RequestReader& reader) {
   }
   EndExchange(match.route, length ? static_cast<double>(*length) : 0);
   if (result == Read::kOk) co_await connection_.Drain(options().limits.write_s);
-  if (std::exchange(turn_.let_in, false)) server_->RequestEnded();
+  if (std::exchange(turn_.admitted, false)) server_->RequestEnded();
   co_return result;
 }
 
@@ -194,11 +194,11 @@ Awaitable<void> Session::RunHandler(const Route& route) {
   on_closed_ = nullptr;
   if (connection_.closed()) co_return;
   if (!turn_.responded && connection_.input_ended()) {
-    connection_.MarkClosed();  // the handler gave up, as it was told
+    connection_.MarkClosed();  // the handler gave up, as OnClosed requires
     co_return;
   }
   if (!turn_.responded) {
-    LOG_ERROR << "the handler of " << route.path << " gave no answer";
+    LOG_ERROR << "the handler of " << route.path << " returned without a response";
     Respond(options().error(500, "internal error"));
   }
   if (turn_.streaming && !stream_.finished_) connection_.MarkClosed();
@@ -223,8 +223,8 @@ void Session::EndExchange(const Route* route, double request_bytes) {
            << (turn_.http11 ? 1 : 0) << "\" " << status << ' ' << ReasonPhrase(status);
 }
 
-// Lets the client read an answer it did not expect yet: closing with unread bytes would reset the
-// connection and could destroy the answer on its way.
+// Lets the client read a response that it does not expect yet: closing with unread bytes would
+// reset the connection and could destroy the response on its way.
 Awaitable<void> Session::Linger() {
   co_await connection_.Drain(options().limits.write_s);
   if (connection_.closed()) co_return;
@@ -233,7 +233,7 @@ Awaitable<void> Session::Linger() {
   co_await connection_.MoreInput(Now() + options().limits.linger_s);
 }
 
-// ---- Answers ----
+// ---- Responses ----
 
 std::string Session::RenderHead(int status, std::string_view content_type,
                                 const HeaderList& headers,
@@ -262,7 +262,7 @@ std::string Session::RenderHead(int status, std::string_view content_type,
 }
 
 void Session::Respond(Response response) {
-  CHECK(!turn_.responded) << "two answers to " << turn_.request.path;
+  CHECK(!turn_.responded) << "two responses to " << turn_.request.path;
   turn_.responded = true;
   turn_.status = response.status;
   if (connection_.closed()) return;
@@ -277,7 +277,7 @@ void Session::Respond(Response response) {
 }
 
 EventStream& Session::StartEventStream(HeaderList headers) {
-  CHECK(!turn_.responded) << "two answers to " << turn_.request.path;
+  CHECK(!turn_.responded) << "two responses to " << turn_.request.path;
   turn_.responded = true;
   turn_.streaming = true;
   turn_.status = 200;
@@ -290,7 +290,7 @@ EventStream& Session::StartEventStream(HeaderList headers) {
   return stream_;
 }
 
-// Proxies cut connections that are silent; a comment is something that clients skip.
+// Proxies cut silent connections; clients skip a comment.
 void Session::KeepStreamAlive() {
   const auto interval = static_cast<double>(options().sse_keep_alive_s);
   if (interval <= 0) return;
@@ -337,7 +337,7 @@ void Session::OnClosed(std::function<void()> callback) {
   if (connection_.input_ended()) PostClosed();
 }
 
-// From the loop, so that no handler is called in the middle of its own Send.
+// Posted, so that no handler is called back in the middle of its own Send.
 void Session::PostClosed() {
   if (!on_closed_) return;
   shard_->Post([weak = weak_from_this(), number = exchange_number_] {
@@ -347,7 +347,7 @@ void Session::PostClosed() {
   });
 }
 
-// ---- What handlers see ----
+// ---- Exchange and EventStream ----
 
 const HttpRequest& Exchange::request() const { return session_->turn_.request; }
 HttpRequest& Exchange::mutable_request() { return session_->turn_.request; }

@@ -1,8 +1,8 @@
 #pragma once
 
-// One connection's HTTP: reads requests, runs their handlers one after another, writes the answers.
-// Thread: its shard's. Owned by shared_ptr: by its coroutine and by callbacks that are under way.
-// Everything a client can do wrong ends in a 4xx answer or a closed connection, never further.
+// One connection's HTTP: reads requests, runs their handlers one after another, writes the
+// responses. Thread: its shard's. Owned by shared_ptr: by its coroutine and by pending callbacks.
+// Any error of a client ends in a 4xx response or a closed connection and affects nothing else.
 
 #include <cstdint>
 #include <functional>
@@ -27,11 +27,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The connection's whole life. `self` keeps it alive.
   static Awaitable<void> Run(std::shared_ptr<Session> self);
-  // The server ends: between two requests at once; else the open exchange is told and cut.
+  // For the server's end: closes a connection that is between two requests.
   void CloseIfIdle();
   void Cut() { connection_.MarkClosed(); }
-  // Other requests than those a drain waits for.
-  void CutUnlessLetIn();
+  // Cuts the connection unless a drain waits for its request.
+  void CutUnlessAdmitted();
   Shard& shard() const { return *shard_; }
 
  private:
@@ -41,19 +41,19 @@ class Session : public std::enable_shared_from_this<Session> {
   enum class Read {
     kOk,
     kClosed,  // the client is gone, or silent between two requests
-    kFailed,  // answered; close after that was sent
+    kFailed,  // refused; close once the response is sent
   };
 
   Awaitable<bool> ServeOne();  // false: close the connection
   Awaitable<Read> ReadHead(RequestReader& reader);
   Awaitable<Read> ReadBody(RequestReader& reader);
   Read RefuseRead(int status, std::string_view message);
-  Awaitable<Read> AnswerHead(RequestReader& reader);
+  Awaitable<Read> ServeHead(RequestReader& reader);
   Awaitable<void> RunHandler(const Route& route);
   void EndExchange(const Route* route, double request_bytes);
   Awaitable<void> Linger();
 
-  // What handlers reach through Exchange and EventStream.
+  // The implementation of Exchange and EventStream.
   void Respond(Response response);
   EventStream& StartEventStream(HeaderList headers);
   bool SendChunk(std::string_view events);
@@ -82,7 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
     double began = 0;  // monotonic
     bool http11 = true;
     bool keep_alive = false;
-    bool let_in = false;  // counted in num_requests: a drain waits for it
+    bool admitted = false;  // counted in num_requests: a drain waits for it
     bool responded = false;
     bool streaming = false;
     int status = 0;

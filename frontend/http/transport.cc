@@ -43,7 +43,7 @@ class TlsTransport final : public Transport {
   }
 
   ssize_t Write(const iovec* parts, int num_parts) override {
-    // One record for one event: small parts are joined, a record each would cost more.
+    // Small parts are joined into one TLS record per event: a record for each would cost more.
     joined_.clear();
     for (int i = 0; i < num_parts; ++i) {
       joined_.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
@@ -80,7 +80,7 @@ class TlsTransport final : public Transport {
   std::string joined_;
 };
 
-// The oldest error is the cause; those behind it say that it was one.
+// The oldest error is the cause; the later ones only report it.
 Status TlsError(const std::string& what) {
   const unsigned long code = ERR_get_error();
   const char* reason =
@@ -89,7 +89,7 @@ Status TlsError(const std::string& what) {
   return InvalidArgumentError(what + ": " + (reason != nullptr ? reason : "unknown reason"));
 }
 
-// OpenSSL reads PEM files by itself, but is silent about which one and why.
+// OpenSSL can read PEM files itself, but its errors name neither the file nor the reason.
 Status CheckPemFile(const std::string& what, const std::string& path) {
   constexpr int64_t kMaxPemBytes = 16 << 20;
   const auto text = ReadFile(path, kMaxPemBytes);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Bytes in and out of an accepted descriptor, plain or TLS, never blocking.
-// Thread: the shard's. Does not own the descriptor. Read and Write return what they moved; -1 with
+// Bytes in and out of an accepted descriptor, plain or TLS, without blocking.
+// Thread: the shard's. Does not own the descriptor. Read and Write return the bytes moved; -1 with
 // errno EAGAIN when the descriptor must become ready first, -1 with another errno when the peer is
 // gone; Read returns 0 at the end of the stream. The TLS handshake happens inside the first calls.
 
@@ -29,8 +29,9 @@ std::unique_ptr<Transport> MakePlainTransport(int fd);
 struct TlsFiles {
   std::string certificate;  // PEM chain
   std::string key;          // PEM
-  std::string client_ca;    // PEM; clients must show a certificate it signed. Empty: not asked
-  std::string ciphers;      // OpenSSL's list for TLS 1.2; empty: its default
+  std::string
+      client_ca;        // PEM; clients must present a certificate signed by it. Empty: none needed
+  std::string ciphers;  // OpenSSL's list for TLS 1.2; empty: its default
 };
 
 // Certificate and key, loaded and checked once; shared by all shards. TLS 1.2 and later.

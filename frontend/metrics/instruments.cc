@@ -9,7 +9,7 @@ namespace tandem {
 
 namespace {
 
-// "vllm:x" offered under an older name says so, and what to read instead.
+// The HELP of a series under its older name.
 std::string AliasHelp(std::string_view name) {
   return "DEPRECATED: read " + std::string(name) + " instead.";
 }

@@ -32,7 +32,7 @@ struct MetricScope {
   MetricScope With(std::string_view label, std::string_view value) const;
 };
 
-// An older name under which the same values are offered; "" for none.
+// An older name that shows the same values; "" for none.
 using DeprecatedAlias = std::string_view;
 
 class Counter {

@@ -133,7 +133,7 @@ void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
 }
 
 // A summary without quantiles: a count and a sum for each handler. The library's own summaries keep
-// windows of samples, which nobody would read.
+// windows of samples for quantiles that are not shown.
 class SizeSummary {
  public:
   SizeSummary(const char* name, const char* help, prometheus::Registry* registry)
@@ -179,15 +179,15 @@ class SizeSummary {
 
 }  // namespace
 
-// Children appear with the first request of their labels, as elsewhere.
+// A child appears with the first request that has its labels, as in other servers.
 struct Metrics::HttpFamilies {
   prometheus::Family<prometheus::Counter>& requests;
   prometheus::Family<prometheus::Histogram>& fine_duration;
   prometheus::Family<prometheus::Histogram>& duration;
   prometheus::Registry sizes{};  // not shown as it is
   SizeSummary request_size{"http_request_size_bytes", "Content-Length of requests.", &sizes};
-  SizeSummary response_size{"http_response_size_bytes", "Content-Length of answers, 0 for streams.",
-                            &sizes};
+  SizeSummary response_size{"http_response_size_bytes",
+                            "Content-Length of responses, 0 for streams.", &sizes};
 };
 
 Metrics::Metrics(MetricsOptions options)
@@ -234,8 +234,8 @@ std::string Metrics::Scrape() const {
   return Exposition(families);
 }
 
-// Here and not when the length becomes known: a histogram cannot be replaced under the shards that
-// observe, and buckets are cumulative, so one that is left out takes no count with it.
+// Done here and not when the length becomes known: a histogram cannot be replaced while shards
+// observe into it. Buckets are cumulative, so leaving one out loses no count.
 void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const {
   const auto longest = static_cast<double>(max_model_len_.load());
   const auto is_too_long = [longest](const prometheus::ClientMetric::Bucket& bucket) {
@@ -322,7 +322,7 @@ void Metrics::EndSleepOperation(const std::string& operation, double seconds) {
 
 namespace {
 
-// A client may write any word for a method; it must not be able to make a series of each.
+// A client may send any word as a method; that must not create a series for each.
 std::string KnownMethod(std::string_view method) {
   for (const char* known : {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
     if (method == known) return known;

@@ -2,9 +2,9 @@
 
 // The table of everything /metrics shows: one line per metric. Names, labels and bounds are vLLM
 // 0.33's, so that dashboards, autoscalers and routers made for it work. To add a metric, add its
-// line here and one Observe where the thing happens.
-// Thread: built by main; instruments may be touched from any shard. No engine is asked on a scrape.
-// Units: seconds, tokens, shares of 1.
+// line here and one Observe where the event happens.
+// Thread: main builds it; any shard may use the instruments. A scrape calls no engine.
+// Units: seconds, tokens, fractions of 1.
 
 #include <array>
 #include <atomic>
@@ -59,7 +59,7 @@ struct EngineMetrics {
       : in(scope), tokens_(RequestTokensBuckets(kMostTokens)) {
     engine_sleep_state[SleepState::kAwake].Set(1);
   }
-  // Those with a bound for every length; what is shown ends at the model's.
+  // Histograms with a bound for every length; a scrape shows bounds up to the model's.
   std::array<const Histogram*, 5> token_histograms() const {
     return {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
             &request_params_max_tokens, &request_prefill_kv_computed_tokens};
@@ -70,7 +70,7 @@ struct EngineMetrics {
   static constexpr int64_t kMostTokens = 1'000'000'000;
   const Buckets tokens_;
  public:
-  // What the scheduler said after its last step.
+  // The scheduler's state after its last step.
   Gauge num_requests_running{in, "vllm:num_requests_running", "Requests in the running batch."};
   Gauge num_requests_waiting{in, "vllm:num_requests_waiting", "Requests waiting to run, deferred ones included."};
   LabelledSet<Gauge, WaitingReason, 2> num_requests_waiting_by_reason{in, "vllm:num_requests_waiting_by_reason", "Requests waiting to run, by what they wait for.", "reason", kWaitingReasons};
@@ -79,13 +79,13 @@ struct EngineMetrics {
 
   Counter prefix_cache_queries{in, "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "vllm:gpu_prefix_cache_queries_total"};
   Counter prefix_cache_hits{in, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "vllm:gpu_prefix_cache_hits_total"};
-  Counter external_prefix_cache_queries{in, "vllm:external_prefix_cache_queries_total", "Prompt tokens asked from other engines' caches."};
+  Counter external_prefix_cache_queries{in, "vllm:external_prefix_cache_queries_total", "Prompt tokens looked up in other engines' caches."};
   Counter external_prefix_cache_hits{in, "vllm:external_prefix_cache_hits_total", "Prompt tokens taken from other engines' caches."};
-  LabelledSet<Counter, CacheSource, 5> prompt_tokens_cached_by_source{in, "vllm:prompt_tokens_cached_by_source_total", "Cached prompt tokens at admission, by where they were.", "source", kCacheSources};
-  Counter num_preemptions{in, "vllm:num_preemptions_total", "Times a running request was put back to make room."};
+  LabelledSet<Counter, CacheSource, 5> prompt_tokens_cached_by_source{in, "vllm:prompt_tokens_cached_by_source_total", "Cached prompt tokens at admission, by where they were cached.", "source", kCacheSources};
+  Counter num_preemptions{in, "vllm:num_preemptions_total", "Times a running request was preempted."};
 
   // Tokens, counted when outputs arrive.
-  Counter prompt_tokens{in, "vllm:prompt_tokens_total", "Prompt tokens of requests that gave a first output."};
+  Counter prompt_tokens{in, "vllm:prompt_tokens_total", "Prompt tokens of requests that produced a first output."};
   LabelledSet<Counter, PromptSource, 3> prompt_tokens_by_source{in, "vllm:prompt_tokens_by_source_total", "Prompt tokens by where their KV came from.", "source", kPromptSources};
   Counter prompt_tokens_cached{in, "vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed here."};
   Counter generation_tokens{in, "vllm:generation_tokens_total", "Tokens generated."};
@@ -106,20 +106,20 @@ struct EngineMetrics {
   // Sizes, one observation per ended request.
   Histogram request_prompt_tokens{in, "vllm:request_prompt_tokens", "Prompt tokens of a request.", tokens_};
   Histogram request_generation_tokens{in, "vllm:request_generation_tokens", "Tokens generated for a request.", tokens_};
-  Histogram request_max_num_generation_tokens{in, "vllm:request_max_num_generation_tokens", "Tokens of the longest answer of a request.", tokens_};
-  Histogram request_params_n{in, "vllm:request_params_n", "Answers asked for (n).", ParamsNBuckets()};
+  Histogram request_max_num_generation_tokens{in, "vllm:request_max_num_generation_tokens", "Tokens of the longest choice of a request.", tokens_};
+  Histogram request_params_n{in, "vllm:request_params_n", "Choices requested (n).", ParamsNBuckets()};
   Histogram request_params_max_tokens{in, "vllm:request_params_max_tokens", "Token limit of a request (max_tokens).", tokens_};
   Histogram request_prefill_kv_computed_tokens{in, "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, not found in a cache.", tokens_};
   Histogram request_num_preemptions{in, "vllm:request_num_preemptions", "Times a request was preempted.", NumPreemptionsBuckets()};
 };
 
-// Series of one engine that exist only when block residency is watched.
+// Series of one engine that exist only with --kv-cache-metrics.
 struct KvResidencyMetrics {
   explicit KvResidencyMetrics(const MetricScope& scope) : in(scope) {}
   const MetricScope in;
-  Histogram kv_block_lifetime{in, "vllm:kv_block_lifetime_seconds", "Watched KV blocks: allocation to eviction.", KvCacheResidencyBuckets()};
-  Histogram kv_block_idle_before_evict{in, "vllm:kv_block_idle_before_evict_seconds", "Watched KV blocks: last use to eviction.", KvCacheResidencyBuckets()};
-  Histogram kv_block_reuse_gap{in, "vllm:kv_block_reuse_gap_seconds", "Watched KV blocks: between one use and the next, the last four.", KvCacheResidencyBuckets()};
+  Histogram kv_block_lifetime{in, "vllm:kv_block_lifetime_seconds", "Sampled KV blocks: allocation to eviction.", KvCacheResidencyBuckets()};
+  Histogram kv_block_idle_before_evict{in, "vllm:kv_block_idle_before_evict_seconds", "Sampled KV blocks: last use to eviction.", KvCacheResidencyBuckets()};
+  Histogram kv_block_reuse_gap{in, "vllm:kv_block_reuse_gap_seconds", "Sampled KV blocks: between one use and the next, the last four.", KvCacheResidencyBuckets()};
 };
 
 // Series of the frontend itself; label model_name.
@@ -161,19 +161,19 @@ class Metrics {
   int num_engines() const { return static_cast<int>(engines_.size()); }
   FrontendMetrics& frontend() { return *frontend_; }
 
-  // What the engines serve, once one has said it. Any thread.
+  // The model's length, once an engine has reported it. Any thread.
   void SetMaxModelLen(int64_t max_model_len) { max_model_len_ = max_model_len; }
   // What an engine reports with a step: gauges are set, counts since its last report are added.
   void Record(int engine_index, const wire::SchedulerStats& stats);
   void Record(const HttpSample& sample);
-  // What the engines were last told: awake (nullopt), or asleep at a level. Level 0 is a pause:
-  // none of the states is 1 then.
+  // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
+  // is a pause, in which none of the states is 1.
   void RecordSleepLevel(std::optional<int64_t> level);
   // A "sleep" or "wake" under way. Its series appear with the first, as vLLM's do.
   void BeginSleepOperation(const std::string& operation);
   void EndSleepOperation(const std::string& operation, double seconds);
-  // vllm:cache_config_info, once the engine has said it: a constant 1 with the facts as labels.
-  // What an engine says after a restart replaces what it said before. First shard.
+  // vllm:cache_config_info, once the engine has reported it: a constant 1 with the facts as labels.
+  // A restarted engine's facts replace the earlier ones. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
 
  private:

@@ -18,7 +18,7 @@ void StepTokens::End() {
   num_tokens_ = 0;
 }
 
-void FanOutStats::OnAnswerFinished(int64_t num_generation_tokens) {
+void FanOutStats::OnChoiceFinished(int64_t num_generation_tokens) {
   max_generation_tokens_ = std::max(max_generation_tokens_, num_generation_tokens);
   if (--num_left_ != 0) return;
   metrics_->request_params_n.Observe(n_);
@@ -31,7 +31,7 @@ void RequestStats::OnEvent(RequestEvent event, double engine_time) {
       queued_ = engine_time;
       break;
     case RequestEvent::kScheduled:
-      if (!scheduled_) scheduled_ = engine_time;  // coming back after a preemption is not queueing
+      if (!scheduled_) scheduled_ = engine_time;  // a resumed request does not queue again
       break;
     case RequestEvent::kPreempted:
       ++num_preemptions_;
@@ -60,7 +60,7 @@ void RequestStats::OnFirstOutput(double engine_time, double now,
 
 void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double now,
                             const std::optional<PromptCounts>& prompt) {
-  // An engine that gives a request up before running it sends an output without tokens.
+  // An engine that ends a request before running it sends an output without tokens.
   if (num_new_tokens == 0 && !scheduled_) return;
   if (!first_token_) {
     OnFirstOutput(engine_time, now, prompt);
@@ -97,7 +97,7 @@ void RequestStats::OnFinished(FinishedReason reason, double now) {
   m.request_prefill_kv_computed_tokens.Observe(
       static_cast<double>(request_.num_prompt_tokens - num_cached_tokens_));
   m.request_num_preemptions.Observe(num_preemptions_);
-  fan_out_->OnAnswerFinished(num_generation_tokens_);
+  fan_out_->OnChoiceFinished(num_generation_tokens_);
 }
 
 void RequestStats::OnCorrupted() {

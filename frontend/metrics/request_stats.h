@@ -1,7 +1,7 @@
 #pragma once
 
-// What one request contributes to the metrics, from arrival to its end.
-// Thread: the request's shard. Owned by whoever follows the request's outputs.
+// One request's contribution to the metrics, from arrival to its end.
+// Thread: the request's shard. The owner passes it the request's outputs.
 //
 // Two clocks that are never mixed: `now` and `arrival` are the frontend's CLOCK_MONOTONIC, engine
 // times are the engine's. TTFT and e2e are frontend intervals; every other interval lies between
@@ -28,7 +28,8 @@ struct PromptCounts {
   int64_t external_cached = 0;
 };
 
-// Tokens of the engine step that is arriving, over all its requests (of one shard and engine).
+// Tokens of the engine step whose outputs are arriving, over all its requests (of one shard and
+// engine).
 class StepTokens {
  public:
   explicit StepTokens(EngineMetrics* metrics) : metrics_(metrics) {}
@@ -43,12 +44,12 @@ class StepTokens {
   bool open_ = false;
 };
 
-// The n answers of one API request; for the two series that are counted once per API request.
-// An answer the client abandoned keeps its request from being counted.
+// The n choices of one prompt, for the two series that count once per prompt. A choice that the
+// client aborted keeps them from being counted.
 class FanOutStats {
  public:
   FanOutStats(EngineMetrics* metrics, int n) : metrics_(metrics), n_(n), num_left_(n) {}
-  void OnAnswerFinished(int64_t num_generation_tokens);
+  void OnChoiceFinished(int64_t num_generation_tokens);
 
  private:
   EngineMetrics* metrics_;
@@ -64,13 +65,13 @@ class RequestStats {
     int64_t num_prompt_tokens = 0;
     int64_t max_tokens = 0;  // resolved
   };
-  // `fan_out` is shared by the request's n answers and must outlive this.
+  // The n choices of a prompt share `fan_out`, which must outlive this.
   RequestStats(EngineMetrics* metrics, StepTokens* step, FanOutStats* fan_out, Request request)
       : metrics_(metrics), step_(step), fan_out_(fan_out), request_(request) {}
 
   // One output of the engine, in this order: its events, its tokens, its end.
   void OnEvent(RequestEvent event, double engine_time);
-  // `prompt` on the first output, when the engine says it.
+  // `prompt` on the first output, when the engine reports it.
   void OnTokens(int64_t num_new_tokens, double engine_time, double now,
                 const std::optional<PromptCounts>& prompt = std::nullopt);
   void OnFinished(FinishedReason reason, double now);

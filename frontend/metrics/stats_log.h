@@ -1,11 +1,11 @@
 #pragma once
 
-// The line about throughput, load and caches that the log shows every few seconds:
+// The log line about throughput, load and caches, every few seconds:
 //   Engine 000: Avg prompt throughput: 12.0 tokens/s, Avg generation throughput: 50.1 tokens/s,
 //   Running: 3 reqs, Waiting: 0 reqs, KV cache usage: 4.2%, Prefix cache hit rate: 61.0%
-// INFO while something happens and once after; DEBUG when idle. Preemptions and requests with NaN
-// logits are shown when there were some. Thread: RecordPrefix from any shard; the rest from the one
-// that owns the log line.
+// INFO while requests run and once after; DEBUG when idle. Preemptions and requests with NaN logits
+// appear when there were any. Thread: RecordPrefix from any shard; the rest from the shard that
+// writes the line.
 
 #include <cstdint>
 #include <deque>
@@ -45,7 +45,7 @@ class StatsLog {
   void RecordPrefix(const wire::PrefixCacheStats& stats);
   // Writes the line for the time since the last one.
   void Write(double now);
-  // The text Write would log, and whether it is worth INFO. Moves the window on.
+  // The text that Write logs, and whether its level is INFO. Starts the next window.
   std::string Line(double now, bool* busy);
 
  private:
