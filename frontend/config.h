@@ -11,7 +11,7 @@
 
 #include "common/flags.h"
 #include "common/status.h"
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/http/server_options.h"
 #include "frontend/processing/input_config.h"

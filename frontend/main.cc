@@ -19,7 +19,7 @@
 #include "common/read_file.h"
 #include "common/version.h"
 #include "frontend/api/admission_gate.h"
-#include "frontend/api/generation.h"
+#include "frontend/api/context.h"
 #include "frontend/api/routes.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
@@ -200,19 +200,6 @@ Status Serve(FrontendConfig& config) {
                                    .num_engines = static_cast<int>(config.data_parallel_size),
                                    .num_clients = static_cast<int>(config.api_server_count)});
 
-  const ApiParts parts = {.input_processor = input_processor.get(),
-                          .text_pool = &text_pool,
-                          .admission_gate = &admission_gate,
-                          .metrics = &metrics,
-                          .clock = &clock};
-  std::vector<std::unique_ptr<EngineClient>> clients;
-  std::vector<std::unique_ptr<ApiContext>> contexts;
-  for (const auto& shard : shards) {
-    clients.push_back(MakeEngineClient(config, shard.get(), &endpoint));
-    contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
-  }
-  ReportEngines(clients, contexts, &reports);
-
   std::unique_ptr<HttpServer> server;
   const ServerFacts facts{.model_root = config.model,
                           .started_at = static_cast<int64_t>(clock.Unix()),
@@ -221,7 +208,21 @@ Status Serve(FrontendConfig& config) {
                           .flags = DescribeConfig(config),
                           .num_requests = [&server] { return server->num_requests(); },
                           .is_draining = [&server] { return server->draining(); }};
-  const std::vector<Route> routes = ApiRoutes(Pointers(contexts), &facts, &metrics);
+  const ApiParts parts = {.input_processor = input_processor.get(),
+                          .text_pool = &text_pool,
+                          .admission_gate = &admission_gate,
+                          .metrics = &metrics,
+                          .clock = &clock,
+                          .facts = &facts};
+  std::vector<std::unique_ptr<EngineClient>> clients;
+  std::vector<std::unique_ptr<ApiContext>> contexts;
+  for (const auto& shard : shards) {
+    clients.push_back(MakeEngineClient(config, shard.get(), &endpoint));
+    contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
+  }
+  ReportEngines(clients, contexts, &reports);
+
+  const std::vector<Route> routes = ApiRoutes(Pointers(contexts));
   ASSIGN_OR_RETURN(server, MakeServer(config, routes, &metrics, Pointers(shards)));
   RETURN_IF_ERROR(server->Listen());
   RETURN_IF_ERROR(WritePortFile(config.port_file, server->port()));

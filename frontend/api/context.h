@@ -4,9 +4,11 @@
 // requests. Built by main and borrowed; everything outlives the server.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -33,6 +35,17 @@ struct ApiOptions {
   JsonLimits json_limits;
 };
 
+// What endpoints report about the server as a whole.
+struct ServerFacts {
+  std::string model_root;  // the folder the model was loaded from
+  int64_t started_at = 0;  // unix seconds
+  bool track_load = false;
+  bool dev_mode = false;                                   // DevRoutes exist
+  std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
+  std::function<int()> num_requests;
+  std::function<bool()> is_draining;
+};
+
 // What the handlers of all shards share.
 struct ApiParts {
   const InputProcessor* input_processor = nullptr;
@@ -40,6 +53,7 @@ struct ApiParts {
   AdmissionGate* admission_gate = nullptr;
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
+  const ServerFacts* facts = nullptr;
 };
 
 struct ApiContext : ApiParts {

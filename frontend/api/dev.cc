@@ -14,7 +14,6 @@
 #include "common/version.h"
 #include "frontend/api/error.h"
 #include "frontend/api/render.h"
-#include "frontend/api/routes.h"
 #include "frontend/openai/json.h"
 #include "proto_msgpack/codec.h"
 
@@ -322,14 +321,13 @@ std::string ConfigText(const Json& config) {
   return text;
 }
 
-Awaitable<void> HandleServerInfo(Exchange& exchange, ApiContext* context,
-                                 const ServerFacts* facts) {
+Awaitable<void> HandleServerInfo(Exchange& exchange, ApiContext* context) {
   const std::string format = exchange.request().Query("config_format");
   if (!format.empty() && format != "text" && format != "json") {
     co_return RespondWithFailure(exchange, BadParameter("config_format", format, "text or json"));
   }
   Json config = Json::object();
-  for (const auto& [flag, value] : facts->flags) config[flag] = value;
+  for (const auto& [flag, value] : context->facts->flags) config[flag] = value;
   for (int i = 0; i < context->engine_client->num_engines(); ++i) {
     config["engine." + std::to_string(i)] = EngineInfoJson(context->engine_client->engine_info(i));
   }
@@ -362,7 +360,7 @@ std::vector<std::pair<std::string, std::string>> ServerEnvironment(const char* c
   return variables;
 }
 
-std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts, const ServerFacts* facts) {
+std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
   const auto on_shard = [&contexts](Awaitable<void> (*handle)(Exchange&, ApiContext*)) -> Handler {
     return [contexts, handle](Exchange& exchange) {
       return handle(exchange, contexts[static_cast<size_t>(exchange.shard().index())]);
@@ -375,10 +373,6 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts, const Ser
   const auto get = [&on_shard](const char* path,
                                Awaitable<void> (*handle)(Exchange&, ApiContext*)) {
     return Route{.method = "GET", .path = path, .handler = on_shard(handle)};
-  };
-  const Handler server_info = [contexts, facts](Exchange& exchange) {
-    return HandleServerInfo(exchange, contexts[static_cast<size_t>(exchange.shard().index())],
-                            facts);
   };
   const Handler abort_requests = [contexts](Exchange& exchange) {
     return HandleAbortRequests(exchange, contexts);
@@ -394,7 +388,10 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts, const Ser
       post("/sleep", HandleSleep),
       post("/wake_up", HandleWakeUp),
       get("/is_sleeping", HandleIsSleepingNow),
-      {.method = "GET", .path = "/server_info", .handler = server_info, .counted = false},
+      {.method = "GET",
+       .path = "/server_info",
+       .handler = on_shard(HandleServerInfo),
+       .counted = false},
   };
 }
 

@@ -15,10 +15,8 @@
 
 namespace tandem {
 
-struct ServerFacts;
-
-// contexts, facts: as in ApiRoutes.
-std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts, const ServerFacts* facts);
+// contexts: as in ApiRoutes.
+std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts);
 
 // The environment variables that the server reads, without any that may hold a secret.
 std::vector<std::pair<std::string, std::string>> ServerEnvironment(const char* const* environment);

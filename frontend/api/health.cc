@@ -4,7 +4,6 @@
 
 #include "common/version.h"
 #include "frontend/api/error.h"
-#include "frontend/api/routes.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -18,29 +17,30 @@ Awaitable<void> HandleHealth(Exchange& exchange, ApiContext* context) {
   exchange.Respond({200, "", "", {}});
 }
 
-Awaitable<void> HandleReady(Exchange& exchange, ApiContext* context, const ServerFacts* facts) {
-  if (facts->is_draining()) {
+Awaitable<void> HandleReady(Exchange& exchange, ApiContext* context) {
+  if (context->facts->is_draining()) {
     exchange.Respond(ErrorResponse(UnavailableError("the server is shutting down")));
     co_return;
   }
   co_await HandleHealth(exchange, context);
 }
 
-Awaitable<void> HandleVersion(Exchange& exchange) {
+Awaitable<void> HandleVersion(Exchange& exchange, ApiContext*) {
   exchange.Respond(
       {200, R"({"version":")" + std::string(kVllmVersion) + "\"}", "application/json", {}});
   co_return;
 }
 
-Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts) {
-  const int load = facts->track_load ? facts->num_requests() : 0;
+Awaitable<void> HandleLoad(Exchange& exchange, ApiContext* context) {
+  const ServerFacts& facts = *context->facts;
+  const int load = facts.track_load ? facts.num_requests() : 0;
   exchange.Respond(
       {200, R"({"server_load":)" + std::to_string(load) + "}", "application/json", {}});
   co_return;
 }
 
 // Without the dev routes nothing can put the engine to sleep; routers call this all the same.
-Awaitable<void> HandleIsSleeping(Exchange& exchange) {
+Awaitable<void> HandleIsSleeping(Exchange& exchange, ApiContext*) {
   exchange.Respond({200, R"({"is_sleeping":false})", "application/json", {}});
   co_return;
 }
@@ -59,8 +59,8 @@ Awaitable<void> HandleKvEventSources(Exchange& exchange, ApiContext* context) {
   co_return;
 }
 
-Awaitable<void> HandleMetrics(Exchange& exchange, const Metrics* metrics) {
-  exchange.Respond({200, metrics->Scrape(), std::string(Metrics::kContentType), {}});
+Awaitable<void> HandleMetrics(Exchange& exchange, ApiContext* context) {
+  exchange.Respond({200, context->metrics->Scrape(), std::string(Metrics::kContentType), {}});
   co_return;
 }
 

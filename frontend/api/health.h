@@ -12,14 +12,12 @@
 
 namespace tandem {
 
-struct ServerFacts;
-
 Awaitable<void> HandleHealth(Exchange& exchange, ApiContext* context);
-Awaitable<void> HandleReady(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
-Awaitable<void> HandleVersion(Exchange& exchange);
-Awaitable<void> HandleLoad(Exchange& exchange, const ServerFacts* facts);
-Awaitable<void> HandleIsSleeping(Exchange& exchange);
+Awaitable<void> HandleReady(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleVersion(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleLoad(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleIsSleeping(Exchange& exchange, ApiContext* context);
 Awaitable<void> HandleKvEventSources(Exchange& exchange, ApiContext* context);
-Awaitable<void> HandleMetrics(Exchange& exchange, const Metrics* metrics);
+Awaitable<void> HandleMetrics(Exchange& exchange, ApiContext* context);
 
 }  // namespace tandem

@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/strings.h"
 #include "frontend/api/error.h"
-#include "frontend/api/routes.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -88,19 +87,20 @@ StatusOr<std::string> ModelBody(const std::vector<std::string>& names, const std
   return DumpJson(ModelCard(name, root, created, max_model_len));
 }
 
-Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context, const ServerFacts* facts) {
+Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context) {
   const auto length = ServedLength(*context);
   if (!length.ok()) co_return RespondWith(exchange, length.status());
-  RespondWith(exchange, ModelListBody(context->options.served_model_names, facts->model_root,
-                                      facts->started_at, *length));
+  RespondWith(exchange,
+              ModelListBody(context->options.served_model_names, context->facts->model_root,
+                            context->facts->started_at, *length));
 }
 
-Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context, const ServerFacts* facts) {
+Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context) {
   const auto length = ServedLength(*context);
   if (!length.ok()) co_return RespondWith(exchange, length.status());
   const std::string name = exchange.request().PathAfter("/v1/models/");
-  RespondWith(exchange, ModelBody(context->options.served_model_names, name, facts->model_root,
-                                  facts->started_at, *length));
+  RespondWith(exchange, ModelBody(context->options.served_model_names, name,
+                                  context->facts->model_root, context->facts->started_at, *length));
 }
 
 }  // namespace tandem

@@ -16,8 +16,6 @@
 
 namespace tandem {
 
-struct ServerFacts;
-
 // The served name for a request's `model`. NOT_FOUND lists the valid ones.
 StatusOr<std::string> ServedModel(const ApiOptions& options,
                                   const std::optional<std::string>& model);
@@ -29,7 +27,7 @@ std::string ModelListBody(const std::vector<std::string>& names, const std::stri
 StatusOr<std::string> ModelBody(const std::vector<std::string>& names, const std::string& name,
                                 const std::string& root, int64_t created, int64_t max_model_len);
 
-Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
-Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context, const ServerFacts* facts);
+Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context);
 
 }  // namespace tandem

@@ -24,6 +24,7 @@ struct Fixture {
     context.engine_client = &client;
     context.metrics = &metrics;
     context.clock = &clock;
+    context.facts = &facts;
     context.options.served_model_names = {"m"};
     facts.model_root = "/models/m";
     facts.num_requests = [this] { return server->server().num_requests(); };
@@ -31,8 +32,7 @@ struct Fixture {
     ServerOptions options;
     options.api_keys = std::move(api_keys);
     options.error = HttpErrorResponse;
-    server =
-        std::make_unique<TestServer>(ApiRoutes({&context}, &facts, &metrics), std::move(options));
+    server = std::make_unique<TestServer>(ApiRoutes({&context}), std::move(options));
   }
 
   SystemClock clock;
@@ -87,7 +87,7 @@ TEST_CASE("with a key set, only probes and metrics need none") {
   Fixture f({"key"});
   const std::set<std::string> open = {"/health",  "/ready", "/ping",
                                       "/version", "/load",  "/metrics*"};
-  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+  for (const Route& route : ApiRoutes({&f.context})) {
     CAPTURE(route.path);
     CHECK(route.guarded == (open.count(route.path) == 0));
     CHECK(route.counted == route.guarded);
@@ -102,13 +102,13 @@ TEST_CASE("with a key set, only probes and metrics need none") {
 TEST_CASE("dev routes exist in dev mode only, need the key, and have one row each") {
   Fixture f;
   std::set<std::string> before;
-  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+  for (const Route& route : ApiRoutes({&f.context})) {
     before.insert(route.method + " " + route.path);
   }
   CHECK(before.count("POST /pause") == 0);
   f.facts.dev_mode = true;
   std::set<std::string> all;
-  for (const Route& route : ApiRoutes({&f.context}, &f.facts, &f.metrics)) {
+  for (const Route& route : ApiRoutes({&f.context})) {
     CHECK(all.insert(route.method + " " + route.path).second);
     if (before.count(route.method + " " + route.path) == 0) CHECK(route.guarded);
   }
