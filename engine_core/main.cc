@@ -24,7 +24,7 @@
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/kv_event_batch.h"
-#include "engine_core/models/model.h"
+#include "engine_core/models/registry.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -338,10 +338,6 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
-  // Before the memory plan: for an architecture that cannot run its advice would be useless.
-  if (const Status known = CheckArchitecture(*model_config); !known.ok()) {
-    return Fail(kExitBadModel, known);
-  }
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +

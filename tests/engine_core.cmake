@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over engine_core.
 tandem_test(unit_weights LABEL unit
   SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/model_config_test.cc
-  DEPS engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
+  DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
        unit/engine_core/sampling/golden_test.cc support/sampling_goldens.cc
@@ -72,8 +72,9 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
        tests/support tests/support/files)
-tandem_test(unit_models LABEL unit SRCS unit/engine_core/models/models_test.cc
-  DEPS engine_core/models engine_core/weights tests/support/kernels)
+tandem_test(unit_models LABEL unit 
+  SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
+  DEPS engine_core/models engine_core/weights tests/support/kernels nlohmann_json::nlohmann_json)
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc

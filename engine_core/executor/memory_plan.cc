@@ -29,7 +29,7 @@ int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p
 double NumLayerWeights(const ModelConfig& config) {
   const auto q = static_cast<double>(config.num_heads * config.head_dim);
   const auto kv = static_cast<double>(config.num_kv_heads) * static_cast<double>(config.head_dim);
-  const double num_mlp_matrices = config.model_type == "gpt2" ? 2 : 3;
+  const double num_mlp_matrices = config.has_gated_mlp ? 3 : 2;
   double weights = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size

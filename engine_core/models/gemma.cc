@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "engine_core/models/registry.h"
-
 namespace tandem {
 namespace {
 
@@ -21,12 +19,6 @@ StatusOr<LlamaLayer> LoadGemmaLayer(const LoadContext& context, const std::strin
 
 }  // namespace
 
-ModelConfig GemmaConfig(const ModelConfig& config) {
-  ModelConfig gemma = config;
-  gemma.hidden_act = "gelu_pytorch_tanh";
-  return gemma;
-}
-
 DecoderOptions GemmaDecoderOptions(const ModelConfig& config) {
   DecoderOptions options;
   options.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
@@ -40,13 +32,12 @@ StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::strin
 }
 
 StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context) {
-  const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
-                             context.formats};
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, GemmaDecoderOptions(config)));
+  const ModelConfig& config = context.config;
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, GemmaDecoderOptions(config)));
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemmaLayer(gemma, "model.layers." + std::to_string(i)));
+    ASSIGN_OR_RETURN(LlamaLayer layer,
+                     LoadGemmaLayer(context, "model.layers." + std::to_string(i)));
     layers.push_back(std::move(layer));
   }
   return MakeLlamaLike(std::move(decoder), std::move(layers));

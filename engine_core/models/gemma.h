@@ -10,8 +10,6 @@
 
 namespace tandem {
 
-// The config with what every Gemma has, whatever the file spells or leaves out.
-ModelConfig GemmaConfig(const ModelConfig& config);
 DecoderOptions GemmaDecoderOptions(const ModelConfig& config);
 
 StatusOr<OwnedTensor> LoadGemmaNorm(const LoadContext& context, const std::string& name,

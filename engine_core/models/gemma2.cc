@@ -2,7 +2,6 @@
 // window in every second layer.
 
 #include "engine_core/models/gemma.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 
@@ -28,15 +27,14 @@ StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::stri
 }
 
 StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context) {
-  const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
-                             context.formats};
+  const ModelConfig& config = context.config;
   DecoderOptions options = GemmaDecoderOptions(config);
   options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, options));
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, options));
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma2Layer(gemma, "model.layers." + std::to_string(i)));
+    ASSIGN_OR_RETURN(LlamaLayer layer,
+                     LoadGemma2Layer(context, "model.layers." + std::to_string(i)));
     layer.attention.options.sliding_window = config.WindowOf(i);
     layers.push_back(std::move(layer));
   }

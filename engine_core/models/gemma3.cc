@@ -2,7 +2,6 @@
 // angles of their own.
 
 #include "engine_core/models/gemma.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {
@@ -23,16 +22,14 @@ StatusOr<LlamaLayer> LoadGemma3Layer(const LoadContext& context, int64_t index) 
 }  // namespace
 
 StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context) {
-  const ModelConfig config = GemmaConfig(context.config);
-  const LoadContext gemma = {config, context.limits, context.weights, context.backend,
-                             context.formats};
+  const ModelConfig& config = context.config;
   DecoderOptions options = GemmaDecoderOptions(config);
   options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
   options.local_rope = config.local_rope;
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(gemma, options));
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, options));
   std::vector<LlamaLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma3Layer(gemma, i));
+    ASSIGN_OR_RETURN(LlamaLayer layer, LoadGemma3Layer(context, i));
     layers.push_back(std::move(layer));
   }
   return MakeLlamaLike(std::move(decoder), std::move(layers));

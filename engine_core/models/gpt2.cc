@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "engine_core/models/layers.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {

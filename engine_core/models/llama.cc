@@ -1,7 +1,5 @@
 #include "engine_core/models/llama.h"
 
-#include "engine_core/models/registry.h"
-
 namespace tandem {
 namespace {
 

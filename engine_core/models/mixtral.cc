@@ -2,7 +2,6 @@
 // Source: Jiang et al. 2024; HF's MixtralForCausalLM.
 
 #include "engine_core/models/moe.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 

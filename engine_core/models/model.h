@@ -50,13 +50,4 @@ struct LoadContext {
   WeightFormats formats = {};
 };
 
-// An architecture that is not known is an error that lists those that are.
-Status CheckArchitecture(const ModelConfig& config);
-
-// Loads the architecture that the config names.
-StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
-
-// "LlamaForCausalLM, MistralForCausalLM, ..."
-std::string KnownArchitectures();
-
 }  // namespace tandem

@@ -3,7 +3,6 @@
 // Source: OLMo Team 2024; HF's Olmo2ForCausalLM.
 
 #include "engine_core/models/llama.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {

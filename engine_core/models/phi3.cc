@@ -3,7 +3,6 @@
 // Source: Abdin et al. 2024; HF's Phi3ForCausalLM.
 
 #include "engine_core/models/llama.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {

@@ -3,7 +3,6 @@
 // Source: Yang et al. 2024; HF's Qwen2ForCausalLM.
 
 #include "engine_core/models/llama.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {

@@ -2,7 +2,6 @@
 // Source: Yang et al. 2025; HF's Qwen3ForCausalLM.
 
 #include "engine_core/models/llama.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 namespace {

@@ -3,7 +3,6 @@
 // Source: Yang et al. 2025; HF's Qwen3MoeForCausalLM.
 
 #include "engine_core/models/moe.h"
-#include "engine_core/models/registry.h"
 
 namespace tandem {
 

@@ -1,37 +1,86 @@
 #include "engine_core/models/registry.h"
 
-#include <string_view>
-
 namespace tandem {
+
+// Each in the file of its name.
+using ModelLoader = StatusOr<std::unique_ptr<Model>>(const LoadContext&);
+ModelLoader LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama, LoadMixtral, LoadOlmo2,
+    LoadPhi3, LoadQwen2, LoadQwen3, LoadQwen3Moe;
+
 namespace {
 
 struct ArchitectureRow {
   std::string_view name;  // config.json's architectures[0]
-  StatusOr<std::unique_ptr<Model>> (*load)(const LoadContext&);
+  ModelLoader* load;
+  ConfigRules rules = {};
 };
 
+constexpr std::string_view kGemmaOverrides =
+    R"({"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true})";
+
+// By name. What a row does not say is as in Llama.
 constexpr ArchitectureRow kArchitectures[] = {
-    // clang-format off
-    {"GemmaForCausalLM", LoadGemma},
-    {"Gemma2ForCausalLM", LoadGemma2},
-    {"Gemma3ForCausalLM", LoadGemma3},
-    {"GPT2LMHeadModel", LoadGpt2},
+    {"GemmaForCausalLM", LoadGemma, {.overrides = kGemmaOverrides}},
+    {"Gemma2ForCausalLM",
+     LoadGemma2,
+     {.has_window = true,
+      .defaults = R"({"sliding_window": 4096, "sliding_window_pattern": 2,
+                      "query_pre_attn_scalar": 256})",
+      .overrides = kGemmaOverrides}},
+    {"Gemma3ForCausalLM",
+     LoadGemma3,
+     {.has_window = true,
+      .defaults = R"({"sliding_window": 4096, "sliding_window_pattern": 6,
+                      "query_pre_attn_scalar": 256, "rope_theta": 1000000})",
+      .overrides = kGemmaOverrides}},
+    {"GPT2LMHeadModel",
+     LoadGpt2,
+     {.has_rope = false,
+      .has_gated_mlp = false,
+      .defaults = R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024,
+                      "activation_function": "gelu_new"})",
+      .overrides = R"({"tie_word_embeddings": true})"}},
     {"LlamaForCausalLM", LoadLlama},
-    {"MistralForCausalLM", LoadLlama},
-    {"MixtralForCausalLM", LoadMixtral},
-    {"Olmo2ForCausalLM", LoadOlmo2},
-    {"Phi3ForCausalLM", LoadPhi3},
-    {"Qwen2ForCausalLM", LoadQwen2},
-    {"Qwen3ForCausalLM", LoadQwen3},
-    {"Qwen3MoeForCausalLM", LoadQwen3Moe},
-    // clang-format on
+    {"MistralForCausalLM",
+     LoadLlama,
+     {.has_window = true, .defaults = R"({"sliding_window": 4096})"}},
+    {"MixtralForCausalLM",
+     LoadMixtral,
+     {.has_window = true,
+      .mixtures = MixtureLayers::kAll,
+      .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8,
+                      "num_experts_per_tok": 2})"}},
+    {"Olmo2ForCausalLM", LoadOlmo2, {.defaults = R"({"rms_norm_eps": 1e-5})"}},
+    {"Phi3ForCausalLM", LoadPhi3, {.has_window = true, .defaults = R"({"rms_norm_eps": 1e-5})"}},
+    {"Qwen2ForCausalLM",
+     LoadQwen2,
+     {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,
+                      "max_window_layers": 28})"}},
+    {"Qwen3ForCausalLM",
+     LoadQwen3,
+     {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,
+                      "max_window_layers": 28})"}},
+    {"Qwen3MoeForCausalLM",
+     LoadQwen3Moe,
+     {.has_window = true,
+      .mixtures = MixtureLayers::kByKeys,
+      .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768})",
+      // A window is in all layers or in none.
+      .overrides = R"({"max_window_layers": null})"}},
 };
 
-const ArchitectureRow* FindArchitecture(const ModelConfig& config) {
+StatusOr<const ArchitectureRow*> FindRow(std::string_view architecture) {
   for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == config.architecture) return &row;
+    if (row.name == architecture) return &row;
   }
-  return nullptr;
+  return InvalidArgumentError("architecture " + std::string(architecture) +
+                              " is not known, must be one of " + KnownArchitectures());
+}
+
+StatusOr<ConfigRules> RulesOf(std::string_view architecture) {
+  ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(architecture));
+  return row->rules;
 }
 
 }  // namespace
@@ -44,15 +93,18 @@ std::string KnownArchitectures() {
   return names;
 }
 
-Status CheckArchitecture(const ModelConfig& config) {
-  if (FindArchitecture(config) != nullptr) return OkStatus();
-  return InvalidArgumentError("architecture " + config.architecture +
-                              " is not known, must be one of " + KnownArchitectures());
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir) {
+  return ReadModelConfig(model_dir, RulesOf);
+}
+
+StatusOr<ModelConfig> ParseModelConfig(std::string_view config,
+                                       std::string_view generation_config) {
+  return ParseModelConfig(config, generation_config, RulesOf);
 }
 
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context) {
-  RETURN_IF_ERROR(CheckArchitecture(context.config));
-  return FindArchitecture(context.config)->load(context);
+  ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
+  return row->load(context);
 }
 
 }  // namespace tandem

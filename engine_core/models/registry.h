@@ -1,21 +1,28 @@
 #pragma once
 
-// The loaders of all architectures, one line each; registry.cc names them in its table.
+// Which architectures there are: registry.cc has a row for each, with its loader and its rules for
+// config.json. Thread: as Model.
 
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
 #include "engine_core/models/model.h"
+#include "engine_core/weights/model_config.h"
 
 namespace tandem {
 
-StatusOr<std::unique_ptr<Model>> LoadGpt2(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadLlama(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadGemma(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadGemma3(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadOlmo2(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadPhi3(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadQwen2(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadQwen3(const LoadContext& context);
-StatusOr<std::unique_ptr<Model>> LoadQwen3Moe(const LoadContext& context);
+// "GemmaForCausalLM, Gemma2ForCausalLM, ..."
+std::string KnownArchitectures();
+
+// The config of a model folder, by the rules of its architecture. An unknown architecture is an
+// error that lists the known ones.
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir);
+// The same from text; `generation_config` may be empty.
+StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config);
+
+// Loads a model of the config's architecture.
+StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
 
 }  // namespace tandem

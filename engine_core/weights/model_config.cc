@@ -17,67 +17,6 @@ constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-// What HF's classes of an architecture do with keys, where it is not what most do.
-enum class MixtureLayers { kNone, kAll, kByKeys };
-
-struct ArchitectureRow {
-  std::string_view name;
-  bool has_window = false;  // looks at sliding_window
-  bool has_rope = true;
-  bool is_tied = false;  // the head is the embedding, whatever the file says
-  MixtureLayers mixtures = MixtureLayers::kNone;
-  const char* defaults = "{}";  // for keys that a file leaves out
-};
-constexpr ArchitectureRow kArchitectures[] = {
-    {.name = "GPT2LMHeadModel",
-     .has_rope = false,
-     .is_tied = true,
-     .defaults =
-         R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024, "activation_function": "gelu_new"})"},
-    {.name = "GemmaForCausalLM", .is_tied = true},
-    {.name = "Gemma2ForCausalLM",
-     .has_window = true,
-     .is_tied = true,
-     .defaults =
-         R"({"sliding_window": 4096, "sliding_window_pattern": 2, "query_pre_attn_scalar": 256})"},
-    {.name = "Gemma3ForCausalLM",
-     .has_window = true,
-     .is_tied = true,
-     .defaults =
-         R"({"sliding_window": 4096, "sliding_window_pattern": 6, "query_pre_attn_scalar": 256,
-             "rope_theta": 1000000})"},
-    {.name = "MistralForCausalLM", .has_window = true, .defaults = R"({"sliding_window": 4096})"},
-    {.name = "MixtralForCausalLM",
-     .has_window = true,
-     .mixtures = MixtureLayers::kAll,
-     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8,
-                     "num_experts_per_tok": 2})"},
-    {.name = "Olmo2ForCausalLM", .defaults = R"({"rms_norm_eps": 1e-5})"},
-    {.name = "Phi3ForCausalLM", .has_window = true, .defaults = R"({"rms_norm_eps": 1e-5})"},
-    {.name = "Qwen2ForCausalLM",
-     .has_window = true,
-     .defaults =
-         R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
-    {.name = "Qwen3ForCausalLM",
-     .has_window = true,
-     .defaults =
-         R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})"},
-    {.name = "Qwen3MoeForCausalLM",
-     .has_window = true,
-     .mixtures = MixtureLayers::kByKeys,
-     .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
-                     "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
-};
-
-// Of one that is not named above: what most do.
-const ArchitectureRow& RowOf(std::string_view name) {
-  static constexpr ArchitectureRow kMost = {};
-  for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == name) return row;
-  }
-  return kMost;
-}
-
 Status ReadDtype(const Json& json, DType* dtype) {
   std::string name = "bfloat16";
   RETURN_IF_ERROR(ReadString(json, "torch_dtype", &name));
@@ -178,8 +117,7 @@ Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
     return OkStatus();
   }
   int64_t first = 0, pattern = 0;
-  // Of Qwen's; the MoE's own class does not look at it.
-  if (config->architecture != "Qwen3MoeForCausalLM" && Find(json, "max_window_layers") != nullptr) {
+  if (Find(json, "max_window_layers") != nullptr) {  // Qwen's
     const Json& value = json["max_window_layers"];
     if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMaxLayers}) {
       return BadValue("max_window_layers", value, "a number of layers");
@@ -193,12 +131,12 @@ Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
-Status ReadSlidingWindow(const Json& json, ModelConfig* config) {
-  bool is_used = RowOf(config->architecture).has_window;
-  if (!is_used) {
+Status ReadSlidingWindow(const Json& json, const ConfigRules& rules, ModelConfig* config) {
+  if (!rules.has_window) {
     config->sliding_layers.assign(static_cast<size_t>(config->num_layers), false);
     return OkStatus();
   }
+  bool is_used = true;
   RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &is_used));
   RETURN_IF_ERROR(ReadSize(json, "sliding_window", kMaxPositions - 1, 0, &config->sliding_window));
   RETURN_IF_ERROR(ReadSlidingLayers(json, config));
@@ -228,8 +166,7 @@ Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
 }
 
 // A mixture's experts; sizes that are not given stay 0.
-Status ReadExperts(const Json& json, ModelConfig* config) {
-  const MixtureLayers mixtures = RowOf(config->architecture).mixtures;
+Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config) {
   if (mixtures == MixtureLayers::kNone) return OkStatus();
   RETURN_IF_ERROR(ReadSize(json, "num_experts", kMaxExperts, 0, &config->num_experts));
   RETURN_IF_ERROR(
@@ -247,8 +184,8 @@ Status ReadExperts(const Json& json, ModelConfig* config) {
   return ReadMixtureLayers(json, config);
 }
 
-// The object that describes the text model, defaults added: the whole file, or text_config with
-// what stands beside it.
+// The object that describes the text model: the whole file, or text_config with what stands beside
+// it.
 StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
   ASSIGN_OR_RETURN(Json json, ParseJsonObject(text));
   RETURN_IF_ERROR(ReadArchitecture(json, config));
@@ -265,41 +202,55 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
     json = std::move(merged);
     RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
   }
-  ASSIGN_OR_RETURN(Json keys, ParseJsonObject(RowOf(config->architecture).defaults));
-  keys.update(json);  // a key that is null was left out on purpose
+  return json;
+}
+
+// The file's keys with the architecture's defaults and overrides. A key that is null in the file
+// has no default: it was left out on purpose.
+StatusOr<Json> WithRules(const Json& json, const ConfigRules& rules) {
+  ASSIGN_OR_RETURN(Json keys, ParseJsonObject(rules.defaults));
+  ASSIGN_OR_RETURN(const Json overrides, ParseJsonObject(rules.overrides));
+  keys.update(json);
+  keys.update(overrides);
   return keys;
 }
 
-StatusOr<ModelConfig> ParseConfigJson(std::string_view text) {
-  ModelConfig config;
-  ASSIGN_OR_RETURN(const Json json, ReadTextConfig(text, &config));
-  RETURN_IF_ERROR(ReadShape(json, &config));
+Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
+  RETURN_IF_ERROR(ReadShape(json, config));
   RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
-                               &config.rms_norm_eps));
+                               &config->rms_norm_eps));
   RETURN_IF_ERROR(
-      ReadString(json, Spelled(json, "hidden_act", "activation_function"), &config.hidden_act));
-  RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config.hidden_act));
-  RETURN_IF_ERROR(ReadGemma(json, &config));
-  RETURN_IF_ERROR(ReadExperts(json, &config));
-  RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &config.scale_attn_weights));
+      ReadString(json, Spelled(json, "hidden_act", "activation_function"), &config->hidden_act));
+  RETURN_IF_ERROR(ReadString(json, "hidden_activation", &config->hidden_act));
+  config->has_gated_mlp = rules.has_gated_mlp;
+  RETURN_IF_ERROR(ReadGemma(json, config));
+  RETURN_IF_ERROR(ReadExperts(json, rules.mixtures, config));
+  RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &config->scale_attn_weights));
   RETURN_IF_ERROR(
-      ReadBool(json, "scale_attn_by_inverse_layer_idx", &config.scale_attn_by_inverse_layer_idx));
+      ReadBool(json, "scale_attn_by_inverse_layer_idx", &config->scale_attn_by_inverse_layer_idx));
   if (Find(json, "quantization_config") != nullptr) {
     return UnimplementedError(
         "quantization_config is set: only weights in bf16, fp16 or fp32 load");
   }
-  RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config.tie_word_embeddings));
-  if (RowOf(config.architecture).is_tied) config.tie_word_embeddings = true;
-  RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
-  RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
+  RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config->tie_word_embeddings));
+  RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config->attention_bias));
+  RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config->mlp_bias));
   ASSIGN_OR_RETURN(RopeConfigs ropes,
-                   ReadRope(json, config.head_dim, config.max_position_embeddings));
-  config.rope = std::move(ropes.rope);
-  config.local_rope = std::move(ropes.local_rope);
-  config.rotary_dim = RowOf(config.architecture).has_rope ? ropes.rotary_dim : 0;
-  RETURN_IF_ERROR(ReadSlidingWindow(json, &config));
-  RETURN_IF_ERROR(ReadDtype(json, &config.dtype));
-  RETURN_IF_ERROR(ReadEosIds(json, config.vocab_size, &config.eos_token_ids));
+                   ReadRope(json, config->head_dim, config->max_position_embeddings));
+  config->rope = std::move(ropes.rope);
+  config->local_rope = std::move(ropes.local_rope);
+  config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;
+  RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
+  RETURN_IF_ERROR(ReadDtype(json, &config->dtype));
+  return ReadEosIds(json, config->vocab_size, &config->eos_token_ids);
+}
+
+StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules find_rules) {
+  ModelConfig config;
+  ASSIGN_OR_RETURN(Json json, ReadTextConfig(text, &config));
+  ASSIGN_OR_RETURN(const ConfigRules rules, find_rules(config.architecture));
+  ASSIGN_OR_RETURN(json, WithRules(json, rules));
+  RETURN_IF_ERROR(ReadKeys(json, rules, &config));
   return config;
 }
 
@@ -312,8 +263,9 @@ int32_t ModelConfig::UniformWindow() const {
 }
 
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
-                                       std::string_view generation_config) {
-  StatusOr<ModelConfig> config = ParseConfigJson(config_text);
+                                       std::string_view generation_config,
+                                       FindConfigRules find_rules) {
+  StatusOr<ModelConfig> config = ParseConfigJson(config_text, find_rules);
   if (!config.ok()) return config.status().WithContext("config.json");
   if (generation_config.empty()) return config;
   StatusOr<Json> json = ParseJsonObject(generation_config);
@@ -323,12 +275,12 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
   return config;
 }
 
-StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir) {
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules) {
   ASSIGN_OR_RETURN(const std::string config,
                    ReadFile(model_dir + "/config.json", kMaxJsonFileBytes));
   ASSIGN_OR_RETURN(const std::string generation,
                    ReadFileIfAny(model_dir + "/generation_config.json", kMaxJsonFileBytes));
-  StatusOr<ModelConfig> parsed = ParseModelConfig(config, generation);
+  StatusOr<ModelConfig> parsed = ParseModelConfig(config, generation, find_rules);
   if (!parsed.ok()) return parsed.status().WithContext(model_dir);
   return parsed;
 }

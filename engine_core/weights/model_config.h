@@ -2,11 +2,10 @@
 
 // The shape of a model, from config.json and generation_config.json of an HF folder, in either
 // spelling: transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype).
-// A text model's part may stand below text_config. Keys that are left out have the defaults of HF's
-// config classes.
-// Thread: any; values. Failure: missing files and keys, wrong types and values out of range are
-// named in the Status; so is a rope type that is not known. The architecture is checked by
-// models/registry.cc, which knows them.
+// A text model's part may stand below text_config. What an architecture does differently with the
+// keys is in its ConfigRules; models/registry.cc has those of every architecture.
+// Thread: any; values. Failure: the Status names the file and the key that is missing, has the
+// wrong type or is out of range; so it does for an unknown rope type.
 
 #include <cstdint>
 #include <string>
@@ -19,6 +18,24 @@
 #include "kernels/tensor.h"
 
 namespace tandem {
+
+// Which layers are mixtures of experts: none, all, or those that decoder_sparse_step and
+// mlp_only_layers choose.
+enum class MixtureLayers { kNone, kAll, kByKeys };
+
+// What HF's classes of one architecture do with the keys of config.json, where they differ from
+// most.
+struct ConfigRules {
+  bool has_window = false;    // reads sliding_window
+  bool has_rope = true;       // else it learns its positions
+  bool has_gated_mlp = true;  // three matrices, else two
+  MixtureLayers mixtures = MixtureLayers::kNone;
+  std::string_view defaults = "{}";   // a JSON object: keys that the file leaves out
+  std::string_view overrides = "{}";  // a JSON object: keys whatever the file has for them
+};
+
+// The rules of an architecture, or why there are none.
+using FindConfigRules = StatusOr<ConfigRules> (*)(std::string_view architecture);
 
 struct ModelConfig {
   std::string architecture;  // architectures[0]
@@ -50,6 +67,7 @@ struct ModelConfig {
   int64_t moe_intermediate_size = 0;  // of one expert
   bool norm_topk_prob = false;        // the chosen experts' weights are made to sum to 1
   std::string hidden_act = "silu";
+  bool has_gated_mlp = true;
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool mlp_bias = false;
@@ -69,9 +87,10 @@ struct ModelConfig {
   int32_t UniformWindow() const;
 };
 
-StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir);
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules);
 
 // The same from text; `generation_config` may be empty.
-StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config);
+StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config,
+                                       FindConfigRules find_rules);
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "common/random.h"
+#include "engine_core/models/registry.h"
 
 namespace tandem {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_core/models/model.h"
+#include "engine_core/models/registry.h"
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/kernels/one_request.h"

@@ -26,6 +26,7 @@
 #include "engine_core/executor/graph_sizes.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/models/registry.h"
 #include "engine_core/scheduler/scheduler.h"
 #include "tests/gpu/attention_figures.h"
 

@@ -1,6 +1,7 @@
 #include "tests/support/engine_driver.h"
 
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/models/registry.h"
 
 namespace tandem {
 

@@ -17,6 +17,7 @@
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/watched_executor.h"
+#include "engine_core/models/registry.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "tests/simulation/sim_executor.h"
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <random>
 
+#include "engine_core/models/registry.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 
+#include "engine_core/models/registry.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine_core/models/model.h"
+#include "engine_core/models/registry.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>

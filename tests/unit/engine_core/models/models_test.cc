@@ -1,4 +1,4 @@
-#include "engine_core/models/model.h"
+#include "engine_core/models/registry.h"
 
 #include <cmath>
 

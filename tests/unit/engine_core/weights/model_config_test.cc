@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine_core/models/registry.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {

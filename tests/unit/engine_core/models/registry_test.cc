@@ -1,0 +1,85 @@
+#include "engine_core/models/registry.h"
+
+#include <nlohmann/json.hpp>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+// A config with the keys that no architecture has a default for.
+Json ConfigOf(const std::string& architecture) {
+  return Json{
+      {"architectures", {architecture}}, {"vocab_size", 100},       {"hidden_size", 64},
+      {"intermediate_size", 96},         {"num_hidden_layers", 12}, {"num_attention_heads", 4}};
+}
+
+StatusOr<ModelConfig> Parse(const Json& json) { return ParseModelConfig(json.dump(), ""); }
+
+std::vector<std::string> Architectures() {
+  std::vector<std::string> names;
+  const std::string known = KnownArchitectures();
+  for (size_t begin = 0; begin < known.size();) {
+    const size_t end = std::min(known.find(", ", begin), known.size());
+    names.push_back(known.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return names;
+}
+
+TEST_CASE(
+    "registry: the rules of every architecture make a config of the keys that have no default") {
+  const std::vector<std::string> names = Architectures();
+  REQUIRE(names.size() >= 12);
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const auto config = Parse(ConfigOf(name));
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    CHECK(config->architecture == name);
+    CHECK(config->has_gated_mlp == (name != "GPT2LMHeadModel"));
+    CHECK(config->IsMixture(0) == (name == "MixtralForCausalLM" || name == "Qwen3MoeForCausalLM"));
+    CHECK(config->hidden_act == (name.starts_with("Gemma") ? "gelu_pytorch_tanh"
+                                 : name.starts_with("GPT") ? "gelu_new"
+                                                           : "silu"));
+  }
+}
+
+TEST_CASE("registry: an unknown architecture is refused before its other keys are read") {
+  const Json json = {{"architectures", {"PerceptronForCausalLM"}}};
+  CHECK_THAT(Parse(json).status().message(), Contains("PerceptronForCausalLM") &&
+                                                 Contains("LlamaForCausalLM, ") &&
+                                                 Contains(", Qwen3ForCausalLM"));
+}
+
+TEST_CASE("registry: a default gives way to the file, an override does not") {
+  Json json = ConfigOf("Gemma2ForCausalLM");
+  CHECK(Parse(json)->query_pre_attn_scalar == 256);
+  json["query_pre_attn_scalar"] = 144;
+  json["hidden_activation"] = "relu";
+  json["tie_word_embeddings"] = false;
+  const auto config = Parse(json);
+  CHECK(config->query_pre_attn_scalar == 144);
+  CHECK(config->hidden_act == "gelu_pytorch_tanh");
+  CHECK(config->tie_word_embeddings);
+}
+
+TEST_CASE("registry: Qwen3's dense layers start with a window late, the mixtures' do not") {
+  for (const auto& [name, window] :
+       {std::pair{"Qwen3ForCausalLM", 0}, {"Qwen3MoeForCausalLM", 9}}) {
+    CAPTURE(name);
+    Json json = ConfigOf(name);
+    json["use_sliding_window"] = true;
+    json["sliding_window"] = 9;
+    json["max_window_layers"] = 3;
+    const auto config = Parse(json);
+    CHECK(config->WindowOf(0) == window);
+    CHECK(config->WindowOf(3) == 9);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
