@@ -44,7 +44,7 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
   DEPS tests/simulation tests/support/heap)
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/kernels nlohmann_json::nlohmann_json)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
   SRCS golden/emulated_cuda_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler

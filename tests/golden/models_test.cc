@@ -1,9 +1,11 @@
-// Our models against numbers recorded from HF transformers: tests/golden/models/<name>/ holds the
-// weights, goldens.json and logits.safetensors.
+// Our models against numbers recorded from HF transformers: each folder of the set `models` holds
+// a model's weights, goldens.json and logits.safetensors.
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
@@ -20,32 +23,21 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kModels[] = {"llama_plain",
-                               "llama_tied",
-                               "llama_bias_headdim",
-                               "llama_fp16",
-                               "llama_fp32",
-                               "llama_sharded",
-                               "llama_v5config",
-                               "llama_rope_linear",
-                               "llama_rope_llama3",
-                               "llama_rope_yarn",
-                               "gemma",
-                               "gemma2",
-                               "gemma3_text",
-                               "gpt2",
-                               "mistral_swa",
-                               "mistral_headdim",
-                               "mixtral",
-                               "olmo2",
-                               "phi3",
-                               "phi3_partial_rotary",
-                               "qwen2",
-                               "qwen3",
-                               "qwen3_moe"};
 constexpr double kF32LogitTolerance = 2e-3;
 
-std::string DirOf(const std::string& model) { return TANDEM_GOLDEN_DIR "/models/" + model; }
+// Name and folder of every model.
+const std::map<std::string, std::string>& Folders() {
+  static const auto folders = [] {
+    std::map<std::string, std::string> found;
+    for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+      found[std::filesystem::path(folder).filename()] = folder;
+    }
+    return found;
+  }();
+  return folders;
+}
+
+std::string DirOf(const std::string& model) { return Folders().at(model); }
 
 json ReadGoldens(const std::string& model) {
   std::ifstream in(DirOf(model) + "/goldens.json");
@@ -135,7 +127,7 @@ double MaxDifference(const std::vector<float>& a, const float* b) {
 
 void CheckLogits(bool reference, DType dtype) {
   double worst_of_all = 0;
-  for (const std::string model : kModels) {
+  for (const auto& [model, folder] : Folders()) {
     const json goldens = ReadGoldens(model);
     const GoldenLogits golden_logits(model);
     if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
@@ -198,7 +190,7 @@ void CheckPromptLogprobs(const json& expected, const wire::LogprobsRows& got, do
 
 // All prompts of a model at once through scheduler and runner: chunked, batched, paged.
 void CheckThroughEngine(bool reference, DType dtype) {
-  for (const std::string model : kModels) {
+  for (const auto& [model, folder] : Folders()) {
     const json goldens = ReadGoldens(model);
     if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
     CAPTURE(model);
