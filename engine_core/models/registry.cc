@@ -75,7 +75,7 @@ StatusOr<const ArchitectureRow*> FindRow(std::string_view architecture) {
     if (row.name == architecture) return &row;
   }
   return InvalidArgumentError("architecture " + std::string(architecture) +
-                              " is not known, must be one of " + KnownArchitectures());
+                              " is unknown, must be one of " + KnownArchitectures());
 }
 
 StatusOr<ConfigRules> RulesOf(std::string_view architecture) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Long waves are slowed down by the factor, short ones kept, those between blended.
+// Divides the frequency of long waves by the factor, keeps short ones and blends those between.
 double Llama3(const RopeConfig& rope, double frequency) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   const double turns = context * frequency / kTwoPi;  // over the original context
@@ -21,13 +21,14 @@ double Llama3(const RopeConfig& rope, double frequency) {
   return (1 - kept) * frequency / rope.factor + kept * frequency;
 }
 
-// The pair (fractional) that makes `turns` full turns over the original context.
+// The (fractional) pair that makes `turns` full turns over the original context.
 double YarnPair(const RopeConfig& rope, double turns, double head_dim) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   return head_dim * std::log(context / (turns * kTwoPi)) / (2 * std::log(rope.theta));
 }
 
-// Pairs up to `low` keep their frequency, from `high` on they are interpolated, a ramp between.
+// Pairs up to `low` keep their frequency, pairs from `high` on are interpolated, with a ramp
+// between.
 double Yarn(const RopeConfig& rope, double frequency, double pair, double head_dim) {
   double low = YarnPair(rope, rope.beta_fast, head_dim);
   double high = YarnPair(rope, rope.beta_slow, head_dim);
@@ -42,8 +43,8 @@ double Yarn(const RopeConfig& rope, double frequency, double pair, double head_d
   return interpolated * frequency / rope.factor + (1 - interpolated) * frequency;
 }
 
-// Longrope's choice, once for all positions: keys that were turned by one list cannot be met by
-// queries turned by the other.
+// LongRoPE's choice, once for all positions: a query rotated by one list cannot attend to keys
+// rotated by the other.
 bool IsLong(const RopeConfig& rope, int64_t max_positions) {
   return max_positions > rope.original_max_position_embeddings;
 }
@@ -55,7 +56,7 @@ double AttentionFactor(const RopeConfig& rope, int64_t max_positions) {
   return own.value_or(rope.attention_factor);
 }
 
-// `factors` are longrope's.
+// `factors` are for LongRoPE.
 double Scaled(const RopeConfig& rope, std::span<const double> factors, double frequency,
               double pair, double head_dim) {
   switch (rope.type) {
@@ -97,7 +98,7 @@ RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_po
   table.sin.reserve(table.cos.capacity());
   for (int64_t position = 0; position < max_positions; ++position) {
     for (const float frequency : frequencies) {
-      // The angle is rounded to float as in the models' training code.
+      // The angle is rounded to float, as in the code that trained the models.
       const float angle = static_cast<float>(position) * frequency;
       table.cos.push_back(static_cast<float>(std::cos(angle) * attention_factor));
       table.sin.push_back(static_cast<float>(std::sin(angle) * attention_factor));

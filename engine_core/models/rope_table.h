@@ -1,9 +1,10 @@
 #pragma once
 
-// The angles of rotary position embedding, scaled the way the model was trained or extended.
+// The angles of rotary position embedding, with the scaling that the model was trained or extended
+// with.
 // Thread: pure functions. Formulas: RoPE (Su et al. 2021), linear interpolation (Chen et al. 2023),
-// YaRN (Peng et al. 2023), LongRoPE (Ding et al. 2024), Llama 3.1's by wavelength; all as HF
-// transformers evaluates them.
+// YaRN (Peng et al. 2023), LongRoPE (Ding et al. 2024), Llama 3.1's scaling by wavelength; all as
+// HF transformers evaluates them.
 
 #include <cstdint>
 #include <vector>
@@ -12,8 +13,8 @@
 
 namespace tandem {
 
-// Radians per position for each of head_dim / 2 pairs. Longrope has two sets: the short one while
-// no request may be longer than the original context, else the long one for all (as vLLM chooses).
+// Radians per position for each of head_dim / 2 pairs. LongRoPE has two sets: all requests use the
+// short one if max_positions is within the original context, else the long one (as in vLLM).
 std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
 
 // [max_positions, head_dim / 2] each, attention_factor included.

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a model's matrices are kept, by the names that --quantization has for it. Values, any thread.
+// How a model's matrices are stored, by the values of --quantization. Values, any thread.
 
 #include <string_view>
 
@@ -8,13 +8,13 @@
 
 namespace tandem {
 
-// What routes tokens to experts, and rows that are only read, stay in the compute type.
+// Routers and tables that are only looked up (learned positions) stay in the compute type.
 struct WeightFormats {
-  WeightFormat layers = WeightFormat::kCompute;     // of the decoder layers
-  WeightFormat embedding = WeightFormat::kCompute;  // the embedding and lm_head
+  WeightFormat layers = WeightFormat::kCompute;     // decoder layers
+  WeightFormat embedding = WeightFormat::kCompute;  // embedding and lm_head
 };
 
-// REQUIRES one of the flag's choices. int4 is int4-g32.
+// REQUIRES: one of the values of the flag. int4 is int4-g32.
 WeightFormats WeightFormatsOf(std::string_view quantization);
 
 }  // namespace tandem

@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads single keys of a JSON object, with the value and what is allowed in every refusal.
-// Thread: any; pure. A key that is absent or null leaves *out as it is: HF writes both for "not
-// set".
+// Reads single keys of a JSON object.
+// Thread: any; pure. A key that is absent or null leaves *out unchanged: HF writes both for "not
+// set". Failure: InvalidArgument with the key, its value and what is allowed.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,12 +18,13 @@ const nlohmann::json* Find(const nlohmann::json& json, const char* key);
 
 Status BadValue(const char* key, const nlohmann::json& value, const std::string& allowed);
 
-// An integer in [1, max]; a `fallback` < 0 makes the key required.
+// An integer in [1, max]. Sets *out to `fallback` when the key is absent; a `fallback` below 0
+// makes the key required.
 Status ReadSize(const nlohmann::json& json, const char* key, int64_t max, int64_t fallback,
                 int64_t* out);
 // A finite number > 0.
 Status ReadPositive(const nlohmann::json& json, const char* key, double* out);
-// A list of such numbers.
+// A list of finite numbers > 0.
 Status ReadPositives(const nlohmann::json& json, const char* key, std::vector<double>* out);
 Status ReadBool(const nlohmann::json& json, const char* key, bool* out);
 Status ReadString(const nlohmann::json& json, const char* key, std::string* out);

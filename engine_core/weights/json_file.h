@@ -1,7 +1,7 @@
 #pragma once
 
 // JSON files of a model folder, parsed without exceptions. Thread: any; pure.
-// Failure: InvalidArgument for text that is no JSON object or nested deeper than 32.
+// Failure: InvalidArgument for text that is not a JSON object or is nested deeper than 32.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

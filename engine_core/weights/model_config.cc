@@ -55,7 +55,7 @@ Status ReadArchitecture(const Json& json, ModelConfig* config) {
   return ReadString(json, "model_type", &config->model_type);
 }
 
-// GPT-2's config has names of its own for what everybody else has.
+// The key, or GPT-2's name for it when only that is present.
 const char* Spelled(const Json& json, const char* key, const char* gpt2_key) {
   return Find(json, key) == nullptr && Find(json, gpt2_key) != nullptr ? gpt2_key : key;
 }
@@ -100,7 +100,7 @@ Status ReadGemma(const Json& json, ModelConfig* config) {
   return ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping);
 }
 
-// layer_types, else what the architecture's other keys say of each layer.
+// From layer_types, else from max_window_layers and sliding_window_pattern.
 Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
   const auto num_layers = static_cast<size_t>(config->num_layers);
   const Json* types = Find(json, "layer_types");
@@ -146,7 +146,7 @@ Status ReadSlidingWindow(const Json& json, const ConfigRules& rules, ModelConfig
   return OkStatus();
 }
 
-// Every decoder_sparse_step-th layer, less those that mlp_only_layers names.
+// Every decoder_sparse_step-th layer except those that mlp_only_layers lists.
 Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
   int64_t step = 1;
   RETURN_IF_ERROR(ReadSize(json, "decoder_sparse_step", kMaxLayers, 1, &step));
@@ -165,7 +165,7 @@ Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
-// A mixture's experts; sizes that are not given stay 0.
+// The experts of a mixture. Sizes that the file lacks stay 0.
 Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config) {
   if (mixtures == MixtureLayers::kNone) return OkStatus();
   RETURN_IF_ERROR(ReadSize(json, "num_experts", kMaxExperts, 0, &config->num_experts));
@@ -184,8 +184,8 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
   return ReadMixtureLayers(json, config);
 }
 
-// The object that describes the text model: the whole file, or text_config with what stands beside
-// it.
+// The object that describes the text model: the whole file, or text_config merged with the keys
+// beside it.
 StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
   ASSIGN_OR_RETURN(Json json, ParseJsonObject(text));
   RETURN_IF_ERROR(ReadArchitecture(json, config));
@@ -197,7 +197,7 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
     if (!nested->is_object()) return BadValue("text_config", *nested, "an object");
     Json merged = *nested;
     json.erase("text_config");
-    json.erase("model_type");  // of the whole; the text model's stands inside
+    json.erase("model_type");  // the text model's own is inside text_config
     merged.update(json);
     json = std::move(merged);
     RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
@@ -205,8 +205,8 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
   return json;
 }
 
-// The file's keys with the architecture's defaults and overrides. A key that is null in the file
-// has no default: it was left out on purpose.
+// The file's keys with the architecture's defaults and overrides. A null in the file replaces the
+// default: HF writes it to switch a feature off.
 StatusOr<Json> WithRules(const Json& json, const ConfigRules& rules) {
   ASSIGN_OR_RETURN(Json keys, ParseJsonObject(rules.defaults));
   ASSIGN_OR_RETURN(const Json overrides, ParseJsonObject(rules.overrides));

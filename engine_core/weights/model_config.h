@@ -47,49 +47,49 @@ struct ModelConfig {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t rotary_dim = 0;  // even, <= head_dim; dimensions beyond it are not turned. gpt2: 0
-  // Keys a token sees in the layers that have a window, 0 when none has one. Keys of the file that
-  // switch it on and off or choose layers are resolved.
+  int64_t rotary_dim = 0;  // even, <= head_dim; RoPE leaves the others as they are. gpt2: 0
+  // How many keys a token sees in the layers that have a window; 0 when no layer has one. The keys
+  // of the file that switch the window on or choose its layers are already applied.
   int64_t sliding_window = 0;
-  std::vector<bool> sliding_layers;  // num_layers of them
+  std::vector<bool> sliding_layers;  // [num_layers]
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
-  double query_pre_attn_scalar = 0;  // gemma: attention scores are scaled by its root; 0: not given
+  double query_pre_attn_scalar = 0;   // gemma: scores are divided by its root; 0: not given
   double attn_logit_softcapping = 0;  // 0: none
   double final_logit_softcapping = 0;
-  bool scale_attn_weights = true;  // gpt2: by the root of head_dim
+  bool scale_attn_weights = true;  // gpt2: divide scores by the root of head_dim
   bool scale_attn_by_inverse_layer_idx = false;
-  // Which layers are mixtures of experts, num_layers of them; empty for architectures without, of
-  // whose files the keys of mixtures are not read.
+  // [num_layers], which layers are mixtures of experts. Empty for dense architectures: their files'
+  // keys for mixtures are ignored.
   std::vector<bool> mixture_layers;
   int64_t num_experts = 0;
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;  // of one expert
-  bool norm_topk_prob = false;        // the chosen experts' weights are made to sum to 1
+  bool norm_topk_prob = false;        // scale the chosen experts' weights to sum to 1
   std::string hidden_act = "silu";
   bool has_gated_mlp = true;
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope;
-  RopeConfig local_rope;               // gemma 3: of layers with a window
-  DType dtype = DType::kBf16;          // what the weights are said to be stored in
-  std::vector<TokenId> eos_token_ids;  // generation_config's, else config's
+  RopeConfig local_rope;               // gemma 3: for layers with a window
+  DType dtype = DType::kBf16;          // the stored type of the weights, according to the file
+  std::vector<TokenId> eos_token_ids;  // from generation_config, else from config
 
-  // The window of one layer, 0: none.
+  // The window of one layer; 0: none.
   int32_t WindowOf(int64_t layer) const {
     return sliding_layers[static_cast<size_t>(layer)] ? static_cast<int32_t>(sliding_window) : 0;
   }
   bool IsMixture(int64_t layer) const {
     return !mixture_layers.empty() && mixture_layers[static_cast<size_t>(layer)];
   }
-  // The window of every layer; 0: some layer sees all.
+  // The window that all layers share; 0 when some layer has none.
   int32_t UniformWindow() const;
 };
 
 StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules);
 
-// The same from text; `generation_config` may be empty.
+// The same from the files' text; `generation_config` may be empty.
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config,
                                        FindConfigRules find_rules);
 

@@ -19,7 +19,7 @@ struct RopeTypeRow {
 constexpr RopeTypeRow kRopeTypes[] = {
     {"default", RopeType::kDefault},   {"dynamic", RopeType::kDynamic},
     {"linear", RopeType::kLinear},     {"llama3", RopeType::kLlama3},
-    {"longrope", RopeType::kLongRope}, {"su", RopeType::kLongRope},  // its first name
+    {"longrope", RopeType::kLongRope}, {"su", RopeType::kLongRope},  // longrope's first name
     {"yarn", RopeType::kYarn},
 };
 
@@ -33,7 +33,7 @@ StatusOr<RopeType> ParseRopeType(std::string_view name) {
                               known);
 }
 
-// yarn's growth of attention scores with the context: 0.1 m ln(factor) + 1.
+// YaRN scales attention by 0.1 m ln(factor) + 1.
 double YarnScale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
@@ -61,7 +61,7 @@ Status ReadLlama3(const Json& json, RopeConfig* rope) {
   return OkStatus();
 }
 
-// Without a factor it is how far the context was extended.
+// The factor defaults to the ratio of the extended context to the original.
 Status ReadLongRope(const Json& json, int64_t max_position_embeddings, RopeConfig* rope) {
   for (const auto& [key, list] : {std::pair{"short_factor", &rope->short_factor},
                                   std::pair{"long_factor", &rope->long_factor}}) {
@@ -83,7 +83,8 @@ Status ReadLongRope(const Json& json, int64_t max_position_embeddings, RopeConfi
   return OkStatus();
 }
 
-// `json` is rope_parameters, one layer type's part of it, or rope_scaling; `top` the whole config.
+// `json` is rope_parameters, its object for one layer type, or rope_scaling; `top` is the whole
+// config.
 Status ReadScaling(const Json& json, const Json& top, int64_t max_position_embeddings,
                    RopeConfig* rope) {
   if (!json.is_object()) return InvalidArgumentError("is not an object");
@@ -91,7 +92,7 @@ Status ReadScaling(const Json& json, const Json& top, int64_t max_position_embed
   RETURN_IF_ERROR(ReadString(json, "type", &type));  // the oldest spelling
   RETURN_IF_ERROR(ReadString(json, "rope_type", &type));
   ASSIGN_OR_RETURN(rope->type, ParseRopeType(type));
-  // Phi-3's first configs call it yarn.
+  // Phi-3's first configs call longrope yarn.
   if (rope->type == RopeType::kYarn && Find(json, "long_factor") != nullptr) {
     rope->type = RopeType::kLongRope;
   }
@@ -122,7 +123,7 @@ Status ReadRotaryDim(const Json& json, const Json* parameters, int64_t head_dim,
   *out = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
   if (partial > 1 || *out % 2 != 0) {
     return InvalidArgumentError("partial_rotary_factor " + std::to_string(partial) +
-                                " must be at most 1 and turn an even number of dimensions");
+                                " must be at most 1 and rotate an even number of dimensions");
   }
   return OkStatus();
 }
@@ -133,7 +134,7 @@ Status CheckListSizes(const RopeConfig& rope, int64_t rotary_dim) {
     if (list->size() != static_cast<size_t>(rotary_dim / 2)) {
       return InvalidArgumentError("short_factor and long_factor must have " +
                                   std::to_string(rotary_dim / 2) +
-                                  " numbers, one for each pair of turned dimensions; one has " +
+                                  " numbers, one for each pair of rotated dimensions; one has " +
                                   std::to_string(list->size()));
     }
   }
@@ -147,7 +148,7 @@ StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
   RopeConfigs configs;
   RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &configs.rope.theta));
   RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &configs.local_rope.theta));
-  const Json* parameters = nullptr;  // those of layers that see everything
+  const Json* parameters = nullptr;  // for layers without a window
   auto read = [&](const char* key, const Json& from, RopeConfig* rope) {
     const Status status = ReadScaling(from, json, max_position_embeddings, rope);
     return status.ok() ? status : status.WithContext(key);

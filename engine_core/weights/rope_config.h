@@ -1,10 +1,10 @@
 #pragma once
 
-// How a model turns queries and keys by their position, from config.json in either spelling:
+// How a model rotates queries and keys by their position, from config.json in either spelling:
 // transformers 4 (rope_theta, rope_scaling, and rope_local_base_freq for layers with a window) or 5
 // (rope_parameters, flat or one object per layer type).
-// Thread: any; values. Failure: a type that is not in the table, missing keys and values out of
-// range are named in the Status.
+// Thread: any; values. Failure: the Status names an unknown type, a missing key, or a value out of
+// range.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// kDynamic turns as kDefault does up to max_position_embeddings, and is refused beyond.
+// kDynamic equals kDefault up to max_position_embeddings; longer contexts are refused.
 enum class RopeType { kDefault, kLinear, kLlama3, kYarn, kLongRope, kDynamic };
 
 struct RopeConfig {
@@ -26,16 +26,17 @@ struct RopeConfig {
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: round the correction range
-  // longrope: a divisor for each pair of dimensions, for lengths up to the original and beyond it.
+  // longrope: a divisor for each pair of dimensions, for contexts up to the original length (short)
+  // and beyond it (long).
   std::vector<double> short_factor, long_factor;
-  double attention_factor = 1;  // multiplies cos and sin; defaults are already resolved
-  // longrope: the same where a config has one for each of its lists.
+  double attention_factor = 1;  // multiplies cos and sin; defaults are already applied
+  // longrope: the same for one list, where the config has its own.
   std::optional<double> short_attention_factor, long_attention_factor;
 };
 
 struct RopeConfigs {
   RopeConfig rope;
-  RopeConfig local_rope;  // of layers with a window, where the architecture tells them apart
+  RopeConfig local_rope;  // for layers with a window, in architectures that have two
   int64_t rotary_dim = 0;
 };
 

@@ -41,13 +41,13 @@ std::optional<DType> DTypeOf(std::string_view name) {
   return std::nullopt;
 }
 
-// The view of a [rows, columns] matrix, or of a vector when rows is 0.
+// A view of a [rows, columns] matrix, or of a vector when rows is 0.
 Tensor View(const void* data, DType dtype, int64_t rows, int64_t columns) {
   void* memory = const_cast<void*>(data);  // Tensor views are also written through; these are not
   return rows == 0 ? Tensor(memory, dtype, {columns}) : Tensor(memory, dtype, {rows, columns});
 }
 
-// Bytes of one element of any dtype the format knows, 0 for others.
+// Bytes of one element of any dtype in the format; 0 for others.
 int64_t FormatElementBytes(std::string_view dtype) {
   static const std::map<std::string_view, int64_t> kBytes = {
       {"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},     {"I32", 4},
@@ -164,8 +164,8 @@ class SafetensorsFile {
 
   bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
 
-  // `shape` is the whole tensor's shape; the view is its last one or two dimensions, those at
-  // `index` of a stack.
+  // `shape` is the whole tensor's shape. The view has its last two dimensions (one for a vector);
+  // of a stack, those at `index`.
   StatusOr<WeightTensor> Get(std::string_view name, const std::vector<int64_t>& shape,
                              int64_t index) const {
     const auto it = entries_.find(name);
@@ -268,7 +268,7 @@ class SafetensorsWeights final : public Weights {
   std::string where_;
 };
 
-// The shard files an index names, each once; every tensor must be where the index says.
+// The shard files that an index lists, each opened once. Every tensor must be in its shard.
 StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const Json& index) {
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) return InvalidArgumentError("no weight_map");
@@ -288,7 +288,7 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
     path += file_name;
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
     for (const std::string& name : names) {
-      if (!file.Has(name)) return NotFoundError("does not hold " + name).WithContext(file_name);
+      if (!file.Has(name)) return NotFoundError("does not contain " + name).WithContext(file_name);
     }
     files.push_back(std::move(file));
   }
@@ -304,7 +304,7 @@ class DummyWeights final : public Weights {
   StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
     uint64_t key = seed_;
     for (const char c : name) key = MixBits(key ^ static_cast<unsigned char>(c));
-    // 256 levels, eight from each mixed word: a model of a billion weights fills in a second.
+    // 256 levels, eight from each mixed word, so that a billion weights take about a second.
     const bool is_vector = rows == 0;
     const float center = is_vector ? 1.0f : 0.0f, scale = is_vector ? 0.01f : 0.05f;
     std::array<Bf16, 256> levels;
@@ -328,7 +328,7 @@ class DummyWeights final : public Weights {
     return Get(std::string(name) + "." + std::to_string(index), rows, columns);
   }
 
-  // Whatever is asked for is there, but no name is the one a checkpoint chose.
+  // Get makes any name, but none of the alternative spellings exists.
   bool Has(std::string_view /*name*/) const override { return false; }
 
  private:
@@ -349,8 +349,8 @@ WeightTensor::WeightTensor(WeightTensor&& other) noexcept
 
 WeightTensor::~WeightTensor() {
   if (!is_mapped_) return;
-  // Only whole pages inside the tensor: a neighbour may still be read. A page given back is read
-  // from the page cache again when touched, so this is never wrong, only a hint.
+  // Only pages that lie wholly inside the tensor: a neighbour may still be in use. A dropped page
+  // is read again from the page cache when touched, so this is never wrong.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   auto* begin = static_cast<std::byte*>(view_.data);
   const uintptr_t skipped = (page - reinterpret_cast<uintptr_t>(begin) % page) % page;
@@ -375,7 +375,7 @@ StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir)
     files.push_back(std::move(file));
   } else {
     return NotFoundError(model_dir +
-                         ": holds neither model.safetensors nor model.safetensors.index.json");
+                         ": contains neither model.safetensors nor model.safetensors.index.json");
   }
   return std::unique_ptr<Weights>(
       std::make_unique<SafetensorsWeights>(std::move(files), model_dir));

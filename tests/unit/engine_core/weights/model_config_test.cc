@@ -28,7 +28,7 @@ StatusOr<ModelConfig> Parse(const Json& json, const std::string& generation = ""
   return ParseModelConfig(json.dump(), generation);
 }
 
-// The message of the refusal of Minimal() with one key replaced.
+// The error message for Minimal() with one key replaced.
 std::string Refusal(const std::string& key, const Json& value) {
   Json json = Minimal();
   json[key] = value;
@@ -119,7 +119,7 @@ TEST_CASE("model config: longrope, its spellings and its refusals") {
   CHECK_THAT(Parse(json).status().message(), Contains("long_factor is missing"));
 }
 
-TEST_CASE("model config: part of a head is turned, in both spellings") {
+TEST_CASE("model config: partial rotary dimensions, in both spellings") {
   Json json = Minimal();
   CHECK(Parse(json)->rotary_dim == 16);
   json["partial_rotary_factor"] = 0.75;
@@ -129,10 +129,10 @@ TEST_CASE("model config: part of a head is turned, in both spellings") {
       {"rope_type", "default"}, {"rope_theta", 500.0}, {"partial_rotary_factor", 0.5}};
   CHECK(Parse(json)->rotary_dim == 8);
   CHECK(Parse(json)->rope.theta == 500);
-  CHECK_THAT(Refusal("partial_rotary_factor", 0.2), Contains("even"));  // 3 of 16
+  CHECK_THAT(Refusal("partial_rotary_factor", 0.2), Contains("even"));  // 3 of 16 dimensions
 }
 
-TEST_CASE("model config: one rope for each layer type") {
+TEST_CASE("model config: a rope for each layer type") {
   Json json = Minimal();
   json["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}}},
                              {"sliding_attention", {{"rope_theta", 5000.0}}}};
@@ -160,7 +160,7 @@ TEST_CASE("model config: which layers have a window") {
   Json json = Minimal();
   json["num_hidden_layers"] = 4;
   json["sliding_window"] = 9;
-  CHECK(Windows(json) == std::vector{0, 0, 0, 0});  // Llama has none, whatever the key says
+  CHECK(Windows(json) == std::vector{0, 0, 0, 0});  // Llama ignores the key
   CHECK(Parse(json)->sliding_window == 0);
   json["architectures"] = {"MistralForCausalLM"};
   CHECK(Windows(json) == std::vector{9, 9, 9, 9});
@@ -194,7 +194,7 @@ TEST_CASE("model config: which layers have a window") {
   CHECK_THAT(Parse(json).status().message(), Contains("linear_attention"));
 }
 
-TEST_CASE("model config: GPT-2's names for what everybody has") {
+TEST_CASE("model config: GPT-2's names for the common keys") {
   const Json json = {{"architectures", {"GPT2LMHeadModel"}},
                      {"vocab_size", 100},
                      {"n_embd", 64},
@@ -220,7 +220,7 @@ TEST_CASE("model config: GPT-2's names for what everybody has") {
   CHECK(Parse(usual)->max_position_embeddings == 77);
 }
 
-TEST_CASE("model config: a text model below text_config, models of more than text are refused") {
+TEST_CASE("model config: text_config is read, multimodal architectures are refused") {
   Json inner = Minimal();
   inner.erase("architectures");
   inner["model_type"] = "gemma3_text";
@@ -254,7 +254,7 @@ TEST_CASE("model config: the experts of a mixture, in both spellings") {
   CHECK(qwen3->norm_topk_prob);
   Json json = Minimal();
   json["architectures"] = {"Qwen3MoeForCausalLM"};
-  json["num_experts"] = 64;  // transformers 4's name for Qwen3's
+  json["num_experts"] = 64;  // transformers 4's name for Qwen3's num_local_experts
   CHECK(Parse(json)->num_experts == 64);
   json["mlp_only_layers"] = {0, 99};
   json["decoder_sparse_step"] = 1;
@@ -269,7 +269,7 @@ TEST_CASE("model config: the experts of a mixture, in both spellings") {
   }
 }
 
-TEST_CASE("model config: a dense model's file may have keys of mixtures") {
+TEST_CASE("model config: a dense model ignores keys of mixtures") {
   Json json = Minimal();
   json["num_experts"] = 128;
   json["num_local_experts"] = "none";
@@ -280,7 +280,7 @@ TEST_CASE("model config: a dense model's file may have keys of mixtures") {
   CHECK_FALSE(config->IsMixture(0));
 }
 
-TEST_CASE("model config: heads that are the embedding although the file does not say so") {
+TEST_CASE("model config: architectures that tie the head to the embedding by default") {
   Json json = Minimal();
   json.erase("tie_word_embeddings");
   CHECK_FALSE(Parse(json)->tie_word_embeddings);
@@ -292,7 +292,7 @@ TEST_CASE("model config: heads that are the embedding although the file does not
   CHECK(Parse(json)->rotary_dim == 0);
 }
 
-TEST_CASE("model config: generation_config's eos ids win, one or several") {
+TEST_CASE("model config: eos ids of generation_config take precedence, one or several") {
   Json json = Minimal();
   json["eos_token_id"] = 7;
   CHECK(Parse(json)->eos_token_ids == std::vector<TokenId>{7});
@@ -300,7 +300,7 @@ TEST_CASE("model config: generation_config's eos ids win, one or several") {
   CHECK(Parse(json, R"({"temperature":1})")->eos_token_ids == std::vector<TokenId>{7});
 }
 
-TEST_CASE("model config: what is wrong is named with its value and what is allowed") {
+TEST_CASE("model config: an error names the key, its value and what is allowed") {
   CHECK_THAT(Refusal("vocab_size", nullptr), Contains("vocab_size is missing"));
   CHECK_THAT(Refusal("vocab_size", 0), Contains("vocab_size is 0"));
   CHECK_THAT(Refusal("vocab_size", 1e30), Contains("vocab_size"));
@@ -324,7 +324,7 @@ TEST_CASE("model config: what is wrong is named with its value and what is allow
   CHECK_THAT(Refusal("rope_parameters", 3), Contains("rope_parameters"));
 }
 
-TEST_CASE("model config: text that is no JSON, and a folder without one") {
+TEST_CASE("model config: text that is not JSON, and a folder without config.json") {
   CHECK_THAT(ParseModelConfig("{", "").status().message(), Contains("config.json"));
   CHECK_THAT(ParseModelConfig(std::string(100'000, '['), "").status().message(), Contains("deep"));
   const auto missing = ReadModelConfig("/nonexistent/model");

@@ -53,7 +53,7 @@ TEST_CASE("safetensors: a tensor is read with its shape and values") {
   CHECK(b->view().Data<float>()[0] == 5);
 }
 
-TEST_CASE("safetensors: a matrix of a stack, and what is not one") {
+TEST_CASE("safetensors: a matrix of a stack is read, other shapes are refused") {
   const TempFolder folder;
   folder.Write("model.safetensors",
                FileBytes(R"({"s":{"dtype":"F32","shape":[3,2,1],"data_offsets":[0,24]}})",
@@ -72,7 +72,7 @@ TEST_CASE("safetensors: a matrix of a stack, and what is not one") {
   CHECK_THAT((*weights)->Get("s", 2, 1).status().message(), Contains("[3, 2, 1]"));
 }
 
-TEST_CASE("safetensors: data that is not aligned to its element is copied") {
+TEST_CASE("safetensors: data that is not aligned to its element size is copied") {
   const TempFolder folder;
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   while (header.size() % 4 != 1) header += ' ';
@@ -85,7 +85,7 @@ TEST_CASE("safetensors: data that is not aligned to its element is copied") {
   CHECK(a->view().Data<float>()[1] == -2);
 }
 
-TEST_CASE("safetensors: a missing tensor, a wrong shape and a wrong dtype are named") {
+TEST_CASE("safetensors: errors name a missing tensor, a wrong shape and a wrong dtype") {
   const TempFolder folder;
   folder.Write("model.safetensors",
                FileBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
@@ -101,7 +101,7 @@ TEST_CASE("safetensors: a missing tensor, a wrong shape and a wrong dtype are na
   CHECK_THAT((*weights)->Get("i", 0, 2).status().message(), Contains("I32") && Contains("BF16"));
 }
 
-TEST_CASE("safetensors: broken files are refused with their name") {
+TEST_CASE("safetensors: the error for a broken file names it") {
   SECTION("empty") { CHECK_THAT(OpenError("").message(), Contains("empty")); }
   SECTION("shorter than a length") { CHECK_THAT(OpenError("abc").message(), Contains("shorter")); }
   SECTION("huge header") {
@@ -112,7 +112,7 @@ TEST_CASE("safetensors: broken files are refused with their name") {
     bytes[0] = 50;
     CHECK_THAT(OpenError(bytes).message(), Contains("truncated"));
   }
-  SECTION("header is no JSON") {
+  SECTION("header is not JSON") {
     CHECK_THAT(OpenError(FileBytes("{\"a\":", "")).message(), Contains("JSON"));
   }
   SECTION("header is a list") {
@@ -122,13 +122,13 @@ TEST_CASE("safetensors: broken files are refused with their name") {
     CHECK_THAT(OpenError(FileBytes("{\"a\":" + std::string(1'000'000, '['), "")).message(),
                Contains("deep"));
   }
-  SECTION("data cut off") {
+  SECTION("data is truncated") {
     const Status status =
         OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "1234"));
     CHECK(status.code() == StatusCode::kDataLoss);
     CHECK_THAT(status.message(), Contains("tensor a") && Contains("truncated"));
   }
-  SECTION("offsets against the shape") {
+  SECTION("offsets disagree with the shape") {
     CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,16]}})",
                                    std::string(16, '\0')))
                    .message(),
@@ -170,7 +170,7 @@ TEST_CASE("safetensors: broken files are refused with their name") {
   }
 }
 
-TEST_CASE("safetensors: every truncation of a real file is a Status") {
+TEST_CASE("safetensors: every truncation of a real file is an error") {
   std::ifstream in(std::string(TANDEM_GOLDEN_DIR) + "/models/llama_tied/model.safetensors",
                    std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
@@ -181,7 +181,7 @@ TEST_CASE("safetensors: every truncation of a real file is a Status") {
   }
 }
 
-TEST_CASE("safetensors: shards are found through the index, and checked against it") {
+TEST_CASE("safetensors: the index leads to the shards, which are checked against it") {
   const TempFolder folder;
   folder.Write("one.safetensors",
                FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({1})));
@@ -194,12 +194,12 @@ TEST_CASE("safetensors: shards are found through the index, and checked against 
     REQUIRE(weights.ok());
     CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 2);
   }
-  SECTION("a tensor that its shard does not hold") {
+  SECTION("a tensor that is not in its shard") {
     folder.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
     CHECK_THAT(OpenSafetensors(folder.path()).status().message(),
-               Contains("two.safetensors: does not hold c"));
+               Contains("two.safetensors: does not contain c"));
   }
-  SECTION("a shard that is not there") {
+  SECTION("a missing shard") {
     folder.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
     CHECK_THAT(OpenSafetensors(folder.path()).status().message(), Contains("three.safetensors"));
   }
@@ -213,7 +213,7 @@ TEST_CASE("safetensors: shards are found through the index, and checked against 
   }
 }
 
-TEST_CASE("safetensors: a folder without weights says what was looked for") {
+TEST_CASE("safetensors: the error for a folder without weights lists the files it needs") {
   const TempFolder folder;
   const auto opened = OpenSafetensors(folder.path());
   REQUIRE_FALSE(opened.ok());
@@ -221,7 +221,7 @@ TEST_CASE("safetensors: a folder without weights says what was looked for") {
   CHECK_THAT(opened.status().message(), Contains("model.safetensors.index.json"));
 }
 
-TEST_CASE("dummy weights: repeat by seed and name, differ otherwise, stay small") {
+TEST_CASE("dummy weights: equal for equal seed and name, different otherwise, small") {
   const auto weights = MakeDummyWeights(1), same = MakeDummyWeights(1), other = MakeDummyWeights(2);
   const auto a = weights->Get("a", 7, 9), a2 = same->Get("a", 7, 9), b = weights->Get("b", 7, 9),
              c = other->Get("a", 7, 9);
