@@ -72,8 +72,8 @@ class GoldenLogits {
   size_t data_begin_ = 0;
 };
 
-// Logits of every position of one prompt, straight from Model over a cache of its own. The weights
-// are those of the folder of `model`.
+// Logits of every position of one prompt, directly from a Model with its own cache. The weights
+// come from the folder of `model`.
 std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           const std::string& model, int64_t max_positions,
                                           Backend* backend, const std::vector<int32_t>& prompt,
@@ -94,7 +94,7 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
   REQUIRE(cache.ok());
 
   std::vector<int32_t> ids = prompt, blocks;
-  for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // not in order
+  for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
   const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
   const auto plan = backend
                         ->MakeAttentionPlan({static_cast<int>(config->num_heads),
@@ -157,7 +157,7 @@ void CheckLogits(bool reference, DType dtype) {
   CHECK(worst_of_all <= kF32LogitTolerance);
 }
 
-// Compares step by step; the first difference is accepted only where the model itself hesitated.
+// Compares step by step. A first difference is accepted only where the two best logits are close.
 void CheckGreedy(const json& prompt, const std::vector<TokenId>& got, double margin_bound) {
   const auto expected = prompt["greedy_ids"].get<std::vector<TokenId>>();
   REQUIRE(got.size() == expected.size());
@@ -179,11 +179,11 @@ void CheckPromptLogprobs(const json& expected, const wire::LogprobsRows& got, do
     CHECK(got.token_ids[first] == position["token"].get<TokenId>());
     CHECK(got.logprobs[first] == Approx(position["logprob"].get<float>()).margin(tolerance));
     for (size_t k = 0; k < 5; ++k) {
-      // Neighbours closer than the tolerance may change places; their values may not.
+      // Tokens closer than the tolerance may swap places; their values are still checked.
       CHECK(got.logprobs[first + 1 + k] ==
             Approx(position["top5"][1][k].get<float>()).margin(tolerance));
     }
-    // A rank may move only past tokens that are as close as the tolerance.
+    // A rank may differ only by tokens that are within the tolerance.
     CHECK(std::abs(got.ranks[static_cast<size_t>(row)] - position["rank"].get<int64_t>()) <= 2);
   }
 }
@@ -234,8 +234,8 @@ void CheckThroughEngine(bool reference, DType dtype) {
   }
 }
 
-// How far logits are from float32's, over every prompt of some models. Of positions whose logits
-// were recorded: all, or each prompt's last.
+// How far logits are from float32's, over all prompts of some models: at every position where the
+// goldens have them all, else at the last one.
 struct LogitError {
   double worst = 0;
   double sum = 0;
@@ -282,15 +282,16 @@ LogitError ErrorOf(const std::vector<std::string>& models, DType dtype, WeightFo
   return error;
 }
 
-TEST_CASE("model goldens: integer weights stay near float32, int8 nearly as near as bfloat16") {
+TEST_CASE(
+    "model goldens: integer weights stay close to float32, int8 almost as close as bfloat16") {
   struct Bound {
     std::string_view quantization;
     double mean;
     double agreement;
   };
   const std::vector<std::string> models = {"llama_plain", "qwen3", "gemma2"};
-  // Measured: 0.029 and 97%, 0.125 and 97%, 0.83 and 50%, 0.91 and 42%. The models are small and
-  // their weights random: nothing in them is robust to four bits.
+  // Measured: 0.029 and 97%, 0.125 and 97%, 0.83 and 50%, 0.91 and 42%. Small models with random
+  // weights are not robust to four bits.
   for (const Bound& bound : {Bound{"none", 0.04, 0.9}, Bound{"int8", 0.18, 0.9},
                              Bound{"int4", 1.1, 0.35}, Bound{"int4-g128", 1.2, 0.3}}) {
     const LogitError error = ErrorOf(models, DType::kBf16, WeightFormatsOf(bound.quantization));
@@ -300,7 +301,7 @@ TEST_CASE("model goldens: integer weights stay near float32, int8 nearly as near
   }
 }
 
-TEST_CASE("model goldens: an int8 KV cache stays near float32") {
+TEST_CASE("model goldens: an int8 KV cache stays close to float32") {
   const LogitError error =
       ErrorOf({"llama_plain", "qwen3", "gemma2"}, DType::kBf16, {}, KvFormat::kInt8);
   CAPTURE(error.worst, error.mean(), error.agreement(), error.num_positions);
@@ -320,8 +321,8 @@ TEST_CASE("model goldens: bfloat16 logits on the cpu backend") {
   CheckLogits(/*reference=*/false, DType::kBf16);
 }
 
-// What config.json can say beyond what the folders say: model_variants/make_variants.py.
-TEST_CASE("model goldens: folders with other configs, float32 logits on both backends") {
+// Keys of config.json that no folder has: model_variants/make_variants.py.
+TEST_CASE("model goldens: the folders with changed configs, float32 logits on both backends") {
   std::ifstream in(TANDEM_GOLDEN_DIR "/model_variants/variants.json");
   REQUIRE(in);
   const json variants = json::parse(in);
@@ -363,8 +364,8 @@ TEST_CASE("model goldens: greedy text through the scheduler, cpu in bfloat16") {
   CheckThroughEngine(/*reference=*/false, DType::kBf16);
 }
 
-// A long prompt in a cache that holds little more than a window and a step.
-TEST_CASE("model goldens: giving back blocks left of the window changes no bit") {
+// A long prompt in a cache with room for little more than a window and a step.
+TEST_CASE("model goldens: giving back blocks before the window changes no bit") {
   for (const std::string model : {"mistral_swa", "phi3_partial_rotary"}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       CAPTURE(model, DTypeName(dtype));

@@ -1,4 +1,4 @@
-// A model is never in memory twice: what is packed gives its pages of the file back.
+// A model is never in memory twice: a packed tensor gives its pages of the file back.
 
 #include <cstring>
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A number of kB that /proc/self/status gives, in bytes.
+// An entry of /proc/self/status that is in kB, in bytes.
 int64_t StatusBytes(const std::string& key) {
   std::ifstream in("/proc/self/status");
   std::string word;
@@ -26,7 +26,7 @@ int64_t StatusBytes(const std::string& key) {
   return 0;
 }
 
-// A Llama of 16 layers whose weights are zeros that no disk holds; goes away with the test.
+// A Llama of 16 layers whose weights are the zeros of a sparse file. Deletes the folder.
 class ModelFolder {
  public:
   ModelFolder() {

@@ -36,7 +36,7 @@ TEST_CASE("models: an unknown architecture lists the known ones") {
                                                             Contains(", Qwen3ForCausalLM"));
 }
 
-TEST_CASE("models: a tensor that is missing is named with its file") {
+TEST_CASE("models: an error names a missing tensor and its file") {
   ModelConfig config = ConfigOf("llama_tied");
   config.tie_word_embeddings = false;
   CHECK_THAT(LoadError(config, "llama_tied").message(),
@@ -46,14 +46,14 @@ TEST_CASE("models: a tensor that is missing is named with its file") {
   CHECK_THAT(LoadError(config, "llama_tied").message(), Contains("model.layers.2."));
 }
 
-TEST_CASE("models: a tensor of another shape than the config's is named with both shapes") {
+TEST_CASE("models: an error names a tensor that contradicts the config, with both shapes") {
   ModelConfig config = ConfigOf("llama_tied");
   config.intermediate_size = 128;
   CHECK_THAT(LoadError(config, "llama_tied").message(),
              Contains("gate_proj.weight") && Contains("[96, 64]") && Contains("[128, 64]"));
 }
 
-TEST_CASE("models: an activation that is not known is refused") {
+TEST_CASE("models: an unknown activation is refused") {
   ModelConfig config = ConfigOf("llama_tied");
   config.hidden_act = "gelu";
   CHECK_THAT(LoadError(config, "llama_tied").message(), Contains("gelu") && Contains("silu"));
@@ -105,8 +105,8 @@ TEST_CASE("models: dummy weights give any shape finite logits") {
   CHECK(low < high);
 }
 
-// A folder's experts as transformers 5 holds them: one tensor for all gates and ups of a layer, one
-// for all downs.
+// A folder's experts as transformers 5 stores them: one tensor for all gates and ups of a layer,
+// one for all downs.
 class StackedExperts final : public Weights {
  public:
   StackedExperts(Weights* real, std::string block, std::vector<std::string> names)
@@ -149,7 +149,7 @@ class StackedExperts final : public Weights {
   std::vector<std::string> names_;
 };
 
-TEST_CASE("models: experts in one tensor give the bits of experts in many") {
+TEST_CASE("models: experts in one tensor give the same bits as experts in many") {
   struct Row {
     std::string model, block;
     std::vector<std::string> names;
@@ -166,7 +166,7 @@ TEST_CASE("models: experts in one tensor give the bits of experts in many") {
   }
 }
 
-TEST_CASE("models: which layers of Qwen3-MoE are mixtures, and of how many experts") {
+TEST_CASE("models: the config decides which layers are mixtures, and of how many experts") {
   ModelConfig config = ConfigOf("qwen3_moe");
   config.mixture_layers = {true, true};
   CHECK_THAT(LoadError(config, "qwen3_moe").message(), Contains("model.layers.0.mlp.gate.weight"));
@@ -184,14 +184,14 @@ TEST_CASE("models: which layers of Qwen3-MoE are mixtures, and of how many exper
   CHECK_THAT(LoadError(config, "mixtral").message(), Contains("must be silu"));
 }
 
-TEST_CASE("models: mixtures with a shared expert are other architectures") {
+TEST_CASE("models: mixtures with a shared expert are a different architecture") {
   ModelConfig config = ConfigOf("qwen3_moe");
   config.architecture = "Qwen2MoeForCausalLM";
   CHECK_THAT(LoadError(config, "qwen3_moe").message(),
              Contains("Qwen2MoeForCausalLM") && Contains("Qwen3MoeForCausalLM"));
 }
 
-// GPT-2's oldest checkpoints have no "transformer." before their names.
+// The oldest checkpoints of GPT-2 have no "transformer." before their names.
 class Unprefixed final : public Weights {
  public:
   explicit Unprefixed(Weights* real) : real_(real) {}
@@ -218,7 +218,7 @@ TEST_CASE("models: GPT-2 with and without a prefix before its names") {
   CHECK(LastLogits(config, unprefixed, {5, 6, 7}) == LastLogits(config, **weights, {5, 6, 7}));
 }
 
-TEST_CASE("models: dynamic rope is refused for lengths it was not trained for") {
+TEST_CASE("models: dynamic rope is refused beyond the trained length") {
   ModelConfig config = ConfigOf("llama_tied");
   config.rope.type = RopeType::kDynamic;
   config.max_position_embeddings = 63;
@@ -226,7 +226,7 @@ TEST_CASE("models: dynamic rope is refused for lengths it was not trained for") 
              Contains("dynamic") && Contains("63") && Contains("--max-model-len"));
 }
 
-TEST_CASE("rope table: longrope takes its long list when a request may outgrow the original") {
+TEST_CASE("rope table: longrope uses its long list when requests may exceed the original context") {
   RopeConfig rope;
   rope.type = RopeType::kLongRope;
   rope.original_max_position_embeddings = 64;
@@ -255,7 +255,7 @@ TEST_CASE("rope table: unscaled angles") {
   CHECK(table.sin[2 * 2 + 1] == Approx(std::sin(0.02)));  // pair 1: 10000^(-1/2) per position
 }
 
-TEST_CASE("rope table: llama3 keeps short waves, slows long ones by the factor") {
+TEST_CASE("rope table: llama3 keeps short waves, divides long ones by the factor") {
   RopeConfig rope;
   rope.type = RopeType::kLlama3;
   rope.factor = 8;
