@@ -74,6 +74,7 @@ tandem_test(unit_executor LABEL unit
        tests/support tests/support/files)
 tandem_test(unit_models LABEL unit 
   SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
+       unit/engine_core/models/rank_share_test.cc
   DEPS engine_core/models engine_core/weights tests/support/kernels nlohmann_json::nlohmann_json)
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")

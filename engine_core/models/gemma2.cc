@@ -5,20 +5,24 @@
 
 namespace tandem {
 
-StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::string& prefix) {
+DecoderOptions Gemma2Options(const ModelConfig& config) {
+  DecoderOptions options = GemmaOptions(config);
+  options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
+  return options;
+}
+
+StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const LayerPlace& place) {
   const ModelConfig& config = context.config;
-  const int64_t hidden = config.hidden_size;
+  const auto load_norm = [&](const char* name) {
+    return LoadGemmaNorm(context, place.prefix + "." + name);
+  };
   LlamaLayer layer;
-  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, prefix + ".self_attn"));
-  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp"));
-  ASSIGN_OR_RETURN(layer.input_norm,
-                   LoadGemmaNorm(context, prefix + ".input_layernorm.weight", hidden));
-  ASSIGN_OR_RETURN(layer.attention.post_norm,
-                   LoadGemmaNorm(context, prefix + ".post_attention_layernorm.weight", hidden));
-  ASSIGN_OR_RETURN(layer.post_attention_norm,
-                   LoadGemmaNorm(context, prefix + ".pre_feedforward_layernorm.weight", hidden));
-  ASSIGN_OR_RETURN(layer.mlp.post_norm,
-                   LoadGemmaNorm(context, prefix + ".post_feedforward_layernorm.weight", hidden));
+  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
+  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
+  ASSIGN_OR_RETURN(layer.input_norm, load_norm("input_layernorm"));
+  ASSIGN_OR_RETURN(layer.attention.post_norm, load_norm("post_attention_layernorm"));
+  ASSIGN_OR_RETURN(layer.post_attention_norm, load_norm("pre_feedforward_layernorm"));
+  ASSIGN_OR_RETURN(layer.mlp.post_norm, load_norm("post_feedforward_layernorm"));
   if (config.query_pre_attn_scalar > 0) {
     layer.attention.options.scale = AttentionScale(config.query_pre_attn_scalar);
   }
@@ -26,19 +30,8 @@ StatusOr<LlamaLayer> LoadGemma2Layer(const LoadContext& context, const std::stri
   return layer;
 }
 
-StatusOr<std::unique_ptr<Model>> LoadGemma2(const LoadContext& context) {
-  const ModelConfig& config = context.config;
-  DecoderOptions options = GemmaDecoderOptions(config);
-  options.logits_soft_cap = static_cast<float>(config.final_logit_softcapping);
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, options));
-  std::vector<LlamaLayer> layers;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(LlamaLayer layer,
-                     LoadGemma2Layer(context, "model.layers." + std::to_string(i)));
-    layer.attention.options.sliding_window = config.WindowOf(i);
-    layers.push_back(std::move(layer));
-  }
-  return MakeLlamaLike(std::move(decoder), std::move(layers));
+StatusOr<std::unique_ptr<Stage>> LoadGemma2(const LoadContext& context) {
+  return LoadLlamaLike(context, Gemma2Options(context.config), LoadGemma2Layer);
 }
 
 }  // namespace tandem

@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-StatusOr<std::unique_ptr<Model>> LoadMixtral(const LoadContext& context) {
+StatusOr<std::unique_ptr<Stage>> LoadMixtral(const LoadContext& context) {
   const ModelConfig& config = context.config;
   return LoadMoeLike(
       context, {.names = {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"},

@@ -1,53 +1,32 @@
 #pragma once
 
-// A decoder-only language model over a Backend: many implementations, one file each, found by
-// architecture name in registry.cc.
+// A decoder-only language model over a Backend: a sequence of stages, each a run of its layers.
+// Today there is one stage, the whole model.
 // Thread: engine loop. Owns: packed weights and the activations, both allocated when it is loaded;
-// borrows the backend, which outlives it. Nothing is allocated in Forward or Logits, and neither
-// waits for what a device has worked out, so that both can be captured (Device::BeginCapture).
+// borrows the backend, which outlives it. Forward and Logits allocate nothing and wait for nothing
+// that a device computes, so both can be captured (Device::BeginCapture).
 // Shapes: T tokens of a step (at most ModelLimits::max_tokens), V vocabulary.
 
-#include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "common/status.h"
-#include "engine_core/models/weight_formats.h"
-#include "engine_core/weights/model_config.h"
-#include "engine_core/weights/safetensors.h"
-#include "kernels/backend.h"
+#include "engine_core/models/stage.h"
 
 namespace tandem {
 
-struct ModelLimits {
-  int64_t max_tokens = 0;       // of one step
-  int64_t max_logits_rows = 0;  // of one call of Logits
-  int64_t max_positions = 0;    // of one request
-};
-
-struct ModelStep {
-  Tensor token_ids;  // [T] i32, in backend memory
-  const AttentionPlan* plan = nullptr;
-  const KvCache* kv_cache = nullptr;
-};
-
 class Model {
  public:
-  virtual ~Model() = default;
+  // In their order; at least one.
+  explicit Model(std::vector<std::unique_ptr<Stage>> stages);
+
   // Runs all layers for the step's tokens, writes their keys and values to the cache and keeps the
   // last hidden states until the next call.
-  virtual void Forward(const ModelStep& step) = 0;
+  void Forward(const ModelStep& step);
   // logits[i, :] = the logits of the step's token rows[i].  logits: [R, V] f32; rows: [R] i32.
-  virtual void Logits(const Tensor& logits, const Tensor& rows) = 0;
-};
+  void Logits(const Tensor& logits, const Tensor& rows);
 
-// What a loader works with. The weights are not needed afterwards.
-struct LoadContext {
-  const ModelConfig& config;
-  const ModelLimits& limits;
-  Weights& weights;
-  Backend& backend;
-  WeightFormats formats = {};
+ private:
+  std::vector<std::unique_ptr<Stage>> stages_;
 };
 
 }  // namespace tandem

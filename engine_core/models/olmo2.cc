@@ -7,30 +7,29 @@
 namespace tandem {
 namespace {
 
-StatusOr<LlamaLayer> LoadOlmo2Layer(const LoadContext& context, const std::string& prefix) {
+StatusOr<LlamaLayer> LoadOlmo2Layer(const LoadContext& context, const LayerPlace& place) {
   const ModelConfig& config = context.config;
+  const std::string attention = place.prefix + ".self_attn";
   LlamaLayer layer;
-  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, prefix + ".self_attn"));
+  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
   ASSIGN_OR_RETURN(
       layer.attention.q_projection_norm,
-      LoadVector(context, prefix + ".self_attn.q_norm.weight", config.num_heads * config.head_dim));
-  ASSIGN_OR_RETURN(layer.attention.k_projection_norm,
-                   LoadVector(context, prefix + ".self_attn.k_norm.weight",
-                              config.num_kv_heads * config.head_dim));
+      LoadVector(context, attention + ".q_norm.weight", config.num_heads * config.head_dim));
   ASSIGN_OR_RETURN(
-      layer.attention.post_norm,
-      LoadVector(context, prefix + ".post_attention_layernorm.weight", config.hidden_size));
-  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp"));
-  ASSIGN_OR_RETURN(
-      layer.mlp.post_norm,
-      LoadVector(context, prefix + ".post_feedforward_layernorm.weight", config.hidden_size));
+      layer.attention.k_projection_norm,
+      LoadVector(context, attention + ".k_norm.weight", config.num_kv_heads * config.head_dim));
+  ASSIGN_OR_RETURN(layer.attention.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
+  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
+  ASSIGN_OR_RETURN(layer.mlp.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_feedforward_layernorm"));
   return layer;
 }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Model>> LoadOlmo2(const LoadContext& context) {
-  return LoadLlamaLike(context, LoadOlmo2Layer);
+StatusOr<std::unique_ptr<Stage>> LoadOlmo2(const LoadContext& context) {
+  return LoadLlamaLike(context, {}, LoadOlmo2Layer);
 }
 
 }  // namespace tandem

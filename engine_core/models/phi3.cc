@@ -1,32 +1,32 @@
 // Phi-3: Llama's layer with q, k, v and gate, up stored as one matrix each, a sliding window and,
-// in some sizes, a rotation of the first dimensions of a head only.
-// Source: Abdin et al. 2024; HF's Phi3ForCausalLM.
+// in some sizes, RoPE over the first dimensions of a head only. Source: Abdin et al. 2024; HF's
+// Phi3ForCausalLM.
 
 #include "engine_core/models/llama.h"
 
 namespace tandem {
 namespace {
 
-StatusOr<LlamaLayer> LoadPhi3Layer(const LoadContext& context, const std::string& prefix) {
+StatusOr<LlamaLayer> LoadPhi3Layer(const LoadContext& context, const LayerPlace& place) {
   const ModelConfig& config = context.config;
   const int64_t q_rows = config.num_heads * config.head_dim;
   const int64_t kv_rows = config.num_kv_heads * config.head_dim;
-  const RowBlock qkv[] = {{prefix + ".self_attn.qkv_proj", q_rows + 2 * kv_rows}};
-  const RowBlock out[] = {{prefix + ".self_attn.o_proj", config.hidden_size}};
-  const RowBlock gate_up[] = {{prefix + ".mlp.gate_up_proj", 2 * config.intermediate_size}};
+  const RowBlock qkv[] = {{place.prefix + ".self_attn.qkv_proj", q_rows + 2 * kv_rows}};
+  const RowBlock out[] = {{place.prefix + ".self_attn.o_proj", config.hidden_size}};
+  const RowBlock gate_up[] = {{place.prefix + ".mlp.gate_up_proj", 2 * config.intermediate_size}};
   LlamaLayer layer;
-  RETURN_IF_ERROR(LoadLlamaNorms(context, prefix, &layer));
-  ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv, config.hidden_size, false));
-  ASSIGN_OR_RETURN(layer.attention.out, LoadLinear(context, out, q_rows, false));
-  layer.attention.options.scale = AttentionScale(static_cast<double>(config.head_dim));
-  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, prefix + ".mlp", gate_up));
+  RETURN_IF_ERROR(LoadLlamaNorms(context, place, &layer));
+  ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv, config.hidden_size));
+  ASSIGN_OR_RETURN(layer.attention.out, LoadLinear(context, out, q_rows));
+  layer.attention.options = AttentionOptionsOf(config, place.idx);
+  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place, gate_up));
   return layer;
 }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Model>> LoadPhi3(const LoadContext& context) {
-  return LoadLlamaLike(context, LoadPhi3Layer);
+StatusOr<std::unique_ptr<Stage>> LoadPhi3(const LoadContext& context) {
+  return LoadLlamaLike(context, {}, LoadPhi3Layer);
 }
 
 }  // namespace tandem

@@ -3,10 +3,11 @@
 // Source: Yang et al. 2025; HF's Qwen3MoeForCausalLM.
 
 #include "engine_core/models/moe.h"
+#include "engine_core/models/qwen3.h"
 
 namespace tandem {
 
-StatusOr<std::unique_ptr<Model>> LoadQwen3Moe(const LoadContext& context) {
+StatusOr<std::unique_ptr<Stage>> LoadQwen3Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
   return LoadMoeLike(
       context,

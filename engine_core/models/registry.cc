@@ -1,17 +1,20 @@
 #include "engine_core/models/registry.h"
 
+#include <utility>
+#include <vector>
+
 namespace tandem {
 
 // Each in the file of its name.
-using ModelLoader = StatusOr<std::unique_ptr<Model>>(const LoadContext&);
-ModelLoader LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama, LoadMixtral, LoadOlmo2,
+using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
+StageLoader LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama, LoadMixtral, LoadOlmo2,
     LoadPhi3, LoadQwen2, LoadQwen3, LoadQwen3Moe;
 
 namespace {
 
 struct ArchitectureRow {
   std::string_view name;  // config.json's architectures[0]
-  ModelLoader* load;
+  StageLoader* load;
   ConfigRules rules = {};
 };
 
@@ -102,9 +105,17 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config,
   return ParseModelConfig(config, generation_config, RulesOf);
 }
 
-StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context) {
+StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages) {
   ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
-  return row->load(context);
+  CHECK(num_stages >= 1 && num_stages <= context.config.num_layers) << num_stages;
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (int rank = 0; rank < num_stages; ++rank) {
+    LoadContext part = context;
+    part.stage = {.rank = rank, .size = num_stages};
+    ASSIGN_OR_RETURN(std::unique_ptr<Stage> stage, row->load(part));
+    stages.push_back(std::move(stage));
+  }
+  return std::make_unique<Model>(std::move(stages));
 }
 
 }  // namespace tandem

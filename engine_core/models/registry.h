@@ -22,7 +22,8 @@ StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir);
 // The same from text; `generation_config` may be empty.
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config);
 
-// Loads a model of the config's architecture.
-StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context);
+// Loads a model of the config's architecture in stages. Nothing asks for more than one yet.
+// REQUIRES: at most as many stages as layers.
+StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages = 1);
 
 }  // namespace tandem

@@ -60,12 +60,12 @@ TEST_CASE("models: an unknown activation is refused") {
 }
 
 // The logits after `ids` in one step, on the reference backend.
-std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
-                              std::vector<int32_t> ids) {
+std::vector<float> LastLogits(const ModelConfig& config, Weights& weights, std::vector<int32_t> ids,
+                              int num_stages = 1) {
   const auto count = static_cast<int64_t>(ids.size());
   const auto backend = MakeReferenceBackend();
   const ModelLimits limits = {.max_tokens = count, .max_logits_rows = 4, .max_positions = 64};
-  const auto model = LoadModel({config, limits, weights, *backend});
+  const auto model = LoadModel({config, limits, weights, *backend}, num_stages);
   REQUIRE(model.ok());
   const AttentionShape shape = {.num_heads = static_cast<int>(config.num_heads),
                                 .num_kv_heads = static_cast<int>(config.num_kv_heads),
@@ -86,6 +86,20 @@ std::vector<float> LastLogits(const ModelConfig& config, Weights& weights,
   (*model)->Logits(Tensor(logits.data(), DType::kF32, {1, config.vocab_size}),
                    request.batch().positions.Rows(count - 1, 1));
   return logits;
+}
+
+TEST_CASE("models: a model in several stages gives the bits of one stage") {
+  const std::string model =
+      GENERATE("llama_plain", "llama_tied", "gemma3_text", "gpt2", "qwen3_moe");
+  CAPTURE(model);
+  const ModelConfig config = ConfigOf(model);
+  const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/" + model);
+  REQUIRE(weights.ok());
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 300};
+  const std::vector<float> whole = LastLogits(config, **weights, ids);
+  for (int num_stages = 2; num_stages <= config.num_layers; ++num_stages) {
+    CHECK(LastLogits(config, **weights, ids, num_stages) == whole);
+  }
 }
 
 TEST_CASE("models: dummy weights give any shape finite logits") {

@@ -1,0 +1,59 @@
+#pragma once
+
+// A run of a model's layers: takes the hidden states that the previous stage left and returns its
+// own, so that a pipeline is a loop over stages. The first stage embeds the tokens, the last one
+// makes logits. A layer is an object with a Run of its own: an architecture writes one, or loads
+// the layer of another.
+// Thread, ownership: as Model. Shapes: T tokens of a step, H hidden.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_core/models/decoder.h"
+#include "engine_core/models/load_context.h"
+
+namespace tandem {
+
+struct ModelStep {
+  Tensor token_ids;  // [T] i32, in backend memory
+  const AttentionPlan* plan = nullptr;
+  const KvCache* kv_cache = nullptr;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // decoder->residual() += what the layer computes from it.
+  virtual void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const = 0;
+};
+
+class Stage {
+ public:
+  using LayerLoader = std::function<StatusOr<std::unique_ptr<Layer>>(const LayerPlace&)>;
+
+  // Loads the layers of context.stage, with the embedding if it is the first and the head if it is
+  // the last.
+  static StatusOr<std::unique_ptr<Stage>> Load(const LoadContext& context, DecoderOptions options,
+                                               const LayerLoader& load_layer);
+
+  int num_layers() const { return static_cast<int>(layers_.size()); }
+
+  // The hidden states after this stage's layers, [T, H] res, valid until the next call. The keys
+  // and values of its layers are those of the cache from `first_layer` on. `hidden` is what the
+  // previous stage returned, in backend memory, and is overwritten; the first stage ignores it.
+  Tensor Forward(const ModelStep& step, int first_layer, const Tensor& hidden);
+  // As Model::Logits. REQUIRES: the last stage.
+  void Logits(const Tensor& logits, const Tensor& rows) { decoder_.Logits(logits, rows); }
+
+ private:
+  Stage(Decoder decoder, std::vector<std::unique_ptr<Layer>> layers, bool is_first)
+      : decoder_(std::move(decoder)), layers_(std::move(layers)), is_first_(is_first) {}
+
+  Decoder decoder_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  bool is_first_;
+};
+
+}  // namespace tandem
