@@ -20,6 +20,7 @@
 #include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
+#include "kernels/matrix_source.h"
 #include "kernels/ops.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/paged_kv.h"
@@ -48,15 +49,15 @@ class Backend {
   // or more claimed as threads get free; returns when all is done. Not from inside itself.
   virtual void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) = 0;
 
-  // Stacks row blocks of equal k ([n_i, k] in host memory, bf16, f16 or f32) into one matrix
-  // [sum n_i, k] and packs it in that format: q, k, v in this order for attention, gate, up for
-  // SiluAndMul, one block for the rest. InvalidArgument when an integer format's rows are too long.
+  // Stacks row blocks [n_i, k] of equal k into one matrix [sum n_i, k] and packs it in that format:
+  // q, k, v in this order for attention, gate, up for SiluAndMul, one block for the rest.
+  // InvalidArgument when an integer format's rows are too long.
   virtual StatusOr<std::unique_ptr<PackedMatrix>> Pack(
-      std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
+      std::span<const MatrixSource> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
   // The same for the epilogues kSiluAndMul and kGeluAndMul, and only for them: the first half of
   // the rows is the gate, the second what it multiplies.
   virtual StatusOr<std::unique_ptr<PackedMatrix>> PackGated(
-      std::span<const Tensor> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
+      std::span<const MatrixSource> row_blocks, WeightFormat format = WeightFormat::kCompute) = 0;
   // Takes what Pack or PackGated made of each expert; one shape and gate for all.
   virtual StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) {

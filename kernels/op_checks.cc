@@ -12,13 +12,18 @@ bool IsVector(const Tensor& x, DType dtype, int64_t size) {
   return x.rank == 1 && x.dtype == dtype && x.shape[0] == size && x.IsContiguous();
 }
 
-Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format) {
+Status CheckPack(std::span<const MatrixSource> row_blocks, WeightFormat format) {
   CHECK(!row_blocks.empty());
-  for (const Tensor& block : row_blocks) {
-    CHECK(block.rank == 2 && block.dtype != DType::kI32) << block;
-    CHECK_EQ(block.shape[1], row_blocks[0].shape[1]);
+  const int64_t k = row_blocks[0].columns();
+  for (const MatrixSource& block : row_blocks) {
+    CHECK(block.values.rank == 2 && block.values.dtype != DType::kI32) << block.values;
+    CHECK_EQ(block.columns(), k);
+    for (const Tensor* numbers : {&block.scales, &block.zeros}) {
+      CHECK(numbers->empty() ||
+            (numbers->dtype == DType::kF32 && IsMatrix(*numbers, block.rows(), block.num_groups())))
+          << *numbers << block.values;
+    }
   }
-  const int64_t k = row_blocks[0].shape[1];
   if (format != WeightFormat::kCompute && k > kMaxQuantizedDepth) {
     return InvalidArgumentError("rows of " + std::to_string(k) + " weights cannot be quantized, " +
                                 std::to_string(kMaxQuantizedDepth) + " is the most");
@@ -26,10 +31,8 @@ Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format) {
   return OkStatus();
 }
 
-Status CheckPackGated(std::span<const Tensor> row_blocks, WeightFormat format) {
-  int64_t rows = 0;
-  for (const Tensor& block : row_blocks) rows += block.rows();
-  CHECK_EQ(rows % 2, 0);
+Status CheckPackGated(std::span<const MatrixSource> row_blocks, WeightFormat format) {
+  CHECK_EQ(StackedRows(row_blocks).rows() % 2, 0);
   return CheckPack(row_blocks, format);
 }
 

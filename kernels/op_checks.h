@@ -7,6 +7,7 @@
 #include <span>
 
 #include "common/status.h"
+#include "kernels/matrix_source.h"
 #include "kernels/ops.h"
 
 namespace tandem {
@@ -15,8 +16,8 @@ bool IsMatrix(const Tensor& x, int64_t rows, int64_t columns);
 bool IsVector(const Tensor& x, DType dtype, int64_t size);  // contiguous
 
 // Our own mistakes die; rows that are too long for the format are a Status.
-Status CheckPack(std::span<const Tensor> row_blocks, WeightFormat format);
-Status CheckPackGated(std::span<const Tensor> row_blocks, WeightFormat format);
+Status CheckPack(std::span<const MatrixSource> row_blocks, WeightFormat format);
+Status CheckPackGated(std::span<const MatrixSource> row_blocks, WeightFormat format);
 
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 

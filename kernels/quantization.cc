@@ -113,6 +113,17 @@ float QuantizeInt8(std::span<const float> row, int8_t* integers) {
   return max / 127;
 }
 
+float ReadInt8(const StackedRows& rows, int64_t n, std::span<float> room, int8_t* integers) {
+  const StackedRows::Row row = rows.Find(n);
+  const MatrixSource& block = *row.block;
+  if (!block.IsInt8Rows()) {
+    rows.Read(n, 0, rows.columns(), DType::kF32, room.data());
+    return QuantizeInt8(room, integers);
+  }
+  std::memcpy(integers, block.values.Row<int8_t>(row.row), static_cast<size_t>(rows.columns()));
+  return block.scales.empty() ? 1 : block.scales.Row<float>(row.row)[0];
+}
+
 float QuantizeInt4(std::span<const float> row, int64_t group_size, uint8_t* codes,
                    Int4Group* groups) {
   const float max = MaxAbs(row);

@@ -12,7 +12,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/backend.h"
+#include "kernels/matrix_source.h"
+#include "kernels/packed_matrix.h"
 
 namespace tandem {
 
@@ -30,6 +31,10 @@ inline constexpr int64_t kMaxQuantizedDepth = int64_t{1} << 17;
 // integers[i] = row[i] / scale to the nearest (ties to even), in [-127, 127]; returns the scale,
 // max |row| / 127.
 float QuantizeInt8(std::span<const float> row, int8_t* integers);
+
+// Row n in that form, in room for one row of floats: int8 rows as they are stored, others
+// quantized.
+float ReadInt8(const StackedRows& rows, int64_t n, std::span<float> room, int8_t* integers);
 
 struct Int4Group {
   uint8_t bits = 0;  // factor | zero << 4

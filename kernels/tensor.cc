@@ -16,6 +16,8 @@ std::string_view DTypeName(DType dtype) {
       return "float16";
     case DType::kI32:
       return "int32";
+    case DType::kI8:
+      return "int8";
   }
   return "unknown";
 }
@@ -57,7 +59,7 @@ void ConvertTensor(const Tensor& out, const Tensor& x) {
       std::memcpy(to, from, row_size * SizeOf(x.dtype));
       continue;
     }
-    CHECK(x.dtype != DType::kI32) << "int32 to " << DTypeName(out.dtype);
+    CHECK(x.dtype != DType::kI32 && x.dtype != DType::kI8) << DTypeName(x.dtype);
     CHECK(out.dtype == DType::kF32 || out.dtype == DType::kBf16) << DTypeName(out.dtype);
     for (int64_t i = 0; i < row_size; ++i) {
       const float value = LoadFloat(from, x.dtype, i);

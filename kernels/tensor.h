@@ -23,12 +23,12 @@
 
 namespace tandem {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kI32 };
+enum class DType : uint8_t { kF32, kBf16, kF16, kI32, kI8 };
 
 constexpr int64_t SizeOf(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+  return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : dtype == DType::kI8 ? 1 : 2;
 }
-std::string_view DTypeName(DType dtype);  // "float32", "bfloat16", "float16", "int32"
+std::string_view DTypeName(DType dtype);  // "float32", "bfloat16", "float16", "int32", "int8"
 
 // One bfloat16 number: the upper half of a float32.
 struct Bf16 {
@@ -112,6 +112,7 @@ struct Tensor {
     if constexpr (std::is_same_v<T, Bf16>) return dtype == DType::kBf16;
     if constexpr (std::is_same_v<T, uint16_t>) return dtype == DType::kF16;
     if constexpr (std::is_same_v<T, int32_t>) return dtype == DType::kI32;
+    if constexpr (std::is_same_v<T, int8_t>) return dtype == DType::kI8;
     return false;
   }
 };

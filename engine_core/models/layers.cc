@@ -51,15 +51,15 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
                                  int64_t columns, const LinearOptions& options) {
   LinearLayer layer;
   std::vector<WeightTensor> tensors;
-  std::vector<Tensor> views;
+  std::vector<MatrixSource> sources;
   for (const RowBlock& block : blocks) {
     ASSIGN_OR_RETURN(WeightTensor tensor, GetBlock(context, block, columns, options.is_transposed));
-    views.push_back(tensor.view());
+    sources.push_back(tensor.view());
     tensors.push_back(std::move(tensor));
   }
   const WeightFormat format = options.format.value_or(context.formats.layers);
-  ASSIGN_OR_RETURN(layer.weight, options.is_gated ? context.backend.PackGated(views, format)
-                                                  : context.backend.Pack(views, format));
+  ASSIGN_OR_RETURN(layer.weight, options.is_gated ? context.backend.PackGated(sources, format)
+                                                  : context.backend.Pack(sources, format));
   if (options.has_bias) {
     ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
   }

@@ -75,7 +75,7 @@ std::string CpuBackend::description() const {
          std::to_string(num_threads()) + (num_threads() == 1 ? " thread" : " threads");
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor> row_blocks,
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const MatrixSource> row_blocks,
                                                          WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
   return format == WeightFormat::kCompute
@@ -83,8 +83,8 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const Tensor>
              : PackQuantized(row_blocks, format, /*is_gated=*/false, &pool_);
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(std::span<const Tensor> row_blocks,
-                                                              WeightFormat format) {
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(
+    std::span<const MatrixSource> row_blocks, WeightFormat format) {
   RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
   return format == WeightFormat::kCompute
              ? PackPanels(row_blocks, dtype_, /*is_gated=*/true, &pool_)

@@ -21,9 +21,9 @@ class CpuBackend final : public Backend {
   std::string description() const override;
   int num_threads() const override { return pool_.num_threads(); }
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const MatrixSource> row_blocks,
                                                WeightFormat format) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const MatrixSource> row_blocks,
                                                     WeightFormat format) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;

@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "kernels/compute_pool.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/matrix_source.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/tensor.h"
 
@@ -52,9 +53,9 @@ class CpuMatrix final : public PackedMatrix {
 
 // What Backend::Pack does with checked blocks, on the pool's threads: kCompute in `dtype`, and the
 // integer formats.
-StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const Tensor> row_blocks, DType dtype,
-                                                   bool is_gated, ComputePool* pool);
-StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
+StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource> row_blocks,
+                                                   DType dtype, bool is_gated, ComputePool* pool);
+StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSource> row_blocks,
                                                       WeightFormat format, bool is_gated,
                                                       ComputePool* pool);
 

@@ -14,33 +14,6 @@ constexpr int KStep(DType dtype) { return dtype == DType::kBf16 ? 2 : 1; }
 // K that is packed at a time: 64 columns of it stay in L1.
 constexpr int64_t kPackBlock = 128;
 
-// Rows [column, column + 64) of the stacked row blocks, as panels want them.
-class StackedRows {
- public:
-  explicit StackedRows(std::span<const Tensor> blocks) : blocks_(blocks) {}
-
-  // row n, converted to `dtype`, elements [k, k + count), into out.
-  void Read(int64_t n, int64_t k, int64_t count, DType dtype, void* out) const {
-    for (const Tensor& block : blocks_) {
-      if (n >= block.rows()) {
-        n -= block.rows();
-        continue;
-      }
-      ConvertTensor(Tensor(out, dtype, {1, count}), block.Rows(n, 1).Columns(k, count));
-      return;
-    }
-  }
-
-  int64_t rows() const {
-    int64_t rows = 0;
-    for (const Tensor& block : blocks_) rows += block.rows();
-    return rows;
-  }
-
- private:
-  std::span<const Tensor> blocks_;
-};
-
 // The row of the stacked blocks that column c of a panel holds; < 0: none, a column of zeros.
 int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated) {
   if (!is_gated) {
@@ -73,12 +46,11 @@ void PackPanel(const StackedRows& rows, int64_t panel, int64_t k, bool is_gated,
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const Tensor> row_blocks, DType dtype,
-                                                   bool is_gated, ComputePool* pool) {
+StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource> row_blocks,
+                                                   DType dtype, bool is_gated, ComputePool* pool) {
   const int k_step = KStep(dtype);
   const StackedRows rows(row_blocks);
-  const int64_t n = rows.rows();
-  const int64_t k = row_blocks[0].shape[1];
+  const int64_t n = rows.rows(), k = rows.columns();
   const int64_t k_units = (k + k_step - 1) / k_step;
   const int64_t num_panels = CpuMatrix::NumPanels(n, is_gated);
   const int64_t num_units = num_panels * k_units * kPanelColumns;

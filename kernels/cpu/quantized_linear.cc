@@ -41,19 +41,6 @@ struct PanelShape {
   }
 };
 
-// Row n of the stacked row blocks, as float32.
-void ReadRow(std::span<const Tensor> row_blocks, int64_t n, std::span<float> row) {
-  for (const Tensor& block : row_blocks) {
-    if (n >= block.rows()) {
-      n -= block.rows();
-      continue;
-    }
-    ConvertTensor(Tensor(row.data(), DType::kF32, {1, static_cast<int64_t>(row.size())}),
-                  block.Rows(n, 1));
-    return;
-  }
-}
-
 // A row and its integers while one column of a panel is made of it.
 struct Column {
   std::vector<float> row;
@@ -62,12 +49,11 @@ struct Column {
   std::vector<Int4Group> groups;
 };
 
-float PackInt8Column(std::span<const Tensor> row_blocks, int64_t n, const PanelShape& shape,
-                     Column* column, uint32_t* units) {
-  ReadRow(row_blocks, n, column->row);
+float PackInt8Column(const StackedRows& rows, int64_t n, const PanelShape& shape, Column* column,
+                     uint32_t* units) {
   const auto k = static_cast<int64_t>(column->row.size());
   column->integers.resize(static_cast<size_t>(shape.k_units) * 4);
-  const float scale = QuantizeInt8(column->row, column->integers.data());
+  const float scale = ReadInt8(rows, n, column->row, column->integers.data());
   std::fill(column->integers.begin() + k, column->integers.end(), int8_t{0});
   for (int64_t u = 0; u < shape.k_units; ++u) {
     uint32_t unit = 0;
@@ -77,9 +63,9 @@ float PackInt8Column(std::span<const Tensor> row_blocks, int64_t n, const PanelS
   return scale;
 }
 
-float PackInt4Column(std::span<const Tensor> row_blocks, int64_t n, const PanelShape& shape,
-                     Column* column, uint8_t* panel) {
-  ReadRow(row_blocks, n, column->row);
+float PackInt4Column(const StackedRows& rows, int64_t n, const PanelShape& shape, Column* column,
+                     uint8_t* panel) {
+  rows.Read(n, 0, rows.columns(), DType::kF32, column->row.data());
   const int64_t steps = shape.k_units / 2;
   column->codes.assign(static_cast<size_t>(steps) * kCodeSteps, 0);
   column->groups.resize(static_cast<size_t>((steps + shape.group_steps - 1) / shape.group_steps));
@@ -102,12 +88,11 @@ float PackInt4Column(std::span<const Tensor> row_blocks, int64_t n, const PanelS
 
 }  // namespace
 
-StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> row_blocks,
+StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSource> row_blocks,
                                                       WeightFormat format, bool is_gated,
                                                       ComputePool* pool) {
-  int64_t n = 0;
-  for (const Tensor& block : row_blocks) n += block.rows();
-  const int64_t k = row_blocks[0].shape[1];
+  const StackedRows rows(row_blocks);
+  const int64_t n = rows.rows(), k = rows.columns();
   const PanelShape shape(k, format);
   const int64_t num_panels = (n + kPanelColumns - 1) / kPanelColumns;
   const int64_t num_units = num_panels * shape.panel_units;
@@ -121,8 +106,8 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const Tensor> ro
       uint32_t* panel = memory + row / kPanelColumns * shape.panel_units;
       scales.view().Data<float>()[row] =
           format == WeightFormat::kInt8
-              ? PackInt8Column(row_blocks, row, shape, &column, panel + row % kPanelColumns)
-              : PackInt4Column(row_blocks, row, shape, &column, reinterpret_cast<uint8_t*>(panel));
+              ? PackInt8Column(rows, row, shape, &column, panel + row % kPanelColumns)
+              : PackInt4Column(rows, row, shape, &column, reinterpret_cast<uint8_t*>(panel));
     }
   });
   return std::unique_ptr<PackedMatrix>(std::make_unique<CpuMatrix>(

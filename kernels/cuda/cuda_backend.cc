@@ -57,28 +57,27 @@ std::string CudaBackend::description() const {
          (ops_.has_cublaslt() ? "" : ", without cuBLASLt");
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const Tensor> row_blocks,
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const MatrixSource> row_blocks,
                                                           WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
   return PackRows(row_blocks, format, /*is_gated=*/false);
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackGated(std::span<const Tensor> row_blocks,
-                                                               WeightFormat format) {
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackGated(
+    std::span<const MatrixSource> row_blocks, WeightFormat format) {
   RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
   return PackRows(row_blocks, format, /*is_gated=*/true);
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(std::span<const Tensor> row_blocks,
-                                                              WeightFormat format, bool is_gated) {
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
+    std::span<const MatrixSource> row_blocks, WeightFormat format, bool is_gated) {
   if (format != WeightFormat::kCompute) {
     return InvalidArgumentError(
         "the cuda backend has no integer weights: serve without --quantization");
   }
-  const int64_t k = row_blocks[0].shape[1];
+  const StackedRows rows(row_blocks);
+  const int64_t n = rows.rows(), k = rows.columns();
   const int64_t align = kRowAlignBytes / SizeOf(dtype_);
-  int64_t n = 0;
-  for (const Tensor& block : row_blocks) n += block.rows();
   const int64_t shape[] = {n, (k + align - 1) / align * align};
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, shape, device_.stream()));
   if (random_) {
@@ -93,21 +92,19 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(std::span<const Te
   if (rows_at_once == 0) {
     return InvalidArgumentError("a matrix of " + std::to_string(k) + " columns is too wide");
   }
-  int64_t row = 0;
-  for (const Tensor& block : row_blocks) {
-    for (int64_t begin = 0; begin < block.rows(); begin += rows_at_once) {
-      const int64_t count = std::min(rows_at_once, block.rows() - begin);
-      // One half is filled while the other is on its way.
-      staging_half_ = 1 - staging_half_;
-      auto* bytes = static_cast<std::byte*>(staging_.view().data) +
-                    static_cast<int64_t>(staging_half_) * half_bytes;
-      device_.WaitFor(staging_sent_[staging_half_]);
-      const Tensor staged(bytes, dtype_, {count, k});
-      ConvertTensor(staged, block.Rows(begin, count));
-      CopyRows(memory.view().Rows(row, count).Columns(0, k), staged, device_.stream());
-      staging_sent_[staging_half_] = device_.SetMark();
-      row += count;
+  for (int64_t begin = 0; begin < n; begin += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, n - begin);
+    // One half is filled while the other is on its way.
+    staging_half_ = 1 - staging_half_;
+    auto* bytes = static_cast<std::byte*>(staging_.view().data) +
+                  static_cast<int64_t>(staging_half_) * half_bytes;
+    device_.WaitFor(staging_sent_[staging_half_]);
+    const Tensor staged(bytes, dtype_, {count, k});
+    for (int64_t i = 0; i < count; ++i) {
+      rows.Read(begin + i, 0, k, dtype_, bytes + i * row_bytes);
     }
+    CopyRows(memory.view().Rows(begin, count).Columns(0, k), staged, device_.stream());
+    staging_sent_[staging_half_] = device_.SetMark();
   }
   return std::unique_ptr<PackedMatrix>(
       std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));

@@ -29,9 +29,9 @@ class CudaBackend final : public Backend {
   std::string description() const override;
   int num_threads() const override { return pool_.num_threads(); }
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const MatrixSource> row_blocks,
                                                WeightFormat format) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const MatrixSource> row_blocks,
                                                     WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
@@ -45,7 +45,7 @@ class CudaBackend final : public Backend {
  private:
   explicit CudaBackend(const CudaBackendOptions& options);
   Status Init(int device);
-  StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const MatrixSource> row_blocks,
                                                    WeightFormat format, bool is_gated);
   // The next random matrix, in the first columns of this one.
   void FillRandom(const Tensor& matrix, int64_t columns);

@@ -9,23 +9,19 @@ namespace tandem {
 
 namespace {
 
-int64_t SumOfRows(std::span<const Tensor> row_blocks) {
-  int64_t rows = 0;
-  for (const Tensor& block : row_blocks) rows += block.rows();
-  return rows;
-}
-
-// Puts the integers in the place of the weights, and returns their scale.
-float QuantizeWeights(std::span<float> row, WeightFormat format) {
+// Fills a row with the integers of row n in place of its weights, and returns their scale.
+float QuantizeWeights(const StackedRows& rows, int64_t n, WeightFormat format,
+                      std::span<float> row) {
   if (format == WeightFormat::kInt8) {
     std::vector<int8_t> integers(row.size());
-    const float scale = QuantizeInt8(row, integers.data());
+    const float scale = ReadInt8(rows, n, row, integers.data());
     std::copy(integers.begin(), integers.end(), row.begin());
     return scale;
   }
   const auto group_size = static_cast<size_t>(GroupSize(format));
   std::vector<uint8_t> codes(row.size());
   std::vector<Int4Group> groups((row.size() + group_size - 1) / group_size);
+  rows.Read(n, 0, rows.columns(), DType::kF32, row.data());
   const float scale = QuantizeInt4(row, GroupSize(format), codes.data(), groups.data());
   for (size_t i = 0; i < row.size(); ++i) {
     const Int4Group group = groups[i / group_size];
@@ -77,18 +73,15 @@ void Multiply(const Tensor& y, const Tensor& x, const ReferenceMatrix& w, const 
 
 }  // namespace
 
-ReferenceMatrix::ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format,
-                                 bool is_gated)
-    : PackedMatrix(SumOfRows(row_blocks), row_blocks[0].shape[1], is_gated), values_(n() * k()) {
-  float* next = values_.data();
-  for (const Tensor& block : row_blocks) {
-    ConvertTensor(Tensor(next, DType::kF32, {block.rows(), k()}), block);
-    next += block.rows() * k();
-  }
-  if (format == WeightFormat::kCompute) return;
+ReferenceMatrix::ReferenceMatrix(const StackedRows& rows, WeightFormat format, bool is_gated)
+    : PackedMatrix(rows.rows(), rows.columns(), is_gated), values_(n() * k()) {
   for (int64_t i = 0; i < n(); ++i) {
-    scales_.push_back(
-        QuantizeWeights({values_.data() + i * k(), static_cast<size_t>(k())}, format));
+    const std::span<float> row(values_.data() + i * k(), static_cast<size_t>(k()));
+    if (format == WeightFormat::kCompute) {
+      rows.Read(i, 0, k(), DType::kF32, row.data());
+    } else {
+      scales_.push_back(QuantizeWeights(rows, i, format, row));
+    }
   }
 }
 

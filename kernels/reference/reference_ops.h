@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/matrix_source.h"
 #include "kernels/ops.h"
 
 namespace tandem {
@@ -14,7 +15,7 @@ namespace tandem {
 // Of an integer format the values are whole numbers, to be multiplied by their row's scale.
 class ReferenceMatrix final : public PackedMatrix {
  public:
-  ReferenceMatrix(std::span<const Tensor> row_blocks, WeightFormat format, bool is_gated);
+  ReferenceMatrix(const StackedRows& rows, WeightFormat format, bool is_gated);
   int64_t num_bytes() const override {
     return static_cast<int64_t>((values_.size() + scales_.size()) * sizeof(float));
   }

@@ -71,7 +71,7 @@ void BM_Linear(benchmark::State& state, DType dtype, WeightFormat format) {
   const int64_t k = state.range(2);
   Backend& backend = BackendFor(dtype);
   const OwnedTensor weight = Random(backend, DType::kBf16, n, k);
-  const Tensor blocks[] = {weight};
+  const MatrixSource blocks[] = {weight.view()};
   std::vector<std::unique_ptr<PackedMatrix>> matrices;
   int64_t bytes = 0;
   while (bytes < int64_t{96} << 20) {

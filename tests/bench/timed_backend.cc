@@ -83,15 +83,15 @@ void TimedBackend::Count(const PackedMatrix& matrix) {
   largest_packed_bytes_ = std::max(largest_packed_bytes_, matrix.num_bytes());
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::Pack(std::span<const Tensor> row_blocks,
+StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::Pack(std::span<const MatrixSource> row_blocks,
                                                            WeightFormat format) {
   auto matrix = inside_->Pack(row_blocks, format);
   if (matrix.ok()) Count(**matrix);
   return matrix;
 }
 
-StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::PackGated(std::span<const Tensor> row_blocks,
-                                                                WeightFormat format) {
+StatusOr<std::unique_ptr<PackedMatrix>> TimedBackend::PackGated(
+    std::span<const MatrixSource> row_blocks, WeightFormat format) {
   auto matrix = inside_->PackGated(row_blocks, format);
   if (matrix.ok()) Count(**matrix);
   return matrix;

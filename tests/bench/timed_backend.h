@@ -40,9 +40,9 @@ class TimedBackend final : public Backend {
   std::string description() const override { return inside_->description(); }
   int num_threads() const override { return inside_->num_threads(); }
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const MatrixSource> row_blocks,
                                                WeightFormat format) override;
-  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const Tensor> row_blocks,
+  StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const MatrixSource> row_blocks,
                                                     WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;

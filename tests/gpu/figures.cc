@@ -155,7 +155,7 @@ class ShapesAlone final : public Weights {
 
 // A random matrix [n, n] as the input of an op.
 OwnedTensor RandomRows(Backend* backend, int64_t n) {
-  const Tensor shape(nullptr, DType::kBf16, {n, n});
+  const MatrixSource shape(Tensor(nullptr, DType::kBf16, {n, n}));
   const auto table = backend->Pack({&shape, 1}).value();
   std::vector<int32_t> rows(static_cast<size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);
@@ -181,7 +181,7 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
   }
   report->Add("copy on the device, read and written", ceilings.bytes_per_second / 1e9, "GB/s");
   const int64_t n = options.is_tiny ? 48 : 8192;
-  const Tensor shape(nullptr, DType::kBf16, {n, n});
+  const MatrixSource shape(Tensor(nullptr, DType::kBf16, {n, n}));
   const auto weight = backend->Pack({&shape, 1}).value();
   const OwnedTensor x = RandomRows(backend.get(), n);
   const OwnedTensor out = backend->device().Allocate(DType::kBf16, {n, n}).value();

@@ -171,8 +171,9 @@ TEST_CASE("Pack stacks row blocks of any float type, and Embedding reads rows ba
     for (Bf16& value : second) value = ToBf16(draw.Normal());
     std::vector<uint16_t> third(3 * k);
     for (uint16_t& value : third) value = static_cast<uint16_t>(draw.Int(0x3000, 0x3fff));
-    const Tensor blocks[] = {View(first, {70, k}), Tensor(second.data(), DType::kBf16, {9, k}),
-                             Tensor(third.data(), DType::kF16, {3, k})};
+    const MatrixSource blocks[] = {View(first, {70, k}),
+                                   Tensor(second.data(), DType::kBf16, {9, k}),
+                                   Tensor(third.data(), DType::kF16, {3, k})};
     const auto packed = cpu.Pack(blocks).value();
     REQUIRE(packed->n() == 82);
     std::vector<int32_t> ids(82);

@@ -20,9 +20,9 @@ std::unique_ptr<Backend> MakeRandomBackend(DType dtype, const RandomMatrices& ra
 
 std::unique_ptr<PackedMatrix> PackShapes(Backend& backend, std::initializer_list<int64_t> rows,
                                          int64_t columns) {
-  std::vector<Tensor> blocks;
+  std::vector<MatrixSource> blocks;
   for (const int64_t count : rows)
-    blocks.emplace_back(nullptr, DType::kBf16, std::initializer_list<int64_t>{count, columns});
+    blocks.emplace_back(Tensor(nullptr, DType::kBf16, {count, columns}));
   return backend.Pack(blocks).value();
 }
 

@@ -68,14 +68,14 @@ inline OwnedTensor UploadInts(Backend& backend, std::vector<int32_t> values,
 }
 inline std::unique_ptr<PackedMatrix> Pack(Backend& backend, std::vector<float> values, int64_t n,
                                           int64_t k, WeightFormat format = WeightFormat::kCompute) {
-  const Tensor blocks[] = {View(values, {n, k})};
+  const MatrixSource blocks[] = {View(values, {n, k})};
   return backend.Pack(blocks, format).value();
 }
 // The gate and the columns it multiplies as two row blocks of n / 2.
 inline std::unique_ptr<PackedMatrix> PackGated(Backend& backend, std::vector<float> values,
                                                int64_t n, int64_t k) {
   const Tensor all = View(values, {n, k});
-  const Tensor blocks[] = {all.Rows(0, n / 2), all.Rows(n / 2, n / 2)};
+  const MatrixSource blocks[] = {all.Rows(0, n / 2), all.Rows(n / 2, n / 2)};
   return backend.PackGated(blocks).value();
 }
 

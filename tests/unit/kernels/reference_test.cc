@@ -26,7 +26,7 @@ TEST_CASE("reference: Linear stacks row blocks, adds bias and residual") {
   auto backend = MakeReferenceBackend();
   std::vector<float> first = {1, 2};
   std::vector<float> second = {3, 4, 5, 6};
-  const Tensor blocks[] = {F32(first, {1, 2}), F32(second, {2, 2})};
+  const MatrixSource blocks[] = {F32(first, {1, 2}), F32(second, {2, 2})};
   auto packed = backend->Pack(blocks);
   REQUIRE(packed.ok());
   CHECK((*packed)->n() == 3);

@@ -1,0 +1,86 @@
+#include "kernels/matrix_source.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+float NumberAt(const void* row, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::kF32:
+      return static_cast<const float*>(row)[i];
+    case DType::kBf16:
+      return ToFloat(static_cast<const Bf16*>(row)[i]);
+    case DType::kF16:
+      return HalfToFloat(static_cast<const uint16_t*>(row)[i]);
+    case DType::kI8:
+      return static_cast<const int8_t*>(row)[i];
+    case DType::kI32:
+      break;
+  }
+  CHECK(false) << "weights of " << DTypeName(dtype);
+  return 0;
+}
+
+}  // namespace
+
+MatrixSource MatrixSource::Rows(int64_t begin, int64_t count) const {
+  MatrixSource part = *this;
+  part.values = values.Rows(begin, count);
+  if (!scales.empty()) part.scales = scales.Rows(begin, count);
+  if (!zeros.empty()) part.zeros = zeros.Rows(begin, count);
+  return part;
+}
+
+MatrixSource MatrixSource::Columns(int64_t begin, int64_t count) const {
+  MatrixSource part = *this;
+  part.values = values.Columns(begin, count);
+  if (group_size == 0) return part;
+  CHECK_EQ(begin % group_size, 0);
+  const int64_t first = begin / group_size, end = (begin + count + group_size - 1) / group_size;
+  if (!scales.empty()) part.scales = scales.Columns(first, end - first);
+  if (!zeros.empty()) part.zeros = zeros.Columns(first, end - first);
+  return part;
+}
+
+void MatrixSource::Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const {
+  if (scales.empty() && zeros.empty() && values.dtype != DType::kI8) {
+    return ConvertTensor(Tensor(out, dtype, {1, count}), values.Rows(row, 1).Columns(begin, count));
+  }
+  CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << DTypeName(dtype);
+  const void* codes = values.Rows(row, 1).data;
+  const float* row_scales = scales.empty() ? nullptr : scales.Row<float>(row);
+  const float* row_zeros = zeros.empty() ? nullptr : zeros.Row<float>(row);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t group = group_size == 0 ? 0 : (begin + i) / group_size;
+    float weight = NumberAt(codes, values.dtype, begin + i);
+    if (row_zeros != nullptr) weight -= row_zeros[group];
+    if (row_scales != nullptr) weight *= row_scales[group];
+    if (dtype == DType::kF32) {
+      static_cast<float*>(out)[i] = weight;
+    } else {
+      static_cast<Bf16*>(out)[i] = ToBf16(weight);
+    }
+  }
+}
+
+StackedRows::StackedRows(std::span<const MatrixSource> blocks) : blocks_(blocks) {
+  CHECK(!blocks.empty());
+  for (const MatrixSource& block : blocks) num_rows_ += block.rows();
+}
+
+StackedRows::Row StackedRows::Find(int64_t n) const {
+  for (const MatrixSource& block : blocks_) {
+    if (n < block.rows()) return {&block, n};
+    n -= block.rows();
+  }
+  CHECK(false) << "row " << n << " after the last one";
+  return {};
+}
+
+void StackedRows::Read(int64_t n, int64_t begin, int64_t count, DType dtype, void* out) const {
+  const Row row = Find(n);
+  row.block->Read(row.row, begin, count, dtype, out);
+}
+
+}  // namespace tandem

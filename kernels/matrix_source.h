@@ -1,0 +1,66 @@
+#pragma once
+
+// What Backend::Pack reads: a weight matrix [n, k] in host memory, as numbers or as codes:
+//   w[n, k] = (values[n, k] - zeros[n, k / group_size]) * scales[n, k / group_size]
+// Numbers are values without scales and zeros. Codes are the integers of a quantized checkpoint,
+// one a byte: 4-bit codes as they are, unsigned 8-bit codes and their zeros less 128, twice the
+// number for the halves of e2m1. A part of a matrix (Rows, Columns) is a source as well, without a
+// copy. Values, any thread; the memory belongs to whoever made the source. Failure: a part that
+// does not fit is our own mistake (CHECK).
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+struct MatrixSource {
+  Tensor values;           // [n, k] f32, bf16, f16 or i8
+  Tensor scales;           // [n, groups] f32; empty: 1
+  Tensor zeros;            // [n, groups] f32; empty: 0
+  int64_t group_size = 0;  // columns that share a scale and a zero; 0: all columns
+
+  MatrixSource() = default;
+  MatrixSource(const Tensor& numbers) : values(numbers) {}  // NOLINT(google-explicit-constructor)
+
+  int64_t rows() const { return values.shape[0]; }
+  int64_t columns() const { return values.shape[1]; }
+  int64_t num_groups() const {
+    return group_size == 0 ? 1 : (columns() + group_size - 1) / group_size;
+  }
+
+  // w[begin : begin + count, :]
+  MatrixSource Rows(int64_t begin, int64_t count) const;
+  // w[:, begin : begin + count].  REQUIRES: with groups, begin is a multiple of group_size.
+  MatrixSource Columns(int64_t begin, int64_t count) const;
+
+  // Whether each row is int8 numbers times one scale, so that WeightFormat::kInt8 takes them as
+  // they are.
+  bool IsInt8Rows() const { return values.dtype == DType::kI8 && group_size == 0 && zeros.empty(); }
+
+  // out[i] = w[row, begin + i] for i < count, as f32 or bf16; numbers also in their own type.
+  void Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
+};
+
+// Matrices of equal k, one below the other. Borrows them.
+class StackedRows {
+ public:
+  explicit StackedRows(std::span<const MatrixSource> blocks);
+  int64_t rows() const { return num_rows_; }
+  int64_t columns() const { return blocks_[0].columns(); }
+  // The block that has row n of the stack, and the row's place in it.
+  struct Row {
+    const MatrixSource* block = nullptr;
+    int64_t row = 0;
+  };
+  Row Find(int64_t n) const;
+  // As MatrixSource::Read.
+  void Read(int64_t n, int64_t begin, int64_t count, DType dtype, void* out) const;
+
+ private:
+  std::span<const MatrixSource> blocks_;
+  int64_t num_rows_ = 0;
+};
+
+}  // namespace tandem
