@@ -1,6 +1,7 @@
 # tandem_test() lines of tests over engine_core.
 tandem_test(unit_weights LABEL unit
-  SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/model_config_test.cc
+  SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
+       unit/engine_core/weights/model_config_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
@@ -74,7 +75,7 @@ tandem_test(unit_executor LABEL unit
        tests/support tests/support/files)
 tandem_test(unit_models LABEL unit 
   SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
-       unit/engine_core/models/rank_share_test.cc
+       unit/engine_core/models/rank_share_test.cc unit/engine_core/models/layers_test.cc
   DEPS engine_core/models engine_core/weights tests/support/kernels nlohmann_json::nlohmann_json)
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")

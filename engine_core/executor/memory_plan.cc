@@ -5,6 +5,7 @@
 
 #include "common/strings.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/models/rank_share.h"
 
 namespace tandem {
 namespace {
@@ -27,8 +28,9 @@ double BitsOf(WeightFormat format, DType dtype) {
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
 double NumLayerWeights(const ModelConfig& config) {
-  const auto q = static_cast<double>(config.num_heads * config.head_dim);
-  const auto kv = static_cast<double>(config.num_kv_heads) * static_cast<double>(config.head_dim);
+  const HeadShare heads = HeadsOf(config);
+  const auto q = static_cast<double>(heads.q_size());
+  const auto kv = static_cast<double>(heads.kv_size());
   const double num_mlp_matrices = config.has_gated_mlp ? 3 : 2;
   double weights = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) {
@@ -63,10 +65,9 @@ int64_t RopeBytes(const ModelConfig& config, int64_t max_model_len) {
 
 // Of one layer; the next layer uses the same memory. In a mixture each token has a row per expert.
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dtype) {
-  const int64_t q = config.num_heads * config.head_dim;
-  const int64_t qkv = q + 2 * config.num_kv_heads * config.head_dim;
-  double row =
-      static_cast<double>(2 * config.hidden_size + qkv + 2 * q + 2 * config.intermediate_size);
+  const HeadShare heads = HeadsOf(config);
+  double row = static_cast<double>(2 * config.hidden_size + heads.qkv_size() + 2 * heads.q_size() +
+                                   2 * config.intermediate_size);
   if (!config.mixture_layers.empty()) {
     row += static_cast<double>(config.num_experts_per_tok) *
            static_cast<double>(config.hidden_size + config.moe_intermediate_size);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+
+#include "engine_core/models/rank_share.h"
+
 namespace tandem {
 namespace {
 
@@ -18,7 +21,7 @@ int64_t MaxLogitsRows(const ExecutorLimits& limits) {
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
                      KvFormat format) {
   return {.num_layers = static_cast<int>(config.num_layers),
-          .num_kv_heads = static_cast<int>(config.num_kv_heads),
+          .num_kv_heads = static_cast<int>(HeadsOf(config).kv_heads.count),
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,
           .num_blocks = num_blocks,
@@ -26,9 +29,7 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
 }
 
 AttentionShape AttentionShapeOf(const ModelConfig& config) {
-  return {.num_heads = static_cast<int>(config.num_heads),
-          .num_kv_heads = static_cast<int>(config.num_kv_heads),
-          .head_dim = static_cast<int>(config.head_dim)};
+  return HeadsOf(config).attention_shape();
 }
 
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {

@@ -11,9 +11,9 @@ namespace {
 StatusOr<std::unique_ptr<PackedMatrix>> LoadTable(const LoadContext& context,
                                                   const std::string& name, int64_t num_rows,
                                                   WeightFormat format) {
-  const RowBlock block[] = {{name, num_rows}};
-  ASSIGN_OR_RETURN(LinearLayer table,
-                   LoadLinear(context, block, context.config.hidden_size, {.format = format}));
+  const StoredMatrix block[] = {
+      {.name = name, .rows = num_rows, .columns = context.config.hidden_size}};
+  ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, block, {.format = format}));
   return std::move(table.weight);
 }
 
@@ -88,9 +88,9 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   Device& device = context.backend.device();
   const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
   const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = context.share.Of(config.intermediate_size).count;
+  const HeadShare heads = context.heads();
   if (context.stage.is_first()) {
     ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
   }
@@ -98,9 +98,9 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     ASSIGN_OR_RETURN(positions_, device.Allocate(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, hidden}));
-  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, qkv_size}));
-  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, q_size}));
-  ASSIGN_OR_RETURN(attended_, device.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads.qkv_size()}));
+  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads.q_size()}));
+  ASSIGN_OR_RETURN(attended_, device.Allocate(act, {tokens, heads.q_size()}));
   ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, inner}));
   ASSIGN_OR_RETURN(activated_, device.Allocate(act, {tokens, inner}));
   if (context.stage.is_last()) {

@@ -4,7 +4,8 @@
 // share, the embedding before the first layer and the head after the last one. A layer calls Norm,
 // Attend, RunMlp and RunMixture in the order of its architecture.
 // Thread: engine loop. Owns: weights of embedding and head, activations; borrows the backend.
-// Shapes: T tokens, H hidden, V vocabulary. "act" and "res" are the backend's activation and
+// Shapes: T tokens, H hidden, V vocabulary; sizes of heads and of the MLP are the rank's own
+// (rank_share.h). "act" and "res" are the backend's activation and
 // residual types.
 
 #include <memory>
@@ -91,9 +92,9 @@ class Decoder {
   OwnedTensor positions_;    // [T, H] res, with position_table_
   OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
   Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
-  OwnedTensor qkv_;          // [T, (heads + 2 kv_heads) * head_dim] act
-  OwnedTensor q_;            // [T, heads * head_dim] act
-  OwnedTensor attended_;     // [T, heads * head_dim] act
+  OwnedTensor qkv_;          // [T, qkv_size] act
+  OwnedTensor q_;            // [T, q_size] act
+  OwnedTensor attended_;     // [T, q_size] act
   OwnedTensor up_;           // [T, intermediate] act, of layers without a gate
   OwnedTensor activated_;    // [T, intermediate] act
   OwnedTensor last_;         // [max_logits_rows, H] res

@@ -27,6 +27,7 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   const DType act = context.backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens, pairs = tokens * shape.top_k;
   const int64_t experts = shape.num_experts, top_k = shape.top_k;
+  const int64_t inner = context.share.Of(shape.intermediate_size).count;
   ASSIGN_OR_RETURN(mixer.logits_, device.Allocate(DType::kF32, {tokens, experts}));
   ASSIGN_OR_RETURN(mixer.ids_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.weights_, device.Allocate(DType::kF32, {tokens, top_k}));
@@ -36,7 +37,7 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ASSIGN_OR_RETURN(mixer.pairs_of_token_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.pair_weights_, device.Allocate(DType::kF32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, context.config.hidden_size}));
-  ASSIGN_OR_RETURN(mixer.activated_, device.Allocate(act, {pairs, shape.intermediate_size}));
+  ASSIGN_OR_RETURN(mixer.activated_, device.Allocate(act, {pairs, inner}));
   return mixer;
 }
 

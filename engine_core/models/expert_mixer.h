@@ -7,7 +7,8 @@
 // token alone.
 // Thread: engine loop. Owns: the buffers of a step, which all mixtures of a stage share, allocated
 // when the model is loaded.
-// Shapes: T tokens, H hidden, E experts, K of them per token, I the experts' inner size.
+// Shapes: T tokens, H hidden, E experts, K of them per token, I the experts' inner size (of
+// this rank).
 
 #include <memory>
 

@@ -7,13 +7,6 @@
 namespace tandem {
 namespace {
 
-// A matrix stored as [columns, rows], and its bias.
-StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::string& name,
-                                     int64_t rows, int64_t columns) {
-  const RowBlock block[] = {{name, rows}};
-  return LoadLinear(context, block, columns, {.has_bias = true, .is_transposed = true});
-}
-
 // The checkpoint's names begin with "transformer.", except in the oldest ones.
 std::string Gpt2Prefix(const Weights& weights) {
   return weights.Has("wte.weight") ? "" : "transformer.";
@@ -29,16 +22,33 @@ StatusOr<LlamaLayer> LoadGpt2Layer(const LoadContext& context, const LayerPlace&
   const ModelConfig& config = context.config;
   const std::string& prefix = place.prefix;
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const Slice all = {0, hidden}, inner_slice = context.share.Of(inner);
+  const Slice q = context.heads().q_rows();
+  const auto matrix = [&](const char* name, int64_t rows, Slice row_slice, int64_t columns,
+                          Slice column_slice) {
+    return StoredMatrix{.name = prefix + name,
+                        .rows = rows,
+                        .columns = columns,
+                        .row_slice = row_slice,
+                        .column_slice = column_slice,
+                        .is_transposed = true};
+  };
+  const StoredMatrix qkv[] = {
+      matrix(".attn.c_attn", 3 * hidden, q, hidden, all),
+      matrix(".attn.c_attn", 3 * hidden, q.Shifted(hidden), hidden, all),
+      matrix(".attn.c_attn", 3 * hidden, q.Shifted(2 * hidden), hidden, all)};
+  const StoredMatrix out[] = {matrix(".attn.c_proj", hidden, all, hidden, q)};
+  const StoredMatrix up[] = {matrix(".mlp.c_fc", inner, inner_slice, hidden, all)};
+  const StoredMatrix down[] = {matrix(".mlp.c_proj", hidden, all, inner, inner_slice)};
+  const LinearOptions options = {.has_bias = true};
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.input_norm, LoadLayerNorm(context, prefix + ".ln_1"));
-  ASSIGN_OR_RETURN(layer.attention.qkv,
-                   LoadTransposed(context, prefix + ".attn.c_attn", 3 * hidden, hidden));
-  ASSIGN_OR_RETURN(layer.attention.out,
-                   LoadTransposed(context, prefix + ".attn.c_proj", hidden, hidden));
+  ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv, options));
+  ASSIGN_OR_RETURN(layer.attention.out, LoadLinear(context, out, options));
   layer.attention.options.scale = Gpt2Scale(config, place.idx);
   ASSIGN_OR_RETURN(layer.post_attention_norm, LoadLayerNorm(context, prefix + ".ln_2"));
-  ASSIGN_OR_RETURN(layer.mlp.up, LoadTransposed(context, prefix + ".mlp.c_fc", inner, hidden));
-  ASSIGN_OR_RETURN(layer.mlp.down, LoadTransposed(context, prefix + ".mlp.c_proj", hidden, inner));
+  ASSIGN_OR_RETURN(layer.mlp.up, LoadLinear(context, up, options));
+  ASSIGN_OR_RETURN(layer.mlp.down, LoadLinear(context, down, options));
   layer.mlp.activation = Activation::kGelu;
   return layer;
 }

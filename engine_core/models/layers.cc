@@ -1,61 +1,20 @@
 #include "engine_core/models/layers.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 namespace tandem {
-namespace {
 
-// A [columns, rows] matrix as [rows, columns].
-WeightTensor Transposed(const Tensor& stored) {
-  const int64_t columns = stored.shape[0], rows = stored.shape[1], size = SizeOf(stored.dtype);
-  std::vector<std::byte> turned(static_cast<size_t>(rows * columns * size));
-  const auto* from = static_cast<const std::byte*>(stored.data);
-  // In tiles of a cache line's width on both sides: a walk along a whole column would miss the
-  // cache at each number.
-  constexpr int64_t kTile = 32;
-  auto turn_tile = [&](int64_t row_begin, int64_t column_begin) {
-    const int64_t row_end = std::min(rows, row_begin + kTile);
-    const int64_t column_end = std::min(columns, column_begin + kTile);
-    for (int64_t row = row_begin; row < row_end; ++row) {
-      for (int64_t column = column_begin; column < column_end; ++column) {
-        std::memcpy(turned.data() + (row * columns + column) * size,
-                    from + (column * rows + row) * size, static_cast<size_t>(size));
-      }
-    }
-  };
-  for (int64_t row = 0; row < rows; row += kTile) {
-    for (int64_t column = 0; column < columns; column += kTile) turn_tile(row, column);
-  }
-  return WeightTensor(Tensor(nullptr, stored.dtype, {rows, columns}), std::move(turned));
-}
-
-StatusOr<WeightTensor> GetBlock(const LoadContext& context, const RowBlock& block, int64_t columns,
-                                bool is_transposed) {
-  if (block.stack_size > 0) {
-    return context.weights.GetFromStack(block.name, block.stack_idx, block.stack_size, block.rows,
-                                        columns);
-  }
-  const std::string name = block.name + ".weight";
-  if (!is_transposed) return context.weights.Get(name, block.rows, columns);
-  ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, columns, block.rows));
-  return Transposed(stored.view());
-}
-
-}  // namespace
-
-StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
-                                 int64_t columns, const LinearOptions& options) {
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
+                                 const LinearOptions& options) {
   LinearLayer layer;
-  std::vector<WeightTensor> tensors;
+  std::vector<LoadedMatrix> matrices;
   std::vector<MatrixSource> sources;
-  for (const RowBlock& block : blocks) {
-    ASSIGN_OR_RETURN(WeightTensor tensor, GetBlock(context, block, columns, options.is_transposed));
-    sources.push_back(tensor.view());
-    tensors.push_back(std::move(tensor));
+  for (const StoredMatrix& block : blocks) {
+    ASSIGN_OR_RETURN(LoadedMatrix matrix, LoadMatrix(context.weights, block));
+    sources.push_back(matrix.source());
+    matrices.push_back(std::move(matrix));
   }
   const WeightFormat format = options.format.value_or(context.formats.layers);
   ASSIGN_OR_RETURN(layer.weight, options.is_gated ? context.backend.PackGated(sources, format)
@@ -66,18 +25,18 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Row
   return layer;
 }
 
-StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks) {
-  int64_t rows = 0;
-  for (const RowBlock& block : blocks) rows += block.rows;
-  Device& device = context.backend.device();
-  ASSIGN_OR_RETURN(OwnedTensor merged, device.Allocate(DType::kF32, {rows}));
-  int64_t begin = 0;
-  for (const RowBlock& block : blocks) {
-    ASSIGN_OR_RETURN(const OwnedTensor bias, LoadVector(context, block.name + ".bias", block.rows));
-    device.CopyIn(merged.view().Rows(begin, block.rows), bias);
-    begin += block.rows;
+StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const StoredMatrix> blocks) {
+  std::vector<float> values;
+  for (const StoredMatrix& block : blocks) {
+    const Slice rows = block.rows_to_load();
+    ASSIGN_OR_RETURN(const WeightTensor bias,
+                     context.weights.Get(block.name + ".bias", 0, block.rows));
+    values.resize(values.size() + static_cast<size_t>(rows.count));
+    ConvertTensor(Tensor(values.data() + values.size() - rows.count, DType::kF32, {rows.count}),
+                  bias.view().Rows(rows.begin, rows.count));
   }
-  return merged;
+  const Tensor merged(values.data(), DType::kF32, {static_cast<int64_t>(values.size())});
+  return context.backend.device().Upload(merged, DType::kF32);
 }
 
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
@@ -110,38 +69,57 @@ AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx
           .sliding_window = config.WindowOf(layer_idx)};
 }
 
-std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const LayerPlace& place) {
-  const std::string prefix = place.prefix + ".self_attn";
-  const int64_t q_rows = config.num_heads * config.head_dim;
-  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
-  return {
-      {{prefix + ".q_proj", q_rows}, {prefix + ".k_proj", kv_rows}, {prefix + ".v_proj", kv_rows}}};
+std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place) {
+  const HeadShare all = HeadsOf(context.config), mine = context.heads();
+  const auto block = [&](const char* name, int64_t rows, Slice slice) {
+    return StoredMatrix{.name = place.prefix + ".self_attn." + name,
+                        .rows = rows,
+                        .columns = context.config.hidden_size,
+                        .row_slice = slice};
+  };
+  return {block("q_proj", all.q_size(), mine.q_rows()),
+          block("k_proj", all.kv_size(), mine.kv_rows()),
+          block("v_proj", all.kv_size(), mine.kv_rows())};
+}
+
+StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
+                                        bool has_bias) {
+  const StoredMatrix out[] = {{.name = place.prefix + ".self_attn.o_proj",
+                               .rows = context.config.hidden_size,
+                               .columns = HeadsOf(context.config).q_size(),
+                               .column_slice = context.heads().q_rows()}};
+  return LoadLinear(context, out, {.has_bias = has_bias});
 }
 
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place) {
-  const ModelConfig& config = context.config;
-  const LinearOptions options = {.has_bias = config.attention_bias};
-  const RowBlock out[] = {{place.prefix + ".self_attn.o_proj", config.hidden_size}};
+  const bool has_bias = context.config.attention_bias;
   AttentionLayer layer;
   ASSIGN_OR_RETURN(layer.qkv,
-                   LoadLinear(context, QkvBlocks(config, place), config.hidden_size, options));
-  ASSIGN_OR_RETURN(layer.out,
-                   LoadLinear(context, out, config.num_heads * config.head_dim, options));
-  layer.options = AttentionOptionsOf(config, place.idx);
+                   LoadLinear(context, QkvBlocks(context, place), {.has_bias = has_bias}));
+  ASSIGN_OR_RETURN(layer.out, LoadOutProjection(context, place, has_bias));
+  layer.options = AttentionOptionsOf(context.config, place.idx);
   return layer;
 }
 
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place) {
-  const int64_t rows = context.config.intermediate_size;
-  const RowBlock gate_up[] = {{place.prefix + ".mlp.gate_proj", rows},
-                              {place.prefix + ".mlp.up_proj", rows}};
+  const int64_t inner = context.config.intermediate_size;
+  const auto block = [&](const char* name) {
+    return StoredMatrix{.name = place.prefix + ".mlp." + name,
+                        .rows = inner,
+                        .columns = context.config.hidden_size,
+                        .row_slice = context.share.Of(inner)};
+  };
+  const StoredMatrix gate_up[] = {block("gate_proj"), block("up_proj")};
   return LoadGatedMlp(context, place, gate_up);
 }
 
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
-                                std::span<const RowBlock> gate_up) {
+                                std::span<const StoredMatrix> gate_up) {
   const ModelConfig& config = context.config;
-  const RowBlock down[] = {{place.prefix + ".mlp.down_proj", config.hidden_size}};
+  const StoredMatrix down[] = {{.name = place.prefix + ".mlp.down_proj",
+                                .rows = config.hidden_size,
+                                .columns = config.intermediate_size,
+                                .column_slice = context.share.Of(config.intermediate_size)}};
   MlpLayer layer;
   if (config.hidden_act == "gelu_pytorch_tanh") {
     layer.activation = Activation::kGeluAndMul;
@@ -149,10 +127,9 @@ StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& pl
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be silu or gelu_pytorch_tanh");
   }
-  ASSIGN_OR_RETURN(layer.up, LoadLinear(context, gate_up, config.hidden_size,
-                                        {.has_bias = config.mlp_bias, .is_gated = true}));
-  ASSIGN_OR_RETURN(layer.down, LoadLinear(context, down, config.intermediate_size,
-                                          {.has_bias = config.mlp_bias}));
+  ASSIGN_OR_RETURN(layer.up,
+                   LoadLinear(context, gate_up, {.has_bias = config.mlp_bias, .is_gated = true}));
+  ASSIGN_OR_RETURN(layer.down, LoadLinear(context, down, {.has_bias = config.mlp_bias}));
   return layer;
 }
 

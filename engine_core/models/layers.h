@@ -10,6 +10,7 @@
 #include <string>
 
 #include "engine_core/models/load_context.h"
+#include "engine_core/weights/stored_matrix.h"
 
 namespace tandem {
 
@@ -18,27 +19,17 @@ struct LinearLayer {
   OwnedTensor bias;  // empty view: none
 };
 
-// One matrix of the checkpoint that becomes rows of a merged one.
-struct RowBlock {
-  std::string name;  // without ".weight" and ".bias"; a stack's whole name
-  int64_t rows = 0;
-  // Where all experts' matrices are one tensor [stack_size, rows, columns]: the index of this one.
-  int64_t stack_idx = 0;
-  int64_t stack_size = 0;  // 0: not in a stack
-};
-
 struct LinearOptions {
   bool has_bias = false;
   bool is_gated = false;                    // for LinearEpilogue::kSiluAndMul and kGeluAndMul
-  bool is_transposed = false;               // stored as [columns, rows]
   std::optional<WeightFormat> format = {};  // else context.formats.layers
 };
 
-// Stacks the blocks, each [rows, columns], and packs them as one matrix.
-StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const RowBlock> blocks,
-                                 int64_t columns, const LinearOptions& options = {});
-// The blocks' biases, concatenated.
-StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const RowBlock> blocks);
+// Stacks the blocks, which have equal columns, and packs them as one matrix.
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
+                                 const LinearOptions& options = {});
+// The biases of the blocks' rows, concatenated.
+StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const StoredMatrix> blocks);
 // A vector as float32, `offset` added to each number.
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
                                  float offset = 0);
@@ -58,8 +49,8 @@ struct AttentionLayer {
   LinearLayer qkv;  // merged rows q, k, v
   LinearLayer out;
   OwnedTensor q_norm, k_norm;     // [head_dim]; empty view: none
-  OwnedTensor q_projection_norm;  // [heads * head_dim]; empty view: none
-  OwnedTensor k_projection_norm;  // [kv_heads * head_dim]
+  OwnedTensor q_projection_norm;  // [q_size]; empty view: none
+  OwnedTensor k_projection_norm;  // [kv_size]
   NormLayer post_norm;            // an RMS norm of what is added to the residual; empty: none
   bool use_local_rope = false;    // DecoderOptions::local_rope
   AttentionOptions options;
@@ -85,14 +76,17 @@ float AttentionScale(double dim);
 // Scores scaled by the root of head_dim; the layer's window.
 AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx);
 
-// <prefix>.self_attn.{q,k,v}_proj.
-std::array<RowBlock, 3> QkvBlocks(const ModelConfig& config, const LayerPlace& place);
-// The same and <prefix>.self_attn.o_proj.
+// The rank's rows of <prefix>.self_attn.{q,k,v}_proj.
+std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place);
+// The rank's columns of <prefix>.self_attn.o_proj.
+StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
+                                        bool has_bias);
+// Both.
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place);
-// <prefix>.mlp.{gate,up,down}_proj.
+// The rank's rows of <prefix>.mlp.{gate,up}_proj and columns of down_proj.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place);
 // The same with gate and up stored in another way.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
-                                std::span<const RowBlock> gate_up);
+                                std::span<const StoredMatrix> gate_up);
 
 }  // namespace tandem

@@ -25,7 +25,10 @@ struct LoadContext {
   Weights& weights;
   Backend& backend;
   WeightFormats formats = {};
-  RankShare stage = {};  // the layers to load
+  RankShare stage = {};  // which of the model's layers to load
+  RankShare share = {};  // which heads and inner columns of each of them
+
+  HeadShare heads() const { return HeadsOf(config, share); }
 };
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include "engine_core/models/moe.h"
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -23,29 +24,70 @@ struct MixtureLayer final : Layer {
   }
 };
 
-StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
-                           const MoeNames& names, const MoeShape& shape) {
+// The rank's part of one expert.
+struct ExpertBlocks {
+  std::array<StoredMatrix, 2> gate_up;
+  std::array<StoredMatrix, 1> down;
+};
+
+// An expert with matrices of its own, "<prefix><gate>" and so on.
+ExpertBlocks ExpertApart(const LoadContext& context, const MoeFamily& family,
+                         const std::string& prefix) {
+  const int64_t hidden = context.config.hidden_size, inner = family.shape.intermediate_size;
+  const auto rows_of = [&](const std::string& part) {
+    return StoredMatrix{.name = prefix + part,
+                        .rows = inner,
+                        .columns = hidden,
+                        .row_slice = context.share.Of(inner)};
+  };
+  return {.gate_up = {rows_of(family.names.gate), rows_of(family.names.up)},
+          .down = {{{.name = prefix + family.names.down,
+                     .rows = hidden,
+                     .columns = inner,
+                     .column_slice = context.share.Of(inner)}}}};
+}
+
+// Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I].
+ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
+                           const std::string& stack, int64_t e) {
   const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
+  const Slice slice = context.share.Of(inner);
+  const auto rows = [&](Slice part) {
+    return StoredMatrix{.name = stack + ".gate_up_proj",
+                        .rows = 2 * inner,
+                        .columns = hidden,
+                        .row_slice = part,
+                        .stack_idx = e,
+                        .stack_size = shape.num_experts};
+  };
+  return {.gate_up = {rows(slice), rows(slice.Shifted(inner))},
+          .down = {{{.name = stack + ".down_proj",
+                     .rows = hidden,
+                     .columns = inner,
+                     .column_slice = slice,
+                     .stack_idx = e,
+                     .stack_size = shape.num_experts}}}};
+}
+
+StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
+                           const MoeFamily& family) {
   const std::string stack = place.prefix + ".mlp.experts";
   const bool is_stacked = context.weights.Has(stack + ".gate_up_proj");
-  const std::string block = place.prefix + (is_stacked ? ".mlp" : "." + names.block);
+  const std::string block = place.prefix + (is_stacked ? ".mlp" : "." + family.names.block);
   MoeLayer layer;
-  const RowBlock router[] = {{block + ".gate", shape.num_experts}};
-  ASSIGN_OR_RETURN(layer.router,
-                   LoadLinear(context, router, hidden, {.format = WeightFormat::kCompute}));
+  const StoredMatrix router[] = {{.name = block + ".gate",
+                                  .rows = family.shape.num_experts,
+                                  .columns = context.config.hidden_size}};
+  ASSIGN_OR_RETURN(layer.router, LoadLinear(context, router, {.format = WeightFormat::kCompute}));
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
-  for (int64_t e = 0; e < shape.num_experts; ++e) {
-    const std::string name = block + ".experts." + std::to_string(e) + ".";
-    const RowBlock stacked[] = {{stack + ".gate_up_proj", 2 * inner, e, shape.num_experts}};
-    const RowBlock apart[] = {{name + names.gate, inner}, {name + names.up, inner}};
-    const RowBlock down = is_stacked ? RowBlock{stack + ".down_proj", hidden, e, shape.num_experts}
-                                     : RowBlock{name + names.down, hidden};
+  for (int64_t e = 0; e < family.shape.num_experts; ++e) {
+    const ExpertBlocks expert =
+        is_stacked ? ExpertOfStack(context, family.shape, stack, e)
+                   : ExpertApart(context, family, block + ".experts." + std::to_string(e) + ".");
     LinearLayer linear;
-    ASSIGN_OR_RETURN(
-        linear, LoadLinear(context, is_stacked ? std::span<const RowBlock>(stacked) : apart, hidden,
-                           {.is_gated = true}));
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up, {.is_gated = true}));
     gate_ups.push_back(std::move(linear.weight));
-    ASSIGN_OR_RETURN(linear, LoadLinear(context, {&down, 1}, inner));
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down));
     downs.push_back(std::move(linear.weight));
   }
   ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
@@ -66,7 +108,7 @@ StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const Moe
   layer->input_norm = std::move(dense.input_norm);
   layer->attention = std::move(dense.attention);
   layer->post_attention_norm = std::move(dense.post_attention_norm);
-  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape));
+  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family));
   return std::unique_ptr<Layer>(std::move(layer));
 }
 

@@ -8,16 +8,15 @@ namespace tandem {
 namespace {
 
 StatusOr<LlamaLayer> LoadOlmo2Layer(const LoadContext& context, const LayerPlace& place) {
-  const ModelConfig& config = context.config;
+  // Over the heads of all ranks.
+  const HeadShare heads = HeadsOf(context.config);
   const std::string attention = place.prefix + ".self_attn";
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
-  ASSIGN_OR_RETURN(
-      layer.attention.q_projection_norm,
-      LoadVector(context, attention + ".q_norm.weight", config.num_heads * config.head_dim));
-  ASSIGN_OR_RETURN(
-      layer.attention.k_projection_norm,
-      LoadVector(context, attention + ".k_norm.weight", config.num_kv_heads * config.head_dim));
+  ASSIGN_OR_RETURN(layer.attention.q_projection_norm,
+                   LoadVector(context, attention + ".q_norm.weight", heads.q_size()));
+  ASSIGN_OR_RETURN(layer.attention.k_projection_norm,
+                   LoadVector(context, attention + ".k_norm.weight", heads.kv_size()));
   ASSIGN_OR_RETURN(layer.attention.post_norm,
                    LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));

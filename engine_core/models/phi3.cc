@@ -1,6 +1,6 @@
 // Phi-3: Llama's layer with q, k, v and gate, up stored as one matrix each, a sliding window and,
-// in some sizes, RoPE over the first dimensions of a head only. Source: Abdin et al. 2024; HF's
-// Phi3ForCausalLM.
+// in some sizes, RoPE over the first dimensions of a head only.
+// Source: Abdin et al. 2024; HF's Phi3ForCausalLM.
 
 #include "engine_core/models/llama.h"
 
@@ -9,15 +9,27 @@ namespace {
 
 StatusOr<LlamaLayer> LoadPhi3Layer(const LoadContext& context, const LayerPlace& place) {
   const ModelConfig& config = context.config;
-  const int64_t q_rows = config.num_heads * config.head_dim;
-  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
-  const RowBlock qkv[] = {{place.prefix + ".self_attn.qkv_proj", q_rows + 2 * kv_rows}};
-  const RowBlock out[] = {{place.prefix + ".self_attn.o_proj", config.hidden_size}};
-  const RowBlock gate_up[] = {{place.prefix + ".mlp.gate_up_proj", 2 * config.intermediate_size}};
+  const HeadShare all = HeadsOf(config), mine = context.heads();
+  const int64_t inner = config.intermediate_size;
+  const Slice inner_slice = context.share.Of(inner);
+  const auto block = [&](const char* name, int64_t rows, Slice slice) {
+    return StoredMatrix{.name = place.prefix + name,
+                        .rows = rows,
+                        .columns = config.hidden_size,
+                        .row_slice = slice};
+  };
+  const char* const qkv_name = ".self_attn.qkv_proj";
+  const StoredMatrix qkv[] = {
+      block(qkv_name, all.qkv_size(), mine.q_rows()),
+      block(qkv_name, all.qkv_size(), mine.kv_rows().Shifted(all.q_size())),
+      block(qkv_name, all.qkv_size(), mine.kv_rows().Shifted(all.q_size() + all.kv_size()))};
+  const StoredMatrix gate_up[] = {
+      block(".mlp.gate_up_proj", 2 * inner, inner_slice),
+      block(".mlp.gate_up_proj", 2 * inner, inner_slice.Shifted(inner))};
   LlamaLayer layer;
   RETURN_IF_ERROR(LoadLlamaNorms(context, place, &layer));
-  ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv, config.hidden_size));
-  ASSIGN_OR_RETURN(layer.attention.out, LoadLinear(context, out, q_rows));
+  ASSIGN_OR_RETURN(layer.attention.qkv, LoadLinear(context, qkv));
+  ASSIGN_OR_RETURN(layer.attention.out, LoadOutProjection(context, place, /*has_bias=*/false));
   layer.attention.options = AttentionOptionsOf(config, place.idx);
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place, gate_up));
   return layer;

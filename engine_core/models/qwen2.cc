@@ -9,7 +9,7 @@ namespace {
 
 StatusOr<LlamaLayer> LoadQwen2Layer(const LoadContext& context, const LayerPlace& place) {
   ASSIGN_OR_RETURN(LlamaLayer layer, LoadLlamaLayer(context, place));
-  ASSIGN_OR_RETURN(layer.attention.qkv.bias, LoadBias(context, QkvBlocks(context.config, place)));
+  ASSIGN_OR_RETURN(layer.attention.qkv.bias, LoadBias(context, QkvBlocks(context, place)));
   return layer;
 }
 

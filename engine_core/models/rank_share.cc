@@ -6,6 +6,11 @@
 
 namespace tandem {
 
+Slice RankShare::Of(int64_t n) const {
+  CHECK(rank >= 0 && rank < size && n % size == 0) << n << " for rank " << rank << " of " << size;
+  return {.begin = n / size * rank, .count = n / size};
+}
+
 Slice LayersOf(int64_t num_layers, RankShare stage) {
   CHECK(stage.rank >= 0 && stage.rank < stage.size) << stage.rank << " of " << stage.size;
   const int64_t layers = num_layers / stage.size, extra = num_layers % stage.size;
@@ -14,6 +19,23 @@ Slice LayersOf(int64_t num_layers, RankShare stage) {
   const int64_t num_long_before = std::clamp<int64_t>(stage.rank - first_long, 0, extra);
   const bool is_long = stage.rank >= first_long && stage.rank < stage.size - 1;
   return {.begin = stage.rank * layers + num_long_before, .count = layers + (is_long ? 1 : 0)};
+}
+
+AttentionShape HeadShare::attention_shape() const {
+  return {.num_heads = static_cast<int>(heads.count),
+          .num_kv_heads = static_cast<int>(kv_heads.count),
+          .head_dim = static_cast<int>(head_dim)};
+}
+
+HeadShare HeadsOf(const ModelConfig& config, RankShare share) {
+  CHECK(config.num_kv_heads % share.size == 0 || share.size % config.num_kv_heads == 0)
+      << config.num_kv_heads << " for " << share.size << " ranks";
+  const Slice heads = share.Of(config.num_heads);
+  const int64_t group = config.num_heads / config.num_kv_heads;  // query heads of a key-value head
+  const int64_t first_kv = heads.begin / group, last_kv = (heads.end() - 1) / group;
+  return {.head_dim = config.head_dim,
+          .heads = heads,
+          .kv_heads = {.begin = first_kv, .count = last_kv - first_kv + 1}};
 }
 
 }  // namespace tandem

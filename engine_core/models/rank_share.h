@@ -1,31 +1,49 @@
 #pragma once
 
-// Which part of a model one rank holds. Today every rank is rank 0 of 1 and holds all of it.
-// Values, any thread.
+// Which part of a model one rank holds: the layers of a stage, and of each layer the heads of a
+// share. Every loader takes its sizes from here, so that they are the rank's own.
+// Today every rank is rank 0 of 1 and holds all of it: nothing turns another size on yet.
+// Values, any thread. REQUIRES: a share's size divides the number of heads and the inner sizes, and
+// divides the number of key-value heads or is a multiple of it.
 
 #include <cstdint>
 
+#include "engine_core/weights/model_config.h"
+#include "engine_core/weights/slice.h"
+#include "kernels/ops.h"
+
 namespace tandem {
 
-// Items [begin, begin + count).
-struct Slice {
-  int64_t begin = 0;
-  int64_t count = 0;
-  int64_t end() const { return begin + count; }
-  bool operator==(const Slice&) const = default;
-};
-
-// One of `size` ranks that share something.
+// One of `size` ranks.
 struct RankShare {
   int rank = 0;
   int size = 1;
   bool is_first() const { return rank == 0; }
   bool is_last() const { return rank == size - 1; }
+  // This rank's part of n items, which `size` divides.
+  Slice Of(int64_t n) const;
 };
 
 // The layers of one stage of a pipeline: runs of equal length, with one layer more in the last
-// stage but one and in those before it where num_layers is not a multiple (the last stage has the
-// head, and the first the embedding). vLLM splits the same way.
+// stage but one and in those before it where `size` does not divide num_layers (the last stage has
+// the head, and the first the embedding). vLLM splits the same way.
 Slice LayersOf(int64_t num_layers, RankShare stage);
+
+// The attention heads of one rank. Each key-value head is on the ranks of the query heads that read
+// it: ranks that outnumber the key-value heads hold copies.
+struct HeadShare {
+  int64_t head_dim = 0;
+  Slice heads;     // of config.num_heads
+  Slice kv_heads;  // of config.num_kv_heads
+
+  int64_t q_size() const { return heads.count * head_dim; }
+  int64_t kv_size() const { return kv_heads.count * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // The rows of the projections, columns of the output projection.
+  Slice q_rows() const { return {heads.begin * head_dim, q_size()}; }
+  Slice kv_rows() const { return {kv_heads.begin * head_dim, kv_size()}; }
+  AttentionShape attention_shape() const;
+};
+HeadShare HeadsOf(const ModelConfig& config, RankShare share = {});
 
 }  // namespace tandem

@@ -30,5 +30,39 @@ TEST_CASE("rank share: stages split the layers evenly, the last but one takes th
   CHECK(LayerCounts(2, 3) == Counts{1, 1, 0});
 }
 
+TEST_CASE("rank share: query heads are split, key-value heads go with them") {
+  ModelConfig config;
+  config.num_heads = 8;
+  config.num_kv_heads = 4;
+  config.head_dim = 16;
+  const HeadShare whole = HeadsOf(config);
+  CHECK(whole.heads == Slice{0, 8});
+  CHECK(whole.kv_heads == Slice{0, 4});
+  CHECK(whole.qkv_size() == 16 * 16);
+
+  const HeadShare second = HeadsOf(config, {.rank = 1, .size = 2});
+  CHECK(second.heads == Slice{4, 4});
+  CHECK(second.kv_heads == Slice{2, 2});
+  CHECK(second.q_rows() == Slice{64, 64});
+  CHECK(second.kv_rows() == Slice{32, 32});
+  CHECK(second.attention_shape() ==
+        AttentionShape{.num_heads = 4, .num_kv_heads = 2, .head_dim = 16});
+}
+
+TEST_CASE("rank share: ranks that outnumber the key-value heads hold copies of them") {
+  ModelConfig config;
+  config.num_heads = 8;
+  config.num_kv_heads = 2;
+  config.head_dim = 2;
+  std::vector<int64_t> kv_heads;
+  for (int rank = 0; rank < 8; ++rank) {
+    const HeadShare heads = HeadsOf(config, {.rank = rank, .size = 8});
+    CHECK(heads.heads == Slice{rank, 1});
+    CHECK(heads.kv_heads.count == 1);
+    kv_heads.push_back(heads.kv_heads.begin);
+  }
+  CHECK(kv_heads == std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1});
+}
+
 }  // namespace
 }  // namespace tandem

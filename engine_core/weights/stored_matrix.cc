@@ -1,0 +1,58 @@
+#include "engine_core/weights/stored_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// A [columns, rows] matrix, its rows perhaps strided, as [rows, columns].
+WeightTensor Transposed(const Tensor& stored) {
+  const int64_t columns = stored.shape[0], rows = stored.shape[1], size = SizeOf(stored.dtype);
+  std::vector<std::byte> turned(static_cast<size_t>(rows * columns * size));
+  const auto* from = static_cast<const std::byte*>(stored.data);
+  // In tiles of a cache line's width on both sides: a walk along a whole column would miss the
+  // cache at each number.
+  constexpr int64_t kTile = 32;
+  auto turn_tile = [&](int64_t row_begin, int64_t column_begin) {
+    const int64_t row_end = std::min(rows, row_begin + kTile);
+    const int64_t column_end = std::min(columns, column_begin + kTile);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      for (int64_t column = column_begin; column < column_end; ++column) {
+        std::memcpy(turned.data() + (row * columns + column) * size,
+                    from + (column * stored.row_stride + row) * size, static_cast<size_t>(size));
+      }
+    }
+  };
+  for (int64_t row = 0; row < rows; row += kTile) {
+    for (int64_t column = 0; column < columns; column += kTile) turn_tile(row, column);
+  }
+  return WeightTensor(Tensor(nullptr, stored.dtype, {rows, columns}), std::move(turned));
+}
+
+StatusOr<WeightTensor> GetTensor(Weights& weights, const StoredMatrix& stored) {
+  const int64_t rows = stored.is_transposed ? stored.columns : stored.rows;
+  const int64_t columns = stored.is_transposed ? stored.rows : stored.columns;
+  if (stored.stack_size == 0) return weights.Get(stored.name + ".weight", rows, columns);
+  return weights.GetFromStack(stored.name, stored.stack_idx, stored.stack_size, rows, columns);
+}
+
+}  // namespace
+
+StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const StoredMatrix& stored) {
+  const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
+  ASSIGN_OR_RETURN(WeightTensor tensor, GetTensor(weights, stored));
+  const Tensor& whole = tensor.view();
+  if (stored.is_transposed) {
+    WeightTensor turned =
+        Transposed(whole.Rows(columns.begin, columns.count).Columns(rows.begin, rows.count));
+    const Tensor view = turned.view();
+    return LoadedMatrix(std::move(turned), view);
+  }
+  const Tensor part = whole.Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  return LoadedMatrix(std::move(tensor), part);
+}
+
+}  // namespace tandem

@@ -1,0 +1,51 @@
+#pragma once
+
+// One matrix of a checkpoint, or a part of it, as a source for Backend::Pack: what stands between
+// the tensors of a file and the matrices of a model. Today every matrix is stored as numbers; a
+// reader of a quantized format makes its source from several tensors here.
+// Thread: one loader at a time. Ownership: a LoadedMatrix keeps its source's memory (pages of the
+// mapped file, or a copy) and gives it back when it is destroyed, which is once it is packed.
+// Failure: as Weights::Get.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/status.h"
+#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/slice.h"
+#include "kernels/matrix_source.h"
+
+namespace tandem {
+
+struct StoredMatrix {
+  std::string name;  // without ".weight"; of a stack the whole name
+  int64_t rows = 0;  // of the whole matrix
+  int64_t columns = 0;
+  // The part to load; empty: all.
+  std::optional<Slice> row_slice = {};
+  std::optional<Slice> column_slice = {};
+  bool is_transposed = false;  // stored as [columns, rows]
+  // Where many matrices are one tensor [stack_size, rows, columns]: the index of this one.
+  int64_t stack_idx = 0;
+  int64_t stack_size = 0;  // 0: not in a stack
+
+  Slice rows_to_load() const { return row_slice.value_or(Slice{0, rows}); }
+  Slice columns_to_load() const { return column_slice.value_or(Slice{0, columns}); }
+};
+
+class LoadedMatrix {
+ public:
+  LoadedMatrix(WeightTensor tensor, const MatrixSource& source)
+      : tensor_(std::move(tensor)), source_(source) {}
+  const MatrixSource& source() const { return source_; }
+
+ private:
+  WeightTensor tensor_;
+  MatrixSource source_;
+};
+
+StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const StoredMatrix& stored);
+
+}  // namespace tandem
