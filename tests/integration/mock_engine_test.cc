@@ -155,13 +155,15 @@ TEST_CASE("mock engine: streams, stats, logprobs, errors, aborts and utility cal
 
   Sink endless;
   REQUIRE(setup.client.Submit(setup.Request("endless", 1000000), &endless).ok());
-  setup.RunUntil([&] { return endless.outputs.size() == 3; });
+  // A post may deliver several messages, so 3 can be skipped.
+  setup.RunUntil([&] { return endless.outputs.size() >= 3; });
+  const size_t num_outputs = endless.outputs.size();
   setup.client.Abort("endless");
   bool idle = false;
   setup.client.OnStats(
       [&](int, const wire::SchedulerStats& stats, double) { idle = stats.num_running_reqs == 0; });
   setup.RunUntil([&] { return idle; });
-  CHECK(endless.outputs.size() == 3);
+  CHECK(endless.outputs.size() == num_outputs);
 
   StatusOr<wire::RawValue> tasks = InternalError("no reply");
   setup.client.CallUtility(0, "get_supported_tasks", {},
@@ -174,7 +176,7 @@ TEST_CASE("mock engine: streams, stats, logprobs, errors, aborts and utility cal
   CHECK(unknown.status().message().find("make_coffee") != std::string::npos);
 }
 
-TEST_CASE("mock engine: killed without a word, its streams end at once and the next one serves") {
+TEST_CASE("mock engine: killed, its streams end at once and the next one serves") {
   if (!MockEngineRuns()) return;
   Setup setup;
   for (int round = 0; round < 2; ++round) {
