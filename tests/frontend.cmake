@@ -1,7 +1,9 @@
 # tandem_test() lines of tests over frontend.
-tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc DEPS frontend/text)
+tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc
+  DEPS frontend/text tests/support/files)
 tandem_test(unit_text LABEL unit SRCS
   unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
+  unit/frontend/text/normalizer_test.cc unit/frontend/text/token_models_test.cc
   unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
   unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc
   unit/frontend/text/regex_test.cc unit/frontend/text/tokenizer_test.cc

@@ -19,13 +19,15 @@ StatusOr<Bpe> Bpe::Create(Vocabulary vocabulary, const std::vector<Merge>& merge
   Bpe bpe;
   bpe.vocabulary_ = std::move(vocabulary);
   bpe.options_ = options;
+  bpe.has_affixes_ = !options.continuing_prefix.empty() || !options.end_suffix.empty();
   bpe.whole_ = std::make_unique<std::atomic<Whole>[]>(bpe.vocabulary_.size());
   bpe.merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const auto left_id = bpe.vocabulary_.Find(left);
     const auto right_id = bpe.vocabulary_.Find(right);
-    const auto id = bpe.vocabulary_.Find(left + right);
+    const size_t prefix_size = std::min(options.continuing_prefix.size(), right.size());
+    const auto id = bpe.vocabulary_.Find(left + right.substr(prefix_size));
     if (!left_id || !right_id || !id) {
       return InvalidArgumentError("merge " + std::to_string(rank) +
                                   " names a token that the vocabulary lacks");
@@ -50,15 +52,16 @@ inline Bpe::Merged Bpe::Find(TokenId left, TokenId right) const {
   return it == merges_.end() ? Merged() : it->second;
 }
 
-void Bpe::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
-  if (piece.empty()) return;
+Status Bpe::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
+  if (piece.empty()) return OkStatus();
   if (const auto id = vocabulary_.Find(piece); id.has_value()) {
     if (options_.ignore_merges || IsReachable(*id, piece)) {
       ids->push_back(*id);
-      return;
+      return OkStatus();
     }
   }
   EncodeByMerging(piece, ids);
+  return OkStatus();
 }
 
 bool Bpe::IsReachable(TokenId id, std::string_view piece) const {
@@ -91,6 +94,12 @@ void Bpe::EncodeByMerging(std::string_view piece, std::vector<TokenId>* ids) con
   MergeLong(std::move(symbols), ids);
 }
 
+std::string Bpe::WithAffixes(std::string_view symbol, bool continues, bool ends) const {
+  std::string spelled = continues ? options_.continuing_prefix : "";
+  spelled += symbol;
+  return ends ? spelled + options_.end_suffix : spelled;
+}
+
 void Bpe::AppendSymbols(std::string_view piece, std::vector<TokenId>* symbols) const {
   // An unknown token waits for the next known or unknown symbol, but not for byte tokens: that is
   // the order in which `tokenizers` writes them.
@@ -106,7 +115,10 @@ void Bpe::AppendSymbols(std::string_view piece, std::vector<TokenId>* symbols) c
       id = byte_ids_[static_cast<unsigned char>(piece[pos++])];
     } else {
       NextUtf8(piece, &pos);
-      id = vocabulary_.Find(piece.substr(begin, pos - begin)).value_or(-1);
+      const std::string_view symbol = piece.substr(begin, pos - begin);
+      id = (has_affixes_ ? vocabulary_.Find(WithAffixes(symbol, begin > 0, pos == piece.size()))
+                         : vocabulary_.Find(symbol))
+               .value_or(-1);
     }
     if (id >= 0) {
       flush();

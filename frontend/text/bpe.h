@@ -19,6 +19,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "frontend/text/token_model.h"
 #include "frontend/text/vocabulary.h"
 
 namespace tandem {
@@ -29,9 +30,11 @@ struct BpeOptions {
   bool byte_fallback = false;  // a character without a token becomes its bytes' tokens <0xNN>
   bool fuse_unknown = false;   // neighbouring unknown symbols become one token
   std::optional<TokenId> unknown_id;  // nullopt: unknown symbols vanish
+  std::string continuing_prefix;      // spells characters that are not a piece's first
+  std::string end_suffix;             // spells a piece's last character
 };
 
-class Bpe {
+class Bpe : public TokenModel {
  public:
   using Merge = std::pair<std::string, std::string>;
 
@@ -42,7 +45,7 @@ class Bpe {
                               BpeOptions options);
 
   // Appends the ids of one piece. REQUIRES well-formed UTF-8 unless byte_level.
-  void Encode(std::string_view piece, std::vector<TokenId>* ids) const;
+  Status Encode(std::string_view piece, std::vector<TokenId>* ids) const override;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -57,6 +60,7 @@ class Bpe {
 
   Merged Find(TokenId left, TokenId right) const;
   bool IsReachable(TokenId id, std::string_view piece) const;
+  std::string WithAffixes(std::string_view symbol, bool continues, bool ends) const;
   void AppendSymbols(std::string_view piece, std::vector<TokenId>* symbols) const;
   void MergeShort(TokenId* symbols, size_t count, std::vector<TokenId>* ids) const;
   void MergeLong(std::vector<TokenId> symbols, std::vector<TokenId>* ids) const;
@@ -64,6 +68,7 @@ class Bpe {
 
   Vocabulary vocabulary_;
   BpeOptions options_;
+  bool has_affixes_ = false;
   absl::flat_hash_map<uint64_t, Merged> merges_;  // (left << 32 | right)
   std::array<TokenId, 256> byte_ids_ = {};        // the byte's symbol, or of <0xNN>; -1: none
   mutable std::unique_ptr<std::atomic<Whole>[]> whole_;

@@ -47,4 +47,11 @@ std::optional<std::string> AlphabetToBytes(std::string_view token) {
   return bytes;
 }
 
+std::string BytesToAlphabet(std::string_view bytes) {
+  std::string token;
+  token.reserve(bytes.size() * 2);
+  for (const char byte : bytes) AppendUtf8(kCharOfByte[static_cast<unsigned char>(byte)], &token);
+  return token;
+}
+
 }  // namespace tandem

@@ -11,5 +11,6 @@ namespace tandem {
 
 // nullopt when the token holds a character outside the alphabet. REQUIRES well-formed UTF-8.
 std::optional<std::string> AlphabetToBytes(std::string_view token);
+std::string BytesToAlphabet(std::string_view bytes);
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "common/check.h"
+#include "common/utf8.h"
 
 namespace tandem {
 namespace {
@@ -27,6 +28,26 @@ bool IsNumeric(char32_t c) {
   const auto category = Category(c);
   return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
          category == UTF8PROC_CATEGORY_NO;
+}
+
+bool IsMark(char32_t c) {
+  const auto category = Category(c);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
+}
+
+bool IsNonspacingMark(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_MN; }
+
+bool IsControl(char32_t c) {
+  const auto category = Category(c);
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+         category == UTF8PROC_CATEGORY_CO;
+}
+
+bool IsPunctuation(char32_t c) {
+  if (c < 0x80) return c > 0x20 && c < 0x7F && !IsWordChar(c) ? true : c == '_';
+  const auto category = Category(c);
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
 bool IsWhiteSpace(char32_t c) {
@@ -58,6 +79,20 @@ bool IsWordChar(char32_t c) {
     default:
       return false;
   }
+}
+
+std::string Lowercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const char32_t c = NextUtf8(text, &pos);
+    if (c == 0x130) {  // the one character whose lower case is two
+      out += "i\xCC\x87";
+    } else {
+      AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &out);
+    }
+  }
+  return out;
 }
 
 std::string Normalize(std::string_view text, NormalForm form) {

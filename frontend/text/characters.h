@@ -10,9 +10,14 @@ namespace tandem {
 bool IsWordChar(char32_t c);    // \w of Rust's regex crate
 bool IsWhiteSpace(char32_t c);  // the White_Space property
 bool IsNumeric(char32_t c);     // general category N
+bool IsMark(char32_t c);        // general category M
+bool IsNonspacingMark(char32_t c);
+bool IsControl(char32_t c);      // categories Cc, Cf and Co
+bool IsPunctuation(char32_t c);  // category P, and ASCII's symbols
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // REQUIRES well-formed UTF-8.
 std::string Normalize(std::string_view text, NormalForm form);
+std::string Lowercase(std::string_view text);
 
 }  // namespace tandem

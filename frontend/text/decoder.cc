@@ -15,12 +15,15 @@ using NewStep = StatusOr<std::unique_ptr<DecoderStep>> (*)(const nlohmann::json&
 
 const std::map<std::string, NewStep>& Kinds() {
   static const std::map<std::string, NewStep> kinds = {
+      {"BPEDecoder", NewBpeSuffixDecoder},
       {"ByteFallback", NewByteFallbackDecoder},
       {"ByteLevel", NewByteLevelDecoder},
+      {"CTC", NewCtcDecoder},
       {"Fuse", NewFuseDecoder},
       {"Metaspace", NewMetaspaceDecoder},
       {"Replace", NewReplaceDecoder},
       {"Strip", NewStripDecoder},
+      {"WordPiece", NewWordPieceDecoder},
   };
   return kinds;
 }
@@ -66,8 +69,11 @@ TokenDecoder& TokenDecoder::operator=(TokenDecoder&&) noexcept = default;
 TokenDecoder::~TokenDecoder() = default;
 
 StatusOr<TokenDecoder> TokenDecoder::Create(const nlohmann::json& spec) {
-  if (spec.is_null()) return UnimplementedError("tokenizer.json without a decoder");
   TokenDecoder decoder;
+  if (spec.is_null()) {
+    decoder.steps_.push_back(NewBlankDecoder());
+    return decoder;
+  }
   RETURN_IF_ERROR(decoder.Add(spec, 0));
   return decoder;
 }

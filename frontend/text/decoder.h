@@ -52,7 +52,7 @@ class TokenStream {
 
 class TokenDecoder {
  public:
-  static StatusOr<TokenDecoder> Create(const nlohmann::json& spec);
+  static StatusOr<TokenDecoder> Create(const nlohmann::json& spec);  // null: joins by blanks
   TokenDecoder();
   TokenDecoder(TokenDecoder&&) noexcept;
   TokenDecoder& operator=(TokenDecoder&&) noexcept;

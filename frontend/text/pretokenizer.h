@@ -2,68 +2,58 @@
 
 // The `pre_tokenizer` of tokenizer.json: cuts text into the pieces that the model encodes one by
 // one.
-// Thread: immutable after Create; any thread. Owns its parts.
-// Create: Unimplemented names the kind we do not know; InvalidArgument for a malformed one.
+// Thread: immutable after Create; any thread. Owns its steps.
+// Create: Unimplemented names a kind that is not supported; InvalidArgument for a malformed one.
 // Split fails only when a text makes a regular expression run too long (ResourceExhausted).
+// To add a kind: a file in pretokenizers/ and a row in pretokenizer.cc.
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/status.h"
-#include "frontend/text/regex.h"
 
 namespace tandem {
+
+class PretokenizerStep;
 
 // Pieces are views of the text given to Split, or of `owned` where a step changed the text.
 struct Pieces {
   std::vector<std::string_view> pieces;
   std::deque<std::string> owned;
+  bool at_start = false;  // the first piece begins where the whole text does
 };
+
+// What the model takes where the file says ByteLevel: bytes, or their characters in GPT-2's
+// alphabet.
+enum class ByteLevelPieces { kBytes, kAlphabet };
 
 class Pretokenizer {
  public:
-  static StatusOr<Pretokenizer> Create(const nlohmann::json& spec);  // null: one piece
+  // null: one piece
+  static StatusOr<Pretokenizer> Create(const nlohmann::json& spec, ByteLevelPieces pieces);
+  Pretokenizer();
+  Pretokenizer(Pretokenizer&&) noexcept;
+  Pretokenizer& operator=(Pretokenizer&&) noexcept;
+  ~Pretokenizer();
 
-  // Whether the model behind sees bytes spelled in GPT-2's alphabet; pieces are raw bytes always.
+  // Whether there is a ByteLevel.
   bool byte_level() const { return byte_level_; }
   // Puts the pieces of text, none of them empty, in *out. REQUIRES well-formed UTF-8.
-  // at_start: nothing stands before the text.
+  // at_start: the text is the start of the whole text.
   Status Split(std::string_view text, bool at_start, Pieces* out) const;
 
  private:
-  enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
-  struct SplitBy {
-    Regex pattern;
-    Behavior behavior;
-    bool invert;
-  };
-  struct Digits {
-    bool individual;
-  };
-  struct PrefixSpace {};
-  struct Metaspace {  // blanks become a visible character
-    std::string replacement;
-    enum { kAlways, kFirst, kNever } prepend;
-    bool split;
-  };
-  using Step = std::variant<SplitBy, Digits, PrefixSpace, Metaspace>;
-
   Status Add(const nlohmann::json& spec, int depth);
   Status AddByteLevel(const nlohmann::json& spec);
-  Status AddSplit(const nlohmann::json& spec);
-  Status AddMetaspace(const nlohmann::json& spec);
-  static Status ApplyStep(const Step& step, bool at_start, Pieces* pieces);
-  static void ApplyMetaspace(const Metaspace& step, bool at_start, Pieces* pieces);
-  static void Cut(std::string_view text, const std::vector<TextRange>& matches,
-                  const SplitBy& split, std::vector<std::string_view>* out);
 
-  std::vector<Step> steps_;
+  std::vector<std::unique_ptr<PretokenizerStep>> steps_;
   bool byte_level_ = false;
+  bool in_alphabet_ = false;  // after the steps so far
 };
 
 }  // namespace tandem

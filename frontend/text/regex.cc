@@ -5,6 +5,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "frontend/text/json_fields.h"
+
 namespace tandem {
 namespace {
 
@@ -175,6 +177,29 @@ Status RegexMatcher::FindAll(std::string_view text, std::vector<TextRange>* matc
     } while (pos < text.size() && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80);
   }
   return OkStatus();
+}
+
+StatusOr<Regex> CompilePattern(const nlohmann::json& spec) {
+  if (Field(spec, "Regex").is_string()) {
+    return Regex::Compile(Field(spec, "Regex").get<std::string>());
+  }
+  if (Field(spec, "String").is_string()) {
+    return Regex::Compile(Regex::Escape(Field(spec, "String").get<std::string>()));
+  }
+  return InvalidArgumentError("pattern must be {\"String\": ...} or {\"Regex\": ...}");
+}
+
+StatusOr<std::string> ReplaceMatches(std::string_view text, const Regex& pattern,
+                                     std::string_view content) {
+  std::vector<TextRange> matches;
+  RETURN_IF_ERROR(RegexMatcher(pattern).FindAll(text, &matches));
+  std::string out;
+  size_t pos = 0;
+  for (const TextRange& match : matches) {
+    out.append(text, pos, match.begin - pos).append(content);
+    pos = match.end;
+  }
+  return out.append(text, pos);
 }
 
 }  // namespace tandem

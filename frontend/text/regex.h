@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/status.h"
 
 namespace tandem {
@@ -50,5 +52,11 @@ class RegexMatcher {
   const Regex& regex_;
   std::unique_ptr<Scratch> scratch_;
 };
+
+// The `pattern` of a Replace or Split: {"String": "..."} or {"Regex": "..."}.
+StatusOr<Regex> CompilePattern(const nlohmann::json& spec);
+// text with each match replaced by `content`.
+StatusOr<std::string> ReplaceMatches(std::string_view text, const Regex& pattern,
+                                     std::string_view content);
 
 }  // namespace tandem

@@ -102,7 +102,9 @@ Status Tokenizer::Parts::EncodePart(std::string_view text, bool at_start, Pieces
     }
     const bool first = at_start && part.text.data() == text.data();
     RETURN_IF_ERROR(file->pretokenizer.Split(part.text, first, pieces));
-    for (const std::string_view piece : pieces->pieces) file->bpe.Encode(piece, ids);
+    for (const std::string_view piece : pieces->pieces) {
+      RETURN_IF_ERROR(file->model->Encode(piece, ids));
+    }
   }
   return OkStatus();
 }

@@ -4,26 +4,15 @@
 #include <set>
 #include <utility>
 
-#include "common/utf8.h"
-#include "frontend/text/byte_level.h"
 #include "frontend/text/json_fields.h"
+#include "frontend/text/token_model_file.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxVocabSize = 1 << 24;
 constexpr int kMaxDepth = 8;
-
-StatusOr<TokenId> ToTokenId(const json& value, std::string_view name) {
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
-      value.get<int64_t>() >= kMaxVocabSize) {
-    return InvalidArgumentError("id of \"" + std::string(name) + "\" is " + value.dump() +
-                                ", must be an integer below " + std::to_string(kMaxVocabSize));
-  }
-  return static_cast<TokenId>(value.get<int64_t>());
-}
 
 StatusOr<std::vector<AddedToken>> ParseAddedTokens(const json& spec) {
   std::vector<AddedToken> tokens;
@@ -41,85 +30,6 @@ StatusOr<std::vector<AddedToken>> ParseAddedTokens(const json& spec) {
     tokens.push_back(std::move(token));
   }
   return tokens;
-}
-
-StatusOr<TokenList> ParseVocab(const json& spec) {
-  if (!spec.is_object()) return WrongType("vocab", spec, "an object");
-  TokenList tokens;
-  tokens.reserve(spec.size());
-  for (const auto& [text, value] : spec.items()) {
-    ASSIGN_OR_RETURN(const TokenId id, ToTokenId(value, text));
-    tokens.emplace_back(id, text);
-  }
-  return tokens;
-}
-
-// A merge is "left right" or ["left", "right"].
-StatusOr<Bpe::Merge> ParseMerge(const json& item) {
-  if (item.is_string()) {
-    const std::string text = item.get<std::string>();
-    const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      return Bpe::Merge(text.substr(0, space), text.substr(space + 1));
-    }
-  } else if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
-    return Bpe::Merge(item[0].get<std::string>(), item[1].get<std::string>());
-  }
-  return InvalidArgumentError("merge " + item.dump(-1, ' ', false, json::error_handler_t::replace) +
-                              " must be two tokens");
-}
-
-Status CheckBpeModel(const json& model) {
-  ASSIGN_OR_RETURN(const std::string kind, StringField(model, "type", "BPE"));
-  if (kind != "BPE") return UnimplementedError("model \"" + kind + "\" is not supported");
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    ASSIGN_OR_RETURN(const std::string text, StringField(model, affix, ""));
-    if (!text.empty()) {
-      return UnimplementedError("model with " + std::string(affix) + " is not supported");
-    }
-  }
-  const json& dropout = Field(model, "dropout");
-  if (dropout.is_number() && dropout.get<double>() != 0) {
-    return UnimplementedError("model with dropout is not supported");
-  }
-  return OkStatus();
-}
-
-StatusOr<Bpe> ParseBpe(const json& model, bool byte_level, const TokenList& vocab) {
-  RETURN_IF_ERROR(CheckBpeModel(model));
-  BpeOptions options;
-  options.byte_level = byte_level;
-  ASSIGN_OR_RETURN(options.ignore_merges, BoolField(model, "ignore_merges", false));
-  ASSIGN_OR_RETURN(options.byte_fallback, BoolField(model, "byte_fallback", false));
-  ASSIGN_OR_RETURN(options.fuse_unknown, BoolField(model, "fuse_unk", false));
-  ASSIGN_OR_RETURN(const std::string unknown, StringField(model, "unk_token", ""));
-
-  TokenList symbols;
-  symbols.reserve(vocab.size());
-  for (const auto& [id, text] : vocab) {
-    if (!unknown.empty() && text == unknown) options.unknown_id = id;
-    if (!byte_level) {
-      symbols.emplace_back(id, text);
-    } else if (auto bytes = AlphabetToBytes(text); bytes.has_value()) {
-      symbols.emplace_back(id, std::move(*bytes));
-    }
-  }
-  const json& merge_list = Field(model, "merges");
-  if (!merge_list.is_array()) return WrongType("merges", merge_list, "an array");
-  std::vector<Bpe::Merge> merges;
-  merges.reserve(merge_list.size());
-  for (const json& item : merge_list) {
-    ASSIGN_OR_RETURN(Bpe::Merge merge, ParseMerge(item));
-    if (byte_level) {
-      auto left = AlphabetToBytes(merge.first);
-      auto right = AlphabetToBytes(merge.second);
-      // No text can ever hold such a symbol, but the rank it takes counts: tokens follow in order.
-      if (!left || !right) return InvalidArgumentError("merge outside the byte alphabet");
-      merge = {std::move(*left), std::move(*right)};
-    }
-    merges.push_back(std::move(merge));
-  }
-  return Bpe::Create(Vocabulary(symbols), merges, options);
 }
 
 // The ids around "$A" of a TemplateProcessing's `single`.
@@ -218,15 +128,19 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
   auto file = std::make_unique<TokenizerFile>();
   ASSIGN_OR_RETURN(file->added_tokens, ParseAddedTokens(Field(root, "added_tokens")));
   ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(Field(root, "normalizer")));
-  ASSIGN_OR_RETURN(file->pretokenizer, Pretokenizer::Create(Field(root, "pre_tokenizer")));
+  const json& model = Field(root, "model");
+  ASSIGN_OR_RETURN(const bool takes_bytes, ModelTakesBytes(model));
+  ASSIGN_OR_RETURN(
+      file->pretokenizer,
+      Pretokenizer::Create(Field(root, "pre_tokenizer"),
+                           takes_bytes ? ByteLevelPieces::kBytes : ByteLevelPieces::kAlphabet));
   RETURN_IF_ERROR(AddPostProcessor(Field(root, "post_processor"), 0, file.get()));
   ASSIGN_OR_RETURN(file->decoder, TokenDecoder::Create(Field(root, "decoder")));
 
-  const json& model = Field(root, "model");
-  RETURN_IF_ERROR(CheckBpeModel(model));
-  ASSIGN_OR_RETURN(const TokenList vocab, ParseVocab(Field(model, "vocab")));
-  ASSIGN_OR_RETURN(file->bpe, ParseBpe(model, file->pretokenizer.byte_level(), vocab));
-  RETURN_IF_ERROR(FillVocabularies(vocab, file.get()));
+  TokenList vocabulary;
+  ASSIGN_OR_RETURN(file->model,
+                   ParseTokenModel(model, file->pretokenizer.byte_level(), &vocabulary));
+  RETURN_IF_ERROR(FillVocabularies(vocabulary, file.get()));
   return file;
 }
 

@@ -13,10 +13,10 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "frontend/text/added_tokens.h"
-#include "frontend/text/bpe.h"
 #include "frontend/text/decoder.h"
 #include "frontend/text/normalizer.h"
 #include "frontend/text/pretokenizer.h"
+#include "frontend/text/token_model.h"
 #include "frontend/text/vocabulary.h"
 
 namespace tandem {
@@ -25,7 +25,7 @@ struct TokenizerFile {
   std::vector<AddedToken> added_tokens;
   Normalizer normalizer;
   Pretokenizer pretokenizer;
-  Bpe bpe;
+  std::unique_ptr<TokenModel> model;
   TokenDecoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text when special tokens are asked for
   std::vector<TokenId> suffix_ids;

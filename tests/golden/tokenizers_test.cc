@@ -1,5 +1,6 @@
 // The tokenizer against ids and texts recorded from the `tokenizers` library (0.23.3):
-// tests/golden/tokenizers/<name>/{tokenizer,goldens}.json over the texts of texts.json.
+// tests/golden/tokenizers/<name>/{tokenizer,goldens}.json over the texts of texts.json, and the
+// same below the folder that TANDEM_GOLDENS names.
 
 #include <cstdint>
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/tokenizer.h"
+#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -18,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 json ReadJson(const std::string& path) {
-  std::ifstream in(TANDEM_GOLDEN_DIR "/tokenizers/" + path);
+  std::ifstream in(path);
   REQUIRE(in);
   return json::parse(in);
 }
@@ -36,9 +38,9 @@ std::string Hex(uint64_t value) {
 }
 
 struct Fixture {
-  explicit Fixture(const std::string& name)
-      : texts(ReadJson("texts.json")), goldens(ReadJson(name + "/goldens.json")) {
-    auto loaded = Tokenizer::Load(TANDEM_GOLDEN_DIR "/tokenizers/" + name);
+  explicit Fixture(const std::string& folder)
+      : texts(ReadJson(folder + "/../texts.json")), goldens(ReadJson(folder + "/goldens.json")) {
+    auto loaded = Tokenizer::Load(folder);
     INFO(loaded.status().ToString());
     REQUIRE(loaded.ok());
     tokenizer = *loaded;
@@ -49,8 +51,9 @@ struct Fixture {
 };
 
 std::string AnyTokenizer() {
-  return GENERATE(as<std::string>(), "gpt2", "gpt2_prefix_space", "llama3", "qwen2", "o200k",
-                  "deepseek_v3", "starcoder", "llama2", "gemma", "metaspace_first");
+  static const std::vector<std::string> folders =
+      GoldenFolders(TANDEM_GOLDEN_DIR, "tokenizers", "tokenizer.json");
+  return GENERATE(from_range(folders));
 }
 
 TEST_CASE("Encode gives the recorded ids with and without special tokens") {

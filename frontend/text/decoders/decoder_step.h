@@ -56,14 +56,20 @@ class DecoderStep {
 };
 
 // Each kind's function reads the fields of its kind.
+StatusOr<std::unique_ptr<DecoderStep>> NewBpeSuffixDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewByteFallbackDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewByteLevelDecoder(const nlohmann::json& spec);
+StatusOr<std::unique_ptr<DecoderStep>> NewCtcDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewFuseDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewMetaspaceDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewReplaceDecoder(const nlohmann::json& spec);
 StatusOr<std::unique_ptr<DecoderStep>> NewStripDecoder(const nlohmann::json& spec);
+StatusOr<std::unique_ptr<DecoderStep>> NewWordPieceDecoder(const nlohmann::json& spec);
+std::unique_ptr<DecoderStep> NewBlankDecoder();  // where the file names none
 
 // The byte that "<0x41>" stands for.
 std::optional<char> FallbackByte(std::string_view token);
+// `cleanup` of WordPiece and CTC: no blank before punctuation and the ends of contractions.
+std::string CleanUpSpaces(std::string text);
 
 }  // namespace tandem

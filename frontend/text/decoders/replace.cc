@@ -4,6 +4,7 @@
 
 #include "frontend/text/decoders/decoder_step.h"
 #include "frontend/text/json_fields.h"
+#include "frontend/text/regex.h"
 #include "frontend/text/replace_all.h"
 
 namespace tandem {
@@ -56,6 +57,35 @@ class ReplaceSink : public PassingSink {
   bool begun_ = false;
 };
 
+// A regular expression works on whole tokens.
+class ReplaceRegexStep : public DecoderStep {
+ public:
+  ReplaceRegexStep(Regex pattern, std::string to)
+      : pattern_(std::move(pattern)), to_(std::move(to)) {}
+
+  bool is_token_by_token() const override { return true; }
+  std::string Prepare(std::string_view token) const override {
+    auto text = ReplaceMatches(token, pattern_, to_);
+    return text.ok() ? *std::move(text) : std::string(token);
+  }
+  std::unique_ptr<TokenSink> Start(ByteRuns, TokenSink* next) const override {
+    return std::make_unique<Sink>(this, next);
+  }
+
+ private:
+  class Sink : public PassingSink {
+   public:
+    Sink(const ReplaceRegexStep* step, TokenSink* next) : PassingSink(next), step_(*step) {}
+    void Begin(std::string_view token) override { next_.Begin(step_.Prepare(token)); }
+
+   private:
+    const ReplaceRegexStep& step_;
+  };
+
+  const Regex pattern_;
+  const std::string to_;
+};
+
 class ReplaceStep : public DecoderStep {
  public:
   ReplaceStep(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
@@ -79,9 +109,14 @@ class ReplaceStep : public DecoderStep {
 }  // namespace
 
 StatusOr<std::unique_ptr<DecoderStep>> NewReplaceDecoder(const nlohmann::json& spec) {
-  const nlohmann::json& from = Field(Field(spec, "pattern"), "String");
-  if (!from.is_string()) return UnimplementedError("decoder Replace without a String pattern");
   ASSIGN_OR_RETURN(std::string to, StringField(spec, "content", ""));
+  const nlohmann::json& pattern = Field(spec, "pattern");
+  const nlohmann::json& from = Field(pattern, "String");
+  if (!from.is_string()) {
+    ASSIGN_OR_RETURN(Regex regex, CompilePattern(pattern));
+    return std::unique_ptr<DecoderStep>(
+        std::make_unique<ReplaceRegexStep>(std::move(regex), std::move(to)));
+  }
   return std::unique_ptr<DecoderStep>(
       std::make_unique<ReplaceStep>(from.get<std::string>(), std::move(to)));
 }

@@ -10,7 +10,8 @@ namespace {
 using Texts = std::vector<std::string>;
 
 Texts Split(const char* spec, std::string_view text, bool at_start = true) {
-  const Pretokenizer pretokenizer = Pretokenizer::Create(nlohmann::json::parse(spec)).value();
+  const Pretokenizer pretokenizer =
+      Pretokenizer::Create(nlohmann::json::parse(spec), ByteLevelPieces::kBytes).value();
   Pieces pieces;
   REQUIRE(pretokenizer.Split(text, at_start, &pieces).ok());
   return Texts(pieces.pieces.begin(), pieces.pieces.end());
@@ -58,7 +59,9 @@ TEST_CASE("Pretokenizer Metaspace marks the start always, at the text's start, o
 
 TEST_CASE("Pretokenizer refuses what it does not know") {
   const auto code = [](const char* spec) {
-    return Pretokenizer::Create(nlohmann::json::parse(spec)).status().code();
+    return Pretokenizer::Create(nlohmann::json::parse(spec), ByteLevelPieces::kBytes)
+        .status()
+        .code();
   };
   CHECK(code(R"({"type": "Nosuch"})") == StatusCode::kUnimplemented);
   CHECK(code(R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Odd"})") ==
@@ -66,7 +69,7 @@ TEST_CASE("Pretokenizer refuses what it does not know") {
   CHECK(code(R"({"type": "Split", "pattern": 1, "behavior": "Isolated"})") ==
         StatusCode::kInvalidArgument);
   CHECK(code(R"({"type": "Sequence", "pretokenizers":
-             [{"type": "ByteLevel"}, {"type": "Digits"}]})") == StatusCode::kUnimplemented);
+             [{"type": "ByteLevel"}, {"type": "Metaspace"}]})") == StatusCode::kUnimplemented);
   CHECK(code("[]") == StatusCode::kInvalidArgument);
 }
 

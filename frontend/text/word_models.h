@@ -1,0 +1,41 @@
+#pragma once
+
+// The models of whole words: WordPiece cuts a word into the longest tokens it begins with,
+// WordLevel looks it up. Thread: immutable; any thread. Both own their vocabulary. Encode:
+// InvalidArgument when a word is unknown and there is no unknown token.
+
+#include <optional>
+#include <string>
+
+#include "frontend/text/token_model.h"
+#include "frontend/text/vocabulary.h"
+
+namespace tandem {
+
+struct WordPieceModelOptions {
+  std::optional<TokenId> unknown_id;
+  std::string continuing_prefix = "##";  // spells the tokens inside a word
+  size_t max_chars_per_word = 100;       // longer words are unknown
+};
+
+class WordPiece : public TokenModel {
+ public:
+  WordPiece(Vocabulary vocabulary, WordPieceModelOptions options);
+  Status Encode(std::string_view piece, std::vector<TokenId>* ids) const override;
+
+ private:
+  const Vocabulary vocabulary_;
+  const WordPieceModelOptions options_;
+};
+
+class WordLevel : public TokenModel {
+ public:
+  WordLevel(Vocabulary vocabulary, std::optional<TokenId> unknown_id);
+  Status Encode(std::string_view piece, std::vector<TokenId>* ids) const override;
+
+ private:
+  const Vocabulary vocabulary_;
+  const std::optional<TokenId> unknown_id_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,94 @@
+// Whole tokenizers of a few tokens for each model; expected ids are those of `tokenizers` 0.23.3.
+
+#include "frontend/text/byte_trie.h"
+#include "frontend/text/tokenizer.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+StatusOr<Ids> Encode(const std::string& parts, std::string_view text) {
+  const auto tokenizer = Tokenizer::Parse("{" + parts + "}", "");
+  REQUIRE(tokenizer.ok());
+  return (*tokenizer)->Encode(text, false);
+}
+
+constexpr const char* kUnigram = R"("model": {"type": "Unigram", "unk_id": 0, "vocab": [
+  ["<unk>", 0], ["a", -1], ["b", -1], ["ab", -1.5], ["abc", -9], ["c", -1]]})";
+
+TEST_CASE("Unigram takes the tokens of the highest total score") {
+  CHECK(Encode(kUnigram, "ab").value() == Ids{3});
+  CHECK(Encode(kUnigram, "abcab").value() == Ids{3, 5, 3});
+  CHECK(Encode(kUnigram, "").value().empty());
+}
+
+TEST_CASE("Unigram makes one token of unknown characters side by side") {
+  CHECK(Encode(kUnigram, "aéxb").value() == Ids{1, 0, 2});
+  CHECK(Encode(kUnigram, "<unk>").value() == Ids{0});
+}
+
+TEST_CASE("Unigram spells unknown characters by bytes where it has all of them") {
+  const std::string model = R"("model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true,
+    "vocab": [["<unk>", 0], ["a", -1], ["<0xC3>", -5], ["<0xA9>", -5]]})";
+  CHECK(Encode(model, "aé").value() == Ids{1, 2, 3});
+  CHECK(Encode(model, "aê").value() == Ids{1, 0});
+}
+
+TEST_CASE("Unigram refuses an unknown character when it has no unknown token") {
+  const auto ids = Encode(R"("model": {"type": "Unigram", "vocab": [["a", -1]]})", "ab");
+  CHECK(ids.status().code() == StatusCode::kInvalidArgument);
+  CHECK_THAT(ids.status().message(), Catch::Contains("\"b\""));
+}
+
+TEST_CASE("WordPiece cuts a word into the longest tokens it begins with") {
+  const std::string model = R"("pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 5,
+    "vocab": {"[UNK]": 0, "un": 1, "##able": 2, "##ab": 3, "a": 4, "##é": 5}})";
+  CHECK(Encode(model, "una unab aé").value() == Ids{0, 1, 3, 4, 5});
+  CHECK(Encode(model, "unable").value() == Ids{0});  // too long
+  CHECK(Encode(model, "aéééé aééééé").value() == Ids{4, 5, 5, 5, 5, 0});
+}
+
+TEST_CASE("WordLevel looks words up") {
+  const std::string model = R"("pre_tokenizer": {"type": "Whitespace"},
+    "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<unk>": 0, "hi": 1, "!": 2}})";
+  CHECK(Encode(model, "hi, hi!").value() == Ids{1, 0, 1, 2});
+}
+
+TEST_CASE("BPE spells the inside and the end of a word by affixes") {
+  const std::string model = R"("pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "end_of_word_suffix": "</w>",
+    "vocab": {"<unk>": 0, "l": 1, "o": 2, "w</w>": 3, "lo": 4, "low</w>": 5, "o</w>": 6, "low": 7},
+    "merges": ["l o", "lo w</w>"]})";
+  CHECK(Encode(model, "low lo").value() == Ids{5, 1, 6});
+  const std::string prefixed = R"("pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {"type": "BPE", "continuing_subword_prefix": "##",
+    "vocab": {"a": 0, "##b": 1, "ab": 2, "##c": 3, "##bc": 4}, "merges": ["a ##b", "##b ##c"]})";
+  CHECK(Encode(prefixed, "abc").value() == Ids{2, 3});
+}
+
+TEST_CASE("Kinds after ByteLevel see the alphabet's characters") {
+  const std::string model = R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+    {"type": "Digits", "individual_digits": true}]},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "1": 1, "a1": 2, "Â": 3, "²": 4, "Â²": 5},
+    "merges": ["a 1", "Â ²"]})";
+  CHECK(Encode(model, "a1²").value() == Ids{0, 1, 3, 4});
+}
+
+TEST_CASE("ByteTrie finds the longest key that a text begins with") {
+  const ByteTrie trie({{"a", 1}, {"abc", 2}, {"b", 3}, {"a", 4}});
+  CHECK(trie.Longest("abd") == std::pair<int32_t, size_t>{4, 1});
+  CHECK(trie.Longest("abcd") == std::pair<int32_t, size_t>{2, 3});
+  CHECK(trie.Longest("c").first == -1);
+  CHECK(trie.Longest("").first == -1);
+  CHECK(ByteTrie().Longest("a").first == -1);
+}
+
+}  // namespace
+}  // namespace tandem
