@@ -1,11 +1,10 @@
 #pragma once
 
 // Decode steps captured once, at start, and replayed: one graph per padded batch size, which holds
-// the whole step from the inputs to the sampled tokens. What a replay reads it finds at the
-// addresses of the capture: StepInputs keeps them per shape.
-// Thread: engine loop. Owns: the graphs, which must go away before the device. Borrows the
-// device. Failure: a capture that the device refuses, at start. A device that cannot capture has
-// none.
+// the whole step from the inputs to the sampled tokens. A replay reads its inputs at the addresses
+// of the capture, which StepInputs keeps for each shape.
+// Thread: engine loop. Owns: the graphs, which must go away before the device. Borrows the device.
+// Failure: a capture that the device refuses, at start. A device that cannot capture has no graphs.
 
 #include <cstdint>
 #include <functional>

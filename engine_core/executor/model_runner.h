@@ -6,13 +6,15 @@
 // Where the backend has a device of its own, Submit returns once the step is on its way, and the
 // next step may be submitted then: tokens that were sampled on the device are its inputs before the
 // host has seen them.
-// Where what comes later belongs: drafts are rows of StepLayout that StepSampler::Fold accepts;
-// token masks are TokenMasks, which nothing fills in yet; an adapter is a part of StepInputs and a
-// field of ModelStep; pooling is a sibling of StepSampler that reads hidden states instead of
-// logits. Thread: engine loop; sampling of different rows runs on the backend's threads. Owns:
-// backend, model, KV cache, the persistent batch, all step buffers; everything is allocated from
-// the limits before the first step. Failure: memory, before the first step. Submit fails for no
-// input; a request's own trouble is its RequestResult::status.
+// Places of what comes later. Drafts: rows of StepLayout, which StepSampler::Fold accepts. Token
+// masks: TokenMasks, which nothing fills in yet. Adapters: a part of StepInputs and a field of
+// ModelStep. Pooling: a sibling of StepSampler that reads hidden states instead of logits.
+//
+// Thread: engine loop; sampling of different rows runs on the backend's threads.
+// Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
+// from the limits before the first step.
+// Failure: memory, before the first step. Submit fails for no input; a failure of one request is
+// its RequestResult::status.
 
 #include <array>
 #include <memory>

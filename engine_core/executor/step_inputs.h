@@ -4,7 +4,7 @@
 // one copy sends. The shape of the step decides where each part starts, so that ops which were
 // captured for a shape find their numbers whenever a step has that shape again. The block table
 // comes last: the width of its rows moves no other part.
-// Adapters go here: a part with the adapter of each token.
+// Adapters will be here: a part with the adapter of each token.
 // Thread: engine loop. Owns: the block, twice where the device has memory of its own.
 // Failure: memory, in Create.
 

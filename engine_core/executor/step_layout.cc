@@ -48,7 +48,7 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
   CHECK_EQ(next_mask, step.token_masks.size());
 }
 
-// Of the request whose tokens are the next.
+// Of the request whose tokens come next.
 void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx) {
   const ScheduledRequest& request = requests[static_cast<size_t>(request_idx)];
   const int32_t begin = request.num_computed_tokens, end = begin + request.num_scheduled_tokens;

@@ -1,11 +1,11 @@
 #pragma once
 
-// Where everything of one step stands: the tokens of its requests, one request after another, and
-// which of these tokens make a row of logits. A value, computed from the scheduler's step and the
+// How one step is laid out: the tokens of its requests, one request after another, and which of
+// these tokens make a row of logits. A value, computed from the scheduler's step and the
 // persistent batch before anything runs; inputs, attention plan, graphs and sampler all read it.
 // Padding: requests that no client sent follow the others where a graph or a first step needs a
-// certain size. They see the null block and write nothing.
-// Drafts go here: each is one more row of logits of its request.
+// certain size. They read the null block and write nothing.
+// Drafts will be here: each is one more row of logits of its request.
 // Thread: engine loop. Reused from step to step; after Reserve, a step with one row of logits per
 // request allocates nothing.
 
@@ -30,14 +30,15 @@ struct LogitsRow {
 struct StepLayout {
   std::vector<ScheduledRequest> requests;
   std::vector<LogitsRow> logits_rows;  // in the order of the requests
-  // Of the requests, then of the padding.
-  std::vector<int32_t> query_start;  // where each one's tokens begin; then the number of tokens
-  std::vector<int32_t> context_len;  // of each: its tokens up to the last one of this step
-  int64_t max_blocks = 0;            // of the request with the longest block table
+  // Of the requests, then of the padding. query_start: first token row of each, then num_tokens().
+  // context_len: tokens of each, up to its last one in this step.
+  std::vector<int32_t> query_start;
+  std::vector<int32_t> context_len;
+  int64_t max_blocks = 0;  // of the request with the longest block table
   int64_t num_padding_logits_rows = 0;
   bool has_device_rows = false;  // among logits_rows
   bool has_host_rows = false;
-  int32_t max_device_logprobs = -1;  // that one of the device's rows reports; -1: none does
+  int32_t max_device_logprobs = -1;  // of a row on the device; -1: none reports any
 
   void Reserve(int64_t max_requests);
 

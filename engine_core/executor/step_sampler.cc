@@ -115,7 +115,7 @@ void StepSampler::StartFetch(const StepLayout& layout) {
   device_->StartFetch(static_cast<int64_t>(layout.logits_rows.size()), layout.max_device_logprobs);
 }
 
-// A request that is going to fail may be run once more before its failure is known: with any token.
+// A request that will fail may run once more before its failure is known: with any token.
 void StepSampler::AppendUnknownTokens(const StepLayout& layout) {
   for (const ScheduledRequest& request : layout.requests) {
     if (!request.needs_sample) continue;
@@ -147,7 +147,7 @@ void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamp
   });
 }
 
-// On a thread of the compute pool: touches what belongs to this row only.
+// On a thread of the compute pool: touches nothing but this row's.
 void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                             StepSamples* samples, SamplerScratch* scratch) {
   const LogitsRow& row = layout.logits_rows[row_idx];
@@ -211,8 +211,8 @@ void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples*
   }
 }
 
-// A row of the batch may be another request's by now, unless the runner has kept it for its
-// logprobs.
+// A row of the batch may belong to another request by now, unless ModelRunner::MustFinishFirst kept
+// it.
 void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutput* result) {
   size_t row_idx = 0;
   for (size_t i = 0; i < layout.requests.size(); ++i) {
@@ -238,7 +238,7 @@ void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutp
   }
 }
 
-// Returns the request's token; what goes beyond it into *extra.
+// Returns the request's token and writes the rest of its result to *extra.
 TokenId StepSampler::FoldRequest(const ScheduledRequest& request, StepSamples::Request* sampled,
                                  RequestResult* extra) {
   if (!sampled->result.status.ok()) {

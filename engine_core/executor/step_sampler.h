@@ -1,13 +1,14 @@
 #pragma once
 
 // Samples the rows of logits that a step makes: on the device, as ops of the step itself, where the
-// backend has a sampler and the request is no rare kind; else on the host, from copied rows. Then
-// gathers what either has yielded into the step's ModelOutput.
-// Drafts are accepted in Fold. Token masks reach both samplers through TokenMasks.
+// backend has a sampler and the request fits it (FitsDeviceSampler); else on the host, from copied
+// rows. Then folds the results of both into the step's ModelOutput.
+// Drafts will be accepted in Fold. Token masks reach both samplers through TokenMasks.
 // Thread: engine loop; rows of different requests are sampled on the backend's threads.
-// Owns: the device's sampler, the logits, scratch of the host's. Borrows backend and batch, which
-// outlive it. Nothing is allocated after Create but for logprobs.
-// Failure: memory, in Create. A request's own (NaN, no token left) is its RequestResult::status.
+// Owns: the device's sampler, the logits, the host's scratch. Borrows backend and batch, which
+// outlive it. After Create only logprobs are allocated.
+// Failure: memory, in Create. A failure of one request (NaN, no token left) is its
+// RequestResult::status.
 
 #include <memory>
 #include <optional>
@@ -23,7 +24,7 @@
 
 namespace tandem {
 
-// What sampling has yielded of one step so far.
+// The results of one step so far.
 struct StepSamples {
   struct Request {
     SampleResult result;
@@ -31,43 +32,45 @@ struct StepSamples {
     bool is_on_host = false;           // the host samples its token
     bool has_prompt_logprobs = false;  // they are complete with this token
   };
-  std::vector<Request> requests;     // as StepLayout::requests
-  std::vector<int64_t> prompt_nans;  // as StepLayout::logits_rows; not finite, in a prompt's row
+  std::vector<Request> requests;  // of each of StepLayout::requests
+  // Of each of StepLayout::logits_rows: values that are not finite, in a prompt's row.
+  std::vector<int64_t> prompt_nans;
 };
 
 class StepSampler {
  public:
-  // Steps have at most max_rows rows of logits, made max_logits_rows at a time.
+  // A step has at most max_rows rows of logits; max_logits_rows are made at a time.
   static StatusOr<StepSampler> Create(Backend* backend, int64_t max_logits_rows, int64_t max_rows,
                                       InputBatch* batch);
 
   // ---- before the step's ops ----
   // Before a request's first step, once it is in the batch.
   void Admit(RequestSlot slot);
-  // REQUIRES: results of earlier steps that the host samples are folded.
+  // Takes in the step's masks. REQUIRES: earlier steps with rows of the host are folded.
   void Begin(const SchedulerOutput& step, const StepLayout& layout, StepSamples* samples);
-  // sampling_rows: [layout.num_logits_rows(), kSamplingRowWidth], where the host writes.
+  // Writes the step's SamplingRows. sampling_rows: [layout.num_logits_rows(), kSamplingRowWidth] in
+  // host memory.
   void FillRows(const StepLayout& layout, const Tensor& sampling_rows) const;
 
   // ---- ops ----
-  // Inputs that the device has sampled itself, in place of what stands for them.
+  // Replaces the inputs that only the device knows.
   void FillSampledInputs(const Tensor& token_ids);
   int64_t max_logits_rows() const { return logits_.device().rows(); }
   // Where the model writes `count` rows of logits.
   Tensor logits(int64_t count) const { return logits_.device().Rows(0, count); }
-  // Samples the device's rows of these logits, which are the step's from number `first` on.
+  // Samples the device's rows among these logits, the step's rows from `first` on.
   void SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first);
 
   // ---- after them ----
-  // Puts the copy of what the device has sampled after the step's ops.
+  // Starts the copy of the device's results, after the ops so far.
   void StartFetch(const StepLayout& layout);
-  // The next step can name this one's tokens before the host knows them.
+  // Appends tokens that the host does not know yet, so that the next step can name them.
   void AppendUnknownTokens(const StepLayout& layout);
-  // Samples the host's rows among the logits that are there now, the step's from `first` on.
+  // Samples the host's rows among the logits made last, the step's rows from `first` on.
   void SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples);
-  // Waits for the copy, and takes it in.
+  // Waits for the copy and reads it.
   void TakeFetched(const StepLayout& layout, StepSamples* samples);
-  // Into the result, and tokens that the host has sampled into the batch.
+  // Writes the step's result, and appends the tokens that the host sampled to the batch.
   void Fold(const StepLayout& layout, StepSamples* samples, ModelOutput* result);
 
  private:
@@ -88,7 +91,7 @@ class StepSampler {
   SharedTensor logits_;                    // [max_logits_rows, V] f32
   TokenMasks masks_;
   std::unique_ptr<ScratchPool> scratch_;
-  std::vector<int64_t> host_rows_;  // of the logits that are there now
+  std::vector<int64_t> host_rows_;  // among the logits made last
 };
 
 }  // namespace tandem

@@ -1,8 +1,8 @@
 #pragma once
 
 // The token masks of one step, where both samplers read them: a tensor at one address, so that a
-// captured graph applies each step's own masks. Rows name their mask by its number; rows without
-// one name none, and a step without masks copies nothing.
+// captured graph applies the masks of each step. A row of logits names its mask by its number, or
+// none; a step without masks copies nothing.
 // Thread: engine loop; the compute pool reads rows. Owns: the masks, twice where the device has
 // memory of its own. Failure: memory, in Create.
 // Nothing fills masks in yet: no SchedulerOutput has any.
@@ -22,8 +22,8 @@ class TokenMasks {
   // Room for max_masks masks in a step.
   static StatusOr<TokenMasks> Create(Device* device, int64_t max_masks, int64_t vocab_size);
 
-  // Copies a step's masks; they are on the device before the next ops. The host's masks of the step
-  // before must not be needed any more. REQUIRES: TokenMaskWords(vocab_size) words each.
+  // Copies a step's masks, to the device before the next ops. REQUIRES: TokenMaskWords(vocab_size)
+  // words each; host_mask of earlier steps is not read any more.
   void Send(std::span<const TokenMask> masks);
 
   std::span<const int32_t> host_mask(int32_t mask_idx) const;
