@@ -94,7 +94,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
   }
   for (int64_t begin = 0; begin < n; begin += rows_at_once) {
     const int64_t count = std::min(rows_at_once, n - begin);
-    // One half is filled while the other is on its way.
+    // One half is filled while the other is copied.
     staging_half_ = 1 - staging_half_;
     auto* bytes = static_cast<std::byte*>(staging_.view().data) +
                   static_cast<int64_t>(staging_half_) * half_bytes;
