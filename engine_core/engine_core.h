@@ -6,9 +6,10 @@
 // it between a Mailbox and a wire endpoint.
 // Thread: engine loop. Owns: scheduler and KV cache; not the executor, not the clock.
 // Failure: a bad request gets an error record, a bad call a failure reply. Only a lost executor
-// ends the engine: Step returns the reason. A second ADD with the id of a live request: another
-// client gets an error record. The same client gets none, because on its socket the id means the
-// first request, whose stream would end with the error.
+// ends the engine: Step returns the reason.
+// A second ADD with the id of a live request: another client gets an error record. The same client
+// gets none, because on its socket the id means the first request, whose stream would end with the
+// error.
 
 #include <cstdint>
 #include <functional>

@@ -3,11 +3,11 @@
 // Records of schema.h to bytes and back. Encoding is that of vLLM's Python, byte for byte: arrays
 // at full length, maps in key order without keys at their default (statistics and start-up maps:
 // every key), floats as 64 bits. Decoding also accepts the encoding of vllm-rs: 32-bit floats,
-// integers for floats, nil for a default; shorter and longer arrays; unknown keys. Thread: pure
-// functions. Encode clears *message first and keeps its capacity; decoding into a used record keeps
-// the capacity of its lists. Failure: wrong, random or truncated bytes are INVALID_ARGUMENT, never
-// a crash, and take no more memory than a small multiple of the message. After a failure *record is
-// valid but unspecified.
+// integers for floats, nil for a default; shorter and longer arrays; unknown keys.
+// Thread: pure functions. Encode clears *message first and keeps its capacity; decoding into a used
+// record keeps the capacity of its lists.
+// Failure: wrong, random or truncated bytes are INVALID_ARGUMENT, never a crash, and take no more
+// memory than a small multiple of the message. After a failure *record is valid but unspecified.
 
 #include <cstdint>
 #include <optional>

@@ -2,8 +2,8 @@
 
 // Changes of an engine's prefix cache as routers get them, in vLLM 0.33's form: a batch is the
 // array [Unix time, events, data-parallel rank], an event a map with "type" first. Also the
-// publisher's configuration, with vLLM's keys and defaults. Thread: plain values and pure
-// functions.
+// publisher's configuration, with vLLM's keys and defaults.
+// Thread: plain values and pure functions.
 
 #include <array>
 #include <cstdint>

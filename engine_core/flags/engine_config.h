@@ -1,8 +1,9 @@
 #pragma once
 
 // The engine core's flags, one row each (names are vLLM's where it has the flag). Also used by
-// programs that start an engine core without linking it. Thread: main, before others start; const
-// afterwards. Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
+// programs that start an engine core without linking it.
+// Thread: main, before others start; const afterwards.
+// Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
 
 #include <cstdint>
 #include <optional>

@@ -6,8 +6,8 @@
 // A block is free (on the free list, perhaps still found by its hash) or held (by num_holders
 // requests). Allocation takes the front of the free list. Freed blocks with a hash go to its back,
 // so the least recently freed content is lost first; those without one go to its front. Everything
-// is O(1) per block. REQUIRES for Allocate: at most num_free() blocks; for Free: the caller holds
-// each block once.
+// is O(1) per block.
+// REQUIRES for Allocate: at most num_free() blocks; for Free: the caller holds each block once.
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,8 @@
 #pragma once
 
 // The adapters (LoRA) of the running requests, so that there are never more than the model has room
-// for. Thread: engine loop. A request without an adapter costs nothing.
+// for.
+// Thread: engine loop. A request without an adapter costs nothing.
 // Nothing turns this on yet: requests with an adapter are refused.
 
 #include <cstddef>

@@ -4,10 +4,11 @@
 // token; the next step computes the guesses along with that token and keeps those that the model
 // would have sampled itself, so it yields several tokens. Here: the number of drafts of a request,
 // the room that they and the drafter need, their way into a step and back, and their statistics.
-// Without a drafter (num_speculative_tokens 0) all of these are 0. In vLLM's words: spec_token_ids,
-// num_lookahead_tokens, scheduled_spec_decode_tokens. Thread: engine loop. Owns the statistics.
-// Counts are tokens. Steady decode allocates nothing, except for the statistics of a step that has
-// verified drafts. Nothing turns this on yet: no executor has a drafter.
+// Without a drafter (num_speculative_tokens 0) all of these are 0.
+// In vLLM's words: spec_token_ids, num_lookahead_tokens, scheduled_spec_decode_tokens.
+// Thread: engine loop. Owns the statistics. Counts are tokens. Steady decode allocates nothing,
+// except for the statistics of a step that has verified drafts.
+// Nothing turns this on yet: no executor has a drafter.
 //
 // Life of a draft: it comes with the result of the step that samples the token before it. The
 // request's next step computes it, counted as computed and as an output to come. That step's result

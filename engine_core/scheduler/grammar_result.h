@@ -1,7 +1,8 @@
 #pragma once
 
 // What became of the grammar that a request waits for. A value; made by a compiler thread, handled
-// on the engine loop. Nothing turns this on yet: no request that needs a grammar is accepted.
+// on the engine loop.
+// Nothing turns this on yet: no request that needs a grammar is accepted.
 
 #include <cstdint>
 

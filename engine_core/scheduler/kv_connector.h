@@ -4,8 +4,9 @@
 // another engine (separate prefill and decode) or a store of prefixes. The scheduler asks it what
 // it can load and notifies it of allocations and ends; its worker's side, in the executor, moves
 // the bytes and reports with each step's result. The idea is the scheduler half of vLLM's V1 KV
-// connector. Thread: engine loop. The creator of the engine owns it; it must outlive the scheduler.
-// A call must not reach back into scheduler or cache; requests and spans are valid during the call.
+// connector.
+// Thread: engine loop. The creator of the engine owns it; it must outlive the scheduler. A call
+// must not reach back into scheduler or cache; requests and spans are valid during the call.
 // Nothing turns this on yet: only the simulation has a connector.
 //
 // A load brings the KV of the tokens after a request's local prefix into blocks allocated for them.

@@ -3,7 +3,8 @@
 // The first pass of a step: running requests get their next tokens in the order of admission. A
 // request that needs blocks when none is left preempts others, the last admitted first (under
 // priority scheduling: the least urgent). If a victim's blocks cannot be freed at once, the pass
-// ends. Thread: engine loop. Owns nothing.
+// ends.
+// Thread: engine loop. Owns nothing.
 
 #include <cstdint>
 

@@ -1,8 +1,9 @@
 #pragma once
 
 // A scheduled step with the requests it runs. They are named by pointer, not by slot: a slot may
-// belong to another request by the time the result arrives. Thread: engine loop. StepsInFlight owns
-// the steps and reuses them; a steady decode step allocates nothing.
+// belong to another request by the time the result arrives.
+// Thread: engine loop. StepsInFlight owns the steps and reuses them; a steady decode step allocates
+// nothing.
 
 #include <memory>
 #include <vector>

@@ -1,7 +1,8 @@
 #pragma once
 
 // The step being made: the tokens given to each request and the budget that is left. The passes
-// fill it; Build turns it into the executor's step. Thread: engine loop. Counts are tokens.
+// fill it; Build turns it into the executor's step.
+// Thread: engine loop. Counts are tokens.
 
 #include <algorithm>
 #include <cstdint>

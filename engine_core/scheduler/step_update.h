@@ -2,8 +2,8 @@
 
 // Folds a step's result back into its requests: appends tokens, checks stops, writes the clients'
 // records, ends requests. Requests that ended while the step was in flight are left alone; for
-// those preempted meanwhile the tokens are delivered or dropped (RequestTable::Preempt). Thread:
-// engine loop. Owns nothing. Steady decode allocates nothing.
+// those preempted meanwhile the tokens are delivered or dropped (RequestTable::Preempt).
+// Thread: engine loop. Owns nothing. Steady decode allocates nothing.
 
 #include <span>
 

@@ -2,9 +2,9 @@
 
 // A KV connector that draws from a seed what it can load, how long that takes, what fails and how
 // long it keeps blocks. Loaded KV is right: the hashes that belong there. Both sides are here; the
-// worker's runs within SimExecutor's steps. Thread: engine loop. Failure: a breach of the contract
-// (blocks changed while a transfer needs them, a request that disappears …) is INTERNAL and names
-// it.
+// worker's runs within SimExecutor's steps.
+// Thread: engine loop. Failure: a breach of the contract (blocks changed while a transfer needs
+// them, a request that disappears …) is INTERNAL and names it.
 
 #include <cstdint>
 #include <map>

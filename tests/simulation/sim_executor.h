@@ -4,9 +4,9 @@
 // there, and the next token is a function of that hash: every request's right outputs are known,
 // whatever it was batched with, however it was chunked, preempted or served from the cache. Before
 // it computes, it reads everything that a model would read and compares. Its drafter guesses right
-// more often than not, and the drafts' content is in its KV cache as well, right or wrong. Thread:
-// engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget overrun …)
-// is INTERNAL and names it; requested failures are UNAVAILABLE.
+// more often than not, and the drafts' content is in its KV cache as well, right or wrong.
+// Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
+// overrun …) is INTERNAL and names it; requested failures are UNAVAILABLE.
 
 #include <cstdint>
 #include <deque>
