@@ -37,7 +37,7 @@ Status Frontends::Receive(const ClientMessage& message) {
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
     RETURN_IF_ERROR(CheckOutput(output));
     if (scenario_->streams.at(output.request_id).request.client_index != message.client_index) {
-      return Wrong(output.request_id, "answered to another client");
+      return Wrong(output.request_id, "sent to another client");
     }
   }
   for (const RequestId& id : outputs.finished_requests) RETURN_IF_ERROR(CheckFinishedId(id));
@@ -47,7 +47,7 @@ Status Frontends::Receive(const ClientMessage& message) {
 
 Status Frontends::ReceiveReply(const wire::UtilityOutput& answer) {
   const auto call = calls_.find(static_cast<uint64_t>(answer.call_id));
-  if (call == calls_.end() || call->second) return InternalError("an answer nobody asked for");
+  if (call == calls_.end() || call->second) return InternalError("a reply to no call");
   call->second = true;
   return OkStatus();
 }
@@ -60,7 +60,7 @@ Status Frontends::CheckOutput(const wire::EngineCoreOutput& output) {
   const bool refusal = output.finish_reason == wire::FinishReason::kError &&
                        (stream.refused || stream.grammar_fails || stream.sent_while_paused);
   if (stream.ended && refusal) return OkStatus();
-  if (!stream.sent || stream.ended) return Wrong(output.request_id, "hears after the end");
+  if (!stream.sent || stream.ended) return Wrong(output.request_id, "gets a record after its end");
   RETURN_IF_ERROR(CheckTokens(output, &stream));
   stream.emitted.insert(stream.emitted.end(), output.new_token_ids.begin(),
                         output.new_token_ids.end());
@@ -72,7 +72,7 @@ Status Frontends::CheckOutput(const wire::EngineCoreOutput& output) {
     stream.ended = true;
     if (output.finish_reason == wire::FinishReason::kError) ++coverage_->num_request_failures;
   } else if (output.new_token_ids.empty()) {
-    return Wrong(output.request_id, "hears a record without tokens or end");
+    return Wrong(output.request_id, "gets a record without tokens or end");
   } else if (stream.emitted.size() >= stream.answer.size()) {
     return Wrong(output.request_id, "should have ended");
   }
@@ -129,7 +129,7 @@ Status Frontends::CheckFinish(const wire::EngineCoreOutput& output, const Stream
 }
 
 Status Frontends::CheckError(const wire::EngineCoreOutput& output, const Stream& stream) const {
-  if (!output.error) return Wrong(output.request_id, "an error without words");
+  if (!output.error) return Wrong(output.request_id, "an error without a message");
   if (output.error->code == wire::kErrorEnginePaused) {
     return stream.sent_while_paused ? OkStatus()
                                     : Wrong(output.request_id, "refused without a pause");
@@ -191,7 +191,7 @@ Status Frontends::CheckEnd() const {
     if (stream.num_finished_ids != 1) return Wrong(id, "was not among the finished ids");
   }
   for (const auto& [id, answered] : calls_) {
-    if (!answered) return InternalError("call " + std::to_string(id) + " was not answered");
+    if (!answered) return InternalError("call " + std::to_string(id) + " got no reply");
   }
   return OkStatus();
 }

@@ -164,8 +164,8 @@ Status Invariants::CheckKvEvents() {
   RETURN_IF_ERROR(kv_events_.Apply(engine_->TakeKvEvents()));
   const BlockPool& pool = engine_->kv_cache().pool();
   if (static_cast<int32_t>(kv_events_.num_hashes()) != pool.num_cached_hashes()) {
-    return InternalError("KV events tell of " + std::to_string(kv_events_.num_hashes()) +
-                         " hashes, the cache holds " + std::to_string(pool.num_cached_hashes()));
+    return InternalError("KV events have " + std::to_string(kv_events_.num_hashes()) +
+                         " hashes, the cache has " + std::to_string(pool.num_cached_hashes()));
   }
   return OkStatus();
 }

@@ -22,7 +22,7 @@ Status KvEventShadow::Store(const BlockStored& stored) {
   prefix.extra_keys = stored.extra_keys;
   if (stored.parent) {
     const auto parent = known_.find(stored.parent->bytes);
-    if (parent == known_.end()) return InternalError("KV event: stored behind an unknown parent");
+    if (parent == known_.end()) return InternalError("KV event: stored after an unknown parent");
     prefix = parent->second;
   }
   const size_t num_blocks = stored.block_hashes.size();
@@ -46,7 +46,7 @@ Status KvEventShadow::Store(const BlockStored& stored) {
 
 Status KvEventShadow::Remove(const BlockRemoved& removed) {
   const auto found = num_blocks_.find(removed.block_hash.bytes);
-  if (found == num_blocks_.end()) return InternalError("KV event: removed what was not there");
+  if (found == num_blocks_.end()) return InternalError("KV event: removed an unknown hash");
   if (--found->second == 0) num_blocks_.erase(found);
   return OkStatus();
 }

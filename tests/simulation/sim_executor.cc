@@ -148,7 +148,7 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
   const auto num_tokens = static_cast<int32_t>(row.token_ids.size());
   if (end <= row.num_computed) return Breach(row.id, "scheduled without tokens");
   if (end - row.num_uncollected_accepted > row.max_computed) {
-    return Breach(row.id, "runs behind its last allowed token");
+    return Breach(row.id, "runs after its last allowed token");
   }
   if (end > num_tokens) return Breach(row.id, "scheduled beyond its tokens");
   if (scheduled.needs_sample != (end == num_tokens)) return Breach(row.id, "needs_sample is wrong");
