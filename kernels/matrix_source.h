@@ -5,7 +5,7 @@
 // Numbers are values without scales and zeros. Codes are the integers of a quantized checkpoint,
 // one a byte: 4-bit codes as they are, unsigned 8-bit codes and their zeros less 128, twice the
 // number for the halves of e2m1. A part of a matrix (Rows, Columns) is a source as well, without a
-// copy. Values, any thread; the memory belongs to whoever made the source. Failure: a part that
+// copy. Values, any thread; the memory belongs to the maker of the source. Failure: a part that
 // does not fit is our own mistake (CHECK).
 
 #include <cstdint>

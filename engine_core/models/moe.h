@@ -22,8 +22,8 @@ struct MoeFamily {
   StatusOr<AttentionLayer> (*load_attention)(const LoadContext&, const LayerPlace&);
 };
 
-// The config says which layers are mixtures. Experts are stored one by one as in `names`, or all in
-// one tensor as transformers 5 writes them ("mlp.experts.gate_up_proj").
+// The config chooses which layers are mixtures. Experts are stored one by one as in `names`, or all
+// in one tensor as transformers 5 writes them ("mlp.experts.gate_up_proj").
 StatusOr<std::unique_ptr<Stage>> LoadMoeLike(const LoadContext& context, const MoeFamily& family);
 
 }  // namespace tandem

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import documents
+import words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "deploy/cli"]
@@ -128,6 +129,22 @@ def check_documents(problems):
         problems.append(f"{name}:1: {what}")
 
 
+# They quote the words that others avoid.
+DICTIONARIES = ["docs/style.md", "docs/glossary.md", "tests/tidy/words.py", "tests/unit/tidy/words_test.py"]
+
+
+def check_words(problems):
+    """Comments, names, messages and documents avoid what words.py lists. Recorded and training texts are exempt."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout
+    for name in listed.splitlines():
+        path = ROOT / name
+        is_text = path.suffix in (".h", ".cc", ".cu", ".cuh", ".def", ".py", ".sh", ".md", ".cmake") or path.name == "CMakeLists.txt"
+        if not is_text or name in DICTIONARIES or name.startswith("deploy/models/train/") or not path.is_file():
+            continue
+        for number, what in words.check_words(path.read_text()):
+            problems.append(f"{name}:{number}: {what}")
+
+
 def check_format(problems):
     tool = shutil.which("clang-format-14") or shutil.which("clang-format")
     if not tool:
@@ -195,6 +212,7 @@ def main():
     check_headers(problems)
     check_readme_tree(problems)
     check_documents(problems)
+    check_words(problems)
     check_format(problems)
     check_tests(problems)
     check_type_names(problems)

@@ -68,6 +68,12 @@ class Listed(unittest.TestCase):
         self.assertEqual(self.wrong("| `messages`, `echo` | |"), [])
         self.assertEqual(self.wrong("| `messages` | echo |"), ["does not list the API field echo"])
 
+    def test_a_route_that_is_a_prefix_may_name_its_rest(self):
+        pages = {"docs/user/api.md": "`GET /v1/models/NAME`", "frontend/config.cc": '"/v1/models/*" "/v1/engines/*"'}
+        rows = [("route", "frontend/config.cc", r'"(/[a-z0-9_/]+)\*?"', "docs/user/api.md")]
+        messages = [message for _, message in documents.check_listed(TREE, pages.get, rows)]
+        self.assertEqual(messages, ["does not list the route /v1/engines/"])
+
     def test_rows_that_moved_away_are_noticed(self):
         rows = [("route", "frontend/api/routes.cc", r'"(/\w+)"', "docs/user/api.md")]
         messages = [message for _, message in documents.check_listed(TREE, {"docs/user/api.md": ""}.get, rows)]

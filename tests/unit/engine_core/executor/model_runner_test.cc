@@ -361,8 +361,7 @@ TEST_CASE("model runner: a mixture's step waits for its experts' tokens only whe
   }
 }
 
-TEST_CASE(
-    "model runner: a device that runs out of memory at start is an error that says what to do") {
+TEST_CASE("model runner: a device out of memory at start is an error with advice") {
   // One with separate gates, and one with scratch memory for steps larger than decode steps.
   const std::string model = GENERATE("llama_tied", "mixtral");
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);

@@ -23,7 +23,7 @@ TEST_CASE("TokenDecoder joins byte tokens to characters, or marks each of a run 
   CHECK(decoder.Decode({}).empty());
 }
 
-TEST_CASE("TokenDecoder strips at most as many blanks as it is told") {
+TEST_CASE("TokenDecoder strips at most the given number of blanks") {
   CHECK(Create(kLlama).Decode({"▁▁", "▁a▁"}) == "  a ");
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("TokenDecoder Metaspace drops the mark of the first token only") {
   CHECK(never.Decode({"▁a", "▁b"}) == " a b");
 }
 
-TEST_CASE("TokenDecoder tells what one token adds by itself") {
+TEST_CASE("TokenDecoder returns the bytes of one token by itself") {
   CHECK(Create(kLlama).TokenBytes("<0xC3>") == "\xC3");
   CHECK(Create(kLlama).TokenBytes("▁a") == " a");
   CHECK(Create(R"({"type": "ByteLevel"})").TokenBytes("ĠÃ") == " \xC3");
