@@ -43,7 +43,7 @@ bool HasReasoning(const ordered_json& messages) {
   });
 }
 
-// Puts the tag behind the last message's text and returns that text as it was.
+// Puts the tag after the last message's text and returns that text as it was.
 StatusOr<std::string> AddContinueTag(ordered_json* messages) {
   ordered_json* content = nullptr;
   if (!messages->empty() && messages->back().is_object()) {

@@ -6,7 +6,7 @@
 // Ownership: values only. A template is hostile input: every render has limits on steps, depth,
 // output and values, and reaching one is a ResourceExhausted.
 // Compile: InvalidArgument "chat template line N: ..." for a syntax error. Render: InvalidArgument
-// with the text of raise_exception(), or with what the template did wrong.
+// with the text of raise_exception(), or with the template's own mistake.
 
 #include <cstdint>
 #include <map>

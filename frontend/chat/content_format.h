@@ -8,7 +8,7 @@
 namespace tandem {
 
 // kParts when a loop walks over a message's content, directly, through a variable or in a macro
-// that is given it; a loop behind `is string` counts too.
+// that receives it; a loop after an `is string` test counts too.
 ContentFormat FindContentFormat(const jinja::Template& source);
 
 }  // namespace tandem

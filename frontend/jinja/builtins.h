@@ -1,6 +1,6 @@
 #pragma once
 
-// What templates find there without defining it: filters, tests, global functions, and the methods
+// What templates can use without defining it: filters, tests, global functions, and the methods
 // of strings, lists and dicts. Tables of name and function; looked up by name. Any thread.
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace tandem::jinja {
 
-// nullptr when there is none of that name.
+// nullptr when no row has that name.
 Function FindFilter(std::string_view name);
 Function FindTest(std::string_view name);  // returns a bool Value
 Function FindGlobal(std::string_view name);
@@ -28,8 +28,9 @@ StatusOr<Value> ApplyBinary(Interpreter& interpreter, std::string_view op, const
 StatusOr<bool> Contains(Interpreter& interpreter, const Value& whole, const Value& part);
 StatusOr<int64_t> Length(const Value& value);
 
-// Sorts arguments into the parameters `names`; what was not given is a Value that IsGiven denies.
-// Fails on too many, unknown or missing ones: the first `num_required` must be there.
+// Sorts arguments into the parameters `names`; an argument that was not given is a Value for which
+// IsGiven is false. Fails on too many, unknown or missing ones: the first `num_required` must be
+// there.
 StatusOr<std::vector<Value>> Bind(std::string_view function, const Arguments& args,
                                   std::initializer_list<std::string_view> names,
                                   size_t num_required = 0);
@@ -38,7 +39,7 @@ StatusOr<int64_t> ToIndex(const Value& value, std::string_view name, int64_t fal
 StatusOr<std::string_view> ToString(const Value& value, std::string_view name,
                                     std::string_view fallback);
 
-// A table of functions in the order of their names is not needed: the longest has 60 rows.
+// Tables are searched linearly: the longest has 60 rows.
 struct NamedFunction {
   std::string_view name;
   Function function;

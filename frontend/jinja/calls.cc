@@ -1,4 +1,4 @@
-// The Interpreter's calls, attributes and items: what an object can do and holds.
+// The Interpreter's calls, attributes and items: what an object can do and contains.
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The half of the parser that reads expressions. Only jinja_parser.cc builds on it. Thread: one
+// The half of the parser that reads expressions. Only parser.cc builds on it. Thread: one
 // parse. Each method starts at the current token and leaves the next one current.
 
 #include <initializer_list>
@@ -36,7 +36,7 @@ class ExpressionParser : protected TokenCursor {
   StatusOr<ExprPtr> ParseOr();
   StatusOr<ExprPtr> ParseAnd();
   StatusOr<ExprPtr> ParseNot();
-  // The comparison at the cursor, moved over; empty when there is none.
+  // Reads the comparison operator at the cursor; empty when there is none.
   std::string TakeComparison();
   StatusOr<ExprPtr> ParseCompare();
   using ParseFunction = StatusOr<ExprPtr> (ExpressionParser::*)();

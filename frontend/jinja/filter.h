@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files of filters share: the shape of a filter and the sets they define. Any thread.
+// What the filter files share: the signature of a filter and the sets they define. Any thread.
 
 #include "frontend/jinja/builtins.h"
 

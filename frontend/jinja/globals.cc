@@ -1,4 +1,4 @@
-// Functions that are there without being defined: Jinja's own and those transformers adds.
+// Functions that every template has: Jinja's own and those that transformers adds.
 
 #include <array>
 #include <ctime>

@@ -25,7 +25,7 @@ struct RenderLimits {
   int max_depth;
 };
 
-// Names of one block; what it does not know, its parent may.
+// Names of one block; a name that it lacks is looked up in its parent.
 struct Scope {
   const Scope* parent;
   std::vector<std::pair<std::string_view, Value>> names;

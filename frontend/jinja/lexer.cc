@@ -218,7 +218,7 @@ class Lexer {
   }
 
   Status LexInside(bool is_variable) {
-    std::string brackets;  // closing ones that are due
+    std::string brackets;  // closing brackets still to come
     while (true) {
       Advance(SkipSpaces(pos_));
       if (pos_ >= text_.size()) {

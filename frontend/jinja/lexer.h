@@ -1,6 +1,6 @@
 #pragma once
 
-// Cuts Jinja source into tokens: template text as kText, and what stands inside {{ }} and {% %}.
+// Cuts Jinja source into tokens: template text as kText, and what {{ }} and {% %} contain.
 // White space control (-, +, trim_blocks, lstrip_blocks), comments and raw blocks are done here, so
 // the parser sees only text that is printed.
 // Pure; any thread. Tokens own their text. Lines count from 1.
@@ -36,7 +36,7 @@ struct Token {
 
 StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
-// How an error message calls a token: "end of print statement", "name", ",".
+// The name of a token in error messages: "end of print statement", "name", ",".
 std::string Describe(const Token& token);
 
 }  // namespace tandem::jinja

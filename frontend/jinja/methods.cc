@@ -187,7 +187,7 @@ TANDEM_METHOD(StrIsTitle) {
               Lower(self.View()) != self.View());
 }
 
-// ljust, rjust, center: the fill goes where `side` says.
+// ljust, rjust, center: `side` is where the fill goes.
 StatusOr<Value> Justify(Interpreter& interpreter, const Value& self, const Arguments& args,
                         char side) {
   ASSIGN_OR_RETURN(const auto bound, Bind("just", args, {"width", "fillchar"}, 1));

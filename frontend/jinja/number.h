@@ -14,7 +14,8 @@ __extension__ using Int = __int128;
 std::string FormatInt(Int value);
 // Python's repr: the shortest text that reads back as the same double; 1.0, 1e+20, 1e-07, inf, nan.
 std::string FormatFloat(double value);
-// Digits with an optional sign and base prefix as `base` says; nullopt when none or too many.
+// Digits with an optional sign and base prefix for `base`; nullopt for no digits or too large a
+// number.
 std::optional<Int> ParseInt(std::string_view digits, int base);
 std::optional<double> ParseFloat(std::string_view text);
 

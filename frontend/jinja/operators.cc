@@ -107,7 +107,7 @@ bool CanRepeat(const Value& value) {
   return value.IsString() || value.kind == Kind::kList || value.kind == Kind::kTuple;
 }
 
-// What "%" takes as a mapping, and then does not mind when no name is asked of it.
+// What "%" takes as a mapping; it is then no error when the format names none of its keys.
 bool IsMappingLike(const Value& value) {
   return value.IsDict() || value.kind == Kind::kList || value.kind == Kind::kRange;
 }

@@ -204,8 +204,8 @@ class Parser : private ExpressionParser {
     return ExpectOperator(")");
   }
 
-  // The body of a macro or call block. Which of the names that take "the rest" it mentions decides
-  // what a call may pass.
+  // The body of a macro or call block. A call may pass extra arguments only if the body mentions
+  // the name that collects them.
   Status ParseMacroBody(const char* end_tag, Stmt* stmt) {
     const size_t begin = Position();
     const int loop_depth = std::exchange(loop_depth_, 0);

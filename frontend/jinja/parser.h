@@ -1,7 +1,7 @@
 #pragma once
 
 // Jinja source to its tree. Pure; any thread. The tree owns all it needs; source may go away.
-// Fails with InvalidArgument "line N: ..." for what is wrong, or for nesting deeper than
+// Fails with InvalidArgument "line N: ..." for a syntax error, or for nesting deeper than
 // kMaxTreeDepth: code that walks a tree may recurse.
 
 #include <memory>

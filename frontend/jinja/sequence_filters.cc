@@ -37,7 +37,7 @@ StatusOr<Value> AttributePath(Interpreter& interpreter, Value item, const Value&
   return item.IsUndefined() && fallback.IsGiven() ? fallback : item;
 }
 
-// What a value is sorted or compared by: the attribute, in lower case unless case counts.
+// The key that a value is sorted or compared by: the attribute, in lower case unless case counts.
 StatusOr<Value> SortKey(Interpreter& interpreter, const Value& item, const Value& attribute,
                         bool case_sensitive) {
   const auto fold = [&](const Value& key) {
@@ -224,7 +224,7 @@ TANDEM_FILTER(FilterGroupBy) {
     for (; end < keyed.size() && IsEqual(keyed[end].key, keyed[begin].key); ++end) {
       members.push_back(keyed[end].item);
     }
-    // The group is called by its first member's own spelling.
+    // The group's name is its first member's own spelling.
     ASSIGN_OR_RETURN(const Value name,
                      AttributePath(interpreter, members.front(), bound[0], bound[1]));
     ASSIGN_OR_RETURN(const Value list, NewList(interpreter, std::move(members)));

@@ -360,7 +360,7 @@ std::vector<std::string_view> SplitSpaces(std::string_view text, int64_t max_spl
       parts.push_back(text);
       break;
     }
-    // The next word from the side we come from.
+    // The next word, from the left or from the right.
     const auto chars_end = [&](size_t pos) {
       size_t next = pos;
       return IsSpaceChar(NextUtf8(text, &next));

@@ -25,7 +25,7 @@ TANDEM_FILTER(FilterCapitalize) {
   return interpreter.String(Capitalize(text));
 }
 
-// Unlike str.title() a word goes on behind an apostrophe.
+// Unlike in str.title(), an apostrophe does not end a word.
 TANDEM_FILTER(FilterTitle) {
   ASSIGN_OR_RETURN(const std::string_view text, interpreter.Str(input));
   std::string out;

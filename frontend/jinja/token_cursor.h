@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a parser stands in its tokens: looking at the current one, moving on, and saying what is
-// wrong with it; and how deep the parser's own recursion is. Thread: one parse.
+// Where a parser stands in its tokens: looks at the current one, moves on, reports what is wrong
+// with it, and counts the depth of the parser's own recursion. Thread: one parse.
 
 #include <algorithm>
 #include <string>

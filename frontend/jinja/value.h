@@ -1,10 +1,10 @@
 #pragma once
 
 // The values a template computes with, as Python has them. A Value is a small handle; what it
-// points to lives in the Heap of one render and is freed with it, so nothing is counted or leaked.
-// Thread: one render. Strings are well-formed UTF-8; views point into the heap, the tree or the
-// caller's JSON. Sequences and dicts never change once a template can see them (the sandbox refuses
-// it); namespaces, cyclers and used-up generators do.
+// points to lives in the Heap of one render and is freed with it, so there are no reference counts
+// and no leaks. Thread: one render. Strings are well-formed UTF-8; views point into the heap, the
+// tree or the caller's JSON. Sequences and dicts never change once a template can see them (the
+// sandbox refuses it); namespaces, cyclers and used-up generators do.
 
 #include <cstdint>
 #include <deque>

@@ -1,9 +1,9 @@
 #pragma once
 
-// Finds added tokens ("<|im_end|>", "[INST]") in text before anything else looks at it: the longest
-// token at the leftmost place, with its lstrip / rstrip / single_word wishes.
+// Finds added tokens ("<|im_end|>", "[INST]") in text before it is split or encoded: the longest
+// token at the leftmost place, with its lstrip, rstrip and single_word flags.
 // Thread: immutable after construction; any thread. Positions are bytes.
-// Cost: linear in the text for real tokens; a trie decides how far a look at one place goes.
+// Cost: linear in the text for real tokens; a trie bounds the search at one place.
 
 #include <cstdint>
 #include <string>
@@ -19,10 +19,10 @@ namespace tandem {
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  bool single_word = false;  // only between characters that are no word characters
+  bool single_word = false;  // only where no word character stands beside it
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
-  bool normalized = true;    // looked for in normalized text
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = true;    // searched for in normalized text
   bool special = false;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Unicode properties that tokenizers ask about. Pure; any thread.
+// Unicode properties that tokenizers depend on. Pure; any thread.
 
 #include <string>
 #include <string_view>

@@ -23,7 +23,7 @@ Status Unsupported(std::string_view what, std::string_view pattern) {
                             std::string(pattern) + "\"");
 }
 
-// The escape at pattern[pos] (a backslash) in PCRE2's words; moves pos behind it.
+// The escape at pattern[pos] (a backslash) in PCRE2's words; moves pos past it.
 Status TranslateEscape(std::string_view pattern, bool in_class, size_t* pos, std::string* out) {
   if (*pos + 1 >= pattern.size()) return Unsupported("a lone backslash", pattern);
   const char kind = pattern[*pos + 1];
@@ -171,7 +171,7 @@ Status RegexMatcher::FindAll(std::string_view text, std::vector<TextRange>* matc
     if (match.end > match.begin || match.begin != last_end) matches->push_back(match);
     last_end = pos = match.end;
     if (match.end > match.begin) continue;
-    // After an empty match the search goes on behind the next character.
+    // After an empty match the search goes on after the next character.
     do {
       ++pos;
     } while (pos < text.size() && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80);

@@ -1,5 +1,5 @@
 // Metaspace: the visible mark of a blank becomes a blank; in the first token it vanishes, unless
-// `prepend_scheme` says that none was put there.
+// `prepend_scheme` is "never".
 
 #include "frontend/text/decoders/decoder_step.h"
 #include "frontend/text/json_fields.h"

@@ -75,7 +75,7 @@ TEST_CASE("ChatTemplate ends with the final message when it is to be continued")
   CHECK_FALSE(compiled->Render(input).ok());
 }
 
-TEST_CASE("ChatTemplate refuses messages that are no array") {
+TEST_CASE("ChatTemplate refuses messages that are not an array") {
   auto compiled = ChatTemplate::Compile("x");
   ChatTemplateInput input;
   CHECK_FALSE(compiled->Render(input).ok());
@@ -84,7 +84,7 @@ TEST_CASE("ChatTemplate refuses messages that are no array") {
   CHECK_FALSE(compiled->Render(input).ok());
 }
 
-TEST_CASE("ChatTemplate knows whether a template walks over parts of the content") {
+TEST_CASE("ChatTemplate detects a loop over parts of the content") {
   const auto format = [](std::string_view source) {
     return ChatTemplate::Compile(source).value().content_format();
   };

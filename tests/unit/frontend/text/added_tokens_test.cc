@@ -36,14 +36,15 @@ TEST_CASE("AddedTokenFinder takes the longest token at the leftmost place") {
   CHECK(Split(finder, "") == "");
 }
 
-TEST_CASE("AddedTokenFinder strips white space on the sides a token asks for") {
+TEST_CASE("AddedTokenFinder takes white space on the sides that a token's flags name") {
   const AddedTokenFinder finder({Token(1, "<l>", true), Token(2, "<r>", false, true)});
   CHECK(Split(finder, "a \n\u3000<l> b") == "a|<1>| b");
   CHECK(Split(finder, "a <r> \t b") == "a |<2>|b");
   CHECK(Split(finder, " <r> <l> ") == " |<2>|<1>| ");
 }
 
-TEST_CASE("AddedTokenFinder finds a single word only between characters that are none") {
+TEST_CASE(
+    "AddedTokenFinder finds a single_word token only where no word character stands beside it") {
   const AddedTokenFinder finder({Token(1, "word", false, false, true)});
   CHECK(Split(finder, "word") == "<1>");
   CHECK(Split(finder, "a word.") == "a |<1>|.");

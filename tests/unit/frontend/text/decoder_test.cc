@@ -15,7 +15,7 @@ TokenDecoder Create(const char* spec) {
   return TokenDecoder::Create(nlohmann::json::parse(spec)).value();
 }
 
-TEST_CASE("TokenDecoder joins byte tokens to characters, or marks each of a run that is none") {
+TEST_CASE("TokenDecoder joins byte tokens to characters, or makes each of a broken run U+FFFD") {
   const TokenDecoder decoder = Create(kLlama);
   CHECK(decoder.Decode({"▁a", "<0xC3>", "<0xA9>", "▁b"}) == "aé b");
   CHECK(decoder.Decode({"a", "<0xC3>", "<0x41>"}) == "a\uFFFD\uFFFD");
@@ -23,7 +23,7 @@ TEST_CASE("TokenDecoder joins byte tokens to characters, or marks each of a run 
   CHECK(decoder.Decode({}).empty());
 }
 
-TEST_CASE("TokenDecoder strips at most the given number of blanks") {
+TEST_CASE("TokenDecoder strips at most `start` blanks") {
   CHECK(Create(kLlama).Decode({"▁▁", "▁a▁"}) == "  a ");
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("TokenDecoder Metaspace drops the mark of the first token only") {
   CHECK(never.Decode({"▁a", "▁b"}) == " a b");
 }
 
-TEST_CASE("TokenDecoder returns the bytes of one token by itself") {
+TEST_CASE("TokenDecoder returns the bytes that one token adds") {
   CHECK(Create(kLlama).TokenBytes("<0xC3>") == "\xC3");
   CHECK(Create(kLlama).TokenBytes("▁a") == " a");
   CHECK(Create(R"({"type": "ByteLevel"})").TokenBytes("ĠÃ") == " \xC3");
@@ -114,7 +114,7 @@ TEST_CASE("TokenDecoder Replace takes a regular expression for whole tokens") {
   CHECK(after_fuse.status().code() == StatusCode::kUnimplemented);
 }
 
-TEST_CASE("TokenDecoder refuses an order of kinds that means nothing") {
+TEST_CASE("TokenDecoder refuses an order of kinds that has no meaning") {
   for (const char* second : {"ByteFallback", "ByteLevel"}) {
     CAPTURE(second);
     const auto decoder = TokenDecoder::Create(
@@ -124,7 +124,7 @@ TEST_CASE("TokenDecoder refuses an order of kinds that means nothing") {
   }
 }
 
-TEST_CASE("TokenDecoder refuses what it does not know") {
+TEST_CASE("TokenDecoder refuses an unknown kind and malformed fields") {
   const auto code = [](const char* spec) {
     return TokenDecoder::Create(nlohmann::json::parse(spec)).status().code();
   };

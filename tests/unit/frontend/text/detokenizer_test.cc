@@ -51,7 +51,7 @@ TEST_CASE("Detokenizer completes a character that the prompt left unfinished") {
   CHECK(Deltas({}, {0, 1, 2}, {5}) == "a|");
 }
 
-TEST_CASE("Detokenizer leaves special tokens out only when asked") {
+TEST_CASE("Detokenizer leaves special tokens out only with skip_special_tokens") {
   CHECK(Deltas({true, true}, {}, {5, 7, 5}) == "a||a|");
   CHECK(Deltas({false, true}, {}, {5, 7, 5}) == "a|<\uFFFD>|a|");
 }

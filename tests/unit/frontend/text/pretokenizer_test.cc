@@ -23,7 +23,7 @@ Texts SplitCommas(const std::string& behavior, bool invert = false) {
   return Split(spec.c_str(), "a,b,,c");
 }
 
-TEST_CASE("Pretokenizer Split keeps, drops or joins the matches as its behavior says") {
+TEST_CASE("Pretokenizer Split keeps, drops or joins the matches according to its behavior") {
   CHECK(SplitCommas("Isolated") == Texts{"a", ",", "b", ",", ",", "c"});
   CHECK(SplitCommas("Removed") == Texts{"a", "b", "c"});
   CHECK(SplitCommas("Removed", true) == Texts{",", ",", ","});
@@ -57,7 +57,7 @@ TEST_CASE("Pretokenizer Metaspace marks the start always, at the text's start, o
   CHECK(Split(always, " a") == Texts{"▁a"});
 }
 
-TEST_CASE("Pretokenizer refuses what it does not know") {
+TEST_CASE("Pretokenizer refuses an unknown kind and malformed fields") {
   const auto code = [](const char* spec) {
     return Pretokenizer::Create(nlohmann::json::parse(spec), ByteLevelPieces::kBytes)
         .status()

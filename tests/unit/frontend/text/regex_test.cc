@@ -33,7 +33,7 @@ TEST_CASE("Regex counts an empty match once and goes on by whole characters") {
   CHECK(FindAll("(?=é)", "aé") == Texts{""});
 }
 
-TEST_CASE("Regex refuses what the two dialects read differently, and what is wrong") {
+TEST_CASE("Regex refuses constructs that the two dialects read differently, and syntax errors") {
   CHECK(Regex::Compile("[a&&[^b]]").status().code() == StatusCode::kUnimplemented);
   CHECK(Regex::Compile("[a[bc]]").status().code() == StatusCode::kUnimplemented);
   CHECK(Regex::Compile("(").status().code() == StatusCode::kInvalidArgument);
@@ -42,7 +42,7 @@ TEST_CASE("Regex refuses what the two dialects read differently, and what is wro
   CHECK_FALSE(Regex::Compile(std::string(70'000, 'a')).ok());
 }
 
-TEST_CASE("Regex escapes every character that means something") {
+TEST_CASE("Regex escapes every character that has a meaning") {
   const std::string all = "a.b*c[d](e){f}|g^h$i\\j?k+l#m-n&o";
   CHECK(FindAll(Regex::Escape(all), "x" + all) == Texts{all});
 }

@@ -45,7 +45,7 @@ TEST_CASE("Tokenizer refuses text that is not UTF-8") {
   CHECK(ids.status().code() == StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("Tokenizer knows its tokens, specials, names and template") {
+TEST_CASE("Tokenizer returns its tokens, flags, names and template") {
   const auto tokenizer = Tokenizer::Parse(kTokenizer, kConfig).value();
   CHECK(tokenizer->vocab_size() == 11);
   CHECK(tokenizer->TokenBytes(10) == " ");
@@ -63,7 +63,7 @@ TEST_CASE("Tokenizer knows its tokens, specials, names and template") {
   CHECK(tokenizer->Decode(std::vector<TokenId>{7, 8, 10, 99}, true) == "hello ");
 }
 
-TEST_CASE("Tokenizer names the kind it does not know") {
+TEST_CASE("Tokenizer names an unknown kind") {
   for (const char* part :
        {"\"type\": \"BPE\"", "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}",
         "\"decoder\": {\"type\": \"ByteLevel\"}", "\"type\": \"TemplateProcessing\""}) {
@@ -76,7 +76,7 @@ TEST_CASE("Tokenizer names the kind it does not know") {
   }
 }
 
-TEST_CASE("Tokenizer answers malformed files with a Status") {
+TEST_CASE("Tokenizer returns a Status for malformed files") {
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {"\"h e\"", "\"h x\""},
            {"\"h e\"", "17"},
