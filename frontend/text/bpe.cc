@@ -36,14 +36,38 @@ StatusOr<Bpe> Bpe::Create(Vocabulary vocabulary, const std::vector<Merge>& merge
     // Of a pair listed twice the later rank counts, as in `tokenizers`.
     bpe.merges_[key] = {static_cast<uint32_t>(rank), *id};
   }
+  bpe.FindByteIds();
+  return bpe;
+}
+
+void Bpe::FindByteIds() {
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    const auto id = options.byte_level
-                        ? bpe.vocabulary_.Find(std::string(1, static_cast<char>(byte)))
-                        : bpe.vocabulary_.Find(name);
-    bpe.byte_ids_[byte] = id.value_or(-1);
+    const auto id = options_.byte_level ? vocabulary_.Find(std::string(1, static_cast<char>(byte)))
+                                        : vocabulary_.Find(name);
+    byte_ids_[byte] = id.value_or(-1);
   }
+}
+
+Bpe Bpe::FromRanks(Vocabulary vocabulary, const std::vector<uint32_t>& ranks, BpeOptions options) {
+  Bpe bpe;
+  bpe.vocabulary_ = std::move(vocabulary);
+  bpe.options_ = std::move(options);
+  bpe.whole_ = std::make_unique<std::atomic<Whole>[]>(bpe.vocabulary_.size());
+  for (TokenId id = 0; id < bpe.vocabulary_.size(); ++id) {
+    if (ranks[id] == kNoRank) continue;
+    const std::string_view text = bpe.vocabulary_.Text(id);
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      if (!bpe.options_.byte_level && IsUtf8Continuation(text[cut])) continue;
+      const auto left = bpe.vocabulary_.Find(text.substr(0, cut));
+      const auto right = bpe.vocabulary_.Find(text.substr(cut));
+      if (!left || !right) continue;
+      bpe.merges_[static_cast<uint64_t>(*left) << 32 | static_cast<uint32_t>(*right)] = {ranks[id],
+                                                                                         id};
+    }
+  }
+  bpe.FindByteIds();
   return bpe;
 }
 

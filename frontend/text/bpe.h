@@ -25,8 +25,9 @@
 namespace tandem {
 
 struct BpeOptions {
-  bool byte_level = true;      // symbols are bytes; else characters
-  bool ignore_merges = false;  // a piece in the vocabulary is one token, whatever the merges say
+  bool byte_level = true;  // symbols are bytes; else characters
+  bool ignore_merges =
+      false;  // a piece in the vocabulary is one token, whether or not merges produce it
   bool byte_fallback = false;  // a character without a token becomes its bytes' tokens <0xNN>
   bool fuse_unknown = false;   // neighbouring unknown symbols become one token
   std::optional<TokenId> unknown_id;  // nullopt: unknown symbols vanish
@@ -44,20 +45,26 @@ class Bpe : public TokenModel {
   static StatusOr<Bpe> Create(Vocabulary vocabulary, const std::vector<Merge>& merges,
                               BpeOptions options);
 
+  // Any two neighbours that spell a token with a rank merge, the lowest rank first. ranks: by id;
+  // kNoRank: nothing merges into the token.
+  static Bpe FromRanks(Vocabulary vocabulary, const std::vector<uint32_t>& ranks,
+                       BpeOptions options);
+  static constexpr uint32_t kNoRank = UINT32_MAX;
+
   // Appends the ids of one piece. REQUIRES well-formed UTF-8 unless byte_level.
   Status Encode(std::string_view piece, std::vector<TokenId>* ids) const override;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
-  static constexpr uint32_t kNoRank = UINT32_MAX;
   struct Merged {
     uint32_t rank = kNoRank;
     TokenId id = -1;
   };
-  // Whether merging the bytes of a token gives that token back; learnt when first asked.
+  // Whether merging the bytes of a token gives that token back; computed at its first use.
   enum class Whole : uint8_t { kUnknown, kYes, kNo };
 
+  void FindByteIds();
   Merged Find(TokenId left, TokenId right) const;
   bool IsReachable(TokenId id, std::string_view piece) const;
   std::string WithAffixes(std::string_view symbol, bool continues, bool ends) const;

@@ -2,10 +2,13 @@
 
 #include <cstring>
 
+#include "common/strings.h"
+#include "common/utf8.h"
+
 namespace tandem {
 namespace {
 
-// A unit of the double array: bit 8 says that a key ends at its children, bits 0..7 hold the label
+// A unit of the double array: bit 8 is set where a key ends, bits 0..7 hold the label
 // with bit 31, and the rest the distance to the children. A value has bit 31 set.
 constexpr uint32_t kLeafBit = 1u << 31;
 bool HasLeaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
@@ -27,11 +30,14 @@ StatusOr<Charsmap> Charsmap::Create(std::string_view bytes) {
   map.units_.resize(trie_bytes / 4);
   std::memcpy(map.units_.data(), bytes.data() + sizeof trie_bytes, trie_bytes);
   map.texts_ = bytes.substr(sizeof trie_bytes + trie_bytes);
+  if (FindInvalidUtf8(map.texts_) != std::string_view::npos) {
+    return InvalidArgumentError("precompiled_charsmap has texts that are not UTF-8");
+  }
   return map;
 }
 
 std::string_view Charsmap::TextAt(uint32_t offset) const {
-  if (offset >= texts_.size()) return {};
+  if (offset >= texts_.size() || IsUtf8Continuation(texts_[offset])) return {};
   return texts_.data() + offset;  // up to its NUL; a string has one at its end
 }
 
@@ -47,6 +53,7 @@ std::optional<Charsmap::Match> Charsmap::Find(std::string_view text, bool first)
     const uint32_t unit = units_[node];
     node ^= Offset(unit);
     if (!HasLeaf(unit) || node >= units_.size()) continue;
+    if (i + 1 < text.size() && IsUtf8Continuation(text[i + 1])) continue;  // inside a character
     found = Match{i + 1, TextAt(Value(units_[node]))};
     if (first) break;
   }

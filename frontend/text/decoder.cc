@@ -64,16 +64,16 @@ void TokenStream::End(std::string* text) {
 bool TokenStream::inside_character() const { return chain_->first().inside_character(); }
 
 TokenDecoder::TokenDecoder() = default;
+TokenDecoder::TokenDecoder(std::unique_ptr<DecoderStep> only_step) {
+  steps_.push_back(std::move(only_step));
+}
 TokenDecoder::TokenDecoder(TokenDecoder&&) noexcept = default;
 TokenDecoder& TokenDecoder::operator=(TokenDecoder&&) noexcept = default;
 TokenDecoder::~TokenDecoder() = default;
 
 StatusOr<TokenDecoder> TokenDecoder::Create(const nlohmann::json& spec) {
+  if (spec.is_null()) return TokenDecoder(NewBlankDecoder());
   TokenDecoder decoder;
-  if (spec.is_null()) {
-    decoder.steps_.push_back(NewBlankDecoder());
-    return decoder;
-  }
   RETURN_IF_ERROR(decoder.Add(spec, 0));
   return decoder;
 }

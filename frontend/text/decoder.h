@@ -54,6 +54,7 @@ class TokenDecoder {
  public:
   static StatusOr<TokenDecoder> Create(const nlohmann::json& spec);  // null: joins by blanks
   TokenDecoder();
+  explicit TokenDecoder(std::unique_ptr<DecoderStep> only_step);
   TokenDecoder(TokenDecoder&&) noexcept;
   TokenDecoder& operator=(TokenDecoder&&) noexcept;
   ~TokenDecoder();

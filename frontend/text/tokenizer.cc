@@ -5,6 +5,7 @@
 #include "common/read_file.h"
 #include "common/strings.h"
 #include "common/utf8.h"
+#include "frontend/text/sentencepiece_file.h"
 #include "frontend/text/tokenizer_file.h"
 
 namespace tandem {
@@ -38,18 +39,32 @@ Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::~Tokenizer() = default;
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_folder) {
-  const std::string path = model_folder + "/tokenizer.json";
-  ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path, kMaxFileBytes));
   const std::string config_path = model_folder + "/tokenizer_config.json";
   ASSIGN_OR_RETURN(const std::string config_json, ReadFileIfAny(config_path, kMaxFileBytes));
   ASSIGN_OR_RETURN(std::string chat_template,
                    ReadFileIfAny(model_folder + "/chat_template.jinja", kMaxFileBytes));
-  auto tokenizer = Parse(tokenizer_json, config_json);
+  auto tokenizer = LoadFiles(model_folder, config_json);
   if (!tokenizer.ok()) return tokenizer.status().WithContext(model_folder);
   if (!chat_template.empty()) {
     (*tokenizer)->parts_->config.chat_template = std::move(chat_template);
   }
   return tokenizer;
+}
+
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadFiles(const std::string& model_folder,
+                                                                std::string_view config_json) {
+  const auto json = ReadFile(model_folder + "/tokenizer.json", kMaxFileBytes);
+  if (json.ok()) return Parse(*json, config_json);
+  if (json.status().code() != StatusCode::kNotFound) return json.status();
+  const auto model = ReadFile(model_folder + "/tokenizer.model", kMaxFileBytes);
+  if (!model.ok()) {
+    return model.status().code() == StatusCode::kNotFound ? json.status() : model.status();
+  }
+  auto config = ParseTokenizerConfig(config_json);
+  if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
+  auto file = ParseSentencePieceFile(*model, *config);
+  if (!file.ok()) return file.status().WithContext("tokenizer.model");
+  return Build(*std::move(file), *std::move(config));
 }
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tokenizer_json,
@@ -58,13 +73,17 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tok
   if (!file.ok()) return file.status().WithContext("tokenizer.json");
   auto config = ParseTokenizerConfig(config_json);
   if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
+  return Build(*std::move(file), *std::move(config));
+}
 
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Build(std::unique_ptr<TokenizerFile> file,
+                                                            TokenizerConfig config) {
   auto parts = std::make_unique<Parts>();
-  parts->file = *std::move(file);
-  parts->config = *std::move(config);
+  parts->file = std::move(file);
+  parts->config = std::move(config);
   parts->flags.resize(parts->file->spelled.size());
   std::vector<AddedToken> raw;
-  std::vector<AddedToken> normalized;
+  std::vector<AddedToken> normalized = parts->file->symbols;
   for (const AddedToken& token : parts->file->added_tokens) {
     parts->flags[token.id] |= Parts::kAdded | (token.special ? Parts::kSpecial : 0);
     if (!token.normalized) {
@@ -74,6 +93,7 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tok
     normalized.push_back(token);
     ASSIGN_OR_RETURN(normalized.back().content, parts->file->normalizer.Apply(token.content));
   }
+  for (const TokenId id : parts->file->special_ids) parts->flags[id] |= Parts::kSpecial;
   parts->raw_finder = AddedTokenFinder(std::move(raw));
   parts->normalized_finder = AddedTokenFinder(std::move(normalized));
   const auto id_of = [&](const char* name) -> std::optional<TokenId> {
@@ -90,7 +110,8 @@ Status Tokenizer::Parts::EncodePart(std::string_view text, bool at_start, Pieces
                                     std::vector<TokenId>* ids) const {
   std::string normal;
   if (!file->normalizer.empty()) {
-    ASSIGN_OR_RETURN(normal, file->normalizer.Apply(text));
+    const bool inner = !at_start && file->inner_normalizer.has_value();
+    ASSIGN_OR_RETURN(normal, (inner ? *file->inner_normalizer : file->normalizer).Apply(text));
     text = normal;
   }
   std::vector<AddedTokenFinder::Part> parts;

@@ -1,10 +1,11 @@
 #pragma once
 
-// Text to token ids and back, from a model folder's tokenizer.json and tokenizer_config.json.
+// Text to token ids and back, from a model folder's tokenizer.json, or else its tokenizer.model of
+// SentencePiece, and tokenizer_config.json.
 // Thread: immutable after Load; any thread may call any const method at the same time.
 // Ownership: the Tokenizer owns everything it returns views of. Ids are TokenId in [0,
 // vocab_size()). Load fails with NotFound (no tokenizer.json), InvalidArgument (malformed) or
-// Unimplemented (a normalizer, pre-tokenizer, model, decoder or post-processor we do not know; the
+// Unimplemented (an unsupported normalizer, pre-tokenizer, model, decoder or post-processor; the
 // message names it). Results equal those of the `tokenizers` library.
 
 #include <map>
@@ -21,6 +22,9 @@
 
 namespace tandem {
 
+struct TokenizerConfig;
+struct TokenizerFile;
+
 class Tokenizer {
  public:
   static StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& model_folder);
@@ -29,8 +33,9 @@ class Tokenizer {
                                                           std::string_view config_json);
   ~Tokenizer();
 
-  // `add_special_tokens` wraps the ids as the post-processor says (BOS and the like). Added tokens
-  // that occur in the text become their ids either way. InvalidArgument when text is not UTF-8.
+  // `add_special_tokens` adds the post-processor's ids around the text (BOS and the like). Added
+  // tokens that occur in the text become their ids either way. InvalidArgument when text is not
+  // UTF-8.
   StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // Ids without a token are left out. Bytes that are not UTF-8 become U+FFFD.
@@ -64,6 +69,10 @@ class Tokenizer {
  private:
   struct Parts;
   explicit Tokenizer(std::unique_ptr<Parts> parts);
+  static StatusOr<std::shared_ptr<const Tokenizer>> LoadFiles(const std::string& model_folder,
+                                                              std::string_view config_json);
+  static StatusOr<std::shared_ptr<const Tokenizer>> Build(std::unique_ptr<TokenizerFile> file,
+                                                          TokenizerConfig config);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "common/strings.h"
 #include "frontend/text/json_fields.h"
 #include "frontend/text/token_model_file.h"
 
@@ -81,7 +82,29 @@ Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
   return UnimplementedError("post_processor \"" + kind + "\" is not supported");
 }
 
-// Added tokens come after the model's and win.
+// The text of a special token: "<s>" or {"content": "<s>", ...}.
+std::string TokenText(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const json& content = Field(value, "content");
+  return content.is_string() ? content.get<std::string>() : std::string();
+}
+
+// Tokens by id, as tokenizer_config.json lists them.
+StatusOr<std::vector<AddedToken>> ParseAddedTokensDecoder(const json& spec) {
+  std::vector<AddedToken> tokens;
+  if (!spec.is_object()) return tokens;
+  json list = json::array();
+  for (const auto& [id, token] : spec.items()) {
+    const auto number = ParseNumber<int64_t>(id);
+    if (!number || !token.is_object()) continue;
+    list.push_back(token);
+    list.back()["id"] = *number;
+  }
+  return ParseAddedTokens(list);
+}
+
+}  // namespace
+
 Status FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
   std::set<TokenId> added_ids;
   TokenList spelled;
@@ -112,15 +135,6 @@ Status FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
   file->prepared = TokenTexts(prepared);
   return OkStatus();
 }
-
-// The text of a special token: "<s>" or {"content": "<s>", ...}.
-std::string TokenText(const json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  const json& content = Field(value, "content");
-  return content.is_string() ? content.get<std::string>() : std::string();
-}
-
-}  // namespace
 
 StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tokenizer_json) {
   const json root = json::parse(tokenizer_json, nullptr, false);
@@ -154,6 +168,11 @@ StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json) {
     std::string text = TokenText(value);
     if (!text.empty()) config.special_tokens.emplace(name, std::move(text));
   }
+  ASSIGN_OR_RETURN(config.added_tokens,
+                   ParseAddedTokensDecoder(Field(root, "added_tokens_decoder")));
+  if (const json& add = Field(root, "add_bos_token"); add.is_boolean()) config.add_bos_token = add;
+  if (const json& add = Field(root, "add_eos_token"); add.is_boolean()) config.add_eos_token = add;
+  ASSIGN_OR_RETURN(config.legacy, BoolField(root, "legacy", true));
   const json& chat_template = Field(root, "chat_template");
   if (chat_template.is_string()) config.chat_template = chat_template.get<std::string>();
   if (chat_template.is_array()) {

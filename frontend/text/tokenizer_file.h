@@ -1,11 +1,12 @@
 #pragma once
 
 // Reads tokenizer.json and tokenizer_config.json into the parts a Tokenizer runs on.
-// Pure; any thread. Fails with InvalidArgument (malformed) or Unimplemented (a kind we do not
-// know), the message naming the place; never crashes on hostile files.
+// Pure; any thread. Fails with InvalidArgument (malformed) or Unimplemented (an unsupported
+// kind); the message names the place; never crashes on hostile files.
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,11 +24,14 @@ namespace tandem {
 
 struct TokenizerFile {
   std::vector<AddedToken> added_tokens;
+  std::vector<AddedToken> symbols;   // of the model, found in normalized text
+  std::vector<TokenId> special_ids;  // special besides those of added_tokens
   Normalizer normalizer;
+  std::optional<Normalizer> inner_normalizer;  // for parts that do not start the text
   Pretokenizer pretokenizer;
   std::unique_ptr<TokenModel> model;
   TokenDecoder decoder;
-  std::vector<TokenId> prefix_ids;  // around the text when special tokens are asked for
+  std::vector<TokenId> prefix_ids;  // around the text with add_special_tokens
   std::vector<TokenId> suffix_ids;
   Vocabulary spelled;   // tokens as the file spells them, added tokens included
   TokenTexts bytes;     // what each adds to a text
@@ -38,7 +42,15 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
 struct TokenizerConfig {
   std::map<std::string, std::string> special_tokens;  // "bos_token" → "<s>"
   std::string chat_template;
+  // Only a tokenizer.model needs the rest; tokenizer.json has its own.
+  std::vector<AddedToken> added_tokens;
+  std::optional<bool> add_bos_token;
+  std::optional<bool> add_eos_token;
+  bool legacy = true;  // false: no blank is put before a text after an added token
 };
+// Fills the vocabularies from the model's tokens and the added tokens, which win.
+Status FillVocabularies(const TokenList& vocab, TokenizerFile* file);
+
 StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json);
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 
 #include "common/utf8.h"
 
@@ -23,24 +24,28 @@ StatusOr<Unigram> Unigram::Create(const std::vector<std::pair<std::string, doubl
   unigram.options_ = options;
   double lowest = std::numeric_limits<double>::infinity();
   std::vector<std::pair<std::string, int32_t>> entries;
+  std::map<std::string_view, TokenId> names;
   for (size_t id = 0; id < tokens.size(); ++id) {
     const auto& [text, score] = tokens[id];
     unigram.scores_.push_back(score);
-    lowest = std::min(lowest, score);
-    if (!text.empty()) entries.emplace_back(text, static_cast<int32_t>(id));
+    const bool usable = options.usable.empty() || options.usable[id];
+    if (usable) lowest = std::min(lowest, score);
+    if (usable && !text.empty()) entries.emplace_back(text, static_cast<int32_t>(id));
+    names.emplace(text, static_cast<TokenId>(id));
   }
   unigram.unknown_score_ = lowest - kUnknownPenalty;
   unigram.trie_ = ByteTrie(entries);
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
-    const int size = std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    const auto [id, length] = unigram.trie_.Longest({name, static_cast<size_t>(size)});
-    unigram.byte_ids_[byte] = length == static_cast<size_t>(size) ? id : -1;
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    const auto it = names.find(name);
+    unigram.byte_ids_[byte] = it == names.end() ? -1 : it->second;
   }
   return unigram;
 }
 
 inline void Unigram::Offer(double score, TokenId id, size_t begin, Best* best) const {
+  if (options_.single_precision) score = static_cast<float>(score);
   if (best->begin >= 0 && score <= best->score) return;
   *best = {score, id, static_cast<int32_t>(begin)};
 }

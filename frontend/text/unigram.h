@@ -18,7 +18,10 @@ namespace tandem {
 
 struct UnigramOptions {
   std::optional<TokenId> unknown_id;
-  bool byte_fallback = false;  // unknown characters become the tokens <0xNN> of their bytes
+  bool byte_fallback = false;     // unknown characters become the tokens <0xNN> of their bytes
+  bool single_precision = false;  // scores add up as floats, which decides ties
+  // Where it is given: of each token, whether text may become it. The others count for nothing.
+  std::vector<bool> usable;
 };
 
 class Unigram : public TokenModel {

@@ -103,6 +103,30 @@ TEST_CASE("Decode gives the recorded texts with and without special tokens") {
   }
 }
 
+// Control symbols are no text for the sentencepiece library.
+TEST_CASE("A tokenizer.model gives the ids and texts of the sentencepiece library") {
+  static const std::vector<std::string> folders =
+      GoldenFolders(TANDEM_GOLDEN_DIR, "tokenizers", "tokenizer.model");
+  const std::string name = GENERATE(from_range(folders));
+  CAPTURE(name);
+  const Fixture fixture(name);
+  for (const json& item : fixture.goldens["encode"]) {
+    const std::string text = fixture.texts["texts"][item[0].get<size_t>()];
+    CAPTURE(text);
+    CHECK(fixture.tokenizer->Encode(text, false).value() == item[1].get<std::vector<TokenId>>());
+  }
+  for (const json& item : fixture.goldens["decode"]) {
+    const auto ids = item[0].get<std::vector<TokenId>>();
+    CAPTURE(ids);
+    CHECK(fixture.tokenizer->Decode(ids, true) == item[1].get<std::string>());
+    Detokenizer detokenizer(*fixture.tokenizer, {}, {});
+    std::string all;
+    for (const TokenId id : ids) detokenizer.Append(id, &all);
+    detokenizer.Flush(&all);
+    CHECK(all == item[1].get<std::string>());
+  }
+}
+
 TEST_CASE("Detokenizer gives the recorded deltas of DecodeStream") {
   const std::string name = AnyTokenizer();
   CAPTURE(name);

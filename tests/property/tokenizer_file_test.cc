@@ -6,7 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/strings.h"
 #include "frontend/text/tokenizer.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -89,6 +91,31 @@ TEST_CASE("Tokenizer survives cut and flipped bytes of tokenizer.json") {
     text[pos(random) % text.size()] = static_cast<char>(random());
   }
   Use(text);
+}
+
+TEST_CASE("Tokenizer survives cut and flipped bytes of tokenizer.model") {
+  const uint32_t seed = GENERATE(range(1u, 121u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const char* const name = seed % 2 == 0 ? "spm_bpe" : "spm_unigram_nfkc";
+  std::ifstream in(std::string(TANDEM_GOLDEN_DIR "/tokenizers/") + name + "/tokenizer.model");
+  std::ostringstream whole;
+  whole << in.rdbuf();
+  std::string bytes = whole.str();
+  REQUIRE(bytes.size() > 1000);
+  if (seed % 5 == 0) bytes.resize(random() % bytes.size());
+  for (int i = 0; i < 8 && !bytes.empty(); ++i) {
+    bytes[random() % bytes.size()] = static_cast<char>(random());
+  }
+  const TempFolder folder;
+  folder.Write("tokenizer.model", bytes);
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  if (!tokenizer.ok()) {
+    CHECK_FALSE(tokenizer.status().message().empty());
+    return;
+  }
+  const auto ids = (*tokenizer)->Encode("Hi \u00BD\uFB01 <s>12 don't \xC3\xA9\n\n x\u3000", true);
+  if (ids.ok()) CHECK(FindInvalidUtf8((*tokenizer)->Decode(*ids, false)) == std::string::npos);
 }
 
 TEST_CASE("Tokenizer refuses deeply nested parts") {

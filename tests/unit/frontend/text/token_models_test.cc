@@ -1,7 +1,12 @@
 // Whole tokenizers of a few tokens for each model; expected ids are those of `tokenizers` 0.23.3.
 
-#include "frontend/text/byte_trie.h"
 #include "frontend/text/tokenizer.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "frontend/text/byte_trie.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -79,6 +84,28 @@ TEST_CASE("Kinds after ByteLevel see the alphabet's characters") {
     "model": {"type": "BPE", "vocab": {"a": 0, "1": 1, "a1": 2, "Â": 3, "²": 4, "Â²": 5},
     "merges": ["a 1", "Â ²"]})";
   CHECK(Encode(model, "a1²").value() == Ids{0, 1, 3, 4});
+}
+
+// A configuration beside a tokenizer.model names the control symbols to find and to add.
+TEST_CASE("tokenizer.model takes its special tokens from tokenizer_config.json") {
+  TempFolder folder;
+  std::ifstream in(TANDEM_GOLDEN_DIR "/tokenizers/spm_bpe/tokenizer.model");
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  folder.Write("tokenizer.model", bytes.str());
+  const auto bare = Tokenizer::Load(folder.path()).value();
+  const TokenId bos = bare->TokenToId("<s>").value();
+  CHECK(bare->IsSpecial(bos));
+  CHECK(bare->Encode("a", true).value().front() == bos);
+  CHECK(bare->Encode("a<s>", false).value().back() != bos);
+  folder.Write("tokenizer_config.json",
+               R"({"bos_token": "<s>", "add_bos_token": false, "add_eos_token": true})");
+  const auto named = Tokenizer::Load(folder.path()).value();
+  CHECK(named->bos_id() == bos);
+  CHECK(named->Encode("a<s>", false).value().back() == bos);
+  CHECK(named->Encode("a", true).value().front() != bos);
+  CHECK(named->Encode("a", true).value().back() == named->TokenToId("</s>"));
+  CHECK(named->Decode(named->Encode("<s>a b", false).value(), true) == "a b");
 }
 
 TEST_CASE("ByteTrie finds the longest key that a text begins with") {
