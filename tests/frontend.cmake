@@ -53,3 +53,5 @@ tandem_test(property_chat LABEL property SRCS property/chat_template_test.cc DEP
 tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_test.cc
   DEPS tandem_tests_support_api tests/support/heap)
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)
+
+tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc DEPS frontend/parsers)

@@ -1,0 +1,67 @@
+// gpt-oss' harmony: messages with a header,
+//   <|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>A<|call|>
+// The first header begins at its channel, because the prompt ends with <|start|>assistant; the
+// recipient may stand before the channel too. A message to functions.N is a call; one on the
+// channel analysis or to another recipient is reasoning, all others are content.
+
+#include "common/strings.h"
+#include "frontend/parsers/parse_steps.h"
+#include "frontend/parsers/tool_formats.h"
+
+namespace tandem {
+namespace {
+
+struct Header {
+  std::string recipient;
+  std::string channel;
+};
+
+Header ParseHeader(std::string_view text) {
+  Header header;
+  constexpr std::string_view kChannel = "<|channel|>";
+  constexpr std::string_view kRecipient = "to=";
+  const size_t channel = text.find(kChannel);
+  if (channel != std::string_view::npos) {
+    const std::string_view rest = text.substr(channel + kChannel.size());
+    header.channel = rest.substr(0, rest.find_first_of(" <\n"));
+  }
+  const size_t recipient = text.find(kRecipient);
+  if (recipient != std::string_view::npos) {
+    const std::string_view rest = text.substr(recipient + kRecipient.size());
+    header.recipient = rest.substr(0, rest.find_first_of(" <\n"));
+  }
+  return header;
+}
+
+Parse<> CopyMessage(ToolParserInput in, Header header) {
+  constexpr std::string_view kFunctions = "functions.";
+  const Markers ends = {"<|end|>", "<|call|>", "<|return|>"};
+  if (header.recipient.rfind(kFunctions, 0) == 0) {
+    in.sink.BeginCall(header.recipient.substr(kFunctions.size()));
+    co_await CopyUntil(in.text, ends, [&in](std::string_view part) { in.sink.AddArguments(part); });
+    co_return;
+  }
+  const bool is_reasoning = header.channel == "analysis" || !header.recipient.empty();
+  co_await CopyUntil(in.text, ends, [&in, is_reasoning](std::string_view part) {
+    is_reasoning ? in.sink.AddReasoning(part) : in.sink.AddContent(part);
+  });
+}
+
+}  // namespace
+
+Parse<> ParseHarmony(ToolParserInput in) {
+  const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
+  const bool has_header = co_await in.text.StartsWith("<|channel|>") ||
+                          co_await in.text.StartsWith("<|start|>") ||
+                          co_await in.text.StartsWith(" to=");
+  if (!has_header) {
+    co_await CopyUntil(in.text, AnyOf("<|end|>", "<|return|>"), add_content);
+  }
+  for (;;) {
+    const TextUntil header = co_await TakeUntil(in.text, AnyOf("<|message|>"));
+    if (header.marker == kNoMarker) co_return;  // a header that is cut off is no text
+    co_await CopyMessage(in, ParseHeader(header.text));
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+#pragma once
+
+// What parsers make of a model's text: reasoning, content and tool calls, as the deltas of one
+// piece. Content keeps its blanks only where they stand between other content: those in front of a
+// call or after the last one are layout of the call's format, so blanks are held until content
+// follows or the text ends without a call. Thread: any one at a time.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+
+// A piece of one tool call. The first one of a call has `name`; the arguments of all of them,
+// joined, are the call's arguments.
+struct ToolCallDelta {
+  int32_t index = 0;
+  std::optional<std::string> name;
+  std::string id;  // with the name, where the format has ids of its own; else empty
+  std::string arguments;
+
+  friend bool operator==(const ToolCallDelta&, const ToolCallDelta&) = default;
+};
+
+struct ParsedDelta {
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCallDelta> tool_calls;
+
+  bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
+};
+
+class MessageSink {
+ public:
+  // max_calls: calls beyond it are parsed and dropped (parallel_tool_calls: false gives 1).
+  explicit MessageSink(int32_t max_calls = INT32_MAX) : max_calls_(max_calls) {}
+
+  void AddReasoning(std::string_view text) { delta_.reasoning += text; }
+  void AddContent(std::string_view text);
+  void BeginCall(std::string_view name, std::string_view id = {});
+  // Of the call that was begun last.
+  void AddArguments(std::string_view text);
+  void AddCall(std::string_view name, std::string_view arguments, std::string_view id = {}) {
+    BeginCall(name, id);
+    AddArguments(arguments);
+  }
+  // The text has ended.
+  void End();
+
+  int32_t num_calls() const { return num_calls_; }
+  // What was added since the last call of this.
+  ParsedDelta Take() { return std::exchange(delta_, {}); }
+
+ private:
+  const int32_t max_calls_;
+  int32_t num_calls_ = 0;
+  std::string held_blanks_;
+  ParsedDelta delta_;
+};
+
+}  // namespace tandem

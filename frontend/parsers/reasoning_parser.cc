@@ -1,0 +1,244 @@
+#include "frontend/parsers/reasoning_parser.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/strings.h"
+#include "frontend/parsers/parse_steps.h"
+
+namespace tandem {
+namespace {
+
+using Start = ReasoningFormat::Start;
+
+constexpr std::string_view kThink = "<think>";
+constexpr std::string_view kThinkEnd = "</think>";
+constexpr std::string_view kEnableThinking = "enable_thinking";
+constexpr std::string_view kBothSwitches = "thinking enable_thinking";
+
+// "Here is my thought process: … Here is my response: …", or "Here's".
+Parse<> ParseGraniteReasoning(TextSource& text, MessageSink& sink, ContentFunction add_content) {
+  const bool thinks = co_await text.TrySkip("Here is my thought process:") ||
+                      co_await text.TrySkip("Here's my thought process:");
+  if (thinks) {
+    const auto add = [&sink](std::string_view part) { sink.AddReasoning(part); };
+    co_await CopyUntil(text, AnyOf("Here is my response:", "Here's my response:"), add);
+  }
+  co_await CopyRest(text, add_content);
+}
+
+// Nothing is split: the marker that the prompt ended with is put in front again.
+Parse<> ParseAppendThink(TextSource& text, MessageSink&, ContentFunction add_content) {
+  add_content(kThink);
+  co_await CopyRest(text, add_content);
+}
+
+constexpr ReasoningFormat kFormats[] = {
+    {.name = "deepseek_r1", .aliases = "step5 k2_horizon", .begin = kThink, .end = kThinkEnd},
+    {.name = "deepseek_v3",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .switches = kBothSwitches,
+     .thinks_by_default = false},
+    {.name = "deepseek_v4",
+     .aliases = "deepseek_v41",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .tool_marker = "<｜DSML｜tool_calls>",
+     .drops_last_blanks = true,
+     .switches = kBothSwitches},
+    {.name = "ernie45", .aliases = "", .begin = kThink, .end = kThinkEnd},
+    {.name = "gemma4",
+     .aliases = "",
+     .begin = "<|channel>thought\n",
+     .end = "<channel|>",
+     .start = Start::kContent,
+     .drops_last_blanks = true,
+     .repeats = true},
+    {.name = "glm45",
+     .aliases = "glm47 ling3",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .tool_marker = "<tool_call>",
+     .drops_last_blanks = true,
+     .switches = kBothSwitches},
+    {.name = "granite", .aliases = "", .begin = "", .end = "", .parse = &ParseGraniteReasoning},
+    {.name = "granite_thinking_parser",
+     .aliases = "plamo3 mimo minicpmv poolside_v1",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .drops_last_blanks = true,
+     .drops_next_blanks = true,
+     .switches = kEnableThinking},
+    {.name = "holo2", .aliases = "", .begin = kThink, .end = kThinkEnd, .switches = kBothSwitches},
+    {.name = "kimi_k2",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .tool_marker = "<|tool_calls_section_begin|>",
+     .drops_last_blanks = true,
+     .switches = kBothSwitches},
+    {.name = "minimax_m2",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .tool_marker = "<minimax:tool_call>",
+     .drops_last_blanks = true},
+    {.name = "minimax_m2_append_think",
+     .aliases = "",
+     .begin = "",
+     .end = "",
+     .parse = &ParseAppendThink},
+    {.name = "mistral",
+     .aliases = "",
+     .begin = "[THINK]",
+     .end = "[/THINK]",
+     .tool_marker = "[TOOL_CALLS]",
+     .start = Start::kContent,
+     .drops_last_blanks = true,
+     .repeats = true},
+    {.name = "nemotron_v3",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .drops_last_blanks = true,
+     .switches = kEnableThinking},
+    {.name = "olmo3", .aliases = "", .begin = kThink, .end = kThinkEnd, .start = Start::kWhole},
+    {.name = "qwen3",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .tool_marker = "<tool_call>",
+     .switches = kEnableThinking},
+    {.name = "seed_oss",
+     .aliases = "",
+     .begin = "<seed:think>",
+     .end = "</seed:think>",
+     .tool_marker = "<seed:tool_call>"},
+    {.name = "step3", .aliases = "", .begin = "", .end = kThinkEnd},
+    {.name = "step3p5", .aliases = "", .begin = kThink, .end = kThinkEnd},
+};
+
+// Passes reasoning on; its last blanks only when more follows.
+class ReasoningWriter {
+ public:
+  ReasoningWriter(MessageSink* sink, bool drops_last_blanks)
+      : sink_(sink), drops_last_blanks_(drops_last_blanks) {}
+
+  void Add(std::string_view text) {
+    if (!drops_last_blanks_) return sink_->AddReasoning(text);
+    const size_t last = text.find_last_not_of(" \t\r\n");
+    if (last == std::string_view::npos) {
+      held_ += text;
+      return;
+    }
+    sink_->AddReasoning(held_);
+    sink_->AddReasoning(text.substr(0, last + 1));
+    held_ = text.substr(last + 1);
+  }
+  void EndBlock() { held_.clear(); }
+
+ private:
+  MessageSink* const sink_;
+  const bool drops_last_blanks_;
+  std::string held_;
+};
+
+// Text up to the end marker; what comes before it is only then reasoning.
+Parse<> ParseWhole(TextSource& text, const ReasoningFormat& format, MessageSink& sink,
+                   ContentFunction add_content) {
+  TextUntil block = co_await TakeUntil(text, AnyOf(format.end));
+  std::string_view reasoning = block.text;
+  if (block.marker == kNoMarker) {
+    add_content(reasoning);
+    co_return;
+  }
+  if (reasoning.substr(0, format.begin.size()) == format.begin) {
+    reasoning.remove_prefix(format.begin.size());
+  }
+  sink.AddReasoning(reasoning);
+  co_await CopyRest(text, add_content);
+}
+
+// Reasoning up to its end; the begin marker may stand in it and is dropped. True: content follows.
+Parse<bool> CopyReasoning(TextSource& text, const ReasoningFormat& format,
+                          ReasoningWriter* reasoning, ContentFunction add_content) {
+  Markers markers = {format.end};
+  if (!format.begin.empty()) markers.push_back(format.begin);
+  if (!format.tool_marker.empty()) markers.push_back(format.tool_marker);
+  for (;;) {
+    const int marker = co_await CopyUntil(
+        text, markers, [reasoning](std::string_view part) { reasoning->Add(part); });
+    if (marker == kNoMarker) co_return false;
+    const std::string_view found = markers[static_cast<size_t>(marker)];
+    if (found == format.begin) continue;
+    reasoning->EndBlock();
+    if (found == format.tool_marker) add_content(found);
+    co_return true;
+  }
+}
+
+}  // namespace
+
+std::span<const ReasoningFormat> ReasoningFormats() { return kFormats; }
+
+const ReasoningFormat* FindReasoningFormat(std::string_view name) {
+  if (name.empty()) return nullptr;
+  for (const ReasoningFormat& format : kFormats) {
+    if (format.name == name) return &format;
+    for (const std::string_view alias : Split(format.aliases, ' ')) {
+      if (alias == name) return &format;
+    }
+  }
+  return nullptr;
+}
+
+ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
+                                   const nlohmann::ordered_json& template_variables) {
+  if (!format.switches.empty()) {
+    bool thinks = format.thinks_by_default;
+    for (const std::string_view name : Split(format.switches, ' ')) {
+      const auto it =
+          template_variables.is_object() ? template_variables.find(name) : template_variables.end();
+      if (it != template_variables.end() && it->is_boolean()) thinks = it->get<bool>();
+    }
+    if (!thinks) return ReasoningStart::kOff;
+  }
+  if (format.end.empty()) return ReasoningStart::kUnknown;
+  const size_t end = prompt.rfind(format.end);
+  const size_t begin = format.begin.empty() ? std::string_view::npos : prompt.rfind(format.begin);
+  if (end != std::string_view::npos && (begin == std::string_view::npos || end > begin)) {
+    return ReasoningStart::kContent;
+  }
+  return begin == std::string_view::npos ? ReasoningStart::kUnknown : ReasoningStart::kReasoning;
+}
+
+Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
+                       MessageSink& sink, ContentFunction add_content) {
+  if (format.parse != nullptr) {
+    co_await format.parse(text, sink, add_content);
+    co_return;
+  }
+  if (start == ReasoningStart::kOff) {
+    co_await CopyRest(text, add_content);
+    co_return;
+  }
+  if (format.start == Start::kWhole && start != ReasoningStart::kContent) {
+    co_await ParseWhole(text, format, sink, add_content);
+    co_return;
+  }
+  ReasoningWriter reasoning(&sink, format.drops_last_blanks);
+  bool in_reasoning = start == ReasoningStart::kReasoning ||
+                      (start == ReasoningStart::kUnknown && format.start == Start::kReasoning);
+  for (;;) {
+    if (in_reasoning && !co_await CopyReasoning(text, format, &reasoning, add_content)) co_return;
+    if (in_reasoning && format.drops_next_blanks) co_await text.SkipBlanks();
+    if (!format.repeats) break;
+    const int marker = co_await CopyUntil(text, AnyOf(format.begin, format.end), add_content);
+    if (marker == kNoMarker) co_return;
+    in_reasoning = marker == 0;
+  }
+  co_await CopyRest(text, add_content);
+}
+
+}  // namespace tandem

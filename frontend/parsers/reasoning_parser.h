@@ -1,0 +1,57 @@
+#pragma once
+
+// Where a model's reasoning ends and its answer begins. One row per format: two markers and what a
+// text without them is. The parser passes reasoning to the sink and the rest on to the parser of
+// tool calls.
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string_view>
+
+#include "frontend/parsers/message_sink.h"
+#include "frontend/parsers/text_source.h"
+
+namespace tandem {
+
+using ContentFunction = std::function<void(std::string_view)>;
+
+struct ReasoningFormat {
+  enum class Start {
+    kReasoning,  // a text begins with reasoning where the prompt does not decide
+    kContent,    // a text is content up to the begin marker
+    kWhole,      // a text is reasoning only once its end marker is there
+  };
+  std::string_view name;  // of --reasoning-parser
+  std::string_view aliases;
+  std::string_view
+      begin;  // empty: the format has none, a text may have it as part of its reasoning
+  std::string_view end;
+  std::string_view tool_marker = {};  // ends the reasoning as well; is passed on
+  Start start = Start::kReasoning;
+  bool drops_last_blanks = false;  // of the reasoning; blank reasoning is none
+  bool drops_next_blanks = false;  // of the answer, after reasoning
+  bool repeats = false;            // more than one block of reasoning
+  // Variables of the chat template that switch thinking, separated by blanks, and what holds where
+  // the request sets none of them.
+  std::string_view switches = {};
+  bool thinks_by_default = true;
+  // Instead of all that, for a format that markers do not describe.
+  Parse<> (*parse)(TextSource& text, MessageSink& sink, ContentFunction add_content) = nullptr;
+};
+
+std::span<const ReasoningFormat> ReasoningFormats();
+// By name or alias; null: there is none.
+const ReasoningFormat* FindReasoningFormat(std::string_view name);
+
+// kUnknown: the prompt does not decide; kOff: the request has switched thinking off.
+enum class ReasoningStart { kReasoning, kContent, kUnknown, kOff };
+
+// What the text after this prompt begins with. template_variables: an object, or null.
+ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
+                                   const nlohmann::ordered_json& template_variables);
+
+Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
+                       MessageSink& sink, ContentFunction add_content);
+
+}  // namespace tandem

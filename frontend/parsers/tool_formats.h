@@ -1,0 +1,45 @@
+#pragma once
+
+// The parsers of all formats, for the table in tool_parsers.cc. What a format looks like stands at
+// its parser.
+
+#include "frontend/parsers/tool_parser.h"
+
+namespace tandem {
+
+// tagged_json_parsers.cc
+Parse<> ParseHermes(ToolParserInput in);
+Parse<> ParseLongcat(ToolParserInput in);
+Parse<> ParseGranite4(ToolParserInput in);
+Parse<> ParseErnie45(ToolParserInput in);
+Parse<> ParseInternlm(ToolParserInput in);
+Parse<> ParseLlama3Json(ToolParserInput in);
+// json_list_parsers.cc
+Parse<> ParseGranite(ToolParserInput in);
+Parse<> ParsePhi4Mini(ToolParserInput in);
+Parse<> ParseJamba(ToolParserInput in);
+Parse<> ParseHunyuan(ToolParserInput in);
+Parse<> ParseXlam(ToolParserInput in);
+// named_arguments_parsers.cc
+Parse<> ParseMistral(ToolParserInput in);
+Parse<> ParseDeepseekV3(ToolParserInput in);
+Parse<> ParseDeepseekV31(ToolParserInput in);
+Parse<> ParseKimiK2(ToolParserInput in);
+// xml_parsers.cc
+Parse<> ParseQwen3Coder(ToolParserInput in);
+Parse<> ParseSeedOss(ToolParserInput in);
+Parse<> ParseGlm45(ToolParserInput in);
+Parse<> ParseMinimaxM2(ToolParserInput in);
+Parse<> ParseDeepseekV32(ToolParserInput in);
+Parse<> ParseDeepseekV4(ToolParserInput in);
+Parse<> ParseStep3(ToolParserInput in);
+// pythonic_parsers.cc
+Parse<> ParsePythonic(ToolParserInput in);
+Parse<> ParseLlama4Pythonic(ToolParserInput in);
+Parse<> ParseOlmo3(ToolParserInput in);
+// gemma4_parser.cc
+Parse<> ParseGemma4(ToolParserInput in);
+// harmony_parser.cc
+Parse<> ParseHarmony(ToolParserInput in);
+
+}  // namespace tandem

@@ -1,0 +1,59 @@
+#pragma once
+
+// How models write tool calls: one coroutine per format, over the text that follows the reasoning.
+// A parser adds content and calls to the sink as soon as the text decides what they are; text that
+// turns out to be no call is content. The row of a format in tool_parsers.cc is all that the rest
+// of the server knows of it.
+
+#include <span>
+#include <string_view>
+
+#include "frontend/parsers/message_sink.h"
+#include "frontend/parsers/text_source.h"
+#include "frontend/parsers/tool_set.h"
+
+namespace tandem {
+
+// What a parser reads and writes; borrowed for as long as it runs.
+struct ToolParserInput {
+  TextSource& text;
+  const ToolSet& tools;
+  MessageSink& sink;
+  bool must_call = false;  // tool_choice asks for a call
+};
+
+using ToolParserFunction = Parse<> (*)(ToolParserInput input);
+
+// Which ids calls get.
+enum class CallIdForm {
+  kRandom,    // chatcmpl-tool-<16 hex>
+  kNumbered,  // call_<index>_<16 hex>
+  kNineLetters,
+  kOwn,  // the text that stands for the call; random where there is none
+};
+
+// How a call is written when tool_choice asks for one.
+enum class ForcedCall {
+  kNative,  // as always
+  kJson,    // required: a list of {"name", "parameters"}; named: the arguments alone
+};
+
+struct ToolParserRow {
+  std::string_view name;     // of --tool-call-parser
+  std::string_view aliases;  // separated by blanks
+  ToolParserFunction parse;
+  ForcedCall forced;
+  CallIdForm ids = CallIdForm::kRandom;
+  bool shows_special_tokens = false;  // its markers are special tokens, which the text must have
+  bool hides_calls = false;           // tool_choice none: calls are dropped and not content
+};
+
+std::span<const ToolParserRow> ToolParsers();
+// By name or alias; null: there is none.
+const ToolParserRow* FindToolParser(std::string_view name);
+
+// The forms of ForcedCall::kJson.
+Parse<> ParseRequiredJson(ToolParserInput input, ToolParserFunction native);
+Parse<> ParseNamedJson(ToolParserInput input, std::string_view tool);
+
+}  // namespace tandem

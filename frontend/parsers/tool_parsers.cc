@@ -1,0 +1,59 @@
+#include "frontend/parsers/tool_parser.h"
+
+#include "common/strings.h"
+#include "frontend/parsers/tool_formats.h"
+
+namespace tandem {
+namespace {
+
+constexpr ForcedCall kNative = ForcedCall::kNative;
+constexpr ForcedCall kJson = ForcedCall::kJson;
+constexpr CallIdForm kRandom = CallIdForm::kRandom;
+
+// name, aliases, parser, forced calls, ids, markers are special tokens, calls are hidden
+constexpr ToolParserRow kRows[] = {
+    {"deepseek_v3", "", &ParseDeepseekV3, kNative},
+    {"deepseek_v31", "", &ParseDeepseekV31, kNative},
+    {"deepseek_v32", "", &ParseDeepseekV32, kNative, kRandom, true},
+    {"deepseek_v4", "deepseek_v41", &ParseDeepseekV4, kNative, kRandom, true},
+    {"ernie45", "", &ParseErnie45, kJson},
+    {"gemma4", "", &ParseGemma4, kNative, kRandom, true},
+    {"glm45", "glm47 ling3 poolside_v1", &ParseGlm45, kNative, kRandom, true},
+    {"granite", "", &ParseGranite, kJson, kRandom, true},
+    {"granite4", "", &ParseGranite4, kJson, kRandom, true},
+    {"hermes", "qwen3_json", &ParseHermes, kNative, kRandom, true},
+    {"hunyuan_a13b", "", &ParseHunyuan, kJson, CallIdForm::kNumbered},
+    {"internlm", "", &ParseInternlm, kJson, kRandom, true},
+    {"jamba", "", &ParseJamba, kJson, kRandom, true},
+    {"kimi_k2", "", &ParseKimiK2, kNative, CallIdForm::kOwn, true},
+    {"llama3_json", "llama4_json", &ParseLlama3Json, kNative},
+    {"llama4_pythonic", "", &ParseLlama4Pythonic, kJson},
+    {"longcat", "", &ParseLongcat, kNative, kRandom, true},
+    {"minimax_m2", "", &ParseMinimaxM2, kNative, kRandom, true},
+    {"mistral", "", &ParseMistral, kNative, CallIdForm::kNineLetters, true, true},
+    {"olmo3", "", &ParseOlmo3, kJson},
+    {"openai", "", &ParseHarmony, kNative, kRandom, true, true},
+    {"phi4_mini_json", "", &ParsePhi4Mini, kJson},
+    {"pythonic", "", &ParsePythonic, kJson},
+    {"qwen3_coder", "qwen3_xml step3p5 step5", &ParseQwen3Coder, kNative, kRandom, true},
+    {"seed_oss", "", &ParseSeedOss, kJson, kRandom, true},
+    {"step3", "", &ParseStep3, kJson, kRandom, true},
+    {"xlam", "", &ParseXlam, kJson, CallIdForm::kNumbered, true},
+};
+
+}  // namespace
+
+std::span<const ToolParserRow> ToolParsers() { return kRows; }
+
+const ToolParserRow* FindToolParser(std::string_view name) {
+  if (name.empty()) return nullptr;
+  for (const ToolParserRow& row : kRows) {
+    if (row.name == name) return &row;
+    for (const std::string_view alias : Split(row.aliases, ' ')) {
+      if (alias == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tandem
