@@ -23,6 +23,9 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"generation-config", &c.generation_config, "auto: sampling defaults from the model's file; vllm: none; else a folder"},
       {"override-generation-config", &c.override_generation_config, "JSON object whose values replace those of the generation config"},
       {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
+      {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},
+      {"reasoning-parser", &c.reasoning_parser, "Format of the model's reasoning, or none. Default: what its chat template shows"},
+      {"enable-auto-tool-choice", &c.input.parsers.enable_auto_tool_choice, "Let the model decide whether it calls the tools of a request"},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
 
       {"host", &c.server.host, "Address to listen on. Default: all interfaces"},

@@ -29,6 +29,8 @@ struct FrontendConfig {
   std::string default_chat_template_kwargs;  // JSON of input.default_chat_template_kwargs
   std::string generation_config = "auto";
   std::string override_generation_config;
+  std::string tool_call_parser;  // input.parsers by name, as is the next one
+  std::string reasoning_parser;
   InputConfig input;  // without defaults, which the model's files give
 
   // HTTP

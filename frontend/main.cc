@@ -71,6 +71,22 @@ StatusOr<std::optional<ChatTemplate>> LoadChatTemplate(const FrontendConfig& con
   return std::optional<ChatTemplate>(std::move(compiled).value());
 }
 
+// Which parsers run, and whether the flags or the template chose them.
+void LogParsers(const FrontendConfig& config, const ParserConfig& parsers) {
+  const auto origin = [](const std::string& flag) {
+    return flag.empty() ? " (from the chat template)" : "";
+  };
+  if (parsers.tool_parser != nullptr) {
+    LOG_INFO << "tool call parser: " << parsers.tool_parser->name
+             << origin(config.tool_call_parser);
+  }
+  if (parsers.reasoning != nullptr || parsers.is_harmony) {
+    LOG_INFO << "reasoning parser: "
+             << (parsers.is_harmony ? "openai_gptoss" : parsers.reasoning->name)
+             << origin(config.reasoning_parser);
+  }
+}
+
 StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfig& config) {
   InputConfig input = config.input;
   ASSIGN_OR_RETURN(input.defaults, LoadModelDefaults(config.model, config.generation_config,
@@ -78,6 +94,10 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, LoadChatTemplate(config, *tokenizer));
   if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
+  ASSIGN_OR_RETURN(input.parsers, ChooseParsers(config.tool_call_parser, config.reasoning_parser,
+                                                chat_template ? chat_template->source() : ""));
+  input.parsers.enable_auto_tool_choice = config.input.parsers.enable_auto_tool_choice;
+  LogParsers(config, input.parsers);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
                                           std::move(chat_template));
 }

@@ -41,7 +41,7 @@ tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
-  unit/frontend/api/render_test.cc unit/frontend/processing/model_defaults_test.cc
+  unit/frontend/api/render_test.cc unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc cases/api_cases_test.cc
   DEPS tandem_tests_support_api)
 tandem_test(property_api LABEL property SRCS property/api_test.cc DEPS tandem_tests_support_api)
@@ -55,3 +55,7 @@ tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_t
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)
 
 tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc DEPS frontend/parsers)
+tandem_test(unit_parsers LABEL unit SRCS
+  unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_set_test.cc
+  DEPS frontend/parsers nlohmann_json::nlohmann_json)
+tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc DEPS frontend/parsers)

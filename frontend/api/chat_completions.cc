@@ -22,6 +22,7 @@ struct ChatShape {
   bool return_prompt_text = false;
   std::string role;
   std::string echoed_text;  // of the last message, shown before the generated text
+  bool parsed = false;      // reasoning or calls are split from the content
 };
 
 // ---- One body ----
@@ -30,8 +31,9 @@ Json MessageJson(const std::string& role, const CollectedChoice& choice) {
   const auto or_null = [](bool present, const std::string& text) {
     return present ? Json(text) : Json(nullptr);
   };
-  const bool only_calls = choice.content.empty() && !choice.tool_calls.empty();
-  Json message = {{"role", role},       {"content", or_null(!only_calls, choice.content)},
+  const bool no_content =
+      choice.content.empty() && (!choice.tool_calls.empty() || !choice.reasoning.empty());
+  Json message = {{"role", role},       {"content", or_null(!no_content, choice.content)},
                   {"refusal", nullptr}, {"annotations", nullptr},
                   {"audio", nullptr},   {"function_call", nullptr}};
   for (const ToolCallDelta& call : choice.tool_calls) {
@@ -133,8 +135,13 @@ void AppendToolCalls(const std::vector<ToolCallDelta>& calls, std::string* out) 
   out->push_back(']');
 }
 
-// ,"delta":{…}: what there is of reasoning, content and tool calls; the content when there is none.
-void AppendMessage(const MessageDelta& delta, std::string* out) {
+// ,"delta":{…}: what there is of reasoning, content and tool calls. parsed: nothing where there is
+// none; else the content.
+void AppendMessage(const MessageDelta& delta, bool parsed, std::string* out) {
+  if (parsed && !delta.has_message()) {
+    out->append(",\"delta\":{}");
+    return;
+  }
   const bool calls = !delta.tool_calls.empty();
   const char* separator = ",\"delta\":{";
   if (!delta.reasoning.empty()) {
@@ -191,6 +198,9 @@ void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage)
       AppendChunk(choice, echo, false, usage);
     }
   }
+  // The first delta of a parsed choice may have announced the role alone.
+  const bool shows_tokens = shape_.top_logprobs || shape_.return_token_ids;
+  if (shape_.parsed && !delta.has_message() && !delta.finish_reason && !shows_tokens) return;
   AppendChunk(choice, delta, true, usage);
 }
 
@@ -221,7 +231,7 @@ void ChatStream::AppendRole(int choice, const Usage& usage) {
 void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generated,
                              const Usage& usage) {
   chunk_.Begin(choice, out_);
-  AppendMessage(delta, out_);
+  AppendMessage(delta, shape_.parsed, out_);
   out_->append(",\"logprobs\":");
   if (generated && shape_.top_logprobs) {
     out_->append(DumpJson(ChatLogprobsJson(delta.logprobs, *shape_.top_logprobs)));
@@ -279,7 +289,10 @@ class ChatCall final : public GenerationCall {
     shape_.return_prompt_text = request_.return_prompt_text;
     shape_.role = input_processor_.config().response_role;
     if (request_.echo) shape_.echoed_text = EchoedText(request_, shape_.role);
-    return input_processor_.Process(std::move(request_), context);
+    ASSIGN_OR_RETURN(ProcessedRequest processed,
+                     input_processor_.Process(std::move(request_), context));
+    shape_.parsed = processed.message != nullptr;
+    return processed;
   }
 
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {

@@ -115,6 +115,10 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   writer.logprobs_style = prepared.output.logprobs_style;
   writer.tokenizer = &context.input_processor->tokenizer();
   ASSIGN_OR_RETURN(prepared.processed, call->Process(request_context));
+  prepared.output.message = prepared.processed.message;
+  if (prepared.output.message && prepared.output.message->shows_special_tokens) {
+    prepared.output.detokenizer.skip_special_tokens = false;
+  }
   return prepared;
 }
 

@@ -118,6 +118,7 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
   }
   usage_.prompt_tokens = request_.num_prompt_tokens;
   if (context_->options.enable_prompt_tokens_details) usage_.cached_tokens = 0;
+  if (options.message && options.message->format.reasoning) usage_.reasoning_tokens = 0;
 }
 
 Generation::~Generation() { Abort(); }
@@ -205,7 +206,11 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   }
   usage_.completion_tokens += num_new;
 
+  const int64_t num_reasoning_before = choice->processor.num_reasoning_tokens();
   MessageDelta& delta = choice->processor.Process(output);
+  if (usage_.reasoning_tokens) {
+    *usage_.reasoning_tokens += choice->processor.num_reasoning_tokens() - num_reasoning_before;
+  }
   if (delta.finish_reason) Finish(choice);
   if (delta.finish_reason == FinishReason::kError) {
     error_ = InternalError("the engine ended the request with an error");

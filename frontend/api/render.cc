@@ -38,6 +38,11 @@ void AppendUsageJson(const Usage& usage, std::string* out) {
     AppendInteger(usage.created_cache_tokens, out);
     out->append("}");
   }
+  if (usage.reasoning_tokens) {
+    out->append(",\"completion_tokens_details\":{\"reasoning_tokens\":");
+    AppendInteger(*usage.reasoning_tokens, out);
+    out->append("}");
+  }
   out->append("}");
 }
 
@@ -113,11 +118,13 @@ Json UsageJson(const Usage& usage) {
                {"created_cache_tokens", usage.created_cache_tokens},
                {"multimodal_tokens", nullptr}};
   }
+  Json completion_details = nullptr;
+  if (usage.reasoning_tokens) completion_details = {{"reasoning_tokens", *usage.reasoning_tokens}};
   return {{"prompt_tokens", usage.prompt_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"prompt_tokens_details", std::move(details)},
-          {"completion_tokens_details", nullptr}};
+          {"completion_tokens_details", std::move(completion_details)}};
 }
 
 Json TimingsJson(const std::optional<RequestTimings>& timings) {

@@ -104,6 +104,7 @@ StatusOr<ChatTemplate> ChatTemplate::Compile(std::string_view source, ChatTempla
   ChatTemplate result;
   result.template_ = *std::move(parsed);
   result.limits_ = limits;
+  result.source_ = source;
   result.content_format_ = FindContentFormat(*result.template_);
   return result;
 }

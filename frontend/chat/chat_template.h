@@ -63,6 +63,7 @@ class ChatTemplate {
 
   // kParts when the template loops over a message's content.
   ContentFormat content_format() const { return content_format_; }
+  const std::string& source() const { return source_; }
 
  private:
   ChatTemplate();
@@ -72,6 +73,7 @@ class ChatTemplate {
 
   std::unique_ptr<const jinja::Template> template_;
   ChatTemplateLimits limits_;
+  std::string source_;
   ContentFormat content_format_ = ContentFormat::kString;
 };
 

@@ -159,7 +159,12 @@ Status ParseMessages(Json& value, ChatRequest* out) {
 
 Status ParseTools(Json& value, ChatRequest* out) {
   if (!value.is_array()) return WrongType("", "a list", value);
-  if (value.empty()) return InvalidArgumentError("tools must not be empty").WithParam("tools");
+  if (value.empty()) {
+    return InvalidArgumentError(
+               "`tools` must not be an empty array. Either provide at least one tool or omit the "
+               "field entirely.")
+        .WithParam("tools");
+  }
   for (const Json& tool : value) {
     const Json* function = tool.is_object() ? Find(tool, "function") : nullptr;
     const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
@@ -172,15 +177,6 @@ Status ParseTools(Json& value, ChatRequest* out) {
 }
 
 Status ParseToolChoice(Json& value, ChatRequest* out) {
-  if (value.is_object()) {
-    const Json* function = Find(value, "function");
-    const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
-    if (name == nullptr || !name->is_string()) {
-      return InvalidArgumentError("must be a text or name a function");
-    }
-  } else if (value != "none" && value != "auto" && value != "required") {
-    return InvalidArgumentError("must be none, auto, required or name a function");
-  }
   out->tool_choice = JsonDocument(std::move(value));
   return OkStatus();
 }
@@ -204,6 +200,59 @@ Status ParseDocuments(Json& value, ChatRequest* out) {
   return OkStatus();
 }
 
+namespace {
+
+constexpr char kToolChoiceUsage[] =
+    "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
+
+// A named choice is the name of one of the tools.
+Status CheckNamedTool(const Json& choice, const Json& tools) {
+  const Json* function = Find(choice, "function");
+  if (function == nullptr || !function->is_object()) {
+    return InvalidArgumentError("Invalid value for `function`: `" +
+                                (function == nullptr ? std::string("None") : DumpJson(*function)) +
+                                "` in `tool_choice`! " + kToolChoiceUsage)
+        .WithParam("tool_choice.function");
+  }
+  const Json* name = Find(*function, "name");
+  if (name == nullptr) {
+    return InvalidArgumentError(
+               std::string("Expected field `name` in `function` in `tool_choice`! ") +
+               kToolChoiceUsage)
+        .WithParam("tool_choice.function.name");
+  }
+  if (!name->is_string() || name->get_ref<const std::string&>().empty()) {
+    return InvalidArgumentError("Invalid `name` in `function`: `" +
+                                (name->is_string() ? std::string() : DumpJson(*name)) +
+                                "` in `tool_choice`! " + kToolChoiceUsage)
+        .WithParam("tool_choice.function.name");
+  }
+  for (const Json& tool : tools) {
+    if (tool["function"]["name"] == *name) return OkStatus();
+  }
+  return InvalidArgumentError(
+             "The tool specified in `tool_choice` does not match any of the specified `tools`")
+      .WithParam("tool_choice");
+}
+
+Status CheckToolChoice(const ChatRequest& request) {
+  if (request.tool_choice.is_null() || *request.tool_choice == "none") return OkStatus();
+  const Json& choice = *request.tool_choice;
+  if (request.tools.is_null()) {
+    return InvalidArgumentError("When using `tool_choice`, `tools` must be set.")
+        .WithParam("tool_choice");
+  }
+  if (choice.is_object()) return CheckNamedTool(choice, *request.tools);
+  if (choice == "auto" || choice == "required") return OkStatus();
+  return InvalidArgumentError(
+             "Invalid value for `tool_choice`: " +
+             (choice.is_string() ? choice.get<std::string>() : DumpJson(choice)) +
+             "! Only named tools, \"none\", \"auto\" or \"required\" are supported.")
+      .WithParam("tool_choice");
+}
+
+}  // namespace
+
 Status CheckChatRequest(const ChatRequest& request) {
   if (request.top_logprobs != 0 && !request.logprobs) {
     return InvalidArgumentError("top_logprobs needs logprobs to be true").WithParam("top_logprobs");
@@ -218,18 +267,7 @@ Status CheckChatRequest(const ChatRequest& request) {
         .WithParam("continue_final_message");
   }
   RETURN_IF_ERROR(CheckReasoningEffort(request.reasoning_effort));
-  const bool no_choice = request.tool_choice.is_null();
-  if (request.tools.is_null()) {
-    if (no_choice || *request.tool_choice == "none") return OkStatus();
-    return InvalidArgumentError("tool_choice needs tools").WithParam("tool_choice");
-  }
-  if (no_choice || *request.tool_choice != "none") {
-    return InvalidArgumentError(
-               "tool calls are not supported by this server: with tools, "
-               "tool_choice must be none")
-        .WithParam("tool_choice");
-  }
-  return OkStatus();
+  return CheckToolChoice(request);
 }
 
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts) {

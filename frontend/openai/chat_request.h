@@ -18,16 +18,16 @@ struct ChatRequest : GenerationRequest {
   bool logprobs = false;
   int64_t top_logprobs = 0;
 
-  JsonDocument tools;               // array or null
-  JsonDocument tool_choice;         // null, a string or {"type": "function", …}
-  bool parallel_tool_calls = true;  // nothing reads it yet
+  JsonDocument tools;        // array or null
+  JsonDocument tool_choice;  // null, a string or {"type": "function", …}
+  bool parallel_tool_calls = true;
 
   std::optional<bool> add_generation_prompt;  // absent: true unless continue_final_message
   bool continue_final_message = false;
   JsonDocument chat_template_kwargs;  // object or null
   JsonDocument documents;             // array or null
   std::optional<std::string> reasoning_effort;
-  bool include_reasoning = true;  // nothing reads it yet
+  bool include_reasoning = true;
   bool return_prompt_text = false;
 };
 
@@ -51,12 +51,12 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
      &ChatRequest::top_logprobs,
      {-1, kMaxTokenId},
      "Logprobs of the n most likely tokens too; needs logprobs; -1: the whole vocabulary."},
-    {"tools", &ParseTools, {}, "Shown to the template; needs tool_choice none."},
-    {"tool_choice", &ParseToolChoice, {}, "Only none."},
+    {"tools", &ParseTools, {}, "Functions that the model may call; shown to the template."},
+    {"tool_choice", &ParseToolChoice, {}, "none or auto, which is the default with tools."},
     {"parallel_tool_calls",
      &ChatRequest::parallel_tool_calls,
      {},
-     "false: one call at most; with tool_choice none there are none to limit."},
+     "false: calls after the first are dropped."},
     {"functions", Retired{"tools"}, {}, "Gone from the API."},
     {"function_call", Retired{"tool_choice"}, {}, "Gone from the API."},
     {"add_generation_prompt",

@@ -33,7 +33,8 @@ struct Usage {
   int64_t completion_tokens = 0;
   std::optional<int64_t> cached_tokens;  // when set, shown together with created_cache_tokens
   int64_t created_cache_tokens = 0;
-  std::optional<RequestTimings> timings = {};  // at the end, when the server shows them
+  std::optional<int64_t> reasoning_tokens = {};  // of completion_tokens, with a reasoning parser
+  std::optional<RequestTimings> timings = {};    // at the end, when the server shows them
 };
 
 // A token with its logprob. text: the bytes as UTF-8, invalid ones replaced by U+FFFD.
@@ -63,7 +64,7 @@ struct ToolCallDelta {
 enum class FinishReason {
   kStop,  // an end token, a stop token or a stop string
   kLength,
-  kToolCalls,  // like kStop, after tool calls; no parser reports it yet
+  kToolCalls,  // like kStop, after tool calls
   kAbort,
   kError,  // never shown: the request ends with an error instead
   kRepetition,

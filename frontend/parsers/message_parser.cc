@@ -57,7 +57,7 @@ Parse<> MessageParser::StartContent() {
 
 Parse<> MessageParser::StartReasoning() {
   if (format_.reasoning == nullptr || format_.is_harmony) return PassOn(text_, content_);
-  return ParseReasoning(text_, *format_.reasoning, format_.start, sink_,
+  return ParseReasoning(text_, *format_.reasoning, format_.start, sink_, &in_reasoning_,
                         [this](std::string_view part) { content_.Append(part); });
 }
 

@@ -35,7 +35,11 @@ class MessageParser {
   // The text has ended: what was held back.
   ParsedDelta End();
 
-  int32_t num_calls() const { return sink_.num_calls(); }
+  // Whether the next byte is reasoning, and whether a token with this text is a marker of it.
+  bool in_reasoning() const { return in_reasoning_; }
+  bool is_marker(std::string_view token) const {
+    return format_.reasoning != nullptr && !token.empty() && token == format_.reasoning->begin;
+  }
 
  private:
   Parse<> StartContent();
@@ -43,6 +47,7 @@ class MessageParser {
 
   const MessageFormat format_;
   MessageSink sink_;
+  bool in_reasoning_ = false;
   TextSource text_;
   TextSource content_;  // what is not reasoning
   Parse<> content_parser_;

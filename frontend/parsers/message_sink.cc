@@ -23,15 +23,14 @@ void MessageSink::AddContent(std::string_view text) {
 void MessageSink::BeginCall(std::string_view name, std::string_view id) {
   const int32_t index = num_calls_++;
   if (index >= max_calls_) return;
-  delta_.tool_calls.push_back(
-      {.index = index, .name = std::string(name), .id = std::string(id), .arguments = {}});
+  delta_.tool_calls.push_back({index, std::string(id), std::string(name), {}});
 }
 
 void MessageSink::AddArguments(std::string_view text) {
   const int32_t index = num_calls_ - 1;
   if (text.empty() || index >= max_calls_) return;
   if (delta_.tool_calls.empty() || delta_.tool_calls.back().index != index) {
-    delta_.tool_calls.push_back({.index = index, .name = {}, .id = {}, .arguments = {}});
+    delta_.tool_calls.push_back({index, {}, {}, {}});
   }
   delta_.tool_calls.back().arguments += text;
 }

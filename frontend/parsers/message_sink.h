@@ -6,24 +6,14 @@
 // follows or the text ends without a call. Thread: any one at a time.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "frontend/openai/responses.h"
+
 namespace tandem {
-
-// A piece of one tool call. The first one of a call has `name`; the arguments of all of them,
-// joined, are the call's arguments.
-struct ToolCallDelta {
-  int32_t index = 0;
-  std::optional<std::string> name;
-  std::string id;  // with the name, where the format has ids of its own; else empty
-  std::string arguments;
-
-  friend bool operator==(const ToolCallDelta&, const ToolCallDelta&) = default;
-};
 
 struct ParsedDelta {
   std::string reasoning;
@@ -40,6 +30,7 @@ class MessageSink {
 
   void AddReasoning(std::string_view text) { delta_.reasoning += text; }
   void AddContent(std::string_view text);
+  // id: where the format has ids of its own; its first delta is the one with the name.
   void BeginCall(std::string_view name, std::string_view id = {});
   // Of the call that was begun last.
   void AddArguments(std::string_view text);
@@ -50,6 +41,7 @@ class MessageSink {
   // The text has ended.
   void End();
 
+  // Calls so far, those beyond max_calls too.
   int32_t num_calls() const { return num_calls_; }
   // What was added since the last call of this.
   ParsedDelta Take() { return std::exchange(delta_, {}); }

@@ -193,6 +193,21 @@ const ReasoningFormat* FindReasoningFormat(std::string_view name) {
   return nullptr;
 }
 
+const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template) {
+  const auto has = [&](std::string_view marker) {
+    return chat_template.find(marker) != std::string_view::npos;
+  };
+  if (has("<seed:think>")) return FindReasoningFormat("seed_oss");
+  if (has("[THINK]")) return FindReasoningFormat("mistral");
+  if (has("<|channel>thought")) return FindReasoningFormat("gemma4");
+  if (!has(kThink) && !has(kThinkEnd)) return nullptr;
+  if (has("<minimax:tool_call>")) return FindReasoningFormat("minimax_m2");
+  if (has("<|tool_calls_section_begin|>")) return FindReasoningFormat("kimi_k2");
+  if (has("<arg_key>")) return FindReasoningFormat("glm45");
+  if (has(kEnableThinking)) return FindReasoningFormat("qwen3");
+  return FindReasoningFormat("deepseek_r1");
+}
+
 ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
                                    const nlohmann::ordered_json& template_variables) {
   if (!format.switches.empty()) {
@@ -214,7 +229,7 @@ ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_vi
 }
 
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
-                       MessageSink& sink, ContentFunction add_content) {
+                       MessageSink& sink, bool* in_reasoning, ContentFunction add_content) {
   if (format.parse != nullptr) {
     co_await format.parse(text, sink, add_content);
     co_return;
@@ -228,15 +243,19 @@ Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, Reasonin
     co_return;
   }
   ReasoningWriter reasoning(&sink, format.drops_last_blanks);
-  bool in_reasoning = start == ReasoningStart::kReasoning ||
-                      (start == ReasoningStart::kUnknown && format.start == Start::kReasoning);
+  *in_reasoning = start == ReasoningStart::kReasoning ||
+                  (start == ReasoningStart::kUnknown && format.start == Start::kReasoning);
   for (;;) {
-    if (in_reasoning && !co_await CopyReasoning(text, format, &reasoning, add_content)) co_return;
-    if (in_reasoning && format.drops_next_blanks) co_await text.SkipBlanks();
+    if (*in_reasoning) {
+      const bool ended = co_await CopyReasoning(text, format, &reasoning, add_content);
+      *in_reasoning = false;
+      if (!ended) co_return;
+      if (format.drops_next_blanks) co_await text.SkipBlanks();
+    }
     if (!format.repeats) break;
     const int marker = co_await CopyUntil(text, AnyOf(format.begin, format.end), add_content);
     if (marker == kNoMarker) co_return;
-    in_reasoning = marker == 0;
+    *in_reasoning = marker == 0;
   }
   co_await CopyRest(text, add_content);
 }

@@ -43,6 +43,8 @@ struct ReasoningFormat {
 std::span<const ReasoningFormat> ReasoningFormats();
 // By name or alias; null: there is none.
 const ReasoningFormat* FindReasoningFormat(std::string_view name);
+// Of the markers that a chat template has; null: it has none that is known.
+const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template);
 
 // kUnknown: the prompt does not decide; kOff: the request has switched thinking off.
 enum class ReasoningStart { kReasoning, kContent, kUnknown, kOff };
@@ -51,7 +53,8 @@ enum class ReasoningStart { kReasoning, kContent, kUnknown, kOff };
 ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
                                    const nlohmann::ordered_json& template_variables);
 
+// *in_reasoning is kept at whether the next byte is reasoning.
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
-                       MessageSink& sink, ContentFunction add_content);
+                       MessageSink& sink, bool* in_reasoning, ContentFunction add_content);
 
 }  // namespace tandem

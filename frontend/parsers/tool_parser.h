@@ -6,6 +6,7 @@
 // of the server knows of it.
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "frontend/parsers/message_sink.h"
@@ -27,6 +28,7 @@ using ToolParserFunction = Parse<> (*)(ToolParserInput input);
 // Which ids calls get.
 enum class CallIdForm {
   kRandom,    // chatcmpl-tool-<16 hex>
+  kCall,      // call_<16 hex>
   kNumbered,  // call_<index>_<16 hex>
   kNineLetters,
   kOwn,  // the text that stands for the call; random where there is none
@@ -51,6 +53,11 @@ struct ToolParserRow {
 std::span<const ToolParserRow> ToolParsers();
 // By name or alias; null: there is none.
 const ToolParserRow* FindToolParser(std::string_view name);
+// Of the format that a chat template shows its calls in; null: it shows none that is known.
+const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template);
+
+// An id for call number `index`; own_id: what the text itself says.
+std::string MakeCallId(CallIdForm form, int index, std::string_view own_id);
 
 // The forms of ForcedCall::kJson.
 Parse<> ParseRequiredJson(ToolParserInput input, ToolParserFunction native);

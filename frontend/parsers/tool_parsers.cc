@@ -22,7 +22,7 @@ constexpr ToolParserRow kRows[] = {
     {"granite", "", &ParseGranite, kJson, kRandom, true},
     {"granite4", "", &ParseGranite4, kJson, kRandom, true},
     {"hermes", "qwen3_json", &ParseHermes, kNative, kRandom, true},
-    {"hunyuan_a13b", "", &ParseHunyuan, kJson, CallIdForm::kNumbered},
+    {"hunyuan_a13b", "", &ParseHunyuan, kJson, CallIdForm::kCall},
     {"internlm", "", &ParseInternlm, kJson, kRandom, true},
     {"jamba", "", &ParseJamba, kJson, kRandom, true},
     {"kimi_k2", "", &ParseKimiK2, kNative, CallIdForm::kOwn, true},
@@ -54,6 +54,64 @@ const ToolParserRow* FindToolParser(std::string_view name) {
     }
   }
   return nullptr;
+}
+
+// The first row whose marker the template has; the more special ones come first.
+const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
+  struct Sign {
+    std::string_view marker;
+    std::string_view parser;
+  };
+  constexpr Sign kSigns[] = {
+      {"<|channel|>", "openai"},
+      {"<｜DSML｜function_calls", "deepseek_v32"},
+      {"<｜DSML｜", "deepseek_v4"},
+      {"<|tool_calls_section_begin|>", "kimi_k2"},
+      {"<｜tool_calls_begin｜>", "step3"},
+      {"```json", "deepseek_v3"},  // together with the marker of the next row, see below
+      {"<｜tool▁calls▁begin｜>", "deepseek_v31"},
+      {"<minimax:tool_call>", "minimax_m2"},
+      {"<seed:tool_call>", "seed_oss"},
+      {"<longcat_tool_call>", "longcat"},
+      {"<arg_key>", "glm45"},
+      {"<function=", "qwen3_coder"},
+      {"[TOOL_CALLS]", "mistral"},
+      {"<|tool_call>", "gemma4"},
+      {"<|action_start|>", "internlm"},
+      {"<|tool_call|>", "granite"},
+      {"functools[", "phi4_mini_json"},
+      {"<function_calls>", "olmo3"},
+      {"<tool_calls>", "jamba"},
+      {"<tool_call>", "hermes"},
+      {"<|python_tag|>", "llama3_json"},
+  };
+  const auto has = [&](std::string_view marker) {
+    return chat_template.find(marker) != std::string_view::npos;
+  };
+  for (const Sign& sign : kSigns) {
+    if (!has(sign.marker)) continue;
+    if (sign.parser == "deepseek_v3" && !has("<｜tool▁calls▁begin｜>")) continue;
+    return FindToolParser(sign.parser);
+  }
+  return nullptr;
+}
+
+std::string MakeCallId(CallIdForm form, int index, std::string_view own_id) {
+  constexpr int kHexDigits = 16;
+  switch (form) {
+    case CallIdForm::kOwn:
+      if (!own_id.empty()) return std::string(own_id);
+      break;
+    case CallIdForm::kCall:
+      return "call_" + RandomHex(kHexDigits);
+    case CallIdForm::kNumbered:
+      return "call_" + std::to_string(index) + "_" + RandomHex(kHexDigits);
+    case CallIdForm::kNineLetters:
+      return RandomHex(9);
+    case CallIdForm::kRandom:
+      break;
+  }
+  return "chatcmpl-tool-" + RandomHex(kHexDigits);
 }
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
+#include "frontend/processing/message_plan.h"
 #include "frontend/processing/model_defaults.h"
 
 namespace tandem {
@@ -23,6 +24,7 @@ struct InputConfig {
   int64_t max_fanout_bytes = 256 << 20;     // of all engine requests of one API request
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
+  ParserConfig parsers;
 };
 
 }  // namespace tandem

@@ -38,7 +38,8 @@ struct RequestContext {
 struct ProcessedRequest {
   std::vector<wire::EngineCoreRequest> requests;
   int64_t n = 1;
-  int64_t num_prompt_tokens = 0;  // of all prompts, each once
+  int64_t num_prompt_tokens = 0;               // of all prompts, each once
+  std::shared_ptr<const MessagePlan> message;  // of a chat; null: text is content
   // One of each per prompt; empty unless the response may show them.
   std::vector<std::string> prompt_texts;
   std::vector<std::vector<TokenId>> prompt_token_ids;

@@ -15,8 +15,8 @@ namespace tandem {
 
 struct MessageDelta {
   std::string content;
-  std::string reasoning;                  // no parser fills it yet
-  std::vector<ToolCallDelta> tool_calls;  // no parser fills it yet
+  std::string reasoning;
+  std::vector<ToolCallDelta> tool_calls;
   std::vector<TokenId> token_ids;
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
   // With the first delta, when requested. Raw, because only some choices show them.
@@ -26,6 +26,7 @@ struct MessageDelta {
   std::optional<FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
 
+  bool has_message() const { return !content.empty() || !reasoning.empty() || !tool_calls.empty(); }
   // Empties it for the next step. Keeps the finish reason.
   void Clear();
   // Drops the generated part, for a response that shows only the prompt.

@@ -59,7 +59,9 @@ OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, const OutputOptions
     : tokenizer_(tokenizer),
       options_(options),
       detokenizer_(tokenizer, options.detokenizer, Tail(prompt_token_ids)),
-      stop_strings_(options.stop, options.include_stop_str_in_output) {}
+      stop_strings_(options.stop, options.include_stop_str_in_output) {
+  if (options_.message) parser_ = std::make_unique<MessageParser>(options_.message->format);
+}
 
 MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   CHECK(!finished()) << output.request_id;
@@ -76,10 +78,15 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   AppendText(output);
   num_output_tokens_ += num_new;
   if (output.finished() && !finished()) Finish(output);
+  if (finished() && parser_) EndMessage();
 
   const int64_t num_unshown = num_output_tokens_ - num_shown_tokens_;
   const int64_t interval = num_shown_tokens_ == 0 ? 1 : options_.stream_interval;
   delta_.ready = finished() || num_unshown >= interval;
+  // A parser holds text back; only the first delta, which announces the role, is shown without any.
+  if (parser_ && !finished() && num_shown_tokens_ > 0 && !delta_.has_message()) {
+    delta_.ready = false;
+  }
   if (delta_.ready) num_shown_tokens_ = num_output_tokens_;
   return delta_;
 }
@@ -95,7 +102,9 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
     piece_.clear();
     detokenizer_.Append(output.new_token_ids[i], &piece_);
     const int64_t num_so_far = num_output_tokens_ + static_cast<int64_t>(i) + 1;
-    if (Show(piece_, num_so_far > options_.min_tokens)) {
+    const bool stopped = Show(piece_, num_so_far > options_.min_tokens);
+    if (parser_) ParseRaw();
+    if (stopped) {
       must_abort_ = !output.finished();
       return;
     }
@@ -103,11 +112,12 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
 }
 
 bool OutputProcessor::Show(std::string_view text, bool may_stop) {
+  std::string* const shown = parser_ ? &raw_ : &delta_.content;
   if (stop_strings_.empty()) {
-    delta_.content += text;
+    *shown += text;
     return false;
   }
-  const auto match = stop_strings_.Append(text, may_stop, &delta_.content);
+  const auto match = stop_strings_.Append(text, may_stop, shown);
   if (!match) return false;
   delta_.finish_reason = FinishReason::kStop;
   delta_.stop_reason = std::string(*match);
@@ -118,9 +128,46 @@ void OutputProcessor::Finish(const wire::EngineCoreOutput& output) {
   piece_.clear();
   detokenizer_.Flush(&piece_);
   if (Show(piece_, num_output_tokens_ > options_.min_tokens)) return;
-  stop_strings_.Flush(&delta_.content);
+  stop_strings_.Flush(parser_ ? &raw_ : &delta_.content);
   delta_.finish_reason = ToFinishReason(*output.finish_reason);
   delta_.stop_reason = output.stop_reason;
+}
+
+void OutputProcessor::ParseRaw() {
+  const bool was_reasoning = parser_->in_reasoning();
+  const bool is_marker = parser_->is_marker(piece_);
+  if (!raw_.empty()) AddParsed(parser_->Feed(raw_));
+  raw_.clear();
+  if (was_reasoning && parser_->in_reasoning() && !is_marker) ++num_reasoning_tokens_;
+}
+
+void OutputProcessor::AddParsed(ParsedDelta parsed) {
+  const MessagePlan& plan = *options_.message;
+  if (plan.include_reasoning) delta_.reasoning += parsed.reasoning;
+  delta_.content += parsed.content;
+  for (ToolCallDelta& call : parsed.tool_calls) {
+    const bool is_new = call.index == num_begun_calls_;
+    if (is_new) {
+      call.id = MakeCallId(plan.ids, call.index, call.id);
+      ++num_begun_calls_;
+    }
+    const bool goes_on =
+        !is_new && !delta_.tool_calls.empty() && delta_.tool_calls.back().index == call.index;
+    if (goes_on) {
+      delta_.tool_calls.back().arguments += call.arguments;
+    } else {
+      delta_.tool_calls.push_back(std::move(call));
+    }
+  }
+}
+
+void OutputProcessor::EndMessage() {
+  if (!raw_.empty()) AddParsed(parser_->Feed(raw_));
+  raw_.clear();
+  AddParsed(parser_->End());
+  const bool stopped = delta_.finish_reason == FinishReason::kStop;
+  const bool named = options_.message->format.choice == MessageFormat::Choice::kNamed;
+  if (stopped && num_begun_calls_ > 0 && !named) delta_.finish_reason = FinishReason::kToolCalls;
 }
 
 }  // namespace tandem

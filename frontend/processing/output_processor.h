@@ -6,6 +6,7 @@
 // is reused: it is valid until the next call. Cannot fail. The steady state allocates nothing.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "common/ids.h"
 #include "frontend/processing/logprobs.h"
 #include "frontend/processing/message_delta.h"
+#include "frontend/processing/message_plan.h"
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/stop_strings.h"
 #include "frontend/text/tokenizer.h"
@@ -29,6 +31,7 @@ struct OutputOptions {
   int64_t min_tokens = 0;
   int64_t stream_interval = 1;  // tokens per delta after the first
   LogprobsStyle logprobs_style;
+  std::shared_ptr<const MessagePlan> message;  // null: text is content
 };
 
 class OutputProcessor {
@@ -45,19 +48,29 @@ class OutputProcessor {
   const MessageDelta& delta() const { return delta_; }
 
   int64_t num_output_tokens() const { return num_output_tokens_; }
+  // Of them, those that were reasoning; 0 without a parser of it.
+  int64_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
 
  private:
   void AppendText(const wire::EngineCoreOutput& output);
   // True when a stop string is complete; the choice is finished then.
   bool Show(std::string_view text, bool may_stop);
   void Finish(const wire::EngineCoreOutput& output);
+  // Puts what the parser makes of raw_ into the delta.
+  void ParseRaw();
+  void AddParsed(ParsedDelta parsed);
+  void EndMessage();
 
   const Tokenizer& tokenizer_;
   const OutputOptions options_;
   Detokenizer detokenizer_;
   StopStrings stop_strings_;
   MessageDelta delta_;
-  std::string piece_;  // one token's text
+  std::string piece_;                      // one token's text
+  std::unique_ptr<MessageParser> parser_;  // null: text is content
+  std::string raw_;                        // text that the parser has not seen
+  int64_t num_reasoning_tokens_ = 0;
+  int num_begun_calls_ = 0;
   int64_t num_output_tokens_ = 0;
   int64_t num_shown_tokens_ = 0;
   bool must_abort_ = false;

@@ -41,10 +41,7 @@ class Assembler {
     message.content += delta.content;
     for (const ToolCallDelta& call : delta.tool_calls) {
       const auto index = static_cast<size_t>(call.index);
-      if (call.name) {
-        REQUIRE(index == message.calls.size());
-        message.calls.push_back({*call.name, ""});
-      }
+      if (index == message.calls.size()) message.calls.push_back({call.name, ""});
       REQUIRE(index + 1 == message.calls.size());
       message.calls.back().arguments += call.arguments;
     }

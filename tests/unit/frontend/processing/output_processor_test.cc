@@ -124,5 +124,81 @@ TEST_CASE("OutputProcessor gathers tokens by stream_interval after the first") {
   CHECK(text == "The quick brown fox");
 }
 
+std::shared_ptr<const MessagePlan> ThinkingCaller() {
+  auto plan = std::make_shared<MessagePlan>();
+  plan->format.reasoning = FindReasoningFormat("qwen3");
+  plan->format.tool_parser = FindToolParser("hermes");
+  plan->format.tools = &plan->tools;
+  return plan;
+}
+
+// One token a step; the deltas of a choice, put together.
+MessageDelta Collect(OutputProcessor* processor, std::string_view text) {
+  MessageDelta sum;
+  const auto ids = Ids(text);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool last = i + 1 == ids.size();
+    const auto& delta = processor->Process(
+        Output({ids[i]}, last ? std::optional(wire::FinishReason::kLength) : std::nullopt));
+    if (!delta.ready) continue;
+    CHECK((delta.has_message() || i == 0 || last));
+    sum.content += delta.content;
+    sum.reasoning += delta.reasoning;
+    for (const ToolCallDelta& call : delta.tool_calls) {
+      if (call.index == static_cast<int>(sum.tool_calls.size())) {
+        sum.tool_calls.push_back(call);
+      } else {
+        CHECK(call.id.empty());
+        CHECK(call.name.empty());
+        sum.tool_calls.back().arguments += call.arguments;
+      }
+    }
+    sum.finish_reason = delta.finish_reason;
+  }
+  return sum;
+}
+
+TEST_CASE("OutputProcessor splits reasoning and calls from the content") {
+  OutputOptions options;
+  options.message = ThinkingCaller();
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const MessageDelta sum = Collect(
+      &processor,
+      "<think>hm</think>Now: <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>");
+  CHECK(sum.reasoning == "hm");
+  CHECK(sum.content == "Now:");
+  REQUIRE(sum.tool_calls.size() == 1);
+  CHECK(sum.tool_calls[0].name == "f");
+  CHECK(sum.tool_calls[0].arguments == "{\"x\": 1}");
+  CHECK(sum.tool_calls[0].id.rfind("chatcmpl-tool-", 0) == 0);
+  CHECK(sum.finish_reason == FinishReason::kLength);
+  CHECK(processor.num_reasoning_tokens() > 0);
+}
+
+TEST_CASE("OutputProcessor ends a choice that stops after a call with tool_calls") {
+  OutputOptions options;
+  options.message = ThinkingCaller();
+  options.stop = {"</tool_call>"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const MessageDelta& delta = processor.Process(
+      Output(Ids("</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> and more")));
+  CHECK(delta.finish_reason == FinishReason::kToolCalls);
+  REQUIRE(delta.tool_calls.size() == 1);
+  CHECK(delta.content.empty());
+  CHECK(processor.must_abort());
+}
+
+TEST_CASE("OutputProcessor hides reasoning that the request does not include") {
+  auto plan = std::make_shared<MessagePlan>();
+  plan->format.reasoning = FindReasoningFormat("qwen3");
+  plan->include_reasoning = false;
+  OutputOptions options;
+  options.message = plan;
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const MessageDelta sum = Collect(&processor, "<think>secret</think>shown");
+  CHECK(sum.reasoning.empty());
+  CHECK(sum.content == "shown");
+}
+
 }  // namespace
 }  // namespace tandem

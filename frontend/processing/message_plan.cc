@@ -1,0 +1,119 @@
+#include "frontend/processing/message_plan.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+using Choice = MessageFormat::Choice;
+
+constexpr std::string_view kNone = "none";
+constexpr std::string_view kHarmonyTools = "openai";
+constexpr std::string_view kHarmonyReasoning = "openai_gptoss";
+
+template <class Rows>
+std::string Names(const Rows& rows) {
+  std::string names;
+  for (const auto& row : rows) {
+    if (!names.empty()) names += ", ";
+    names += row.name;
+  }
+  return names;
+}
+
+Status NoAutoChoice() {
+  return InvalidArgumentError(
+             "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be "
+             "set")
+      .WithParam("tool_choice");
+}
+
+// A forced call needs a grammar; a promise that a model may break is none.
+Status CannotForce(const ParserConfig& config, const std::string& choice) {
+  if (config.tool_parser == nullptr) {
+    return InvalidArgumentError("tool_choice=" + choice + " requires --tool-call-parser to be set")
+        .WithParam("tool_choice");
+  }
+  return InvalidArgumentError("tool_choice=" + choice +
+                              " needs structured outputs, which this server does not have; use "
+                              "\"auto\"")
+      .WithParam("tool_choice");
+}
+
+StatusOr<Choice> ChoiceOf(const ParserConfig& config, const ChatRequest& request) {
+  if (request.tools.is_null()) return Choice::kNone;
+  const Json choice = request.tool_choice.is_null() ? Json("auto") : *request.tool_choice;
+  if (choice == "none") return Choice::kNone;
+  if (choice == "required") return CannotForce(config, "\"required\"");
+  if (choice.is_object()) {
+    return CannotForce(config, "function " + choice["function"]["name"].dump());
+  }
+  if (config.tool_parser == nullptr || !config.enable_auto_tool_choice) return NoAutoChoice();
+  return Choice::kAuto;
+}
+
+}  // namespace
+
+StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
+                                     std::string_view reasoning_parser,
+                                     std::string_view chat_template) {
+  ParserConfig config;
+  if (tool_parser.empty()) {
+    config.tool_parser = ToolParserOfTemplate(chat_template);
+  } else if (tool_parser != kNone) {
+    config.tool_parser = FindToolParser(tool_parser);
+    if (config.tool_parser == nullptr) {
+      return InvalidArgumentError("--tool-call-parser " + std::string(tool_parser) +
+                                  " is unknown; known: none, " + Names(ToolParsers()));
+    }
+  }
+  const bool harmony_template =
+      config.tool_parser != nullptr && config.tool_parser->name == kHarmonyTools;
+  if (reasoning_parser.empty()) {
+    config.is_harmony = harmony_template;
+    if (!harmony_template) config.reasoning = ReasoningFormatOfTemplate(chat_template);
+  } else if (reasoning_parser == kHarmonyReasoning) {
+    config.is_harmony = true;
+  } else if (reasoning_parser != kNone) {
+    config.reasoning = FindReasoningFormat(reasoning_parser);
+    if (config.reasoning == nullptr) {
+      return InvalidArgumentError("--reasoning-parser " + std::string(reasoning_parser) +
+                                  " is unknown; known: none, " + std::string(kHarmonyReasoning) +
+                                  ", " + Names(ReasoningFormats()));
+    }
+  }
+  return config;
+}
+
+StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
+                                                         const ChatRequest& request,
+                                                         std::string_view prompt,
+                                                         const Json& variables) {
+  ASSIGN_OR_RETURN(const Choice choice, ChoiceOf(config, request));
+  const bool reads_calls = choice != Choice::kNone;
+  if (!reads_calls && config.reasoning == nullptr && !config.is_harmony) {
+    return std::shared_ptr<const MessagePlan>();
+  }
+  auto plan = std::make_shared<MessagePlan>();
+  if (!request.tools.is_null()) plan->tools = ToolSet(*request.tools);
+  plan->include_reasoning = request.include_reasoning;
+  MessageFormat& format = plan->format;
+  format.choice = choice;
+  format.tools = &plan->tools;
+  format.parallel_calls = request.parallel_tool_calls;
+  format.is_harmony = config.is_harmony;
+  format.reasoning = config.reasoning;
+  if (!request.tools.is_null() && config.tool_parser != nullptr) {
+    format.tool_parser = config.tool_parser;
+    plan->ids = config.tool_parser->ids;
+    plan->shows_special_tokens = reads_calls && config.tool_parser->shows_special_tokens;
+  }
+  plan->shows_special_tokens |= config.is_harmony;
+  if (format.reasoning != nullptr) {
+    format.start = ReasoningStartAfter(*format.reasoning, prompt, variables);
+  }
+  return std::shared_ptr<const MessagePlan>(std::move(plan));
+}
+
+}  // namespace tandem

@@ -1,0 +1,45 @@
+#pragma once
+
+// How the text of a chat choice becomes a message: which parsers the server has, and what of them
+// one request uses. Thread: any; plans are immutable and shared by the choices of a request.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "frontend/openai/chat_request.h"
+#include "frontend/parsers/message_parser.h"
+
+namespace tandem {
+
+// What the server parses; the rows are static.
+struct ParserConfig {
+  const ToolParserRow* tool_parser = nullptr;  // null: none
+  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
+  bool is_harmony = false;                     // the reasoning parser is gpt-oss'
+  bool enable_auto_tool_choice = true;
+};
+
+// The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for what the chat
+// template's markers tell. INVALID_ARGUMENT lists the known names.
+StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
+                                     std::string_view reasoning_parser,
+                                     std::string_view chat_template);
+
+struct MessagePlan {
+  MessageFormat format;  // its tools are those below
+  ToolSet tools;
+  bool include_reasoning = true;
+  CallIdForm ids = CallIdForm::kRandom;
+  bool shows_special_tokens = false;  // the parser reads them in the text
+};
+
+// Null: the text is the content. prompt: what the model goes on from. variables: of the template.
+// INVALID_ARGUMENT: the request wants tool calls that this server cannot give.
+StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
+                                                         const ChatRequest& request,
+                                                         std::string_view prompt,
+                                                         const Json& variables);
+
+}  // namespace tandem

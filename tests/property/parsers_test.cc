@@ -1,0 +1,155 @@
+// Random text made of the formats' own markers: whatever it is, every cutting gives the same
+// message, no byte is lost to a crash, and each piece is whole UTF-8.
+
+#include <catch2/catch.hpp>
+#include <iostream>
+#include <random>
+
+#include "common/strings.h"
+#include "frontend/parsers/message_parser.h"
+
+namespace tandem {
+namespace {
+
+const std::vector<std::string> kPieces = {"<tool_call>",
+                                          "</tool_call>",
+                                          "<think>",
+                                          "</think>",
+                                          "{\"name\": \"f\", \"arguments\": ",
+                                          "{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          "\"",
+                                          "\\",
+                                          ":",
+                                          ",",
+                                          " ",
+                                          "\n",
+                                          "a",
+                                          "f(x=1)",
+                                          "é",
+                                          "🎈",
+                                          "｜",
+                                          "\"name\"",
+                                          "[TOOL_CALLS]",
+                                          "[ARGS]",
+                                          "[THINK]",
+                                          "[/THINK]",
+                                          "<function=f>",
+                                          "<parameter=x>",
+                                          "</parameter>",
+                                          "</function>",
+                                          "<|channel|>",
+                                          "<|message|>",
+                                          "<|end|>",
+                                          "to=functions.f",
+                                          "<｜tool▁calls▁begin｜>",
+                                          "<｜tool▁call▁begin｜>",
+                                          "<｜tool▁sep｜>",
+                                          "<｜tool▁call▁end｜>",
+                                          "<|tool_calls_section_begin|>",
+                                          "<|tool_call_begin|>",
+                                          "functions.f:0",
+                                          "<|tool_call_argument_begin|>",
+                                          "<|tool_call_end|>",
+                                          "<arg_key>",
+                                          "</arg_key>",
+                                          "<arg_value>",
+                                          "</arg_value>",
+                                          "<minimax:tool_call>",
+                                          "<invoke name=\"f\">",
+                                          "<parameter name=\"x\">",
+                                          "</invoke>",
+                                          "<｜DSML｜tool_calls>",
+                                          "<｜DSML｜invoke name=\"f\">",
+                                          "functools[",
+                                          "<|tool_call|>",
+                                          "<tool_calls>",
+                                          "</tool_calls>",
+                                          "<function_calls>",
+                                          "</function_calls>",
+                                          "<|tool_call>",
+                                          "call:f{",
+                                          "<|\"|>",
+                                          "<tool_call|>",
+                                          "```json",
+                                          "; ",
+                                          "<|python_tag|>",
+                                          "\xef\xbf\xbd",
+                                          "null",
+                                          "1.5",
+                                          "<"};
+
+std::string Sum(const MessageFormat& format, const std::vector<std::string>& pieces) {
+  MessageParser parser(format);
+  std::string reasoning, content;
+  std::vector<ToolCallDelta> calls;
+  const auto add = [&](const ParsedDelta& delta) {
+    CHECK(FindInvalidUtf8(delta.content) == std::string::npos);
+    CHECK(FindInvalidUtf8(delta.reasoning) == std::string::npos);
+    reasoning += delta.reasoning;
+    content += delta.content;
+    for (const ToolCallDelta& call : delta.tool_calls) {
+      CHECK(FindInvalidUtf8(call.arguments) == std::string::npos);
+      REQUIRE(call.index <= static_cast<int>(calls.size()));
+      if (call.index == static_cast<int>(calls.size())) {
+        calls.push_back(call);
+      } else {
+        REQUIRE(call.index + 1 == static_cast<int>(calls.size()));
+        calls.back().arguments += call.arguments;
+      }
+    }
+  };
+  for (const std::string& piece : pieces) add(parser.Feed(piece));
+  add(parser.End());
+  std::string sum = reasoning + "|" + content;
+  for (const ToolCallDelta& call : calls) sum += "|" + call.name + "(" + call.arguments + ")";
+  return sum;
+}
+
+TEST_CASE("parsers: random markers give one message under every cutting") {
+  const unsigned seed = std::random_device()();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  std::vector<const ReasoningFormat*> reasonings = {nullptr};
+  for (const ReasoningFormat& format : ReasoningFormats()) reasonings.push_back(&format);
+  const ToolSet tools;
+  for (int round = 0; round < 3000; ++round) {
+    MessageFormat format;
+    const auto parsers = ToolParsers();
+    format.tool_parser = &parsers[random() % parsers.size()];
+    format.tools = &tools;
+    format.reasoning = reasonings[random() % reasonings.size()];
+    format.choice = static_cast<MessageFormat::Choice>(random() % 4);
+    format.named_tool = "f";
+    format.parallel_calls = random() % 4 != 0;
+    std::vector<std::string> pieces;
+    std::string whole;
+    for (size_t n = random() % 24; n > 0; --n) {
+      pieces.push_back(kPieces[random() % kPieces.size()]);
+      whole += pieces.back();
+    }
+    INFO("seed " << seed << " round " << round << " " << format.tool_parser->name << " "
+                 << (format.reasoning ? format.reasoning->name : "none") << ": " << whole);
+    REQUIRE(Sum(format, pieces) == Sum(format, {whole}));
+  }
+}
+
+TEST_CASE("parsers: a long run of one letter or of openings ends") {
+  for (const ToolParserRow& row : ToolParsers()) {
+    const ToolSet tools;
+    for (const char* unit : {"a", "<", "{", "[", "{\"a\":", "\n"}) {
+      MessageFormat format;
+      format.tool_parser = &row;
+      format.tools = &tools;
+      std::string text;
+      while (text.size() < 100'000) text += unit;
+      INFO(row.name << " " << unit);
+      CHECK(Sum(format, {text}).size() >= 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

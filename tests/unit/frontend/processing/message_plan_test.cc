@@ -1,0 +1,98 @@
+#include "frontend/processing/message_plan.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+namespace {
+
+ChatRequest RequestWith(const char* extra) {
+  Json body = Json::parse(R"({"model": "m", "messages": [{"role": "user", "content": "x"}]})");
+  body.update(Json::parse(extra));
+  auto request = ParseChatRequest(std::move(body));
+  REQUIRE(request.ok());
+  return std::move(request).value();
+}
+
+constexpr char kTool[] = R"({"tools": [{"type": "function", "function": {"name": "f"}}]})";
+
+TEST_CASE("parsers are chosen by name, and an unknown name lists the known ones") {
+  const auto both = ChooseParsers("qwen3_xml", "qwen3", "");
+  REQUIRE(both.ok());
+  CHECK(both->tool_parser->name == "qwen3_coder");
+  CHECK(both->reasoning->name == "qwen3");
+  const auto unknown = ChooseParsers("hermez", "", "");
+  REQUIRE(!unknown.ok());
+  CHECK(unknown.status().message().find("hermes") != std::string::npos);
+  CHECK(!ChooseParsers("", "qwen", "").ok());
+}
+
+TEST_CASE("parsers that no flag names are those of the chat template") {
+  const auto hermes = ChooseParsers("", "", "{{ '<tool_call>' }}");
+  REQUIRE(hermes.ok());
+  CHECK(hermes->tool_parser->name == "hermes");
+  CHECK(hermes->reasoning == nullptr);
+  const auto qwen = ChooseParsers("", "", "<tool_call> <function= <think> enable_thinking");
+  REQUIRE(qwen.ok());
+  CHECK(qwen->tool_parser->name == "qwen3_coder");
+  CHECK(qwen->reasoning->name == "qwen3");
+  const auto harmony = ChooseParsers("", "", "<|start|>assistant<|channel|>analysis");
+  REQUIRE(harmony.ok());
+  CHECK(harmony->tool_parser->name == "openai");
+  CHECK(harmony->is_harmony);
+  const auto none = ChooseParsers("none", "none", "<tool_call><think>");
+  REQUIRE(none.ok());
+  CHECK(none->tool_parser == nullptr);
+  CHECK(none->reasoning == nullptr);
+}
+
+TEST_CASE("a request without tools and without reasoning has no plan") {
+  ParserConfig config;
+  config.tool_parser = FindToolParser("hermes");
+  const auto plan = PlanMessage(config, RequestWith("{}"), "", Json());
+  REQUIRE(plan.ok());
+  CHECK(*plan == nullptr);
+}
+
+TEST_CASE("tools are called by the model's own choice") {
+  ParserConfig config;
+  config.tool_parser = FindToolParser("hermes");
+  const auto plan = PlanMessage(config, RequestWith(kTool), "", Json());
+  REQUIRE(plan.ok());
+  REQUIRE(*plan != nullptr);
+  CHECK((*plan)->format.choice == MessageFormat::Choice::kAuto);
+  CHECK((*plan)->format.tools->Has("f"));
+  CHECK((*plan)->shows_special_tokens);
+  config.enable_auto_tool_choice = false;
+  CHECK(!PlanMessage(config, RequestWith(kTool), "", Json()).ok());
+  CHECK(!PlanMessage({}, RequestWith(kTool), "", Json()).ok());
+}
+
+TEST_CASE("calls that only a grammar could force are refused") {
+  ParserConfig config;
+  config.tool_parser = FindToolParser("hermes");
+  for (const char* choice :
+       {R"("required")", R"({"type": "function", "function": {"name": "f"}})"}) {
+    Json body = Json::parse(kTool);
+    body["tool_choice"] = Json::parse(choice);
+    const auto plan = PlanMessage(config, RequestWith(body.dump().c_str()), "", Json());
+    REQUIRE(!plan.ok());
+    CHECK(plan.status().param() == "tool_choice");
+  }
+}
+
+TEST_CASE("the prompt's last marker decides what a text begins with") {
+  ParserConfig config;
+  config.reasoning = FindReasoningFormat("qwen3");
+  const auto start = [&](const char* prompt, const Json& variables) {
+    const auto plan = PlanMessage(config, RequestWith("{}"), prompt, variables);
+    return (*plan)->format.start;
+  };
+  CHECK(start("a<think>\n", Json()) == ReasoningStart::kReasoning);
+  CHECK(start("a<think>\n\n</think>", Json()) == ReasoningStart::kContent);
+  CHECK(start("a", Json()) == ReasoningStart::kUnknown);
+  CHECK(start("a<think>", {{"enable_thinking", false}}) == ReasoningStart::kOff);
+}
+
+}  // namespace
+}  // namespace tandem
