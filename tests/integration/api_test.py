@@ -257,6 +257,82 @@ class Responses(unittest.TestCase):
             server.__exit__(False)
 
 
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+
+
+class ToolCalls(unittest.TestCase):
+    """The official client sees reasoning, content and calls apart, whole and streamed."""
+
+    TEXT = ('<think>The user asks for Oslo.</think>One moment: <tool_call>\n'
+            '{"name": "get_weather", "arguments": {"city": "Osl\u00f8 \U0001f388"}}\n</tool_call>')
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Frontend("--tool-call-parser", "hermes", "--reasoning-parser", "qwen3").__enter__()
+        cls.tokens = json.loads(cls.server.post("/tokenize", {"prompt": cls.TEXT, "add_special_tokens": False})[1])["tokens"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(None, None, None)
+
+    def create(self, tokens=None, **fields):
+        tokens = self.tokens if tokens is None else tokens
+        body = {"vllm_xargs": {"mock_tokens": tokens}, **fields.pop("extra_body", {})}
+        return self.server.client().chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Weather?"}], max_tokens=200, tools=[WEATHER],
+            extra_body=body, **fields)
+
+    def check(self, reasoning, content, calls, finish_reason):
+        self.assertEqual(reasoning, "The user asks for Oslo.")
+        self.assertEqual(content, "One moment:")
+        self.assertEqual([name for name, _ in calls], ["get_weather"])
+        self.assertEqual(json.loads(calls[0][1]), {"city": "Osl\u00f8 \U0001f388"})
+        self.assertEqual(finish_reason, "tool_calls")
+
+    def test_whole(self):
+        response = self.create()
+        choice = response.choices[0]
+        calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls]
+        self.check(choice.message.reasoning, choice.message.content, calls, choice.finish_reason)
+        self.assertTrue(choice.message.tool_calls[0].id.startswith("chatcmpl-tool-"))
+        self.assertGreater(response.usage.completion_tokens_details.reasoning_tokens, 0)
+
+    def test_stream(self):
+        reasoning, content, calls, reasons = "", "", [], []
+        for chunk in self.create(stream=True):
+            choice = chunk.choices[0]
+            reasoning += getattr(choice.delta, "reasoning", None) or ""
+            content += choice.delta.content or ""
+            for call in choice.delta.tool_calls or []:
+                if call.id:
+                    self.assertEqual(call.index, len(calls))
+                    calls.append([call.function.name, ""])
+                calls[call.index][1] += call.function.arguments or ""
+            if choice.finish_reason:
+                reasons.append(choice.finish_reason)
+        self.assertEqual(len(reasons), 1)
+        self.check(reasoning, content, [tuple(call) for call in calls], reasons[0])
+
+    def test_hidden_reasoning(self):
+        message = self.create(extra_body={"include_reasoning": False}).choices[0].message
+        self.assertIsNone(message.reasoning)
+        self.assertEqual(message.content, "One moment:")
+
+    def test_no_choice(self):
+        message = self.create(tool_choice="none").choices[0].message
+        self.assertIsNone(message.tool_calls)
+        self.assertIn("<tool_call>", message.content)
+
+    def test_forced_choice_is_refused(self):
+        with self.assertRaisesRegex(openai.BadRequestError, "structured outputs"):
+            self.create(tool_choice="required")
+
+    def test_cut_call(self):
+        choice = self.create(self.tokens[:-8], extra_body={}).choices[0]
+        self.assertEqual(choice.message.tool_calls[0].function.name, "get_weather")
+
+
 class Trouble(unittest.TestCase):
     def test_a_client_that_goes_away_is_aborted_in_every_state(self):
         with Frontend(engine=("--tokens-per-second", 20, "--max-num-seqs", 1)) as server:

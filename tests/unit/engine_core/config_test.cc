@@ -15,6 +15,8 @@ ModelConfig SmallModel() {
   model.architecture = "LlamaForCausalLM";
   model.vocab_size = 500;
   model.max_position_embeddings = 1024;
+  model.num_heads = 2;
+  model.num_kv_heads = 1;
   return model;
 }
 

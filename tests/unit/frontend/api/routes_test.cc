@@ -159,7 +159,7 @@ TEST_CASE("the model list has a card for each served name") {
   }
 }
 
-TEST_CASE("a model's card is found by its name; a name that is not served is NOT_FOUND") {
+TEST_CASE("a model's card is found by its name, and any other name is NOT_FOUND") {
   const auto card = ModelBody({"a", "org/b"}, "org/b", "/models/a", 1700000000, 4096);
   REQUIRE(card.ok());
   CHECK(json::parse(*card)["id"] == "org/b");
