@@ -12,31 +12,11 @@
 
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/fields.h"
+#include "tests/bench/wire_messages.h"
 #include "tests/support/heap/num_allocations.h"
 
 namespace tandem::wire {
 namespace {
-
-EngineCoreOutputs Step(int64_t num_requests) {
-  EngineCoreOutputs step;
-  step.timestamp = 12.5;
-  for (int64_t i = 0; i < num_requests; ++i) {
-    EngineCoreOutput& output = step.outputs.emplace_back();
-    output.request_id = "chatcmpl-0123456789abcdef-" + std::to_string(i);
-    output.new_token_ids = {static_cast<TokenId>(1000 + i)};
-  }
-  step.scheduler_stats.emplace().num_running_reqs = num_requests;
-  return step;
-}
-
-EngineCoreRequest LongRequest() {
-  EngineCoreRequest request;
-  request.request_id = "cmpl-0123456789abcdef";
-  for (TokenId i = 0; i < 1000; ++i) request.prompt_token_ids.push_back(i * 97);
-  request.sampling_params.temperature = 0.7;
-  request.sampling_params.max_tokens = 100;
-  return request;
-}
 
 // ---- The tree into the records, by the codec's own table of fields ----
 

@@ -7,27 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "common/random.h"
+#include "tests/support/dice.h"
 #include "tests/support/engine_driver.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
-
-// Numbers from a seed, one after another.
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : seed_(seed) {}
-  // Uniform in [low, high].
-  int32_t Roll(int32_t low, int32_t high) {
-    return low + static_cast<int32_t>(UniformAt(seed_, next_++, 7) * (high - low + 1));
-  }
-
- private:
-  uint64_t seed_;
-  uint64_t next_ = 0;
-};
 
 struct TestRequest {
   std::string id;
