@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,8 @@
 
 namespace tandem {
 namespace {
+
+using std::string_view_literals::operator""sv;  // gcc 12 calls strlen for other literals
 
 // What of the request the response depends on.
 struct ChatShape {
@@ -115,22 +118,22 @@ void ChatBody::WriteEnd(const Usage& usage) {
 
 void AppendToolCalls(const std::vector<ToolCallDelta>& calls, std::string* out) {
   for (const ToolCallDelta& call : calls) {
-    out->append(&call == &calls.front() ? "[" : ",").append("{\"index\":");
+    out->append(&call == &calls.front() ? "[" : ",").append("{\"index\":"sv);
     out->append(std::to_string(call.index));
     if (!call.id.empty()) {
-      out->append(",\"id\":");
+      out->append(",\"id\":"sv);
       AppendQuoted(call.id, out);
-      out->append(",\"type\":\"function\"");
+      out->append(",\"type\":\"function\""sv);
     }
-    out->append(",\"function\":{");
+    out->append(",\"function\":{"sv);
     if (!call.name.empty()) {
-      out->append("\"name\":");
+      out->append("\"name\":"sv);
       AppendQuoted(call.name, out);
       out->push_back(',');
     }
-    out->append("\"arguments\":");
+    out->append("\"arguments\":"sv);
     AppendQuoted(call.arguments, out);
-    out->append("}}");
+    out->append("}}"sv);
   }
   out->push_back(']');
 }
@@ -139,23 +142,23 @@ void AppendToolCalls(const std::vector<ToolCallDelta>& calls, std::string* out) 
 // none; else the content.
 void AppendMessage(const MessageDelta& delta, bool parsed, std::string* out) {
   if (parsed && !delta.has_message()) {
-    out->append(",\"delta\":{}");
+    out->append(",\"delta\":{}"sv);
     return;
   }
   const bool calls = !delta.tool_calls.empty();
   const char* separator = ",\"delta\":{";
   if (!delta.reasoning.empty()) {
-    out->append(separator).append("\"reasoning\":");
+    out->append(separator).append("\"reasoning\":"sv);
     AppendQuoted(delta.reasoning, out);
     separator = ",";
   }
   if (!delta.content.empty() || (delta.reasoning.empty() && !calls)) {
-    out->append(separator).append("\"content\":");
+    out->append(separator).append("\"content\":"sv);
     AppendQuoted(delta.content, out);
     separator = ",";
   }
   if (calls) {
-    out->append(separator).append("\"tool_calls\":");
+    out->append(separator).append("\"tool_calls\":"sv);
     AppendToolCalls(delta.tool_calls, out);
   }
   out->push_back('}');
@@ -206,9 +209,9 @@ void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage)
 
 void ChatStream::AppendRole(int choice, const Usage& usage) {
   chunk_.Begin(choice, out_);
-  out_->append(",\"delta\":{\"role\":");
+  out_->append(",\"delta\":{\"role\":"sv);
   AppendQuoted(shape_.role, out_);
-  out_->append(",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
+  out_->append(",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null"sv);
   std::string rest = ",\"prompt_token_ids\":";
   const ChoicePrompt& prompt = input_.prompts[static_cast<size_t>(choice)];
   if (shape_.return_token_ids) {
@@ -231,23 +234,33 @@ void ChatStream::AppendRole(int choice, const Usage& usage) {
 void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generated,
                              const Usage& usage) {
   chunk_.Begin(choice, out_);
+  const bool shows_tokens = generated && (shape_.top_logprobs || shape_.return_token_ids);
+  const bool only_content =
+      !delta.content.empty() && delta.reasoning.empty() && delta.tool_calls.empty();
+  if (only_content && !shows_tokens && !delta.finish_reason) {  // nearly every chunk
+    out_->append(",\"delta\":{\"content\":\""sv);
+    AppendEscaped(delta.content, out_);
+    out_->append("\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null"sv);
+    chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
+    return;
+  }
   AppendMessage(delta, shape_.parsed, out_);
-  out_->append(",\"logprobs\":");
+  out_->append(",\"logprobs\":"sv);
   if (generated && shape_.top_logprobs) {
     out_->append(DumpJson(ChatLogprobsJson(delta.logprobs, *shape_.top_logprobs)));
   } else {
-    out_->append("null");
+    out_->append("null"sv);
   }
   if (delta.finish_reason) {
     AppendFinish(delta, out_);
   } else {
-    out_->append(",\"finish_reason\":null");
+    out_->append(",\"finish_reason\":null"sv);
   }
-  out_->append(",\"token_ids\":");
+  out_->append(",\"token_ids\":"sv);
   if (generated && shape_.return_token_ids) {
     AppendTokenIds(delta.token_ids, out_);
   } else {
-    out_->append("null");
+    out_->append("null"sv);
   }
   if (!delta.finish_reason) {
     chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);

@@ -114,8 +114,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
   ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(false),
                                       context.max_model_len));
-  const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
-  ASSIGN_OR_RETURN(auto message, PlanMessage(config_.parsers, request, text, *variables));
+  ASSIGN_OR_RETURN(auto message, PlanMessage(config_.parsers, request, text,
+                                             config_.default_chat_template_kwargs));
   std::vector<Prompt> prompts;
   prompts.push_back({std::move(ids), request.return_prompt_text ? std::move(text) : std::string()});
   MaxTokens max_tokens{request.max_tokens, "max_tokens", config_.defaults.sampling.max_tokens};

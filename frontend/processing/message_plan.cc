@@ -89,7 +89,7 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
 StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
                                                          const ChatRequest& request,
                                                          std::string_view prompt,
-                                                         const Json& variables) {
+                                                         const JsonDocument& defaults) {
   ASSIGN_OR_RETURN(const Choice choice, ChoiceOf(config, request));
   const bool reads_calls = choice != Choice::kNone;
   if (!reads_calls && config.reasoning == nullptr && !config.is_harmony) {
@@ -111,7 +111,8 @@ StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& con
   }
   plan->shows_special_tokens |= config.is_harmony;
   if (format.reasoning != nullptr) {
-    format.start = ReasoningStartAfter(*format.reasoning, prompt, variables);
+    const JsonDocument variables = TemplateVariables(request, defaults);
+    format.start = ReasoningStartAfter(*format.reasoning, prompt, *variables);
   }
   return std::shared_ptr<const MessagePlan>(std::move(plan));
 }

@@ -35,11 +35,12 @@ struct MessagePlan {
   bool shows_special_tokens = false;  // the parser reads them in the text
 };
 
-// Null: the text is the content. prompt: what the model goes on from. variables: of the template.
-// INVALID_ARGUMENT: the request wants tool calls that this server cannot give.
+// Null: the text is the content. prompt: what the model goes on from. defaults: the server's
+// variables of the template. INVALID_ARGUMENT: the request wants tool calls that this server cannot
+// give.
 StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
                                                          const ChatRequest& request,
                                                          std::string_view prompt,
-                                                         const Json& variables);
+                                                         const JsonDocument& defaults);
 
 }  // namespace tandem

@@ -49,7 +49,7 @@ TEST_CASE("parsers that no flag names are those of the chat template") {
 TEST_CASE("a request without tools and without reasoning has no plan") {
   ParserConfig config;
   config.tool_parser = FindToolParser("hermes");
-  const auto plan = PlanMessage(config, RequestWith("{}"), "", Json());
+  const auto plan = PlanMessage(config, RequestWith("{}"), "", JsonDocument());
   REQUIRE(plan.ok());
   CHECK(*plan == nullptr);
 }
@@ -57,15 +57,15 @@ TEST_CASE("a request without tools and without reasoning has no plan") {
 TEST_CASE("tools are called by the model's own choice") {
   ParserConfig config;
   config.tool_parser = FindToolParser("hermes");
-  const auto plan = PlanMessage(config, RequestWith(kTool), "", Json());
+  const auto plan = PlanMessage(config, RequestWith(kTool), "", JsonDocument());
   REQUIRE(plan.ok());
   REQUIRE(*plan != nullptr);
   CHECK((*plan)->format.choice == MessageFormat::Choice::kAuto);
   CHECK((*plan)->format.tools->Has("f"));
   CHECK((*plan)->shows_special_tokens);
   config.enable_auto_tool_choice = false;
-  CHECK(!PlanMessage(config, RequestWith(kTool), "", Json()).ok());
-  CHECK(!PlanMessage({}, RequestWith(kTool), "", Json()).ok());
+  CHECK(!PlanMessage(config, RequestWith(kTool), "", JsonDocument()).ok());
+  CHECK(!PlanMessage({}, RequestWith(kTool), "", JsonDocument()).ok());
 }
 
 TEST_CASE("calls that only a grammar could force are refused") {
@@ -75,7 +75,7 @@ TEST_CASE("calls that only a grammar could force are refused") {
        {R"("required")", R"({"type": "function", "function": {"name": "f"}})"}) {
     Json body = Json::parse(kTool);
     body["tool_choice"] = Json::parse(choice);
-    const auto plan = PlanMessage(config, RequestWith(body.dump().c_str()), "", Json());
+    const auto plan = PlanMessage(config, RequestWith(body.dump().c_str()), "", JsonDocument());
     REQUIRE(!plan.ok());
     CHECK(plan.status().param() == "tool_choice");
   }
@@ -85,7 +85,7 @@ TEST_CASE("the prompt's last marker decides what a text begins with") {
   ParserConfig config;
   config.reasoning = FindReasoningFormat("qwen3");
   const auto start = [&](const char* prompt, const Json& variables) {
-    const auto plan = PlanMessage(config, RequestWith("{}"), prompt, variables);
+    const auto plan = PlanMessage(config, RequestWith("{}"), prompt, JsonDocument(variables));
     return (*plan)->format.start;
   };
   CHECK(start("a<think>\n", Json()) == ReasoningStart::kReasoning);
