@@ -56,7 +56,7 @@ const ToolParserRow* FindToolParser(std::string_view name);
 // Of the format that a chat template shows its calls in; null: it shows none that is known.
 const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template);
 
-// An id for call number `index`; own_id: what the text itself says.
+// An id for call number `index`; own_id: the one in the text, where there is one.
 std::string MakeCallId(CallIdForm form, int index, std::string_view own_id);
 
 // The forms of ForcedCall::kJson.

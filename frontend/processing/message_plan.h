@@ -21,8 +21,8 @@ struct ParserConfig {
   bool enable_auto_tool_choice = true;
 };
 
-// The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for what the chat
-// template's markers tell. INVALID_ARGUMENT lists the known names.
+// The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for a choice by
+// the chat template's markers. An unknown name is INVALID_ARGUMENT and lists the known ones.
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
                                      std::string_view chat_template);
