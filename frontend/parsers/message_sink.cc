@@ -1,23 +1,9 @@
 #include "frontend/parsers/message_sink.h"
 
-#include <algorithm>
-
 namespace tandem {
-namespace {
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-}  // namespace
 
 void MessageSink::AddContent(std::string_view text) {
-  const size_t last = text.find_last_not_of(kBlanks);
-  if (last == std::string_view::npos) {
-    held_blanks_ += text;
-    return;
-  }
-  delta_.content += held_blanks_;
-  delta_.content += text.substr(0, last + 1);
-  held_blanks_ = text.substr(last + 1);
+  held_blanks_.Pass(text, [this](std::string_view part) { delta_.content += part; });
 }
 
 void MessageSink::BeginCall(std::string_view name, std::string_view id) {
@@ -36,8 +22,8 @@ void MessageSink::AddArguments(std::string_view text) {
 }
 
 void MessageSink::End() {
-  if (num_calls_ == 0) delta_.content += held_blanks_;
-  held_blanks_.clear();
+  const std::string blanks = held_blanks_.Take();
+  if (num_calls_ == 0) delta_.content += blanks;
 }
 
 }  // namespace tandem

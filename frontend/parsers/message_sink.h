@@ -23,6 +23,27 @@ struct ParsedDelta {
   bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
 };
 
+// Holds the last blanks of a text back until more of it follows.
+class HeldBlanks {
+ public:
+  // Gives `add` what was held and the text, without the text's own last blanks.
+  template <class Add>
+  void Pass(std::string_view text, const Add& add) {
+    const size_t last = text.find_last_not_of(" \t\r\n");
+    if (last == std::string_view::npos) {
+      held_ += text;
+      return;
+    }
+    add(std::string_view(held_));
+    add(text.substr(0, last + 1));
+    held_ = text.substr(last + 1);
+  }
+  std::string Take() { return std::exchange(held_, {}); }
+
+ private:
+  std::string held_;
+};
+
 class MessageSink {
  public:
   // max_calls: calls beyond it are parsed and dropped (parallel_tool_calls: false gives 1).
@@ -49,7 +70,7 @@ class MessageSink {
  private:
   const int32_t max_calls_;
   int32_t num_calls_ = 0;
-  std::string held_blanks_;
+  HeldBlanks held_blanks_;
   ParsedDelta delta_;
 };
 

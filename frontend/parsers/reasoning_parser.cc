@@ -127,21 +127,14 @@ class ReasoningWriter {
 
   void Add(std::string_view text) {
     if (!drops_last_blanks_) return sink_->AddReasoning(text);
-    const size_t last = text.find_last_not_of(" \t\r\n");
-    if (last == std::string_view::npos) {
-      held_ += text;
-      return;
-    }
-    sink_->AddReasoning(held_);
-    sink_->AddReasoning(text.substr(0, last + 1));
-    held_ = text.substr(last + 1);
+    held_.Pass(text, [this](std::string_view part) { sink_->AddReasoning(part); });
   }
-  void EndBlock() { held_.clear(); }
+  void EndBlock() { held_.Take(); }
 
  private:
   MessageSink* const sink_;
   const bool drops_last_blanks_;
-  std::string held_;
+  HeldBlanks held_;
 };
 
 // Text up to the end marker; what comes before it is only then reasoning.

@@ -61,6 +61,7 @@ const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
   struct Sign {
     std::string_view marker;
     std::string_view parser;
+    std::string_view other_marker = {};  // which the template has as well
   };
   constexpr Sign kSigns[] = {
       {"<|channel|>", "openai"},
@@ -68,7 +69,7 @@ const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
       {"<｜DSML｜", "deepseek_v4"},
       {"<|tool_calls_section_begin|>", "kimi_k2"},
       {"<｜tool_calls_begin｜>", "step3"},
-      {"```json", "deepseek_v3"},  // together with the marker of the next row, see below
+      {"<｜tool▁calls▁begin｜>", "deepseek_v3", "```json"},
       {"<｜tool▁calls▁begin｜>", "deepseek_v31"},
       {"<minimax:tool_call>", "minimax_m2"},
       {"<seed:tool_call>", "seed_oss"},
@@ -89,9 +90,7 @@ const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
     return chat_template.find(marker) != std::string_view::npos;
   };
   for (const Sign& sign : kSigns) {
-    if (!has(sign.marker)) continue;
-    if (sign.parser == "deepseek_v3" && !has("<｜tool▁calls▁begin｜>")) continue;
-    return FindToolParser(sign.parser);
+    if (has(sign.marker) && has(sign.other_marker)) return FindToolParser(sign.parser);
   }
   return nullptr;
 }

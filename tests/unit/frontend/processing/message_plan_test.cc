@@ -40,6 +40,10 @@ TEST_CASE("parsers that no flag names are those of the chat template") {
   REQUIRE(harmony.ok());
   CHECK(harmony->tool_parser->name == "openai");
   CHECK(harmony->is_harmony);
+  const std::string deepseek = "<｜tool▁calls▁begin｜>";
+  CHECK(ChooseParsers("", "", deepseek)->tool_parser->name == "deepseek_v31");
+  CHECK(ChooseParsers("", "", deepseek + "```json")->tool_parser->name == "deepseek_v3");
+  CHECK(ChooseParsers("", "", "```json")->tool_parser == nullptr);
   const auto none = ChooseParsers("none", "none", "<tool_call><think>");
   REQUIRE(none.ok());
   CHECK(none->tool_parser == nullptr);
