@@ -54,8 +54,10 @@ tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_t
   DEPS tandem_tests_support_api tests/support/heap)
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)
 
-tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc DEPS frontend/parsers)
+tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc golden/tool_grammar_test.cc
+  DEPS frontend/parsers)
 tandem_test(unit_parsers LABEL unit SRCS
-  unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_set_test.cc
+  unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
+  unit/frontend/parsers/tool_set_test.cc
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
 tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc DEPS frontend/parsers)

@@ -47,7 +47,7 @@ Parse<> MessageParser::StartContent() {
   if (format_.choice == Choice::kNone && !format_.tool_parser->hides_calls) {
     return PassOn(content_, sink_);
   }
-  if (!forced || format_.tool_parser->forced == ForcedCall::kNative) {
+  if (!forced || format_.tool_parser->forced != ForcedCall::kJson) {
     return format_.tool_parser->parse(input);
   }
   if (format_.choice == Choice::kRequired)

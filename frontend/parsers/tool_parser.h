@@ -12,6 +12,7 @@
 #include "frontend/parsers/message_sink.h"
 #include "frontend/parsers/text_source.h"
 #include "frontend/parsers/tool_set.h"
+#include "frontend/parsers/tool_tags.h"
 
 namespace tandem {
 
@@ -36,8 +37,9 @@ enum class CallIdForm {
 
 // How a call is written when tool_choice asks for one.
 enum class ForcedCall {
-  kNative,  // as always
-  kJson,    // required: a list of {"name", "parameters"}; named: the arguments alone
+  kNative,      // as always
+  kNativeList,  // as always; a JSON list of {"name", "arguments"} is such a format
+  kJson,        // required: a list of {"name", "parameters"}; named: the arguments alone
 };
 
 struct ToolParserRow {
@@ -45,6 +47,7 @@ struct ToolParserRow {
   std::string_view aliases;  // separated by blanks
   ToolParserFunction parse;
   ForcedCall forced;
+  const ToolTags* tags = nullptr;  // the grammar of calls; null: there is none for this format
   CallIdForm ids = CallIdForm::kRandom;
   bool shows_special_tokens = false;  // its markers are special tokens, which the text must have
   bool hides_calls = false;           // tool_choice none: calls are dropped and not content

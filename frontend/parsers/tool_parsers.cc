@@ -8,37 +8,42 @@ namespace {
 
 constexpr ForcedCall kNative = ForcedCall::kNative;
 constexpr ForcedCall kJson = ForcedCall::kJson;
+constexpr ForcedCall kNativeList = ForcedCall::kNativeList;
+constexpr const ToolTags* kNoTags = nullptr;
 constexpr CallIdForm kRandom = CallIdForm::kRandom;
 
-// name, aliases, parser, forced calls, ids, markers are special tokens, calls are hidden
+// name, aliases, parser, forced calls, their tags, ids, markers are special tokens, calls are
+// hidden
 constexpr ToolParserRow kRows[] = {
-    {"deepseek_v3", "", &ParseDeepseekV3, kNative},
-    {"deepseek_v31", "", &ParseDeepseekV31, kNative},
-    {"deepseek_v32", "", &ParseDeepseekV32, kNative, kRandom, true},
-    {"deepseek_v4", "deepseek_v41", &ParseDeepseekV4, kNative, kRandom, true},
+    {"deepseek_v3", "", &ParseDeepseekV3, kNative, &kDeepseekV3Tags},
+    {"deepseek_v31", "", &ParseDeepseekV31, kNative, &kDeepseekV31Tags},
+    {"deepseek_v32", "", &ParseDeepseekV32, kNative, &kDeepseekV32Tags, kRandom, true},
+    {"deepseek_v4", "deepseek_v41", &ParseDeepseekV4, kNative, &kDeepseekV4Tags, kRandom, true},
     {"ernie45", "", &ParseErnie45, kJson},
-    {"gemma4", "", &ParseGemma4, kNative, kRandom, true},
-    {"glm45", "glm47 ling3 poolside_v1", &ParseGlm45, kNative, kRandom, true},
-    {"granite", "", &ParseGranite, kJson, kRandom, true},
-    {"granite4", "", &ParseGranite4, kJson, kRandom, true},
-    {"hermes", "qwen3_json", &ParseHermes, kNative, kRandom, true},
-    {"hunyuan_a13b", "", &ParseHunyuan, kJson, CallIdForm::kCall},
-    {"internlm", "", &ParseInternlm, kJson, kRandom, true},
-    {"jamba", "", &ParseJamba, kJson, kRandom, true},
-    {"kimi_k2", "", &ParseKimiK2, kNative, CallIdForm::kOwn, true},
-    {"llama3_json", "llama4_json", &ParseLlama3Json, kNative},
+    {"gemma4", "", &ParseGemma4, kNative, kNoTags, kRandom, true},
+    {"glm45", "glm47 ling3", &ParseGlm45, kNative, &kGlmTags, kRandom, true},
+    {"granite", "", &ParseGranite, kJson, kNoTags, kRandom, true},
+    {"granite4", "", &ParseGranite4, kJson, kNoTags, kRandom, true},
+    {"hermes", "qwen3_json", &ParseHermes, kNative, &kHermesTags, kRandom, true},
+    {"hunyuan_a13b", "", &ParseHunyuan, kJson, kNoTags, CallIdForm::kCall},
+    {"internlm", "", &ParseInternlm, kJson, kNoTags, kRandom, true},
+    {"jamba", "", &ParseJamba, kJson, kNoTags, kRandom, true},
+    {"kimi_k2", "", &ParseKimiK2, kNative, &kKimiTags, CallIdForm::kOwn, true},
+    {"llama3_json", "llama4_json", &ParseLlama3Json, kNative, &kLlamaTags},
     {"llama4_pythonic", "", &ParseLlama4Pythonic, kJson},
-    {"longcat", "", &ParseLongcat, kNative, kRandom, true},
-    {"minimax_m2", "", &ParseMinimaxM2, kNative, kRandom, true},
-    {"mistral", "", &ParseMistral, kNative, CallIdForm::kNineLetters, true, true},
+    {"longcat", "", &ParseLongcat, kNative, &kLongcatTags, kRandom, true},
+    {"minimax_m2", "", &ParseMinimaxM2, kNative, &kMinimaxTags, kRandom, true},
+    {"mistral", "", &ParseMistral, kNativeList, kNoTags, CallIdForm::kNineLetters, true, true},
     {"olmo3", "", &ParseOlmo3, kJson},
-    {"openai", "", &ParseHarmony, kNative, kRandom, true, true},
+    {"openai", "", &ParseHarmony, kNative, &kHarmonyTags, kRandom, true, true},
     {"phi4_mini_json", "", &ParsePhi4Mini, kJson},
+    {"poolside_v1", "", &ParseGlm45, kJson, kNoTags, kRandom, true},
     {"pythonic", "", &ParsePythonic, kJson},
-    {"qwen3_coder", "qwen3_xml step3p5 step5", &ParseQwen3Coder, kNative, kRandom, true},
-    {"seed_oss", "", &ParseSeedOss, kJson, kRandom, true},
-    {"step3", "", &ParseStep3, kJson, kRandom, true},
-    {"xlam", "", &ParseXlam, kJson, CallIdForm::kNumbered, true},
+    {"qwen3_coder", "qwen3_xml step3p5 step5", &ParseQwen3Coder, kNative, &kQwen3CoderTags, kRandom,
+     true},
+    {"seed_oss", "", &ParseSeedOss, kJson, kNoTags, kRandom, true},
+    {"step3", "", &ParseStep3, kJson, kNoTags, kRandom, true},
+    {"xlam", "", &ParseXlam, kJson, kNoTags, CallIdForm::kNumbered, true},
 };
 
 }  // namespace

@@ -1,0 +1,195 @@
+#include "frontend/parsers/tool_grammar.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Choice = MessageFormat::Choice;
+
+const Json* Find(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+// The tools that may be called, as tags see them.
+std::vector<TaggedTool> CallableTools(const ToolGrammarInput& in, StrictLevel level) {
+  std::vector<TaggedTool> callable;
+  for (const Json& tool : *in.tools) {
+    const Json& function = tool.at("function");
+    const auto& name = function.at("name").get_ref<const std::string&>();
+    if (in.choice == Choice::kNamed && name != in.named_tool) continue;
+    const Json* const strict = Find(function, "strict");
+    callable.push_back(
+        {name, Find(function, "parameters"),
+         level == StrictLevel::kParameter || (strict != nullptr && *strict == true)});
+    if (in.choice == Choice::kNamed) break;
+  }
+  return callable;
+}
+
+Json StructuralTag(Json format) {
+  const Json tag = {{"type", "structural_tag"}, {"format", std::move(format)}};
+  return {{"structural_tag", tag}};
+}
+
+// ---- The request's own constraint as part of a tag ----
+
+Json OldTagsFormat(const Json& tag) {
+  Json tags = Json::array();
+  for (const Json& structure : tag.at("structures")) {
+    tags.push_back(TagFormat(structure.at("begin").get<std::string>(),
+                             SchemaFormat(structure.at("schema")), structure.at("end")));
+  }
+  return {{"type", "triggered_tags"},  {"triggers", tag.at("triggers")},
+          {"tags", std::move(tags)},   {"at_least_one", false},
+          {"stop_after_first", false}, {"excludes", Json::array()}};
+}
+
+Json OwnFormat(const Json& own) {
+  if (const Json* schema = Find(own, "json")) {
+    return SchemaFormat(
+        schema->is_string() ? Json::parse(schema->get<std::string>(), nullptr, false) : *schema);
+  }
+  if (const Json* pattern = Find(own, "regex")) return {{"type", "regex"}, {"pattern", *pattern}};
+  if (const Json* grammar = Find(own, "grammar")) {
+    return {{"type", "grammar"}, {"grammar", *grammar}};
+  }
+  if (const Json* choices = Find(own, "choice")) {
+    Json constants = Json::array();
+    for (const Json& choice : *choices)
+      constants.push_back(ConstantFormat(choice.get<std::string>()));
+    return EitherFormat(std::move(constants));
+  }
+  if (const Json* tag = Find(own, "structural_tag")) {
+    const Json whole =
+        tag->is_string() ? Json::parse(tag->get<std::string>(), nullptr, false) : *tag;
+    if (const Json* format = Find(whole, "format")) return *format;
+    return OldTagsFormat(whole);
+  }
+  return SchemaFormat({{"type", "object"}});
+}
+
+// gpt-oss writes its content inside a message.
+Json OwnConstraint(const ToolGrammarInput& in) {
+  if (!in.is_harmony || in.own.is_null()) return in.own;
+  return StructuralTag(HarmonyAnswerTag(OwnFormat(in.own)));
+}
+
+// ---- Calls as JSON, for formats without tags ----
+
+// Definitions are looked up from the top of a schema, so those of all tools are moved there.
+Status HoistDefinitions(Json* parameters, Json* definitions) {
+  if (!parameters->is_object()) return OkStatus();
+  const auto own = parameters->find("$defs");
+  if (own == parameters->end()) return OkStatus();
+  if (own->is_object()) {
+    for (const auto& [name, body] : own->items()) {
+      const Json* const earlier = Find(*definitions, name);
+      if (earlier != nullptr && *earlier != body) {
+        return InvalidArgumentError("Tool definition '" + name +
+                                    "' has multiple schemas, which is not supported.")
+            .WithParam("tools");
+      }
+      (*definitions)[name] = body;
+    }
+  }
+  parameters->erase("$defs");
+  return OkStatus();
+}
+
+// A list of {"name": N, arguments_key: A}. has_type: as vLLM's list for mistral.
+StatusOr<Json> CallListSchema(std::span<const TaggedTool> tools, const char* arguments_key) {
+  const bool has_type = std::string_view(arguments_key) == "arguments";
+  Json alternatives = Json::array();
+  Json definitions = Json::object();
+  for (const TaggedTool& tool : tools) {
+    Json parameters = tool.parameters != nullptr
+                          ? *tool.parameters
+                          : Json{{"type", "object"}, {"properties", Json::object()}};
+    RETURN_IF_ERROR(HoistDefinitions(&parameters, &definitions));
+    Json call = Json::object();
+    if (has_type) call["type"] = "object";
+    call["properties"] = {{"name", {{"type", "string"}, {"enum", Json::array({tool.name})}}},
+                          {arguments_key, std::move(parameters)}};
+    call["required"] = Json::array({"name", arguments_key});
+    alternatives.push_back(std::move(call));
+  }
+  Json schema = {{"type", "array"},
+                 {"minItems", 1},
+                 {"items", {{"type", "object"}, {"anyOf", std::move(alternatives)}}}};
+  if (!definitions.empty()) schema["$defs"] = std::move(definitions);
+  return schema;
+}
+
+StatusOr<Json> ForcedJson(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
+  const bool named = in.choice == Choice::kNamed;
+  const bool own_list = in.parser->forced == ForcedCall::kNativeList;
+  if (named && !own_list) {
+    return Json{{"json", tools.front().parameters != nullptr ? *tools.front().parameters
+                                                             : Json{{"type", "object"}}}};
+  }
+  ASSIGN_OR_RETURN(Json schema, CallListSchema(tools, own_list ? "arguments" : "parameters"));
+  if (named || (!own_list && !in.parallel_calls)) schema["maxItems"] = 1;
+  return Json{{"json", std::move(schema)}};
+}
+
+// ---- By tool_choice ----
+
+StatusOr<ToolGrammar> Forced(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
+  constexpr std::string_view kChoiceWins =
+      "response_format has no effect in a request whose tool_choice asks for a call";
+  ToolGrammar grammar;
+  const ToolTags* const tags = in.parser->tags;
+  if (tags != nullptr && in.choice == Choice::kNamed) {
+    grammar.structured_outputs = StructuralTag(NamedTag(*tags, tools.front()));
+  } else if (tags != nullptr) {
+    grammar.structured_outputs = StructuralTag(RequiredTag(*tags, tools, !in.parallel_calls));
+  } else if (in.parser->forced == ForcedCall::kNative) {
+    return ToolGrammar{.structured_outputs = OwnConstraint(in)};
+  } else {
+    ASSIGN_OR_RETURN(grammar.structured_outputs, ForcedJson(in, tools));
+  }
+  if (!in.own.is_null()) grammar.warning = kChoiceWins;
+  return grammar;
+}
+
+ToolGrammar Auto(const ToolGrammarInput& in, std::span<const TaggedTool> tools, bool tagged) {
+  constexpr std::string_view kFormatWins =
+      "tools cannot be called in a request with response_format whose tools are not strict";
+  const ToolTags* const tags = in.parser->tags;
+  if (!tagged || tags == nullptr) {
+    return {OwnConstraint(in), in.own.is_null() ? std::string_view() : kFormatWins};
+  }
+  if (in.own.is_null()) {
+    return {StructuralTag(AutoTag(*tags, tools, !in.parallel_calls))};
+  }
+  Json own = OwnFormat(in.own);
+  if (in.is_harmony) own = HarmonyAnswerTag(std::move(own));
+  return {StructuralTag(
+      EitherFormat(Json::array({RequiredTag(*tags, tools, !in.parallel_calls), std::move(own)})))};
+}
+
+}  // namespace
+
+StatusOr<ToolGrammar> MakeToolGrammar(ToolGrammarInput in) {
+  if (in.choice == Choice::kNone || in.parser == nullptr || in.tools == nullptr) {
+    return ToolGrammar{.structured_outputs = OwnConstraint(in)};
+  }
+  StrictLevel level = in.strict_level;
+  if (in.parser->tags != nullptr) level = std::max(level, in.parser->tags->level);
+  if (!in.parallel_calls && in.own.is_null()) level = std::max(level, StrictLevel::kFunction);
+  const std::vector<TaggedTool> tools = CallableTools(in, level);
+  if (in.choice != Choice::kAuto) return Forced(in, tools);
+  const bool tagged =
+      level >= StrictLevel::kFunction ||
+      std::any_of(tools.begin(), tools.end(), [](const auto& tool) { return tool.follows_schema; });
+  return Auto(in, tools, tagged);
+}
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+#pragma once
+
+// The grammar that a request with tools needs, by its tool_choice, the strict flags of its tools
+// and the parser's format: a structural tag, a JSON schema, or none. Pure; any thread.
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "common/status.h"
+#include "frontend/parsers/message_parser.h"
+
+namespace tandem {
+
+struct ToolGrammarInput {
+  const nlohmann::ordered_json* tools = nullptr;  // the request's array; null: none
+  MessageFormat::Choice choice = MessageFormat::Choice::kNone;
+  std::string_view named_tool = {};
+  bool parallel_calls = true;
+  StrictLevel strict_level = StrictLevel::kAuto;  // the server's
+  const ToolParserRow* parser = nullptr;          // null: none; then choice is kNone
+  bool is_harmony = false;
+  // What the request itself wants its content to be, with one of the keys of the API's
+  // structured_outputs: {"json": schema}, {"regex": pattern} …; null: anything.
+  nlohmann::ordered_json own = nullptr;
+};
+
+struct ToolGrammar {
+  nlohmann::ordered_json structured_outputs = nullptr;  // as own above; null: none
+  std::string_view warning = {};  // a part of the request has no effect; empty: none
+};
+
+// INVALID_ARGUMENT: the tools cannot be one schema.
+StatusOr<ToolGrammar> MakeToolGrammar(ToolGrammarInput in);
+
+}  // namespace tandem

@@ -1,0 +1,75 @@
+// The recorded grammars of tests/golden/parsers/tool_requests.json: what vLLM holds a model to, for
+// each format of calls and each kind of request. Compared as JSON. With TANDEM_GOLDENS every
+// format.
+
+#include "frontend/parsers/tool_grammar.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Choice = MessageFormat::Choice;
+
+Json ReadRecorded() {
+  std::string path = std::string(TANDEM_GOLDEN_DIR) + "/parsers/tool_requests.json";
+  if (const char* more = std::getenv("TANDEM_GOLDENS"); more != nullptr && *more != '\0') {
+    path = std::string(more) + "/tool_parsers/requests.json";
+  }
+  INFO(path);
+  std::ifstream file(path);
+  REQUIRE(file.good());
+  return Json::parse(file);
+}
+
+// The request's response_format, as the API's structured_outputs.
+Json OwnOf(const Json& request) {
+  if (!request.contains("response_format")) return nullptr;
+  const Json& format = request["response_format"];
+  if (format["type"] == "json_object") return {{"json_object", true}};
+  return {{"json", format["json_schema"]["schema"]}};
+}
+
+ToolGrammarInput InputOf(const std::string& family, const Json& request) {
+  ToolGrammarInput in;
+  in.parser = FindToolParser(family == "mistral_v3" ? "mistral" : family);
+  REQUIRE(in.parser != nullptr);
+  in.is_harmony = family == "openai";
+  in.own = OwnOf(request);
+  if (!request.contains("tools")) return in;
+  in.tools = &request["tools"];
+  in.choice = Choice::kAuto;
+  if (request.contains("tool_choice")) {
+    const Json& choice = request["tool_choice"];
+    if (choice == "none") in.choice = Choice::kNone;
+    if (choice == "required") in.choice = Choice::kRequired;
+    if (choice.is_object()) {
+      in.choice = Choice::kNamed;
+      in.named_tool = choice["function"]["name"].get_ref<const std::string&>();
+    }
+  }
+  in.parallel_calls = request.value("parallel_tool_calls", true);
+  return in;
+}
+
+TEST_CASE("a request with tools needs the grammar that was recorded") {
+  const Json recorded = ReadRecorded();
+  for (const Json& test : recorded["cases"]) {
+    const auto family = test["family"].get<std::string>();
+    const auto name = test["request"].get<std::string>();
+    INFO(family << " " << name);
+    const StatusOr<ToolGrammar> grammar =
+        MakeToolGrammar(InputOf(family, recorded["requests"][name]));
+    REQUIRE(grammar.ok());
+    const nlohmann::json expected = test.value("structured_outputs", Json(nullptr));
+    const nlohmann::json got = grammar->structured_outputs;
+    CHECK(got == expected);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
