@@ -285,6 +285,7 @@ class ChatCall final : public GenerationCall {
   explicit ChatCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
 
   const char* id_prefix() const override { return "chatcmpl-"; }
+  RequestType request_type() const override { return RequestType::kChatCompletions; }
 
   Status Parse(JsonDocument body) override {
     ASSIGN_OR_RETURN(request_, ParseChatRequest(std::move(body.mutable_value())));

@@ -237,6 +237,12 @@ Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_
   const bool several = prepared->processed.requests.size() > 1;
   Generation generation(context, std::move(prepared->processed), prepared->output,
                         exchange.request().arrival_monotonic, std::move(*ticket));
+  if (prepared->output.message && prepared->output.message->looks_for_calls()) {
+    const ParserMode mode = stream ? ParserMode::kStreaming : ParserMode::kNonStreaming;
+    generation.CountToolCalls(
+        &context->metrics->frontend().tool_call_parser_invocations[call->request_type()][mode],
+        /*per_delta=*/stream);
+  }
   const auto sender = std::make_shared<StreamSender>(&exchange, &generation, several);
   prepared->writer.prompts = generation.prompts();
   prepared->writer.out = sender->buffer();

@@ -211,6 +211,7 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   if (usage_.reasoning_tokens) {
     *usage_.reasoning_tokens += choice->processor.num_reasoning_tokens() - num_reasoning_before;
   }
+  if (parser_invocations_ != nullptr) CountParsed(*choice, delta);
   if (delta.finish_reason) Finish(choice);
   if (delta.finish_reason == FinishReason::kError) {
     error_ = InternalError("the engine ended the request with an error");
@@ -227,6 +228,14 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   }
   if (delta.ready && on_progress_) on_progress_();
   if (num_unfinished_ == 0) done_.Set();
+}
+
+void Generation::CountParsed(const Choice& choice, const MessageDelta& delta) {
+  if (counts_deltas_ ? !delta.ready : !delta.finish_reason) return;
+  const bool called =
+      counts_deltas_ ? !delta.tool_calls.empty() : choice.processor.num_tool_calls() > 0;
+  (*parser_invocations_)[called ? ParserOutcome::kToolCall : ParserOutcome::kNoToolCall]
+      .Increment();
 }
 
 void Generation::Finish(Choice* choice) {

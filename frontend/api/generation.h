@@ -33,6 +33,12 @@ class Generation {
   // Valid as long as this.
   std::vector<ChoicePrompt> prompts() const { return PromptsOf(request_); }
 
+  // Before Start: counts what the parser of tool calls finds, in each choice as a whole or in each
+  // of its deltas.
+  void CountToolCalls(ParserInvocations* invocations, bool per_delta) {
+    parser_invocations_ = invocations;
+    counts_deltas_ = per_delta;
+  }
   // Sends everything to the engine. on_progress (may be empty) runs after each output that reached
   // the writer. After an error nothing is left running.
   Status Start(ResponseWriter* writer, std::function<void()> on_progress);
@@ -47,6 +53,7 @@ class Generation {
  private:
   class Choice;
 
+  void CountParsed(const Choice& choice, const MessageDelta& delta);
   // Counts the choice for the engine that has its request now.
   void BeginStats(Choice* choice, int engine);
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
@@ -63,6 +70,8 @@ class Generation {
   std::vector<std::unique_ptr<Choice>> choices_;
   ResponseWriter* writer_ = nullptr;
   std::function<void()> on_progress_;
+  ParserInvocations* parser_invocations_ = nullptr;  // null: not counted
+  bool counts_deltas_ = false;
   size_t num_unfinished_ = 0;
   Usage usage_;
   bool aborted_ = false;

@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "frontend/api/error.h"
 #include "frontend/http/router.h"
+#include "frontend/metrics/metrics.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/responses.h"
 #include "frontend/processing/input_processor.h"
@@ -72,6 +73,8 @@ class GenerationCall {
 
   // The start of response ids: "chatcmpl-".
   virtual const char* id_prefix() const = 0;
+  // How the metrics name the endpoint.
+  virtual RequestType request_type() const { return RequestType::kOther; }
   // The response when the request is refused or fails before its response has begun, in OpenAI's
   // form unless overridden.
   virtual Response Error(const Status& status) const { return ErrorResponse(status); }

@@ -72,14 +72,17 @@ class Histogram {
   prometheus::Histogram* alias_ = nullptr;
 };
 
-// One instrument for each value of a label, picked by an enum whose values count from 0.
+// One instrument for each value of a label, picked by an enum whose values count from 0. The
+// instrument may itself be a set, whose label and values follow.
 template <class Instrument, class Enum, size_t kCount>
 class LabelledSet {
  public:
+  template <class... InnerLabels>
   LabelledSet(const MetricScope& scope, std::string_view name, std::string_view help,
-              std::string_view label, const std::array<std::string_view, kCount>& values) {
+              std::string_view label, const std::array<std::string_view, kCount>& values,
+              const InnerLabels&... inner) {
     for (const std::string_view value : values) {
-      instruments_.emplace_back(scope.With(label, value), name, help);
+      instruments_.emplace_back(scope.With(label, value), name, help, inner...);
     }
   }
   Instrument& operator[](Enum value) { return instruments_[static_cast<size_t>(value)]; }

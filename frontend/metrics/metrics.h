@@ -31,6 +31,9 @@ enum class PromptSource { kLocalCompute, kLocalCacheHit, kExternalKvTransfer };
 enum class CacheSource { kDevice, kHost, kP2p, kDisk, kExternalUnspecified };
 enum class SleepState { kAwake, kWeightsOffloaded, kDiscardAll };
 enum class RejectionReason { kMaxNumQueuedReqs, kMaxNumQueuedTokens };
+enum class RequestType { kChatCompletions, kResponses, kOther };
+enum class ParserMode { kStreaming, kNonStreaming };
+enum class ParserOutcome { kToolCall, kNoToolCall };
 
 using Names2 = std::array<std::string_view, 2>;
 using Names3 = std::array<std::string_view, 3>;
@@ -41,6 +44,12 @@ constexpr Names3 kPromptSources = {"local_compute", "local_cache_hit", "external
 constexpr Names5 kCacheSources = {"device", "host", "p2p", "disk", "external_unspecified"};
 constexpr Names3 kSleepStates = {"awake", "weights_offloaded", "discard_all"};
 constexpr Names2 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tokens"};
+constexpr Names3 kRequestTypes = {"chat_completions", "responses", "other"};
+constexpr Names2 kParserModes = {"streaming", "non_streaming"};
+constexpr Names2 kParserOutcomes = {"tool_call", "no_tool_call"};
+
+// How often the parser of tool calls ran, by what it found; one request type and mode.
+using ParserInvocations = LabelledSet<Counter, ParserOutcome, 2>;
 
 // Bucket families.
 Buckets RequestLatencyBuckets();
@@ -127,6 +136,7 @@ struct FrontendMetrics {
   explicit FrontendMetrics(const MetricScope& scope) : in(scope) {}
   const MetricScope in;
   LabelledSet<Counter, RejectionReason, 2> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
+  LabelledSet<LabelledSet<ParserInvocations, ParserMode, 2>, RequestType, 3> tool_call_parser_invocations{in, "vllm:tool_call_parser_invocations_total", "Texts in which tool calls were looked for: whole responses, and deltas of streams.", "request_type", kRequestTypes, "mode", kParserModes, "outcome", kParserOutcomes};
 };
 // clang-format on
 

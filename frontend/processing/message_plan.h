@@ -33,6 +33,10 @@ struct MessagePlan {
   bool include_reasoning = true;
   CallIdForm ids = CallIdForm::kRandom;
   bool shows_special_tokens = false;  // the parser reads them in the text
+
+  bool looks_for_calls() const {
+    return format.tool_parser != nullptr && format.choice != MessageFormat::Choice::kNone;
+  }
 };
 
 // Null: the text is the content. prompt: what the model goes on from. defaults: the server's

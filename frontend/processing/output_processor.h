@@ -50,6 +50,7 @@ class OutputProcessor {
   int64_t num_output_tokens() const { return num_output_tokens_; }
   // Of them, those that were reasoning; 0 without a parser of it.
   int64_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
+  int num_tool_calls() const { return num_begun_calls_; }  // so far
 
  private:
   void AppendText(const wire::EngineCoreOutput& output);

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "exposition_parser.h"
@@ -55,6 +57,7 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:generation_tokens_total", "counter"},
     {"vllm:request_success_total", "counter"},
     {"vllm:admission_rejections_total", "counter"},
+    {"vllm:tool_call_parser_invocations_total", "counter"},
     {"vllm:iteration_tokens_total", "histogram"},
     {"vllm:time_to_first_token_seconds", "histogram"},
     {"vllm:inter_token_latency_seconds", "histogram"},
@@ -74,6 +77,9 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:request_num_preemptions", "histogram"},
 };
 
+const std::set<std::string_view> kOfTheFrontend = {"vllm:admission_rejections_total",
+                                                   "vllm:tool_call_parser_invocations_total"};
+
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();
   const ExpositionParser page = Scrape(metrics);
@@ -90,13 +96,14 @@ TEST_CASE("every series exists at 0 before the first request, with its type and 
       CHECK(sample.value == (awake ? 1 : 0));
       const bool has_engine =
           sample.labels[0] == std::pair<std::string, std::string>("engine", "0");
-      CHECK(has_engine == (name != "vllm:admission_rejections_total"));
+      CHECK(has_engine == !kOfTheFrontend.contains(name));
     }
   }
   for (const std::string_view reason : kFinishedReasons) {
     CHECK(page.Value("vllm:request_success_total", {{"finished_reason", std::string(reason)}}) ==
           0);
   }
+  CHECK(page.families().at("vllm:tool_call_parser_invocations_total").samples.size() == 12);
   for (const char* old : {"vllm:gpu_cache_usage_perc", "vllm:time_per_output_token_seconds"}) {
     CHECK(page.families().at(old).help.rfind("DEPRECATED", 0) == 0);
   }
