@@ -1,8 +1,8 @@
 #include "frontend/text/bpe.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <queue>
 
 #include "common/utf8.h"
 
@@ -11,6 +11,11 @@ namespace {
 
 // Up to here a scan over all pairs for each merge beats a heap.
 constexpr size_t kShortSymbols = 48;
+
+// Symbols that are merged at a time in a longer piece: few enough for the cache, and several times
+// the longest token.
+constexpr size_t kMinWindow = 1024;
+constexpr size_t kMaxWindow = 16384;
 
 }  // namespace
 
@@ -36,11 +41,16 @@ StatusOr<Bpe> Bpe::Create(Vocabulary vocabulary, const std::vector<Merge>& merge
     // Of a pair listed twice the later rank counts, as in `tokenizers`.
     bpe.merges_[key] = {static_cast<uint32_t>(rank), *id};
   }
-  bpe.FindByteIds();
+  bpe.FinishTables();
   return bpe;
 }
 
-void Bpe::FindByteIds() {
+void Bpe::FinishTables() {
+  size_t longest = 0;
+  for (TokenId id = 0; id < vocabulary_.size(); ++id) {
+    longest = std::max(longest, vocabulary_.Text(id).size());
+  }
+  window_symbols_ = std::clamp(longest * 16, kMinWindow, kMaxWindow);
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof name, "<0x%02X>", byte);
@@ -67,7 +77,7 @@ Bpe Bpe::FromRanks(Vocabulary vocabulary, const std::vector<uint32_t>& ranks, Bp
                                                                                          id};
     }
   }
-  bpe.FindByteIds();
+  bpe.FinishTables();
   return bpe;
 }
 
@@ -115,7 +125,7 @@ void Bpe::EncodeByMerging(std::string_view piece, std::vector<TokenId>* ids) con
   symbols.reserve(piece.size());
   AppendSymbols(piece, &symbols);
   if (symbols.size() <= kShortSymbols) return MergeShort(symbols.data(), symbols.size(), ids);
-  MergeLong(std::move(symbols), ids);
+  MergeLong(symbols, ids);
 }
 
 std::string Bpe::WithAffixes(std::string_view symbol, bool continues, bool ends) const {
@@ -189,49 +199,103 @@ void Bpe::MergeShort(TokenId* symbols, size_t count, std::vector<TokenId>* ids) 
   ids->insert(ids->end(), symbols, symbols + count);
 }
 
-void Bpe::MergeLong(std::vector<TokenId> symbols, std::vector<TokenId>* ids) const {
+// ---- Long pieces ----
+
+// One merged stretch of symbols.
+struct Bpe::Window {
+  // Token i has the symbols from borders[i] to borders[i + 1]; its id is tokens[borders[i]].
+  std::vector<uint32_t> borders;
+  std::vector<TokenId> tokens;
+
+  // The rest is scratch. Of the pair that begins at a position: its rank and what it makes.
+  std::vector<Merged> pairs;
+  std::vector<int32_t> next;
+  std::vector<int32_t> previous;
+  // Pairs to merge as rank << 32 | position, those of the start sorted and later ones as a heap. An
+  // entry is out of date unless the pair has that rank.
+  std::vector<uint64_t> first;
+  std::vector<uint64_t> heap;
+};
+
+void Bpe::MergeWindow(std::span<const TokenId> symbols, Window* window) const {
   const auto count = static_cast<int32_t>(symbols.size());
-  std::vector<int32_t> next(count);
-  std::vector<int32_t> previous(count);
-  struct Candidate {
-    uint32_t rank;
-    int32_t pos;
-    TokenId left, right;  // what stood there when it was found; anything else is out of date
-    bool operator>(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : pos > other.pos;
-    }
-  };
-  std::vector<Candidate> found;
-  found.reserve(count);
+  auto& [borders, tokens, pairs, next, previous, first, heap] = *window;
+  tokens.assign(symbols.begin(), symbols.end());
+  pairs.assign(symbols.size(), {});
+  next.resize(symbols.size());
+  previous.resize(symbols.size());
+  heap.clear();
+  first.clear();
   for (int32_t i = 0; i < count; ++i) {
-    next[i] = i + 1 < count ? i + 1 : -1;
+    next[i] = i + 1;
     previous[i] = i - 1;
     if (i + 1 == count) break;
-    const Merged merged = Find(symbols[i], symbols[i + 1]);
-    if (merged.rank != kNoRank) found.push_back({merged.rank, i, symbols[i], symbols[i + 1]});
+    pairs[i] = Find(tokens[i], tokens[i + 1]);
+    if (pairs[i].rank != kNoRank) first.push_back(uint64_t{pairs[i].rank} << 32 | i);
   }
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>(),
-                                                                               std::move(found));
+  std::sort(first.begin(), first.end());
   const auto offer = [&](int32_t pos) {
-    if (pos < 0 || next[pos] < 0) return;
-    const Merged merged = Find(symbols[pos], symbols[next[pos]]);
-    if (merged.rank != kNoRank) {
-      queue.push({merged.rank, pos, symbols[pos], symbols[next[pos]]});
-    }
+    if (pos < 0) return;
+    pairs[pos] = next[pos] < count ? Find(tokens[pos], tokens[next[pos]]) : Merged();
+    if (pairs[pos].rank == kNoRank) return;
+    heap.push_back(uint64_t{pairs[pos].rank} << 32 | static_cast<uint32_t>(pos));
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  while (!queue.empty()) {
-    const Candidate top = queue.top();
-    queue.pop();
-    const int32_t right = next[top.pos];
-    if (symbols[top.pos] != top.left || right < 0 || symbols[right] != top.right) continue;
-    symbols[top.pos] = Find(top.left, top.right).id;
-    symbols[right] = -1;  // merged away: no candidate names it any more
-    next[top.pos] = next[right];
-    if (next[right] >= 0) previous[next[right]] = top.pos;
-    offer(previous[top.pos]);
-    offer(top.pos);
+  size_t num_taken = 0;  // of `first`
+  while (num_taken < first.size() || !heap.empty()) {
+    uint64_t top = heap.empty() ? UINT64_MAX : heap.front();
+    if (num_taken < first.size() && first[num_taken] < top) {
+      top = first[num_taken++];
+    } else {
+      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+      heap.pop_back();
+    }
+    const auto pos = static_cast<int32_t>(top & UINT32_MAX);
+    if (pairs[pos].rank != top >> 32) continue;
+    tokens[pos] = pairs[pos].id;
+    const int32_t right = next[pos];
+    pairs[right].rank = kNoRank;  // merged away
+    next[pos] = next[right];
+    if (next[right] < count) previous[next[right]] = pos;
+    offer(previous[pos]);
+    offer(pos);
   }
-  for (int32_t i = 0; i >= 0 && i < count; i = next[i]) ids->push_back(symbols[i]);
+  borders.clear();
+  for (int32_t i = 0; i < count; i = next[i]) borders.push_back(i);
+  borders.push_back(count);
+}
+
+// Merging is local: a stretch between two borders that no merge crosses gives the same tokens by
+// itself. So tokens are those of the whole text if each pair of neighbours stays apart when it is
+// encoded alone. Windows are merged from left to right; the last tokens of each, which what follows
+// may change, are given up. The next window begins at the last token that was kept: when it comes
+// out as it was, the two windows fit together.
+void Bpe::MergeLong(std::span<const TokenId> symbols, std::vector<TokenId>* ids) const {
+  size_t given_up = 2;  // more once that was too few
+  const size_t first_id = ids->size();
+  std::vector<size_t> borders = {0};  // of the tokens that are kept
+  Window window;
+  for (size_t end = 0; borders.back() < symbols.size();) {
+    const size_t num_kept = borders.size() - 1;
+    const size_t num_again = std::min<size_t>(num_kept, 1);
+    const size_t begin = borders[num_kept - num_again];
+    end = std::min(std::max(end, begin + window_symbols_), symbols.size());
+    MergeWindow(symbols.subspan(begin, end - begin), &window);
+    if (begin + window.borders[num_again] != borders.back()) {
+      const size_t num_left = num_kept - std::min(given_up, num_kept);
+      borders.resize(num_left + 1);
+      ids->resize(first_id + num_left);
+      given_up *= 2;
+      continue;
+    }
+    size_t num_tokens = window.borders.size() - 1;
+    if (end < symbols.size()) num_tokens -= std::min(given_up, (num_tokens - num_again) / 2);
+    for (size_t i = num_again; i < num_tokens; ++i) {
+      ids->push_back(window.tokens[window.borders[i]]);
+      borders.push_back(begin + window.borders[i + 1]);
+    }
+    if (num_tokens == num_again) end += end - begin;  // the tokens are longer than the window
+  }
 }
 
 }  // namespace tandem

@@ -4,12 +4,13 @@
 // pair of lowest rank, leftmost first, until no pair has a rank.
 // Thread: Encode is const and safe on any thread. Ownership: owns its tables.
 // Create fails with InvalidArgument when a merge names a token that the vocabulary lacks.
-// Cost: O(n log n) in the piece; a piece that is itself one token costs one look-up.
+// Cost: linear in the piece; a piece that is itself one token costs one look-up.
 
 #include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,18 +65,21 @@ class Bpe : public TokenModel {
   // Whether merging the bytes of a token gives that token back; computed at its first use.
   enum class Whole : uint8_t { kUnknown, kYes, kNo };
 
-  void FindByteIds();
+  void FinishTables();
   Merged Find(TokenId left, TokenId right) const;
   bool IsReachable(TokenId id, std::string_view piece) const;
   std::string WithAffixes(std::string_view symbol, bool continues, bool ends) const;
   void AppendSymbols(std::string_view piece, std::vector<TokenId>* symbols) const;
   void MergeShort(TokenId* symbols, size_t count, std::vector<TokenId>* ids) const;
-  void MergeLong(std::vector<TokenId> symbols, std::vector<TokenId>* ids) const;
+  struct Window;
+  void MergeWindow(std::span<const TokenId> symbols, Window* window) const;
+  void MergeLong(std::span<const TokenId> symbols, std::vector<TokenId>* ids) const;
   void EncodeByMerging(std::string_view piece, std::vector<TokenId>* ids) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
   bool has_affixes_ = false;
+  size_t window_symbols_ = 0;
   absl::flat_hash_map<uint64_t, Merged> merges_;  // (left << 32 | right)
   std::array<TokenId, 256> byte_ids_ = {};        // the byte's symbol, or of <0xNN>; -1: none
   mutable std::unique_ptr<std::atomic<Whole>[]> whole_;
