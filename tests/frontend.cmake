@@ -6,7 +6,8 @@ tandem_test(unit_text LABEL unit SRCS
   unit/frontend/text/normalizer_test.cc unit/frontend/text/token_models_test.cc
   unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
   unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc
-  unit/frontend/text/regex_test.cc unit/frontend/text/tokenizer_test.cc
+  unit/frontend/text/regex_test.cc unit/frontend/text/tiktoken_file_test.cc
+  unit/frontend/text/tokenizer_test.cc
   DEPS frontend/text tests/support/files)
 tandem_test(property_text LABEL property SRCS
   property/stop_strings_test.cc property/bpe_test.cc property/detokenizer_test.cc

@@ -1,17 +1,59 @@
 #include "frontend/text/tokenizer.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "common/read_file.h"
 #include "common/strings.h"
 #include "common/utf8.h"
 #include "frontend/text/sentencepiece_file.h"
+#include "frontend/text/tiktoken_file.h"
 #include "frontend/text/tokenizer_file.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 256 << 20;
+
+// Tokenizers of other programs. Their files do not contain all that is needed to read them.
+struct OtherFile {
+  const char* name;
+  const char* kind;
+};
+constexpr OtherFile kOtherFiles[] = {
+    {"tekken.json", "Mistral's Tekken"},
+    {"tokenizer.tok.json", "Grok's"},
+    {"spiece.model", "SentencePiece with ids of its model's own"},
+    {"sentencepiece.bpe.model", "SentencePiece with ids of its model's own"},
+    {"vocab.txt", "WordPiece without tokenizer.json"},
+    {"merges.txt", "BPE without tokenizer.json"},
+    {"vocab.json", "a vocabulary without tokenizer.json"},
+};
+
+// The file that stands in for a tokenizer.json; empty when there is none.
+StatusOr<std::string> FindModelFile(const std::string& model_folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(model_folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "tokenizer.model" || name == "tiktoken.model" || name.ends_with(".tiktoken")) {
+      found.push_back(name);
+    }
+  }
+  if (found.size() > 1) {
+    std::sort(found.begin(), found.end());
+    return InvalidArgumentError("both " + found[0] + " and " + found[1] +
+                                " are there and no tokenizer.json; keep one");
+  }
+  if (!found.empty()) return found[0];
+  for (const OtherFile& other : kOtherFiles) {
+    if (!std::filesystem::exists(std::filesystem::path(model_folder) / other.name, error)) continue;
+    return UnimplementedError(std::string(other.name) + " (" + other.kind +
+                              ") is not supported; save the tokenizer as tokenizer.json");
+  }
+  return std::string();
+}
 
 }  // namespace
 
@@ -56,14 +98,15 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadFiles(const std::strin
   const auto json = ReadFile(model_folder + "/tokenizer.json", kMaxFileBytes);
   if (json.ok()) return Parse(*json, config_json);
   if (json.status().code() != StatusCode::kNotFound) return json.status();
-  const auto model = ReadFile(model_folder + "/tokenizer.model", kMaxFileBytes);
-  if (!model.ok()) {
-    return model.status().code() == StatusCode::kNotFound ? json.status() : model.status();
-  }
+  ASSIGN_OR_RETURN(const std::string name, FindModelFile(model_folder));
+  if (name.empty()) return json.status();
+  ASSIGN_OR_RETURN(const std::string model,
+                   ReadFile((std::filesystem::path(model_folder) / name).string(), kMaxFileBytes));
   auto config = ParseTokenizerConfig(config_json);
   if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
-  auto file = ParseSentencePieceFile(*model, *config);
-  if (!file.ok()) return file.status().WithContext("tokenizer.model");
+  auto file = IsTiktokenFile(model) ? ParseTiktokenFile(model, *config)
+                                    : ParseSentencePieceFile(model, *config);
+  if (!file.ok()) return file.status().WithContext(name);
   return Build(*std::move(file), *std::move(config));
 }
 

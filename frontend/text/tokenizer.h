@@ -1,12 +1,13 @@
 #pragma once
 
-// Text to token ids and back, from a model folder's tokenizer.json, or else its tokenizer.model of
-// SentencePiece, and tokenizer_config.json.
+// Text to token ids and back, from a model folder's tokenizer.json, or else its tokenizer.model
+// (SentencePiece or tiktoken), tiktoken.model or *.tiktoken, and tokenizer_config.json.
 // Thread: immutable after Load; any thread may call any const method at the same time.
 // Ownership: the Tokenizer owns everything it returns views of. Ids are TokenId in [0,
-// vocab_size()). Load fails with NotFound (no tokenizer.json), InvalidArgument (malformed) or
-// Unimplemented (an unsupported normalizer, pre-tokenizer, model, decoder or post-processor; the
-// message names it). Results equal those of the `tokenizers` library.
+// vocab_size()). Load fails with NotFound (no file of these), InvalidArgument (malformed) or
+// Unimplemented (another program's file, an unsupported normalizer, pre-tokenizer, model, decoder,
+// post-processor or family; the message names it). Results equal those of the `tokenizers`,
+// sentencepiece and tiktoken libraries.
 
 #include <map>
 #include <memory>

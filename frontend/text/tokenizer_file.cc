@@ -173,6 +173,9 @@ StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json) {
   if (const json& add = Field(root, "add_bos_token"); add.is_boolean()) config.add_bos_token = add;
   if (const json& add = Field(root, "add_eos_token"); add.is_boolean()) config.add_eos_token = add;
   ASSIGN_OR_RETURN(config.legacy, BoolField(root, "legacy", true));
+  if (const json& name = Field(root, "tokenizer_class"); name.is_string()) {
+    config.tokenizer_class = name.get<std::string>();
+  }
   const json& chat_template = Field(root, "chat_template");
   if (chat_template.is_string()) config.chat_template = chat_template.get<std::string>();
   if (chat_template.is_array()) {

@@ -42,7 +42,8 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
 struct TokenizerConfig {
   std::map<std::string, std::string> special_tokens;  // "bos_token" → "<s>"
   std::string chat_template;
-  // Only a tokenizer.model needs the rest; tokenizer.json has its own.
+  // Only the other files need the rest; tokenizer.json has its own.
+  std::string tokenizer_class;
   std::vector<AddedToken> added_tokens;
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;

@@ -1,6 +1,7 @@
-// The tokenizer against ids and texts recorded from the `tokenizers` library (0.23.3):
-// tests/golden/tokenizers/<name>/{tokenizer,goldens}.json over the texts of texts.json, and the
-// same below the folder that TANDEM_GOLDENS names.
+// The tokenizer against ids and texts recorded from the `tokenizers` library (0.23.3), from
+// sentencepiece 0.2.3 and from tiktoken: tests/golden/tokenizers/<name>/ has the tokenizer's file
+// and goldens.json over the texts of texts.json. The same below the folder that TANDEM_GOLDENS
+// names.
 
 #include <cstdint>
 #include <fstream>
@@ -125,6 +126,27 @@ TEST_CASE("A tokenizer.model gives the ids and texts of the sentencepiece librar
     detokenizer.Flush(&all);
     CHECK(all == item[1].get<std::string>());
   }
+}
+
+// Special tokens count in the text; `own` has some of the family's, and letters of all cases.
+TEST_CASE("A tiktoken file gives the ids of the tiktoken library") {
+  static const std::vector<std::string> folders =
+      GoldenFolders(TANDEM_GOLDEN_DIR, "tokenizers", "tiktoken.model");
+  const std::string name = GENERATE(from_range(folders));
+  CAPTURE(name);
+  const Fixture fixture(name);
+  const auto check = [&](const std::string& text, const json& ids) {
+    CAPTURE(text);
+    const auto encoded = fixture.tokenizer->Encode(text, false).value();
+    CHECK(encoded == ids.get<std::vector<TokenId>>());
+    CHECK(fixture.tokenizer->Encode(fixture.tokenizer->Decode(encoded, false), false).value() ==
+          encoded);
+  };
+  CHECK(fixture.tokenizer->vocab_size() == fixture.goldens["vocab_size"].get<int>());
+  for (const json& item : fixture.goldens["encode"]) {
+    check(fixture.texts["texts"][item[0].get<size_t>()], item[1]);
+  }
+  check(fixture.goldens["own"][0], fixture.goldens["own"][1]);
 }
 
 TEST_CASE("Detokenizer gives the recorded deltas of DecodeStream") {

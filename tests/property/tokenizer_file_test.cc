@@ -118,6 +118,32 @@ TEST_CASE("Tokenizer survives cut and flipped bytes of tokenizer.model") {
   if (ids.ok()) CHECK(FindInvalidUtf8((*tokenizer)->Decode(*ids, false)) == std::string::npos);
 }
 
+TEST_CASE("Tokenizer survives cut and flipped bytes of a tiktoken file") {
+  const uint32_t seed = GENERATE(range(1u, 121u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::ifstream in(TANDEM_GOLDEN_DIR "/tokenizers/tiktoken_kimi/tiktoken.model");
+  std::ostringstream whole;
+  whole << in.rdbuf();
+  std::string bytes = whole.str();
+  REQUIRE(bytes.size() > 1000);
+  if (seed % 5 == 0) bytes.resize(random() % bytes.size());
+  const size_t digits_or_text = seed % 2 == 0 ? 10 : 256;
+  for (int i = 0; i < 2 && !bytes.empty(); ++i) {
+    bytes[random() % bytes.size()] = static_cast<char>('0' + random() % digits_or_text);
+  }
+  const TempFolder folder;
+  folder.Write("x.tiktoken", bytes);
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "TikTokenTokenizer"})");
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  if (!tokenizer.ok()) {
+    CHECK_FALSE(tokenizer.status().message().empty());
+    return;
+  }
+  const auto ids = (*tokenizer)->Encode("Hi \u00BD\uFB01 12 don't \xC3\xA9\n\n x\u3000", true);
+  if (ids.ok()) CHECK(FindInvalidUtf8((*tokenizer)->Decode(*ids, false)) == std::string::npos);
+}
+
 TEST_CASE("Tokenizer refuses deeply nested parts") {
   std::string nested = R"({"type":"Sequence","pretokenizers":[)";
   std::string text;

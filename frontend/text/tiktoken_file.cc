@@ -1,0 +1,238 @@
+#include "frontend/text/tiktoken_file.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/strings.h"
+#include "frontend/text/base64.h"
+#include "frontend/text/bpe.h"
+#include "frontend/text/byte_level.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+constexpr TokenId kMaxVocabSize = 1 << 24;
+
+// ---- Families ----
+
+// Words with their case-blind contractions, digits one by one or by three, punctuation, line ends.
+constexpr char kQwenPattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kLlama3Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Runs of Han by themselves, words cut where a lower-case letter is followed by an upper-case one.
+// The original writes "but not Han" as an intersection of classes, which PCRE2 lacks.
+#define UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
+#define LOWER R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))"
+#define CONTRACTION R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+constexpr char kKimiPattern[] =
+    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)" UPPER "*" LOWER "+" CONTRACTION R"([^\r\n\p{L}\p{N}]?)" UPPER
+    "+" LOWER "*" CONTRACTION R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+#undef UPPER
+#undef LOWER
+#undef CONTRACTION
+
+// Special tokens take the ids after the ranks: first the named ones, then numbered ones.
+struct Family {
+  std::string_view tokenizer_class = {};
+  const char* pattern = nullptr;
+  std::vector<std::string_view> special_tokens = {};
+  std::string_view numbered = {};  // what a numbered one's text begins with; "|>" ends it
+  int num_numbered = 0;
+  int first_number = 0;
+  bool number_is_id = false;
+  const char* normalizer = nullptr;
+  std::vector<std::string_view> prefix = {};  // with add_special_tokens
+};
+
+const std::vector<Family>& Families() {
+  static const std::vector<Family> families = {
+      {.tokenizer_class = "QWenTokenizer",
+       .pattern = kQwenPattern,
+       .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
+       .numbered = "<|extra_",
+       .num_numbered = 205,
+       .normalizer = "NFC"},
+      {.tokenizer_class = "TikTokenTokenizer",  // Kimi, Moonlight
+       .pattern = kKimiPattern,
+       .numbered = "<|reserved_token_",
+       .num_numbered = 256,
+       .number_is_id = true},
+      {.tokenizer_class = "ChatGLM4Tokenizer",
+       .pattern = kLlama3Pattern,
+       .prefix = {"[gMASK]", "<sop>"}},
+      // What transformers makes of such a file when no class of its own reads it.
+      {.tokenizer_class = "PreTrainedTokenizerFast", .pattern = kLlama3Pattern},
+      {.tokenizer_class = "PreTrainedTokenizer", .pattern = kLlama3Pattern},
+  };
+  return families;
+}
+
+// Llama 3 as Meta ships it has no tokenizer_config.json; its number of ranks identifies it.
+const Family& Llama3() {
+  static const Family family = {
+      .pattern = kLlama3Pattern,
+      .special_tokens = {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>",
+                         "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|step_id|>",
+                         "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",
+                         "<|python_tag|>"},
+      .numbered = "<|reserved_special_token_",
+      .num_numbered = 245,
+      .first_number = 2,
+      .prefix = {"<|begin_of_text|>"}};
+  return family;
+}
+
+StatusOr<const Family*> FindFamily(const TokenizerConfig& config, size_t num_ranks) {
+  constexpr size_t kLlama3Ranks = 128'000;
+  if (config.tokenizer_class.empty()) {
+    if (num_ranks == kLlama3Ranks) return &Llama3();
+    return InvalidArgumentError(
+        "tokenizer_config.json names no tokenizer_class, which decides how text is split");
+  }
+  std::string known;
+  for (const Family& family : Families()) {
+    if (family.tokenizer_class == config.tokenizer_class) return &family;
+    known += (known.empty() ? "" : ", ") + std::string(family.tokenizer_class);
+  }
+  return UnimplementedError("tokenizer_class \"" + config.tokenizer_class +
+                            "\" with a tiktoken file is not supported, only " + known);
+}
+
+// ---- Ranks ----
+
+StatusOr<TokenList> ParseRanks(std::string_view bytes) {
+  TokenList tokens;
+  std::set<std::string, std::less<>> texts;
+  std::set<TokenId> ids;
+  size_t line_number = 0;
+  for (std::string_view line : Split(bytes, '\n')) {
+    ++line_number;
+    line = StripAscii(line);
+    if (line.empty()) continue;
+    const auto malformed = [&](std::string_view why) {
+      return InvalidArgumentError("line " + std::to_string(line_number) + ": " + std::string(why));
+    };
+    const size_t blank = line.find(' ');
+    if (blank == std::string_view::npos) return malformed("must be a token in base64 and its rank");
+    auto text = Base64Decode(line.substr(0, blank));
+    if (!text || text->empty()) return malformed("the token is not base64");
+    const auto id = ParseNumber<TokenId>(StripAscii(line.substr(blank)));
+    if (!id || *id < 0 || *id >= kMaxVocabSize) {
+      return malformed("the rank must be a number below " + std::to_string(kMaxVocabSize));
+    }
+    if (!texts.insert(*text).second) return malformed("the token occurs twice");
+    if (!ids.insert(*id).second) return malformed("the rank occurs twice");
+    tokens.emplace_back(*id, *std::move(text));
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (texts.count(std::string(1, static_cast<char>(byte))) != 0) continue;
+    return InvalidArgumentError("no token for byte " + std::to_string(byte));
+  }
+  return tokens;
+}
+
+std::unique_ptr<TokenModel> NewBpe(const TokenList& tokens) {
+  TokenId end = 0;
+  for (const auto& [id, text] : tokens) end = std::max(end, id + 1);
+  std::vector<uint32_t> ranks(static_cast<size_t>(end), Bpe::kNoRank);
+  for (const auto& [id, text] : tokens) {
+    ranks[static_cast<size_t>(id)] = static_cast<uint32_t>(id);
+  }
+  BpeOptions options;
+  options.ignore_merges = true;
+  return std::make_unique<Bpe>(Bpe::FromRanks(Vocabulary(tokens), ranks, std::move(options)));
+}
+
+// ---- Special tokens ----
+
+std::vector<AddedToken> SpecialTokens(const Family& family, TokenId first,
+                                      const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens = config.added_tokens;
+  std::set<TokenId> ids;
+  std::set<std::string> texts;
+  for (const AddedToken& token : tokens) {
+    ids.insert(token.id);
+    texts.insert(token.content);
+  }
+  TokenId id = first;
+  const auto add = [&](std::string text) {
+    if (ids.count(id) == 0 && texts.insert(text).second) {
+      tokens.push_back(
+          {.id = id, .content = std::move(text), .normalized = false, .special = true});
+    }
+    ++id;
+  };
+  for (const std::string_view text : family.special_tokens) add(std::string(text));
+  for (int i = 0; i < family.num_numbered; ++i) {
+    const int number = family.number_is_id ? id : family.first_number + i;
+    add(std::string(family.numbered) + std::to_string(number) + "|>");
+  }
+  return tokens;
+}
+
+Status AddPrefix(const Family& family, const TokenizerConfig& config, TokenizerFile* file) {
+  std::vector<std::string> texts(family.prefix.begin(), family.prefix.end());
+  const auto bos = config.special_tokens.find("bos_token");
+  if (config.add_bos_token.value_or(false) && bos != config.special_tokens.end()) {
+    texts = {bos->second};
+  }
+  for (const std::string& text : texts) {
+    const auto token = std::find_if(file->added_tokens.begin(), file->added_tokens.end(),
+                                    [&](const AddedToken& added) { return added.content == text; });
+    if (token == file->added_tokens.end()) {
+      return InvalidArgumentError("added_tokens_decoder of tokenizer_config.json lacks \"" + text +
+                                  "\", which begins every text");
+    }
+    file->prefix_ids.push_back(token->id);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+bool IsTiktokenFile(std::string_view bytes) {
+  constexpr size_t kMaxLine = 4096;
+  const std::string_view line = StripAscii(bytes.substr(0, std::min(bytes.find('\n'), kMaxLine)));
+  const size_t blank = line.find(' ');
+  return blank != std::string_view::npos && Base64Decode(line.substr(0, blank)) &&
+         ParseNumber<int64_t>(StripAscii(line.substr(blank))).has_value();
+}
+
+StatusOr<std::unique_ptr<TokenizerFile>> ParseTiktokenFile(std::string_view bytes,
+                                                           const TokenizerConfig& config) {
+  ASSIGN_OR_RETURN(const TokenList ranks, ParseRanks(bytes));
+  ASSIGN_OR_RETURN(const Family* const family, FindFamily(config, ranks.size()));
+  auto file = std::make_unique<TokenizerFile>();
+  if (family->normalizer != nullptr) {
+    const json normalizer = {{"type", family->normalizer}};
+    ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(normalizer));
+  }
+  const json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", family->pattern}}}, {"behavior", "Isolated"}};
+  const json to_bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const json steps = {{"type", "Sequence"}, {"pretokenizers", json::array({split, to_bytes})}};
+  ASSIGN_OR_RETURN(file->pretokenizer, Pretokenizer::Create(steps, ByteLevelPieces::kBytes));
+  const json decoder = {{"type", "ByteLevel"}};
+  ASSIGN_OR_RETURN(file->decoder, TokenDecoder::Create(decoder));
+  file->model = NewBpe(ranks);
+  TokenId first_special = 0;
+  TokenList spelled;
+  for (const auto& [id, text] : ranks) {
+    first_special = std::max(first_special, id + 1);
+    spelled.emplace_back(id, BytesToAlphabet(text));
+  }
+  file->added_tokens = SpecialTokens(*family, first_special, config);
+  RETURN_IF_ERROR(AddPrefix(*family, config, file.get()));
+  RETURN_IF_ERROR(FillVocabularies(spelled, file.get()));
+  return file;
+}
+
+}  // namespace tandem
