@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "frontend/api/context.h"
 #include "frontend/engine_client/engine_health.h"
+#include "frontend/engine_client/resume_policy.h"
 #include "frontend/http/server_options.h"
 #include "frontend/processing/input_config.h"
 
@@ -57,6 +58,7 @@ struct FrontendConfig {
   std::string handshake_address;
   int64_t data_parallel_size = 1;
   EngineHealthLimits engine_health = {.hang_timeout_s = 60};
+  ResumeLimits resume;
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
 

@@ -9,7 +9,10 @@
 
 namespace tandem {
 
-EngineReports::EngineReports(Metrics* metrics, double now) : metrics_(metrics) {
+EngineReports::EngineReports(Metrics* metrics, double now)
+    : metrics_(metrics),
+      is_ready_(static_cast<size_t>(metrics->num_engines())),
+      was_ready_(is_ready_.size()) {
   for (int i = 0; i < metrics->num_engines(); ++i) {
     logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), i, now));
   }
@@ -23,16 +26,24 @@ void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& st
 }
 
 void EngineReports::RecordHealth(const EngineClient& client) {
-  for (int i = 0; i < client.num_engines(); ++i) {
-    // An engine that is gone runs nothing: its last numbers must not stay.
-    if (!client.engine_ready(i)) metrics_->Record(i, wire::SchedulerStats{});
-  }
+  for (int i = 0; i < client.num_engines(); ++i) RecordEngine(i, client.engine_ready(i));
   const Status health = client.health();
-  if (health.ok() == was_ready_) return;
-  was_ready_ = health.ok();
+  if (health.ok() == were_all_ready_) return;
+  were_all_ready_ = health.ok();
   if (health.ok()) return RecordReady(*client.engine_info());
   LOG_ERROR << health.message();
   (void)SdNotify("STATUS=" + health.message());
+}
+
+void EngineReports::RecordEngine(int engine_index, bool is_ready) {
+  const auto i = static_cast<size_t>(engine_index);
+  // An engine that is gone runs nothing: its last numbers must not stay.
+  if (!is_ready) metrics_->Record(engine_index, wire::SchedulerStats{});
+  if (is_ready && !is_ready_[i] && was_ready_[i]) {
+    metrics_->engine(engine_index).engine_restarts.Increment();
+  }
+  is_ready_[i] = is_ready;
+  was_ready_[i] = was_ready_[i] || is_ready;
 }
 
 void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {

@@ -30,11 +30,15 @@ class EngineReports {
   Awaitable<void> WriteLines();
 
  private:
+  void RecordEngine(int engine_index, bool is_ready);
   void RecordReady(const wire::EngineCoreReadyResponse& info);
 
   Metrics* const metrics_;
   std::vector<std::unique_ptr<StatsLog>> logs_;  // one per engine
-  bool was_ready_ = false;                       // first shard
+  // First shard.
+  std::vector<bool> is_ready_;   // each engine
+  std::vector<bool> was_ready_;  // ever
+  bool were_all_ready_ = false;
 };
 
 }  // namespace tandem

@@ -122,13 +122,22 @@ std::vector<std::unique_ptr<Shard>> MakeShards(int num_shards) {
 }
 
 std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Shard* shard,
-                                               wire::FrontendEndpoint* endpoint) {
+                                               wire::FrontendEndpoint* endpoint,
+                                               const Clock* clock) {
+  ResumeLimits resume = config.resume;
+  resume.max_kept_bytes /= endpoint->options().num_clients;
   const EngineClientOptions options = {.client_index = shard->index(),
                                        .num_clients = endpoint->options().num_clients,
                                        .num_engines = endpoint->options().num_engines,
-                                       .health = config.engine_health};
-  return std::make_unique<EngineClient>(
-      options, endpoint, [shard](std::function<void()> run) { shard->Post(std::move(run)); });
+                                       .health = config.engine_health,
+                                       .resume = resume};
+  EngineClient::Thread thread;
+  thread.post = [shard](std::function<void()> run) { shard->Post(std::move(run)); };
+  thread.at = [shard](double deadline, std::function<void()> run) {
+    shard->At(deadline, std::move(run));
+  };
+  thread.clock = clock;
+  return std::make_unique<EngineClient>(options, endpoint, std::move(thread));
 }
 
 std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const ApiOptions& options,
@@ -142,14 +151,18 @@ std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const ApiOptions&
   return context;
 }
 
-// Each shard's client reports what its engines send, the first one also which engines are there.
+// Each shard's client reports what its engines send and what becomes of the requests they leave,
+// the first one also which engines are there.
 void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
-                   const std::vector<std::unique_ptr<ApiContext>>& contexts,
+                   const std::vector<std::unique_ptr<ApiContext>>& contexts, Metrics* metrics,
                    EngineReports* reports) {
   for (size_t i = 0; i < clients.size(); ++i) {
     clients[i]->OnStats([reports, context = contexts[i].get()](
                             int engine, const wire::SchedulerStats& stats, double) {
       reports->RecordStats(engine, stats, &context->step_tokens[static_cast<size_t>(engine)]);
+    });
+    clients[i]->OnResumeOutcome([metrics](ResumeOutcome outcome) {
+      metrics->frontend().requests_resumed[outcome].Increment();
     });
   }
   EngineClient* const first = clients.front().get();
@@ -237,10 +250,10 @@ Status Serve(FrontendConfig& config) {
   std::vector<std::unique_ptr<EngineClient>> clients;
   std::vector<std::unique_ptr<ApiContext>> contexts;
   for (const auto& shard : shards) {
-    clients.push_back(MakeEngineClient(config, shard.get(), &endpoint));
+    clients.push_back(MakeEngineClient(config, shard.get(), &endpoint, &clock));
     contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
   }
-  ReportEngines(clients, contexts, &reports);
+  ReportEngines(clients, contexts, &metrics, &reports);
 
   const std::vector<Route> routes = ApiRoutes(Pointers(contexts));
   ASSIGN_OR_RETURN(server, MakeServer(config, routes, &metrics, Pointers(shards)));

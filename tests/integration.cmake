@@ -33,6 +33,7 @@ set_target_properties(hanging-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 tandem_targets(hanging_engine_deps engine_core tests/simulation)
 target_link_libraries(hanging-engine PRIVATE ${hanging_engine_deps})
 python_test(watchdog integration/watchdog_test.py)
+python_test_classes(resume integration/resume_test.py)
 python_test(alerts integration/alerts_test.py)
 python_test(kv_events integration/kv_events_test.py)
 python_test(async_scheduling integration/async_scheduling_test.py)

@@ -70,6 +70,11 @@ class Generation::Choice final : public OutputSink {
     generation_->OnChoiceOutput(this, output, timestamp);
   }
   void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
+  void OnEngineChange(int engine) override {
+    ApiContext& context = *generation_->context_;
+    stats->OnEngineChange(&context.metrics->engine(engine),
+                          &context.step_tokens[static_cast<size_t>(engine)]);
+  }
   void OnNansInLogits() override { stats->OnCorrupted(); }
   // A refused request has not begun, so it does not count as failed.
   void OnFailure(const Status& status) {

@@ -1,9 +1,11 @@
 #include "frontend/engine_client/engine_client.h"
 
+#include <random>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -13,29 +15,38 @@ namespace {
 // A utility that every engine runs in its loop and that changes nothing.
 constexpr std::string_view kProbeMethod = "is_sleeping";
 
+uint64_t RandomWord() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
 }  // namespace
 
-class EngineClient::AbortBatch {
+class EngineClient::Batch {
  public:
-  explicit AbortBatch(EngineClient* client) : client_(client) { ++client_->num_abort_batches_; }
-  AbortBatch(const AbortBatch&) = delete;
-  ~AbortBatch() {
-    if (--client_->num_abort_batches_ == 0) client_->SendAborts();
+  explicit Batch(EngineClient* client) : client_(client) { ++client_->num_batches_; }
+  Batch(const Batch&) = delete;
+  ~Batch() {
+    if (client_->num_batches_ == 1) client_->ResumeWaiting();
+    if (--client_->num_batches_ == 0) client_->SendAborts();
   }
 
  private:
   EngineClient* const client_;
 };
 
-EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Post post)
+EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint,
+                           Thread thread)
     : options_(options),
       endpoint_(endpoint),
-      post_(std::move(post)),
+      thread_(std::move(thread)),
       alive_(std::make_shared<char>()),
+      next_seed_(RandomWord()),
       events_([this] { RunOnShard([this] { DrainEvents(); }); }),
       health_(options.num_engines, options.health),
       balancer_(options.num_engines, options.num_clients),
-      running_(options.num_engines) {
+      running_(options.num_engines, options.resume.max_kept_bytes),
+      resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
   Register();
 }
 
@@ -67,7 +78,7 @@ void EngineClient::Register() {
 }
 
 void EngineClient::RunOnShard(std::function<void()> function) {
-  post_([function = std::move(function), alive = std::weak_ptr<char>(alive_)] {
+  thread_.post([function = std::move(function), alive = std::weak_ptr<char>(alive_)] {
     if (!alive.expired()) function();
   });
 }
@@ -88,42 +99,53 @@ StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* 
                                                             running_.num_per_engine()));
   balancer_.OnSubmit(engine_index);
   request.client_index = options_.client_index;
-  wire::EncodedMessage message;
-  wire::Encode(request, &message);
-  Send(engine_index, wire::RequestType::kAdd, std::move(message));
-  running_.Add(std::move(request), engine_index, sink);
+  const bool is_ours = health_.is_ours(engine_index);
+  if (is_ours && !request.sampling_params.seed) {
+    request.sampling_params.seed = static_cast<int64_t>(MixBits(next_seed_++) >> 1);
+  }
+  SendAdd(request, engine_index);
+  running_.Add(std::move(request), engine_index, is_ours, sink);
   return engine_index;
 }
 
+void EngineClient::SendAdd(const wire::EngineCoreRequest& request, int engine_index) {
+  wire::EncodedMessage message;
+  wire::Encode(request, &message, health_.engine_info(engine_index).peer());
+  Send(engine_index, wire::RequestType::kAdd, std::move(message));
+}
+
 void EngineClient::Abort(const RequestId& request_id) {
-  const AbortBatch batch(this);
+  const Batch batch(this);
   running_.Abort(request_id);
 }
 
 void EngineClient::Abort(const std::vector<RequestId>& request_ids) {
-  const AbortBatch batch(this);
+  const Batch batch(this);
   for (const RequestId& request_id : request_ids) running_.Abort(request_id);
 }
 
 size_t EngineClient::AbortNamed(const std::vector<std::string>& names) {
-  const AbortBatch batch(this);
+  const Batch batch(this);
   return running_.AbortNamed(names);
 }
 
 void EngineClient::EndAll(const Status& why) {
   ended_ = why;
-  const AbortBatch batch(this);
+  const Batch batch(this);
   running_.AbortAll(why);
 }
 
 void EngineClient::SendAborts() {
-  for (int i = 0; i < options_.num_engines; ++i) {
-    const wire::AbortRequest aborts = running_.TakeAborts(i);
-    if (aborts.empty() || !health_.ready(i)) continue;  // an engine that died forgot its requests
-    wire::EncodedMessage message;
-    wire::Encode(aborts, &message);
-    Send(i, wire::RequestType::kAbort, std::move(message));
-  }
+  for (int i = 0; i < options_.num_engines; ++i) SendAborts(i);
+}
+
+void EngineClient::SendAborts(int engine_index) {
+  const wire::AbortRequest aborts = running_.TakeAborts(engine_index);
+  // An engine that died forgot its requests.
+  if (aborts.empty() || !health_.ready(engine_index)) return;
+  wire::EncodedMessage message;
+  wire::Encode(aborts, &message);
+  Send(engine_index, wire::RequestType::kAbort, std::move(message));
 }
 
 void EngineClient::CallUtility(int engine_index, std::string_view method, wire::RawValue args,
@@ -161,7 +183,7 @@ Status EngineClient::CheckAlive(double now) {
 
 void EngineClient::DrainEvents() {
   if (!events_.Drain(&drained_)) return;
-  const AbortBatch batch(this);
+  const Batch batch(this);
   for (Event& event : drained_) {
     switch (event.kind) {
       case Event::Kind::kOutputs:
@@ -198,16 +220,52 @@ void EngineClient::HandleReady(int engine_index, const wire::EngineCoreReadyResp
   health_.OnReady(engine_index, response);
   balancer_.OnReady(engine_index);
   if (on_health_change_) on_health_change_();
+  ResumeWaiting();  // before requests that are newer
 }
 
 void EngineClient::HandleLost(int engine_index, const Status& why) {
   health_.OnLost(engine_index, why);
   if (on_health_change_) on_health_change_();
-  const size_t num_lost = running_.FailAllOf(engine_index, why);
+  (void)running_.TakeAborts(engine_index);  // it forgot its requests
+  resumption_.OnLost(engine_index, why, thread_.clock->Monotonic());
   calls_.FailAllOf(engine_index, why);
-  if (num_lost > 0) {
-    LOG_ERROR << "engine " << engine_index << " took " << num_lost << " requests with it";
-  }
+}
+
+// ---- After a death ----
+
+Resumption::Calls EngineClient::ResumptionCalls() {
+  return {.choose_engine =
+              [this](std::optional<int> rank) {
+                return balancer_.Choose(rank, health_, running_.num_per_engine());
+              },
+          .send =
+              [this](const RunningRequest& running, int engine_index) {
+                SendAborts(engine_index);  // of what is to leave the engine before this arrives
+                balancer_.OnSubmit(engine_index);
+                SendAdd(running.request, engine_index);
+              },
+          .report =
+              [this](ResumeOutcome outcome) {
+                if (on_resume_outcome_) on_resume_outcome_(outcome);
+              }};
+}
+
+void EngineClient::ResumeWaiting() {
+  if (resumption_.idle()) return;
+  resumption_.SendWaiting(thread_.clock->Monotonic());
+  WatchDeadline();
+}
+
+void EngineClient::WatchDeadline() {
+  const std::optional<double> deadline = resumption_.next_deadline();
+  if (!deadline || is_deadline_watched_) return;
+  is_deadline_watched_ = true;
+  thread_.at(*deadline, [this, alive = std::weak_ptr<char>(alive_)] {
+    if (alive.expired()) return;
+    is_deadline_watched_ = false;
+    const Batch batch(this);
+    resumption_.Expire(thread_.clock->Monotonic());
+  });
 }
 
 std::string EngineClient::DebugString() const {

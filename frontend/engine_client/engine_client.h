@@ -2,12 +2,13 @@
 
 // One shard's client of all engines: Submit sends a request to one of them, its outputs arrive at a
 // sink. Connects the wire to parts that know no sockets: EngineBalancer (which engine gets a
-// request), RunningRequests (what the engines work on), EngineHealth (which of them can serve) and
-// UtilityCalls.
+// request), RunningRequests (what the engines work on), EngineHealth (which of them can serve),
+// Resumption (what goes on after an engine's death) and UtilityCalls.
 // Thread: the shard's own (callbacks too); what the wire thread delivers is posted here, a whole
 // engine message at a time.
-// Failure: no healthy engine or too many requests is a Status of Submit; an engine that dies ends
-// each of its streams with OnError(UNAVAILABLE) and is used again after its next handshake.
+// Failure: no healthy engine or too many requests is a Status of Submit. When an engine of ours
+// dies, its requests go on with the next one that is there, within options.resume; those of another
+// program's engine end with OnError(UNAVAILABLE).
 
 #include <cstdint>
 #include <functional>
@@ -16,11 +17,14 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/mailbox.h"
 #include "common/status.h"
 #include "frontend/engine_client/engine_balancer.h"
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/output_sink.h"
+#include "frontend/engine_client/resume_policy.h"
+#include "frontend/engine_client/resumption.h"
 #include "frontend/engine_client/running_requests.h"
 #include "frontend/engine_client/utility_calls.h"
 #include "proto_msgpack/schema.h"
@@ -38,22 +42,28 @@ struct EngineClientOptions {
   int num_engines = 1;
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
   EngineHealthLimits health = {};
+  ResumeLimits resume = {};
 };
 
 class EngineClient {
  public:
-  // Runs a function on the shard's thread; called on the wire thread.
-  using Post = std::function<void(std::function<void()>)>;
+  // The shard: how to run functions on its thread, now (from any thread) or at a time.
+  struct Thread {
+    std::function<void(std::function<void()>)> post;
+    std::function<void(double deadline, std::function<void()>)> at;
+    const Clock* clock = nullptr;
+  };
   using StatsCallback =
       std::function<void(int engine_index, const wire::SchedulerStats& stats, double timestamp)>;
 
   // Registers with the endpoint. REQUIRES: endpoint not started, closed before this is destroyed.
-  EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Post post);
+  EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Thread thread);
   ~EngineClient();
 
   // Sends the request to the least loaded engine (or to request.data_parallel_rank) and returns
-  // that engine's index. Sets client_index. *sink must live until its last call or Abort.
-  // ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine, or one that takes nothing.
+  // that engine's index. Sets client_index, and the seed of a request for one of our engines that
+  // has none, so that another engine makes the same draws. *sink must live until its last call or
+  // Abort. ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine, or one that takes nothing.
   // RESOURCE_EXHAUSTED: too many. INVALID_ARGUMENT: there is no such rank.
   StatusOr<int> Submit(wire::EngineCoreRequest request, OutputSink* sink);
 
@@ -95,6 +105,10 @@ class EngineClient {
 
   // Called once for each engine message that carries stats, after its outputs.
   void OnStats(StatsCallback callback) { on_stats_ = std::move(callback); }
+  // Called for each request that an engine's death left without an engine, once for each death.
+  void OnResumeOutcome(std::function<void(ResumeOutcome)> callback) {
+    on_resume_outcome_ = std::move(callback);
+  }
   // Called whenever health() may have changed.
   void OnHealthChange(std::function<void()> callback) { on_health_change_ = std::move(callback); }
 
@@ -106,8 +120,9 @@ class EngineClient {
     wire::EngineCoreReadyResponse response;
     Status why;
   };
-  // Aborts made while one of these lives are sent together when the last one ends.
-  class AbortBatch;
+  // Aborts made while one of these lives are sent together when the last one ends; then requests
+  // that wait for an engine are sent, if one takes them.
+  class Batch;
 
   void Register();
   void DrainEvents();
@@ -115,21 +130,30 @@ class EngineClient {
   void HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response);
   void HandleLost(int engine_index, const Status& why);
   void SendAborts();
+  void SendAborts(int engine_index);
+  void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
+  Resumption::Calls ResumptionCalls();
+  void ResumeWaiting();
+  void WatchDeadline();
   void Send(int engine_index, wire::RequestType type, wire::EncodedMessage message);
 
   const EngineClientOptions options_;
   wire::FrontendEndpoint* const endpoint_;
-  const Post post_;
+  const Thread thread_;
   std::shared_ptr<char> alive_;  // what is posted to the shard holds a weak pointer to it
+  uint64_t next_seed_;           // of a request without one, before it is mixed
   Mailbox<Event> events_;
   std::vector<Event> drained_;
   EngineHealth health_;
   EngineBalancer balancer_;
   RunningRequests running_;
+  Resumption resumption_;
   UtilityCalls calls_;
-  int num_abort_batches_ = 0;  // that live now
-  Status ended_;               // not OK after EndAll
+  int num_batches_ = 0;               // that live now
+  bool is_deadline_watched_ = false;  // the resumption's next one
+  Status ended_;                      // not OK after EndAll
   StatsCallback on_stats_;
+  std::function<void(ResumeOutcome)> on_resume_outcome_;
   std::function<void()> on_health_change_;
 };
 

@@ -51,6 +51,10 @@ Status EngineHealth::CheckReady() const {
 
 Status EngineHealth::CheckTakesRequests(int engine_index) const {
   RETURN_IF_ERROR(CheckReady(engine_index));
+  if (engine(engine_index).reserved) {
+    return UnavailableError("engine " + std::to_string(engine_index) +
+                            " runs a request alone that may have ended it before");
+  }
   const size_t unanswered = engine(engine_index).unanswered_bytes;
   if (unanswered <= limits_.max_unanswered_bytes) return OkStatus();
   return UnavailableError("engine " + std::to_string(engine_index) +

@@ -36,7 +36,14 @@ class EngineHealth {
   [[nodiscard]] bool OnSent(int engine_index, size_t num_bytes);
   void OnProbeReply(int engine_index);  // to a probe of CheckAlive, or its engine is lost
 
+  // While reserved it takes no requests but those of the caller that reserved it.
+  void SetReserved(int engine_index, bool reserved) { engine(engine_index).reserved = reserved; }
+
   bool ready(int engine_index) const { return engine(engine_index).ready; }
+  // Ready, and Tandem's: only such an engine can go on with another one's requests.
+  bool is_ours(int engine_index) const {
+    return ready(engine_index) && engine(engine_index).response.peer() == wire::Peer::kTandem;
+  }
   // OK, or why the engine is not ready.
   Status CheckReady(int engine_index) const;
   // OK while every engine is ready; otherwise the first that is not.
@@ -59,6 +66,7 @@ class EngineHealth {
   struct Engine {
     bool ready = false;
     bool was_ready = false;
+    bool reserved = false;
     Status why_not;
     wire::EngineCoreReadyResponse response;
     size_t unanswered_bytes = 0;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/check.h"
+
 namespace tandem {
 namespace {
 
@@ -20,8 +22,8 @@ Status ToStatus(const wire::EngineCoreError& error) {
   return InternalError(error.message);
 }
 
-bool IsNamed(const wire::EngineCoreRequest& request, const std::vector<std::string>& names) {
-  const std::string_view id = request.request_id;
+bool IsNamed(const RequestId& id, const wire::EngineCoreRequest& request,
+             const std::vector<std::string>& names) {
   const std::string_view external_id = request.external_req_id ? *request.external_req_id : id;
   const std::string_view response_id = ResponseId(external_id);
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -29,77 +31,164 @@ bool IsNamed(const wire::EngineCoreRequest& request, const std::vector<std::stri
   });
 }
 
+constexpr char kResendMark = '~';
+
+// Without the number of a resend.
+RequestId OwnId(const RequestId& sent_id) { return sent_id.substr(0, sent_id.rfind(kResendMark)); }
+
+int64_t TokenBytes(size_t num_tokens) { return static_cast<int64_t>(num_tokens * sizeof(TokenId)); }
+
+int64_t KeptBytes(const RunningRequest& running) {
+  return TokenBytes(running.request.prompt_token_ids.size() + running.emitted.size());
+}
+
 }  // namespace
 
-RunningRequests::RunningRequests(int num_engines)
-    : num_per_engine_(static_cast<size_t>(num_engines)),
+RunningRequests::RunningRequests(int num_engines, int64_t max_kept_bytes)
+    : max_kept_bytes_(max_kept_bytes),
+      num_per_engine_(static_cast<size_t>(num_engines)),
       aborts_(static_cast<size_t>(num_engines)) {}
 
-void RunningRequests::Add(wire::EngineCoreRequest request, int engine_index, OutputSink* sink) {
+void RunningRequests::Add(wire::EngineCoreRequest request, int engine_index, bool can_resume,
+                          OutputSink* sink) {
   ++num_per_engine_[static_cast<size_t>(engine_index)];
   const RequestId request_id = request.request_id;
-  running_.emplace(request_id, Running{std::move(request), {}, sink, engine_index});
+  RunningRequest& running = running_[request_id];
+  running.num_prompt_tokens = request.prompt_token_ids.size();
+  running.request = std::move(request);
+  running.sink = sink;
+  running.engine_index = engine_index;
+  running.order = next_order_++;
+  running.is_kept = true;
+  kept_bytes_ += KeptBytes(running);
+  if (!can_resume || kept_bytes_ > max_kept_bytes_) StopKeeping(&running);
+}
+
+RunningRequest* RunningRequests::Find(const RequestId& request_id) {
+  const auto position = running_.find(request_id);
+  return position == running_.end() ? nullptr : &position->second;
+}
+
+RunningRequests::Map::iterator RunningRequests::FindSent(const RequestId& sent_id) {
+  auto position = running_.find(sent_id);
+  if (position == running_.end()) position = running_.find(OwnId(sent_id));
+  const bool is_current =
+      position != running_.end() && position->second.request.request_id == sent_id;
+  return is_current ? position : running_.end();
+}
+
+void RunningRequests::KeepOutput(RunningRequest* running, const std::vector<TokenId>& token_ids) {
+  if (!running->is_kept) return;
+  running->emitted.insert(running->emitted.end(), token_ids.begin(), token_ids.end());
+  kept_bytes_ += TokenBytes(token_ids.size());
+  if (kept_bytes_ > max_kept_bytes_) StopKeeping(running);
+}
+
+void RunningRequests::StopKeeping(RunningRequest* running) {
+  kept_bytes_ -= KeptBytes(*running);
+  running->is_kept = false;
+  running->request.prompt_token_ids = {};
+  running->emitted = {};
 }
 
 OutputSink* RunningRequests::Remove(Map::iterator position) {
-  OutputSink* const sink = position->second.sink;
-  --num_per_engine_[static_cast<size_t>(position->second.engine_index)];
+  RunningRequest& running = position->second;
+  OutputSink* const sink = running.sink;
+  if (running.is_kept) StopKeeping(&running);
+  if (running.engine_index != kNoEngine) {
+    --num_per_engine_[static_cast<size_t>(running.engine_index)];
+  }
   running_.erase(position);
   return sink;
 }
 
-void RunningRequests::Fail(Map::iterator position, const Status& status) {
-  Remove(position)->OnError(status);
+void RunningRequests::Fail(const RequestId& request_id, const Status& status) {
+  const auto position = running_.find(request_id);
+  if (position != running_.end()) Remove(position)->OnError(status);
 }
 
 void RunningRequests::HandleOutput(const wire::EngineCoreOutput& output, double timestamp) {
-  auto position = running_.find(output.request_id);
+  auto position = FindSent(output.request_id);
   if (position == running_.end()) return;  // aborted, or sent to an engine that has died since
   if (output.num_nans_in_logits > 0) {
     position->second.sink->OnNansInLogits();
-    position = running_.find(output.request_id);
+    position = FindSent(output.request_id);
     if (position == running_.end()) return;
   }
-  if (output.error) return Fail(position, ToStatus(*output.error));
+  if (output.error) return Remove(position)->OnError(ToStatus(*output.error));
   if (output.finish_reason == wire::FinishReason::kError) {
-    return Fail(position, InternalError("the engine failed on this request"));
+    return Remove(position)->OnError(InternalError("the engine failed on this request"));
   }
   if (output.finished()) return Remove(position)->OnOutput(output, timestamp);
-  Running& running = position->second;
-  running.emitted.insert(running.emitted.end(), output.new_token_ids.begin(),
-                         output.new_token_ids.end());
+  RunningRequest& running = position->second;
+  KeepOutput(&running, output.new_token_ids);
+  running.deaths.OnOutput();
   running.sink->OnOutput(output, timestamp);
 }
 
-void RunningRequests::HandleFinished(const RequestId& request_id) {
-  const auto position = running_.find(request_id);
+void RunningRequests::HandleFinished(const RequestId& sent_id) {
+  const auto position = FindSent(sent_id);
   if (position == running_.end()) return;  // finished or aborted, as it should be
-  Fail(position, InternalError("the engine dropped request " + request_id));
+  Remove(position)->OnError(InternalError("the engine dropped request " + sent_id));
 }
 
-size_t RunningRequests::FailAllOf(int engine_index, const Status& why) {
-  std::vector<RequestId> ids;
+// ---- Engines come and go ----
+
+std::vector<RequestId> RunningRequests::RequestsOf(int engine_index) const {
+  std::vector<std::pair<int64_t, RequestId>> ordered;
   for (const auto& [request_id, running] : running_) {
-    if (running.engine_index == engine_index) ids.push_back(request_id);
+    if (running.engine_index == engine_index) ordered.emplace_back(running.order, request_id);
   }
-  for (const RequestId& request_id : ids) {
-    const auto position = running_.find(request_id);
-    if (position != running_.end()) Fail(position, why);
-  }
-  return ids.size();
+  std::sort(ordered.begin(), ordered.end());
+  std::vector<RequestId> ids;
+  for (auto& [order, request_id] : ordered) ids.push_back(std::move(request_id));
+  return ids;
+}
+
+void RunningRequests::LeaveEngine(RunningRequest* running) {
+  CHECK(running->is_kept && running->engine_index != kNoEngine);
+  --num_per_engine_[static_cast<size_t>(running->engine_index)];
+  running->engine_index = kNoEngine;
+  wire::EngineCoreRequest& request = running->request;
+  request.prompt_token_ids.insert(request.prompt_token_ids.end(), running->emitted.begin(),
+                                  running->emitted.end());
+  running->emitted.clear();
+  request.own.num_prior_output_tokens =
+      static_cast<int32_t>(request.prompt_token_ids.size() - running->num_prompt_tokens);
+  const RequestId own_id =
+      running->num_resends == 0 ? request.request_id : OwnId(request.request_id);
+  request.request_id = own_id + kResendMark + std::to_string(++running->num_resends);
+}
+
+void RunningRequests::TakeBack(RunningRequest* running) {
+  QueueAbort(*running);
+  LeaveEngine(running);
+}
+
+void RunningRequests::JoinEngine(RunningRequest* running, int engine_index) {
+  CHECK_EQ(running->engine_index, kNoEngine);
+  running->engine_index = engine_index;
+  ++num_per_engine_[static_cast<size_t>(engine_index)];
+}
+
+// ---- Aborts ----
+
+void RunningRequests::QueueAbort(const RunningRequest& running) {
+  if (running.engine_index == kNoEngine) return;
+  aborts_[static_cast<size_t>(running.engine_index)].push_back(running.request.request_id);
 }
 
 void RunningRequests::Abort(const RequestId& request_id) {
   const auto position = running_.find(request_id);
   if (position == running_.end()) return;
-  aborts_[static_cast<size_t>(position->second.engine_index)].push_back(request_id);
+  QueueAbort(position->second);
   Remove(position);
 }
 
 size_t RunningRequests::AbortNamed(const std::vector<std::string>& names) {
   std::vector<RequestId> ids;
   for (const auto& [request_id, running] : running_) {
-    if (names.empty() || IsNamed(running.request, names)) ids.push_back(request_id);
+    if (names.empty() || IsNamed(request_id, running.request, names)) ids.push_back(request_id);
   }
   return AbortEach(ids, [](const RequestId& request_id, OutputSink* sink) {
     wire::EngineCoreOutput output;
@@ -137,9 +226,14 @@ wire::AbortRequest RunningRequests::TakeAborts(int engine_index) {
 std::string RunningRequests::DebugString() const {
   std::ostringstream text;
   for (const auto& [id, running] : running_) {
-    text << "  " << id << " engine " << running.engine_index << " prompt "
-         << running.request.prompt_token_ids.size() << " emitted " << running.emitted.size()
-         << "\n";
+    text << "  " << id << " engine ";
+    if (running.engine_index == kNoEngine) {
+      text << "none";
+    } else {
+      text << running.engine_index;
+    }
+    text << " prompt " << running.num_prompt_tokens << " emitted "
+         << running.request.own.num_prior_output_tokens + running.emitted.size() << "\n";
   }
   return text.str();
 }

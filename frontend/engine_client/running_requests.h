@@ -2,9 +2,13 @@
 
 // The shard's requests that engines work on: id → sink, and the aborts that the engines have not
 // been sent yet. Thread: the shard's. Knows no sockets: the caller sends what TakeAborts returns.
-// Owns: a copy of each request and the tokens it has produced, which is what another engine would
-// need to go on with it (nothing sends a request a second time yet). Does not own sinks.
+// Owns: a copy of each request and the tokens it has produced, which is what an engine needs to go
+// on with it after the death of another (Resumption decides that). Does not own sinks.
 // A sink may submit and abort from inside a call: every function here allows it.
+//
+// An engine knows a request by its sent id: the request's own id, and after n resends that id with
+// "~n". What a dead engine had sent may arrive after the request was sent to the next one; by then
+// its id is unknown.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,26 +21,61 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "frontend/engine_client/output_sink.h"
+#include "frontend/engine_client/resume_policy.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
 
+constexpr int kNoEngine = -1;
+
+struct RunningRequest {
+  // As the next engine would get it: the outputs of earlier runs end the prompt, request_id is the
+  // sent id. Without the prompt if it is not kept.
+  wire::EngineCoreRequest request;
+  std::vector<TokenId> emitted;  // since it was sent last
+  OutputSink* sink = nullptr;
+  int engine_index = kNoEngine;  // kNoEngine: it waits for one
+  int64_t order = 0;             // of arrival
+  size_t num_prompt_tokens = 0;
+  int num_resends = 0;
+  bool is_kept = false;  // it can be sent again
+  EngineDeaths deaths = {};
+};
+
 class RunningRequests {
  public:
-  explicit RunningRequests(int num_engines);
+  RunningRequests(int num_engines, int64_t max_kept_bytes);
 
+  // can_resume: by its engine. The request is kept if there is also room for it.
   // REQUIRES: no request of that id is running.
-  void Add(wire::EngineCoreRequest request, int engine_index, OutputSink* sink);
+  void Add(wire::EngineCoreRequest request, int engine_index, bool can_resume, OutputSink* sink);
   bool contains(const RequestId& request_id) const { return running_.contains(request_id); }
+  // nullptr when it is not running. Valid until it ends.
+  RunningRequest* Find(const RequestId& request_id);
   size_t size() const { return running_.size(); }
   const std::vector<int64_t>& num_per_engine() const { return num_per_engine_; }
+  int64_t kept_bytes() const { return kept_bytes_; }
 
   // Passes an output to its sink. Outputs of requests that are not running are ignored.
   void HandleOutput(const wire::EngineCoreOutput& output, double timestamp);
   // The engine lists the request as finished; ends it with INTERNAL when it has not ended.
-  void HandleFinished(const RequestId& request_id);
-  // Ends each of the engine's requests with OnError(why). Returns how many there were.
-  size_t FailAllOf(int engine_index, const Status& why);
+  void HandleFinished(const RequestId& sent_id);
+
+  // ---- Engines come and go ----
+
+  // The engine's requests, in order of arrival.
+  std::vector<RequestId> RequestsOf(int engine_index) const;
+  // The request leaves its engine: it has a new sent id and all its tokens are its prompt.
+  // REQUIRES: is_kept.
+  void LeaveEngine(RunningRequest* running);
+  // Likewise, and the engine, which is alive, is sent an abort.
+  void TakeBack(RunningRequest* running);
+  // The caller has sent it to an engine. REQUIRES: it waits for one.
+  void JoinEngine(RunningRequest* running, int engine_index);
+  // Its sink's last call is OnError(status).
+  void Fail(const RequestId& request_id, const Status& status);
+
+  // ---- Aborts ----
 
   // Ends a request without calling its sink; ids that are not running are ignored.
   void Abort(const RequestId& request_id);
@@ -46,31 +85,31 @@ class RunningRequests {
   size_t AbortNamed(const std::vector<std::string>& names);
   // Each sink's last call is OnError(why).
   void AbortAll(const Status& why);
-  // The ids aborted on an engine since the last call.
+  // The sent ids aborted on an engine since the last call.
   wire::AbortRequest TakeAborts(int engine_index);
 
   std::string DebugString() const;  // one line for each request
 
  private:
-  struct Running {
-    wire::EngineCoreRequest request;
-    std::vector<TokenId> emitted;
-    OutputSink* sink = nullptr;
-    int engine_index = 0;
-  };
-  using Map = std::unordered_map<RequestId, Running>;
+  using Map = std::unordered_map<RequestId, RunningRequest>;
 
+  Map::iterator FindSent(const RequestId& sent_id);
+  void KeepOutput(RunningRequest* running, const std::vector<TokenId>& token_ids);
+  void StopKeeping(RunningRequest* running);
+  void QueueAbort(const RunningRequest& running);
   // Forgets the request. Its sink is called after that, so that it may submit the id again.
   OutputSink* Remove(Map::iterator position);
-  void Fail(Map::iterator position, const Status& status);
   // Aborts those that still run, one by one, each before its sink's last call.
   size_t AbortEach(
       const std::vector<RequestId>& request_ids,
       const std::function<void(const RequestId& request_id, OutputSink* sink)>& last_call);
 
+  const int64_t max_kept_bytes_;
   Map running_;
   std::vector<int64_t> num_per_engine_;
   std::vector<wire::AbortRequest> aborts_;  // per engine
+  int64_t next_order_ = 0;
+  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace tandem

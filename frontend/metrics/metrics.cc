@@ -225,7 +225,9 @@ Metrics::~Metrics() = default;
 std::string Metrics::Scrape() const {
   auto families = registry_->Collect();
   if (!options_.show_model_series) {
-    std::erase_if(families, [](const auto& family) { return family.name.starts_with("vllm:"); });
+    std::erase_if(families, [](const auto& family) {
+      return family.name.starts_with("vllm:") || family.name.starts_with("tandem:");
+    });
   }
   TrimTokenBounds(&families);
   http_->request_size.AppendTo(&families);

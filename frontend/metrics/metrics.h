@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/engine_client/resume_policy.h"
 #include "frontend/metrics/instruments.h"
 #include "proto_msgpack/schema.h"
 
@@ -100,6 +101,7 @@ struct EngineMetrics {
   Counter generation_tokens{in, "vllm:generation_tokens_total", "Tokens generated."};
   LabelledSet<Counter, FinishedReason, 5> request_success{in, "vllm:request_success_total", "Requests that ended, by reason.", "finished_reason", kFinishedReasons};
   Counter corrupted_requests{in, "vllm:corrupted_requests_total", "Requests whose logits held NaN or infinity."};
+  Counter engine_restarts{in, "tandem:engine_restarts_total", "Times the engine came back after it was lost."};
   Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", IterationTokensBuckets()};
 
   // Latencies: see request_stats.h for what each interval is.
@@ -137,6 +139,7 @@ struct FrontendMetrics {
   const MetricScope in;
   LabelledSet<Counter, RejectionReason, 2> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
   LabelledSet<LabelledSet<ParserInvocations, ParserMode, 2>, RequestType, 3> tool_call_parser_invocations{in, "vllm:tool_call_parser_invocations_total", "Texts in which tool calls were looked for: whole responses, and deltas of streams.", "request_type", kRequestTypes, "mode", kParserModes, "outcome", kParserOutcomes};
+  LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
 };
 // clang-format on
 

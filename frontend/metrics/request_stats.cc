@@ -28,7 +28,7 @@ void FanOutStats::OnChoiceFinished(int64_t num_generation_tokens) {
 void RequestStats::OnEvent(RequestEvent event, double engine_time) {
   switch (event) {
     case RequestEvent::kQueued:
-      queued_ = engine_time;
+      if (!first_token_) queued_ = engine_time;
       break;
     case RequestEvent::kScheduled:
       if (!scheduled_) scheduled_ = engine_time;  // a resumed request does not queue again
@@ -62,15 +62,26 @@ void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double n
                             const std::optional<PromptCounts>& prompt) {
   // An engine that ends a request before running it sends an output without tokens.
   if (num_new_tokens == 0 && !scheduled_) return;
+  if (std::exchange(is_engine_new_, false) && last_token_) {
+    engine_time_shift_ = *last_token_ + (now - last_token_seen_) - engine_time;
+  }
+  step_->Add(engine_time, num_new_tokens);
+  engine_time = InFirstEngineTime(engine_time);
   if (!first_token_) {
     OnFirstOutput(engine_time, now, prompt);
   } else if (num_new_tokens > 0) {
     metrics_->inter_token_latency.Observe(std::max(0.0, engine_time - *last_token_));
   }
   last_token_ = engine_time;
+  last_token_seen_ = now;
   num_generation_tokens_ += num_new_tokens;
   metrics_->generation_tokens.Increment(static_cast<double>(num_new_tokens));
-  step_->Add(engine_time, num_new_tokens);
+}
+
+void RequestStats::OnEngineChange(EngineMetrics* metrics, StepTokens* step) {
+  metrics_ = metrics;
+  step_ = step;
+  is_engine_new_ = true;
 }
 
 void RequestStats::OnFinished(FinishedReason reason, double now) {

@@ -11,6 +11,9 @@
 // A preemption before the first token therefore lands in prefill and TTFT, one after it in decode,
 // inference and the inter-token latency; never in the queue. An interval with an end that was never
 // stamped (the request was not scheduled) is not observed.
+// When an engine dies and another goes on with the request, the frontend's clock measures the gap,
+// and the stamps of the new engine are moved into the time of the first: the pause lands in the
+// inter-token latency, decode and inference.
 
 #include <algorithm>
 #include <optional>
@@ -75,6 +78,8 @@ class RequestStats {
   void OnTokens(int64_t num_new_tokens, double engine_time, double now,
                 const std::optional<PromptCounts>& prompt = std::nullopt);
   void OnFinished(FinishedReason reason, double now);
+  // Another engine goes on with the request and counts what happens from now on.
+  void OnEngineChange(EngineMetrics* metrics, StepTokens* step);
   // It had NaN or infinite logits, now or in an earlier output.
   void OnCorrupted();
   // The engine failed on it: counted as an error, no latency and no length.
@@ -98,12 +103,17 @@ class RequestStats {
     return std::max(0.0, *end - *begin);
   }
   void OnFirstOutput(double engine_time, double now, const std::optional<PromptCounts>& prompt);
+  // In the time of the engine that sent the first token.
+  double InFirstEngineTime(double engine_time) const { return engine_time + engine_time_shift_; }
 
   EngineMetrics* metrics_;
   StepTokens* step_;
   FanOutStats* fan_out_;
   const Request request_;
-  Stamp queued_, scheduled_, first_token_, last_token_;  // engine clock
+  Stamp queued_, scheduled_, first_token_, last_token_;  // first engine's clock
+  double last_token_seen_ = 0;                           // frontend's clock
+  bool is_engine_new_ = false;                           // its first token has not arrived
+  double engine_time_shift_ = 0;
   std::optional<double> time_to_first_token_;
   int num_preemptions_ = 0;
   int64_t num_generation_tokens_ = 0;

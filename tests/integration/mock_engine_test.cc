@@ -81,7 +81,9 @@ struct Setup {
   explicit Setup(int num_engines = 1)
       : endpoint(wire::FrontendIn(folder, num_engines)),
         client({.num_engines = num_engines}, &endpoint,
-               [this](std::function<void()> f) { posted.box.Push(std::move(f)); }) {
+               {.post = [this](std::function<void()> f) { posted.box.Push(std::move(f)); },
+                .at = [](double, const std::function<void()>&) {},
+                .clock = &clock}) {
     REQUIRE(endpoint.Start().ok());
   }
   ~Setup() { endpoint.Close(); }
@@ -103,6 +105,7 @@ struct Setup {
   }
 
   TempFolder folder;
+  SystemClock clock;
   wire::Inbox<std::function<void()>> posted;
   wire::FrontendEndpoint endpoint;
   EngineClient client;

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
+#include "common/version.h"
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/watched_executor.h"
@@ -90,6 +91,7 @@ int Run(const std::vector<std::string>& args) {
   ready.max_model_len = limits.max_model_len;
   ready.num_gpu_blocks = limits.num_blocks;
   ready.block_size = limits.block_size;
+  ready.tandem_version = kVersion;
   endpoint.AnnounceReady(std::move(ready));
   if (const Status status = SdNotify("READY=1"); !status.ok()) return Fail(status);
   const EngineLoopWire wire = {.events = &events,

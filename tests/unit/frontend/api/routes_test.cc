@@ -20,7 +20,10 @@ struct Fixture {
   explicit Fixture(std::vector<std::string> api_keys = {})
       : metrics({.model_name = "m"}),
         endpoint({.handshake_address = "ipc:///nowhere", .data_address = "ipc:///"}),
-        client({}, &endpoint, [](std::function<void()>) {}) {
+        client({}, &endpoint,
+               {.post = [](const std::function<void()>&) {},
+                .at = [](double, const std::function<void()>&) {},
+                .clock = &clock}) {
     context.engine_client = &client;
     context.metrics = &metrics;
     context.clock = &clock;

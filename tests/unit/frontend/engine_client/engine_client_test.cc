@@ -2,6 +2,8 @@
 
 #include "frontend/engine_client/engine_client.h"
 
+#include <map>
+
 #include "proto_msgpack/codec.h"
 #include "tests/support/wire_pair.h"
 
@@ -14,11 +16,23 @@ using wire::EngineCoreOutputs;
 using wire::FinishReason;
 using wire::RawValue;
 
-// The shard: what is posted to it runs in RunUntil.
+// The shard: what is posted to it runs in RunUntil, its time is the test's.
 class Shard {
  public:
-  EngineClient::Post post() {
-    return [this](std::function<void()> f) { inbox_.box.Push(std::move(f)); };
+  EngineClient::Thread thread() {
+    EngineClient::Thread thread;
+    thread.post = [this](std::function<void()> f) { inbox_.box.Push(std::move(f)); };
+    thread.at = [this](double deadline, std::function<void()> f) {
+      timers_.emplace(deadline, std::move(f));
+    };
+    thread.clock = &clock_;
+    return thread;
+  }
+  void Advance(double seconds) {
+    clock_.Advance(seconds);
+    while (!timers_.empty() && timers_.begin()->first <= clock_.Monotonic()) {
+      timers_.extract(timers_.begin()).mapped()();
+    }
   }
   template <class Condition>
   void RunUntil(Condition condition) {
@@ -33,6 +47,8 @@ class Shard {
 
  private:
   wire::Inbox<std::function<void()>> inbox_;
+  ManualClock clock_;
+  std::multimap<double, std::function<void()>> timers_;
 };
 
 struct Sink final : OutputSink {
@@ -59,10 +75,13 @@ struct Sink final : OutputSink {
 };
 
 struct Engine {
-  explicit Engine(const TempFolder& folder, int engine_index = 0)
+  explicit Engine(const TempFolder& folder, int engine_index = 0,
+                  std::optional<std::string> tandem_version = {})
       : index(engine_index), endpoint(wire::EngineIn(folder, engine_index), inbox.Pusher()) {
     REQUIRE(endpoint.Start().ok());
-    endpoint.AnnounceReady(wire::TestReadyResponse(engine_index));
+    wire::EngineCoreReadyResponse ready = wire::TestReadyResponse(engine_index);
+    ready.tandem_version = std::move(tandem_version);
+    endpoint.AnnounceReady(std::move(ready));
   }
   template <class T>
   T Next() {
@@ -103,7 +122,7 @@ struct Setup {
                 .num_engines = num_engines,
                 .max_inflight = max_inflight,
                 .health = {.max_unanswered_bytes = max_unanswered_bytes, .hang_timeout_s = 10}},
-               &endpoint, shard.post()) {
+               &endpoint, shard.thread()) {
     REQUIRE(endpoint.Start().ok());
     for (int i = 0; i < num_engines; ++i) engines.push_back(std::make_unique<Engine>(folder, i));
     shard.RunUntil([this] { return client.healthy(); });
@@ -224,7 +243,7 @@ TEST_CASE("engine_client: a sink may be destroyed and a new request submitted in
   setup.shard.RunUntil([&] { return second.over(); });
 }
 
-TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") {
+TEST_CASE("engine_client: the death of a foreign engine ends its streams, 503 until it is back") {
   Setup setup;
   Sink a, b;
   int health_changes = 0;
@@ -257,6 +276,77 @@ TEST_CASE("engine_client: engine death ends its streams, 503 until it is back") 
   setup.engine().Next<wire::EngineCoreRequest>();
   setup.engine().Step({"d"}, {"d"});
   setup.shard.RunUntil([&] { return d.over(); });
+}
+
+TEST_CASE("engine_client: one of our engines goes on where another died") {
+  Setup setup;
+  setup.engines[0] = nullptr;
+  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  const auto start_engine = [&] {
+    setup.engines[0] = std::make_unique<Engine>(setup.folder, 0, "1");
+    setup.shard.RunUntil([&] { return setup.client.healthy(); });
+  };
+  start_engine();
+  std::vector<ResumeOutcome> outcomes;
+  setup.client.OnResumeOutcome([&](ResumeOutcome outcome) { outcomes.push_back(outcome); });
+  Sink a, b, c;
+  for (const auto& [id, sink] : {std::pair("a", &a), {"b", &b}, {"c", &c}}) {
+    REQUIRE(setup.Submit(id, sink).ok());
+  }
+  const auto first = setup.engine().Next<wire::EngineCoreRequest>();
+  CHECK(first.sampling_params.seed.has_value());  // the next engine is to draw the same
+  setup.engine().Next<wire::EngineCoreRequest>();
+  setup.engine().Next<wire::EngineCoreRequest>();
+  setup.engine().Step({"a"});
+  setup.engine().Step({"a"});
+  setup.shard.RunUntil([&] { return a.num_calls == 2; });
+  setup.engines[0] = nullptr;
+  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  CHECK_FALSE(a.over());
+  setup.client.Abort("b");
+  start_engine();
+
+  const auto again = setup.engine().Next<wire::EngineCoreRequest>();
+  CHECK(again.request_id == "a~1");
+  CHECK(again.prompt_token_ids == std::vector<TokenId>{1, 2, 1, 2});
+  CHECK(again.own.num_prior_output_tokens == 2);
+  CHECK(again.sampling_params == first.sampling_params);
+  CHECK(setup.engine().Next<wire::EngineCoreRequest>().request_id == "c~1");
+  setup.engine().Step({"a", "a~1", "c~1"}, {"a", "c~1"});  // "a" is what a dead engine had sent
+  setup.shard.RunUntil([&] { return c.over(); });
+  CHECK(a.num_calls == 3);
+  CHECK_FALSE(a.over());
+  setup.client.Abort("a");
+  CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"a~1"});
+  CHECK(outcomes == std::vector<ResumeOutcome>{ResumeOutcome::kAborted, ResumeOutcome::kResumed,
+                                               ResumeOutcome::kResumed});
+  CHECK(b.num_calls == 0);
+}
+
+TEST_CASE("engine_client: a request does not wait for ever for an engine") {
+  Setup setup(2);
+  setup.engines.clear();
+  setup.shard.RunUntil(
+      [&] { return !setup.client.engine_ready(0) && !setup.client.engine_ready(1); });
+  setup.engines.push_back(std::make_unique<Engine>(setup.folder, 0, "1"));
+  setup.shard.RunUntil([&] { return setup.client.engine_ready(0); });
+  Sink early, late;
+  REQUIRE(setup.Submit("early", &early).ok());
+  setup.engines.clear();
+  setup.shard.RunUntil([&] { return !setup.client.engine_ready(0); });
+  setup.shard.Advance(30);
+  setup.engines.push_back(std::make_unique<Engine>(setup.folder, 1, "1"));
+  setup.shard.RunUntil([&] { return setup.client.engine_ready(1); });
+  CHECK(setup.engine().Next<wire::EngineCoreRequest>().request_id == "early~1");
+  REQUIRE(setup.Submit("late", &late).ok());
+  setup.engines.clear();
+  setup.shard.RunUntil([&] { return !setup.client.engine_ready(1); });
+  setup.shard.Advance(59);
+  CHECK_FALSE(late.over());
+  setup.shard.Advance(1);
+  CHECK(early.error.code() == StatusCode::kUnavailable);
+  CHECK(late.error.code() == StatusCode::kUnavailable);
+  CHECK(setup.client.num_inflight() == 0);
 }
 
 TEST_CASE("engine_client: an engine that leaves a probe open too long is not alive") {

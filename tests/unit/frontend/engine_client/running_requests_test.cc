@@ -33,14 +33,14 @@ struct Recorder final : OutputSink {
 using Calls = std::vector<std::string>;
 
 struct Setup {
-  Setup() : running(2) {}
+  explicit Setup(int64_t max_kept_bytes = 1000) : running(2, max_kept_bytes) {}
   void Add(const std::string& id, int engine, Recorder* sink,
-           std::optional<std::string> external_id = {}) {
+           std::optional<std::string> external_id = {}, bool can_resume = true) {
     wire::EngineCoreRequest request;
     request.request_id = id;
     request.prompt_token_ids = {1, 2, 3};
     request.external_req_id = std::move(external_id);
-    running.Add(std::move(request), engine, sink);
+    running.Add(std::move(request), engine, can_resume, sink);
   }
   wire::EngineCoreOutput Output(const std::string& id, std::vector<TokenId> tokens,
                                 std::optional<wire::FinishReason> reason = {}) {
@@ -50,6 +50,7 @@ struct Setup {
     output.finish_reason = reason;
     return output;
   }
+  RunningRequest& Find(const std::string& id) { return *running.Find(id); }
   RunningRequests running;
 };
 
@@ -103,18 +104,90 @@ TEST_CASE("running_requests: finished without an output is an error, so no strea
   CHECK(setup.running.size() == 0);
 }
 
-TEST_CASE("running_requests: a lost engine fails its own requests only") {
+TEST_CASE("running_requests: a request that leaves its engine takes its outputs along") {
   Setup setup;
-  Recorder a, b, c;
+  Recorder a;
+  setup.Add("a~x", 0, &a);
+  setup.running.HandleOutput(setup.Output("a~x", {7, 8}), 1);
+  CHECK(setup.running.kept_bytes() == 5 * sizeof(TokenId));
+  RunningRequest& running = setup.Find("a~x");
+  setup.running.LeaveEngine(&running);
+  CHECK(running.request.request_id == "a~x~1");
+  CHECK(running.request.prompt_token_ids == std::vector<TokenId>{1, 2, 3, 7, 8});
+  CHECK(running.request.own.num_prior_output_tokens == 2);
+  CHECK(setup.running.DebugString() == "  a~x engine none prompt 3 emitted 2\n");
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 0});
+
+  // What the first engine had sent arrives late.
+  setup.running.HandleOutput(setup.Output("a~x", {9}), 2);
+  setup.running.HandleFinished("a~x");
+  setup.running.HandleFinished("a");
+  setup.running.JoinEngine(&running, 1);
+  setup.running.HandleOutput(setup.Output("a~x", {9}), 2);
+  setup.running.HandleOutput(setup.Output("a~x~1", {10}), 3);
+  CHECK(a.calls == Calls{"output 2 1", "output 1 3"});
+
+  setup.running.LeaveEngine(&running);
+  CHECK(running.request.request_id == "a~x~2");
+  CHECK(running.request.own.num_prior_output_tokens == 3);
+  setup.running.HandleOutput(setup.Output("a~x~1", {11}), 4);
+  setup.running.JoinEngine(&running, 0);
+  CHECK(setup.running.AbortNamed({"a~x"}) == 1);  // its own id is its name
+  CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"a~x~2"});
+  CHECK(setup.running.TakeAborts(1).empty());
+  CHECK(setup.running.kept_bytes() == 0);
+}
+
+TEST_CASE("running_requests: without an engine a request can be aborted and fail") {
+  Setup setup;
+  Recorder a, b;
   setup.Add("a", 0, &a);
-  setup.Add("b", 1, &b);
-  setup.Add("c", 0, &c);
-  CHECK(setup.running.FailAllOf(0, UnavailableError("gone")) == 2);
-  CHECK(a.calls == Calls{"error gone"});
-  CHECK(b.calls.empty());
-  CHECK(c.calls == Calls{"error gone"});
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 1});
+  setup.Add("b", 0, &b);
+  CHECK(setup.running.RequestsOf(0) == std::vector<RequestId>{"a", "b"});
+  setup.running.LeaveEngine(&setup.Find("a"));
+  setup.running.LeaveEngine(&setup.Find("b"));
+  CHECK(setup.running.RequestsOf(0).empty());
+  setup.running.Abort("a");
+  setup.running.Fail("b", UnavailableError("gone"));
+  setup.running.Fail("b", UnavailableError("gone"));
+  CHECK(a.calls.empty());
+  CHECK(b.calls == Calls{"error gone"});
   CHECK(setup.running.TakeAborts(0).empty());
+  CHECK(setup.running.size() == 0);
+}
+
+TEST_CASE("running_requests: one that is taken back is aborted on its engine") {
+  Setup setup;
+  Recorder a;
+  setup.Add("a", 1, &a);
+  setup.running.TakeBack(&setup.Find("a"));
+  CHECK(setup.running.TakeAborts(1) == wire::AbortRequest{"a"});
+  CHECK(setup.Find("a").request.request_id == "a~1");
+  CHECK(a.calls.empty());
+}
+
+TEST_CASE("running_requests: tokens are kept up to a limit, and only where they can be used") {
+  Setup setup(7 * sizeof(TokenId));
+  Recorder a, b, c;
+  setup.Add("foreign", 0, &a, {}, /*can_resume=*/false);
+  CHECK(setup.running.kept_bytes() == 0);
+  setup.Add("a", 0, &a);
+  setup.Add("b", 0, &b);
+  setup.Add("c", 0, &c);  // there is no room for it
+  CHECK_FALSE(setup.Find("foreign").is_kept);
+  CHECK(setup.Find("b").is_kept);
+  CHECK_FALSE(setup.Find("c").is_kept);
+  CHECK(setup.running.kept_bytes() == 6 * sizeof(TokenId));
+  setup.running.HandleOutput(setup.Output("c", {7, 8}), 1);
+  setup.running.HandleOutput(setup.Output("a", {7}), 1);
+  CHECK(setup.Find("a").is_kept);
+  setup.running.HandleOutput(setup.Output("b", {7}), 1);  // its outputs outgrow the room
+  CHECK_FALSE(setup.Find("b").is_kept);
+  CHECK(setup.running.kept_bytes() == 4 * sizeof(TokenId));
+  setup.running.HandleOutput(setup.Output("b", {7}), 2);
+  CHECK(b.calls.size() == 2);
+  for (const char* id : {"foreign", "a", "b", "c"}) setup.running.Abort(id);
+  CHECK(setup.running.kept_bytes() == 0);
 }
 
 TEST_CASE("running_requests: aborts are silent and collected for each engine") {
@@ -159,9 +232,9 @@ TEST_CASE("running_requests: sinks may abort others and take their own id again"
     CHECK(a.calls.size() + b.calls.size() == 1);
     CHECK(setup.running.TakeAborts(0).size() == 2);
   }
-  SECTION("when the engine is lost") {
-    setup.running.FailAllOf(0, UnavailableError("gone"));
-    CHECK(a.calls.size() + b.calls.size() == 1);
+  SECTION("when one fails") {
+    setup.running.Fail("a", UnavailableError("gone"));
+    CHECK(setup.running.size() == 0);
   }
   SECTION("when NaNs are reported") {
     a.during_call = [&] { setup.running.Abort("a"); };

@@ -75,10 +75,13 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:request_params_max_tokens", "histogram"},
     {"vllm:request_prefill_kv_computed_tokens", "histogram"},
     {"vllm:request_num_preemptions", "histogram"},
+    {"tandem:engine_restarts_total", "counter"},
+    {"tandem:requests_resumed_total", "counter"},
 };
 
 const std::set<std::string_view> kOfTheFrontend = {"vllm:admission_rejections_total",
-                                                   "vllm:tool_call_parser_invocations_total"};
+                                                   "vllm:tool_call_parser_invocations_total",
+                                                   "tandem:requests_resumed_total"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();
@@ -421,6 +424,46 @@ TEST_CASE("a plain request: queue, prefill, decode and inference on the engine's
   // Cached tokens cost a step nothing: 6 + 1, 1, 1.
   CHECK(f.Count("vllm:iteration_tokens_total") == 3);
   CHECK(f.Sum("vllm:iteration_tokens_total") == 9);
+}
+
+TEST_CASE("another engine goes on: the pause is in the inter-token latency, nothing counts twice") {
+  Metrics metrics = MakeMetrics(2);
+  StepTokens first_step{&metrics.engine(0)}, second_step{&metrics.engine(1)};
+  FanOutStats fan_out(&metrics.engine(0), 1);
+  RequestStats request(&metrics.engine(0), &first_step, &fan_out,
+                       {.arrival = kFrontendClock, .num_prompt_tokens = 10, .max_tokens = 20});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
+  request.OnTokens(1, kEngineClock + 3, kFrontendClock + 3, PromptCounts{6, 4, 0});
+  request.OnEngineChange(&metrics.engine(1), &second_step);
+  const double other_clock = 70000;
+  request.OnEvent(RequestEvent::kQueued, other_clock);
+  request.OnEvent(RequestEvent::kScheduled, other_clock + 0.5);
+  request.OnTokens(1, other_clock + 1, kFrontendClock + 8);
+  request.OnTokens(1, other_clock + 3, kFrontendClock + 10);
+  request.OnEngineChange(&metrics.engine(1), &second_step);
+  request.OnTokens(1, 1, kFrontendClock + 11);
+  request.OnTokens(1, 2, kFrontendClock + 12);
+  request.OnFinished(FinishedReason::kLength, kFrontendClock + 12);
+  first_step.End();
+  second_step.End();
+  const ExpositionParser page = Scrape(metrics);
+  const auto value = [&page](const std::string& name, const std::string& engine) {
+    return page.Value(name, {{"engine", engine}, {"model_name", "m"}});
+  };
+  CHECK(value("vllm:inter_token_latency_seconds_sum", "1") == Approx(9));  // 5 + 2 + 1 + 1
+  CHECK(value("vllm:inter_token_latency_seconds_count", "1") == 4);
+  CHECK(value("vllm:generation_tokens_total", "0") == 1);
+  CHECK(value("vllm:generation_tokens_total", "1") == 4);
+  CHECK(value("vllm:prompt_tokens_total", "0") == 10);
+  CHECK(value("vllm:prompt_tokens_total", "1") == 0);
+  CHECK(value("vllm:iteration_tokens_total_sum", "1") == 4);
+  CHECK(value("vllm:request_queue_time_seconds_sum", "1") == Approx(1));
+  CHECK(value("vllm:request_prefill_time_seconds_sum", "1") == Approx(2));
+  CHECK(value("vllm:request_decode_time_seconds_sum", "1") == Approx(9));
+  CHECK(value("vllm:e2e_request_latency_seconds_sum", "1") == Approx(12));
+  CHECK(value("vllm:request_generation_tokens_sum", "1") == 5);
+  CHECK(value("vllm:time_to_first_token_seconds_count", "1") == 0);
 }
 
 TEST_CASE("preempted while prefilling: in prefill and TTFT, not in the queue") {

@@ -1,0 +1,189 @@
+#include "frontend/engine_client/resumption.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+
+namespace tandem {
+
+Resumption::Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health,
+                       Calls calls)
+    : limits_(limits), running_(running), health_(health), calls_(std::move(calls)) {}
+
+// ---- An engine dies ----
+
+void Resumption::OnLost(int engine_index, const Status& why, double now) {
+  if (probation_ && probation_->engine_index == engine_index) {
+    health_->SetReserved(engine_index, false);
+    probation_.reset();
+  }
+  const std::vector<RequestId> ids = running_->RequestsOf(engine_index);
+  const size_t num_waiting_before = waiting_.size();
+  for (const RequestId& request_id : ids) OnDeath(request_id, why, now);
+  if (ids.empty()) return;
+  LOG_ERROR << "engine " << engine_index << " took " << ids.size() << " requests with it, "
+            << waiting_.size() - num_waiting_before << " of them will be sent again";
+}
+
+void Resumption::OnDeath(const RequestId& request_id, const Status& why, double now) {
+  RunningRequest* const running = running_->Find(request_id);
+  if (running == nullptr) return;  // another one's last call aborted it
+  if (!running->is_kept) return Fail(request_id, ResumeOutcome::kNotKept, why);
+  const EngineDeaths::Verdict verdict = running->deaths.OnDeath(limits_);
+  switch (verdict) {
+    case EngineDeaths::Verdict::kTooMany:
+      return Fail(request_id, ResumeOutcome::kTooManyRestarts,
+                  UnavailableError(why.message() + "; a request survives " +
+                                   std::to_string(limits_.max_restarts) + " such ends"));
+    case EngineDeaths::Verdict::kIsTheCause:
+      LOG_ERROR << "request refused id=" << request_id
+                << ": its engine ended each time, also when it ran alone";
+      return Fail(request_id, ResumeOutcome::kEndedEngine,
+                  InternalError("the engine ends each time it runs this request"));
+    case EngineDeaths::Verdict::kResumeAlone:
+    case EngineDeaths::Verdict::kResume:
+      break;
+  }
+  running_->LeaveEngine(running);
+  Wait({.request_id = request_id,
+        .order = running->order,
+        .is_suspect = verdict == EngineDeaths::Verdict::kResumeAlone,
+        .deadline = now + limits_.timeout_s,
+        .why = why});
+}
+
+void Resumption::Wait(Waiting waiting) {
+  const auto later =
+      std::find_if(waiting_.begin(), waiting_.end(),
+                   [&waiting](const Waiting& other) { return other.order > waiting.order; });
+  waiting_.insert(later, std::move(waiting));
+}
+
+void Resumption::Report(const Waiting& waiting, ResumeOutcome outcome) {
+  if (!waiting.has_outcome) calls_.report(outcome);
+}
+
+void Resumption::Fail(const RequestId& request_id, ResumeOutcome outcome, const Status& status) {
+  calls_.report(outcome);
+  running_->Fail(request_id, status);
+}
+
+// ---- An engine is there ----
+
+void Resumption::SendWaiting(double now) {
+  EndPassedProbation(now);
+  if (waiting_.empty()) return;
+  ForgetEnded();
+  if (!probation_) BeginProbation(now);
+  SendOthers();
+}
+
+void Resumption::EndPassedProbation(double now) {
+  if (!probation_) return;
+  RunningRequest* const running = running_->Find(probation_->request_id);
+  if (running != nullptr && !running->deaths.has_passed()) return;
+  health_->SetReserved(probation_->engine_index, false);
+  const RequestId request_id = std::exchange(probation_, std::nullopt)->request_id;
+  if (running == nullptr) return;
+  running->deaths.OnPassed();
+  const bool another_waits = std::any_of(waiting_.begin(), waiting_.end(),
+                                         [](const Waiting& each) { return each.is_suspect; });
+  if (!another_waits || !running->is_kept) return;
+  running_->TakeBack(running);
+  Wait({.request_id = request_id,
+        .order = running->order,
+        .deadline = now + limits_.timeout_s,
+        .why = UnavailableError("the engine runs other requests first"),
+        .has_outcome = true});
+}
+
+void Resumption::BeginProbation(double now) {
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    if (!waiting_[i].is_suspect) continue;
+    RunningRequest* const running = running_->Find(waiting_[i].request_id);
+    const std::optional<int> engine_index = EmptyEngine(running->request.data_parallel_rank);
+    if (!engine_index) continue;
+    const Waiting suspect = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    probation_ = {suspect.request_id, *engine_index};
+    health_->SetReserved(*engine_index, true);
+    // The others wait for this one from now on, not for an engine.
+    for (Waiting& other : waiting_) other.deadline = now + limits_.timeout_s;
+    return Send(suspect, *engine_index, /*alone=*/true);
+  }
+}
+
+std::optional<int> Resumption::EmptyEngine(std::optional<int> rank) const {
+  const std::vector<int64_t>& num_running = running_->num_per_engine();
+  for (size_t i = 0; i < num_running.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const bool fits = (!rank || *rank == index) && num_running[i] == 0;
+    if (fits && health_->CheckTakesRequests(index).ok() && health_->is_ours(index)) return index;
+  }
+  return std::nullopt;
+}
+
+void Resumption::SendOthers() {
+  std::vector<Waiting> left;
+  for (Waiting& each : waiting_) {
+    const std::optional<int> rank = running_->Find(each.request_id)->request.data_parallel_rank;
+    const StatusOr<int> engine_index =
+        each.is_suspect ? StatusOr<int>(each.why) : calls_.choose_engine(rank);
+    if (engine_index.ok() && health_->is_ours(*engine_index)) {
+      Send(each, *engine_index, /*alone=*/false);
+    } else {
+      left.push_back(std::move(each));
+    }
+  }
+  waiting_ = std::move(left);
+}
+
+void Resumption::Send(const Waiting& waiting, int engine_index, bool alone) {
+  RunningRequest* const running = running_->Find(waiting.request_id);
+  running->deaths.OnSent(alone);
+  running_->JoinEngine(running, engine_index);
+  LOG_INFO << "request resumed id=" << running->request.request_id << " engine=" << engine_index
+           << " output_tokens=" << running->request.own.num_prior_output_tokens
+           << (alone ? " alone" : "");
+  calls_.send(*running, engine_index);
+  Report(waiting, ResumeOutcome::kResumed);
+  running->sink->OnEngineChange(engine_index);
+}
+
+// ---- Waiting has an end ----
+
+void Resumption::ForgetEnded() {
+  std::erase_if(waiting_, [this](const Waiting& each) {
+    if (running_->Find(each.request_id) != nullptr) return false;
+    Report(each, ResumeOutcome::kAborted);
+    return true;
+  });
+}
+
+void Resumption::Expire(double now) {
+  ForgetEnded();
+  std::vector<Waiting> expired;
+  std::erase_if(waiting_, [&](const Waiting& each) {
+    if (each.deadline > now) return false;
+    expired.push_back(each);
+    return true;
+  });
+  for (const Waiting& each : expired) {
+    if (running_->Find(each.request_id) == nullptr) continue;
+    Fail(each.request_id, ResumeOutcome::kTimeout,
+         UnavailableError(each.why.message() + "; no engine has come back within " +
+                          std::to_string(static_cast<int64_t>(limits_.timeout_s)) + " s"));
+  }
+}
+
+std::optional<double> Resumption::next_deadline() const {
+  std::optional<double> next;
+  for (const Waiting& each : waiting_) {
+    if (!next || each.deadline < *next) next = each.deadline;
+  }
+  return next;
+}
+
+}  // namespace tandem

@@ -1,0 +1,81 @@
+#pragma once
+
+// Requests go on after the death of their engine: which of them, when, in which order, and until
+// when they may wait. The rules for one request are in resume_policy.h; this applies them to all.
+// Thread: the shard's. Knows no sockets and no clock: the caller sends requests and passes the
+// time. Units: seconds of the monotonic clock. Borrows everything.
+//
+// Requests wait in order of arrival for an engine that takes requests. Suspects come first, one at
+// a time, each alone on an engine: the engine is reserved, and a request that has passed is taken
+// back when another suspect waits.
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "frontend/engine_client/engine_health.h"
+#include "frontend/engine_client/resume_policy.h"
+#include "frontend/engine_client/running_requests.h"
+
+namespace tandem {
+
+class Resumption {
+ public:
+  struct Calls {
+    // The engine for a request with this rank, or why it must wait.
+    std::function<StatusOr<int>(std::optional<int> rank)> choose_engine;
+    std::function<void(const RunningRequest& running, int engine_index)> send;
+    std::function<void(ResumeOutcome outcome)> report;
+  };
+
+  Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health, Calls calls);
+
+  // The engine died: each of its requests begins to wait or ends with OnError.
+  void OnLost(int engine_index, const Status& why, double now);
+  // No request waits or is on probation.
+  bool idle() const { return waiting_.empty() && !probation_; }
+  // Sends what can be sent. Call it after anything that may let a request go on: an engine is
+  // ready, outputs arrived, requests ended.
+  void SendWaiting(double now);
+  // Ends the requests that have waited too long.
+  void Expire(double now);
+  // When Expire has something to do; nullopt: nothing waits.
+  std::optional<double> next_deadline() const;
+
+ private:
+  struct Waiting {
+    RequestId request_id;
+    int64_t order = 0;
+    bool is_suspect = false;
+    double deadline = 0;
+    Status why;                // its engine's end
+    bool has_outcome = false;  // reported before: it was taken back
+  };
+  struct Probation {
+    RequestId request_id;
+    int engine_index = 0;
+  };
+
+  void OnDeath(const RequestId& request_id, const Status& why, double now);
+  void Wait(Waiting waiting);
+  void EndPassedProbation(double now);
+  void BeginProbation(double now);
+  void SendOthers();
+  void Send(const Waiting& waiting, int engine_index, bool alone);
+  std::optional<int> EmptyEngine(std::optional<int> rank) const;
+  // Drops entries whose requests have ended meanwhile.
+  void ForgetEnded();
+  void Report(const Waiting& waiting, ResumeOutcome outcome);
+  void Fail(const RequestId& request_id, ResumeOutcome outcome, const Status& status);
+
+  const ResumeLimits limits_;
+  RunningRequests* const running_;
+  EngineHealth* const health_;
+  const Calls calls_;
+  std::vector<Waiting> waiting_;  // in order of arrival
+  std::optional<Probation> probation_;
+};
+
+}  // namespace tandem

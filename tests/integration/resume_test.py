@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Requests outlive their engine: engines are killed under a mixed load, and every response equals that of an
+undisturbed run. TANDEM_KILLS sets the number of kills (20); TANDEM_SEED repeats a run's choices."""
+import http.client
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, MODEL, bin_dir, wait_for
+
+NUM_STREAMS = 32
+NUM_KILLS = int(os.environ.get("TANDEM_KILLS", "20"))
+WORDS = "the little fox ran over a green hill and said hello to his old friend bear".split()
+
+
+class Server:
+    """tandem-frontend and its engine cores, each of which the test starts, kills and starts again."""
+
+    def __init__(self, *flags, num_engines=1, engine_flags=()):
+        self.folder = tempfile.TemporaryDirectory(prefix="tandem-resume-")
+        self.root = pathlib.Path(self.folder.name)
+        self.handshake = f"ipc://{self.root}/wire/handshake"
+        self.engine_flags = engine_flags
+        self.log = open(self.root / "log", "wb")
+        self.frontend = self.run("tandem-frontend", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "0",
+                                 "--port-file", self.root / "port", "--data-parallel-size", num_engines, *flags)
+        self.engines = [self.start_engine(i) for i in range(num_engines)]
+        wait_for(lambda: (self.root / "port").exists(), "the port is open")
+        self.port = int((self.root / "port").read_text())
+        wait_for(lambda: self.ask("GET", "/health")[0] == 200, "the engines are ready")
+
+    def run(self, program, *flags):
+        return subprocess.Popen(
+            [str(bin_dir() / program), str(MODEL), "--handshake-address", self.handshake, *map(str, flags)],
+            stdout=self.log, stderr=self.log,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+
+    def start_engine(self, index=0):
+        return self.run("tandem-engine-core", "--data-parallel-rank", index, "--kv-cache-memory-bytes", "32M",
+                        *self.engine_flags)
+
+    def kill_engine(self, index=0, how=signal.SIGKILL):
+        self.engines[index].send_signal(how)
+        self.engines[index].wait(LIMIT)
+
+    def restart_engine(self, index=0, how=signal.SIGKILL):
+        self.kill_engine(index, how)
+        self.engines[index] = self.start_engine(index)
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
+
+    def ask(self, method, path, body=None):
+        connection = self.connect()
+        try:
+            connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            self.headers = reply.headers
+            return reply.status, reply.read()
+        except OSError:
+            return 0, b""
+        finally:
+            connection.close()
+
+    def total(self, name, *labels):
+        """Sum of a metric over its series with all these labels (name="value")."""
+        lines = self.ask("GET", "/metrics")[1].decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+                   if line.startswith(name + "{") and all(label in line for label in labels))
+
+    def outcomes(self):
+        names = ("resumed", "aborted", "too_many_restarts", "timeout", "ended_engine", "not_kept")
+        counts = {name: self.total("tandem:requests_resumed_total", f'outcome="{name}"') for name in names}
+        return {name: count for name, count in counts.items() if count}
+
+    def log_text(self):
+        return (self.root / "log").read_text(errors="replace")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        for process in [self.frontend, *self.engines]:
+            process.kill()
+            process.wait()
+        self.log.close()
+        if failed:
+            print(self.log_text()[-20000:], file=sys.stderr)
+        self.folder.cleanup()
+
+
+class Answer:
+    """One request's response, read in a thread of its own. Events of a stream are folded into what a plain response
+    has; num_events counts them as they arrive."""
+
+    def __init__(self, server, path, body):
+        self.server, self.path, self.body = server, path, body
+        self.num_events = 0
+        self.result = None
+        self.status = None
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+
+    def read(self):
+        connection = self.server.connect()
+        try:
+            connection.request("POST", self.path, json.dumps(self.body), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            self.status, self.headers = reply.status, reply.headers
+            if reply.status != 200 or not self.body.get("stream"):
+                self.result = fold([json.loads(reply.read())])
+                return
+            events = []
+            for line in reply:
+                if line.startswith(b"data: {"):
+                    events.append(json.loads(line[6:]))
+                    self.num_events += 1
+            self.result = fold(events)
+        except Exception as error:  # the assertion shows it
+            self.result = repr(error)
+        finally:
+            connection.close()
+
+    def wait(self):
+        self.thread.join(LIMIT)
+        assert not self.thread.is_alive(), "a response does not end"
+        return self.result
+
+    def running(self):
+        return self.thread.is_alive()
+
+
+def fold(events):
+    """Choices by index: text, token logprobs, finish; and the token counts of usage."""
+    choices, usage, error = {}, None, None
+    for event in events:
+        error = event.get("error") or error
+        usage = event.get("usage") or usage
+        for choice in event.get("choices", ()):
+            folded = choices.setdefault(choice["index"], {"text": "", "reasoning": "", "logprobs": [], "finish": None})
+            message = choice.get("message") or choice.get("delta") or {}
+            folded["text"] += choice.get("text") or message.get("content") or ""
+            folded["reasoning"] += message.get("reasoning") or ""
+            logprobs = choice.get("logprobs") or {}
+            folded["logprobs"] += logprobs.get("content") or [
+                list(row) for row in zip(logprobs.get("tokens", ()), logprobs.get("token_logprobs", ()),
+                                         logprobs.get("top_logprobs") or [None] * len(logprobs.get("tokens", ())),
+                                         logprobs.get("text_offset", ()))]
+            if choice.get("prompt_logprobs"):
+                folded["prompt_logprobs"] = choice["prompt_logprobs"]
+            for call in message.get("tool_calls") or ():
+                folded["calls"] = folded.get("calls", "") + json.dumps(call["function"])
+            if choice.get("finish_reason"):
+                assert folded["finish"] is None, "two finish reasons"
+                folded["finish"] = (choice["finish_reason"], choice.get("stop_reason"))
+    tokens = usage and (usage["prompt_tokens"], usage["completion_tokens"])
+    return {"choices": choices, "tokens": tokens, "error": error}
+
+
+def draw_request(dice):
+    """A (path, body) of one of the kinds that have something to lose."""
+    prompt = " ".join(dice.choices(WORDS, k=dice.randint(1, 40)))
+    seed = dice.randrange(1 << 40)
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    base = {"model": "m", "max_tokens": dice.randint(20, 120)}
+    chat = {**base, "messages": [{"role": "user", "content": prompt}]}
+    completion = {**base, "prompt": prompt}
+    return dice.choice([
+        ("/v1/completions", {**completion, **stream, "temperature": 0, "ignore_eos": True}),
+        ("/v1/completions", {**completion, **stream, "temperature": 1, "seed": seed, "logprobs": 3, "ignore_eos": True}),
+        ("/v1/completions", {**completion, "temperature": 1, "seed": seed, "n": 3, "logprobs": 2, "ignore_eos": True}),
+        ("/v1/completions", {**completion, **stream, "temperature": 0.8, "seed": seed, "ignore_eos": True,
+                             "stop": [" " + dice.choice(WORDS), "he ", "a\u00e9"]}),
+        ("/v1/completions", {**completion, **stream, "temperature": 0, "presence_penalty": 0.7, "min_tokens": 15,
+                             "frequency_penalty": 0.4, "repetition_penalty": 1.2}),
+        ("/v1/completions", {**completion, "temperature": 0, "echo": True, "logprobs": 1, "prompt_logprobs": 1}),
+        ("/v1/completions", {**completion, **stream, "prompt": [prompt, "Once"], "temperature": 0.5, "seed": seed}),
+        ("/v1/chat/completions", {**chat, **stream, "temperature": 0}),
+        ("/v1/chat/completions", {**chat, "temperature": 0.9, "top_p": 0.9, "top_k": 20, "seed": seed,
+                                  "logprobs": True, "top_logprobs": 2}),
+        ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "n": 2, "ignore_eos": True}),
+        ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "logit_bias": {"17": -5, "30": 2},
+                                  "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}),
+    ])
+
+
+class Load:
+    """NUM_STREAMS requests at any time; each ended one is replaced by a new one."""
+
+    def __init__(self, server, dice):
+        self.server, self.dice = server, dice
+        self.open, self.ended = [], []
+        self.num_past_events = 0
+
+    def top_up(self):
+        for answer in [answer for answer in self.open if not answer.running()]:
+            self.open.remove(answer)
+            self.ended.append(answer)
+            self.num_past_events += answer.num_events
+        # Without an engine a new request is refused.
+        if self.server.ask("GET", "/health")[0] == 200:
+            while len(self.open) < NUM_STREAMS:
+                self.open.append(Answer(self.server, *draw_request(self.dice)))
+
+    def num_events(self):
+        self.top_up()
+        return self.num_past_events + sum(answer.num_events for answer in self.open)
+
+    def finish(self):
+        for answer in self.open:
+            answer.wait()
+        self.ended += self.open
+        self.open = []
+        return self.ended
+
+
+class Resume(unittest.TestCase):
+    def setUp(self):
+        self.seed = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
+        print(f"TANDEM_SEED={self.seed}")
+        self.dice = random.Random(self.seed)
+
+    def check_equal_to_undisturbed(self, server, answers):
+        for answer in answers:
+            if answer.status == 503:
+                continue  # there was no engine when it came; of the others the metrics show that none failed
+            self.assertEqual(answer.status, 200, answer.result)
+            expected = Answer(server, answer.path, answer.body).wait()
+            self.assertIsNone(expected["error"])
+            self.assertEqual(answer.result, expected, answer.body)
+
+    def kill_under_load(self, server, num_kills):
+        load = Load(server, self.dice)
+        load.top_up()
+        for _ in range(num_kills):
+            # At any moment after the requests that the last kill hit have gone on; two kills without an output in
+            # between would make suspects of them, which is tested elsewhere.
+            target = load.num_events() + self.dice.randrange(1, 400)
+            wait_for(lambda: load.num_events() >= target, "events arrive")
+            engine = self.dice.randrange(len(server.engines))
+            streams = [(answer, answer.num_events) for answer in load.open if answer.body.get("stream")]
+            server.restart_engine(engine, self.dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGABRT]))
+            wait_for(lambda: all(answer.num_events > before or not answer.running() for answer, before in streams),
+                     "every stream goes on")
+        return load.finish()
+
+    def test_every_response_equals_that_of_an_undisturbed_run(self):
+        with Server("--max-engine-restarts-per-request", 1000, "--tool-call-parser", "hermes",
+                    "--reasoning-parser", "deepseek_r1") as server:
+            answers = self.kill_under_load(server, NUM_KILLS)
+            self.assertEqual(server.total("tandem:engine_restarts_total"), NUM_KILLS)
+            self.assertEqual(set(server.outcomes()), {"resumed"})
+            self.check_equal_to_undisturbed(server, answers)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
