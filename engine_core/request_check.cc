@@ -39,12 +39,14 @@ Status CheckKind(const wire::EngineCoreRequest& request) {
   } unsupported[] = {{request.pooling_params, "pooling"},
                      {request.prompt_embeds, "prompt embeddings"},
                      {request.mm_features, "multimodal input"},
-                     {request.lora_request, "LoRA"},
-                     {request.sampling_params.structured_outputs, "structured output"}};
+                     {request.lora_request, "LoRA"}};
   for (const auto& [value, what] : unsupported) {
     if (!IsNone(value)) {
       return UnimplementedError(std::string(what) + " is not supported by this engine");
     }
+  }
+  if (request.sampling_params.structured_outputs) {
+    return UnimplementedError("structured output is not supported by this engine");
   }
   if (request.resumable) {
     return UnimplementedError("streaming input is not supported by this engine");

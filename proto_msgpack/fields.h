@@ -68,6 +68,21 @@ struct MapOf<RepetitionDetection> {
 };
 
 template <>
+struct MapOf<StructuredOutputs> {
+  using T = StructuredOutputs;
+  static constexpr auto kKeys = std::tuple(
+      Key<&T::json, Sent::kAlways>{"json"}, Key<&T::regex, Sent::kAlways>{"regex"},
+      Key<&T::choice, Sent::kAlways>{"choice"}, Key<&T::grammar, Sent::kAlways>{"grammar"},
+      Key<&T::json_object, Sent::kAlways>{"json_object"},
+      Key<&T::disable_any_whitespace, Sent::kAlways>{"disable_any_whitespace"},
+      Key<&T::disable_additional_properties, Sent::kAlways>{"disable_additional_properties"},
+      Key<&T::whitespace_pattern, Sent::kAlways>{"whitespace_pattern"},
+      Key<&T::structural_tag, Sent::kAlways>{"structural_tag"},
+      Key<&T::backend, Sent::kAlways>{"_backend"},
+      Key<&T::backend_was_auto, Sent::kAlways>{"_backend_was_auto"});
+};
+
+template <>
 struct MapOf<SamplingParams> {
   using T = SamplingParams;
   static constexpr auto kKeys = std::tuple(

@@ -92,6 +92,24 @@ struct RepetitionDetection {  // map
   friend bool operator==(const RepetitionDetection&, const RepetitionDetection&) = default;
 };
 
+// What an output must be: exactly one of json, regex, choice, grammar, json_object and
+// structural_tag, and how JSON may be spelled.
+struct StructuredOutputs {  // map, every key always sent
+  RawValue json;            // a JSON schema: its text as a string, or a map
+  std::optional<std::string> regex;
+  std::optional<std::vector<std::string>> choice;
+  std::optional<std::string> grammar;  // EBNF
+  std::optional<bool> json_object;     // any JSON object
+  bool disable_any_whitespace = false;
+  bool disable_additional_properties = false;
+  std::optional<std::string> whitespace_pattern;  // between the tokens of JSON
+  std::optional<std::string> structural_tag;      // JSON text
+  std::optional<std::string> backend;             // "_backend": the library that an engine uses
+  bool backend_was_auto = false;                  // "_backend_was_auto"
+
+  friend bool operator==(const StructuredOutputs&, const StructuredOutputs&) = default;
+};
+
 // A map; keys equal to their default are not sent, except stop, stop_token_ids and bad_words.
 struct SamplingParams {
   int32_t n = 1;
@@ -127,7 +145,7 @@ struct SamplingParams {
   std::vector<TokenId> all_stop_token_ids;  // "_all_stop_token_ids": EOS and stop ids, for
                                             // min_tokens
   bool watermarking_skipped = false;        // "_watermarking_skipped"
-  RawValue structured_outputs;              // map
+  Rare<StructuredOutputs> structured_outputs;
   std::vector<std::pair<TokenId, double>> logit_bias;  // map; empty: nil
   std::vector<TokenId> allowed_token_ids;              // empty: nil
   RawValue extra_args;                                 // map; holds kv_transfer_params

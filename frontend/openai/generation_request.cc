@@ -123,19 +123,6 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
-Status ParseResponseFormat(Json& value, GenerationRequest*) {
-  if (!value.is_object()) return WrongType("an object", value);
-  const auto type = value.find("type");
-  if (type == value.end() || !type->is_string()) {
-    return InvalidArgumentError("must be an object with a type");
-  }
-  if (*type == "text") return OkStatus();
-  return InvalidArgumentError(
-             "`response_format` of a type other than text is not supported by "
-             "this server")
-      .WithParam("response_format");
-}
-
 Status CheckGenerationRequest(const GenerationRequest& request) {
   if (request.stream_options && !request.stream) {
     return InvalidArgumentError("stream_options needs stream to be true")
@@ -171,7 +158,7 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
     return InvalidArgumentError("cache_salt must not contain '@', '/', '\\' or NUL")
         .WithParam("cache_salt");
   }
-  return OkStatus();
+  return CheckStructuredOutputs(request);
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "frontend/openai/parse.h"
+#include "frontend/openai/structured_outputs.h"
 
 namespace tandem {
 
@@ -53,6 +54,11 @@ struct GenerationRequest {
   std::vector<int64_t> logprob_token_ids;
   std::optional<RepetitionDetection> repetition_detection;
 
+  // What the output must be; StructuredOutputsOf makes one value of the three.
+  std::optional<wire::StructuredOutputs> structured_outputs;
+  std::optional<wire::StructuredOutputs> response_format;  // absent for the type text
+  std::optional<wire::StructuredOutputs> guided;           // the older guided_* fields
+
   std::optional<bool> skip_special_tokens;
   bool spaces_between_special_tokens = true;
   std::optional<int64_t> truncate_prompt_tokens;
@@ -84,7 +90,6 @@ Status ParseKvTransferParams(Json& value, GenerationRequest* out);
 Status ParseEcTransferParams(Json& value, GenerationRequest* out);
 Status ParseXargs(Json& value, GenerationRequest* out);
 Status ParseRepetitionDetection(Json& value, GenerationRequest* out);
-Status ParseResponseFormat(Json& value, GenerationRequest* out);  // only {"type": "text"}
 
 // Refuses fields that contradict each other.
 Status CheckGenerationRequest(const GenerationRequest& request);
@@ -176,8 +181,14 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"kv_transfer_params", &ParseKvTransferParams, {}, "Passed to the engine."},
     {"ec_transfer_params", &ParseEcTransferParams, {}, "Passed to the engine."},
     {"vllm_xargs", &ParseXargs, {}, "Extra arguments, passed to the engine."},
-    {"response_format", &ParseResponseFormat, {}, "Only {\"type\": \"text\"}."},
-    {"structured_outputs", Unsupported{}, {}, "Grammar constraints."},
+    {"response_format",
+     &ParseResponseFormat,
+     {},
+     "{type}: text, json_object, json_schema or structural_tag."},
+    {"structured_outputs",
+     &ParseStructuredOutputs,
+     {},
+     "What the output must be: json, regex, choice, grammar, json_object or structural_tag."},
     {"use_beam_search", Unsupported{"false"}, {}, "Beam search."},
     {"length_penalty", Unsupported{"1.0"}, {}, "Of beam search."},
     {"logprob_token_ids",
@@ -196,12 +207,19 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
     {"return_mm_kwargs", Unsupported{"false"}, {}, "Multimodal inputs."},
     {"mm_payload", Unsupported{}, {}, "Multimodal inputs."},
     {"user", Ignored{}, {}, "Accepted, without effect."},
-    {"guided_json", Retired{"structured_outputs"}, {}, "Gone from the API."},
-    {"guided_regex", Retired{"structured_outputs"}, {}, "Gone from the API."},
-    {"guided_choice", Retired{"structured_outputs"}, {}, "Gone from the API."},
-    {"guided_grammar", Retired{"structured_outputs"}, {}, "Gone from the API."},
+    {"guided_json", &ParseGuidedJson, {}, "Older name of structured_outputs.json."},
+    {"guided_regex", &ParseGuidedRegex, {}, "Older name of structured_outputs.regex."},
+    {"guided_choice", &ParseGuidedChoice, {}, "Older name of structured_outputs.choice."},
+    {"guided_grammar", &ParseGuidedGrammar, {}, "Older name of structured_outputs.grammar."},
+    {"guided_json_object",
+     &ParseGuidedJsonObject,
+     {},
+     "Older name of structured_outputs.json_object."},
+    {"guided_whitespace_pattern",
+     &ParseGuidedWhitespacePattern,
+     {},
+     "Older name of structured_outputs.whitespace_pattern."},
     {"guided_decoding_backend", Retired{"structured_outputs"}, {}, "Gone from the API."},
-    {"guided_whitespace_pattern", Retired{"structured_outputs"}, {}, "Gone from the API."},
     {"best_of", Retired{"n"}, {}, "Gone from the API."},
 };
 

@@ -29,6 +29,18 @@ wire::RawValue Pack(const Json& value) {
   return {std::string(bytes.begin(), bytes.end())};
 }
 
+size_t BytesOf(const wire::StructuredOutputs& outputs) {
+  size_t bytes = sizeof outputs + outputs.json.packed.size();
+  for (const auto* text :
+       {&outputs.regex, &outputs.grammar, &outputs.whitespace_pattern, &outputs.structural_tag}) {
+    if (*text) bytes += (*text)->size();
+  }
+  if (outputs.choice) {
+    for (const std::string& choice : *outputs.choice) bytes += sizeof choice + choice.size();
+  }
+  return bytes;
+}
+
 // The bytes that each engine request and its stream hold besides the prompt. A client chooses the
 // length of these lists and the number of copies.
 int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreRequest& model,
@@ -41,6 +53,7 @@ int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreReque
            sizeof(TokenId);
   bytes += sampling.logit_bias.size() * sizeof sampling.logit_bias[0];
   bytes += sampling.extra_args.packed.size();
+  if (sampling.structured_outputs) bytes += BytesOf(*sampling.structured_outputs);
   return static_cast<int64_t>(bytes);
 }
 

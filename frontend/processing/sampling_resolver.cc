@@ -86,6 +86,7 @@ StatusOr<wire::SamplingParams> SamplingResolver::Resolve(const GenerationRequest
   if (request.skip_special_tokens) params.skip_special_tokens = *request.skip_special_tokens;
   params.spaces_between_special_tokens = request.spaces_between_special_tokens;
   params.extra_args = ExtraArgs(request);
+  ASSIGN_OR_RETURN(params.structured_outputs, StructuredOutputsOf(request));
   RETURN_IF_ERROR(SetLogprobs(request, logprobs, &params));
   RETURN_IF_ERROR(SetTokenRules(request, &params));
   RETURN_IF_ERROR(AddStopTokens(request, &params));

@@ -32,6 +32,22 @@ json OrNull(const json& map, const char* key) { return map.contains(key) ? map[k
 using Ids = std::vector<TokenId>;
 using Words = std::vector<std::string>;
 
+void CheckStructuredOutputs(const json& want, const Rare<StructuredOutputs>& got) {
+  REQUIRE(got.has_value() == !want.is_null());
+  if (!got) return;
+  CHECK(ToJson(got->json.packed) == OrNull(want, "json"));
+  CHECK(got->regex == Maybe<std::string>(want, "regex"));
+  CHECK(got->choice == Maybe<Words>(want, "choice"));
+  CHECK(got->grammar == Maybe<std::string>(want, "grammar"));
+  CHECK(got->json_object == Maybe<bool>(want, "json_object"));
+  CHECK(got->disable_any_whitespace == Value(want, "disable_any_whitespace", false));
+  CHECK(got->disable_additional_properties == Value(want, "disable_additional_properties", false));
+  CHECK(got->whitespace_pattern == Maybe<std::string>(want, "whitespace_pattern"));
+  CHECK(got->structural_tag == Maybe<std::string>(want, "structural_tag"));
+  CHECK(got->backend == Maybe<std::string>(want, "_backend"));
+  CHECK(got->backend_was_auto == Value(want, "_backend_was_auto", false));
+}
+
 void CheckSamplingParams(const json& want, const SamplingParams& got) {
   CHECK(got.n == Value(want, "n", 1));
   CHECK(got.presence_penalty == Value(want, "presence_penalty", 0.0));
@@ -58,7 +74,7 @@ void CheckSamplingParams(const json& want, const SamplingParams& got) {
   CHECK(got.output_text_buffer_length == Value(want, "output_text_buffer_length", 0));
   CHECK(got.eos_token_id == Maybe<TokenId>(want, "_eos_token_id"));
   CHECK(got.all_stop_token_ids == Value(want, "_all_stop_token_ids", Ids()));
-  CHECK(ToJson(got.structured_outputs.packed) == OrNull(want, "structured_outputs"));
+  CheckStructuredOutputs(OrNull(want, "structured_outputs"), got.structured_outputs);
   std::map<std::string, double> bias;
   for (const auto& [token_id, value] : got.logit_bias) bias[std::to_string(token_id)] = value;
   CHECK(bias == Value(want, "logit_bias", std::map<std::string, double>()));

@@ -177,7 +177,7 @@ class Responses(unittest.TestCase):
             self.client.completions.create(model="m", prompt=[1] * 9000)
         self.assertIn("maximum context length is 8192 tokens", str(caught.exception))
         for fields in ({"temperature": 3}, {"max_tokens": 9000}, {"logprobs": 6}, {"logit_bias": {"9999": 1}},
-                       {"extra_body": {"stop_token_ids": [-1]}}, {"extra_body": {"structured_outputs": {"regex": "a"}}}):
+                       {"extra_body": {"stop_token_ids": [-1]}}, {"extra_body": {"structured_outputs": {}}}):
             with self.assertRaises(openai.BadRequestError):
                 self.client.completions.create(model="m", prompt="x", **fields)
         with self.assertRaises(openai.BadRequestError):
@@ -230,10 +230,10 @@ class Responses(unittest.TestCase):
 
     def test_a_retired_field_is_warned_of_once(self):
         for _ in range(3):
-            self.client.completions.create(model="m", prompt="x", max_tokens=1, extra_body={"guided_regex": "a"})
+            self.client.completions.create(model="m", prompt="x", max_tokens=1, extra_body={"best_of": 1})
         log = self.server.log_path.read_text()
-        self.assertEqual(log.count("guided_regex"), 1)
-        self.assertIn("use structured_outputs", log)
+        self.assertEqual(log.count("best_of"), 1)
+        self.assertIn("use n", log)
 
     def test_request_ids_go_through(self):
         status, body = self.server.post(

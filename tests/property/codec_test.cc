@@ -97,6 +97,22 @@ class Draw {
   uint64_t count_ = 0;
 };
 
+StructuredOutputs DrawStructuredOutputs(Draw& draw) {
+  StructuredOutputs s;
+  s.json = draw.Raw();
+  s.regex = draw.Perhaps(draw.Text());
+  s.choice = draw.Perhaps(draw.Texts());
+  s.grammar = draw.Perhaps(draw.Text());
+  s.json_object = draw.Perhaps(draw.Maybe());
+  s.disable_any_whitespace = draw.Maybe();
+  s.disable_additional_properties = draw.Maybe();
+  s.whitespace_pattern = draw.Perhaps(draw.Text());
+  s.structural_tag = draw.Perhaps(draw.Text());
+  s.backend = draw.Perhaps(draw.Text());
+  s.backend_was_auto = draw.Maybe();
+  return s;
+}
+
 SamplingParams DrawSamplingParams(Draw& draw) {
   SamplingParams p;
   if (draw.Maybe()) p.temperature = draw.Number();
@@ -119,7 +135,7 @@ SamplingParams DrawSamplingParams(Draw& draw) {
   p.output_kind = static_cast<OutputKind>(draw.Below(3));
   p.eos_token_id = draw.Perhaps(TokenId{7});
   p.all_stop_token_ids = draw.Ids();
-  p.structured_outputs = draw.Raw();
+  if (draw.Maybe()) p.structured_outputs = DrawStructuredOutputs(draw);
   for (int64_t i = draw.Below(4); i > 0; --i) {
     p.logit_bias.emplace_back(draw.Int32() & 0xffff, draw.Number());
   }

@@ -141,6 +141,21 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
   }
   if (!params.extra_args.is_nil()) sampling["extra_args"] = wire::ToJson(params.extra_args.packed);
   const auto or_null = [](const auto& value) { return value ? json(*value) : json(nullptr); };
+  if (params.structured_outputs) {
+    const wire::StructuredOutputs& outputs = *params.structured_outputs;
+    sampling["structured_outputs"] = {
+        {"json", wire::ToJson(outputs.json.packed)},
+        {"regex", or_null(outputs.regex)},
+        {"choice", or_null(outputs.choice)},
+        {"grammar", or_null(outputs.grammar)},
+        {"json_object", or_null(outputs.json_object)},
+        {"disable_any_whitespace", outputs.disable_any_whitespace},
+        {"disable_additional_properties", outputs.disable_additional_properties},
+        {"whitespace_pattern", or_null(outputs.whitespace_pattern)},
+        {"structural_tag", or_null(outputs.structural_tag)},
+        {"_backend", or_null(outputs.backend)},
+        {"_backend_was_auto", outputs.backend_was_auto}};
+  }
   return json({{"request_id", request.request_id},
                {"prompt_token_ids", request.prompt_token_ids},
                {"sampling", sampling},
