@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -59,6 +60,65 @@ struct ToolCallDelta {
   std::string name;       // likewise
   std::string arguments;  // the next piece of their JSON text
 };
+
+// What a piece of output adds to a message, in order: reasoning comes before content and content
+// before calls, except across a break. Breaks are rare, so most deltas have none.
+struct MessageParts {
+  // The sizes of what comes before the break.
+  struct Break {
+    size_t reasoning = 0;
+    size_t content = 0;
+    size_t tool_calls = 0;
+  };
+
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCallDelta> tool_calls;
+  std::vector<Break> breaks;
+
+  bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
+  void AddReasoning(std::string_view text);
+  void AddContent(std::string_view text);
+  void AddCall(ToolCallDelta call) { tool_calls.push_back(std::move(call)); }
+
+  // Calls the functions with the parts in order: a text, a text, a ToolCallDelta&.
+  template <class OnReasoning, class OnContent, class OnCall>
+  void ForEach(const OnReasoning& on_reasoning, const OnContent& on_content, const OnCall& on_call);
+};
+
+inline void MessageParts::AddReasoning(std::string_view text) {
+  if (text.empty()) return;
+  const Break last = breaks.empty() ? Break() : breaks.back();
+  if (content.size() > last.content || tool_calls.size() > last.tool_calls) {
+    breaks.push_back({reasoning.size(), content.size(), tool_calls.size()});
+  }
+  reasoning += text;
+}
+
+inline void MessageParts::AddContent(std::string_view text) {
+  if (text.empty()) return;
+  if (tool_calls.size() > (breaks.empty() ? 0 : breaks.back().tool_calls)) {
+    breaks.push_back({reasoning.size(), content.size(), tool_calls.size()});
+  }
+  content += text;
+}
+
+template <class OnReasoning, class OnContent, class OnCall>
+void MessageParts::ForEach(const OnReasoning& on_reasoning, const OnContent& on_content,
+                           const OnCall& on_call) {
+  const auto text = [](const std::string& whole, size_t from, size_t to) {
+    return std::string_view(whole).substr(from, to - from);
+  };
+  Break from;
+  for (size_t i = 0; i <= breaks.size(); ++i) {
+    const bool last = i == breaks.size();
+    const Break to = last ? Break{reasoning.size(), content.size(), tool_calls.size()} : breaks[i];
+    if (to.reasoning > from.reasoning) on_reasoning(text(reasoning, from.reasoning, to.reasoning));
+    if (to.content > from.content) on_content(text(content, from.content, to.content));
+    for (size_t call = from.tool_calls; call < to.tool_calls; ++call) on_call(tool_calls[call]);
+    from = to;
+  }
+}
 
 // Why a choice ended, in the API's terms.
 enum class FinishReason {

@@ -3,27 +3,27 @@
 namespace tandem {
 
 void MessageSink::AddContent(std::string_view text) {
-  held_blanks_.Pass(text, [this](std::string_view part) { delta_.content += part; });
+  held_blanks_.Pass(text, [this](std::string_view part) { delta_.AddContent(part); });
 }
 
 void MessageSink::BeginCall(std::string_view name, std::string_view id) {
   const int32_t index = num_calls_++;
   if (index >= max_calls_) return;
-  delta_.tool_calls.push_back({index, std::string(id), std::string(name), {}});
+  delta_.AddCall({index, std::string(id), std::string(name), {}});
 }
 
 void MessageSink::AddArguments(std::string_view text) {
   const int32_t index = num_calls_ - 1;
   if (text.empty() || index >= max_calls_) return;
   if (delta_.tool_calls.empty() || delta_.tool_calls.back().index != index) {
-    delta_.tool_calls.push_back({index, {}, {}, {}});
+    delta_.AddCall({index, {}, {}, {}});
   }
   delta_.tool_calls.back().arguments += text;
 }
 
 void MessageSink::End() {
   const std::string blanks = held_blanks_.Take();
-  if (num_calls_ == 0) delta_.content += blanks;
+  if (num_calls_ == 0) delta_.AddContent(blanks);
 }
 
 }  // namespace tandem

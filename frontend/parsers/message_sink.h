@@ -15,13 +15,7 @@
 
 namespace tandem {
 
-struct ParsedDelta {
-  std::string reasoning;
-  std::string content;
-  std::vector<ToolCallDelta> tool_calls;
-
-  bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
-};
+using ParsedDelta = MessageParts;
 
 // Holds the last blanks of a text back until more of it follows.
 class HeldBlanks {
@@ -49,7 +43,7 @@ class MessageSink {
   // max_calls: calls beyond it are parsed and dropped (parallel_tool_calls: false gives 1).
   explicit MessageSink(int32_t max_calls = INT32_MAX) : max_calls_(max_calls) {}
 
-  void AddReasoning(std::string_view text) { delta_.reasoning += text; }
+  void AddReasoning(std::string_view text) { delta_.AddReasoning(text); }
   void AddContent(std::string_view text);
   // id: where the format has ids of its own; its first delta is the one with the name.
   void BeginCall(std::string_view name, std::string_view id = {});

@@ -13,10 +13,7 @@
 
 namespace tandem {
 
-struct MessageDelta {
-  std::string content;
-  std::string reasoning;
-  std::vector<ToolCallDelta> tool_calls;
+struct MessageDelta : MessageParts {
   std::vector<TokenId> token_ids;
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
   // With the first delta, when requested. Raw, because only some choices show them.
@@ -26,7 +23,7 @@ struct MessageDelta {
   std::optional<FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
 
-  bool has_message() const { return !content.empty() || !reasoning.empty() || !tool_calls.empty(); }
+  bool has_message() const { return !empty(); }
   // Empties it for the next step. Keeps the finish reason.
   void Clear();
   // Drops the generated part, for a response that shows only the prompt.

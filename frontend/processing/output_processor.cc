@@ -43,6 +43,7 @@ void MessageDelta::ClearOutput() {
   content.clear();
   reasoning.clear();
   tool_calls.clear();
+  breaks.clear();
   token_ids.clear();
   logprobs.clear();
 }
@@ -143,21 +144,26 @@ void OutputProcessor::ParseRaw() {
 
 void OutputProcessor::AddParsed(ParsedDelta parsed) {
   const MessagePlan& plan = *options_.message;
-  if (plan.include_reasoning) delta_.reasoning += parsed.reasoning;
-  delta_.content += parsed.content;
-  for (ToolCallDelta& call : parsed.tool_calls) {
-    const bool is_new = call.index == num_begun_calls_;
-    if (is_new) {
-      call.id = MakeCallId(plan.ids, call.index, call.id);
-      ++num_begun_calls_;
-    }
-    const bool goes_on =
-        !is_new && !delta_.tool_calls.empty() && delta_.tool_calls.back().index == call.index;
-    if (goes_on) {
-      delta_.tool_calls.back().arguments += call.arguments;
-    } else {
-      delta_.tool_calls.push_back(std::move(call));
-    }
+  parsed.ForEach(
+      [&](std::string_view text) {
+        if (plan.include_reasoning) delta_.AddReasoning(text);
+      },
+      [&](std::string_view text) { delta_.AddContent(text); },
+      [&](ToolCallDelta& call) { AddCall(call); });
+}
+
+void OutputProcessor::AddCall(ToolCallDelta& call) {
+  const bool is_new = call.index == num_begun_calls_;
+  if (is_new) {
+    call.id = MakeCallId(options_.message->ids, call.index, call.id);
+    ++num_begun_calls_;
+  }
+  const bool goes_on =
+      !is_new && !delta_.tool_calls.empty() && delta_.tool_calls.back().index == call.index;
+  if (goes_on) {
+    delta_.tool_calls.back().arguments += call.arguments;
+  } else {
+    delta_.AddCall(std::move(call));
   }
 }
 

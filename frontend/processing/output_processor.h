@@ -60,6 +60,7 @@ class OutputProcessor {
   // Puts what the parser makes of raw_ into the delta.
   void ParseRaw();
   void AddParsed(ParsedDelta parsed);
+  void AddCall(ToolCallDelta& call);
   void EndMessage();
 
   const Tokenizer& tokenizer_;

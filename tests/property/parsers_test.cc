@@ -83,9 +83,16 @@ const std::vector<std::string> kPieces = {"<tool_call>",
 
 std::string Sum(const MessageFormat& format, const std::vector<std::string>& pieces) {
   MessageParser parser(format);
-  std::string reasoning, content;
+  std::string reasoning, content, order;
   std::vector<ToolCallDelta> calls;
-  const auto add = [&](const ParsedDelta& delta) {
+  const auto come = [&order](char kind) {
+    if (order.empty() || order.back() != kind) order += kind;
+  };
+  const auto add = [&](ParsedDelta delta) {
+    delta.ForEach([&](std::string_view) { come('r'); }, [&](std::string_view) { come('c'); },
+                  [&](const ToolCallDelta& call) {
+                    if (!call.name.empty()) order += 'x';  // calls do not merge
+                  });
     CHECK(FindInvalidUtf8(delta.content) == std::string::npos);
     CHECK(FindInvalidUtf8(delta.reasoning) == std::string::npos);
     reasoning += delta.reasoning;
@@ -103,7 +110,7 @@ std::string Sum(const MessageFormat& format, const std::vector<std::string>& pie
   };
   for (const std::string& piece : pieces) add(parser.Feed(piece));
   add(parser.End());
-  std::string sum = reasoning + "|" + content;
+  std::string sum = order + "|" + reasoning + "|" + content;
   for (const ToolCallDelta& call : calls) sum += "|" + call.name + "(" + call.arguments + ")";
   return sum;
 }
