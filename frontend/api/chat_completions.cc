@@ -24,8 +24,14 @@ struct ChatShape {
   bool show_prompt_logprobs = false;
   bool return_prompt_text = false;
   std::string role;
-  std::string echoed_text;  // of the last message, shown before the generated text
-  bool parsed = false;      // reasoning or calls are split from the content
+  // Of each conversation's last message, shown before the generated text; all choices of a request
+  // with one conversation show the first.
+  std::vector<std::string> echoed_texts;
+  const std::string& echoed_text(size_t choice) const {
+    return echoed_texts[echoed_texts.size() == 1 ? 0 : choice];
+  }
+  bool is_batch = false;
+  bool parsed = false;  // reasoning or calls are split from the content
 };
 
 // ---- One body ----
@@ -68,7 +74,7 @@ ChatBody::ChatBody(ChatShape shape, WriterInput input)
       shape_(std::move(shape)),
       input_(std::move(input)),
       choices_(input_.prompts.size()) {
-  for (CollectedChoice& choice : choices_) choice.content = shape_.echoed_text;
+  for (size_t i = 0; i < choices_.size(); ++i) choices_[i].content = shape_.echoed_text(i);
 }
 
 void ChatBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
@@ -82,6 +88,7 @@ void ChatBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
 
 void ChatBody::WriteEnd(const Usage& usage) {
   const bool ids = shape_.return_token_ids;
+  const bool one_prompt = !shape_.is_batch;
   const ChoicePrompt& prompt = input_.prompts.front();
   Json choices = Json::array();
   for (const CollectedChoice& choice : choices_) {
@@ -105,10 +112,12 @@ void ChatBody::WriteEnd(const Usage& usage) {
        {"service_tier", nullptr},
        {"system_fingerprint", FingerprintJson(input_.head)},
        {"usage", UsageJson(usage)},
-       {"prompt_logprobs",
-        shape_.show_prompt_logprobs ? PromptLogprobsJson(prompt_logprobs_) : Json(nullptr)},
-       {"prompt_token_ids", ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
-       {"prompt_text", shape_.return_prompt_text ? Json(*prompt.text) : Json(nullptr)},
+       {"prompt_logprobs", one_prompt && shape_.show_prompt_logprobs
+                               ? PromptLogprobsJson(prompt_logprobs_)
+                               : Json(nullptr)},
+       {"prompt_token_ids", one_prompt && ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
+       {"prompt_text",
+        one_prompt && shape_.return_prompt_text ? Json(*prompt.text) : Json(nullptr)},
        {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
        {"ec_transfer_params", nullptr},
        {"metrics", TimingsJson(usage.timings)}}));
@@ -195,9 +204,10 @@ void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage)
   if (!started_[static_cast<size_t>(choice)]) {
     started_[static_cast<size_t>(choice)] = true;
     AppendRole(choice, usage);
-    if (!shape_.echoed_text.empty()) {
+    const std::string& echoed_text = shape_.echoed_text(0);  // a batch is not streamed
+    if (!echoed_text.empty()) {
       MessageDelta echo;
-      echo.content = shape_.echoed_text;
+      echo.content = echoed_text;
       AppendChunk(choice, echo, false, usage);
     }
   }
@@ -280,31 +290,44 @@ void ChatStream::WriteEnd(const Usage& usage) {
 
 // ---- The call ----
 
+// A conversation, or a batch of them that becomes one response with a choice for each.
 class ChatCall final : public GenerationCall {
  public:
-  explicit ChatCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
+  ChatCall(const ApiContext& context, bool is_batch) : input_processor_(*context.input_processor) {
+    shape_.is_batch = is_batch;
+  }
 
   const char* id_prefix() const override { return "chatcmpl-"; }
   RequestType request_type() const override { return RequestType::kChatCompletions; }
 
   Status Parse(JsonDocument body) override {
-    ASSIGN_OR_RETURN(request_, ParseChatRequest(std::move(body.mutable_value())));
+    if (shape_.is_batch) {
+      ASSIGN_OR_RETURN(requests_, ParseChatBatch(std::move(body.mutable_value()),
+                                                 input_processor_.config().max_fanout_bytes));
+      return OkStatus();
+    }
+    ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(std::move(body.mutable_value())));
+    requests_.push_back(std::move(request));
     return OkStatus();
   }
 
-  GenerationRequest& request() override { return request_; }
+  GenerationRequest& request() override { return requests_.front(); }
 
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
-    shape_.return_token_ids = request_.return_token_ids;
-    if (request_.logprobs) {
-      shape_.top_logprobs = request_.logprob_token_ids.empty() ? request_.top_logprobs : -1;
+    const ChatRequest& request = requests_.front();
+    shape_.return_token_ids = request.return_token_ids;
+    if (request.logprobs) {
+      shape_.top_logprobs = request.logprob_token_ids.empty() ? request.top_logprobs : -1;
     }
-    shape_.show_prompt_logprobs = request_.prompt_logprobs.has_value();
-    shape_.return_prompt_text = request_.return_prompt_text;
+    shape_.show_prompt_logprobs = request.prompt_logprobs.has_value();
+    shape_.return_prompt_text = request.return_prompt_text;
     shape_.role = input_processor_.config().response_role;
-    if (request_.echo) shape_.echoed_text = EchoedText(request_, shape_.role);
+    for (const ChatRequest& each : requests_) {
+      shape_.echoed_texts.push_back(each.echo ? EchoedText(each, shape_.role) : std::string());
+    }
     ASSIGN_OR_RETURN(ProcessedRequest processed,
-                     input_processor_.Process(std::move(request_), context));
+                     shape_.is_batch ? input_processor_.ProcessBatch(std::move(requests_), context)
+                                     : input_processor_.Process(std::move(requests_[0]), context));
     shape_.parsed = processed.message != nullptr;
     return processed;
   }
@@ -316,14 +339,18 @@ class ChatCall final : public GenerationCall {
 
  private:
   const InputProcessor& input_processor_;
-  ChatRequest request_;
+  std::vector<ChatRequest> requests_;  // more than one in a batch only
   ChatShape shape_;
 };
 
 }  // namespace
 
 std::unique_ptr<GenerationCall> MakeChatCompletion(const ApiContext& context) {
-  return std::make_unique<ChatCall>(context);
+  return std::make_unique<ChatCall>(context, false);
+}
+
+std::unique_ptr<GenerationCall> MakeChatBatch(const ApiContext& context) {
+  return std::make_unique<ChatCall>(context, true);
 }
 
 }  // namespace tandem

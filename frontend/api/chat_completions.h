@@ -1,6 +1,6 @@
 #pragma once
 
-// POST /v1/chat/completions.
+// POST /v1/chat/completions, and /v1/chat/completions/batch: many conversations, one response.
 
 #include <memory>
 
@@ -10,5 +10,6 @@
 namespace tandem {
 
 std::unique_ptr<GenerationCall> MakeChatCompletion(const ApiContext& context);
+std::unique_ptr<GenerationCall> MakeChatBatch(const ApiContext& context);
 
 }  // namespace tandem

@@ -16,16 +16,17 @@ ErrorForm FormOf(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kOutOfRange:
-    case StatusCode::kFailedPrecondition:
     case StatusCode::kAlreadyExists:
       // A malformed body names a place in it ("body.prompt"), a bad value names its field.
       return {400, status.param().rfind("body", 0) == 0 ? "Bad Request" : "BadRequestError"};
+    case StatusCode::kFailedPrecondition:  // what the server, not the request's form, forbids
+      return {400, "invalid_request_error"};
     case StatusCode::kUnauthenticated:
       return {401, "AuthenticationError"};
     case StatusCode::kPermissionDenied:
       return {403, "PermissionDeniedError"};
     case StatusCode::kNotFound:
-      return {404, "NotFoundError"};
+      return {404, status.param() == "response_id" ? "invalid_request_error" : "NotFoundError"};
     case StatusCode::kUnimplemented:
       return {501, "NotImplementedError"};
     case StatusCode::kResourceExhausted:

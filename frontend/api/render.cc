@@ -7,11 +7,6 @@
 namespace tandem {
 namespace {
 
-void AppendInteger(int64_t value, std::string* out) {
-  char text[24];
-  out->append(text, std::to_chars(text, text + sizeof text, value).ptr);
-}
-
 size_t CountCharacters(std::string_view utf8) {
   return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -85,6 +80,11 @@ void AppendQuoted(std::string_view text, std::string* out) {
   out->push_back('"');
   AppendEscaped(text, out);
   out->push_back('"');
+}
+
+void AppendInteger(int64_t value, std::string* out) {
+  char text[24];
+  out->append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
 void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out) {

@@ -19,6 +19,7 @@ namespace tandem {
 // The inside of a JSON string. REQUIRES: text is UTF-8.
 void AppendEscaped(std::string_view text, std::string* out);
 void AppendQuoted(std::string_view text, std::string* out);
+void AppendInteger(int64_t value, std::string* out);
 void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out);
 
 // ,"finish_reason":…,"stop_reason":…,"weight_versions":null

@@ -5,8 +5,11 @@
 #include "frontend/api/dev.h"
 #include "frontend/api/error.h"
 #include "frontend/api/generate.h"
+#include "frontend/api/generate_tokens.h"
 #include "frontend/api/health.h"
+#include "frontend/api/invocations.h"
 #include "frontend/api/models.h"
+#include "frontend/api/responses.h"
 #include "frontend/api/tokenize.h"
 
 namespace tandem {
@@ -34,6 +37,10 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
   std::vector<Route> routes = {
       {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion)},
       {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion)},
+      {.method = "POST", .path = "/v1/chat/completions/batch", .handler = generates(MakeChatBatch)},
+      {.method = "POST", .path = "/v1/responses", .handler = generates(MakeResponse)},
+      {.method = "POST", .path = "/invocations", .handler = generates(MakeInvocation)},
+      {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration)},
       {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels)},
       {.method = "GET", .path = "/v1/models/*", .handler = on_shard(HandleModel)},
       {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},

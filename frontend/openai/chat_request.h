@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "frontend/openai/generation_request.h"
 
@@ -81,6 +82,9 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
 };
 
 StatusOr<ChatRequest> ParseChatRequest(Json body);
+// The body of POST /v1/chat/completions/batch: messages is a list of conversations, each of which
+// becomes a request with all the other fields. max_copied_bytes: of those copies.
+StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_bytes);
 
 // Brings messages into the form that chat templates expect, as vLLM does: each content as one text
 // or as a list of parts, empty where there is none; arguments of earlier tool calls as objects.

@@ -20,6 +20,8 @@ using Prompts = std::variant<TextPrompts, TokenPrompts>;
 struct CompletionRequest : GenerationRequest {
   Prompts prompt;
   std::optional<int64_t> logprobs;
+  // Of /inference/v1/generate: without max_tokens the room that is left is used, not OpenAI's 16.
+  bool fills_room = false;
 };
 
 Status ParsePrompt(Json& value, CompletionRequest* out);

@@ -9,6 +9,8 @@
 #include "common/log.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/generate_request.h"
+#include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
 
 namespace tandem {
@@ -265,6 +267,115 @@ StatusOr<ChatRequest> ParseChatRequest(Json body) {
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckChatRequest(request));
+  return request;
+}
+
+namespace {
+
+// Shared fields that the Responses API does not have.
+constexpr const char* kNotOfResponses[] = {"max_tokens",
+                                           "n",
+                                           "echo",
+                                           "response_format",
+                                           "prompt_logprobs",
+                                           "stream_options",
+                                           "truncate_prompt_tokens",
+                                           "truncation_side",
+                                           "logprob_token_ids"};
+
+// Fields without effect that a response repeats.
+constexpr const char* kEchoedFields[] = {"metadata",
+                                         "user",
+                                         "service_tier",
+                                         "safety_identifier",
+                                         "prompt_cache_key",
+                                         "prompt_cache_options",
+                                         "prompt_cache_retention",
+                                         "max_tool_calls"};
+
+}  // namespace
+
+StatusOr<ResponsesRequest> ParseResponsesRequest(Json body) {
+  if (!body.is_object()) return NotAnObject(body);
+  ResponsesRequest request;
+  BodyErrors errors;
+  const bool has_input = !IsAbsent(body, "input");
+  for (const char* name : kNotOfResponses) body.erase(name);
+  Json& echoed = request.echoed.mutable_value() = Json::object();
+  for (const char* name : kEchoedFields) {
+    if (!IsAbsent(body, name)) echoed[name] = body[name];
+  }
+  ParseFields<GenerationRequest>(body, kGenerationFields, &request, &errors);
+  ParseFields<ResponsesRequest>(body, kResponsesFields, &request, &errors);
+  LogUnknownFields(body, kGenerationFields, kResponsesFields);
+  if (!has_input) errors.AddForm("body.input", "is required");
+  RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
+  RETURN_IF_ERROR(CheckResponsesRequest(request));
+  return request;
+}
+
+StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_bytes) {
+  if (!body.is_object()) return NotAnObject(body);
+  BodyErrors errors;
+  Json conversations = IsAbsent(body, "messages") ? Json(nullptr) : std::move(body["messages"]);
+  if (!conversations.is_array() || conversations.empty() || !conversations[0].is_array()) {
+    errors.AddForm("body.messages", "must be a list of conversations");
+    return errors.Result();
+  }
+  for (const char* name : {"tools", "stream"}) {
+    if (IsAbsent(body, name) || body[name] == false) continue;
+    return InvalidArgumentError("a batch of conversations does not take `" + std::string(name) +
+                                "`")
+        .WithParam(name);
+  }
+  if (!IsAbsent(body, "n") && body["n"] != 1) {
+    return InvalidArgumentError("a batch of conversations has one choice for each; n must be 1")
+        .WithParam("n");
+  }
+  body["messages"] = nullptr;
+  // Every conversation gets a copy of the other fields.
+  const auto num_copies = static_cast<int64_t>(conversations.size());
+  if (static_cast<int64_t>(DumpJson(body).size()) > max_copied_bytes / num_copies) {
+    return InvalidArgumentError("the fields of " + std::to_string(num_copies) +
+                                " conversations together are too large")
+        .WithParam("messages");
+  }
+  std::vector<ChatRequest> requests;
+  for (Json& conversation : conversations) {
+    Json single = body;
+    single["messages"] = std::move(conversation);
+    ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(std::move(single)));
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
+  if (!body.is_object()) return NotAnObject(body);
+  GenerateRequest request;
+  request.fills_room = true;
+  request.return_tokens_as_token_ids = true;
+  BodyErrors errors;
+  for (const char* name : {"token_ids", "sampling_params"}) {
+    if (IsAbsent(body, name)) errors.AddForm("body." + std::string(name), "is required");
+  }
+  ParseFields<GenerateRequest>(body, kGenerateFields, &request, &errors);
+  // Of a completion's fields these stand beside sampling_params, all others in it.
+  Json fields = request.sampling_params.is_null()
+                    ? Json::object()
+                    : std::move(request.sampling_params.mutable_value());
+  for (const char* name : {"prompt", "echo"}) fields.erase(name);
+  for (const char* name : {"model", "stream", "stream_options", "cache_salt", "priority",
+                           "request_id", "session_id", "kv_transfer_params"}) {
+    fields[name] = body.value(name, Json(nullptr));
+  }
+  ParseFields<GenerationRequest>(fields, kGenerationFields, &request, &errors);
+  ParseFields<CompletionRequest>(fields, kCompletionFields, &request, &errors);
+  LogUnknownFields(fields, kGenerationFields, kCompletionFields);
+  RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
+  RETURN_IF_ERROR(CheckCompletionRequest(request));
   return request;
 }
 

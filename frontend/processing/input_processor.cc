@@ -115,11 +115,15 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
       prompts.push_back({std::move(ids), std::move(text)});
     }
   }
+  MaxTokens max_tokens{request.max_tokens, "max_tokens", std::nullopt, request.echo};
   constexpr int64_t kCompletionMaxTokens = 16;  // OpenAI's
-  const MaxTokens max_tokens{request.max_tokens.value_or(kCompletionMaxTokens), "max_tokens",
-                             std::nullopt, request.echo};
-  return Finish(request, std::move(prompts), max_tokens, request.logprobs, true, JsonDocument(),
-                context);
+  if (request.fills_room) {
+    max_tokens.fallback = config_.defaults.sampling.max_tokens;
+  } else if (!request.max_tokens) {
+    max_tokens.requested = kCompletionMaxTokens;
+  }
+  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room,
+                JsonDocument(), context);
 }
 
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
@@ -143,6 +147,39 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                           request.chat_template_kwargs, context));
   result.message = std::move(message);
   return result;
+}
+
+StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest> conversations,
+                                                        const RequestContext& context) const {
+  const auto num_conversations = static_cast<int64_t>(conversations.size());
+  if (num_conversations > config_.max_completion_prompts) {
+    return Refuse("messages", "messages has " + std::to_string(num_conversations) +
+                                  " conversations, at most " +
+                                  std::to_string(config_.max_completion_prompts) + " are allowed");
+  }
+  ProcessedRequest all;
+  const int64_t priority = conversations.front().priority;
+  for (int64_t i = 0; i < num_conversations; ++i) {
+    ChatRequest& conversation = conversations[static_cast<size_t>(i)];
+    conversation.priority = priority;
+    RequestContext own = context;
+    own.external_id += "_" + std::to_string(i);
+    ASSIGN_OR_RETURN(ProcessedRequest one, Process(std::move(conversation), own));
+    // The choices of a request share their plan.
+    const bool same_start =
+        i == 0 || one.message == nullptr || one.message->format.start == all.message->format.start;
+    if (!same_start) {
+      return Refuse("messages",
+                    "conversations of a batch must all end alike: some continue a "
+                    "message, or its reasoning, and others begin one");
+    }
+    if (i == 0) all.message = std::move(one.message);
+    all.num_prompt_tokens += one.num_prompt_tokens;
+    all.requests.push_back(std::move(one.requests.front()));
+    all.prompt_texts.push_back(std::move(one.prompt_texts.front()));
+    all.prompt_token_ids.push_back(std::move(one.prompt_token_ids.front()));
+  }
+  return all;
 }
 
 StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {

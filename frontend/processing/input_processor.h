@@ -55,6 +55,9 @@ class InputProcessor {
   StatusOr<ProcessedRequest> Process(CompletionRequest request,
                                      const RequestContext& context) const;
   StatusOr<ProcessedRequest> Process(ChatRequest request, const RequestContext& context) const;
+  // Conversations as the prompts of one request, whose first one has the settings of all.
+  StatusOr<ProcessedRequest> ProcessBatch(std::vector<ChatRequest> conversations,
+                                          const RequestContext& context) const;
 
   // The conversation as prompt text. Moves the messages out of the request.
   StatusOr<std::string> RenderChat(ChatRequest& request) const;

@@ -6,6 +6,7 @@
 
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/responses_request.h"
 #include "tests/support/api_model.h"
 
 #include <catch2/catch.hpp>
@@ -63,18 +64,29 @@ json DrawValue(Random& random, int depth = 0) {
                                           "\xC3\xA9\xF0\x9F\x98\x80",
                                           std::string(300, 'a'),
                                           std::string("a\0b", 3),
-                                          "json_object"});
+                                          "json_object",
+                                          "message",
+                                          "reasoning",
+                                          "function_call",
+                                          "function_call_output",
+                                          "custom",
+                                          "namespace",
+                                          "assistant",
+                                          "user",
+                                          "incomplete"});
   const int kind = Draw(random, depth < 3 ? 10 : 8);
   if (kind < 8) return kEdges[static_cast<size_t>(Draw(random, static_cast<int>(kEdges.size())))];
   json value = kind == 8 ? json::array() : json::object();
   const int size = Draw(random, 4);
-  static const char* const kKeys[] = {"type", "text", "role", "content", "name",         "function",
-                                      "5",    "511",  "900",  "x",       "include_usage"};
+  static const char* const kKeys[] = {
+      "type",      "text",    "role",  "content",       "name",    "function",  "5",
+      "511",       "900",     "x",     "include_usage", "call_id", "arguments", "output",
+      "namespace", "summary", "input", "tools",         "format",  "effort"};
   for (int i = 0; i < size; ++i) {
     if (kind == 8) {
       value.push_back(DrawValue(random, depth + 1));
     } else {
-      value[kKeys[Draw(random, 11)]] = DrawValue(random, depth + 1);
+      value[kKeys[Draw(random, static_cast<int>(std::size(kKeys)))]] = DrawValue(random, depth + 1);
     }
   }
   return value;
@@ -125,16 +137,19 @@ TEST_CASE("Fuzz: any value in any field is refused with a 400 or gives a complet
   std::vector<std::string> common = Names(kGenerationFields);
   std::vector<std::string> completion = Names(kCompletionFields);
   std::vector<std::string> chat = Names(kChatFields);
+  std::vector<std::string> responses = Names(kResponsesFields);
   const uint32_t seed = 20261120;
   CAPTURE(seed);
   Random random(seed);
   int num_taken = 0;
   int num_refused = 0;
   for (int round = 0; round < 6000; ++round) {
-    const bool is_chat = round % 2 == 0;
-    json body = is_chat ? json({{"messages", {{{"role", "user"}, {"content", "hi"}}}}})
-                        : json({{"prompt", "hi"}});
-    const auto& own = is_chat ? chat : completion;
+    const int endpoint = round % 3;
+    json body = endpoint == 0   ? json({{"messages", {{{"role", "user"}, {"content", "hi"}}}}})
+                : endpoint == 1 ? json({{"prompt", "hi"}})
+                                : json({{"input", {DrawValue(random), DrawValue(random)}}});
+    if (endpoint == 2 && Draw(random, 2) == 0) body["input"] = "hi";
+    const auto& own = endpoint == 0 ? chat : endpoint == 1 ? completion : responses;
     for (int i = Draw(random, 4); i >= 0; --i) {
       const auto& names = Draw(random, 3) == 0 ? own : common;
       body[names[static_cast<size_t>(Draw(random, static_cast<int>(names.size())))]] =
@@ -144,7 +159,8 @@ TEST_CASE("Fuzz: any value in any field is refused with a 400 or gives a complet
     if (body.contains("n") && body["n"].is_number() && body["n"] > 16) body["n"] = 2;
     const std::string text = body.dump(-1, ' ', false, json::error_handler_t::replace);
     CAPTURE(round, text);
-    const auto prepared = model.Prepare(is_chat ? "/v1/chat/completions" : "/v1/completions", text);
+    const char* const kPaths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses"};
+    const auto prepared = model.Prepare(kPaths[endpoint], text);
     if (prepared.ok()) {
       ++num_taken;
       std::set<std::string> ids;
@@ -155,7 +171,8 @@ TEST_CASE("Fuzz: any value in any field is refused with a 400 or gives a complet
     } else {
       ++num_refused;
       const StatusCode code = prepared.status().code();
-      CHECK((code == StatusCode::kInvalidArgument || code == StatusCode::kNotFound));
+      CHECK((code == StatusCode::kInvalidArgument || code == StatusCode::kNotFound ||
+             code == StatusCode::kFailedPrecondition));
       CHECK_FALSE(prepared.status().message().empty());
     }
   }

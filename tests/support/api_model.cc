@@ -1,5 +1,6 @@
 #include "tests/support/api_model.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -7,11 +8,22 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/generate_tokens.h"
 #include "frontend/api/generation.h"
+#include "frontend/api/invocations.h"
+#include "frontend/api/responses.h"
 #include "tests/support/wire_json.h"
 
 namespace tandem {
 namespace {
+
+constexpr std::pair<std::string_view, MakeCall> kCalls[] = {
+    {"/v1/completions", MakeCompletion},
+    {"/v1/chat/completions", MakeChatCompletion},
+    {"/v1/chat/completions/batch", MakeChatBatch},
+    {"/v1/responses", MakeResponse},
+    {"/invocations", MakeInvocation},
+    {"/inference/v1/generate", MakeTokenGeneration}};
 
 const std::string kFolder = TANDEM_GOLDEN_DIR "/api/model";
 
@@ -61,8 +73,10 @@ StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::strin
 StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::string_view body,
                                                const RequestHeaders& headers) const {
   Prepared prepared;
-  prepared.call =
-      path == "/v1/completions" ? MakeCompletion(context_) : MakeChatCompletion(context_);
+  const auto made = std::find_if(std::begin(kCalls), std::end(kCalls),
+                                 [path](const auto& row) { return row.first == path; });
+  if (made == std::end(kCalls)) return NotFoundError(std::string(path));
+  prepared.call = made->second(context_);
   RETURN_IF_ERROR(ParseBody(body, context_, prepared.call.get()));
   ASSIGN_OR_RETURN(static_cast<PreparedRequest&>(prepared),
                    ProcessRequest(headers, context_, prepared.call.get()));

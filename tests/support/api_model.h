@@ -25,7 +25,7 @@ class ApiModel {
     // Writes the response to *out. REQUIRES: this stays where it is.
     std::unique_ptr<ResponseWriter> MakeWriter(std::string* out) const;
   };
-  // path: "/v1/completions" or "/v1/chat/completions".
+  // path: of an endpoint that generates.
   StatusOr<Prepared> Prepare(std::string_view path, std::string_view body) const;
   StatusOr<Prepared> Prepare(std::string_view path, std::string_view body,
                              const RequestHeaders& headers) const;

@@ -14,6 +14,8 @@ A request can steer its own outputs through `vllm_xargs` (wire: extra_args):
   mock_error          "code|message|retryable(0/1)": end with an error output
   mock_cached N       claim N cached prompt tokens
   mock_preempt 1      add a PREEMPTED event and a second SCHEDULED
+Without mock_tokens a request takes the next unread line of the file --replies, if there is one: a
+JSON list of token ids.
 """
 import argparse
 import collections
@@ -104,6 +106,7 @@ class Engine:
         self.loras = {}
         self.rec_in = open(opt.record, "w") if opt.record else None
         self.rec_out = open(opt.record_out, "w") if opt.record_out else None
+        self.replies = open(opt.replies) if opt.replies else None
         self.vocab = self._vocab()
         self.tok_bytes = {t: pack(t) for t in self.vocab}
         # what follows new_token_ids in a plain output: 11 nils, 0 NaNs, 5 nils
@@ -181,6 +184,8 @@ class Engine:
             self.rec_in.flush()
         if kind == ADD:
             r = Request(body, self.opt)
+            if r.script is None and self.replies is not None:
+                self.script(r)
             self.by_id[r.id] = r
             self.waiting.append(r)
         elif kind == ABORT:
@@ -205,6 +210,11 @@ class Engine:
             self.send(client, [pack([self.opt.engine_index, [], None, now(), reply, None, None, None, None])])
         else:
             self.log("request type", kind, body)
+
+    def script(self, r):
+        line = self.replies.readline()
+        if line:
+            r.script, r.simple = json.loads(line), False
 
     def utility(self, m, a):
         if m == "get_supported_tasks":
@@ -479,6 +489,7 @@ def main():
     p.add_argument("--no-stats", action="store_true", help="send nil scheduler_stats")
     p.add_argument("--record", help="JSONL of the messages received")
     p.add_argument("--record-out", help="JSONL of the messages sent")
+    p.add_argument("--replies", help="token ids of the requests to come, one JSON list per line")
     p.add_argument("--step-log", help="JSON of step times and request steps, written at exit")
     p.add_argument("--quiet", action="store_true")
     opt = p.parse_args()

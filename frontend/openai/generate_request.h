@@ -1,0 +1,25 @@
+#pragma once
+
+// The body of POST /inference/v1/generate: token ids, and the engine's sampling parameters in an
+// object of their own. They have the names of a completion's fields, so the body is read as one.
+
+#include "frontend/openai/completion_request.h"
+
+namespace tandem {
+
+struct GenerateRequest : CompletionRequest {
+  JsonDocument sampling_params;  // object; ParseGenerateRequest reads the fields in it
+};
+
+Status ParseTokenIds(Json& value, GenerateRequest* out);
+Status ParseSamplingParams(Json& value, GenerateRequest* out);
+
+inline constexpr ApiField<GenerateRequest> kGenerateFields[] = {
+    {"token_ids", &ParseTokenIds, {}, "The prompt."},
+    {"sampling_params", &ParseSamplingParams, {}, "A completion's fields, such as max_tokens."},
+    {"features", Unsupported{}, {}, "Multimodal inputs."},
+};
+
+StatusOr<GenerateRequest> ParseGenerateRequest(Json body);
+
+}  // namespace tandem

@@ -1,0 +1,376 @@
+#include "frontend/openai/responses_input.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+Status Refuse(const char* field, const std::string& message) {
+  return InvalidArgumentError(message + " (parameter=" + field + ")").WithParam(field);
+}
+
+const Json* Find(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+// The text at the key, or null when it is absent or not a text.
+const std::string* FindText(const Json& object, const char* key) {
+  const Json* value = Find(object, key);
+  return value == nullptr ? nullptr : value->get_ptr<const std::string*>();
+}
+
+std::string FunctionName(const std::string& name_space, const std::string& name) {
+  return name_space.empty() ? name : name_space + "__" + name;
+}
+
+// ---- Items → messages ----
+
+// The texts of parts, one after the other; parts without a text are skipped.
+std::string JoinTexts(const Json& parts) {
+  std::string joined;
+  for (const Json& part : parts) {
+    if (!part.is_object()) continue;
+    const std::string* text = FindText(part, "text");
+    if (text == nullptr) text = FindText(part, "refusal");
+    if (text != nullptr) joined += *text;
+  }
+  return joined;
+}
+
+// Text parts under chat's name; others are left for chat's own check to refuse.
+Json ChatParts(const Json& parts) {
+  Json result = Json::array();
+  for (const Json& part : parts) {
+    const std::string* type = part.is_object() ? FindText(part, "type") : nullptr;
+    const std::string* text = part.is_object() ? FindText(part, "text") : nullptr;
+    const bool is_text = type != nullptr && text != nullptr &&
+                         (*type == "input_text" || *type == "output_text" || *type == "text");
+    result.push_back(is_text ? Json({{"type", "text"}, {"text", *text}}) : part);
+  }
+  return result;
+}
+
+// Builds messages from items. The items of one assistant's turn (reasoning, a text, calls) become
+// one message.
+class MessageBuilder {
+ public:
+  explicit MessageBuilder(Json* messages) : messages_(messages) {}
+
+  Status Add(const Json& item) {
+    is_partial_ = false;
+    if (!item.is_object()) return Wrong("must be an object");
+    const std::string* type = FindText(item, "type");
+    if (type == nullptr || *type == "message") return AddMessage(item);
+    if (*type == "reasoning") return AddReasoning(item);
+    if (*type == "function_call") return AddCall(item, "arguments");
+    if (*type == "custom_tool_call") return AddCall(item, "input");
+    if (*type == "function_call_output" || *type == "custom_tool_call_output") {
+      return AddCallOutput(item);
+    }
+    constexpr size_t kMaxShownBytes = 64;
+    return Refuse("input", "Unsupported input item type: " + type->substr(0, kMaxShownBytes));
+  }
+
+  // The last item is an assistant's message that is not complete.
+  bool is_partial() const { return is_partial_; }
+
+ private:
+  static Status Wrong(const std::string& message) {
+    return InvalidArgumentError("an item " + message);
+  }
+
+  Json& Assistant() {
+    if (!in_turn_) messages_->push_back({{"role", "assistant"}});
+    in_turn_ = true;
+    return messages_->back();
+  }
+
+  Status AddMessage(const Json& item) {
+    const std::string* role = FindText(item, "role");
+    if (role == nullptr) return Wrong("of type message must have a role");
+    const Json* content = Find(item, "content");
+    if (*role == "assistant") {
+      const bool goes_on = in_turn_ && !messages_->back().contains("content") &&
+                           !messages_->back().contains("tool_calls");
+      if (!goes_on) in_turn_ = false;
+      const bool is_list = content != nullptr && content->is_array();
+      Assistant()["content"] = content == nullptr ? Json("")
+                               : is_list          ? Json(JoinTexts(*content))
+                                                  : *content;
+      const std::string* status = FindText(item, "status");
+      is_partial_ = status != nullptr && (*status == "in_progress" || *status == "incomplete");
+      return OkStatus();
+    }
+    in_turn_ = false;
+    Json message = {{"role", *role}};
+    if (content != nullptr) {
+      message["content"] = content->is_array() ? ChatParts(*content) : *content;
+    }
+    messages_->push_back(std::move(message));
+    return OkStatus();
+  }
+
+  Status AddReasoning(const Json& item) {
+    if (Find(item, "encrypted_content") != nullptr) {
+      return Refuse("input", "Encrypted content is not supported.");
+    }
+    std::string text;
+    for (const char* key : {"content", "summary"}) {
+      const Json* parts = Find(item, key);
+      if (text.empty() && parts != nullptr && parts->is_array()) text = JoinTexts(*parts);
+    }
+    const bool only_reasoning = in_turn_ && !messages_->back().contains("content") &&
+                                !messages_->back().contains("tool_calls");
+    if (!only_reasoning) in_turn_ = false;
+    Json& reasoning = Assistant()["reasoning"];
+    reasoning = reasoning.is_null() ? text : reasoning.get<std::string>() + "\n" + text;
+    return OkStatus();
+  }
+
+  Status AddCall(const Json& item, const char* payload_key) {
+    const std::string* call_id = FindText(item, "call_id");
+    const std::string* name = FindText(item, "name");
+    const std::string* payload = FindText(item, payload_key);
+    if (call_id == nullptr || name == nullptr || payload == nullptr) {
+      return Wrong("that is a call must have the texts call_id, name and " +
+                   std::string(payload_key));
+    }
+    const std::string* name_space = FindText(item, "namespace");
+    const bool custom = payload_key == std::string_view("input");
+    Json& calls = Assistant()["tool_calls"];
+    if (calls.is_null()) calls = Json::array();
+    calls.push_back(
+        {{"id", *call_id},
+         {"type", "function"},
+         {"function",
+          {{"name", FunctionName(name_space == nullptr ? "" : *name_space, *name)},
+           {"arguments", custom ? "{\"input\": " + DumpJson(*payload) + "}" : *payload}}}});
+    return OkStatus();
+  }
+
+  Status AddCallOutput(const Json& item) {
+    const std::string* call_id = FindText(item, "call_id");
+    const Json* output = Find(item, "output");
+    if (call_id == nullptr || output == nullptr || !(output->is_string() || output->is_array())) {
+      return Wrong("that is a call's output must have a call_id and an output");
+    }
+    in_turn_ = false;
+    messages_->push_back({{"role", "tool"},
+                          {"content", output->is_array() ? ChatParts(*output) : *output},
+                          {"tool_call_id", *call_id}});
+    return OkStatus();
+  }
+
+  Json* const messages_;
+  bool in_turn_ = false;  // the last message is the assistant's and may get more items
+  bool is_partial_ = false;
+};
+
+StatusOr<Json> ConversationOf(const ResponsesRequest& request, const JsonDocument& earlier,
+                              bool* continue_final) {
+  Json messages = Json::array();
+  if (!request.previous_input_messages.is_null()) messages = *request.previous_input_messages;
+  if (!earlier.is_null()) messages = *earlier;
+  *continue_final = false;
+  if (request.input->is_string()) {
+    messages.push_back({{"role", "user"}, {"content", *request.input}});
+    return messages;
+  }
+  RETURN_IF_ERROR(AppendItems(*request.input, &messages, continue_final));
+  return messages;
+}
+
+// ---- Tools → functions ----
+
+Json InputOfCustomTool() {
+  return {{"type", "object"},
+          {"properties", {{"input", {{"type", "string"}}}}},
+          {"required", Json::array({"input"})}};
+}
+
+Json OrNull(const Json& object, const char* key) {
+  const Json* value = Find(object, key);
+  return value == nullptr ? Json(nullptr) : *value;
+}
+
+class FunctionList {
+ public:
+  Status Add(const Json& tool, const std::string& name_space) {
+    const std::string* type = tool.is_object() ? FindText(tool, "type") : nullptr;
+    const std::string* name = tool.is_object() ? FindText(tool, "name") : nullptr;
+    if (type == nullptr) return Refuse("tools", "A tool must be an object with a type.");
+    const bool known = *type == "function" || *type == "custom" || *type == "namespace";
+    if (!known || (*type == "namespace" && !name_space.empty())) {
+      constexpr size_t kMaxShownBytes = 64;
+      return Refuse("tools", "Tools of type " + type->substr(0, kMaxShownBytes) +
+                                 " are not supported by this server.");
+    }
+    if (name == nullptr || name->empty()) return Refuse("tools", "A tool must have a name.");
+    if (*type == "namespace") return AddNamespace(tool, *name);
+    ResponseTool entry = {FunctionName(name_space, *name), *name, name_space, *type == "custom"};
+    Json parameters = OrNull(tool, "parameters");
+    if (entry.custom) {
+      const Json* format = Find(tool, "format");
+      if (format != nullptr && format->is_object() && OrNull(*format, "type") == "grammar") {
+        return Refuse("tools",
+                      "Custom tools with a grammar format are not supported; only free-form text "
+                      "custom tools are accepted.");
+      }
+      parameters = InputOfCustomTool();
+    }
+    Json function = {{"name", entry.function_name},
+                     {"description", OrNull(tool, "description")},
+                     {"parameters", std::move(parameters)}};
+    if (const Json* strict = Find(tool, "strict")) function["strict"] = *strict;
+    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+    tools.push_back(std::move(entry));
+    return OkStatus();
+  }
+
+  Json functions = Json::array();
+  ResponseTools tools;
+
+ private:
+  Status AddNamespace(const Json& tool, const std::string& name) {
+    const Json* members = Find(tool, "tools");
+    if (members == nullptr || !members->is_array()) {
+      return Refuse("tools", "A namespace must have a list of tools.");
+    }
+    for (const Json& member : *members) RETURN_IF_ERROR(Add(member, name));
+    return OkStatus();
+  }
+};
+
+// The one tool with the function name; else the one tool of a namespace with the name.
+const ResponseTool* FindChosen(const ResponseTools& tools, const std::string& name, bool custom) {
+  const ResponseTool* chosen = nullptr;
+  for (const ResponseTool& tool : tools) {
+    if (tool.custom != custom) continue;
+    if (tool.function_name == name) return &tool;
+    if (tool.name != name) continue;
+    if (chosen != nullptr) return nullptr;
+    chosen = &tool;
+  }
+  return chosen;
+}
+
+// As chat's tool_choice; null where there is nothing to choose.
+StatusOr<Json> ChatToolChoice(const JsonDocument& choice, const ResponseTools& tools) {
+  if (choice.is_null()) return Json(nullptr);
+  if (choice->is_string()) {
+    if (*choice == "auto" || *choice == "none") return tools.empty() ? Json(nullptr) : *choice;
+    if (*choice != "required") {
+      return ValueError("tool_choice", "must be none, auto, required or one of the tools", *choice);
+    }
+    if (!tools.empty()) return *choice;
+    return Refuse("tool_choice",
+                  "Tool choice 'required' must be specified with 'tools' parameter.");
+  }
+  const std::string* type = FindText(*choice, "type");
+  const std::string* name = FindText(*choice, "name");
+  const std::string* name_space = FindText(*choice, "namespace");
+  const ResponseTool* tool = nullptr;
+  if (type != nullptr && name != nullptr && (*type == "function" || *type == "custom")) {
+    tool = FindChosen(tools, FunctionName(name_space == nullptr ? "" : *name_space, *name),
+                      *type == "custom");
+  }
+  if (tool == nullptr) {
+    constexpr size_t kMaxShownBytes = 64;
+    return Refuse("tool_choice", "Tool choice '" +
+                                     (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
+                                     "' not found in 'tools' parameter.");
+  }
+  return Json({{"type", "function"}, {"function", {{"name", tool->function_name}}}});
+}
+
+// ---- Other fields ----
+
+Status SetFormat(const JsonDocument& text, ChatRequest* chat) {
+  const Json* format = text.is_null() ? nullptr : Find(*text, "format");
+  if (format == nullptr) return OkStatus();
+  Json response_format = *format;
+  if (format->is_object() && OrNull(*format, "type") == "json_schema") {
+    Json schema = *format;
+    schema.erase("type");
+    response_format = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+  }
+  const Status status = ParseResponseFormat(response_format, chat);
+  if (!status.ok()) {
+    return InvalidArgumentError("text.format: " + status.message()).WithParam("text");
+  }
+  if (chat->response_format && chat->structured_outputs) {
+    return Refuse("structured_outputs", "Cannot specify both structured_outputs and text.format");
+  }
+  return CheckStructuredOutputs(*chat);
+}
+
+Status SetReasoning(const JsonDocument& reasoning, ChatRequest* chat) {
+  const Json* effort = reasoning.is_null() ? nullptr : Find(*reasoning, "effort");
+  if (effort == nullptr) return OkStatus();
+  if (!effort->is_string()) {
+    return InvalidArgumentError("reasoning.effort must be a string").WithParam("reasoning");
+  }
+  chat->reasoning_effort = effort->get<std::string>();
+  return OkStatus();
+}
+
+Status SetMessages(Json messages, const ResponsesRequest& request, ChatRequest* chat) {
+  if (request.instructions) {
+    messages.insert(messages.begin(),
+                    Json({{"role", "system"}, {"content", *request.instructions}}));
+  }
+  Status status = ParseMessages(messages, chat);
+  return status.ok() ? status : std::move(status).WithParam("input");
+}
+
+}  // namespace
+
+const ResponseTool* FindFunction(const ResponseTools& tools, std::string_view function_name) {
+  const auto it = std::find_if(tools.begin(), tools.end(), [&](const ResponseTool& tool) {
+    return tool.function_name == function_name;
+  });
+  return it == tools.end() ? nullptr : &*it;
+}
+
+Status AppendItems(const Json& items, Json* messages, bool* continue_final) {
+  MessageBuilder builder(messages);
+  for (const Json& item : items) RETURN_IF_ERROR(builder.Add(item));
+  *continue_final = builder.is_partial();
+  return OkStatus();
+}
+
+StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDocument& earlier) {
+  ChatOfResponses result;
+  ChatRequest& chat = result.chat;
+  static_cast<GenerationRequest&>(chat) = std::move(static_cast<GenerationRequest&>(request));
+  auto conversation = ConversationOf(request, earlier, &chat.continue_final_message);
+  if (!conversation.ok()) return Status(conversation.status()).WithParam("input");
+  if (request.store) result.conversation = JsonDocument(*conversation);
+  RETURN_IF_ERROR(SetMessages(std::move(*conversation), request, &chat));
+  if (!request.tools.is_null()) {
+    FunctionList list;
+    for (const Json& tool : *request.tools) RETURN_IF_ERROR(list.Add(tool, ""));
+    result.tools = std::move(list.tools);
+    if (!result.tools.empty()) chat.tools = JsonDocument(std::move(list.functions));
+  }
+  ASSIGN_OR_RETURN(Json choice, ChatToolChoice(request.tool_choice, result.tools));
+  chat.tool_choice = JsonDocument(std::move(choice));
+  chat.parallel_tool_calls = request.parallel_tool_calls;
+  chat.max_completion_tokens = request.max_output_tokens;
+  if (request.truncation == "auto") chat.truncate_prompt_tokens = -1;
+  chat.logprobs = request.shows_logprobs();
+  if (chat.logprobs) chat.top_logprobs = request.top_logprobs.value_or(0);
+  chat.include_reasoning = request.include_reasoning;
+  RETURN_IF_ERROR(SetReasoning(request.reasoning, &chat));
+  RETURN_IF_ERROR(SetFormat(request.text, &chat));
+  if (!request.chat_template_kwargs.is_null()) {
+    RETURN_IF_ERROR(ParseChatTemplateKwargs(request.chat_template_kwargs.mutable_value(), &chat));
+  }
+  RETURN_IF_ERROR(CheckChatRequest(chat));
+  return result;
+}
+
+}  // namespace tandem
