@@ -12,6 +12,9 @@
 namespace tandem {
 namespace {
 
+// Some 8 million tokens of running chats.
+constexpr size_t kEncodedTextBytes = 64 << 20;
+
 Status Refuse(const char* field, std::string message) {
   return InvalidArgumentError(std::move(message)).WithParam(field);
 }
@@ -85,6 +88,7 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
     : config_(std::move(config)),
       tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
+      encoded_texts_(std::make_unique<EncodedTextCache>(kEncodedTextBytes)),
       sampling_(&config_, tokenizer_.get()) {}
 
 // ---- Prompts ----
@@ -216,7 +220,9 @@ StatusOr<std::vector<TokenId>> InputProcessor::Tokenize(const GenerationRequest&
   if (!request.truncate_prompt_tokens && text.size() > most_bytes) {
     return TooLong(max_model_len + 1, true, max_model_len);
   }
-  ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, add_special_tokens));
+  // With a salt: how long it takes would show others what was encoded before.
+  EncodedTextCache* const cache = request.cache_salt ? nullptr : encoded_texts_.get();
+  ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, add_special_tokens, cache));
   // A tokenizer may have tokens that the model has no embedding for.
   for (const TokenId id : ids) RETURN_IF_ERROR(sampling_.CheckId("prompt", id));
   RETURN_IF_ERROR(Truncate(request, max_model_len, &ids));

@@ -3,7 +3,7 @@
 // A client's request (optional fields, OpenAI names) → complete, validated engine requests: text
 // rendered and tokenized, defaults resolved, ids in the vocabulary, lengths within the model's.
 // Thread: const methods on any thread (text pool); shares the tokenizer and the template, both
-// immutable. Units: tokens.
+// immutable, and a cache that no thread waits for. Units: tokens.
 // Failure: INVALID_ARGUMENT with the field as param.
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/sampling_resolver.h"
+#include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/tokenizer.h"
 #include "proto_msgpack/schema.h"
 
@@ -95,6 +96,7 @@ class InputProcessor {
   const InputConfig config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::optional<ChatTemplate> chat_template_;
+  const std::unique_ptr<EncodedTextCache> encoded_texts_;
   const SamplingResolver sampling_;
 };
 

@@ -7,6 +7,7 @@
 #include "common/read_file.h"
 #include "common/strings.h"
 #include "common/utf8.h"
+#include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/sentencepiece_file.h"
 #include "frontend/text/tiktoken_file.h"
 #include "frontend/text/tokenizer_file.h"
@@ -173,8 +174,8 @@ Status Tokenizer::Parts::EncodePart(std::string_view text, bool at_start, Pieces
   return OkStatus();
 }
 
-StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
-                                                 bool add_special_tokens) const {
+StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
+                                                 EncodedTextCache* cache) const {
   if (const size_t pos = FindInvalidUtf8(text); pos != std::string_view::npos) {
     return InvalidArgumentError("text is not UTF-8 at byte " + std::to_string(pos));
   }
@@ -189,7 +190,12 @@ StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
       ids.push_back(part.id);
     } else {
       const bool at_start = part.text.data() == text.data();
+      if (cache != nullptr && cache->Find(part.text, at_start, &ids)) continue;
+      const size_t num_before = ids.size();
       RETURN_IF_ERROR(parts_->EncodePart(part.text, at_start, &pieces, &ids));
+      if (cache != nullptr) {
+        cache->Insert(part.text, at_start, std::span(ids).subspan(num_before));
+      }
     }
   }
   if (add_special_tokens) {

@@ -23,6 +23,7 @@
 
 namespace tandem {
 
+class EncodedTextCache;
 struct TokenizerConfig;
 struct TokenizerFile;
 
@@ -36,8 +37,9 @@ class Tokenizer {
 
   // `add_special_tokens` adds the post-processor's ids around the text (BOS and the like). Added
   // tokens that occur in the text become their ids either way. InvalidArgument when text is not
-  // UTF-8.
-  StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
+  // UTF-8. What the cache knows (of this tokenizer's; null: nothing) is not encoded again.
+  StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                        EncodedTextCache* cache = nullptr) const;
 
   // Ids without a token are left out. Bytes that are not UTF-8 become U+FFFD.
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const;

@@ -13,6 +13,7 @@
 
 #include "frontend/chat/chat_template.h"
 #include "frontend/text/detokenizer.h"
+#include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/stop_strings.h"
 #include "frontend/text/tokenizer.h"
 
@@ -62,6 +63,25 @@ BENCHMARK_CAPTURE(Encode, gpt2, "gpt2")->Arg(1 << 20);
 BENCHMARK_CAPTURE(Encode, llama3, "llama3")->Arg(1 << 10)->Arg(1 << 20);
 BENCHMARK_CAPTURE(Encode, qwen2, "qwen2")->Arg(1 << 20);
 BENCHMARK_CAPTURE(Encode, deepseek_v3, "deepseek_v3")->Arg(1 << 20);
+
+// A chat of some 100,000 tokens gets one more turn of 60 words, with what is known of it and anew.
+void EncodeGrownChat(benchmark::State& state, bool cached) {
+  const auto tokenizer = LoadTokenizer("qwen2");
+  std::string chat;
+  for (int turn = 0; turn < 40; ++turn) chat += "<|im_start|>user\n" + Prose(5500) + "<|im_end|>\n";
+  const std::string next = "<|im_start|>user\n" + Prose(300) + "<|im_end|>\n";
+  EncodedTextCache cache(64 << 20);
+  const auto before = tokenizer->Encode(chat, false, &cache).value();
+  int64_t turn = 0;
+  for (auto _ : state) {
+    const std::string grown = chat + next + std::to_string(turn++);
+    const auto ids = tokenizer->Encode(grown, false, cached ? &cache : nullptr);
+    benchmark::DoNotOptimize(ids->data());
+  }
+  state.counters["tokens"] = static_cast<double>(before.size());
+}
+BENCHMARK_CAPTURE(EncodeGrownChat, anew, false)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(EncodeGrownChat, cached, true)->Unit(benchmark::kMicrosecond);
 
 void Detokenize(benchmark::State& state, const std::string& text) {
   const auto tokenizer = LoadTokenizer("llama3");
