@@ -30,7 +30,6 @@ class AdapterSlots {
   }
 
   size_t num_adapters() const { return num_users_.size(); }
-  size_t max_adapters() const { return max_adapters_; }
 
  private:
   size_t max_adapters_;

@@ -85,8 +85,9 @@ Status Invariants::CheckAdapters() {
     if (request->adapter_id() != 0) used.insert(request->adapter_id());
   }
   if (used.size() != adapters.num_adapters()) return InternalError("adapters are miscounted");
-  if (used.size() > adapters.max_adapters()) return InternalError("too many adapters");
-  if (!used.empty() && used.size() == adapters.max_adapters()) ++coverage_->num_adapter_steps;
+  const auto max_loras = static_cast<size_t>(options_->scheduler.max_loras);
+  if (used.size() > max_loras) return InternalError("too many adapters");
+  if (!used.empty() && used.size() == max_loras) ++coverage_->num_adapter_steps;
   return OkStatus();
 }
 

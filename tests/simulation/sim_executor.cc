@@ -61,6 +61,10 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
     result->sampled_token_ids.push_back(kNoToken);
     if (scheduled.needs_sample) Sample(scheduled, static_cast<int32_t>(i), result);
   }
+  // A worker writes the KV of the whole step before any request reads.
+  for (const ScheduledRequest& scheduled : step.requests) {
+    RETURN_IF_ERROR(Read(RowOf(scheduled.slot)).status());
+  }
   if (total != step.num_scheduled_tokens) return InternalError("the step's sum is wrong");
   const int32_t num_slots =
       limits_.drafts.num_input_slots * static_cast<int32_t>(step.requests.size());
@@ -178,17 +182,24 @@ Status SimExecutor::TakeDrafts(const SchedulerOutput& step, const ScheduledReque
   return OkStatus();
 }
 
-Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
-  Row& row = RowOf(scheduled.slot);
+// Checks what the row's next token sees and returns the hash of all tokens before it.
+StatusOr<uint64_t> SimExecutor::Read(const Row& row) const {
   uint64_t hash = FirstHashOf(row.id);
   if (row.is_garbage) hash = ~hash;
-  for (int32_t p = 0; p < row.num_computed; ++p) {
+  for (int32_t p = 0; p < row.step_begin; ++p) {
     hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
     if (row.is_garbage) continue;
-    if (p >= FirstSeen(row.num_computed) && kv_[KvIdx(row, p)] != hash) {
+    if (p >= FirstSeen(row.step_begin) && kv_[KvIdx(row, p)] != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
     }
   }
+  return hash;
+}
+
+Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
+  Row& row = RowOf(scheduled.slot);
+  row.step_begin = row.num_computed;
+  ASSIGN_OR_RETURN(uint64_t hash, Read(row));
   prefix_hashes_.clear();
   const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;
   const int32_t first_guess = end - scheduled.num_draft_tokens;

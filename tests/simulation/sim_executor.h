@@ -3,8 +3,9 @@
 // An executor without a model. Its KV cache stores in each position the hash of the tokens up to
 // there, and the next token is a function of that hash: every request's right outputs are known,
 // whatever it was batched with, however it was chunked, preempted or served from the cache. Before
-// it computes, it reads everything that a model would read and compares. Its drafter guesses right
-// more often than not, and the drafts' content is in its KV cache as well, right or wrong.
+// it computes a request, and again when the whole step is written, it reads everything that a model
+// would read and compares. Its drafter guesses right more often than not, and the drafts' content
+// is in its KV cache as well, right or wrong.
 // Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
 // overrun …) is INTERNAL and names it; requested failures are UNAVAILABLE.
 
@@ -76,6 +77,7 @@ class SimExecutor final : public Executor {
     int32_t max_computed = 0;  // its last allowed token is never an input
     int32_t num_cached = 0;    // at admission
     int32_t num_computed = 0;  // tokens whose KV is there
+    int32_t step_begin = 0;    // num_computed before its last step
     bool is_garbage = false;
     std::vector<TokenId> drafts;  // its own, for its next step
     // In steps that are not collected yet.
@@ -104,6 +106,7 @@ class SimExecutor final : public Executor {
   Status Admit(const SchedulerOutput& step, const AdmittedRequest& admitted);
   Status TakeBlocks(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   Status TakeDrafts(const SchedulerOutput& step, const ScheduledRequest& scheduled);
+  StatusOr<uint64_t> Read(const Row& row) const;
   Status Compute(const ScheduledRequest& scheduled);
   void Sample(const ScheduledRequest& scheduled, int32_t request_idx, ModelOutput* result);
   int32_t Verify(const ScheduledRequest& scheduled, ModelOutput* result);
