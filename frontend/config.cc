@@ -26,6 +26,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},
       {"reasoning-parser", &c.reasoning_parser, "Format of the model's reasoning, or none. Default: what its chat template shows"},
       {"enable-auto-tool-choice", &c.input.parsers.enable_auto_tool_choice, "Let the model decide whether it calls the tools of a request"},
+      {"anthropic-disabled-thinking-effort", &c.input.anthropic_disabled_thinking_effort, "Reasoning effort for /v1/messages without thinking: none, low, or auto: what the chat template heeds", {.choices = {"auto", "none", "low"}}},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
 
       {"host", &c.server.host, "Address to listen on. Default: all interfaces"},
@@ -39,7 +40,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"ssl-ca-certs", &c.tls.client_ca, "PEM file of authorities; clients must present a certificate that one of them signed"},
       {"ssl-ciphers", &c.tls.ciphers, "OpenSSL cipher list for TLS 1.2"},
 
-      {"api-key", &c.server.api_keys, "Keys, one of which requests must carry as a bearer token", {.env = "API_KEY"}},
+      {"api-key", &c.server.api_keys, "Keys, one of which requests must carry as a bearer token or as X-Api-Key", {.env = "API_KEY"}},
       {"allowed-origins", &c.allowed_origins, "CORS: JSON list of origins, [\"*\"] for all"},
       {"allowed-methods", &c.allowed_methods, "CORS: JSON list of methods"},
       {"allowed-headers", &c.allowed_headers, "CORS: JSON list of headers"},

@@ -20,6 +20,7 @@
 #include "common/version.h"
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
+#include "frontend/api/error.h"
 #include "frontend/api/routes.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"

@@ -34,22 +34,26 @@ tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc
   DEPS frontend/metrics tests/support/files)
 target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)
 # The API without sockets, over the recorded model.
-add_library(tandem_tests_support_api STATIC support/api_model.cc support/response_events.cc)
+add_library(tandem_tests_support_api STATIC
+  support/anthropic_events.cc support/api_model.cc support/response_events.cc)
 target_link_libraries(tandem_tests_support_api
-  PUBLIC tandem_frontend_api tandem_tests_support nlohmann_json::nlohmann_json)
+  PUBLIC tandem_frontend_api tandem_frontend_anthropic tandem_tests_support nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support_api PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
-tandem_test(golden_api LABEL golden SRCS golden/api_test.cc DEPS tandem_tests_support_api)
+tandem_test(golden_api LABEL golden SRCS golden/api_test.cc golden/messages_test.cc DEPS tandem_tests_support_api)
 tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
-  unit/frontend/api/render_test.cc unit/frontend/api/response_items_test.cc
+  unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
+  unit/frontend/api/response_items_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc cases/api_cases_test.cc
   DEPS tandem_tests_support_api)
-tandem_test(property_api LABEL property SRCS property/api_test.cc property/response_items_test.cc DEPS tandem_tests_support_api)
+tandem_test(property_api LABEL property SRCS
+  property/api_test.cc property/messages_test.cc property/response_items_test.cc
+  DEPS tandem_tests_support_api)
 tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
   DEPS frontend/chat)
 tandem_test(unit_chat LABEL unit SRCS

@@ -1,6 +1,7 @@
 #include "frontend/api/error.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "frontend/openai/json.h"
 
@@ -58,17 +59,79 @@ std::string ErrorBody(const ApiError& error) {
   return DumpJson(body);
 }
 
+namespace {
+
+Response ResponseWith(int http_status, std::string body) {
+  Response response;
+  response.status = http_status;
+  response.body = std::move(body);
+  if (http_status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+}  // namespace
+
 Response ErrorResponse(const Status& status) {
   const ApiError error = ToApiError(status);
-  Response response;
-  response.status = error.http_status;
-  response.body = ErrorBody(error);
-  if (error.http_status == 503) response.headers.emplace_back("Retry-After", "1");
-  return response;
+  return ResponseWith(error.http_status, ErrorBody(error));
 }
 
 std::string ErrorEvent(const Status& status) {
   return "data: " + ErrorBody(ToApiError(status)) + "\n\n";
+}
+
+// ---- Anthropic's form ----
+
+namespace {
+
+const char* AnthropicType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return http_status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+std::string AnthropicErrorBody(const ApiError& error) {
+  return DumpJson(
+      {{"type", "error"},
+       {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}});
+}
+
+Response AnthropicErrorResponse(const Status& status) {
+  const ApiError error = ToApiError(status);
+  return ResponseWith(error.http_status, AnthropicErrorBody(error));
+}
+
+// ---- Refusals by HTTP ----
+
+Response HttpErrorResponse(std::string_view path, int status, std::string_view message) {
+  const ApiError error{status, std::string(ReasonPhrase(status)), std::string(message), ""};
+  Response response;
+  response.status = status;
+  if (path == "/v1/messages" || path.starts_with("/v1/messages/")) {
+    response.body = AnthropicErrorBody(error);
+  } else if (status == 404 || status == 405) {
+    response.body = DumpJson({{"detail", error.type}});
+  } else if (status == 401) {
+    response.body = DumpJson({{"error", error.message}});
+  } else {
+    response.body = ErrorBody(error);
+  }
+  return response;
 }
 
 }  // namespace tandem

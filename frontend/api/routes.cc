@@ -3,11 +3,11 @@
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
 #include "frontend/api/dev.h"
-#include "frontend/api/error.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/generate_tokens.h"
 #include "frontend/api/health.h"
 #include "frontend/api/invocations.h"
+#include "frontend/api/messages.h"
 #include "frontend/api/models.h"
 #include "frontend/api/responses.h"
 #include "frontend/api/tokenize.h"
@@ -41,6 +41,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
       {.method = "POST", .path = "/v1/responses", .handler = generates(MakeResponse)},
       {.method = "POST", .path = "/invocations", .handler = generates(MakeInvocation)},
       {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration)},
+      {.method = "POST", .path = "/v1/messages", .handler = generates(MakeMessage)},
+      {.method = "POST", .path = "/v1/messages/count_tokens", .handler = on_shard(HandleCountTokens)},
       {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels)},
       {.method = "GET", .path = "/v1/models/*", .handler = on_shard(HandleModel)},
       {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},
@@ -62,10 +64,5 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
   return routes;
 }
 // clang-format on
-
-Response HttpErrorResponse(int status, std::string_view message) {
-  const ApiError error{status, std::string(ReasonPhrase(status)), std::string(message), ""};
-  return {status, ErrorBody(error), "application/json", {}};
-}
 
 }  // namespace tandem

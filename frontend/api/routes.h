@@ -3,7 +3,6 @@
 // The HTTP surface: one row per endpoint. To add an endpoint, add its file to this folder and a row
 // to routes.cc. Thread: main builds the table; handlers run on their exchange's shard.
 
-#include <string_view>
 #include <vector>
 
 #include "frontend/api/context.h"
@@ -13,8 +12,5 @@ namespace tandem {
 
 // contexts: one per shard, by its index. Everything is borrowed and outlives the server.
 std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts);
-
-// The response for a request that HTTP itself refuses (ServerOptions::error).
-Response HttpErrorResponse(int status, std::string_view message);
 
 }  // namespace tandem

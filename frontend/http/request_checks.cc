@@ -24,16 +24,21 @@ bool IsJson(std::string_view content_type) {
   return ToLower(StripAscii(content_type.substr(0, content_type.find(';')))) == "application/json";
 }
 
-bool HasKey(const std::vector<std::string>& keys, std::string_view header) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (header.size() < kScheme.size() || ToLower(header.substr(0, kScheme.size())) != kScheme) {
-    return false;
-  }
-  const std::string_view given = header.substr(kScheme.size());
+bool IsAmong(const std::vector<std::string>& keys, std::string_view given) {
   bool found = false;
   for (const std::string& key : keys)
     found |= ConstantTimeEqual(key, given);  // every key, every time
   return found;
+}
+
+// As OpenAI's clients send it (a bearer token), or Anthropic's (X-Api-Key).
+bool HasKey(const std::vector<std::string>& keys, const HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string_view header = request.Header("authorization");
+  const bool is_bearer =
+      header.size() >= kScheme.size() && ToLower(header.substr(0, kScheme.size())) == kScheme;
+  return (is_bearer && IsAmong(keys, header.substr(kScheme.size()))) ||
+         IsAmong(keys, request.Header("x-api-key"));
 }
 
 bool AllowsOrigin(const CorsOptions& cors, std::string_view origin) {
@@ -67,29 +72,34 @@ std::optional<Response> Preflight(const CorsOptions& cors, const HttpRequest& re
 
 std::optional<Response> Refusal(const ServerOptions& options, const Router::Match& match,
                                 const HttpRequest& request, bool has_body, bool draining) {
-  constexpr const char* kJson = "application/json";
+  const auto refuse = [&](int status, std::string_view message) {
+    return options.error(request.path, status, message);
+  };
   if (auto preflight = Preflight(options.cors, request)) return preflight;
   if (match.route == nullptr) {
-    if (match.allow.empty()) return Response{404, R"({"detail":"Not Found"})", kJson, {}};
-    return Response{405, R"({"detail":"Method Not Allowed"})", kJson, {{"allow", match.allow}}};
+    if (match.allow.empty()) return refuse(404, "the path does not exist");
+    Response response = refuse(405, "the path does not have this method, it has " + match.allow);
+    response.headers.emplace_back("allow", match.allow);
+    return response;
   }
   const Route& route = *match.route;
   if (draining && !route.during_drain) {
-    Response response = options.error(503, "the server is shutting down");
+    Response response = refuse(503, "the server is shutting down");
     response.headers.emplace_back("retry-after", "1");
     return response;
   }
-  if (route.guarded && !options.api_keys.empty() &&
-      !HasKey(options.api_keys, request.Header("authorization"))) {
-    return Response{401, R"({"error":"Unauthorized"})", kJson, {{"www-authenticate", "Bearer"}}};
+  if (route.guarded && !options.api_keys.empty() && !HasKey(options.api_keys, request)) {
+    Response response = refuse(401, "Unauthorized");
+    response.headers.emplace_back("www-authenticate", "Bearer");
+    return response;
   }
   if (route.json_body && request.method == "POST" && has_body &&
       !IsJson(request.Header("content-type"))) {
-    return options.error(400, "Unsupported Media Type: Only 'application/json' is allowed");
+    return refuse(400, "Unsupported Media Type: Only 'application/json' is allowed");
   }
   const std::string expect = ToLower(request.Header("expect"));
   if (!expect.empty() && expect != "100-continue") {
-    return options.error(417, "unknown expectation");
+    return refuse(417, "unknown expectation");
   }
   return std::nullopt;
 }

@@ -31,7 +31,7 @@ class RequestReader {
   // Removes the bytes that it read from the front of *in.
   Step Read(std::string* in);
 
-  // After kHead.
+  // After kHead, and after a 413 for an announced length.
   HttpRequest TakeHead();                                // all but body, arrival and request id
   const std::string& target() const { return target_; }  // as the client wrote it
   bool http11() const;

@@ -67,8 +67,9 @@ struct ServerOptions : ServerSettings {
   explicit ServerOptions(ServerSettings settings) : ServerSettings(std::move(settings)) {}
 
   std::unique_ptr<TlsContext> tls;  // null: plain HTTP
-  // The API's error body; http knows the status codes, not their JSON form.
-  std::function<Response(int status, std::string_view message)> error;
+  // The API's response to a request that is refused here; http knows the status codes, not the
+  // bodies. path: "" when the head could not be read.
+  std::function<Response(std::string_view path, int status, std::string_view message)> error;
   std::function<void(const ExchangeRecord&)> on_exchange_end;  // any shard; may be empty
 };
 

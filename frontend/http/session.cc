@@ -100,7 +100,7 @@ Awaitable<bool> Session::ServeOne() {
 
 Session::Read Session::RefuseRead(int status, std::string_view message) {
   turn_.keep_alive = false;
-  Respond(options().error(status, message));
+  Respond(options().error(turn_.request.path, status, message));
   return Read::kFailed;
 }
 
@@ -120,6 +120,8 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
   while (true) {
     const RequestReader::Step step = reader.Read(&connection_.in());
     if (step == RequestReader::Step::kFailed) {
+      // The announced body is too large, but the head is whole.
+      if (reader.error_status() == 413) TakeHead(reader);
       co_return RefuseRead(reader.error_status(), reader.error());
     }
     if (step == RequestReader::Step::kHead) break;
@@ -127,6 +129,11 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
     if (connection_.input_ended()) co_return Read::kClosed;
     co_return RefuseRead(408, "the request's head did not arrive in time");
   }
+  TakeHead(reader);
+  co_return Read::kOk;
+}
+
+void Session::TakeHead(RequestReader& reader) {
   HttpRequest& request = turn_.request;
   request = reader.TakeHead();
   request.arrival_time = connection_.arrival().unix_s;
@@ -136,7 +143,6 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
   turn_.target = reader.target();
   turn_.http11 = reader.http11();
   turn_.keep_alive = reader.keep_alive();
-  co_return Read::kOk;
 }
 
 Awaitable<Session::Read> Session::ReadBody(RequestReader& reader) {
@@ -199,7 +205,7 @@ Awaitable<void> Session::RunHandler(const Route& route) {
   }
   if (!turn_.responded) {
     LOG_ERROR << "the handler of " << route.path << " returned without a response";
-    Respond(options().error(500, "internal error"));
+    Respond(options().error(turn_.request.path, 500, "internal error"));
   }
   if (turn_.streaming && !stream_.finished_) connection_.MarkClosed();
 }

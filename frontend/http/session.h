@@ -46,6 +46,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Awaitable<bool> ServeOne();  // false: close the connection
   Awaitable<Read> ReadHead(RequestReader& reader);
+  void TakeHead(RequestReader& reader);
   Awaitable<Read> ReadBody(RequestReader& reader);
   Read RefuseRead(int status, std::string_view message);
   Awaitable<Read> ServeHead(RequestReader& reader);

@@ -1,31 +1,28 @@
 #include "frontend/openai/parse.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
-#include "common/log.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/parse_fields.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
 
 namespace tandem {
-namespace {
 
-// Each reader returns what the value must be if it is not, else an empty text.
-using Complaint = std::string_view;
+// ---- Reading values ----
 
-Complaint Read(const Json& value, bool* out) {
+Complaint ReadValue(const Json& value, bool* out) {
   if (!value.is_boolean()) return "must be a boolean";
   *out = value.get<bool>();
   return {};
 }
 
-Complaint Read(const Json& value, int64_t* out) {
+Complaint ReadValue(const Json& value, int64_t* out) {
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return "must fit in 64 bits";
     *out = value.get<int64_t>();
@@ -44,36 +41,19 @@ Complaint Read(const Json& value, int64_t* out) {
   return {};
 }
 
-Complaint Read(const Json& value, double* out) {
+Complaint ReadValue(const Json& value, double* out) {
   if (!value.is_number()) return "must be a number";
   *out = value.get<double>();
   return {};
 }
 
-Complaint Read(const Json& value, std::string* out) {
+Complaint ReadValue(const Json& value, std::string* out) {
   if (!value.is_string()) return "must be a string";
   *out = value.get_ref<const std::string&>();
   return {};
 }
 
-template <class T>
-Complaint Read(const Json& value, std::vector<T>* out) {
-  constexpr bool kStrings = std::is_same_v<T, std::string>;
-  if (!value.is_array())
-    return kStrings ? "must be a list of strings" : "must be a list of integers";
-  out->resize(value.size());
-  for (size_t i = 0; i < value.size(); ++i) {
-    if (!Read(value[i], &(*out)[i]).empty()) {
-      return kStrings ? "must be a list of strings" : "must be a list of integers";
-    }
-  }
-  return {};
-}
-
-template <class T>
-Complaint Read(const Json& value, std::optional<T>* out) {
-  return Read(value, &out->emplace());
-}
+namespace {
 
 // The first part of the value that is outside the range, or null.
 const Json* FindOutside(const Json& value, const Range& range) {
@@ -90,78 +70,23 @@ const Json* FindOutside(const Json& value, const Range& range) {
   return nullptr;
 }
 
-Status RangeError(std::string_view field, const Range& range, const Json& value) {
-  if (value == "") return ValueError(field, "must not be empty", value);
-  if (value.is_string()) {
-    return ValueError(field, "must have a number of bytes " + range.Describe(), value);
+}  // namespace
+
+Status CheckRange(std::string_view field, const Range& range, const Json& value) {
+  const Json* outside = FindOutside(value, range);
+  if (outside == nullptr) return OkStatus();
+  if (*outside == "") return ValueError(field, "must not be empty", *outside);
+  if (outside->is_string()) {
+    return ValueError(field, "must have a number of bytes " + range.Describe(), *outside);
   }
-  return ValueError(field, "must be " + range.Describe(), value);
+  return ValueError(field, "must be " + range.Describe(), *outside);
 }
 
-template <class T>
-void ParseField(Json& value, const ApiField<T>& field, T* out, BodyErrors* errors) {
-  if (std::holds_alternative<Ignored>(field.member)) return;
-  if (const auto* retired = std::get_if<Retired>(&field.member)) {
-    if constexpr (std::is_base_of_v<GenerationRequest, T>) {
-      out->retired_fields.push_back({field.name, retired->instead});
-    }
-    return;
-  }
-  if (const auto* unsupported = std::get_if<Unsupported>(&field.member)) {
-    if (value != Json::parse(unsupported->accepted, nullptr, false)) {
-      errors->AddValue(
-          InvalidArgumentError("`" + std::string(field.name) + "` is not supported by this server")
-              .WithParam(std::string(field.name)));
-    }
-    return;
-  }
-  const std::string location = "body." + std::string(field.name);
-  if (const auto* parser = std::get_if<JsonParser<T>>(&field.member)) {
-    const Status status = (*parser)(value, out);
-    if (status.ok()) return;
-    if (status.param().empty()) {
-      errors->AddForm(location, status.message());
-    } else {
-      errors->AddValue(status);
-    }
-    return;
-  }
-  const Complaint complaint = std::visit(
-      [&](auto member) -> Complaint {
-        if constexpr (std::is_member_object_pointer_v<decltype(member)>) {
-          return Read(value, &(out->*member));
-        } else {
-          return {};
-        }
-      },
-      field.member);
-  if (!complaint.empty()) {
-    errors->AddForm(location, std::string(complaint) + ", got " + std::string(JsonTypeName(value)));
-    return;
-  }
-  if (const Json* outside = FindOutside(value, field.range)) {
-    errors->AddValue(RangeError(field.name, field.range, *outside));
-  }
-}
+// ---- Bodies and their errors ----
 
 bool IsAbsent(const Json& body, std::string_view name) {
   const auto it = body.find(name);
   return it == body.end() || it->is_null();
-}
-
-template <class... Tables>
-void LogUnknownFields(const Json& body, const Tables&... tables) {
-  if (!LogEnabled(LogLevel::kDebug)) return;
-  constexpr size_t kMaxShownBytes = 64;
-  for (const auto& [name, value] : body.items()) {
-    const auto has = [&key = name](const auto& table) {
-      return std::any_of(std::begin(table), std::end(table),
-                         [&key](const auto& field) { return field.name == key; });
-    };
-    if (!(has(tables) || ...)) {
-      LOG_DEBUG << "unknown field ignored: " << DumpJson(name.substr(0, kMaxShownBytes));
-    }
-  }
 }
 
 Status NotAnObject(const Json& body) {
@@ -169,8 +94,6 @@ Status NotAnObject(const Json& body) {
   errors.AddForm("body", "must be an object, got " + std::string(JsonTypeName(body)));
   return errors.Result();
 }
-
-}  // namespace
 
 void BodyErrors::AddForm(std::string_view location, std::string_view message) {
   if (num_form_errors_++ == 0) first_location_ = location;
@@ -227,19 +150,6 @@ Status ValueError(std::string_view field, std::string_view must_be, const Json& 
   message.append(" ").append(must_be).append(", got ").append(shown);
   message.append(" (parameter=").append(field).append(", value=").append(shown).append(")");
   return InvalidArgumentError(std::move(message)).WithParam(std::string(field));
-}
-
-template <class T>
-void ParseFields(Json& body, std::span<const ApiField<T>> fields, T* out, BodyErrors* errors) {
-  for (auto it = body.begin(); it != body.end(); ++it) {
-    if (it->is_null()) continue;
-    for (const ApiField<T>& field : fields) {
-      if (field.name == it.key()) {
-        ParseField(*it, field, out, errors);
-        break;
-      }
-    }
-  }
 }
 
 StatusOr<CompletionRequest> ParseCompletionRequest(Json body) {

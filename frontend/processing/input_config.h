@@ -25,6 +25,8 @@ struct InputConfig {
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
   ParserConfig parsers;
+  // What `thinking: {"type": "disabled"}` of /v1/messages becomes: none, low, or auto by template.
+  std::string anthropic_disabled_thinking_effort = "auto";
 };
 
 }  // namespace tandem

@@ -89,7 +89,8 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
       tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
       encoded_texts_(std::make_unique<EncodedTextCache>(kEncodedTextBytes)),
-      sampling_(&config_, tokenizer_.get()) {}
+      sampling_(&config_, tokenizer_.get()),
+      template_traits_(chat_template_ ? ProbeTemplate(*this) : TemplateTraits()) {}
 
 // ---- Prompts ----
 

@@ -19,6 +19,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/sampling_resolver.h"
+#include "frontend/processing/template_traits.h"
 #include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/tokenizer.h"
 #include "proto_msgpack/schema.h"
@@ -65,6 +66,7 @@ class InputProcessor {
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const InputConfig& config() const { return config_; }
+  const TemplateTraits& template_traits() const { return template_traits_; }
   TokenId vocab_size() const { return sampling_.vocab_size(); }
 
  private:
@@ -98,6 +100,7 @@ class InputProcessor {
   const std::optional<ChatTemplate> chat_template_;
   const std::unique_ptr<EncodedTextCache> encoded_texts_;
   const SamplingResolver sampling_;
+  const TemplateTraits template_traits_;  // found with the members above
 };
 
 }  // namespace tandem

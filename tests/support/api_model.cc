@@ -11,6 +11,7 @@
 #include "frontend/api/generate_tokens.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/invocations.h"
+#include "frontend/api/messages.h"
 #include "frontend/api/responses.h"
 #include "tests/support/wire_json.h"
 
@@ -21,6 +22,7 @@ constexpr std::pair<std::string_view, MakeCall> kCalls[] = {
     {"/v1/completions", MakeCompletion},
     {"/v1/chat/completions", MakeChatCompletion},
     {"/v1/chat/completions/batch", MakeChatBatch},
+    {"/v1/messages", MakeMessage},
     {"/v1/responses", MakeResponse},
     {"/invocations", MakeInvocation},
     {"/inference/v1/generate", MakeTokenGeneration}};
@@ -66,6 +68,12 @@ RequestHeaders ApiModel::Headers() const {
   return headers;
 }
 
+std::unique_ptr<GenerationCall> ApiModel::MakeCall(std::string_view path) const {
+  const auto made = std::find_if(std::begin(kCalls), std::end(kCalls),
+                                 [path](const auto& row) { return row.first == path; });
+  return made == std::end(kCalls) ? nullptr : made->second(context_);
+}
+
 StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::string_view body) const {
   return Prepare(path, body, Headers());
 }
@@ -73,10 +81,8 @@ StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::strin
 StatusOr<ApiModel::Prepared> ApiModel::Prepare(std::string_view path, std::string_view body,
                                                const RequestHeaders& headers) const {
   Prepared prepared;
-  const auto made = std::find_if(std::begin(kCalls), std::end(kCalls),
-                                 [path](const auto& row) { return row.first == path; });
-  if (made == std::end(kCalls)) return NotFoundError(std::string(path));
-  prepared.call = made->second(context_);
+  prepared.call = MakeCall(path);
+  if (prepared.call == nullptr) return NotFoundError(std::string(path));
   RETURN_IF_ERROR(ParseBody(body, context_, prepared.call.get()));
   ASSIGN_OR_RETURN(static_cast<PreparedRequest&>(prepared),
                    ProcessRequest(headers, context_, prepared.call.get()));

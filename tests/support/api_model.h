@@ -25,7 +25,8 @@ class ApiModel {
     // Writes the response to *out. REQUIRES: this stays where it is.
     std::unique_ptr<ResponseWriter> MakeWriter(std::string* out) const;
   };
-  // path: of an endpoint that generates.
+  // path: of an endpoint that generates. Null for another.
+  std::unique_ptr<GenerationCall> MakeCall(std::string_view path) const;
   StatusOr<Prepared> Prepare(std::string_view path, std::string_view body) const;
   StatusOr<Prepared> Prepare(std::string_view path, std::string_view body,
                              const RequestHeaders& headers) const;

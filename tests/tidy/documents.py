@@ -112,6 +112,7 @@ def check_links(name, text, tree, read):
 # What a user can set or see: (what, files whose rows define it, pattern of a row's name, document that lists them all).
 LISTED = [
     ("API field", "frontend/openai/*_request.h", r'^\s*\{"(\w+)",', "docs/user/api.md"),
+    ("API field", "frontend/anthropic/*_request.h", r'^\s*\{"(\w+)",', "docs/user/api.md"),
     ("route", "frontend/api/routes.cc", r'"(/[a-z0-9_/]+)\*?"', "docs/user/api.md"),
     ("route", "frontend/api/dev.cc", r'"(/[a-z0-9_/]+)\*?"', "docs/user/api.md"),
     ("metric", "frontend/metrics/*", r'"((?:vllm:|http_)[a-z_]{2,})"', "docs/operator/metrics.md"),

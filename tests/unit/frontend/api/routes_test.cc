@@ -4,6 +4,7 @@
 #include <set>
 
 #include "frontend/api/dev.h"
+#include "frontend/api/error.h"
 #include "frontend/api/models.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "test_server.h"
@@ -135,13 +136,48 @@ TEST_CASE("ServerEnvironment leaves out secrets") {
 }
 
 TEST_CASE("a refusal by HTTP has the form of the API's errors") {
-  const Response response = HttpErrorResponse(413, "too large");
+  const Response response = HttpErrorResponse("/v1/completions", 413, "too large");
   CHECK(response.status == 413);
   const json error = json::parse(response.body)["error"];
   CHECK(error["message"] == "too large");
   CHECK(error["code"] == 413);
   CHECK_FALSE(error["type"].get<std::string>().empty());
   CHECK(error["param"].is_null());
+}
+
+TEST_CASE("a refusal by HTTP looks as vLLM's for unknown paths, methods and keys") {
+  CHECK(HttpErrorResponse("/x", 404, "m").body == R"({"detail":"Not Found"})");
+  CHECK(HttpErrorResponse("/v1/models", 405, "m").body == R"({"detail":"Method Not Allowed"})");
+  CHECK(HttpErrorResponse("/v1/models", 401, "Unauthorized").body == R"({"error":"Unauthorized"})");
+}
+
+TEST_CASE("below /v1/messages every refusal has the form of Anthropic's API") {
+  Fixture f({"key"});
+  Client client(f.server->port());
+  const auto type_of = [](const Reply& reply) {
+    const json body = json::parse(reply.body);
+    CHECK(body["type"] == "error");
+    CHECK_FALSE(body["error"]["message"].get<std::string>().empty());
+    return body["error"]["type"].get<std::string>();
+  };
+  CHECK(type_of(client.Post("/v1/messages", "{}")) == "authentication_error");
+  CHECK(type_of(client.Get("/v1/messages")) == "invalid_request_error");  // 405
+  CHECK(type_of(client.Get("/v1/messages/batches")) == "not_found_error");
+  const Reply reply = client.Ask(
+      "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: key\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  CHECK(reply.status == 400);
+  CHECK(type_of(reply) == "invalid_request_error");
+  for (const auto& [status, type] : {std::pair(403, "permission_error"),
+                                     {413, "request_too_large"},
+                                     {429, "rate_limit_error"},
+                                     {503, "overloaded_error"},
+                                     {500, "api_error"},
+                                     {408, "invalid_request_error"}}) {
+    const Response response = HttpErrorResponse("/v1/messages", status, "m");
+    CHECK(json::parse(response.body)["error"]["type"] == type);
+  }
+  CHECK(json::parse(HttpErrorResponse("/v1/messagesx", 413, "m").body)["error"]["code"] == 413);
 }
 
 TEST_CASE("the model list has a card for each served name") {

@@ -134,10 +134,10 @@ TEST_CASE("unknown paths are 404, wrong methods 405 with the allowed ones") {
   Client client(server.port());
   Reply reply = client.Get("/nothing");
   CHECK(reply.status == 404);
-  CHECK(reply.body == R"({"detail":"Not Found"})");
+  CHECK(reply.body == "error: the path does not exist");
   reply = client.Get("/echo");
   CHECK(reply.status == 405);
-  CHECK(reply.body == R"({"detail":"Method Not Allowed"})");
+  CHECK(reply.body == "error: the path does not have this method, it has POST");
   CHECK(reply.Has("allow: POST\r\n"));
   CHECK(client.Get("/open/anything").status == 200);
   CHECK(client.Get("/openly").status == 200);
@@ -168,12 +168,16 @@ TEST_CASE("guarded rows need one of the keys, open rows do not") {
   Client client(server.port());
   Reply reply = client.Get("/where");
   CHECK(reply.status == 401);
-  CHECK(reply.body == R"({"error":"Unauthorized"})");
+  CHECK(reply.body == "error: Unauthorized");
+  CHECK(reply.Has("www-authenticate: Bearer\r\n"));
   CHECK(client.Get("/where", "Authorization: Bearer firs\r\n").status == 401);
   CHECK(client.Get("/where", "Authorization: Bearer firsT\r\n").status == 401);
   CHECK(client.Get("/where", "Authorization: Basic first\r\n").status == 401);
   CHECK(client.Get("/where", "Authorization: Bearer first\r\n").status == 200);
   CHECK(client.Get("/where", "authorization: bearer second\r\n").status == 200);
+  CHECK(client.Get("/where", "X-Api-Key: second\r\n").status == 200);
+  CHECK(client.Get("/where", "x-api-key: Bearer second\r\n").status == 401);
+  CHECK(client.Get("/where", "x-api-key: \r\n").status == 401);
   CHECK(client.Get("/open").status == 200);
   CHECK(client.Get("/nothing").status == 404);
 }
@@ -181,6 +185,9 @@ TEST_CASE("guarded rows need one of the keys, open rows do not") {
 TEST_CASE("a body over the limit is 413 before it is sent") {
   ServerOptions options;
   options.limits.body_bytes = 1000;
+  options.error = [](std::string_view path, int status, std::string_view) {
+    return Response{status, std::string(path), "text/plain", {}};
+  };
   TestServer server(BasicRoutes(), std::move(options));
   SECTION("announced") {
     Client client(server.port());
@@ -188,6 +195,7 @@ TEST_CASE("a body over the limit is 413 before it is sent") {
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         "Content-Length: 1001\r\n\r\n");
     CHECK(reply.status == 413);
+    CHECK(reply.body == "/echo");
     CHECK(client.ReadToEnd());
   }
   SECTION("chunked") {
@@ -480,7 +488,7 @@ TEST_CASE("a port in use is an error that names it") {
   ServerOptions options;
   options.host = "127.0.0.1";
   options.port = first.port();
-  options.error = [](int, std::string_view) { return Response(); };
+  options.error = [](std::string_view, int, std::string_view) { return Response(); };
   HttpServer second(std::move(options), Router({}), {&shard});
   const Status status = second.Listen();
   CHECK_FALSE(status.ok());
@@ -618,7 +626,7 @@ TEST_CASE("a drain without requests ends at once, and a second server may listen
   ServerOptions options;
   options.host = "127.0.0.1";
   options.port = port;
-  options.error = [](int, std::string_view) { return Response(); };
+  options.error = [](std::string_view, int, std::string_view) { return Response(); };
   HttpServer second(std::move(options), Router({}), {&shard});
   CHECK(second.Listen().ok());
 }
@@ -629,7 +637,7 @@ TEST_CASE("another server may take a UNIX socket as soon as a drain is over") {
   const auto options = [&path] {
     ServerOptions made;
     made.uds = path;
-    made.error = [](int, std::string_view) { return Response(); };
+    made.error = [](std::string_view, int, std::string_view) { return Response(); };
     return made;
   };
   Shard first_shard(0), second_shard(0);

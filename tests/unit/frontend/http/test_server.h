@@ -34,7 +34,7 @@ class TestServer {
     options.port = 0;
     options.disable_access_log = true;
     if (!options.error) {
-      options.error = [](int status, std::string_view message) {
+      options.error = [](std::string_view, int status, std::string_view message) {
         return Response{status, "error: " + std::string(message), "text/plain", {}};
       };
     }

@@ -149,7 +149,9 @@ TEST_CASE("a server on a UNIX socket replaces a dead one and refuses a live one"
   const auto options = [&path] {
     ServerOptions result;
     result.uds = path;
-    result.error = [](int status, std::string_view) { return Response{status, "", "", {}}; };
+    result.error = [](std::string_view, int status, std::string_view) {
+      return Response{status, "", "", {}};
+    };
     return result;
   };
   Shard shard(0);
@@ -181,7 +183,9 @@ TEST_CASE("UNIX socket: a path that is not a socket is refused and not removed")
   {
     ServerOptions options;
     options.uds = path;
-    options.error = [](int status, std::string_view) { return Response{status, "", "", {}}; };
+    options.error = [](std::string_view, int status, std::string_view) {
+      return Response{status, "", "", {}};
+    };
     HttpServer server(std::move(options), Router(Routes()), {&shard});
     const Status status = server.Listen();
     REQUIRE_FALSE(status.ok());

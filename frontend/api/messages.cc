@@ -1,0 +1,183 @@
+#include "frontend/api/messages.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "frontend/anthropic/chat_body.h"
+#include "frontend/anthropic/messages_request.h"
+#include "frontend/api/content_blocks.h"
+#include "frontend/api/message_events.h"
+#include "frontend/api/models.h"
+#include "frontend/api/render.h"
+#include "frontend/openai/chat_request.h"
+
+namespace tandem {
+namespace {
+
+// ---- Requests ----
+
+StatusOr<ChatRequest> ParseAsChat(Json body, const InputProcessor& input_processor,
+                                  bool needs_max_tokens) {
+  ASSIGN_OR_RETURN(MessagesRequest request, ParseMessagesRequest(std::move(body)));
+  if (needs_max_tokens && !request.max_tokens) {
+    BodyErrors errors;
+    errors.AddForm("body.max_tokens", "is required");
+    return errors.Result();
+  }
+  ASSIGN_OR_RETURN(Json chat, ChatBodyOf(std::move(request), input_processor.template_traits()));
+  return ParseChatRequest(std::move(chat));
+}
+
+// ---- One body ----
+
+// Collects blocks as JSON.
+class CollectedBlocks final : public BlockSink {
+ public:
+  Json Take() {
+    if (blocks_.empty()) blocks_.push_back({{"type", "text"}, {"text", ""}});
+    return std::move(blocks_);
+  }
+
+ private:
+  void BeginBlock(BlockKind kind, const ToolCallDelta* call) override {
+    text_.clear();
+    if (kind != BlockKind::kToolUse) return;
+    blocks_.push_back({{"type", "tool_use"}, {"id", call->id}, {"name", call->name}});
+  }
+  void AppendToBlock(BlockKind, std::string_view text) override { text_ += text; }
+  void EndBlock(BlockKind kind) override {
+    switch (kind) {
+      case BlockKind::kThinking:
+        blocks_.push_back(
+            {{"type", "thinking"}, {"thinking", text_}, {"signature", MakeSignature()}});
+        break;
+      case BlockKind::kText:
+        blocks_.push_back({{"type", "text"}, {"text", text_}});
+        break;
+      case BlockKind::kToolUse:
+        blocks_.back()["input"] = InputOf(text_);
+        break;
+    }
+  }
+
+  // A call that was cut off has arguments that are no object yet.
+  static Json InputOf(std::string_view arguments) {
+    auto parsed = ParseJson(arguments);
+    if (!parsed.ok() || !(*parsed)->is_object()) return Json::object();
+    return std::move(parsed->mutable_value());
+  }
+
+  Json blocks_ = Json::array();
+  std::string text_;  // of the open block
+};
+
+class MessageBody final : public ResponseWriter {
+ public:
+  explicit MessageBody(WriterInput input)
+      : ResponseWriter(input.out), head_(std::move(input.head)), blocks_(&collected_) {}
+
+  void WriteDelta(int, MessageDelta& delta, const Usage&) override {
+    blocks_.Add(delta);
+    if (!delta.finish_reason) return;
+    blocks_.End();
+    stop_ = StopOf(delta, blocks_.has_calls());
+  }
+
+  void WriteEnd(const Usage& usage) override {
+    Json body = {{"id", head_.id},       {"type", "message"},
+                 {"role", "assistant"},  {"content", collected_.Take()},
+                 {"model", head_.model}, {"stop_reason", stop_.reason}};
+    if (stop_.reason == "stop_sequence") body["stop_sequence"] = stop_.sequence;
+    body["usage"] = MessageUsageJson(usage);
+    out_->append(DumpJson(body));
+  }
+
+ private:
+  const ResponseHead head_;
+  CollectedBlocks collected_;
+  ContentBlocks blocks_;
+  MessageStop stop_;
+};
+
+// ---- Events ----
+
+class MessageStream final : public ResponseWriter {
+ public:
+  explicit MessageStream(WriterInput input)
+      : ResponseWriter(input.out), head_(std::move(input.head)), events_(out_) {}
+
+  void WriteDelta(int, MessageDelta& delta, const Usage& usage) override {
+    if (!std::exchange(started_, true)) events_.Start(head_, usage);
+    events_.Add(delta);
+    if (delta.finish_reason) events_.End(delta);
+  }
+  void WriteEnd(const Usage& usage) override { events_.Stop(usage); }
+  void WriteError(const Status& status) override {
+    out_->append("event: error\ndata: " + AnthropicErrorBody(ToApiError(status)) + "\n\n");
+  }
+
+ private:
+  const ResponseHead head_;
+  MessageEvents events_;
+  bool started_ = false;
+};
+
+// ---- The call ----
+
+class MessageCall final : public GenerationCall {
+ public:
+  explicit MessageCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
+
+  const char* id_prefix() const override { return "chatcmpl-"; }
+  RequestType request_type() const override { return RequestType::kChatCompletions; }
+  Response Error(const Status& status) const override { return AnthropicErrorResponse(status); }
+
+  Status Parse(JsonDocument body) override {
+    ASSIGN_OR_RETURN(request_,
+                     ParseAsChat(std::move(body.mutable_value()), input_processor_, true));
+    return OkStatus();
+  }
+  GenerationRequest& request() override { return request_; }
+  StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
+    return input_processor_.Process(std::move(request_), context);
+  }
+  std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
+    if (input.stream) return std::make_unique<MessageStream>(std::move(input));
+    return std::make_unique<MessageBody>(std::move(input));
+  }
+
+ private:
+  const InputProcessor& input_processor_;
+  ChatRequest request_;
+};
+
+}  // namespace
+
+std::unique_ptr<GenerationCall> MakeMessage(const ApiContext& context) {
+  return std::make_unique<MessageCall>(context);
+}
+
+StatusOr<std::string> CountTokensBodyToJson(Json body, const InputProcessor& input_processor,
+                                            const ApiOptions& options) {
+  ASSIGN_OR_RETURN(ChatRequest request, ParseAsChat(std::move(body), input_processor, false));
+  RETURN_IF_ERROR(ServedModel(options, request.model).status());
+  ASSIGN_OR_RETURN(const std::string text, input_processor.RenderChat(request));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                   input_processor.tokenizer().Encode(text, /*add_special_tokens=*/false));
+  return DumpJson({{"input_tokens", ids.size()},
+                   {"context_management", {{"original_input_tokens", ids.size()}}}});
+}
+
+Awaitable<void> HandleCountTokens(Exchange& exchange, ApiContext* context) {
+  auto work = [body = std::move(exchange.mutable_request().body),
+               context]() -> StatusOr<std::string> {
+    ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
+    return CountTokensBodyToJson(std::move(json.mutable_value()), *context->input_processor,
+                                 context->options);
+  };
+  const auto result = co_await OnPool(context->text_pool, std::move(work));
+  exchange.Respond(result.ok() ? Response{200, *result, "application/json", {}}
+                               : AnthropicErrorResponse(result.status()));
+}
+
+}  // namespace tandem
