@@ -13,3 +13,5 @@ tandem_test(unit_deploy_sweep LABEL unit
        unit/deploy/cli/bench/load_search_test.cc unit/deploy/cli/bench/svg_chart_test.cc
        unit/deploy/cli/bench/sweep_params_test.cc unit/deploy/cli/bench/sweep_summary_test.cc
   DEPS deploy/cli/bench tests/support/files)
+tandem_test(unit_offline LABEL unit SRCS unit/deploy/cli/offline/batch_file_test.cc
+  DEPS deploy/cli/offline nlohmann_json::nlohmann_json)

@@ -24,6 +24,7 @@ endfunction()
 
 python_test_classes(pair integration/pair_test.py)
 python_test_classes(bench integration/bench_test.py)
+python_test_classes(offline integration/offline_test.py)
 
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)

@@ -3,12 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <optional>
+#include <vector>
 
 #include "deploy/cli/sse_parser.h"
 
@@ -18,6 +22,8 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
+
+using Endpoint = asio::generic::stream_protocol::endpoint;
 
 constexpr int kHttpOk = 200;
 
@@ -35,7 +41,7 @@ class TimedSocket {
   explicit TimedSocket(asio::io_context* context) : socket_(*context) {}
   void set_timeout(double seconds) { timeout_ms_ = static_cast<int>(seconds * 1e3); }
 
-  error_code Connect(const asio::ip::tcp::endpoint& endpoint) {
+  error_code Connect(const Endpoint& endpoint) {
     error_code error;
     socket_.close(error);
     socket_.open(endpoint.protocol(), error);
@@ -80,7 +86,7 @@ class TimedSocket {
     return count == 0 ? make_error_code(asio::error::timed_out) : error_code();
   }
 
-  asio::ip::tcp::socket socket_;
+  asio::generic::stream_protocol::socket socket_;
   int timeout_ms_ = -1;
 };
 
@@ -88,7 +94,7 @@ http::request<http::string_body> MakeRequest(http::verb verb, const std::string&
                                              const std::string& host, const std::string& api_key,
                                              std::string body) {
   http::request<http::string_body> request(verb, target, 11);
-  request.set(http::field::host, host);
+  request.set(http::field::host, host.empty() ? "localhost" : host);
   request.set(http::field::user_agent, "tandem");
   request.set(http::field::connection, "close");
   if (!api_key.empty()) request.set(http::field::authorization, "Bearer " + api_key);
@@ -98,20 +104,36 @@ http::request<http::string_body> MakeRequest(http::verb verb, const std::string&
   return request;
 }
 
+// The server's addresses. Of a UNIX socket the host is empty and the port is the path.
+StatusOr<std::vector<Endpoint>> Resolve(const std::string& host, const std::string& port,
+                                        const std::string& where, asio::io_context* context) {
+  if (host.empty()) {
+    if (port.size() >= sizeof(sockaddr_un::sun_path)) {
+      return InvalidArgumentError("socket path " + port + " is too long");
+    }
+    return std::vector<Endpoint>{asio::local::stream_protocol::endpoint(port)};
+  }
+  error_code error;
+  asio::ip::tcp::resolver resolver(*context);
+  const auto found = resolver.resolve(host, port, error);
+  if (error) return TransportError(error, where);
+  std::vector<Endpoint> endpoints;
+  for (const auto& entry : found) endpoints.emplace_back(entry.endpoint());
+  return endpoints;
+}
+
 // Sends the request and reads the response in pieces; on_body gets each piece and returns whether
 // to read on.
 StatusOr<int> Exchange(const std::string& host, const std::string& port,
                        const HttpTimeouts& timeouts, http::request<http::string_body> request,
                        const std::function<bool(int status, std::string_view piece)>& on_body) {
-  const std::string where = "http://" + host + ":" + port;
+  const std::string where = host.empty() ? "unix:" + port : "http://" + host + ":" + port;
   error_code error;
   asio::io_context context;
-  asio::ip::tcp::resolver resolver(context);
-  const auto endpoints = resolver.resolve(host, port, error);
-  if (error) return TransportError(error, where);
+  ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints, Resolve(host, port, where, &context));
   TimedSocket socket(&context);
   socket.set_timeout(timeouts.connect_s);
-  for (const auto& endpoint : endpoints) {
+  for (const Endpoint& endpoint : endpoints) {
     error = socket.Connect(endpoint);
     if (!error || error == asio::error::interrupted) break;
   }
@@ -146,8 +168,17 @@ StatusOr<int> Exchange(const std::string& host, const std::string& port,
 StatusOr<HttpClient> HttpClient::ForUrl(std::string_view url, std::string api_key,
                                         HttpTimeouts timeouts) {
   constexpr std::string_view kScheme = "http://";
+  constexpr std::string_view kUnix = "unix:";
+  if (url.starts_with(kUnix) && url.size() > kUnix.size()) {
+    HttpClient client;
+    client.api_key_ = std::move(api_key);
+    client.timeouts_ = timeouts;
+    client.port_ = std::string(url.substr(kUnix.size()));
+    return client;
+  }
   if (!url.starts_with(kScheme)) {
-    return InvalidArgumentError("--url is '" + std::string(url) + "', must start with http://");
+    return InvalidArgumentError("--url is '" + std::string(url) +
+                                "', must start with http:// or unix:");
   }
   url.remove_prefix(kScheme.size());
   HttpClient client;

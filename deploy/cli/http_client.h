@@ -1,9 +1,9 @@
 #pragma once
 
 // A blocking HTTP/1.1 client for the `tandem` command: one request at a time, one connection each.
-// Thread: the caller's. Plain http only; the server is on this host or at the end of the user's own
-// tunnel. Errors: UNAVAILABLE when the server does not respond in time, INVALID_ARGUMENT for a bad
-// URL, CANCELLED when a signal interrupts the wait.
+// Thread: the caller's. Plain http over TCP or a UNIX socket; the server is on this host or at the
+// end of the user's own tunnel. Errors: UNAVAILABLE when the server does not respond in time,
+// INVALID_ARGUMENT for a bad URL, CANCELLED when a signal interrupts the wait.
 
 #include <functional>
 #include <string>
@@ -26,7 +26,8 @@ struct HttpReply {
 
 class HttpClient {
  public:
-  // url: http://host[:port][/prefix]. The key goes out as "Authorization: Bearer key" unless empty.
+  // url: http://host[:port][/prefix] or unix:/path/of/socket. The key goes out as "Authorization:
+  // Bearer key" unless empty.
   static StatusOr<HttpClient> ForUrl(std::string_view url, std::string api_key,
                                      HttpTimeouts timeouts = {});
 
@@ -40,7 +41,8 @@ class HttpClient {
       const std::function<bool(std::string_view data)>& on_event) const;
 
  private:
-  std::string host_, port_, prefix_, api_key_;
+  std::string host_, port_;  // of a UNIX socket: empty, and its path
+  std::string prefix_, api_key_;
   HttpTimeouts timeouts_;
 };
 

@@ -1,11 +1,13 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
-// `tandem chat` is a conversation with a running server, `tandem bench` measures one.
+// `tandem chat` is a conversation with a running server, `tandem bench` measures one, `tandem
+// run-batch` and `tandem complete` run requests without one.
 
 #include <unistd.h>
 
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/version.h"
@@ -21,14 +23,13 @@ struct Command {
   std::string_view help;
 };
 
-// A program of its own: its libraries would make each start of the server slower.
-int RunBench(const std::vector<std::string>& args) {
-  const tandem::StatusOr<std::string> path = tandem::ProgramBeside("tandem-bench");
+// Programs of their own: their libraries would make each start of the server slower.
+int RunProgram(const char* program, const char* command, std::vector<std::string> words) {
+  const tandem::StatusOr<std::string> path = tandem::ProgramBeside(program);
   if (!path.ok()) {
-    std::fprintf(stderr, "tandem bench: %s\n", path.status().message().c_str());
+    std::fprintf(stderr, "tandem %s: %s\n", command, path.status().message().c_str());
     return 1;
   }
-  std::vector<std::string> words = args;
   words.insert(words.begin(), *path);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -38,16 +39,29 @@ int RunBench(const std::vector<std::string>& args) {
   return 1;
 }
 
+int RunBench(const std::vector<std::string>& args) {
+  return RunProgram("tandem-bench", "bench", args);
+}
+
+int RunOffline(const char* command, std::vector<std::string> args) {
+  args.insert(args.begin(), command);
+  return RunProgram("tandem-offline", command, std::move(args));
+}
+int RunBatch(const std::vector<std::string>& args) { return RunOffline("run-batch", args); }
+int RunComplete(const std::vector<std::string>& args) { return RunOffline("complete", args); }
+
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
+    {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
+    {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},
 };
 
 int Usage(std::FILE* out) {
   std::fprintf(out, "usage: tandem <command> [flags], tandem <command> --help, tandem --version\n");
   for (const Command& command : kCommands) {
-    std::fprintf(out, "  %-6.*s %.*s\n", static_cast<int>(command.name.size()), command.name.data(),
+    std::fprintf(out, "  %-9.*s %.*s\n", static_cast<int>(command.name.size()), command.name.data(),
                  static_cast<int>(command.help.size()), command.help.data());
   }
   return out == stdout ? 0 : 2;

@@ -91,12 +91,22 @@ struct LoadClient::State {
     std::promise<void> ended;
   };
 
+  struct Fetching {
+    FetchPlan plan;
+    Status status;
+    size_t num_active = 0;
+    Event changed;
+    std::promise<void> ended;
+  };
+
   explicit State(LoadTarget load_target)
       : target(std::move(load_target)), read_buffer(kReadBytes) {}
 
   Awaitable<void> Send(Running* run);
   Awaitable<void> Watch(Running* run);
   Awaitable<void> SendOne(Running* run, size_t index);
+  Awaitable<void> FetchAll(Fetching* run);
+  Awaitable<void> FetchOne(Fetching* run, size_t index);
   Awaitable<void> GetPage(const std::string* bytes, double deadline, LoadReply* reply,
                           Status* status, std::promise<void> ended);
   Awaitable<Status> Exchange(const std::string* bytes, ResponseSink* sink, ClientSocket** in_use);
@@ -156,6 +166,16 @@ LoadRun LoadClient::Run(LoadPlan plan) {
       [state = state_.get(), &run] { state->shard.Spawn(state->Watch(&run), "load"); });
   ended.wait();
   return std::move(run.result);
+}
+
+Status LoadClient::Fetch(FetchPlan plan) {
+  State::Fetching run;
+  run.plan = std::move(plan);
+  std::future<void> ended = run.ended.get_future();
+  state_->shard.Post(
+      [state = state_.get(), &run] { state->shard.Spawn(state->FetchAll(&run), "fetch"); });
+  ended.wait();
+  return run.status;
 }
 
 StatusOr<LoadReply> LoadClient::Get(const std::string& path, double timeout_s) {
@@ -239,6 +259,37 @@ Awaitable<void> LoadClient::State::SendOne(Running* run, size_t index) {
   if (++run->num_done < run->plan.requests.size()) co_return;
   run->result.duration = Now() - run->begin;
   run->all_done.Set();
+}
+
+Awaitable<void> LoadClient::State::FetchAll(Fetching* run) {
+  std::promise<void> ended = std::move(run->ended);
+  const FetchPlan& plan = run->plan;
+  for (size_t i = 0; i < plan.num_requests; ++i) {
+    while (run->status.ok() && (run->num_active >= plan.max_concurrency || !plan.may_start(i))) {
+      run->changed.Reset();
+      co_await run->changed.Wait();
+    }
+    if (!run->status.ok()) break;
+    ++run->num_active;
+    shard.Spawn(FetchOne(run, i), "request");
+  }
+  while (run->num_active > 0) {
+    run->changed.Reset();
+    co_await run->changed.Wait();
+  }
+  ended.set_value();
+}
+
+Awaitable<void> LoadClient::State::FetchOne(Fetching* run, size_t index) {
+  const std::string bytes = run->plan.bytes(index);
+  LoadReply reply;
+  PageSink sink(&reply);
+  ClientSocket* in_use = nullptr;
+  Status status = co_await Exchange(&bytes, &sink, &in_use);
+  if (status.ok()) status = run->plan.on_reply(index, std::move(reply));
+  if (run->status.ok()) run->status = status;
+  --run->num_active;
+  run->changed.Set();
 }
 
 Awaitable<void> LoadClient::State::GetPage(const std::string* bytes, double deadline,

@@ -2,7 +2,7 @@
 
 // Sends prepared requests to one server when they are due and keeps the outcomes. One network
 // thread carries all streams; connections are reused, across runs too.
-// Thread: Run and Get from the one that made the object, which they block. Units: seconds.
+// Thread: Run, Fetch and Get from the one that made the object, which they block. Units: seconds.
 // Failure: a request's failure is in its outcome. A reused connection that the server closed
 // without sending anything is replaced once; nothing else is retried.
 
@@ -49,6 +49,18 @@ struct LoadReply {
   std::string body;
 };
 
+// Requests of which the whole responses count.
+struct FetchPlan {
+  size_t num_requests = 0;
+  size_t max_concurrency = 1;
+  // These run on the network thread.
+  std::function<std::string(size_t index)> bytes;  // see PostBytes
+  // Whether the request may be sent yet; looked at again after each reply.
+  std::function<bool(size_t index)> may_start;
+  // In the order in which responses end. An error ends the run.
+  std::function<Status(size_t index, LoadReply reply)> on_reply;
+};
+
 class LoadClient {
  public:
   // Resolves the server's name; does not connect yet.
@@ -60,6 +72,9 @@ class LoadClient {
                         const std::string& extra_header) const;
 
   LoadRun Run(LoadPlan plan);
+  // Sends all requests in their order. Ends with the first failure of the connection or of
+  // on_reply, after the requests under way.
+  Status Fetch(FetchPlan plan);
   // A small page: /v1/models, /metrics.
   StatusOr<LoadReply> Get(const std::string& path, double timeout_s);
 

@@ -1,0 +1,50 @@
+#include "deploy/cli/offline/private_server.h"
+
+#include <utility>
+
+#include "deploy/cli/command_line.h"
+#include "engine_core/flags/engine_config.h"
+#include "frontend/config.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kReadyTimeoutSeconds = 3600;  // large models load for minutes
+
+}  // namespace
+
+StatusOr<FlagOutcome> ParseWithServeFlags(const std::vector<std::string>& args,
+                                          const std::vector<Flag>& own, std::string_view about,
+                                          PrivateServerConfig* config) {
+  FrontendConfig frontend;
+  EngineConfig engine;
+  std::vector<Flag> serve = FrontendFlags(frontend);
+  for (const Flag& flag : EngineFlags(engine)) {
+    if (FindFlag(serve, "--" + std::string(flag.name)) == nullptr) serve.push_back(flag);
+  }
+  for (const std::string& argument : args) {
+    if (argument != "-h" && argument != "--help" && !argument.starts_with("--help=")) continue;
+    return ParseFlags(own, args,
+                      std::string(about) + "\nAll flags of `tandem serve` are accepted too.");
+  }
+  ASSIGN_OR_RETURN(PairCommandLine words, SplitCommandLine(args, own, serve));
+  ASSIGN_OR_RETURN(const FlagOutcome outcome, ParseFlags(own, words.frontend, about));
+  RETURN_IF_ERROR(ParseFlags(serve, words.engine_core, about).status());
+  if (frontend.model.empty()) return InvalidArgumentError("no model: give --model FOLDER");
+  if (!frontend.tls.certificate.empty()) {
+    return InvalidArgumentError("--ssl-certfile: the server of this command has no network port");
+  }
+  config->serve_args = std::move(words.engine_core);
+  config->serve_args.push_back("--disable-uvicorn-access-log");
+  config->model = frontend.model;
+  config->served_name =
+      frontend.api.served_model_names.empty() ? frontend.model : frontend.api.served_model_names[0];
+  if (!frontend.server.api_keys.empty()) config->api_key = frontend.server.api_keys[0];
+  return outcome;
+}
+
+StatusOr<std::unique_ptr<OwnServer>> StartPrivateServer(const PrivateServerConfig& config) {
+  return OwnServer::Start(config.serve_args, kReadyTimeoutSeconds);
+}
+
+}  // namespace tandem

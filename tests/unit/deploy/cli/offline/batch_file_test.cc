@@ -1,0 +1,98 @@
+#include "deploy/cli/offline/batch_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Line(const std::string& id, const std::string& url = "/v1/completions",
+                 const std::string& body = R"({"prompt": "x\u2028y"})") {
+  return R"({"custom_id": ")" + id + R"(", "method": "POST", "url": ")" + url + R"(", "body": )" +
+         body + "}";
+}
+
+std::string Refusal(const std::string& text) {
+  const auto requests = ParseBatchInput(text);
+  REQUIRE_FALSE(requests.ok());
+  return requests.status().message();
+}
+
+TEST_CASE("Requests are read line by line, blank lines skipped") {
+  const auto requests = ParseBatchInput(Line("a") + "\n\n  \r\n" + Line("b") + "\r\n" + Line("c"));
+  REQUIRE(requests.ok());
+  REQUIRE(requests->size() == 3);
+  CHECK((*requests)[0].custom_id == "a");
+  CHECK((*requests)[0].url == "/v1/completions");
+  CHECK(Json::parse((*requests)[0].body)["prompt"] == "x\u2028y");
+  CHECK((*requests)[2].custom_id == "c");
+  CHECK((*requests)[2].refusal.empty());
+  CHECK(ParseBatchInput("")->empty());
+}
+
+TEST_CASE("One bad line refuses the whole file by its number") {
+  CHECK(Refusal(Line("a") + "\n{\n") == "Invalid request on line 2: not a JSON object");
+  CHECK(Refusal("\n[1]") == "Invalid request on line 2: not a JSON object");
+  CHECK(Refusal(R"({"custom_id": 1})") == "Invalid request on line 1: custom_id must be a string");
+  CHECK(Refusal(R"({"custom_id": "a", "method": "GET", "url": "/v1/models"})") ==
+        "Invalid request on line 1: method must be POST");
+  CHECK(Refusal(Line("a", "/v1/completions", "[]")) ==
+        "Invalid request on line 1: body must be an object");
+  CHECK(Refusal(Line("a") + "\n" + Line("a")) == "custom_id \"a\" occurs twice");
+}
+
+TEST_CASE("A request that no server takes has its refusal as result") {
+  const auto requests = ParseBatchInput(Line("a", "/v2/x") + "\n" +
+                                        Line("b", "/v1/responses", R"({"stream": true})"));
+  REQUIRE(requests.ok());
+  CHECK_THAT((*requests)[0].refusal, Catch::StartsWith("URL /v2/x is not a supported endpoint."));
+  CHECK((*requests)[1].refusal == "Request must not be sent in stream mode");
+  const Json line = Json::parse(BatchOutputLine((*requests)[1], {}));
+  CHECK(line["custom_id"] == "b");
+  CHECK(line["response"]["status_code"] == 400);
+  CHECK(line["response"]["body"].is_null());
+  CHECK(line["error"] == "Request must not be sent in stream mode");
+}
+
+TEST_CASE("Lines of results have vLLM's form") {
+  const BatchRequest request{"a", "/v1/embeddings", "{}", ""};
+  const std::string text = BatchOutputLine(request, {200, R"({"z": 1, "a": [2]})"});
+  CHECK(text.ends_with("}\n"));
+  const Json line = Json::parse(text);
+  CHECK(line.begin().key() == "id");
+  CHECK(line["id"].get<std::string>().size() == 5 + 32);
+  CHECK(line["response"]["status_code"] == 200);
+  CHECK(line["response"]["request_id"].get<std::string>().starts_with("vllm-batch-"));
+  CHECK(line["response"]["body"].dump() == R"({"z":1,"a":[2]})");
+  CHECK(line["error"].is_null());
+
+  const std::string error = R"({"error":{"message":"m","type":"t","param":null,"code":400}})";
+  const Json failed = Json::parse(BatchOutputLine(request, {400, error}));
+  CHECK(failed["response"]["status_code"] == 400);
+  CHECK(failed["response"]["body"].is_null());
+  CHECK(failed["error"].dump() == error);
+  CHECK(Json::parse(BatchOutputLine(request, {404, R"({"detail":"Not Found"})"}))["error"] ==
+        "Model does not support endpoint: /v1/embeddings");
+  CHECK(Json::parse(BatchOutputLine(request, {502, "\xff"}))["error"].is_string());
+}
+
+TEST_CASE("A cut last line of the output does not count") {
+  const BatchRequest request{"a", "/v1/completions", "{}", ""};
+  const std::string whole = BatchOutputLine(request, {200, "{}"});
+  for (const size_t cut : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
+    const auto state = ReadBatchOutput(whole + whole.substr(0, cut));
+    REQUIRE(state.ok());
+    CHECK(state->done == std::set<std::string>{"a"});
+    CHECK(state->num_whole_bytes == static_cast<int64_t>(whole.size()));
+  }
+  CHECK(ReadBatchOutput("")->num_whole_bytes == 0);
+  CHECK(ReadBatchOutput("{\"cus")->num_whole_bytes == 0);
+  CHECK_THAT(ReadBatchOutput("hello\n").status().message(),
+             Catch::StartsWith("line 1 is no result of a batch"));
+}
+
+}  // namespace
+}  // namespace tandem
