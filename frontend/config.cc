@@ -54,6 +54,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
       {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
       {"skip-model-name-validation", &c.api.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
+      {"enable-responses-api-store", &c.enable_responses_api_store, "Keep responses of /v1/responses in memory, to be fetched, continued, cancelled or run in the background", {.env = "ENABLE_RESPONSES_API_STORE"}},
       {"stream-interval", &c.api.stream_interval, "Tokens between two events of a stream", {.min = 1, .max = 1024}},
       {"sse-keep-alive-interval", &c.server.sse_keep_alive_s, "Seconds of silence after which a stream gets a comment; 0: never", {.min = 0, .max = 3600}},
 
@@ -69,6 +70,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"max-bad-words-total-tokens", &c.input.max_bad_words_total_tokens, "Most tokens of a request's bad words", {.min = 0, .max = 1 << 20, .env = "MAX_BAD_WORDS_TOTAL_TOKENS"}},
       {"max-num-queued-reqs", &c.admission.max_num_queued_reqs, "More requests without a first token get 503; 0: no limit", {.min = 0}},
       {"max-num-queued-tokens", &c.admission.max_num_queued_tokens, "More prompt tokens without a first token get 503; 0: no limit", {.min = 0}},
+      {"max-stored-responses", &c.stored_responses.num_entries, "Most responses kept; the one that was not used for the longest time makes room", {.min = 1, .max = 1 << 24}},
+      {"max-stored-response-bytes", &c.stored_responses.num_bytes, "Most bytes of kept responses and of their conversations", {.min = 4096, .max = 1ll << 50}},
       {"http-timeout-keep-alive", &c.server.limits.keep_alive_s, "Seconds a connection may be idle between requests", {.min = 0.1, .max = 86400, .env = "HTTP_TIMEOUT_KEEP_ALIVE"}},
       {"http-timeout-head", &c.server.limits.head_s, "Seconds for a request's head to arrive", {.min = 0.1, .max = 3600}},
       {"http-timeout-body", &c.server.limits.body_s, "Seconds for a request's body to arrive", {.min = 0.1, .max = 86400}},

@@ -12,6 +12,7 @@
 #include "common/flags.h"
 #include "common/status.h"
 #include "frontend/api/context.h"
+#include "frontend/api/stored_responses.h"
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/http/server_options.h"
@@ -46,6 +47,8 @@ struct FrontendConfig {
   // API
   ApiOptions api;
   AdmissionLimits admission;
+  bool enable_responses_api_store = false;
+  StoredResponseLimits stored_responses;
   bool enable_server_load_tracking = false;
   bool server_dev_mode = false;
 

@@ -21,6 +21,7 @@
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
 #include "frontend/api/error.h"
+#include "frontend/api/response_store.h"
 #include "frontend/api/routes.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
@@ -234,6 +235,11 @@ Status Serve(FrontendConfig& config) {
                                    .num_engines = static_cast<int>(config.data_parallel_size),
                                    .num_clients = static_cast<int>(config.api_server_count)});
 
+  std::unique_ptr<ResponseStore> response_store;
+  if (config.enable_responses_api_store) {
+    response_store = std::make_unique<ResponseStore>(config.stored_responses, shards.front().get());
+  }
+
   std::unique_ptr<HttpServer> server;
   const ServerFacts facts{.model_root = config.model,
                           .started_at = static_cast<int64_t>(clock.Unix()),
@@ -247,7 +253,8 @@ Status Serve(FrontendConfig& config) {
                           .admission_gate = &admission_gate,
                           .metrics = &metrics,
                           .clock = &clock,
-                          .facts = &facts};
+                          .facts = &facts,
+                          .response_store = response_store.get()};
   std::vector<std::unique_ptr<EngineClient>> clients;
   std::vector<std::unique_ptr<ApiContext>> contexts;
   for (const auto& shard : shards) {

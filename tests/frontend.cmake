@@ -19,6 +19,7 @@ tandem_test(unit_http LABEL unit SRCS
   DEPS frontend/http tests/support/files OpenSSL::SSL)
 tandem_test(unit_frontend LABEL unit SRCS
   unit/frontend/config_test.cc unit/frontend/api/routes_test.cc
+  unit/frontend/api/stored_responses_test.cc
   DEPS frontend frontend/api nlohmann_json::nlohmann_json)
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)

@@ -22,6 +22,8 @@
 
 namespace tandem {
 
+class ResponseStore;
+
 // What the operator chose for the API.
 struct ApiOptions {
   std::vector<std::string> served_model_names;  // not empty; the first is the default
@@ -54,6 +56,7 @@ struct ApiParts {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   const ServerFacts* facts = nullptr;
+  ResponseStore* response_store = nullptr;  // null: responses are not kept
 };
 
 struct ApiContext : ApiParts {

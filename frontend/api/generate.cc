@@ -16,7 +16,7 @@ namespace {
 // ---- 1. Admit ----
 
 // A place in the queue, or why there is none.
-StatusOr<std::unique_ptr<AdmissionGate::Ticket>> Admit(const ApiContext& context) {
+StatusOr<std::unique_ptr<AdmissionGate::Ticket>> TakeTicket(const ApiContext& context) {
   const AdmissionGate::Refusal refusal = context.admission_gate->Check();
   if (refusal == AdmissionGate::Refusal::kNone) {
     return std::make_unique<AdmissionGate::Ticket>(context.admission_gate);
@@ -203,62 +203,98 @@ HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
   return {{"endpoint-load-metrics", std::move(report)}};
 }
 
+}  // namespace
+
 void RespondWithError(Exchange& exchange, const GenerationCall& call, const Status& status) {
   LOG_DEBUG << "request refused id=" << exchange.request().request_id << " " << status.ToString();
   exchange.Respond(call.Error(status));
 }
 
-}  // namespace
+std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
+                                           double arrival_monotonic, AdmittedRequest& request) {
+  PreparedRequest& prepared = request.prepared;
+  auto generation =
+      std::make_unique<Generation>(context, std::move(prepared.processed), prepared.output,
+                                   arrival_monotonic, std::move(request.ticket));
+  if (prepared.output.message && prepared.output.message->looks_for_calls()) {
+    const bool stream = prepared.writer.stream;
+    const ParserMode mode = stream ? ParserMode::kStreaming : ParserMode::kNonStreaming;
+    generation->CountToolCalls(
+        &context->metrics->frontend().tool_call_parser_invocations[call.request_type()][mode],
+        /*per_delta=*/stream);
+  }
+  prepared.writer.prompts = generation->prompts();
+  return generation;
+}
 
 // ---- All five ----
 
 Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call) {
   const std::unique_ptr<GenerationCall> call = make_call(*context);
+  auto request = co_await Admit(exchange, context, call.get());
+  if (!request.ok()) co_return RespondWithError(exchange, *call, request.status());
+  co_await Run(exchange, context, *call, std::move(*request));
+}
 
+Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* context,
+                                           GenerationCall* call) {
   // 1. Admit.
-  auto ticket = Admit(*context);
-  if (!ticket.ok()) co_return RespondWithError(exchange, *call, ticket.status());
-  const auto headers = ReadHeaders(exchange.request(), *context);
-  if (!headers.ok()) co_return RespondWithError(exchange, *call, headers.status());
+  AdmittedRequest request;
+  CO_ASSIGN_OR_RETURN(request.ticket, TakeTicket(*context));
+  CO_ASSIGN_OR_RETURN(const RequestHeaders headers, ReadHeaders(exchange.request(), *context));
 
-  // 2. Parse and 3. process, in one trip to the text pool.
-  auto work = [&headers = *headers, context, call = call.get(),
-               body = std::move(exchange.mutable_request().body)]() -> StatusOr<PreparedRequest> {
+  // 2. Parse and 3. process, in one trip to the text pool unless something else is needed between.
+  auto work = [&headers, context, call, body = std::move(exchange.mutable_request().body)]()
+      -> StatusOr<std::optional<PreparedRequest>> {
     RETURN_IF_ERROR(ParseBody(body, *context, call));
-    return ProcessRequest(headers, *context, call);
+    if (call->needs_fetch()) return std::optional<PreparedRequest>();
+    ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, *context, call));
+    return std::optional(std::move(prepared));
   };
   auto prepared = co_await OnPool(context->text_pool, std::move(work));
-  if (!prepared.ok()) co_return RespondWithError(exchange, *call, prepared.status());
-  WarnOfRetiredFields(prepared->retired_fields, context);
+  if (!prepared.ok()) co_return prepared.status();
+  if (*prepared) {
+    request.prepared = std::move(**prepared);
+  } else {
+    const Status fetched = co_await call->Fetch();
+    if (!fetched.ok()) co_return fetched;
+    auto rest = [&headers, context, call]() -> StatusOr<PreparedRequest> {
+      RETURN_IF_ERROR(call->TakeFetched());
+      return ProcessRequest(headers, *context, call);
+    };
+    auto whole = co_await OnPool(context->text_pool, std::move(rest));
+    if (!whole.ok()) co_return whole.status();
+    request.prepared = std::move(*whole);
+  }
+  WarnOfRetiredFields(request.prepared.retired_fields, context);
+  co_return std::move(request);
+}
+
+Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
+                    AdmittedRequest request) {
   if (exchange.closed()) co_return;
 
   // 4. Run: outputs reach the writer through callbacks; the coroutine waits for the end.
-  const bool stream = prepared->writer.stream;
-  const bool several = prepared->processed.requests.size() > 1;
-  Generation generation(context, std::move(prepared->processed), prepared->output,
-                        exchange.request().arrival_monotonic, std::move(*ticket));
-  if (prepared->output.message && prepared->output.message->looks_for_calls()) {
-    const ParserMode mode = stream ? ParserMode::kStreaming : ParserMode::kNonStreaming;
-    generation.CountToolCalls(
-        &context->metrics->frontend().tool_call_parser_invocations[call->request_type()][mode],
-        /*per_delta=*/stream);
-  }
-  const auto sender = std::make_shared<StreamSender>(&exchange, &generation, several);
-  prepared->writer.prompts = generation.prompts();
-  prepared->writer.out = sender->buffer();
-  const auto writer = call->MakeWriter(std::move(prepared->writer));
+  WriterInput& input = request.prepared.writer;
+  const bool stream = input.stream;
+  const bool several = request.prepared.processed.requests.size() > 1;
+  const auto generation =
+      MakeGeneration(context, call, exchange.request().arrival_monotonic, request);
+  const auto sender = std::make_shared<StreamSender>(&exchange, generation.get(), several);
+  input.out = sender->buffer();
+  const auto writer = call.MakeWriter(std::move(input));
   std::function<void()> on_progress;
   if (stream) on_progress = [raw = sender.get()] { raw->OnProgress(); };
-  const Status started = generation.Start(writer.get(), std::move(on_progress));
-  if (!started.ok()) co_return RespondWithError(exchange, *call, started);
-  exchange.OnClosed([&generation] { generation.Abort(); });
-  co_await generation.done().Wait();
-  if (generation.aborted()) co_return;
+  const Status started = generation->Start(writer.get(), std::move(on_progress));
+  if (!started.ok()) co_return RespondWithError(exchange, call, started);
+  exchange.OnClosed([raw = generation.get()] { raw->Abort(); });
+  co_await generation->done().Wait();
+  if (generation->aborted()) co_return;
 
   // 5. Write.
-  if (!generation.error().ok()) {
-    if (!sender->started()) co_return RespondWithError(exchange, *call, generation.error());
-    writer->WriteError(generation.error());
+  if (!generation->error().ok()) {
+    if (!sender->started()) co_return RespondWithError(exchange, call, generation->error());
+    writer->WriteError(generation->error());
   }
   if (stream) {
     sender->Finish();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "frontend/api/context.h"
+#include "frontend/api/generation.h"
 #include "frontend/api/generation_call.h"
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
@@ -28,6 +29,22 @@ namespace tandem {
 using MakeCall = std::unique_ptr<GenerationCall> (*)(const ApiContext& context);
 
 Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call);
+
+// ---- Generate in two halves, for endpoints that do something else in between ----
+
+// A request that is ready to run, with its place in the queue.
+struct AdmittedRequest;
+
+// Stages 1 to 3. The call is borrowed until the request has ended.
+Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* context,
+                                           GenerationCall* call);
+// Stages 4 and 5.
+Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
+                    AdmittedRequest request);
+// The engine requests of an admitted one. Its writer's input is left in place.
+std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
+                                           double arrival_monotonic, AdmittedRequest& request);
+void RespondWithError(Exchange& exchange, const GenerationCall& call, const Status& status);
 
 // ---- Stages 2 and 3, for tests without sockets. Pure; any thread. ----
 
@@ -49,5 +66,10 @@ struct PreparedRequest {
 Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call);
 StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const ApiContext& context,
                                          GenerationCall* call);
+
+struct AdmittedRequest {
+  std::unique_ptr<AdmissionGate::Ticket> ticket;
+  PreparedRequest prepared;
+};
 
 }  // namespace tandem

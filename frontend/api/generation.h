@@ -48,6 +48,7 @@ class Generation {
   // Set at the end, in whichever way.
   Event& done() { return done_; }
   bool aborted() const { return aborted_; }
+  const Usage& usage() const { return usage_; }   // so far
   const Status& error() const { return error_; }  // the engine's; OK when all choices finished
 
  private:

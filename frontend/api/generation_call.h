@@ -12,6 +12,7 @@
 #include "frontend/api/error.h"
 #include "frontend/http/router.h"
 #include "frontend/metrics/metrics.h"
+#include "frontend/net/net.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/responses.h"
 #include "frontend/processing/input_processor.h"
@@ -81,6 +82,11 @@ class GenerationCall {
 
   // Reads the body; may move parts out of it. On the text pool.
   virtual Status Parse(JsonDocument body) = 0;
+  // What the request refers to and Process needs. Most requests are whole without; those that are
+  // not get Fetch on the shard, then TakeFetched on the text pool, before anything else.
+  virtual bool needs_fetch() const { return false; }
+  virtual Awaitable<Status> Fetch() { co_return OkStatus(); }
+  virtual Status TakeFetched() { return OkStatus(); }
   // The request that Parse read. Process uses it up.
   virtual GenerationRequest& request() = 0;
   // Keeps what the response depends on and frees the rest of the request. On the text pool.

@@ -30,9 +30,20 @@ std::string DecodeQueryValue(std::string_view text) {
   return PercentDecode(value);
 }
 
-bool Matches(const Route& route, std::string_view path) {
-  if (!route.path.ends_with('*')) return route.path == path;
-  return path.starts_with(std::string_view(route.path).substr(0, route.path.size() - 1));
+bool Matches(std::string_view pattern, std::string_view path) {
+  while (true) {
+    const size_t special = pattern.find_first_of("{*");
+    if (special == std::string_view::npos) return pattern == path;
+    if (!path.starts_with(pattern.substr(0, special))) return false;
+    path.remove_prefix(special);
+    if (pattern[special] == '*') return true;
+    const size_t close = pattern.find('}', special);
+    const bool takes_rest = pattern.substr(special, close - special).ends_with(":path");
+    pattern.remove_prefix(close + 1);
+    const size_t end = takes_rest ? path.size() : std::min(path.find('/'), path.size());
+    if (end == 0) return false;
+    path.remove_prefix(end);
+  }
 }
 
 }  // namespace
@@ -60,6 +71,11 @@ std::string HttpRequest::PathAfter(std::string_view prefix) const {
   return PercentDecode(std::string_view(path).substr(prefix.size()));
 }
 
+std::string HttpRequest::PathPart(size_t index) const {
+  const std::vector<std::string_view> parts = Split(path, '/');
+  return index + 1 < parts.size() ? PercentDecode(parts[index + 1]) : "";
+}
+
 std::string HttpRequest::Query(std::string_view name) const {
   const std::vector<std::string> values = QueryAll(name);
   return values.empty() ? "" : values.front();
@@ -68,7 +84,7 @@ std::string HttpRequest::Query(std::string_view name) const {
 Router::Match Router::Find(std::string_view method, std::string_view path) const {
   Match match;
   for (const Route& route : routes_) {
-    if (!Matches(route, path)) continue;
+    if (!Matches(route.path, path)) continue;
     if (route.method == method || (route.method == "GET" && method == "HEAD")) {
       match.route = &route;
       return match;

@@ -36,6 +36,8 @@ struct HttpRequest {
   std::string Query(std::string_view name) const;
   // The path after the prefix, percent-decoded; "" when it does not start with it.
   std::string PathAfter(std::string_view prefix) const;
+  // The part between the index-th slash of the path (from 0) and the next, percent-decoded, or "".
+  std::string PathPart(size_t index) const;
   // All values of a name that may occur several times, in order.
   std::vector<std::string> QueryAll(std::string_view name) const;
 };
@@ -83,7 +85,9 @@ using Handler = std::function<Awaitable<void>(Exchange&)>;
 // row sets guarded to false.
 struct Route {
   std::string method;  // "GET", "POST"; GET serves HEAD too
-  std::string path;    // exact, or a prefix when it ends in '*'
+  // Exact, but "{name}" is any part without a slash, "{name:path}" at the end any rest, with
+  // slashes, and "*" at the end whatever follows, also nothing.
+  std::string path;
   Handler handler;
   bool guarded = true;        // needs the API key, if one is set
   bool counted = true;        // in the http_* metrics and the access log

@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from scripted import ANSWER, Scripted, call
+from scripted import ANSWER, Frontend, Scripted, call
 
 import openai
 from openai.lib.responses_tool_runner import RegisteredFunction, ResponsesToolRunner
@@ -126,6 +126,156 @@ class ResponsesApi(unittest.TestCase):
             self.assertEqual(caught.exception.param, param)
         with self.assertRaises(openai.NotFoundError):
             self.client.responses.create(model="m", input="x", previous_response_id="resp_none")
+
+
+class StoredResponses(unittest.TestCase):
+    """With a store, on three network threads: each connection may be another thread's."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Scripted("--enable-responses-api-store", "--api-server-count", "3", "--max-stored-responses", "20")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def client(self):
+        return self.server.client()  # a connection of its own
+
+    def test_a_conversation_goes_on_from_any_thread(self):
+        self.server.reply("<think>Greet.</think>Hello Bob!")
+        response = self.client().responses.create(model="m", input="I am Bob.", instructions="Be kind.")
+        for turn in range(6):
+            self.assertEqual(self.client().responses.retrieve(response.id).to_dict(), response.to_dict())
+            self.server.reply(ANSWER + f"Turn {turn}.")
+            response = self.client().responses.create(
+                model="m", input=f"Question {turn}?", previous_response_id=response.id)
+            self.assertEqual(response.output_text, f"Turn {turn}.")
+        prompt = self.server.prompts()[-1]
+        places = [prompt.index(text) for text in ("I am Bob.", "Hello Bob!", "Question 0?", "Turn 0.", "Question 5?")]
+        self.assertEqual(places, sorted(places))
+        self.assertNotIn("Be kind.", prompt)  # instructions are of their own response only
+
+    def test_a_call_and_its_output_go_on_too(self):
+        for stream in (False, True):
+            self.server.reply(ANSWER + call("get_weather", city="Oslo"))
+            first = self.client().responses.create(model="m", input="Weather?", tools=[WEATHER], stream=stream)
+            if stream:
+                first = list(first)[-1].response
+            self.server.reply(ANSWER + "It rains.")
+            output = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "rain"}
+            second = self.client().responses.create(
+                model="m", input=[output], tools=[WEATHER], previous_response_id=first.id)
+            self.assertEqual(second.output_text, "It rains.")
+            self.assertIn("rain", self.server.prompts()[-1])
+
+    def test_in_the_background(self):
+        self.server.reply(ANSWER + "Done.")
+        queued = self.client().responses.create(model="m", input="hi", background=True)
+        self.assertEqual(queued.status, "queued")
+        self.assertEqual(queued.output, [])
+        pair.wait_for(lambda: self.client().responses.retrieve(queued.id).status == "completed", "the response ends")
+        ended = self.client().responses.retrieve(queued.id)
+        self.assertEqual(ended.output_text, "Done.")
+        self.assertGreater(ended.usage.output_tokens, 0)
+        self.assertTrue(ended.background)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client().responses.cancel(queued.id)
+        self.assertIn("Cannot cancel a synchronous response.", caught.exception.message)
+
+    def test_events_of_the_background_can_be_read_again(self):
+        self.server.reply("<think>Look.</think>Two things.\n" + call("get_weather", city="Oslo"))
+        events = list(self.client().responses.create(
+            model="m", input="hi", tools=[WEATHER], background=True, stream=True))
+        self.assertEqual(events[0].type, "response.created")
+        self.assertEqual(events[-1].type, "response.completed")
+        response_id = events[0].response.id
+        for after in (None, 0, 3, len(events) - 2, len(events) + 7):
+            extra = {} if after is None else {"starting_after": after}
+            again = list(self.client().responses.retrieve(response_id, stream=True, **extra))
+            self.assertEqual([event.to_dict() for event in again],
+                             [event.to_dict() for event in events[0 if after is None else after + 1:]])
+
+    def test_deleted_and_unknown_responses_are_404(self):
+        self.server.reply(ANSWER + "Hello!")
+        response = self.client().responses.create(model="m", input="hi")
+        self.client().responses.delete(response.id)
+        for ask in (lambda: self.client().responses.retrieve(response.id),
+                    lambda: self.client().responses.delete(response.id),
+                    lambda: self.client().responses.cancel(response.id),
+                    lambda: self.client().responses.retrieve("resp_none", stream=True),
+                    lambda: self.client().responses.create(model="m", input="x", previous_response_id=response.id)):
+            with self.assertRaises(openai.NotFoundError) as caught:
+                ask()
+            self.assertIn("not found", caught.exception.message)
+            self.assertEqual(caught.exception.param, "response_id")
+
+    def test_what_must_not_be_stored_is_not(self):
+        self.server.reply(ANSWER + "Hello!")
+        response = self.client().responses.create(model="m", input="hi", store=False)
+        with self.assertRaises(openai.NotFoundError):
+            self.client().responses.retrieve(response.id)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client().responses.create(model="m", input="hi", store=False, background=True)
+        self.assertEqual(caught.exception.param, "background")
+
+    def test_queries_that_make_no_sense_are_400(self):
+        self.server.reply(ANSWER + "Hello!")
+        response = self.client().responses.create(model="m", input="hi")
+        for query in ("?stream=maybe", "?starting_after=3", "?stream=true&starting_after=x", "?stream=true"):
+            self.assertEqual(self.server.get(f"/v1/responses/{response.id}{query}")[0], 400)
+
+
+class LongResponses(unittest.TestCase):
+    """Responses that run until something ends them."""
+
+    def setUp(self):
+        self.server = Frontend("--enable-responses-api-store", "--api-server-count", "2",
+                               engine=("--tokens-per-second", "100"))
+        self.addCleanup(self.server.__exit__, False)
+
+    def running(self, **fields):
+        response = self.server.client().responses.create(
+            model="m", input="hi", max_output_tokens=4000, background=True, **fields)
+        return response
+
+    def status(self, response_id):
+        return self.server.client().responses.retrieve(response_id).status
+
+    def aborted(self, number=1):
+        return sum(len(ids) for ids in self.server.received(1)) == number
+
+    def test_cancelled_in_the_background(self):
+        response = self.running()
+        pair.wait_for(lambda: self.status(response.id) == "in_progress", "it runs")
+        with self.assertRaises(openai.BadRequestError):
+            self.server.client().responses.create(model="m", input="x", previous_response_id=response.id)
+        cancelled = self.server.client().responses.cancel(response.id)
+        self.assertEqual(cancelled.status, "cancelled")
+        self.assertGreater(len(cancelled.output_text), 0)
+        self.assertEqual(self.server.client().responses.retrieve(response.id).to_dict(), cancelled.to_dict())
+        pair.wait_for(self.aborted, "the engine gets the abort")
+
+    def test_a_client_that_leaves_ends_nothing_in_the_background(self):
+        stream = self.running(stream=True)
+        first = next(iter(stream))
+        stream.close()
+        response_id = first.response.id
+        events = self.server.client().responses.retrieve(response_id, stream=True, starting_after=5)
+        numbers = [next(events).sequence_number for _ in range(10)]
+        self.assertEqual(numbers, list(range(6, 16)))
+        self.assertEqual(self.status(response_id), "in_progress")
+        self.server.client().responses.delete(response_id)
+        pair.wait_for(self.aborted, "the engine gets the abort")
+        for _ in events:  # ends
+            pass
+
+    def test_a_failed_engine_fails_the_response(self):
+        response = self.running()
+        pair.wait_for(lambda: self.status(response.id) == "in_progress", "it runs")
+        self.server.engine.kill()
+        pair.wait_for(lambda: self.status(response.id) == "failed", "it fails")
+        self.assertEqual(self.server.client().responses.retrieve(response.id).error.code, "server_error")
 
 
 class ChatHelpers(unittest.TestCase):

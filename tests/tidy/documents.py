@@ -113,7 +113,7 @@ def check_links(name, text, tree, read):
 LISTED = [
     ("API field", "frontend/openai/*_request.h", r'^\s*\{"(\w+)",', "docs/user/api.md"),
     ("API field", "frontend/anthropic/*_request.h", r'^\s*\{"(\w+)",', "docs/user/api.md"),
-    ("route", "frontend/api/routes.cc", r'"(/[a-z0-9_/]+)\*?"', "docs/user/api.md"),
+    ("route", "frontend/api/routes.cc", r'"(/[a-z0-9_/{}:]+)\*?"', "docs/user/api.md"),
     ("route", "frontend/api/dev.cc", r'"(/[a-z0-9_/]+)\*?"', "docs/user/api.md"),
     ("metric", "frontend/metrics/*", r'"((?:vllm:|http_)[a-z_]{2,})"', "docs/operator/metrics.md"),
 ]
@@ -125,7 +125,7 @@ def check_listed(tree, read, listed=None):
         words = {word for _, word in code_words(read(document))}
         defined = set()
         for file in sorted(fnmatch.filter(tree.files, pattern)):
-            defined.update(re.findall(row, read(file), re.M))
+            defined.update(name.replace(":path}", "}") for name in re.findall(row, read(file), re.M))
         if not defined:
             yield document, f"no {what} found in {pattern}: tests/tidy/documents.py looks in the wrong place"
         for item in sorted(defined - words):

@@ -129,6 +129,37 @@ TEST_CASE("empty lines before a request are ignored") {
   CHECK(silent.pending().empty());
 }
 
+TEST_CASE("a row's path may have parts that vary") {
+  const Router router({Row("GET", "/a/{id}", Where), Row("POST", "/a/{id}/cancel", Where),
+                       Row("GET", "/m/{name:path}", Where), Row("GET", "/x*", Where)});
+  const auto found = [&router](std::string_view method, std::string_view path) {
+    const Router::Match match = router.Find(method, path);
+    return match.route == nullptr ? "405 " + match.allow : match.route->path;
+  };
+  CHECK(found("GET", "/a/1") == "/a/{id}");
+  CHECK(found("GET", "/a/%2F") == "/a/{id}");
+  CHECK(found("POST", "/a/1/cancel") == "/a/{id}/cancel");
+  CHECK(found("POST", "/a/1") == "405 GET");
+  CHECK(found("GET", "/a/1/cancel") == "405 POST");
+  for (const char* unknown :
+       {"/a", "/a/", "/a//cancel", "/a/1/", "/a/1/cancel/", "/a/1/x", "/m/"}) {
+    CAPTURE(unknown);
+    CHECK(found("GET", unknown) == "405 ");
+  }
+  CHECK(found("GET", "/m/org/name") == "/m/{name:path}");
+  CHECK(found("GET", "/x") == "/x*");
+  CHECK(found("GET", "/xy/z") == "/x*");
+}
+
+TEST_CASE("parts of a path are percent-decoded one by one") {
+  HttpRequest request;
+  request.path = "/v1/responses/a%2Fb/cancel";
+  CHECK(request.PathPart(1) == "responses");
+  CHECK(request.PathPart(2) == "a/b");
+  CHECK(request.PathPart(3) == "cancel");
+  CHECK(request.PathPart(4).empty());
+}
+
 TEST_CASE("unknown paths are 404, wrong methods 405 with the allowed ones") {
   TestServer server(BasicRoutes());
   Client client(server.port());

@@ -1,0 +1,121 @@
+#include "frontend/api/response_call.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kNoStore =
+    "This server keeps no responses (--enable-responses-api-store turns that on).";
+
+// A refusal of the chat request in the words of the body that it was made from.
+Status InResponsesWords(const Status& status) {
+  if (status.param() == "input_tokens" || status.param() == "input_text") {
+    return FailedPreconditionError(status.message()).WithParam("input");
+  }
+  constexpr std::pair<std::string_view, const char*> kFields[] = {
+      {"max_completion_tokens", "max_output_tokens"},
+      {"messages", "input"},
+      {"prompt", "input"},
+      {"reasoning_effort", "reasoning"}};
+  for (const auto& [chat_field, field] : kFields) {
+    if (status.param() != chat_field) continue;
+    std::string message = status.message();
+    if (message.rfind(chat_field, 0) == 0) message.replace(0, chat_field.size(), field);
+    return Status(status.code(), std::move(message)).WithParam(field);
+  }
+  return status;
+}
+
+}  // namespace
+
+ResponseCall::ResponseCall(const ApiContext& context)
+    : input_processor_(*context.input_processor), store_(context.response_store) {}
+
+Status ResponseCall::Parse(JsonDocument body) {
+  ASSIGN_OR_RETURN(request_, ParseResponsesRequest(std::move(body.mutable_value())));
+  if (store_ == nullptr) {
+    request_.store = false;
+    if (request_.background) {
+      return FailedPreconditionError(
+                 "This server does not support `store=True` and therefore does not support the "
+                 "background mode. " +
+                 std::string(kNoStore))
+          .WithParam("background");
+    }
+    if (needs_fetch()) return NoSuchResponse(*request_.previous_response_id, kNoStore);
+  }
+  return needs_fetch() ? OkStatus() : Convert(JsonDocument());
+}
+
+Awaitable<Status> ResponseCall::Fetch() {
+  auto found = co_await store_->Find(*request_.previous_response_id);
+  if (!found.ok()) co_return found.status();
+  if ((*found)->running) {
+    co_return FailedPreconditionError("Response with id '" + *request_.previous_response_id +
+                                      "' still runs; it can be continued once it has ended.")
+        .WithParam("previous_response_id");
+  }
+  earlier_ = std::move(*found);
+  co_return OkStatus();
+}
+
+Status ResponseCall::TakeFetched() {
+  ASSIGN_OR_RETURN(JsonDocument messages, ParseJson(earlier_->conversation));
+  ASSIGN_OR_RETURN(const JsonDocument response, ParseJson(earlier_->body));
+  earlier_.reset();
+  bool continue_final = false;  // new input follows
+  RETURN_IF_ERROR(AppendItems((*response)["output"], &messages.mutable_value(), &continue_final));
+  return Convert(messages);
+}
+
+Status ResponseCall::Convert(const JsonDocument& earlier) {
+  auto converted = ToChatRequest(request_, earlier);
+  if (!converted.ok()) return InResponsesWords(converted.status());
+  chat_ = std::move(converted->chat);
+  shape_.tools = std::move(converted->tools);
+  messages_ = std::move(converted->conversation);
+  return OkStatus();
+}
+
+StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) {
+  if (chat_.logprobs) {
+    if (input_processor_.config().parsers.is_harmony) {
+      return InvalidArgumentError("logprobs are not supported with gpt-oss models")
+          .WithParam("include");
+    }
+    shape_.top_logprobs = chat_.top_logprobs;
+  }
+  if (request_.store) {
+    conversation_ = DumpJson(*messages_);
+    messages_ = JsonDocument();
+    const auto num_bytes = static_cast<int64_t>(conversation_.size());
+    if (num_bytes > store_->limits().num_bytes) {
+      return InvalidArgumentError(
+                 "the conversation has " + std::to_string(num_bytes) +
+                 " bytes, but this server keeps at most " +
+                 std::to_string(store_->limits().num_bytes) +
+                 " bytes of responses; send store=false, or a shorter conversation")
+          .WithParam("store");
+    }
+  }
+  auto processed = input_processor_.Process(std::move(chat_), context);
+  if (!processed.ok()) return InResponsesWords(processed.status());
+  shape_.object =
+      JsonDocument(ResponseObject(request_, processed->requests.front().sampling_params));
+  return processed;
+}
+
+std::unique_ptr<ResponseObjectWriter> ResponseCall::MakeObjectWriter(WriterInput input) const {
+  return MakeResponseWriter(shape_, std::move(input));
+}
+
+std::unique_ptr<ResponseWriter> ResponseCall::MakeWriter(WriterInput input) const {
+  auto writer = MakeObjectWriter(std::move(input));
+  if (request_.store) writer->StoreIn(store_, conversation_);
+  return writer;
+}
+
+}  // namespace tandem

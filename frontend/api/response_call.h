@@ -1,0 +1,48 @@
+#pragma once
+
+// One request to /v1/responses: its body becomes a chat request, which may continue a stored
+// response. Thread: as GenerationCall says.
+
+#include <memory>
+#include <string>
+
+#include "frontend/api/context.h"
+#include "frontend/api/generation_call.h"
+#include "frontend/api/response_object.h"
+#include "frontend/openai/chat_request.h"
+
+namespace tandem {
+
+class ResponseCall final : public GenerationCall {
+ public:
+  explicit ResponseCall(const ApiContext& context);
+
+  const char* id_prefix() const override { return "resp_"; }
+  Status Parse(JsonDocument body) override;
+  bool needs_fetch() const override { return request_.previous_response_id.has_value(); }
+  Awaitable<Status> Fetch() override;
+  Status TakeFetched() override;
+  GenerationRequest& request() override { return chat_; }
+  StatusOr<ProcessedRequest> Process(const RequestContext& context) override;
+  std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override;
+
+  bool in_background() const { return request_.background; }
+  // Of a response that its caller keeps.
+  std::unique_ptr<ResponseObjectWriter> MakeObjectWriter(WriterInput input) const;
+  const std::string& conversation() const { return conversation_; }
+
+ private:
+  // earlier: the messages that the request continues, or null.
+  Status Convert(const JsonDocument& earlier);
+
+  const InputProcessor& input_processor_;
+  ResponseStore* const store_;  // null: responses are not kept
+  ResponsesRequest request_;
+  StoredResponsePtr earlier_;
+  ChatRequest chat_;
+  ResponseShape shape_;
+  JsonDocument messages_;     // of the conversation, when the response is stored
+  std::string conversation_;  // the same as text
+};
+
+}  // namespace tandem

@@ -1,0 +1,115 @@
+#include "frontend/api/response_store.h"
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+// What a shard waits for. Shared with the owner's shard, which only passes it on.
+template <class T>
+struct Answer {
+  std::optional<T> value;
+  Event arrived;
+};
+
+// Runs ask(reply) on the owner's shard and returns what it replies, once.
+template <class T>
+Awaitable<T> AskOwner(Shard* owner, std::function<void(std::function<void(T)> reply)> ask) {
+  const auto answer = std::make_shared<Answer<T>>();
+  std::function<void(T)> reply = [answer, home = Shard::Current()](T value) {
+    home->Post([answer, value = std::move(value)]() mutable {
+      answer->value.emplace(std::move(value));
+      answer->arrived.Set();
+    });
+  };
+  owner->Post(
+      [ask = std::move(ask), reply = std::move(reply)]() mutable { ask(std::move(reply)); });
+  co_await answer->arrived.Wait();
+  co_return std::move(*answer->value);
+}
+
+}  // namespace
+
+void ResponseStore::Put(std::string id, StoredResponse response) {
+  owner_->Post([this, id = std::move(id), response = std::move(response)]() mutable {
+    table_.Put(id, std::move(response));
+  });
+}
+
+void ResponseStore::Update(std::string id, std::string body) {
+  owner_->Post([this, id = std::move(id), body = std::move(body)]() mutable {
+    table_.Update(id, std::move(body));
+  });
+}
+
+void ResponseStore::Append(std::string id, std::string events) {
+  owner_->Post(
+      [this, id = std::move(id), events = std::move(events)] { table_.Append(id, events); });
+}
+
+void ResponseStore::End(std::string id, std::string body) {
+  owner_->Post([this, id = std::move(id), body = std::move(body)]() mutable {
+    table_.End(id, std::move(body));
+  });
+}
+
+Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Find(std::string id) {
+  using Found = StatusOr<StoredResponsePtr>;
+  std::function<void(std::function<void(Found)>)> ask =
+      [this, id = std::move(id)](const std::function<void(Found)>& reply) {
+        reply(table_.Find(id));
+      };
+  return AskOwner<Found>(owner_, std::move(ask));
+}
+
+Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Cancel(std::string id) {
+  using Ended = StatusOr<StoredResponsePtr>;
+  std::function<void(std::function<void(Ended)>)> ask =
+      [this, id = std::move(id)](std::function<void(Ended)> reply) {
+        table_.Cancel(id, std::move(reply));
+      };
+  return AskOwner<Ended>(owner_, std::move(ask));
+}
+
+Awaitable<Status> ResponseStore::Remove(std::string id) {
+  std::function<void(std::function<void(Status)>)> ask =
+      [this, id = std::move(id)](const std::function<void(Status)>& reply) {
+        reply(table_.Remove(id));
+      };
+  return AskOwner<Status>(owner_, std::move(ask));
+}
+
+Awaitable<Status> ResponseStore::Begin(std::string id, StoredResponse response, bool keeps_events,
+                                       StoredResponses::Stop stop) {
+  std::function<void(std::function<void(Status)>)> ask =
+      [this, id = std::move(id), response = std::move(response), keeps_events,
+       stop = std::move(stop)](const std::function<void(Status)>& reply) {
+        reply(table_.Begin(id, response, keeps_events, stop));
+      };
+  return AskOwner<Status>(owner_, std::move(ask));
+}
+
+Awaitable<Status> ResponseStore::Follow(std::string id, int64_t after,
+                                        std::shared_ptr<StoredEvents> events) {
+  StoredResponses::Follower follower = [home = Shard::Current(),
+                                        weak = std::weak_ptr<StoredEvents>(events)](
+                                           std::string_view text, bool is_end) {
+    if (weak.expired()) return false;
+    home->Post([weak, text = std::string(text), is_end] {
+      const auto reader = weak.lock();
+      if (reader == nullptr) return;
+      reader->text += text;
+      reader->is_end |= is_end;
+      reader->arrived.Set();
+    });
+    return true;
+  };
+  std::function<void(std::function<void(Status)>)> ask =
+      [this, id = std::move(id), after, follower = std::move(follower)](
+          const std::function<void(Status)>& reply) { reply(table_.Follow(id, after, follower)); };
+  return AskOwner<Status>(owner_, std::move(ask));
+}
+
+}  // namespace tandem
