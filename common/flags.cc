@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 #include "common/strings.h"
@@ -194,9 +195,11 @@ Status CheckValuesGiven(const std::vector<Flag>& flags, const std::vector<std::s
   return OkStatus();
 }
 
+constexpr const char* kEnvironmentPrefixes[] = {"TANDEM_", "VLLM_"};  // the first has precedence
+
 std::optional<std::string> FromEnvironment(const Flag& flag) {
   if (flag.rules.env.empty()) return std::nullopt;
-  for (const char* prefix : {"TANDEM_", "VLLM_"}) {
+  for (const char* prefix : kEnvironmentPrefixes) {
     const std::string name = prefix + std::string(flag.rules.env);
     const char* value = std::getenv(name.c_str());
     // An empty value in an environment file means "not set".
@@ -205,7 +208,63 @@ std::optional<std::string> FromEnvironment(const Flag& flag) {
   return std::nullopt;
 }
 
+// What one argument has to do with secret flags.
+enum class SecretPart { kNone, kName, kNameAndValue, kValue };
+
+std::vector<SecretPart> FindSecrets(const std::vector<Flag>& flags,
+                                    const std::vector<std::string>& args) {
+  std::vector<SecretPart> parts;
+  bool values_follow = false;
+  for (const std::string& arg : args) {
+    if (arg.size() < 2 || arg[0] != '-') {
+      parts.push_back(values_follow ? SecretPart::kValue : SecretPart::kNone);
+      continue;
+    }
+    const size_t equals = arg.find('=');
+    const Flag* flag = FindFlag(flags, arg.substr(0, equals));
+    const bool is_secret = flag != nullptr && flag->rules.secret;
+    values_follow = is_secret;  // also after "=": a list goes on
+    parts.push_back(!is_secret                    ? SecretPart::kNone
+                    : equals == std::string::npos ? SecretPart::kName
+                                                  : SecretPart::kNameAndValue);
+  }
+  return parts;
+}
+
+void Overwrite(char* text) {
+  for (; *text != '\0'; ++text) *text = '*';
+}
+
 }  // namespace
+
+std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,
+                                        const std::vector<std::string>& args) {
+  const std::vector<SecretPart> parts = FindSecrets(flags, args);
+  std::vector<std::string> left;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (parts[i] == SecretPart::kNone) left.push_back(args[i]);
+  }
+  return left;
+}
+
+void HideSecretArguments(const std::vector<Flag>& flags, int argc, char** argv) {
+  const std::vector<SecretPart> parts =
+      FindSecrets(flags, std::vector<std::string>(argv, argv + argc));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == SecretPart::kValue) Overwrite(argv[i]);
+    if (parts[i] == SecretPart::kNameAndValue) Overwrite(std::strchr(argv[i], '=') + 1);
+  }
+}
+
+void HideSecretVariables(const std::vector<Flag>& flags) {
+  for (const Flag& flag : flags) {
+    if (!flag.rules.secret || flag.rules.env.empty()) continue;
+    for (const char* prefix : kEnvironmentPrefixes) {
+      char* value = std::getenv((prefix + std::string(flag.rules.env)).c_str());
+      if (value != nullptr) Overwrite(value);
+    }
+  }
+}
 
 std::optional<int64_t> ParseHumanInt(std::string_view text) {
   if (text.empty()) return std::nullopt;

@@ -34,6 +34,7 @@ struct FlagRules {
   std::string_view env = {};
   std::string_view short_name = {};  // without the dash: "tp" for "-tp"
   bool positional = false;           // also taken from the first bare word
+  bool secret = false;               // its values are shown nowhere
 };
 
 using FlagTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
@@ -58,6 +59,15 @@ enum class FlagOutcome { kRun, kHelpShown };
 // the rows that contain the word. Errors name the flag, the value and what is allowed.
 StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
                                  const std::vector<std::string>& args, std::string_view about);
+
+// The arguments without secret flags and their values.
+std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,
+                                        const std::vector<std::string>& args);
+
+// Overwrite what ps and /proc show of secret flags: their values in argv, and in the environment,
+// which ParseFlags must have read before.
+void HideSecretArguments(const std::vector<Flag>& flags, int argc, char** argv);
+void HideSecretVariables(const std::vector<Flag>& flags);
 
 // The row that "--some_name", "--no-some-name" or "-tp" names; nullptr when there is none.
 const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument);

@@ -285,12 +285,17 @@ void EngineCore::Resume() {
 }
 
 void EngineCore::On(const ShutdownRequest&) {
-  if (shutting_down()) return;
+  if (shutting_down()) {
+    shutdown_deadline_ = clock_->Monotonic();
+    return EnforceShutdown();
+  }
   shutdown_deadline_ = clock_->Monotonic() + options_.shutdown_timeout_s;
   LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests, "
            << options_.shutdown_timeout_s << " s to finish";
   EnforceShutdown();
 }
+
+void EngineCore::On(const LogStateRequest&) { LOG_INFO << "[state] " << DebugString(); }
 
 // Aborts requests that are out of time or that nothing would ever let finish.
 void EngineCore::EnforceShutdown() {

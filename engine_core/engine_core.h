@@ -126,6 +126,7 @@ class EngineCore {
   void On(const wire::ClientLost& lost);
   void On(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
   void On(const ShutdownRequest&);
+  void On(const LogStateRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
   void AbortAllWithOutputs();
   void AddAbortRecord(int32_t client_index, const RequestId& request_id);

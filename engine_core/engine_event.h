@@ -14,8 +14,13 @@
 namespace tandem {
 
 // The process is asked to end: no new requests, running ones get shutdown_timeout_s.
+// Asked a second time: at once.
 struct ShutdownRequest {};
 
-using EngineEvent = std::variant<wire::EngineInput, GrammarResult, ShutdownRequest>;
+// The operator wants to see requests, queues and blocks in the log.
+struct LogStateRequest {};
+
+using EngineEvent =
+    std::variant<wire::EngineInput, GrammarResult, ShutdownRequest, LogStateRequest>;
 
 }  // namespace tandem

@@ -1,6 +1,5 @@
 // tandem-engine-core: owns the model and runs it step by step for the frontend at
-// --handshake-address. Exit status: 0 after SIGTERM or SIGINT, 1 when the executor is lost, 2 for a
-// bad command line, 3 when the model cannot be loaded or does not fit.
+// --handshake-address. Exit status: common/exit_status.h.
 
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "common/clock.h"
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
@@ -31,26 +31,26 @@
 namespace tandem {
 namespace {
 
-enum ExitStatus { kExitOk = 0, kExitExecutorLost = 1, kExitBadFlags = 2, kExitBadModel = 3 };
-
 constexpr char kAbout[] =
     "tandem-engine-core MODEL [flags]: the model's process; serves the frontend it finds at "
     "--handshake-address";
 
-// Waits for SIGTERM or SIGINT on a thread of its own. The first one asks the loop for a shutdown;
-// while the model is still loading there is nothing to end in order and the process exits at once.
+sigset_t HandledSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Waits for signals on a thread of its own. SIGTERM and SIGINT ask the loop for a shutdown; while
+// the model is still loading there is nothing to end in order and the process exits at once.
 class SignalThread {
  public:
-  explicit SignalThread(Mailbox<EngineEvent>* events) : events_(events) {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, kStopWaiting);
-    // Every thread started after this inherits the mask, so only this one gets the signals.
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    thread_ = std::thread([this] { Run(); });
-  }
+  // REQUIRES: HandledSignals are blocked in this thread, so that only the new one gets them.
+  explicit SignalThread(Mailbox<EngineEvent>* events)
+      : events_(events), thread_([this] { Run(); }) {}
   ~SignalThread() {
+    is_over_ = true;
     pthread_kill(thread_.native_handle(), kStopWaiting);
     thread_.join();
   }
@@ -61,9 +61,16 @@ class SignalThread {
 
   void Run() {
     SetThreadName("signals");
-    int signal = 0;
-    sigwait(&signals_, &signal);
-    if (signal == kStopWaiting) return;
+    const sigset_t signals = HandledSignals();
+    while (!is_over_) {
+      int signal = 0;
+      sigwait(&signals, &signal);
+      if (signal == SIGTERM || signal == SIGINT) Stop(signal);
+      if (signal == SIGUSR1) events_->Push(LogStateRequest{});
+      if (signal == SIGHUP) LOG_INFO << "[reload] the engine core has nothing to read again";
+    }
+  }
+  void Stop(int signal) {
     if (!serving_) {
       LOG_INFO << "[shutdown] " << strsignal(signal) << " while loading";
       _exit(kExitOk);
@@ -77,8 +84,8 @@ class SignalThread {
   }
 
   Mailbox<EngineEvent>* events_;
-  sigset_t signals_ = {};
   std::atomic<bool> serving_{false};
+  std::atomic<bool> is_over_{false};
   std::thread thread_;
 };
 
@@ -99,7 +106,7 @@ void EndWithoutMemory() {
 // Without cleaning up: the loop's thread cannot be joined, and the supervisor starts a new process.
 void EndLost(const std::string& what) {
   LOG_FATAL << "the executor does not answer: " << what;
-  _exit(kExitExecutorLost);
+  _exit(kExitFailed);
 }
 
 StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
@@ -322,11 +329,11 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   endpoint.AnnounceReady(std::move(ready));
   AnnounceReady(config, signals, startup);
 
-  std::set_new_handler(EndWithoutMemory<kExitExecutorLost>);
+  std::set_new_handler(EndWithoutMemory<kExitFailed>);
   const Status end = RunEngineLoop(engine, loop_wire);
   if (!end.ok()) {
     endpoint.CloseDead();
-    return Fail(kExitExecutorLost, end);
+    return Fail(kExitFailed, end);
   }
   endpoint.Close();
   LOG_INFO << "[shutdown] engine core ended";
@@ -390,5 +397,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = tandem::HandledSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // of every thread, so that one gets them
   return tandem::RunEngineCore({argv + 1, argv + argc});
 }

@@ -6,6 +6,7 @@
 
 #include "common/strings.h"
 #include "common/version.h"
+#include "frontend/http/api_keys.h"
 #include "proto_msgpack/handshake_address.h"
 
 namespace tandem {
@@ -40,7 +41,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"ssl-ca-certs", &c.tls.client_ca, "PEM file of authorities; clients must present a certificate that one of them signed"},
       {"ssl-ciphers", &c.tls.ciphers, "OpenSSL cipher list for TLS 1.2"},
 
-      {"api-key", &c.server.api_keys, "Keys, one of which requests must carry as a bearer token or as X-Api-Key", {.env = "API_KEY"}},
+      {"api-key", &c.api_keys, "Keys, one of which requests must carry as a bearer token or as X-Api-Key", {.env = "API_KEY", .secret = true}},
+      {"api-key-file", &c.api_key_file, "File with one key per line, read again on SIGHUP. Default: api-keys among systemd's credentials"},
       {"allowed-origins", &c.allowed_origins, "CORS: JSON list of origins, [\"*\"] for all"},
       {"allowed-methods", &c.allowed_methods, "CORS: JSON list of methods"},
       {"allowed-headers", &c.allowed_headers, "CORS: JSON list of headers"},
@@ -98,6 +100,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
 namespace {
 
+constexpr std::string_view kCredential = "api-keys";
+
 Status CheckFolder(std::string_view flag, const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return OkStatus();
@@ -123,9 +127,7 @@ Status FinishServer(FrontendConfig& config) {
     return InvalidArgumentError("--ssl-keyfile and --ssl-ca-certs need --ssl-certfile");
   }
   ServerSettings& server = config.server;
-  for (const std::string& key : server.api_keys) {
-    if (key.empty()) return InvalidArgumentError("--api-key is empty");
-  }
+  ASSIGN_OR_RETURN(server.api_keys, ReadApiKeys(config));
   ASSIGN_OR_RETURN(server.cors.origins, ParseNameList("allowed-origins", config.allowed_origins));
   ASSIGN_OR_RETURN(server.cors.methods, ParseNameList("allowed-methods", config.allowed_methods));
   ASSIGN_OR_RETURN(server.cors.headers, ParseNameList("allowed-headers", config.allowed_headers));
@@ -137,11 +139,32 @@ Status FinishServer(FrontendConfig& config) {
 
 }  // namespace
 
+StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config) {
+  std::vector<std::string> keys;
+  for (const std::string& given : config.api_keys) {
+    // `tandem serve` passes several in one environment variable, a line for each.
+    for (const std::string_view key : Split(given, '\n')) {
+      if (key.empty()) return InvalidArgumentError("--api-key is empty");
+      keys.emplace_back(key);
+    }
+  }
+  std::string path = config.api_key_file;
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  if (path.empty() && credentials != nullptr) {
+    path = std::string(credentials) + "/" + std::string(kCredential);
+    std::error_code error;
+    if (!fs::exists(path, error)) path.clear();
+  }
+  if (path.empty()) return keys;
+  auto from_file = ReadApiKeyFile(path);
+  if (!from_file.ok()) return from_file.status().WithContext("--api-key-file");
+  keys.insert(keys.end(), from_file->begin(), from_file->end());
+  return keys;
+}
+
 Status Finish(FrontendConfig& config) {
   if (config.model.empty()) return InvalidArgumentError("no model: name a model folder");
-  RETURN_IF_ERROR(CheckFolder("model", config.model));
   if (config.tokenizer.empty()) config.tokenizer = config.model;
-  RETURN_IF_ERROR(CheckFolder("tokenizer", config.tokenizer));
   if (config.api.served_model_names.empty()) config.api.served_model_names = {config.model};
   config.api.system_fingerprint = "tandem-" + std::string(kVersion);
   if (!config.default_chat_template_kwargs.empty()) {
@@ -155,6 +178,11 @@ Status Finish(FrontendConfig& config) {
       wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
                                     config.data_parallel_rpc_port));
   return OkStatus();
+}
+
+Status CheckModelFolders(const FrontendConfig& config) {
+  RETURN_IF_ERROR(CheckFolder("model", config.model));
+  return CheckFolder("tokenizer", config.tokenizer);
 }
 
 std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config) {
@@ -184,7 +212,7 @@ std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& 
           }
         },
         flag.target);
-    if (flag.name == "api-key" && !value.empty()) value = "***";
+    if (flag.rules.secret && !value.empty()) value = "***";
     described.emplace_back(flag.name, std::move(value));
   }
   return described;

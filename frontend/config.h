@@ -37,6 +37,8 @@ struct FrontendConfig {
 
   // HTTP
   ServerSettings server;
+  std::vector<std::string> api_keys;  // of the command line; server.api_keys has all
+  std::string api_key_file;
   TlsFiles tls;
   std::string allowed_origins = "[]";  // JSON of server.cors, as are the next two
   std::string allowed_methods = R"(["*"])";
@@ -73,9 +75,16 @@ struct FrontendConfig {
 
 std::vector<Flag> FrontendFlags(FrontendConfig& config);
 
-// Checks what one row cannot: folders that must exist, flags that need each other, JSON. Fills what
+// Checks what one row cannot: flags that need each other, JSON. Reads the API keys. Fills what
 // follows from other flags (names, tokenizer, handshake_address, what JSON texts mean).
 Status Finish(FrontendConfig& config);
+
+// NOT_FOUND when the model's or the tokenizer's folder is not there. After Finish.
+Status CheckModelFolders(const FrontendConfig& config);
+
+// The keys of --api-key and, read anew, of the key file: --api-key-file, or the file "api-keys"
+// among systemd's credentials.
+StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config);
 
 // Each flag and its value, for people; what must stay secret is "***".
 std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config);

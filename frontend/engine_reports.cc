@@ -26,24 +26,27 @@ void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& st
 }
 
 void EngineReports::RecordHealth(const EngineClient& client) {
-  for (int i = 0; i < client.num_engines(); ++i) RecordEngine(i, client.engine_ready(i));
+  for (int i = 0; i < client.num_engines(); ++i) RecordEngine(i, client.engine_status(i));
   const Status health = client.health();
-  if (health.ok() == were_all_ready_) return;
-  were_all_ready_ = health.ok();
+  if (health.ok() == was_serving_) return;
+  was_serving_ = health.ok();
   if (health.ok()) return RecordReady(*client.engine_info());
-  LOG_ERROR << health.message();
   (void)SdNotify("STATUS=" + health.message());
 }
 
-void EngineReports::RecordEngine(int engine_index, bool is_ready) {
+void EngineReports::RecordEngine(int engine_index, const Status& status) {
   const auto i = static_cast<size_t>(engine_index);
-  // An engine that is gone runs nothing: its last numbers must not stay.
-  if (!is_ready) metrics_->Record(engine_index, wire::SchedulerStats{});
-  if (is_ready && !is_ready_[i] && was_ready_[i]) {
+  if (status.ok() && !is_ready_[i] && was_ready_[i]) {
+    LOG_INFO << "engine " << engine_index << " is back";
     metrics_->engine(engine_index).engine_restarts.Increment();
   }
-  is_ready_[i] = is_ready;
-  was_ready_[i] = was_ready_[i] || is_ready;
+  if (!status.ok()) {
+    if (is_ready_[i]) LOG_ERROR << status.message();
+    // An engine that is gone runs nothing: its last numbers must not stay.
+    metrics_->Record(engine_index, wire::SchedulerStats{});
+  }
+  is_ready_[i] = status.ok();
+  was_ready_[i] = was_ready_[i] || status.ok();
 }
 
 void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/status.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/metrics/stats_log.h"
@@ -30,7 +31,7 @@ class EngineReports {
   Awaitable<void> WriteLines();
 
  private:
-  void RecordEngine(int engine_index, bool is_ready);
+  void RecordEngine(int engine_index, const Status& status);
   void RecordReady(const wire::EngineCoreReadyResponse& info);
 
   Metrics* const metrics_;
@@ -38,7 +39,7 @@ class EngineReports {
   // First shard.
   std::vector<bool> is_ready_;   // each engine
   std::vector<bool> was_ready_;  // ever
-  bool were_all_ready_ = false;
+  bool was_serving_ = false;
 };
 
 }  // namespace tandem

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/read_file.h"
@@ -37,7 +38,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kUsageExit = 2;
 constexpr int64_t kMaxTemplateBytes = 16 << 20;
 
 // Connections are descriptors, and writing to a closed one is an error value, not a signal.
@@ -216,11 +216,25 @@ Status WritePortFile(const std::string& path, int port) {
   return OkStatus();
 }
 
+// What may change while requests run is read again.
+void Reload(const FrontendConfig& config, HttpServer* server) {
+  auto keys = ReadApiKeys(config);
+  if (!keys.ok()) {
+    LOG_ERROR << "[reload] the API keys stay as they were: " << keys.status().message();
+    return;
+  }
+  LOG_INFO << "[reload] API keys: " << keys->size();
+  server->ReplaceApiKeys(std::move(keys).value());
+}
+
+void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
+  for (const auto& each : clients) {
+    each->RunOnShard([client = each.get()] { LOG_INFO << "[state] " << client->DebugString(); });
+  }
+}
+
 // Builds everything in order, serves until a signal, and takes it down in the opposite order.
-Status Serve(FrontendConfig& config) {
-  ASSIGN_OR_RETURN(const int signal_fd, OpenSignals());
-  ASSIGN_OR_RETURN(const std::unique_ptr<InputProcessor> input_processor,
-                   MakeInputProcessor(config));
+Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int signal_fd) {
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
                    .num_engines = static_cast<int>(config.data_parallel_size),
@@ -248,7 +262,7 @@ Status Serve(FrontendConfig& config) {
                           .flags = DescribeConfig(config),
                           .num_requests = [&server] { return server->num_requests(); },
                           .is_draining = [&server] { return server->draining(); }};
-  const ApiParts parts = {.input_processor = input_processor.get(),
+  const ApiParts parts = {.input_processor = &input_processor,
                           .text_pool = &text_pool,
                           .admission_gate = &admission_gate,
                           .metrics = &metrics,
@@ -272,7 +286,9 @@ Status Serve(FrontendConfig& config) {
   RETURN_IF_ERROR(endpoint.Start());
   LogStart(config, routes, server->address(), endpoint.handshake_address());
 
-  ShutdownSignals signals(shards[0].get(), signal_fd);
+  ProcessSignals signals(shards[0].get(), signal_fd,
+                         {.reload = [&] { Reload(config, server.get()); },
+                          .log_state = [&clients] { LogState(clients); }});
   if (!config.disable_log_stats) shards[0]->Spawn(reports.WriteLines(), "statistics line");
   for (const auto& shard : shards) shard->Start();
 
@@ -288,30 +304,40 @@ Status Serve(FrontendConfig& config) {
   return OkStatus();
 }
 
-int Main(const std::vector<std::string>& args) {
+int Fail(ExitStatus exit_status, const Status& status) {
+  LOG_ERROR << status.message();
+  return exit_status;
+}
+
+int Main(int argc, char** argv) {
+  const StatusOr<int> signal_fd = OpenSignals();  // first, so that none ends us from now on
   FrontendConfig config;
+  const std::vector<Flag> flags = FrontendFlags(config);
   const auto outcome =
-      ParseFlags(FrontendFlags(config), args,
+      ParseFlags(flags, std::vector<std::string>(argv + 1, argv + argc),
                  "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
-  if (outcome.ok() && *outcome == FlagOutcome::kHelpShown) return 0;
+  HideSecretArguments(flags, argc, argv);
+  HideSecretVariables(flags);
+  if (outcome.ok() && *outcome == FlagOutcome::kHelpShown) return kExitOk;
   Status status = outcome.ok() ? Finish(config) : outcome.status();
   if (status.ok()) status = InitLog("APIServer", config.log_level);
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
-    return kUsageExit;
+    return kExitBadFlags;
   }
   SetThreadName("tandem-frontend");
   PrepareProcess();
   LOG_INFO << "tandem-frontend " << kVersion << " (vLLM API " << kVllmVersion << ")";
-  status = Serve(config);
-  if (status.ok()) return 0;
-  LOG_ERROR << status.message();
-  return 1;
+  if (!signal_fd.ok()) return Fail(kExitFailed, signal_fd.status());
+  status = CheckModelFolders(config);
+  if (!status.ok()) return Fail(kExitBadModel, status);
+  const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
+  if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
+  status = Serve(config, **input_processor, *signal_fd);
+  return status.ok() ? kExitOk : Fail(kExitFailed, status);
 }
 
 }  // namespace
 }  // namespace tandem
 
-int main(int argc, char** argv) {
-  return tandem::Main(std::vector<std::string>(argv + 1, argv + argc));
-}
+int main(int argc, char** argv) { return tandem::Main(argc, argv); }

@@ -52,24 +52,39 @@ StageEnd WaitForStageEnd(double timeout_s, Mailbox<ShutdownEvent>* events) {
 StatusOr<int> OpenSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd < 0) return ErrnoError(errno, "signalfd");
   return fd;
 }
 
-ShutdownSignals::ShutdownSignals(Shard* shard, int fd) : socket_(shard, fd) { Watch(); }
+ProcessSignals::ProcessSignals(Shard* shard, int fd, Calls calls)
+    : calls_(std::move(calls)), socket_(shard, fd) {
+  Watch();
+}
 
-void ShutdownSignals::Watch() {
+void ProcessSignals::Watch() {
   socket_.NotifyReadable([this] {
     signalfd_siginfo info;
-    while (::read(socket_.fd(), &info, sizeof info) == sizeof info) {
-      events_.Push(ShutdownEvent::kSignal);
-    }
+    while (::read(socket_.fd(), &info, sizeof info) == sizeof info) Handle(info.ssi_signo);
     Watch();
   });
+}
+
+void ProcessSignals::Handle(uint32_t signal) {
+  switch (signal) {
+    case SIGTERM:
+    case SIGINT:
+      events_.Push(ShutdownEvent::kSignal);
+      return;
+    case SIGHUP:
+      return calls_.reload();
+    case SIGUSR1:
+      return calls_.log_state();
+    default:
+      LOG_INFO << "signal " << signal << " has no meaning here";
+  }
 }
 
 void Drain(HttpServer* server, const std::vector<std::unique_ptr<EngineClient>>& clients,

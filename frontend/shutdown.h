@@ -1,8 +1,11 @@
 #pragma once
 
-// How the frontend ends: SIGTERM or SIGINT, then a drain in stages that each have a time limit.
-// Thread: main, except that signals are read on a shard.
+// The frontend's signals, and how it ends: SIGTERM or SIGINT, then a drain in stages that each have
+// a time limit. SIGHUP and SIGUSR1 end nothing. Thread: main, except that signals are read on a
+// shard.
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,24 +18,32 @@ namespace tandem {
 class EngineClient;
 class HttpServer;
 
-// Blocks SIGTERM and SIGINT for this thread and all that it starts from now on. Returns the
-// descriptor that reports them.
+// Blocks the signals for this thread and all that it starts from now on. Returns the descriptor
+// that reports them.
 StatusOr<int> OpenSignals();
 
 enum class ShutdownEvent { kSignal, kDrained };
 
-// Passes the signals on to the thread that waits for the end.
-class ShutdownSignals {
+// Passes SIGTERM and SIGINT on to the thread that waits for the end, and calls functions on the
+// shard for the others.
+class ProcessSignals {
  public:
+  struct Calls {
+    std::function<void()> reload;     // SIGHUP
+    std::function<void()> log_state;  // SIGUSR1
+  };
+
   // fd: from OpenSignals; owned from now on. REQUIRES: the shard has not started and outlives this.
-  ShutdownSignals(Shard* shard, int fd);
-  ShutdownSignals(const ShutdownSignals&) = delete;
+  ProcessSignals(Shard* shard, int fd, Calls calls);
+  ProcessSignals(const ProcessSignals&) = delete;
 
   Mailbox<ShutdownEvent>& events() { return events_; }
 
  private:
   void Watch();
+  void Handle(uint32_t signal);
 
+  const Calls calls_;
   Mailbox<ShutdownEvent> events_;
   Socket socket_;
 };

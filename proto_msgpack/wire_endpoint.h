@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -28,6 +29,10 @@
 namespace tandem::wire {
 
 struct EncodedMessage;
+
+// A utility call that our engine's wire thread answers by itself, with nil, so that a step under
+// way does not delay it: the process runs and reads. Only for engines that are Tandem's.
+inline constexpr std::string_view kPingMethod = "tandem_ping";
 
 struct FrontendEndpointOptions {
   // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). Bound.

@@ -64,6 +64,7 @@ class EngineEndpoint::Loop {
   void SendStatus(std::string_view word);
   void ReceiveInputs(Client* client);
   void HandleInput(std::span<const std::string_view> frames);
+  void AnswerPing(const UtilityRequest& call);
   void RefuseAdd(std::string_view body, const Status& why);
   void ApplyConnectionEvents();
   void LoseClient(size_t client_index);
@@ -259,6 +260,8 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
     }
   }
   if (input.ok()) {
+    const auto* call = std::get_if<UtilityRequest>(&*input);
+    if (call != nullptr && call->method == kPingMethod) return AnswerPing(*call);
     deliver_(*std::move(input));
     return;
   }
@@ -267,6 +270,15 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
                 << " cannot be decoded: " << input.status().message();
   }
   if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
+}
+
+void EngineEndpoint::Loop::AnswerPing(const UtilityRequest& call) {
+  Outgoing out;
+  out.client_index = call.client_index;
+  out.outputs.engine_index = options_.engine_index;
+  out.outputs.timestamp = SystemClock().Monotonic();
+  out.outputs.utility_output.emplace().call_id = call.call_id;
+  SendOutputs(out);
 }
 
 // A request that cannot be decoded still gets an error output, if its sender can be read.

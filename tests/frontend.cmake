@@ -20,7 +20,7 @@ tandem_test(unit_http LABEL unit SRCS
 tandem_test(unit_frontend LABEL unit SRCS
   unit/frontend/config_test.cc unit/frontend/api/routes_test.cc
   unit/frontend/api/stored_responses_test.cc
-  DEPS frontend frontend/api nlohmann_json::nlohmann_json)
+  DEPS frontend frontend/api tests/support/files nlohmann_json::nlohmann_json)
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
 tandem_test(unit_engine_client LABEL unit SRCS

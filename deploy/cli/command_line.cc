@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "common/strings.h"
+#include "frontend/config.h"
 
 namespace tandem {
 namespace {
@@ -92,6 +93,11 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
     i = end;
   }
   return pair;
+}
+
+void HideKeys(int argc, char** argv) {
+  FrontendConfig config;
+  HideSecretArguments(FrontendFlags(config), argc, argv);
 }
 
 }  // namespace tandem

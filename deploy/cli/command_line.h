@@ -1,6 +1,7 @@
 #pragma once
 
-// Splits one command line between the frontend's and the engine core's flag tables. Pure.
+// Splits one command line between the frontend's and the engine core's flag tables, and hides the
+// keys in one. Thread: main.
 
 #include <string>
 #include <vector>
@@ -21,5 +22,8 @@ struct PairCommandLine {
 StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                                            const std::vector<Flag>& frontend_flags,
                                            const std::vector<Flag>& engine_flags);
+
+// Overwrites API keys in argv, so that ps does not show them. For after a copy was made.
+void HideKeys(int argc, char** argv);
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "common/version.h"
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/command_line.h"
 #include "deploy/cli/serve.h"
 
 namespace {
@@ -78,7 +79,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   for (const Command& command : kCommands) {
-    if (command.name == name) return command.run(std::vector<std::string>(argv + 2, argv + argc));
+    if (command.name != name) continue;
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    tandem::HideKeys(argc, argv);
+    return command.run(words);
   }
   std::fprintf(stderr, "tandem: unknown command '%s'\n", argv[1]);
   return Usage(stderr);

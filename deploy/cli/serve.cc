@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "deploy/cli/child_process.h"
@@ -13,7 +14,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kBadCommandLine = 2;
 constexpr double kStopGraceSeconds = 10;  // for what happens beside waiting for requests
 constexpr std::string_view kAbout =
     "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
@@ -62,6 +62,14 @@ StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
   return argv;
 }
 
+// The frontend's keys, for its environment: ps shows every command line to everybody.
+std::vector<std::string> KeyEnvironment(const FrontendConfig& config) {
+  std::string lines;
+  for (const std::string& key : config.api_keys) lines += (lines.empty() ? "" : "\n") + key;
+  if (lines.empty()) return {};
+  return {"TANDEM_API_KEY=" + lines};
+}
+
 }  // namespace
 
 int RunServe(const std::vector<std::string>& args) {
@@ -79,39 +87,41 @@ int RunServe(const std::vector<std::string>& args) {
 
   // Also parsed here, so that a wrong value is refused once and before anything starts.
   const StatusOr<PairCommandLine> pair = SplitCommandLine(args, frontend_flags, engine_flags);
-  if (!pair.ok()) return Refuse(pair.status(), kBadCommandLine);
+  if (!pair.ok()) return Refuse(pair.status(), kExitBadFlags);
   for (const auto& [flags, words] : {std::pair(&frontend_flags, &pair->frontend),
                                      std::pair(&engine_flags, &pair->engine_core)}) {
     const StatusOr<FlagOutcome> parsed = ParseFlags(*flags, *words, kAbout);
-    if (!parsed.ok()) return Refuse(parsed.status(), kBadCommandLine);
+    if (!parsed.ok()) return Refuse(parsed.status(), kExitBadFlags);
   }
   if (frontend_config.model.empty()) {
-    return Refuse(InvalidArgumentError("no model: tandem serve MODEL"), kBadCommandLine);
+    return Refuse(InvalidArgumentError("no model: tandem serve MODEL"), kExitBadFlags);
   }
   if (const Status status = CheckOnePair(frontend_config, engine_config); !status.ok()) {
-    return Refuse(status, kBadCommandLine);
+    return Refuse(status, kExitBadFlags);
   }
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
-    return Refuse(status, kBadCommandLine);
+    return Refuse(status, kExitBadFlags);
   }
+  HideSecretVariables(frontend_flags);
   for (const std::string& flag : pair->ignored)
     LOG_WARNING << flag << " has no effect here and is ignored";
 
   const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
-  if (!folder.ok()) return Refuse(folder.status(), 1);
+  if (!folder.ok()) return Refuse(folder.status(), kExitFailed);
   const std::string handshake_address = "ipc://" + *folder + "/handshake";
-  const StatusOr<std::vector<std::string>> frontend =
-      ProgramCommand("tandem-frontend", pair->frontend, handshake_address);
+  const StatusOr<std::vector<std::string>> frontend = ProgramCommand(
+      "tandem-frontend", WithoutSecrets(frontend_flags, pair->frontend), handshake_address);
   const StatusOr<std::vector<std::string>> engine =
       ProgramCommand("tandem-engine-core", pair->engine_core, handshake_address);
-  if (!frontend.ok()) return Refuse(frontend.status(), 1);
-  if (!engine.ok()) return Refuse(engine.status(), 1);
+  if (!frontend.ok()) return Refuse(frontend.status(), kExitFailed);
+  if (!engine.ok()) return Refuse(engine.status(), kExitFailed);
 
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
-  Supervisor supervisor(*folder, {"frontend", *frontend}, {"engine core", *engine}, stop_timeout_s);
+  Supervisor supervisor(*folder, {"frontend", *frontend, KeyEnvironment(frontend_config)},
+                        {"engine core", *engine}, stop_timeout_s);
   const StatusOr<int> exit_code = supervisor.Run();
-  return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), 1);
+  return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include "deploy/cli/supervisor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
@@ -23,7 +25,13 @@ namespace {
 
 constexpr double kDeathWindowSeconds = 60;
 constexpr size_t kMaxDeathsInWindow = 5;
-constexpr int kFailed = 1;
+
+// A terminal that was closed is none.
+bool HasTerminal() {
+  const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
 
 }  // namespace
 
@@ -37,7 +45,9 @@ StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
 
 Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
                        double stop_timeout_s)
-    : runtime_directory_(std::move(runtime_directory)), stop_timeout_s_(stop_timeout_s) {
+    : runtime_directory_(std::move(runtime_directory)),
+      stop_timeout_s_(stop_timeout_s),
+      had_terminal_(HasTerminal()) {
   members_[0].program = std::move(frontend);
   members_[0].is_frontend = true;
   members_[1].program = std::move(engine_core);
@@ -84,8 +94,7 @@ StatusOr<int> Supervisor::Run() {
 Status Supervisor::OpenDescriptors() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd_ < 0) return ErrnoError(errno, "signalfd");
@@ -110,9 +119,9 @@ Status Supervisor::OpenDescriptors() {
 
 Status Supervisor::StartMember(Member& member) {
   member.start_again_at.reset();
-  ASSIGN_OR_RETURN(member.child,
-                   ChildProcess::Start(member.program.argv,
-                                       {"NOTIFY_SOCKET=" + runtime_directory_ + "/notify"}, {}));
+  std::vector<std::string> environment = member.program.environment;
+  environment.push_back("NOTIFY_SOCKET=" + runtime_directory_ + "/notify");
+  ASSIGN_OR_RETURN(member.child, ChildProcess::Start(member.program.argv, environment, {}));
   LOG_DEBUG << "started " << member.program.name << ", pid " << member.child.pid();
   return OkStatus();
 }
@@ -123,7 +132,7 @@ void Supervisor::StartDueMembers() {
       continue;
     if (const Status status = StartMember(member); !status.ok()) {
       LOG_ERROR << status.message();
-      Stop(kFailed);
+      Stop(kExitFailed);
     }
   }
 }
@@ -142,13 +151,21 @@ int Supervisor::PollTimeoutMs() const {
 void Supervisor::OnSignal() {
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    if (exit_code_) {
-      LOG_WARNING << "second signal: killing both processes";
-      KillAll();
-    } else {
-      LOG_INFO << "[shutdown] signal " << info.ssi_signo;
-      Stop(0);
-    }
+    OnSignal(static_cast<int>(info.ssi_signo));
+  }
+}
+
+void Supervisor::OnSignal(int signal) {
+  const bool is_end = signal == SIGTERM || signal == SIGINT ||
+                      (signal == SIGHUP && had_terminal_ && !HasTerminal());
+  if (!is_end) {
+    for (const Member& member : members_) member.child.Signal(signal);
+  } else if (exit_code_) {
+    LOG_WARNING << "second signal: killing both processes";
+    KillAll();
+  } else {
+    LOG_INFO << "[shutdown] signal " << signal;
+    Stop(kExitOk);
   }
 }
 
@@ -196,7 +213,7 @@ void Supervisor::OnExit(Member& member) {
   }
   LOG_ERROR << member.program.name << " " << exit.ToString();
   if (!member.was_ready || !ready_) {
-    Stop(exit.clean() ? kFailed : exit.code());
+    Stop(exit.clean() ? kExitFailed : exit.code());
     return;
   }
   PlanRestart(member, exit);
@@ -209,7 +226,7 @@ void Supervisor::PlanRestart(Member& member, const ChildProcess::Exit& exit) {
   if (member.deaths.size() >= kMaxDeathsInWindow) {
     LOG_ERROR << member.program.name << " " << exit.ToString() << " for the "
               << member.deaths.size() + 1 << "th time within a minute: giving up";
-    Stop(kFailed);
+    Stop(kExitFailed);
     return;
   }
   const double delay =

@@ -9,6 +9,7 @@
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
 // second
 //   signal, or stop_timeout_s without an end, kills both. Exit status 0.
+// - SIGHUP and SIGUSR1 are passed on to both; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: both report to a socket of ours as they would to systemd; the frontend's
 //   READY=1 is passed on.
 // Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
@@ -31,6 +32,7 @@ class Supervisor {
   struct Program {
     std::string name;  // for the log
     std::vector<std::string> argv;
+    std::vector<std::string> environment = {};  // besides ours: "NAME=value"
   };
 
   // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
@@ -60,6 +62,7 @@ class Supervisor {
   void StartDueMembers();
   int PollTimeoutMs() const;
   void OnSignal();
+  void OnSignal(int signal);
   void OnNotify();
   void OnExit(Member& member);
   void PlanRestart(Member& member, const ChildProcess::Exit& exit);
@@ -69,6 +72,7 @@ class Supervisor {
 
   const std::string runtime_directory_;
   const double stop_timeout_s_;
+  const bool had_terminal_;
   std::array<Member, 2> members_;  // frontend, engine core
   SystemClock clock_;
   double started_at_ = 0;

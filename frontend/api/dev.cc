@@ -387,7 +387,11 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
       get("/is_paused", HandleIsPaused),
       post("/sleep", HandleSleep),
       post("/wake_up", HandleWakeUp),
-      get("/is_sleeping", HandleIsSleepingNow),
+      // Routers ask it of every server, without a key.
+      {.method = "GET",
+       .path = "/is_sleeping",
+       .handler = on_shard(HandleIsSleepingNow),
+       .guarded = false},
       {.method = "GET",
        .path = "/server_info",
        .handler = on_shard(HandleServerInfo),

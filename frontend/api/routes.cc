@@ -48,8 +48,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
       {.method = "POST", .path = "/v1/messages/count_tokens", .handler = on_shard(HandleCountTokens)},
       {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels)},
       {.method = "GET", .path = "/v1/models/{model_id:path}", .handler = on_shard(HandleModel)},
-      {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize)},
-      {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize)},
+      {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize), .guarded = false},
+      {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize), .guarded = false},
       probe("GET", "/health", HandleHealth),
       probe("GET", "/ready", HandleReady),
       probe("GET", "/ping", HandleHealth),
@@ -57,12 +57,12 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
       probe("GET", "/version", HandleVersion),
       probe("GET", "/load", HandleLoad),
       probe("GET", "/metrics*", HandleMetrics),
-      {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources)},
+      {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources), .guarded = false},
   };
   if (contexts.front()->facts->dev_mode) {
     for (Route& route : DevRoutes(contexts)) routes.push_back(std::move(route));
   } else {
-    routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = on_shard(HandleIsSleeping)});
+    routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = on_shard(HandleIsSleeping), .guarded = false});
   }
   return routes;
 }

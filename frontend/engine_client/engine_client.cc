@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-// A utility that every engine runs in its loop and that changes nothing.
+// A utility that engines of other programs run in their loop and that changes nothing.
 constexpr std::string_view kProbeMethod = "is_sleeping";
 
 uint64_t RandomWord() {
@@ -105,6 +105,7 @@ StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* 
   }
   SendAdd(request, engine_index);
   running_.Add(std::move(request), engine_index, is_ours, sink);
+  WatchEngines();
   return engine_index;
 }
 
@@ -142,7 +143,7 @@ void EngineClient::SendAborts() {
 void EngineClient::SendAborts(int engine_index) {
   const wire::AbortRequest aborts = running_.TakeAborts(engine_index);
   // An engine that died forgot its requests.
-  if (aborts.empty() || !health_.ready(engine_index)) return;
+  if (aborts.empty() || !health_.connected(engine_index)) return;
   wire::EncodedMessage message;
   wire::Encode(aborts, &message);
   Send(engine_index, wire::RequestType::kAbort, std::move(message));
@@ -172,11 +173,13 @@ void EngineClient::Send(int engine_index, wire::RequestType type, wire::EncodedM
   }
 }
 
+void EngineClient::SendProbe(int engine_index) {
+  CallUtility(engine_index, health_.is_ours(engine_index) ? wire::kPingMethod : kProbeMethod, {},
+              [this, engine_index](const auto&) { health_.OnProbeReply(engine_index); });
+}
+
 Status EngineClient::CheckAlive(double now) {
-  return health_.CheckAlive(now, [this](int engine_index) {
-    CallUtility(engine_index, kProbeMethod, {},
-                [this, engine_index](const auto&) { health_.OnProbeReply(engine_index); });
-  });
+  return health_.CheckAlive(now, [this](int engine_index) { SendProbe(engine_index); });
 }
 
 // ---- From the engines ----
@@ -202,7 +205,7 @@ void EngineClient::DrainEvents() {
 }
 
 void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
-  health_.OnMessage(outputs.engine_index);
+  if (health_.OnMessage(outputs.engine_index) && on_health_change_) on_health_change_();
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
     running_.HandleOutput(output, outputs.timestamp);
   }
@@ -231,6 +234,44 @@ void EngineClient::HandleLost(int engine_index, const Status& why) {
   calls_.FailAllOf(engine_index, why);
 }
 
+// ---- Engines that hang ----
+
+void EngineClient::WatchEngines() {
+  if (are_engines_watched_ || options_.health.hang_timeout_s <= 0) return;
+  bool one_has_requests = false;
+  for (int i = 0; i < options_.num_engines; ++i) {
+    one_has_requests |= health_.is_ours(i) && running_.num_per_engine()[static_cast<size_t>(i)] > 0;
+  }
+  if (!one_has_requests) return;
+  are_engines_watched_ = true;
+  const double look_s = options_.health.hang_timeout_s / EngineHealth::kLooksPerTimeout;
+  thread_.at(thread_.clock->Monotonic() + look_s, [this, alive = std::weak_ptr<char>(alive_)] {
+    if (alive.expired()) return;
+    are_engines_watched_ = false;
+    LookAtEngines();
+    WatchEngines();
+  });
+}
+
+void EngineClient::LookAtEngines() {
+  const Batch batch(this);
+  for (int i = 0; i < options_.num_engines; ++i) {
+    if (!health_.is_ours(i) || running_.num_per_engine()[static_cast<size_t>(i)] == 0) continue;
+    const Status alive =
+        health_.Look(i, thread_.clock->Monotonic(), [this](int index) { SendProbe(index); });
+    if (!alive.ok()) HandleHung(i, alive);
+  }
+}
+
+// It is alive one day, or killed and lost: either way its requests have left it.
+void EngineClient::HandleHung(int engine_index, const Status& why) {
+  health_.OnHung(engine_index, why);
+  if (on_health_change_) on_health_change_();
+  running_.QueueAborts(engine_index);
+  SendAborts(engine_index);
+  resumption_.OnLost(engine_index, why, thread_.clock->Monotonic());
+}
+
 // ---- After a death ----
 
 Resumption::Calls EngineClient::ResumptionCalls() {
@@ -243,6 +284,7 @@ Resumption::Calls EngineClient::ResumptionCalls() {
                 SendAborts(engine_index);  // of what is to leave the engine before this arrives
                 balancer_.OnSubmit(engine_index);
                 SendAdd(running.request, engine_index);
+                WatchEngines();
               },
           .report =
               [this](ResumeOutcome outcome) {

@@ -8,7 +8,8 @@
 // engine message at a time.
 // Failure: no healthy engine or too many requests is a Status of Submit. When an engine of ours
 // dies, its requests go on with the next one that is there, within options.resume; those of another
-// program's engine end with OnError(UNAVAILABLE).
+// program's engine end with OnError(UNAVAILABLE). An engine of ours that has requests and replies
+// to nothing for health.hang_timeout_s counts as dead until its next message.
 
 #include <cstdint>
 #include <functional>
@@ -85,13 +86,17 @@ class EngineClient {
   void CallUtility(int engine_index, std::string_view method, wire::RawValue args,
                    UtilityCalls::Callback callback);
 
-  // OK while every engine is connected and ready; otherwise names one that is not.
-  Status health() const { return health_.CheckReady(); }
+  // OK while requests can be served: every engine has been ready, and one is. Otherwise names one
+  // that is not.
+  Status health() const { return health_.CheckServing(); }
   bool healthy() const { return health().ok(); }
-  // health(), and the loop of each engine replies to a probe within hang_timeout_s. Never waits.
-  // now: any monotonic clock.
+  // health(), and an engine replies to a probe within hang_timeout_s. Ours reply whatever their
+  // loop does, which they watch themselves; others reply between two steps. Never waits. now: any
+  // monotonic clock.
   Status CheckAlive(double now);
   bool engine_ready(int engine_index) const { return health_.ready(engine_index); }
+  // OK, or why it is not ready.
+  Status engine_status(int engine_index) const { return health_.CheckReady(engine_index); }
   int num_engines() const { return options_.num_engines; }
   size_t num_inflight() const { return running_.size(); }
   // Engines and running requests as text, for a debugger.
@@ -129,6 +134,10 @@ class EngineClient {
   void HandleOutputs(const wire::EngineCoreOutputs& outputs);
   void HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response);
   void HandleLost(int engine_index, const Status& why);
+  void WatchEngines();
+  void LookAtEngines();
+  void HandleHung(int engine_index, const Status& why);
+  void SendProbe(int engine_index);
   void SendAborts();
   void SendAborts(int engine_index);
   void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
@@ -151,7 +160,8 @@ class EngineClient {
   UtilityCalls calls_;
   int num_batches_ = 0;               // that live now
   bool is_deadline_watched_ = false;  // the resumption's next one
-  Status ended_;                      // not OK after EndAll
+  bool are_engines_watched_ = false;
+  Status ended_;  // not OK after EndAll
   StatsCallback on_stats_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;
   std::function<void()> on_health_change_;

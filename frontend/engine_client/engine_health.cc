@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace tandem {
 
@@ -14,7 +15,8 @@ EngineHealth::EngineHealth(int num_engines, EngineHealthLimits limits)
 
 void EngineHealth::OnReady(int engine_index, const wire::EngineCoreReadyResponse& response) {
   Engine& ready = engine(engine_index);
-  ready.ready = true;
+  ready.connected = true;
+  ready.hung = false;
   ready.was_ready = true;
   ready.response = response;
   ready.unanswered_bytes = 0;
@@ -22,11 +24,20 @@ void EngineHealth::OnReady(int engine_index, const wire::EngineCoreReadyResponse
 }
 
 void EngineHealth::OnLost(int engine_index, const Status& why) {
-  engine(engine_index).ready = false;
+  engine(engine_index).connected = false;
+  engine(engine_index).hung = false;
   engine(engine_index).why_not = why;
 }
 
-void EngineHealth::OnMessage(int engine_index) { engine(engine_index).unanswered_bytes = 0; }
+void EngineHealth::OnHung(int engine_index, const Status& why) {
+  engine(engine_index).hung = true;
+  engine(engine_index).why_not = why;
+}
+
+bool EngineHealth::OnMessage(int engine_index) {
+  engine(engine_index).unanswered_bytes = 0;
+  return std::exchange(engine(engine_index).hung, false);
+}
 
 bool EngineHealth::OnSent(int engine_index, size_t num_bytes) {
   size_t& unanswered = engine(engine_index).unanswered_bytes;
@@ -39,14 +50,18 @@ bool EngineHealth::OnSent(int engine_index, size_t num_bytes) {
 void EngineHealth::OnProbeReply(int engine_index) { engine(engine_index).probed_at.reset(); }
 
 Status EngineHealth::CheckReady(int engine_index) const {
-  return engine(engine_index).ready ? OkStatus() : engine(engine_index).why_not;
+  return ready(engine_index) ? OkStatus() : engine(engine_index).why_not;
 }
 
-Status EngineHealth::CheckReady() const {
+Status EngineHealth::CheckServing() const {
+  const Engine* first_lost = nullptr;
   for (const Engine& each : engines_) {
-    if (!each.ready) return each.why_not;
+    if (!each.was_ready) return each.why_not;
+    if (!each.is_ready() && first_lost == nullptr) first_lost = &each;
   }
-  return OkStatus();
+  const bool one_is_ready = std::any_of(engines_.begin(), engines_.end(),
+                                        [](const Engine& each) { return each.is_ready(); });
+  return one_is_ready ? OkStatus() : first_lost->why_not;
 }
 
 Status EngineHealth::CheckTakesRequests(int engine_index) const {
@@ -63,19 +78,39 @@ Status EngineHealth::CheckTakesRequests(int engine_index) const {
 }
 
 Status EngineHealth::CheckAlive(double now, const Probe& send_probe) {
-  RETURN_IF_ERROR(CheckReady());
+  RETURN_IF_ERROR(CheckServing());
   if (limits_.hang_timeout_s <= 0) return OkStatus();
-  for (size_t i = 0; i < engines_.size(); ++i) {
-    std::optional<double>& probed_at = engines_[i].probed_at;
-    if (!probed_at) {
-      probed_at = now;
-      send_probe(static_cast<int>(i));
-    } else if (now - *probed_at >= limits_.hang_timeout_s) {
-      return UnavailableError("engine " + std::to_string(i) + " has not answered for " +
-                              std::to_string(static_cast<int64_t>(now - *probed_at)) + " s");
-    }
+  bool one_is_alive = false;
+  Status why_not;
+  for (int i = 0; i < static_cast<int>(engines_.size()); ++i) {
+    if (!ready(i)) continue;
+    const bool was_open = OpenProbe(i, now, send_probe);
+    const bool is_alive = !was_open || now - *engine(i).probed_at < limits_.hang_timeout_s;
+    one_is_alive |= is_alive;
+    if (!is_alive && why_not.ok()) why_not = Overdue(i, now);
   }
-  return OkStatus();
+  return one_is_alive ? OkStatus() : why_not;
+}
+
+Status EngineHealth::Look(int engine_index, double now, const Probe& send_probe) {
+  if (!OpenProbe(engine_index, now, send_probe)) return OkStatus();
+  const bool is_hung = ++engine(engine_index).num_looks >= kLooksPerTimeout;
+  return is_hung ? Overdue(engine_index, now) : OkStatus();
+}
+
+bool EngineHealth::OpenProbe(int engine_index, double now, const Probe& send_probe) {
+  Engine& probed = engine(engine_index);
+  if (probed.probed_at) return true;
+  probed.probed_at = now;
+  probed.num_looks = 0;
+  send_probe(engine_index);
+  return false;
+}
+
+Status EngineHealth::Overdue(int engine_index, double now) const {
+  const double open_s = now - *engine(engine_index).probed_at;
+  return UnavailableError("engine " + std::to_string(engine_index) + " has not answered for " +
+                          std::to_string(static_cast<int64_t>(open_s)) + " s");
 }
 
 void EngineHealth::UpdateEngineInfo() {

@@ -178,6 +178,12 @@ void RunningRequests::QueueAbort(const RunningRequest& running) {
   aborts_[static_cast<size_t>(running.engine_index)].push_back(running.request.request_id);
 }
 
+void RunningRequests::QueueAborts(int engine_index) {
+  for (const auto& [request_id, running] : running_) {
+    if (running.engine_index == engine_index) QueueAbort(running);
+  }
+}
+
 void RunningRequests::Abort(const RequestId& request_id) {
   const auto position = running_.find(request_id);
   if (position == running_.end()) return;

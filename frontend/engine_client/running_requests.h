@@ -85,6 +85,9 @@ class RunningRequests {
   size_t AbortNamed(const std::vector<std::string>& names);
   // Each sink's last call is OnError(why).
   void AbortAll(const Status& why);
+  // Queues aborts of all requests that the engine has, which may read them one day, without ending
+  // them.
+  void QueueAborts(int engine_index);
   // The sent ids aborted on an engine since the last call.
   wire::AbortRequest TakeAborts(int engine_index);
 

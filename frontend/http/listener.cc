@@ -53,6 +53,7 @@ int BoundPort(int fd) {
 
 HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*> shards)
     : options_(std::move(options)),
+      api_keys_(options_.api_keys),
       router_(std::move(router)),
       shards_(std::move(shards)),
       sessions_(shards_.size()) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "frontend/http/api_keys.h"
 #include "frontend/http/router.h"
 #include "frontend/http/server_options.h"
 #include "frontend/net/net.h"
@@ -43,6 +44,9 @@ class HttpServer {
   // Runs `ended` on the first shard once the drain is over and no connection is left.
   void WhenDrained(Task ended);
 
+  // Requests that arrive from now on are checked against these. Any thread.
+  void ReplaceApiKeys(std::vector<std::string> keys) { api_keys_.Replace(std::move(keys)); }
+
   int num_connections() const { return num_connections_; }
   // Admitted requests, without probes, whose responses are not sent to the last byte.
   int num_requests() const { return num_requests_; }
@@ -61,6 +65,7 @@ class HttpServer {
   Status BindUnix();
 
   const ServerOptions options_;
+  ApiKeys api_keys_;
   const Router router_;
   const std::vector<Shard*> shards_;
   // Sessions of each shard; touched on that shard only.

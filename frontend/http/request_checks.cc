@@ -24,23 +24,6 @@ bool IsJson(std::string_view content_type) {
   return ToLower(StripAscii(content_type.substr(0, content_type.find(';')))) == "application/json";
 }
 
-bool IsAmong(const std::vector<std::string>& keys, std::string_view given) {
-  bool found = false;
-  for (const std::string& key : keys)
-    found |= ConstantTimeEqual(key, given);  // every key, every time
-  return found;
-}
-
-// As OpenAI's clients send it (a bearer token), or Anthropic's (X-Api-Key).
-bool HasKey(const std::vector<std::string>& keys, const HttpRequest& request) {
-  constexpr std::string_view kScheme = "bearer ";
-  const std::string_view header = request.Header("authorization");
-  const bool is_bearer =
-      header.size() >= kScheme.size() && ToLower(header.substr(0, kScheme.size())) == kScheme;
-  return (is_bearer && IsAmong(keys, header.substr(kScheme.size()))) ||
-         IsAmong(keys, request.Header("x-api-key"));
-}
-
 bool AllowsOrigin(const CorsOptions& cors, std::string_view origin) {
   return !origin.empty() && Lists(cors.origins, origin);
 }
@@ -70,8 +53,9 @@ std::optional<Response> Preflight(const CorsOptions& cors, const HttpRequest& re
 
 }  // namespace
 
-std::optional<Response> Refusal(const ServerOptions& options, const Router::Match& match,
-                                const HttpRequest& request, bool has_body, bool draining) {
+std::optional<Response> Refusal(const ServerOptions& options, const ApiKeys& keys,
+                                const Router::Match& match, const HttpRequest& request,
+                                bool has_body, bool draining) {
   const auto refuse = [&](int status, std::string_view message) {
     return options.error(request.path, status, message);
   };
@@ -88,7 +72,7 @@ std::optional<Response> Refusal(const ServerOptions& options, const Router::Matc
     response.headers.emplace_back("retry-after", "1");
     return response;
   }
-  if (route.guarded && !options.api_keys.empty() && !HasKey(options.api_keys, request)) {
+  if (route.guarded && !keys.Admits(request)) {
     Response response = refuse(401, "Unauthorized");
     response.headers.emplace_back("www-authenticate", "Bearer");
     return response;

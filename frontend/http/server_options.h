@@ -49,10 +49,10 @@ struct ExchangeRecord {
 
 // What flags set.
 struct ServerSettings {
-  std::string host;     // name or address; empty: all interfaces
-  int64_t port = 8000;  // 0: any free one
-  std::string uds;      // path of a UNIX socket; replaces host and port
-  std::vector<std::string> api_keys;
+  std::string host;                   // name or address; empty: all interfaces
+  int64_t port = 8000;                // 0: any free one
+  std::string uds;                    // path of a UNIX socket; replaces host and port
+  std::vector<std::string> api_keys;  // at the start; none: every request may pass
   CorsOptions cors;
   bool request_id_headers = true;
   int64_t sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never

@@ -169,8 +169,8 @@ Awaitable<Session::Read> Session::ReadBody(RequestReader& reader) {
 Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   const Router::Match match = server_->router_.Find(turn_.request.method, turn_.request.path);
   const auto length = reader.content_length();
-  std::optional<Response> refusal =
-      Refusal(options(), match, turn_.request, reader.has_body(), server_->draining());
+  std::optional<Response> refusal = Refusal(options(), server_->api_keys_, match, turn_.request,
+                                            reader.has_body(), server_->draining());
   turn_.admitted = !refusal && !match.route->during_drain;
   if (turn_.admitted) ++server_->num_requests_;
   Read result = Read::kOk;

@@ -1,102 +1,22 @@
 #!/usr/bin/env python3
 """Requests outlive their engine: engines are killed under a mixed load, and every response equals that of an
 undisturbed run. TANDEM_KILLS sets the number of kills (20); TANDEM_SEED repeats a run's choices."""
-import http.client
 import json
 import os
 import pathlib
 import random
-import resource
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, bin_dir, wait_for
+from pair import LIMIT, wait_for
+from server import Server
 
 NUM_STREAMS = 32
 NUM_KILLS = int(os.environ.get("TANDEM_KILLS", "20"))
 WORDS = "the little fox ran over a green hill and said hello to his old friend bear".split()
-
-
-class Server:
-    """tandem-frontend and its engine cores, each of which the test starts, kills and starts again."""
-
-    def __init__(self, *flags, num_engines=1, engine_flags=()):
-        self.folder = tempfile.TemporaryDirectory(prefix="tandem-resume-")
-        self.root = pathlib.Path(self.folder.name)
-        self.handshake = f"ipc://{self.root}/wire/handshake"
-        self.engine_flags = engine_flags
-        self.log = open(self.root / "log", "wb")
-        self.frontend = self.run("tandem-frontend", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "0",
-                                 "--port-file", self.root / "port", "--data-parallel-size", num_engines, *flags)
-        self.engines = [self.start_engine(i) for i in range(num_engines)]
-        wait_for(lambda: (self.root / "port").exists(), "the port is open")
-        self.port = int((self.root / "port").read_text())
-        wait_for(lambda: self.ask("GET", "/health")[0] == 200, "the engines are ready")
-
-    def run(self, program, *flags):
-        return subprocess.Popen(
-            [str(bin_dir() / program), str(MODEL), "--handshake-address", self.handshake, *map(str, flags)],
-            stdout=self.log, stderr=self.log,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
-
-    def start_engine(self, index=0):
-        return self.run("tandem-engine-core", "--data-parallel-rank", index, "--kv-cache-memory-bytes", "32M",
-                        *self.engine_flags)
-
-    def kill_engine(self, index=0, how=signal.SIGKILL):
-        self.engines[index].send_signal(how)
-        self.engines[index].wait(LIMIT)
-
-    def restart_engine(self, index=0, how=signal.SIGKILL):
-        self.kill_engine(index, how)
-        self.engines[index] = self.start_engine(index)
-
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
-
-    def ask(self, method, path, body=None):
-        connection = self.connect()
-        try:
-            connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
-            reply = connection.getresponse()
-            self.headers = reply.headers
-            return reply.status, reply.read()
-        except OSError:
-            return 0, b""
-        finally:
-            connection.close()
-
-    def total(self, name, *labels):
-        """Sum of a metric over its series with all these labels (name="value")."""
-        lines = self.ask("GET", "/metrics")[1].decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines
-                   if line.startswith(name + "{") and all(label in line for label in labels))
-
-    def outcomes(self):
-        names = ("resumed", "aborted", "too_many_restarts", "timeout", "ended_engine", "not_kept")
-        counts = {name: self.total("tandem:requests_resumed_total", f'outcome="{name}"') for name in names}
-        return {name: count for name, count in counts.items() if count}
-
-    def log_text(self):
-        return (self.root / "log").read_text(errors="replace")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, failed, *_):
-        for process in [self.frontend, *self.engines]:
-            process.kill()
-            process.wait()
-        self.log.close()
-        if failed:
-            print(self.log_text()[-20000:], file=sys.stderr)
-        self.folder.cleanup()
 
 
 class Answer:

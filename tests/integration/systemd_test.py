@@ -44,6 +44,27 @@ class Units(unittest.TestCase):
             about_ours = [line for line in (result.stdout + result.stderr).splitlines() if "tandem" in line]
             self.assertEqual(about_ours, [])
 
+    def test_both_are_confined(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is not installed")
+        for name in NAMES:
+            with self.subTest(name):
+                result = subprocess.run(
+                    ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20",
+                     UNITS / f"{name}.service"], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_keys_are_for_the_frontend_alone(self):
+        frontend, engine = map(unit_text, NAMES)
+        self.assertIn("\nLoadCredential=api-keys\n", frontend)
+        self.assertIn("\nExecReload=/bin/kill -HUP $MAINPID\n", frontend)
+        self.assertNotIn("LoadCredential", engine)
+        self.assertNotIn("frontend.env", engine)
+        self.assertIn("\nInaccessiblePaths=-/etc/tandem -/etc/credstore -/run/credentials\n", engine)
+        self.assertIn("\nUnsetEnvironment=TANDEM_API_KEY VLLM_API_KEY\n", engine)
+        # Subscribers of --kv-events-config reach it over the network.
+        self.assertNotIn("PrivateNetwork=yes", engine)
+
     def test_both_start_and_report_ready(self):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o700)

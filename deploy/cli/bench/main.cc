@@ -1,5 +1,13 @@
 // tandem-bench: what `tandem bench` runs.
 
-#include "deploy/cli/bench/bench.h"
+#include <string>
+#include <vector>
 
-int main(int argc, char** argv) { return tandem::RunBench({argv + 1, argv + argc}); }
+#include "deploy/cli/bench/bench.h"
+#include "deploy/cli/command_line.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  tandem::HideKeys(argc, argv);
+  return tandem::RunBench(words);
+}

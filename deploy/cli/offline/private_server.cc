@@ -39,7 +39,8 @@ StatusOr<FlagOutcome> ParseWithServeFlags(const std::vector<std::string>& args,
   config->model = frontend.model;
   config->served_name =
       frontend.api.served_model_names.empty() ? frontend.model : frontend.api.served_model_names[0];
-  if (!frontend.server.api_keys.empty()) config->api_key = frontend.server.api_keys[0];
+  ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadApiKeys(frontend));
+  if (!keys.empty()) config->api_key = keys[0];
   return outcome;
 }
 

@@ -113,5 +113,29 @@ TEST_CASE("Flags: help lists name, type, default and choices") {
   CHECK(FlagHelp(Table(c), "about", "watermark").find("--dtype") == std::string::npos);
 }
 
+TEST_CASE("secret values are taken out of a command line, and overwritten in place") {
+  std::vector<std::string> keys;
+  std::string model;
+  const std::vector<Flag> flags = {
+      {"model", &model, "Model folder", {.positional = true}},
+      {"key", &keys, "Keys", {.env = "TEST_KEY", .secret = true}},
+  };
+  const std::vector<std::string> args = {"m", "--key", "a", "b", "--model", "x", "--key=cc"};
+  CHECK(WithoutSecrets(flags, args) == std::vector<std::string>{"m", "--model", "x"});
+
+  std::vector<std::string> words = args;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  HideSecretArguments(flags, static_cast<int>(argv.size()), argv.data());
+  CHECK(words == std::vector<std::string>{"m", "--key", "*", "*", "--model", "x", "--key=**"});
+
+  setenv("TANDEM_TEST_KEY", "secret", 1);
+  REQUIRE(ParseFlags(flags, {"m"}, "about").ok());
+  HideSecretVariables(flags);
+  CHECK(std::string(getenv("TANDEM_TEST_KEY")) == "******");
+  CHECK(keys == std::vector<std::string>{"secret"});
+  unsetenv("TANDEM_TEST_KEY");
+}
+
 }  // namespace
 }  // namespace tandem

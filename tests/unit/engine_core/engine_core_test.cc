@@ -562,6 +562,21 @@ TEST_CASE("Shutdown with time: running requests finish, those out of time are ab
   CHECK(engine.core->done());
 }
 
+TEST_CASE("Shutdown asked for twice does not wait for running requests") {
+  EngineCoreOptions options;
+  options.shutdown_timeout_s = 1000;
+  Engine engine(options);
+  engine.Add("long", 40);
+  engine.Step();
+  engine.core->Handle(ShutdownRequest{});
+  engine.core->Handle(LogStateRequest{});
+  CHECK(engine.core->scheduler().num_requests() == 1);
+  engine.core->Handle(ShutdownRequest{});
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
+  CHECK(engine.core->done());
+}
+
 TEST_CASE("Shutdown of a paused engine does not wait for requests that cannot run") {
   EngineCoreOptions options;
   options.shutdown_timeout_s = 1000;

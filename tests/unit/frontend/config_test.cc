@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/version.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -69,6 +70,37 @@ TEST_CASE("keys come from the environment when no flag sets them") {
   ::unsetenv("TANDEM_API_KEY");
 }
 
+TEST_CASE("keys come from a file too, and from systemd's credentials where no file is named") {
+  const TempFolder folder;
+  folder.Write("keys", "# for the dashboard\none\n\n  two \n");
+  folder.Write("api-keys", "three\n");
+  folder.Write("empty", "# none yet\n");
+  const std::string path = folder.path() + "/keys";
+  using Keys = std::vector<std::string>;
+  CHECK(Parse({kFolder, "--api-key-file", path})->server.api_keys == Keys{"one", "two"});
+  CHECK(Parse({kFolder, "--api-key", "a", "--api-key-file", path})->server.api_keys ==
+        Keys{"a", "one", "two"});
+  CHECK(Parse({kFolder, "--api-key", "a\nb"})->server.api_keys == Keys{"a", "b"});
+  ::setenv("CREDENTIALS_DIRECTORY", folder.path().c_str(), 1);
+  CHECK(Parse({kFolder})->server.api_keys == Keys{"three"});
+  CHECK(Parse({kFolder, "--api-key-file", path})->server.api_keys == Keys{"one", "two"});
+  ::setenv("CREDENTIALS_DIRECTORY", kFolder.c_str(), 1);
+  CHECK(Parse({kFolder})->server.api_keys.empty());
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+  // A file that was emptied by mistake must not open the server.
+  CHECK_THAT(Parse({kFolder, "--api-key-file", folder.path() + "/empty"}).status().message(),
+             Catch::Contains("--api-key-file") && Catch::Contains("has no key"));
+  CHECK_FALSE(Parse({kFolder, "--api-key-file", "/no/such/file"}).ok());
+}
+
+TEST_CASE("folders that are not there are the model's fault, not the command line's") {
+  CHECK(CheckModelFolders(*Parse({kFolder})).ok());
+  CHECK_THAT(CheckModelFolders(*Parse({"/no/such/folder"})).message(),
+             Catch::Contains("/no/such/folder"));
+  CHECK_THAT(CheckModelFolders(*Parse({kFolder, "--tokenizer", "/no/such"})).message(),
+             Catch::Contains("--tokenizer"));
+}
+
 TEST_CASE("the description of the configuration hides the keys") {
   auto config = Parse({kFolder, "--api-key", "hidden", "--port", "9", "--served-model-name", "a",
                        "b", "--max-stop-strings", "7"});
@@ -122,8 +154,6 @@ TEST_CASE("texts of flags become what the server and the API take") {
 TEST_CASE("an error names the bad flag") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "model"},
-      {{"/no/such/folder"}, "/no/such/folder"},
-      {{kFolder, "--tokenizer", "/no/such"}, "tokenizer"},
       {{kFolder, "--port", "65536"}, "port"},
       {{kFolder, "--port", "x"}, "port"},
       {{kFolder, "--api-server-count", "0"}, "api-server-count"},

@@ -87,14 +87,17 @@ TEST_CASE("/load counts open requests without probes when load tracking is on") 
   CHECK(client.Get("/load").body == R"({"server_load":0})");
 }
 
-TEST_CASE("with a key set, only probes and metrics need none") {
+TEST_CASE("with a key set, only probes, metrics and what routers poll need none") {
   Fixture f({"key"});
-  const std::set<std::string> open = {"/health",  "/ready", "/ping",
-                                      "/version", "/load",  "/metrics*"};
+  const std::set<std::string> probes = {"/health",  "/ready", "/ping",
+                                        "/version", "/load",  "/metrics*"};
+  const std::set<std::string> polled = {"/tokenize", "/detokenize", "/is_sleeping",
+                                        "/kv_event_sources"};
   for (const Route& route : ApiRoutes({&f.context})) {
     CAPTURE(route.path);
-    CHECK(route.guarded == (open.count(route.path) == 0));
-    CHECK(route.counted == route.guarded);
+    const bool is_probe = probes.count(route.path) > 0;
+    CHECK(route.guarded == (!is_probe && polled.count(route.path) == 0));
+    CHECK(route.counted == !is_probe);
   }
   Client client(f.server->port());
   CHECK(client.Get("/v1/models").status == 401);

@@ -522,7 +522,7 @@ TEST_CASE(
   CHECK(setup.engine(0).Next<wire::EngineCoreRequest>().request_id == "pinned");
 
   setup.engines[1].reset();
-  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  setup.shard.RunUntil([&] { return !setup.client.engine_ready(1); });
   CHECK(setup.client.num_inflight() == 3);
   REQUIRE(setup.Submit("left", &sink).ok());
   CHECK(setup.engine(0).Next<wire::EngineCoreRequest>().request_id == "left");

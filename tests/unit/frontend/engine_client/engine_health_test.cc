@@ -14,19 +14,22 @@ wire::EngineCoreReadyResponse Ready(int64_t max_model_len, int64_t num_gpu_block
 
 TEST_CASE("engine_health: starting, ready, lost and back again") {
   EngineHealth health(2, {});
-  CHECK(health.CheckReady().message() == "engine 0 is starting");
+  CHECK(health.CheckServing().message() == "engine 0 is starting");
   health.OnReady(0, Ready(10, 1));
   CHECK(health.CheckReady(0).ok());
-  CHECK(health.CheckReady().message() == "engine 1 is starting");
+  CHECK(health.CheckServing().message() == "engine 1 is starting");
   health.OnReady(1, Ready(10, 1));
-  CHECK(health.CheckReady().ok());
+  CHECK(health.CheckServing().ok());
   health.OnLost(0, UnavailableError("engine 0 is gone"));
   CHECK_FALSE(health.ready(0));
-  CHECK(health.CheckReady().message() == "engine 0 is gone");
+  CHECK(health.CheckReady(0).message() == "engine 0 is gone");
+  CHECK(health.CheckServing().ok());  // the other one serves
   CHECK(health.CheckTakesRequests(0).message() == "engine 0 is gone");
   CHECK(health.CheckTakesRequests(1).ok());
+  health.OnLost(1, UnavailableError("engine 1 is gone"));
+  CHECK(health.CheckServing().message() == "engine 0 is gone");
   health.OnReady(0, Ready(10, 1));
-  CHECK(health.CheckReady().ok());
+  CHECK(health.CheckServing().ok());
 }
 
 TEST_CASE("engine_health: the engines' facts are known together, and stay") {
@@ -56,9 +59,9 @@ TEST_CASE("engine_health: unanswered bytes ask for a probe at half the limit, th
   const Status refused = health.CheckTakesRequests(0);
   CHECK(refused.code() == StatusCode::kUnavailable);
   CHECK(refused.message() == "engine 0 is silent and has not read 101 bytes of earlier requests");
-  CHECK(health.CheckReady().ok());
+  CHECK(health.CheckServing().ok());
   SECTION("any message from it resets the count") {
-    health.OnMessage(0);
+    CHECK_FALSE(health.OnMessage(0));
     CHECK(health.CheckTakesRequests(0).ok());
     CHECK(health.OnSent(0, 51));
   }
@@ -83,10 +86,11 @@ TEST_CASE("engine_health: one probe is open at a time, and for a limited time") 
   CHECK(check(109).ok());
   CHECK(probes == std::vector<int>{0, 1});
   health.OnProbeReply(0);
-  CHECK(check(110).message() == "engine 1 has not answered for 10 s");
+  CHECK(check(110).ok());  // engine 1 is silent, engine 0 lives
   CHECK(probes == std::vector<int>{0, 1, 0});
+  CHECK(check(120).message() == "engine 0 has not answered for 10 s");
   health.OnProbeReply(1);
-  CHECK(check(111).ok());
+  CHECK(check(121).ok());
   CHECK(probes == std::vector<int>{0, 1, 0, 1});
 }
 
@@ -94,6 +98,38 @@ TEST_CASE("engine_health: without a timeout nothing is probed") {
   EngineHealth health(1, {});
   health.OnReady(0, {});
   CHECK(health.CheckAlive(0, [](int) { FAIL("a probe was sent"); }).ok());
+}
+
+TEST_CASE("engine_health: hung after four looks at an open probe, until its next message") {
+  EngineHealth health(1, {.hang_timeout_s = 10});
+  int num_probes = 0;
+  const auto look = [&](double now) { return health.Look(0, now, [&](int) { ++num_probes; }); };
+  health.OnReady(0, {});
+  CHECK(look(0).ok());
+  CHECK(num_probes == 1);
+  // We were stopped ourselves for an hour: that is one look.
+  CHECK(look(3600).ok());
+  CHECK(look(3602).ok());
+  CHECK(look(3605).ok());
+  SECTION("a reply in time ends the count") {
+    health.OnProbeReply(0);
+    CHECK(look(3607).ok());
+    CHECK(num_probes == 2);
+    for (int i = 0; i < 3; ++i) CHECK(look(3610).ok());
+    CHECK_FALSE(look(3620).ok());
+  }
+  SECTION("it takes nothing while it hangs, and is connected") {
+    const Status hung = look(3607);
+    CHECK(hung.message() == "engine 0 has not answered for 3607 s");
+    health.OnHung(0, hung);
+    CHECK(health.connected(0));
+    CHECK_FALSE(health.ready(0));
+    CHECK(health.CheckServing().message() == hung.message());
+    CHECK(health.CheckTakesRequests(0).message() == hung.message());
+    CHECK(health.OnMessage(0));
+    CHECK(health.ready(0));
+    CHECK_FALSE(health.OnMessage(0));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""What operators do to the processes and see of them: signals, exit statuses, keys, engines that are gone or stopped."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from server import Server
+
+BODY = {"model": "m", "prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+LONG = {**BODY, "max_tokens": 400, "ignore_eos": True}
+
+
+def complete(server, body=BODY, **headers):
+    return server.ask("POST", "/v1/completions", body, **headers)
+
+
+class Asking(threading.Thread):
+    """A completion that is asked for in a thread of its own."""
+
+    def __init__(self, server, body):
+        super().__init__()
+        self.server, self.body, self.status, self.text = server, body, None, None
+        self.start()
+
+    def run(self):
+        self.status, reply = complete(self.server, self.body)
+        self.text = json.loads(reply)["choices"][0]["text"] if self.status == 200 else reply
+
+    def wait(self):
+        self.join(LIMIT)
+        assert not self.is_alive(), "no response"
+        return self.status, self.text
+
+
+class Signals(unittest.TestCase):
+    def test_hangup_and_user_signals_end_neither_process(self):
+        with Server() as server:
+            for process in (server.frontend, server.engines[0]):
+                for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGUSR1):
+                    process.send_signal(number)
+            # The last one is answered with the state of each process.
+            wait_for(lambda: server.log_text().count("[state]") == 2, "both log their state")
+            self.assertIn("engine 0 ready, 0 in flight", server.log_text())
+            self.assertRegex(server.log_text(), r"\[state\] steps \d+, running 0, waiting 0")
+            self.assertEqual(complete(server)[0], 200)
+            for process in (server.frontend, server.engines[0]):
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(LIMIT), 0)
+
+    def test_hangup_of_the_command_reaches_the_frontend_and_ends_nothing(self):
+        with Pair() as pair:
+            pair.process.send_signal(signal.SIGHUP)
+            wait_for(lambda: "[reload]" in pair.log, "the frontend reads its keys again")
+            pair.process.send_signal(signal.SIGUSR1)
+            wait_for(lambda: pair.log.count("[state]") == 2, "both log their state")
+            self.assertEqual(pair.get("/health")[0], 200)
+            self.assertEqual(pair.stop(), 0)
+
+
+class ExitStatuses(unittest.TestCase):
+    def status_of(self, program, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "XDG_RUNTIME_DIR": folder}
+            return subprocess.run([str(bin_dir() / program), *map(str, arguments)], env=environment, timeout=LIMIT,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+    def test_a_model_that_cannot_be_loaded_is_3_whoever_finds_it(self):
+        with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as half:
+            # Neither process can load the second one, for different reasons.
+            pathlib.Path(half, "config.json").write_text((MODEL / "config.json").read_text())
+            pathlib.Path(half, "tokenizer.json").write_text("{")
+            for model in ("/no/such/folder", empty, half):
+                for program in ("tandem-frontend", "tandem-engine-core"):
+                    with self.subTest(program, model=model):
+                        self.assertEqual(self.status_of(program, model), 3)
+                for _ in range(3):
+                    with self.subTest("tandem serve", model=model):
+                        self.assertEqual(self.status_of("tandem", "serve", model, "--port", 0), 3)
+
+    def test_a_bad_command_line_is_2(self):
+        for program in (("tandem-frontend",), ("tandem-engine-core",), ("tandem", "serve")):
+            for words in ((), (MODEL, "--no-such-flag"), (MODEL, "--log-level", "LOUD")):
+                with self.subTest(program, words=words):
+                    self.assertEqual(self.status_of(*program, *words), 2)
+        self.assertEqual(self.status_of("tandem-frontend", MODEL, "--api-key-file", "/no/such/file"), 2)
+
+
+class Keys(unittest.TestCase):
+    def shown(self, pid):
+        """What other programs of the same user can read about a process."""
+        return b"".join(pathlib.Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+
+    def test_keys_are_in_no_command_line_and_no_environment(self):
+        server = Server("--api-key", "secret-a", "secret-b", "--port", "0", environment={"VLLM_API_KEY": "secret-c"})
+        with server:
+            self.assertEqual(complete(server, Authorization="Bearer secret-a")[0], 200)
+            self.assertEqual(complete(server, Authorization="Bearer secret-b")[0], 200)
+            self.assertEqual(complete(server, Authorization="Bearer secret-c")[0], 401)  # the flag has precedence
+            self.assertNotIn(b"secret", self.shown(server.frontend.pid))
+        with Server(environment={"TANDEM_API_KEY": "secret-d"}) as server:
+            self.assertEqual(complete(server)[0], 401)
+            self.assertEqual(complete(server, Authorization="Bearer secret-d")[0], 200)
+            self.assertNotIn(b"secret", self.shown(server.frontend.pid))
+
+    def test_the_command_passes_them_on_unseen(self):
+        with Pair("--served-model-name", "m", "--api-key", "secret-a", "secret-b", "--max-num-seqs", 4) as pair:
+            for key in ("secret-a", "secret-b"):
+                self.assertEqual(pair.post("/v1/completions", BODY, Authorization=f"Bearer {key}")[0], 200)
+            self.assertEqual(pair.post("/v1/completions", BODY)[0], 401)
+            for pid in (pair.process.pid, pair.pid_of("tandem-frontend"), pair.pid_of("tandem-engine-core")):
+                self.assertNotIn(b"secret", self.shown(pid))
+
+    def test_hangup_reads_the_key_file_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "keys")
+            file.write_text("old\nboth\n")
+            with Server("--api-key-file", file) as server:
+                def accepted():
+                    return {key for key in ("old", "both", "new")
+                            if complete(server, Authorization=f"Bearer {key}")[0] == 200}
+                self.assertEqual(accepted(), {"old", "both"})
+                file.write_text("# from today on\nboth\nnew\n")
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: accepted() == {"both", "new"}, "the new keys count")
+                # A file without keys must not open the server.
+                file.write_text("")
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: "the API keys stay as they were" in server.log_text(), "it is refused")
+                self.assertEqual(accepted(), {"both", "new"})
+
+    def test_what_routers_poll_needs_no_key(self):
+        with Server("--api-key", "k") as server:
+            for path in ("/health", "/ready", "/version", "/load", "/metrics", "/is_sleeping", "/kv_event_sources"):
+                self.assertEqual(server.ask("GET", path)[0], 200, path)
+            self.assertEqual(server.ask("POST", "/tokenize", {"prompt": "a"})[0], 200)
+            self.assertEqual(server.ask("POST", "/detokenize", {"tokens": [5]})[0], 200)
+            for path in ("/v1/completions", "/invocations", "/inference/v1/generate"):
+                self.assertEqual(server.ask("POST", path, BODY)[0], 401, path)
+            self.assertEqual(server.ask("GET", "/v1/models")[0], 401)
+
+
+class OneOfTwoEngines(unittest.TestCase):
+    def test_a_dead_one_does_not_make_the_service_unhealthy(self):
+        with Server("--served-model-name", "m", num_engines=2) as server:
+            server.kill_engine(1)
+            wait_for(lambda: "engine 1 " in server.log_text(), "the death is noticed")
+            for path in ("/health", "/ready", "/v1/models"):
+                self.assertEqual(server.ask("GET", path)[0], 200, path)
+            self.assertEqual(complete(server)[0], 200)
+            server.kill_engine(0)
+            for path in ("/health", "/ready", "/v1/models"):
+                wait_for(lambda: server.ask("GET", path)[0] == 503, path)
+            server.engines[1] = server.start_engine(1)
+            wait_for(lambda: server.ask("GET", "/health")[0] == 200, "one serves again")
+            self.assertEqual(complete(server)[0], 200)
+
+    def test_requests_of_a_stopped_one_go_on_with_the_other(self):
+        with Server("--served-model-name", "m", "--engine-hang-timeout", "1", num_engines=2) as server:
+            expected = Asking(server, LONG).wait()
+            self.assertEqual(expected[0], 200)
+            server.engines[0].send_signal(signal.SIGSTOP)
+            # Both engines get some.
+            asking = [Asking(server, LONG) for _ in range(4)]
+            for each in asking:
+                self.assertEqual(each.wait(), expected)
+            self.assertEqual(set(server.outcomes()), {"resumed"})
+            self.assertIn("engine 0 has not answered for", server.log_text())
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            server.engines[0].send_signal(signal.SIGCONT)
+            wait_for(lambda: "engine 0 is back" in server.log_text(), "it is back")
+            # It has dropped what others finished meanwhile, and takes requests.
+            asking = [Asking(server, BODY) for _ in range(4)]
+            self.assertEqual({each.wait()[0] for each in asking}, {200})
+
+
+class OneStoppedEngine(unittest.TestCase):
+    def test_requests_do_not_wait_for_ever(self):
+        with Server("--served-model-name", "m", "--engine-hang-timeout", "1", "--resume-timeout", "1") as server:
+            server.engines[0].send_signal(signal.SIGSTOP)
+            status, text = Asking(server, LONG).wait()
+            self.assertEqual(status, 503, text)
+            self.assertIn(b"has not answered", text)
+            self.assertEqual(server.ask("GET", "/health")[0], 503)
+            self.assertEqual(complete(server)[0], 503)
+            server.engines[0].send_signal(signal.SIGCONT)
+            wait_for(lambda: server.ask("GET", "/health")[0] == 200, "it is healthy again")
+            self.assertEqual(complete(server)[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
