@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""deploy/gdb's commands, in batch mode: on both live processes under load, and on core files of them."""
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import pair
+from pair import ROOT, bin_dir, wait_for
+from server import Server
+
+if not shutil.which("gdb"):
+    pair.skip("gdb is not installed")
+
+SCRIPT = ROOT / "deploy" / "gdb" / "tandem-gdb.py"
+NUM_RUNNING, NUM_WAITING = 2, 3
+
+
+def gdb(target, *commands):
+    """What gdb prints."""
+    words = ["gdb", "-batch", "-nx", *map(str, target), "-x", str(SCRIPT)]
+    for command in commands:
+        words += ["-ex", command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=4 * pair.LIMIT)
+    return done.stdout + done.stderr
+
+
+class Gdb(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="tandem-gdb-")
+        cls.server = Server("--served-model-name", "m", "--engine-hang-timeout", 0, engine_flags=("--max-num-seqs", NUM_RUNNING))
+        cls.streams = []
+        for i in range(NUM_RUNNING + NUM_WAITING):
+            connection = cls.server.connect()
+            connection.request("POST", "/v1/completions", '{"model": "m", "prompt": "Once", "max_tokens": 1900, '
+                               '"ignore_eos": true, "stream": true}',
+                               {"Content-Type": "application/json", "X-Request-Id": f"one-{i}"})
+            cls.streams.append(connection)
+        wait_for(lambda: cls.server.total("vllm:num_requests_waiting") == NUM_WAITING, "requests run and wait")
+        # Stopped, so that what gdb finds does not change.
+        cls.server.engines[0].send_signal(signal.SIGSTOP)
+        cls.pids = {"tandem-frontend": cls.server.frontend.pid, "tandem-engine-core": cls.server.engines[0].pid}
+
+    @classmethod
+    def tearDownClass(cls):
+        for connection in cls.streams:
+            connection.close()
+        cls.server.__exit__(False)
+        cls.folder.cleanup()
+
+    def check_requests(self, text):
+        self.assertRegex(text, rf"steps [1-9]\d*, running {NUM_RUNNING}, waiting {NUM_WAITING}, blocks held [1-9]\d* of")
+        self.assertEqual(text.count(" Running tokens "), NUM_RUNNING, text)
+        self.assertEqual(text.count(" Waiting tokens "), NUM_WAITING, text)
+        self.assertRegex(text, r"one-\S+ Running tokens [1-9]\d*\+\d+ computed [1-9]\d* slot [01] preempted 0 blocks [1-9]")
+
+    def check_streams(self, text):
+        self.assertIn(f"client 0: {NUM_RUNNING + NUM_WAITING} running", text)
+        self.assertIn(f"engine 0 ready, {NUM_RUNNING + NUM_WAITING} in flight", text)
+        self.assertRegex(text, r"one-\S+ engine 0 prompt [1-9]\d* emitted [1-9]")
+
+    def test_live_processes_and_their_core_files(self):
+        for program, command, check in (("tandem-engine-core", "tandem requests", self.check_requests),
+                                        ("tandem-frontend", "tandem streams", self.check_streams)):
+            core = f"{self.folder.name}/{program}.core"
+            with self.subTest(program, of="process"):
+                check(gdb(["-p", self.pids[program]], command))
+            with self.subTest(program, of="core"):
+                made = gdb(["-p", self.pids[program]], f"generate-core-file {core}")
+                self.assertTrue(pathlib.Path(core).exists(), made)
+                check(gdb([bin_dir() / program, core], command))
+                self.assertIn("tandem::", gdb([bin_dir() / program, core], "tandem threads"))
+            with self.subTest(program, of="the wrong program"):
+                other = "tandem streams" if program == "tandem-engine-core" else "tandem requests"
+                self.assertIn("is this the ", gdb(["-p", self.pids[program]], other))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
