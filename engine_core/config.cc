@@ -198,6 +198,9 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
+  if (config.enable_prompt_embeds) {
+    setup.runner.limits.hidden_size = static_cast<int32_t>(model.hidden_size);
+  }
   setup.runner.limits.sliding_window = model.UniformWindow();
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);

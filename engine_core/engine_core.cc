@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/read_embeddings.h"
 #include "engine_core/request_check.h"
 #include "engine_core/utility_calls.h"
 
@@ -189,12 +190,14 @@ void EngineCore::On(wire::EngineCoreRequest request) {
 
 Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   if (refuses_new_) return UnavailableError("the engine is paused");
+  ASSIGN_OR_RETURN(auto embeddings, ReadEmbeddings(executor_->limits(), &request));
   RETURN_IF_ERROR(CheckRequest(request, executor_->limits()));
   if (scheduler_.num_requests() >= options_.max_num_requests) {
     return ResourceExhaustedError("the engine holds " + std::to_string(options_.max_num_requests) +
                                   " requests already");
   }
-  const RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
+  RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
+  needs.embeddings = std::move(embeddings);
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
   stats_due_ = stats_due_ || is_paused();  // no step will report that it waits
   return OkStatus();

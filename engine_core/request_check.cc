@@ -37,7 +37,6 @@ Status CheckKind(const wire::EngineCoreRequest& request) {
     const wire::RawValue& value;
     std::string_view what;
   } unsupported[] = {{request.pooling_params, "pooling"},
-                     {request.prompt_embeds, "prompt embeddings"},
                      {request.mm_features, "multimodal input"},
                      {request.lora_request, "LoRA"}};
   for (const auto& [value, what] : unsupported) {

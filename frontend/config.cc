@@ -23,6 +23,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"default-chat-template-kwargs", &c.default_chat_template_kwargs, "JSON object of template variables for requests that do not set them"},
       {"generation-config", &c.generation_config, "auto: sampling defaults from the model's file; vllm: none; else a folder"},
       {"override-generation-config", &c.override_generation_config, "JSON object whose values replace those of the generation config"},
+      {"enable-prompt-embeds", &c.input.enable_prompt_embeds, "Accept completions whose prompt is embeddings; only for trusted clients"},
       {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
       {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},
       {"reasoning-parser", &c.reasoning_parser, "Format of the model's reasoning, or none. Default: what its chat template shows"},

@@ -56,6 +56,16 @@ struct Sender {
 };
 std::optional<Sender> FindSender(std::string_view add_body);
 
+// A tensor that a record carries unread, [dtype, shape, data]: a view of the value or of a frame.
+struct TensorView {
+  std::string_view dtype;      // torch's name: "float32", "bfloat16"
+  std::vector<int64_t> shape;  // at most 3 sizes, each below 2^30
+  std::string_view data;
+};
+StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::string> aux_frames);
+// The value; the data becomes the next one of the record's aux_frames.
+RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_frames);
+
 // Single values, for utility arguments and results.
 RawValue PackedBool(bool value);
 RawValue PackedInt(int64_t value);

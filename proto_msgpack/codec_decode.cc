@@ -53,13 +53,6 @@ void UnpackTokenIds(MsgpackReader& r, std::vector<TokenId>* ids) {
   }
 }
 
-// One [dtype, shape, data]. dtype keeps the letter and size ("i4") of either spelling.
-struct ArrayView {
-  std::string_view dtype;
-  std::vector<int64_t> shape;
-  std::string_view data;
-};
-
 std::string_view NormalizedDtype(std::string_view dtype) {
   if (dtype == "<i4" || dtype == "int32") return "i4";
   if (dtype == "<i8" || dtype == "int64") return "i8";
@@ -68,11 +61,11 @@ std::string_view NormalizedDtype(std::string_view dtype) {
   return "";
 }
 
-ArrayView UnpackArray(MsgpackReader& r) {
-  ArrayView view;
+// With the dtype as the sender spells it.
+TensorView UnpackTensor(MsgpackReader& r) {
+  TensorView view;
   if (r.ArraySize() != 3) r.Fail("expected [dtype, shape, data]");
-  view.dtype = NormalizedDtype(r.String());
-  if (view.dtype.empty()) r.Fail("expected a 32 or 64 bit little-endian array");
+  view.dtype = r.String();
   const uint32_t dimensions = r.ArraySize();
   if (dimensions > 3) r.Fail("expected an array of few dimensions");
   for (uint32_t i = 0; i < dimensions && r.ok(); ++i) view.shape.push_back(r.IntIn(0, 1 << 30));
@@ -91,6 +84,14 @@ ArrayView UnpackArray(MsgpackReader& r) {
   return view;
 }
 
+// dtype keeps the letter and size ("i4") of either spelling.
+TensorView UnpackArray(MsgpackReader& r) {
+  TensorView view = UnpackTensor(r);
+  view.dtype = NormalizedDtype(view.dtype);
+  if (view.dtype.empty()) r.Fail("expected a 32 or 64 bit little-endian array");
+  return view;
+}
+
 template <class From, class To>
 void CopyElements(std::string_view data, std::vector<To>* to) {
   to->resize(data.size() / sizeof(From));
@@ -104,7 +105,7 @@ void CopyElements(std::string_view data, std::vector<To>* to) {
 // The elements of a [rows, columns] array (columns 1 may be left out), as To.
 template <class To>
 void UnpackCells(MsgpackReader& r, int32_t rows, int32_t columns, std::vector<To>* cells) {
-  const ArrayView view = UnpackArray(r);
+  const TensorView view = UnpackArray(r);
   if (!r.ok()) return;
   const bool is_flat = view.shape.size() == 1 && columns == 1 && view.shape[0] == rows;
   const bool is_table = view.shape.size() == 2 && view.shape[0] == rows && view.shape[1] == columns;
@@ -127,7 +128,7 @@ void Unpack(MsgpackReader& r, LogprobsRows* rows) {
   if (size < 3) return r.Fail("expected token ids, logprobs and ranks");
   // The shape is needed before the elements: look ahead with a copy of the cursor.
   MsgpackReader ahead = r;
-  const ArrayView ids = UnpackArray(ahead);
+  const TensorView ids = UnpackArray(ahead);
   if (!ahead.ok()) {
     r = ahead;
     return;
@@ -335,6 +336,15 @@ Status Decode(Frames frames, EngineStatus* record) { return DecodeRecord(frames,
 Status Decode(Frames frames, InitMessage* record) { return DecodeRecord(frames, record); }
 Status Decode(Frames frames, EngineCoreReadyResponse* record) {
   return DecodeRecord(frames, record);
+}
+
+StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::string> aux_frames) {
+  const std::vector<std::string_view> frames(aux_frames.begin(), aux_frames.end());
+  MsgpackReader reader(value.packed, frames);
+  TensorView view = UnpackTensor(reader);
+  if (reader.ok() && !reader.at_end()) reader.Fail("bytes after the tensor");
+  RETURN_IF_ERROR(reader.status());
+  return view;
 }
 
 std::optional<Sender> FindSender(std::string_view add_body) {

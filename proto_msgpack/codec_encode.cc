@@ -284,6 +284,17 @@ void Encode(const EngineCoreReadyResponse& record, EncodedMessage* message) {
   EncodeRecord(record, message);
 }
 
+RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_frames) {
+  aux_frames->emplace_back(tensor.data);
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_array(3);
+    w.String(tensor.dtype);
+    w.packer.pack_array(static_cast<uint32_t>(tensor.shape.size()));
+    for (const int64_t size : tensor.shape) Pack(w, size);
+    Pack(w, static_cast<int64_t>(aux_frames->size()));
+  });
+}
+
 RawValue PackedBool(bool value) {
   return PackedBy([&](Writer& w) { Pack(w, value); });
 }

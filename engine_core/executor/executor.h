@@ -34,6 +34,7 @@ struct ExecutorLimits {
   // Keys that a token sees in every layer, its own included; a step names the null block in place
   // of one that none of its tokens sees. 0: some layer sees all keys.
   int32_t sliding_window = 0;
+  int32_t hidden_size = 0;  // columns of prompt embeddings; 0: they are not accepted
   // What the drafter needs; by default there is none.
   DraftConfig drafts = {};
 };

@@ -22,6 +22,7 @@ void InputBatch::Remove(RequestSlot slot) {
   Row& r = row(slot);
   CHECK(r.in_use) << "slot " << Index(slot);
   r.in_use = false;
+  r.embeddings.reset();
   r.prompt_logprobs.reset();
 }
 
@@ -35,12 +36,16 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_tokens = static_cast<int32_t>(request.token_ids.size());
   r.num_prompt_tokens = request.num_prompt_tokens;
   r.num_blocks = 0;
+  r.embeddings = request.embeddings;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
   r.samples_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling);
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
-    r.counts.AddPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)));
+    // What stands for embeddings is no token to be penalized.
+    const int32_t num_embedded = r.embeddings ? r.embeddings->num_rows : 0;
+    r.counts.AddPrompt(
+        request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)).subspan(num_embedded));
     for (const TokenId id : output_ids(slot)) r.counts.AddOutput(id);
   }
 }

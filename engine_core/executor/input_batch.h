@@ -30,6 +30,7 @@ class InputBatch {
     int32_t num_tokens = 0;  // prompt and outputs
     int32_t num_prompt_tokens = 0;
     int32_t num_blocks = 0;
+    std::shared_ptr<const PromptEmbeddings> embeddings;  // in place of the first tokens; or null
     SamplingConfig sampling;
     bool samples_on_device = false;
     TokenCounts counts;  // kept only where has_host_counts()

@@ -84,6 +84,10 @@ Status ModelRunner::Allocate() {
                                                 .num_logits_rows = tokens,
                                                 .attention_work = plan_->WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request()}));
+  if (limits_.hidden_size > 0) {
+    ASSIGN_OR_RETURN(embedded_,
+                     EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
+  }
   ASSIGN_OR_RETURN(sampler_,
                    StepSampler::Create(backend_.get(), MaxLogitsRows(limits_), tokens, &batch_));
   for (StepInFlight& step : steps_) {
@@ -152,7 +156,9 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
   sampler_->Begin(step, layout, &newest_->samples);
-  const DecodeGraphs::Graph* graph = graphs_.Find(layout);
+  embedded_.Fill(layout, batch_);
+  // Graphs read token ids alone.
+  const DecodeGraphs::Graph* graph = embedded_.rows().empty() ? graphs_.Find(layout) : nullptr;
   if (graph != nullptr) layout.PadTo(graph->size);
   SendInputs(layout);
   clock_.Begin(&newest_->times);
@@ -244,7 +250,11 @@ void ModelRunner::SendInputs(const StepLayout& layout) {
 void ModelRunner::RunModel() {
   const Tensor& token_ids = inputs_.device().token_ids;
   sampler_->FillSampledInputs(token_ids);
-  model_->Forward({.token_ids = token_ids, .plan = plan_.get(), .kv_cache = kv_cache_.get()});
+  model_->Forward({.token_ids = token_ids,
+                   .embedded = embedded_.rows(),
+                   .plan = plan_.get(),
+                   .kv_cache = kv_cache_.get()});
+  embedded_.SetSent();
   RunLogits(0);
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine_core/executor/decode_graphs.h"
+#include "engine_core/executor/embedded_inputs.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/result_queue.h"
@@ -121,7 +122,8 @@ class ModelRunner final : public Executor {
   std::unique_ptr<Model> model_;
   std::unique_ptr<AttentionPlan> plan_;
   InputBatch batch_;
-  StepInputs inputs_;  // of the newest step
+  StepInputs inputs_;        // of the newest step
+  EmbeddedInputs embedded_;  // likewise
   std::optional<StepSampler> sampler_;
   DecodeGraphs graphs_;
 

@@ -36,6 +36,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"quantization", &c.quantization, "Quantize matrices when the checkpoint is loaded: int8, or int4 in groups of 32 weights (int4-g128: of 128); the embedding and lm_head are int8 in each case", {.choices = {"none", "int8", "int4", "int4-g32", "int4-g128"}, .short_name = "q"}},
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
       {"seed", &c.seed, "Combined with the request's id, the seed of requests that bring none; Tandem's frontend gives each its own"},
+      {"enable-prompt-embeds", &c.enable_prompt_embeds, "Accept prompts of embeddings, for which staging memory of one step is allocated"},
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
       {"logprobs-mode", &c.logprobs_mode, "Logprobs of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 

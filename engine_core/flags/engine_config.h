@@ -23,6 +23,7 @@ struct EngineConfig {
   std::string quantization = "none";
   std::optional<int64_t> max_model_len;  // -1: what the KV cache holds
   int64_t seed = 0;
+  bool enable_prompt_embeds = false;
   int64_t max_logprobs = 20;
   std::string logprobs_mode = "raw_logprobs";
 

@@ -57,6 +57,11 @@ void PutTagged(size_t size, std::string_view tag, std::string_view value,
   PutText(value, out);
 }
 
+void PutBytes(std::span<const uint8_t> bytes, std::vector<uint8_t>* out) {
+  PutHead(kBytes, bytes.size(), out);
+  out->insert(out->end(), bytes.begin(), bytes.end());
+}
+
 BlockHash Sha256(std::span<const uint8_t> data) {
   BlockHash hash;
   SHA256_CTX context;
@@ -98,7 +103,8 @@ BlockHash BlockHasher::HashItem() const {
   return algorithm_ == HashAlgorithm::kSha256Cbor ? Sha256(item_) : Xxh3(item_);
 }
 
-// nil, or a tuple of tagged tuples: the adapter, the items by position, the salt.
+// nil, or a tuple of tagged tuples: the adapter, the items by position, the salt, a digest of the
+// embeddings.
 void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
   const int32_t begin = block_idx * block_size_;
   const int32_t end = begin + block_size_;
@@ -107,7 +113,10 @@ void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
   const auto num_items = static_cast<size_t>(
       std::count_if(keys.items.begin(), keys.items.end(),
                     [=](const MultimodalItem& item) { return item.Overlaps(begin, end); }));
-  const size_t num_keys = num_items + (has_adapter ? 1 : 0) + (has_salt ? 1 : 0);
+  const std::string_view rows =
+      keys.embeddings ? keys.embeddings->Rows(begin, end) : std::string_view();
+  const size_t num_keys =
+      num_items + (has_adapter ? 1 : 0) + (has_salt ? 1 : 0) + (rows.empty() ? 0 : 1);
   if (num_keys == 0) {
     item_.push_back(kCborNull);
     return;
@@ -125,6 +134,11 @@ void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
     PutInt(item.begin - begin, &item_);
   }
   if (has_salt) PutTagged(2, "cache_salt", keys.cache_salt, &item_);
+  if (!rows.empty()) {
+    PutHead(kArray, 2, &item_);
+    PutText("prompt_embeds", &item_);
+    PutBytes(Sha256({reinterpret_cast<const uint8_t*>(rows.data()), rows.size()}).bytes, &item_);
+  }
 }
 
 void BlockHasher::Extend(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,

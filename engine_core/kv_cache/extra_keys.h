@@ -1,15 +1,18 @@
 #pragma once
 
 // What the content of a KV block depends on besides its tokens: the adapter that computed it, the
-// images (or other items) whose placeholders are among its tokens, and a salt by which a client
-// keeps its prompts apart from those of others. All of it is part of the block's hash, composed as
-// vLLM does. Values; thread: engine loop.
+// images (or other items) whose placeholders are among its tokens, a salt by which a client keeps
+// its prompts apart from those of others, and embeddings in place of tokens. All of it is part of
+// the block's hash, composed as vLLM does. Values; thread: engine loop.
 // Nothing turns adapters and items on yet: requests with them are refused. A salt comes with any
 // request.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "engine_core/kv_cache/prompt_embeddings.h"
 
 namespace tandem {
 
@@ -42,6 +45,7 @@ struct ExtraKeys {
   Adapter adapter;                    // of every block
   std::vector<MultimodalItem> items;  // of the blocks they overlap; in the order of `begin`
   std::string cache_salt;             // of the first block; empty: none
+  std::shared_ptr<const PromptEmbeddings> embeddings = {};  // of the blocks they overlap; or null
 
   // The keys of a block as KV events carry them: the name, identifiers and salt alone.
   std::vector<std::string> EventValues(int32_t block_idx, int32_t block_size) const;

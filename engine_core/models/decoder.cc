@@ -110,10 +110,14 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   return OkStatus();
 }
 
-void Decoder::Embed(const Tensor& token_ids, const Tensor& positions) {
+void Decoder::Embed(const Tensor& token_ids, const Tensor& positions,
+                    std::span<const EmbeddedRows> embedded) {
   num_tokens_ = token_ids.rows();
   residual_ = RowsOf(embedded_);
   ops_->Embedding(residual_, token_ids, *embedding_, options_.embedding_scale);
+  for (const EmbeddedRows& rows : embedded) {
+    device_->StartCopyIn(residual_.Rows(rows.first, rows.values.rows()), rows.values);
+  }
   if (position_table_ == nullptr) return;
   ops_->Embedding(RowsOf(positions_), positions, *position_table_);
   ops_->Add(residual_, RowsOf(positions_));

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "engine_core/models/expert_mixer.h"
@@ -31,13 +32,21 @@ struct DecoderOptions {
   std::optional<MoeShape> mixture = {};  // for layers that call RunMixture
 };
 
+// Rows of a step that come from the host instead of the embedding table.
+struct EmbeddedRows {
+  int64_t first = 0;
+  Tensor values;  // [n, H] f32, staging memory (Device::AllocateStaging)
+};
+
 class Decoder {
  public:
   // With the embedding if context.stage is the first stage, with the head if it is the last.
   static StatusOr<Decoder> Load(const LoadContext& context, DecoderOptions options);
 
-  // Starts a step: residual = the embeddings of the tokens at those positions.  [T] i32 each.
-  void Embed(const Tensor& token_ids, const Tensor& positions);
+  // Starts a step: residual = the embeddings of the tokens at those positions ([T] i32 each), or
+  // the rows given in their place.
+  void Embed(const Tensor& token_ids, const Tensor& positions,
+             std::span<const EmbeddedRows> embedded);
   // Starts a step: residual = hidden, which the step overwrites.  [T, H] res.
   void Continue(const Tensor& hidden);
 
@@ -61,7 +70,9 @@ class Decoder {
   };
 
   Decoder(const LoadContext& context, DecoderOptions options)
-      : ops_(&context.backend.ops()), options_(std::move(options)) {}
+      : device_(&context.backend.device()),
+        ops_(&context.backend.ops()),
+        options_(std::move(options)) {}
   Status LoadEmbedding(const LoadContext& context);
   Status LoadHead(const LoadContext& context);
   StatusOr<RopeTensors> LoadRope(const LoadContext& context, const RopeConfig& rope) const;
@@ -76,6 +87,7 @@ class Decoder {
   // residual += norm(out(x)); the norm may be empty.
   void AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer& post_norm);
 
+  Device* device_;
   Ops* ops_;
   DecoderOptions options_;
   float norm_epsilon_ = 0;

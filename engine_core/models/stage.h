@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@
 namespace tandem {
 
 struct ModelStep {
-  Tensor token_ids;  // [T] i32, in backend memory
+  Tensor token_ids;                             // [T] i32, in backend memory
+  std::span<const EmbeddedRows> embedded = {};  // rows that have no token id
   const AttentionPlan* plan = nullptr;
   const KvCache* kv_cache = nullptr;
 };

@@ -4,6 +4,7 @@
 // alone changes it. Thread: engine loop. Lengths and positions are in tokens.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,10 +15,11 @@
 
 namespace tandem {
 
-// What a request needs besides blocks and a slot. Nothing turns either on yet.
+// What a request needs besides blocks and a slot. Nothing turns grammars and adapters on yet.
 struct RequestNeeds {
   bool grammar = false;  // it may not run before Scheduler::EndGrammarWait
   Adapter adapter = {};
+  std::shared_ptr<const PromptEmbeddings> embeddings = {};  // of its first prompt tokens
 };
 
 // Tokens whose KV a request did not compute itself: from the prefix cache, and after them from
@@ -49,8 +51,10 @@ struct Request {
                           wire.own.num_prior_output_tokens),
         order(order_of_adding),
         needs_grammar(needs.grammar),
-        extra_keys{
-            .adapter = needs.adapter, .items = {}, .cache_salt = wire.cache_salt.value_or("")} {}
+        extra_keys{.adapter = needs.adapter,
+                   .items = {},
+                   .cache_salt = wire.cache_salt.value_or(""),
+                   .embeddings = needs.embeddings} {}
 
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs

@@ -26,10 +26,12 @@
 // copies what it keeps.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/ids.h"
+#include "engine_core/kv_cache/prompt_embeddings.h"
 
 namespace tandem {
 
@@ -69,6 +71,8 @@ struct AdmittedRequest {
   const wire::SamplingParams* sampling_params = nullptr;
   std::span<const TokenId> token_ids;  // the prompt, then the outputs so far
   int32_t num_prompt_tokens = 0;
+  // In place of the first token ids, which are zeros; null: none.
+  std::shared_ptr<const PromptEmbeddings> embeddings = {};
 };
 
 // Limits the tokens that a request may sample in this step. Nothing makes masks yet.

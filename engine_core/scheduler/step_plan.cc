@@ -43,7 +43,8 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, 
                                  .request_id = &request->id(),
                                  .sampling_params = &request->wire.sampling_params,
                                  .token_ids = request->token_ids,
-                                 .num_prompt_tokens = request->num_prompt_tokens});
+                                 .num_prompt_tokens = request->num_prompt_tokens,
+                                 .embeddings = request->extra_keys.embeddings});
     }
     output.num_scheduled_tokens += entry.num_tokens;
     if (num_drafts > 0) drafts.Schedule(num_drafts, request, &output.requests.back(), &output);

@@ -53,6 +53,12 @@ FinishedReason MetricReason(FinishReason reason) {
 
 }  // namespace
 
+// Zeros that stand for embeddings have no text.
+std::span<const TokenId> TextTokens(const wire::EngineCoreRequest& request) {
+  if (!request.prompt_embeds.is_nil()) return {};
+  return request.prompt_token_ids;
+}
+
 // One engine request and the sink of its outputs.
 class Generation::Choice final : public OutputSink {
  public:
@@ -62,8 +68,7 @@ class Generation::Choice final : public OutputSink {
         index(choice_idx),
         num_prompt_tokens(static_cast<int64_t>(request.prompt_token_ids.size())),
         max_tokens(request.sampling_params.max_tokens),
-        processor(generation->context_->input_processor->tokenizer(), options,
-                  request.prompt_token_ids),
+        processor(generation->context_->input_processor->tokenizer(), options, TextTokens(request)),
         generation_(generation) {}
 
   void OnOutput(const wire::EngineCoreOutput& output, double timestamp) override {

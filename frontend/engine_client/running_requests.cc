@@ -39,7 +39,11 @@ RequestId OwnId(const RequestId& sent_id) { return sent_id.substr(0, sent_id.rfi
 int64_t TokenBytes(size_t num_tokens) { return static_cast<int64_t>(num_tokens * sizeof(TokenId)); }
 
 int64_t KeptBytes(const RunningRequest& running) {
-  return TokenBytes(running.request.prompt_token_ids.size() + running.emitted.size());
+  int64_t bytes = TokenBytes(running.request.prompt_token_ids.size() + running.emitted.size());
+  for (const std::string& frame : running.request.aux_frames) {
+    bytes += static_cast<int64_t>(frame.size());
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -88,6 +92,7 @@ void RunningRequests::StopKeeping(RunningRequest* running) {
   kept_bytes_ -= KeptBytes(*running);
   running->is_kept = false;
   running->request.prompt_token_ids = {};
+  running->request.aux_frames = {};
   running->emitted = {};
 }
 

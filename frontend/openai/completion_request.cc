@@ -17,6 +17,21 @@ bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
   return true;
 }
 
+Status CheckPromptEmbeds(const CompletionRequest& request) {
+  if (request.prompt_embeds.empty()) return OkStatus();
+  const auto refuse = [](const char* message) {
+    return InvalidArgumentError(message).WithParam("prompt_embeds");
+  };
+  if (request.echo) return refuse("echo is not available with prompt_embeds");
+  if (request.prompt_logprobs) {
+    return refuse("prompt_logprobs is not available with prompt_embeds");
+  }
+  if (request.truncate_prompt_tokens) {
+    return refuse("truncate_prompt_tokens is not available with prompt_embeds");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ParsePrompt(Json& value, CompletionRequest* out) {
@@ -49,7 +64,22 @@ Status ParsePrompt(Json& value, CompletionRequest* out) {
   return OkStatus();
 }
 
+Status ParsePromptEmbeds(Json& value, CompletionRequest* out) {
+  if (value.is_string()) {
+    out->prompt_embeds = {std::move(value.get_ref<std::string&>())};
+    return OkStatus();
+  }
+  const Status wrong = InvalidArgumentError("must be a base64 string or a list of such strings");
+  if (!value.is_array()) return wrong;
+  for (Json& item : value) {
+    if (!item.is_string()) return wrong;
+    out->prompt_embeds.push_back(std::move(item.get_ref<std::string&>()));
+  }
+  return OkStatus();
+}
+
 Status CheckCompletionRequest(const CompletionRequest& request) {
+  RETURN_IF_ERROR(CheckPromptEmbeds(request));
   if (request.logprob_token_ids.empty()) return OkStatus();
   if (!request.logprobs) {
     return InvalidArgumentError("logprob_token_ids needs logprobs").WithParam("logprob_token_ids");

@@ -19,12 +19,14 @@ using Prompts = std::variant<TextPrompts, TokenPrompts>;
 
 struct CompletionRequest : GenerationRequest {
   Prompts prompt;
+  std::vector<std::string> prompt_embeds;  // files of torch.save in base64; prompts before those
   std::optional<int64_t> logprobs;
   // Of /inference/v1/generate: without max_tokens the room that is left is used, not OpenAI's 16.
   bool fills_room = false;
 };
 
 Status ParsePrompt(Json& value, CompletionRequest* out);
+Status ParsePromptEmbeds(Json& value, CompletionRequest* out);
 
 // Refuses fields that contradict each other.
 Status CheckCompletionRequest(const CompletionRequest& request);
@@ -35,7 +37,11 @@ inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
      &CompletionRequest::logprobs,
      {-1, kMaxTokenId},
      "Logprobs of the sampled token and of the n most likely ones; -1: the whole vocabulary."},
-    {"prompt_embeds", Unsupported{}, {}, "Prompt as embeddings."},
+    {"prompt_embeds",
+     &ParsePromptEmbeds,
+     {},
+     "Embeddings [tokens, hidden size] in place of a prompt, or a list of such: torch.save in "
+     "base64."},
     {"suffix", Unsupported{}, {}, "Text after the completion."},
 };
 

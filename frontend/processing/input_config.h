@@ -22,6 +22,7 @@ struct InputConfig {
   int64_t max_completion_prompts = 1024;
   int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
   int64_t max_fanout_bytes = 256 << 20;     // of all engine requests of one API request
+  bool enable_prompt_embeds = false;
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
   ParserConfig parsers;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/strings.h"
+#include "frontend/text/base64.h"
+#include "proto_msgpack/codec.h"
 
 namespace tandem {
 namespace {
@@ -70,6 +72,11 @@ std::optional<std::string> SessionId(const GenerationRequest& request,
   return argument->get<std::string>();
 }
 
+void SetEmbeddings(const TorchTensor& tensor, wire::EngineCoreRequest* request) {
+  request->prompt_embeds = wire::EncodeTensor(
+      {tensor.dtype, {tensor.num_rows, tensor.num_columns}, tensor.data}, &request->aux_frames);
+}
+
 // Gives the n requests of one prompt their ids and seeds.
 void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
   for (size_t i = 0; i < children.size(); ++i) {
@@ -96,30 +103,7 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
 
 StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
                                                    const RequestContext& context) const {
-  std::vector<Prompt> prompts;
-  const size_t num_prompts =
-      std::visit([](const auto& list) { return list.size(); }, request.prompt);
-  if (num_prompts == 0) return Refuse("prompt", "prompt is required and must not be empty");
-  if (static_cast<int64_t>(num_prompts) > config_.max_completion_prompts) {
-    return Refuse("prompt", "prompt has " + std::to_string(num_prompts) + " entries, at most " +
-                                std::to_string(config_.max_completion_prompts) + " are allowed");
-  }
-  prompts.reserve(num_prompts);
-  if (const auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
-    for (const std::string& text : *texts) {
-      ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(true),
-                                          context.max_model_len));
-      // A truncated prompt is echoed as truncated.
-      std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
-      prompts.push_back({std::move(ids), request.echo ? std::move(shown) : std::string()});
-    }
-  } else {
-    for (const auto& tokens : std::get<TokenPrompts>(request.prompt)) {
-      ASSIGN_OR_RETURN(auto ids, CheckTokens(request, tokens, context.max_model_len));
-      std::string text = request.echo ? tokenizer_->Decode(ids, true) : std::string();
-      prompts.push_back({std::move(ids), std::move(text)});
-    }
-  }
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, CompletionPrompts(request, context.max_model_len));
   MaxTokens max_tokens{request.max_tokens, "max_tokens", std::nullopt, request.echo};
   constexpr int64_t kCompletionMaxTokens = 16;  // OpenAI's
   if (request.fills_room) {
@@ -129,6 +113,54 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
   }
   return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room,
                 JsonDocument(), context);
+}
+
+StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(
+    const CompletionRequest& request, int64_t max_model_len) const {
+  std::vector<Prompt> prompts;
+  const size_t num_prompts =
+      request.prompt_embeds.size() +
+      std::visit([](const auto& list) { return list.size(); }, request.prompt);
+  if (num_prompts == 0) return Refuse("prompt", "prompt is required and must not be empty");
+  if (static_cast<int64_t>(num_prompts) > config_.max_completion_prompts) {
+    return Refuse("prompt", "prompt has " + std::to_string(num_prompts) + " entries, at most " +
+                                std::to_string(config_.max_completion_prompts) + " are allowed");
+  }
+  prompts.reserve(num_prompts);
+  for (const std::string& base64 : request.prompt_embeds) {
+    ASSIGN_OR_RETURN(Prompt prompt, ReadEmbeddings(base64));
+    prompts.push_back(std::move(prompt));
+  }
+  if (const auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
+    for (const std::string& text : *texts) {
+      ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(true),
+                                          max_model_len));
+      // A truncated prompt is echoed as truncated.
+      std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
+      prompts.push_back({std::move(ids), request.echo ? std::move(shown) : std::string()});
+    }
+  } else {
+    for (const auto& tokens : std::get<TokenPrompts>(request.prompt)) {
+      ASSIGN_OR_RETURN(auto ids, CheckTokens(request, tokens, max_model_len));
+      std::string text = request.echo ? tokenizer_->Decode(ids, true) : std::string();
+      prompts.push_back({std::move(ids), std::move(text)});
+    }
+  }
+  return prompts;
+}
+
+StatusOr<InputProcessor::Prompt> InputProcessor::ReadEmbeddings(std::string_view base64) const {
+  if (!config_.enable_prompt_embeds) {
+    return Refuse("prompt_embeds", "prompt_embeds need --enable-prompt-embeds");
+  }
+  const std::optional<std::string> file = Base64Decode(base64);
+  if (!file) return Refuse("prompt_embeds", "prompt_embeds are not base64");
+  auto tensor = ReadTorchTensor(*file);
+  if (!tensor.ok()) return Refuse("prompt_embeds", "prompt_embeds: " + tensor.status().message());
+  Prompt prompt;
+  prompt.token_ids.resize(static_cast<size_t>(tensor->num_rows), 0);
+  prompt.embeddings = std::move(*tensor);
+  return prompt;
 }
 
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
@@ -334,15 +366,20 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
                         std::to_string(request.min_tokens));
     }
     result.num_prompt_tokens += prompt_len;
-    num_bytes += request.n * (child_bytes + prompt_len * static_cast<int64_t>(sizeof(TokenId)));
+    int64_t prompt_bytes = prompt_len * static_cast<int64_t>(sizeof(TokenId));
+    if (prompt.embeddings) prompt_bytes += static_cast<int64_t>(prompt.embeddings->data.size());
+    num_bytes += request.n * (child_bytes + prompt_bytes);
     if (num_bytes > config_.max_fanout_bytes && (request.n > 1 || num_prompts > 1)) {
       return Refuse("n", "all choices together would need more than " +
                              std::to_string(config_.max_fanout_bytes) +
                              " bytes for their requests; request fewer");
     }
     std::vector<TokenId> shown_ids;
-    if (request.return_token_ids || request.echo) shown_ids = prompt.token_ids;
+    if ((request.return_token_ids || request.echo) && !prompt.embeddings) {
+      shown_ids = prompt.token_ids;
+    }
     wire::EngineCoreRequest engine_request = model;
+    if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, &engine_request);
     engine_request.prompt_token_ids = std::move(prompt.token_ids);
     engine_request.sampling_params = sampling;
     engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);

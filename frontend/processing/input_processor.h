@@ -20,6 +20,7 @@
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/sampling_resolver.h"
 #include "frontend/processing/template_traits.h"
+#include "frontend/processing/torch_tensor.h"
 #include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/tokenizer.h"
 #include "proto_msgpack/schema.h"
@@ -71,8 +72,9 @@ class InputProcessor {
 
  private:
   struct Prompt {
-    std::vector<TokenId> token_ids;
+    std::vector<TokenId> token_ids;  // zeros for the rows of embeddings
     std::string text;
+    std::optional<TorchTensor> embeddings = {};
   };
   struct MaxTokens {
     std::optional<int64_t> requested;  // by the client
@@ -85,6 +87,10 @@ class InputProcessor {
                                     const MaxTokens& max_tokens, std::optional<int64_t> logprobs,
                                     bool number_prompts, const JsonDocument& template_kwargs,
                                     const RequestContext& context) const;
+  // The prompts that are embeddings, then the others.
+  StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
+                                                  int64_t max_model_len) const;
+  StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
   StatusOr<std::vector<TokenId>> Tokenize(const GenerationRequest& request, std::string_view text,
                                           bool add_special_tokens, int64_t max_model_len) const;
   StatusOr<std::vector<TokenId>> CheckTokens(const GenerationRequest& request,

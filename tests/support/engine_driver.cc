@@ -40,7 +40,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .max_num_batched_tokens = options.max_num_batched_tokens,
                            .max_model_len = options.max_model_len,
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
-                           .sliding_window = 0};
+                           .sliding_window = 0,
+                           .hidden_size = static_cast<int32_t>(config->hidden_size)};
   if (options.gives_back_blocks) {
     runner_options.limits.sliding_window = config->UniformWindow();
   }

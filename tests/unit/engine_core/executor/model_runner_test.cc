@@ -268,6 +268,62 @@ TEST_CASE("model runner: no graph runs a step that samples nothing after one of 
   }
 }
 
+// The rows of a model's embedding table.
+std::shared_ptr<const PromptEmbeddings> RowsOfTable(const std::vector<TokenId>& ids) {
+  const std::string dir = TinyOptions().model_dir;
+  const auto config = ReadModelConfig(dir);
+  const auto weights = OpenSafetensors(dir);
+  REQUIRE((config.ok() && weights.ok()));
+  const auto table =
+      (*weights)->Get("model.embed_tokens.weight", config->vocab_size, config->hidden_size);
+  REQUIRE(table.ok());
+  PromptEmbeddings rows;
+  rows.type = table->view().dtype == DType::kF32    ? PromptEmbeddings::Type::kFloat32
+              : table->view().dtype == DType::kBf16 ? PromptEmbeddings::Type::kBfloat16
+                                                    : PromptEmbeddings::Type::kFloat16;
+  rows.num_rows = static_cast<int32_t>(ids.size());
+  rows.num_columns = static_cast<int32_t>(config->hidden_size);
+  for (const TokenId id : ids) {
+    const Tensor row = table->view().Rows(id, 1);
+    rows.data.append(static_cast<const char*>(row.data), rows.row_bytes());
+  }
+  return std::make_shared<const PromptEmbeddings>(std::move(rows));
+}
+
+// In chunks of 3, 3 and 1 beside a request of tokens; a chunk of one token with its row of logits
+// is what graphs hold.
+TEST_CASE("model runner: embeddings of a prompt's tokens give what the tokens give") {
+  const bool on_device = GENERATE(false, true);
+  CAPTURE(on_device);
+  const EngineDriverOptions options = on_device ? OnDevice(TinyOptions()) : TinyOptions();
+  const std::vector<TokenId> prompt = {5, 6, 7, 8, 9, 10, 11};
+  const wire::SamplingParams params = GreedyParams(9);
+  const RequestId a = "a", b = "b";
+  std::vector<std::vector<TokenId>> outputs;
+  for (const bool embedded : {false, true}) {
+    EngineDriver engine(options);
+    std::deque<StepBuilder> steps(5);
+    steps[0].Admit(0, b, {9, 8}, params, 2, {BlockId{2}}, true);
+    steps[0].Admit(1, a, embedded ? std::vector<TokenId>(7, 0) : prompt, params, 3, {BlockId{1}},
+                   false);
+    if (embedded) steps[0].step.admitted.back().embeddings = RowsOfTable(prompt);
+    steps[1].Run(1, 3, 3, {}, false);
+    steps[2].Run(1, 6, 1, {}, true);
+    for (const size_t step : {3, 4}) {
+      steps[step].Run(0, static_cast<int>(step) - 1, 1, {}, true);
+      steps[step].Run(1, static_cast<int>(step) + 4, 1, {}, true);
+    }
+    std::vector<TokenId>& sampled = outputs.emplace_back();
+    for (StepBuilder& step : steps) {
+      ModelOutput result;
+      REQUIRE(engine.runner().Execute(step.step, &result).ok());
+      sampled.insert(sampled.end(), result.sampled_token_ids.begin(),
+                     result.sampled_token_ids.end());
+    }
+  }
+  CHECK(outputs[0] == outputs[1]);
+}
+
 // Two steps in flight at a time, so that a mask is on its way while the one before is still used.
 TEST_CASE("model runner: each step's token masks are its own, in graphs as well") {
   const bool on_host = GENERATE(false, true);  // the first request's samples

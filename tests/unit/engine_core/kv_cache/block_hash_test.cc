@@ -46,6 +46,28 @@ TEST_CASE("sha256_cbor vectors: NONE_HASH, a chain of two blocks, a salt, the ev
   CHECK(salted[0].ToHex() == "f48a9bde36dd58e71d127c848f27aa2baaa237ec04c8c38ee9c9a8fbb5c17ce2");
 }
 
+TEST_CASE("Embeddings are part of the hashes of the blocks they overlap, and of no other") {
+  const auto hashes_of = [](int32_t num_rows, char last) {
+    PromptEmbeddings embeddings{.num_rows = num_rows, .num_columns = 1, .data = {}};
+    embeddings.data.assign(static_cast<size_t>(num_rows) * 4, 'x');
+    embeddings.data.back() = last;
+    ExtraKeys keys;
+    keys.embeddings = std::make_shared<const PromptEmbeddings>(std::move(embeddings));
+    std::vector<BlockHash> hashes;
+    BlockHasher(16).Extend(std::vector<TokenId>(48, 0), keys, &hashes);
+    return hashes;
+  };
+  const std::vector<BlockHash> a = hashes_of(20, 'a'), b = hashes_of(20, 'b');
+  std::vector<BlockHash> none;
+  BlockHasher(16).Extend(std::vector<TokenId>(48, 0), {}, &none);
+  CHECK(a[0] == b[0]);
+  CHECK(a[0] != none[0]);
+  CHECK(a[1] != b[1]);
+  CHECK(a == hashes_of(20, 'a'));
+  // The third block has no row: it differs by its parent alone.
+  CHECK(hashes_of(32, 'x')[2] != none[2]);
+}
+
 // Recorded from vLLM 0.33.0's own functions.
 TEST_CASE("sha256_cbor vectors: adapters by name and path, with a salt after them") {
   using Hex = std::vector<std::string>;
