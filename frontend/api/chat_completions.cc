@@ -251,7 +251,7 @@ void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generat
     out_->append(",\"delta\":{\"content\":\""sv);
     AppendEscaped(delta.content, out_);
     out_->append("\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null"sv);
-    chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
+    chunk_.End(",\"kv_transfer_params\":null"sv, Shown(usage), out_);
     return;
   }
   AppendMessage(delta, shape_.parsed, out_);
@@ -273,7 +273,7 @@ void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generat
     out_->append("null"sv);
   }
   if (!delta.finish_reason) {
-    chunk_.End(",\"kv_transfer_params\":null", Shown(usage), out_);
+    chunk_.End(",\"kv_transfer_params\":null"sv, Shown(usage), out_);
     return;
   }
   std::string rest = ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.kv_transfer_params));

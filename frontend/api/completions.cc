@@ -14,6 +14,8 @@
 namespace tandem {
 namespace {
 
+using std::string_view_literals::operator""sv;  // gcc 12 calls strlen for other literals
+
 // What of the request the response depends on.
 struct CompletionShape {
   bool return_token_ids = false;
@@ -149,30 +151,30 @@ void CompletionStream::WriteDelta(int index, MessageDelta& delta, const Usage& u
   choice.started = true;
   if (shape_.echo_only) delta.ClearOutput();
   chunk_.Begin(index, out_);
-  out_->append(",\"text\":\"");
+  out_->append(",\"text\":\""sv);
   if (first && shape_.echo) AppendEscaped(*prompt.text, out_);
   AppendEscaped(delta.content, out_);
-  out_->append("\",\"logprobs\":");
+  out_->append("\",\"logprobs\":"sv);
   if (shape_.logprobs) {
     AppendLogprobs(index, delta, first);
   } else {
-    out_->append("null");
+    out_->append("null"sv);
   }
   AppendFinish(delta, out_);
-  out_->append(",\"prompt_token_ids\":");
+  out_->append(",\"prompt_token_ids\":"sv);
   if (shape_.return_token_ids && first) {
     AppendTokenIds(*prompt.token_ids, out_);
   } else {
-    out_->append("null");
+    out_->append("null"sv);
   }
-  out_->append(",\"token_ids\":");
+  out_->append(",\"token_ids\":"sv);
   if (shape_.return_token_ids && !shape_.echo_only) {
     AppendTokenIds(delta.token_ids, out_);
   } else {
-    out_->append("null");
+    out_->append("null"sv);
   }
-  chunk_.End(",\"kv_transfer_params\":null", input_.stream_usage.on_every_chunk ? &usage : nullptr,
-             out_);
+  chunk_.End(",\"kv_transfer_params\":null"sv,
+             input_.stream_usage.on_every_chunk ? &usage : nullptr, out_);
 }
 
 void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool first) {

@@ -7,6 +7,8 @@
 namespace tandem {
 namespace {
 
+using std::string_view_literals::operator""sv;  // gcc 12 calls strlen for other literals
+
 size_t CountCharacters(std::string_view utf8) {
   return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -20,25 +22,25 @@ Json ScoredTokenJson(const ScoredToken& token) {
 }
 
 void AppendUsageJson(const Usage& usage, std::string* out) {
-  out->append("{\"prompt_tokens\":");
+  out->append("{\"prompt_tokens\":"sv);
   AppendInteger(usage.prompt_tokens, out);
-  out->append(",\"total_tokens\":");
+  out->append(",\"total_tokens\":"sv);
   AppendInteger(usage.prompt_tokens + usage.completion_tokens, out);
-  out->append(",\"completion_tokens\":");
+  out->append(",\"completion_tokens\":"sv);
   AppendInteger(usage.completion_tokens, out);
   if (usage.cached_tokens) {
-    out->append(",\"prompt_tokens_details\":{\"cached_tokens\":");
+    out->append(",\"prompt_tokens_details\":{\"cached_tokens\":"sv);
     AppendInteger(*usage.cached_tokens, out);
-    out->append(",\"created_cache_tokens\":");
+    out->append(",\"created_cache_tokens\":"sv);
     AppendInteger(usage.created_cache_tokens, out);
-    out->append("}");
+    out->append("}"sv);
   }
   if (usage.reasoning_tokens) {
-    out->append(",\"completion_tokens_details\":{\"reasoning_tokens\":");
+    out->append(",\"completion_tokens_details\":{\"reasoning_tokens\":"sv);
     AppendInteger(*usage.reasoning_tokens, out);
-    out->append("}");
+    out->append("}"sv);
   }
-  out->append("}");
+  out->append("}"sv);
 }
 
 }  // namespace
@@ -97,14 +99,14 @@ void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out) {
 }
 
 void AppendFinish(const MessageDelta& delta, std::string* out) {
-  out->append(",\"finish_reason\":");
   if (!delta.finish_reason) {
-    out->append("null,\"stop_reason\":null,\"weight_versions\":null");
+    out->append(",\"finish_reason\":null,\"stop_reason\":null,\"weight_versions\":null"sv);
     return;
   }
+  out->append(",\"finish_reason\":"sv);
   AppendQuoted(FinishReasonName(*delta.finish_reason), out);
-  out->append(",\"stop_reason\":").append(DumpJson(StopReasonJson(delta.stop_reason)));
-  out->append(",\"weight_versions\":null");
+  out->append(",\"stop_reason\":"sv).append(DumpJson(StopReasonJson(delta.stop_reason)));
+  out->append(",\"weight_versions\":null"sv);
 }
 
 Json FingerprintJson(const ResponseHead& head) {
@@ -231,25 +233,26 @@ ChunkWriter::ChunkWriter(const ResponseHead& head, std::string_view object) {
 }
 
 void ChunkWriter::Begin(int choice, std::string* out) const {
-  out->append(prefix_).append("{\"index\":");
+  out->append(prefix_).append("{\"index\":"sv);
   AppendInteger(choice, out);
 }
 
 void ChunkWriter::End(std::string_view rest, const Usage* usage, std::string* out) const {
-  out->append("}]");
+  out->append("}]"sv);
   if (usage != nullptr) {
-    out->append(",\"usage\":");
+    out->append(",\"usage\":"sv);
     AppendUsageJson(*usage, out);
   }
-  out->append(rest).append("}\n\n");
+  out->append(rest).append("}\n\n"sv);
 }
 
 void ChunkWriter::AppendUsage(const Usage& usage, std::string* out) const {
-  out->append(prefix_).append("],\"usage\":");
+  out->append(prefix_).append("],\"usage\":"sv);
   AppendUsageJson(usage, out);
-  if (!fingerprint_json_.empty()) out->append(",\"system_fingerprint\":").append(fingerprint_json_);
-  if (usage.timings) out->append(",\"metrics\":").append(DumpJson(TimingsJson(usage.timings)));
-  out->append("}\n\n");
+  if (!fingerprint_json_.empty())
+    out->append(",\"system_fingerprint\":"sv).append(fingerprint_json_);
+  if (usage.timings) out->append(",\"metrics\":"sv).append(DumpJson(TimingsJson(usage.timings)));
+  out->append("}\n\n"sv);
 }
 
 }  // namespace tandem

@@ -68,8 +68,8 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   CHECK(!finished()) << output.request_id;
   if (delta_.ready) delta_.Clear();
   const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
-  delta_.token_ids.insert(delta_.token_ids.end(), output.new_token_ids.begin(),
-                          output.new_token_ids.end());
+  // Mostly one id, which push_back adds inline.
+  for (const TokenId id : output.new_token_ids) delta_.token_ids.push_back(id);
   if (output.new_logprobs) {
     AppendPositionLogprobs(tokenizer_, options_.logprobs_style, *output.new_logprobs,
                            &delta_.logprobs);
@@ -98,6 +98,12 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
   if (output.finish_reason == wire::FinishReason::kStop && num_tokens > 0 &&
       !options_.include_stop_str_in_output) {
     --num_tokens;
+  }
+  if (!parser_ && stop_strings_.empty()) {
+    for (size_t i = 0; i < num_tokens; ++i) {
+      detokenizer_.Append(output.new_token_ids[i], &delta_.content);
+    }
+    return;
   }
   for (size_t i = 0; i < num_tokens; ++i) {
     piece_.clear();

@@ -2,6 +2,8 @@
 
 namespace tandem {
 
+using std::string_view_literals::operator""sv;
+
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
                          std::span<const TokenId> prompt_tail)
     : tokenizer_(tokenizer),
@@ -23,16 +25,26 @@ void Detokenizer::Append(TokenId id, std::string* text) {
     return;
   }
   const bool added = tokenizer_.IsAdded(id);
-  if (added && last_was_added_ && !options_.spaces_between_special_tokens) {
+  const bool as_spelled = added && last_was_added_ && !options_.spaces_between_special_tokens;
+  last_was_added_ = added;
+  if (held_.empty() && !as_spelled) {  // nearly every token: no detour through held_
+    const size_t before = text->size();
+    stream_.Append(tokenizer_.Prepared(id), text);
+    if (IsSure(std::string_view(*text).substr(before))) return;
+    held_.assign(*text, before);
+    text->resize(before);
+  } else if (as_spelled) {
     AppendAsSpelled(id);
   } else {
     stream_.Append(tokenizer_.Prepared(id), &held_);
   }
-  last_was_added_ = added;
-  const bool sure = !stream_.inside_character() && !held_.ends_with("\uFFFD");
-  if (!sure && held_.size() <= kMaxHeldBytes) return;
+  if (!IsSure(held_) && held_.size() <= kMaxHeldBytes) return;
   text->append(held_);
   held_.clear();
+}
+
+bool Detokenizer::IsSure(std::string_view held) const {
+  return !stream_.inside_character() && !held.ends_with("\uFFFD"sv);
 }
 
 void Detokenizer::AppendAsSpelled(TokenId id) {

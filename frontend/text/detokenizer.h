@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/ids.h"
 #include "frontend/text/tokenizer.h"
@@ -43,6 +44,8 @@ class Detokenizer {
  private:
   bool IsShown(TokenId id) const;
   void AppendAsSpelled(TokenId id);
+  // No later token can change the text that the stream has made.
+  bool IsSure(std::string_view held) const;
 
   const Tokenizer& tokenizer_;
   DetokenizerOptions options_;
