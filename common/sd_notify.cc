@@ -9,9 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace tandem {
+#include "common/strings.h"
 
-Status SdNotify(std::string_view lines) {
+namespace tandem {
+namespace {
+
+Status Send(std::string_view lines, int flags) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || *path == '\0') return OkStatus();
   sockaddr_un address{};
@@ -27,12 +30,30 @@ Status SdNotify(std::string_view lines) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return ErrnoError(errno, "notify socket");
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  const ssize_t sent = sendto(fd, lines.data(), lines.size(), MSG_NOSIGNAL,
+  const ssize_t sent = sendto(fd, lines.data(), lines.size(), MSG_NOSIGNAL | flags,
                               reinterpret_cast<const sockaddr*>(&address), size);
   const int error = errno;
   close(fd);
   if (sent < 0) return ErrnoError(error, std::string("send to NOTIFY_SOCKET ") + path);
   return OkStatus();
 }
+
+}  // namespace
+
+Status SdNotify(std::string_view lines) { return Send(lines, 0); }
+
+std::optional<double> WatchdogSeconds() {
+  const char* usec = std::getenv("WATCHDOG_USEC");
+  const char* pid = std::getenv("WATCHDOG_PID");
+  if (usec == nullptr) return std::nullopt;
+  // Meant for another process, whose child we are.
+  if (pid != nullptr && *pid != '\0' && ParseNumber<int64_t>(pid) != int64_t{getpid()})
+    return std::nullopt;
+  const std::optional<int64_t> limit = ParseNumber<int64_t>(usec);
+  if (!limit || *limit <= 0) return std::nullopt;
+  return static_cast<double>(*limit) * 1e-6;
+}
+
+void SendBeat() { (void)Send("WATCHDOG=1", MSG_DONTWAIT); }
 
 }  // namespace tandem

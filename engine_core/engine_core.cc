@@ -10,6 +10,7 @@
 #include "engine_core/read_embeddings.h"
 #include "engine_core/request_check.h"
 #include "engine_core/utility_calls.h"
+#include "engine_core/watchdog.h"
 
 namespace tandem {
 namespace {
@@ -325,8 +326,14 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     wire.events->Drain(&arrived);
     std::move(arrived.begin(), arrived.end(), std::back_inserter(events));
   };
+  const auto wait = [&] {
+    if (wire.pulse != nullptr) wire.pulse->BeginRest();
+    wire.events->Wait();
+    if (wire.pulse != nullptr) wire.pulse->EndRest();
+  };
   while (!engine->done() || !events.empty()) {
-    if (!engine->HasWork() && events.empty()) wire.events->Wait();
+    if (wire.pulse != nullptr) wire.pulse->Turn();
+    if (!engine->HasWork() && events.empty()) wait();
     drain();
     for (EngineEvent& event : events) engine->Handle(std::move(event));
     events.clear();

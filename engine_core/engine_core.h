@@ -151,6 +151,8 @@ class EngineCore {
   std::optional<std::string> weight_version_;
 };
 
+class LoopPulse;
+
 // What the loop is connected to. Functions are called on the loop's thread.
 struct EngineLoopWire {
   Mailbox<EngineEvent>* events = nullptr;
@@ -159,6 +161,7 @@ struct EngineLoopWire {
   std::function<wire::EngineCoreOutputs()> take_spent;
   // A step's changes of the prefix cache; empty: they are not published.
   std::function<void(std::vector<KvCacheEvent> events)> publish = {};
+  LoopPulse* pulse = nullptr;  // where it gives signs of life; nullptr: nowhere
 };
 
 // Runs one step after another and handles the events that arrive in between. An ABORT or a lost

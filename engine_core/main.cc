@@ -25,6 +25,7 @@
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/watchdog.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -328,6 +329,9 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   }
   endpoint.AnnounceReady(std::move(ready));
   AnnounceReady(config, signals, startup);
+  LoopPulse pulse;
+  const LoopWatchdog watchdog(&pulse);
+  loop_wire.pulse = &pulse;
 
   std::set_new_handler(EndWithoutMemory<kExitFailed>);
   const Status end = RunEngineLoop(engine, loop_wire);

@@ -83,7 +83,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"handshake-address", &c.handshake_address, "Where engines connect first: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
-      {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a reply after which /health reports an engine as hanging; 0: never", {.min = 0, .max = 86400}},
+      {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
       {"max-engine-restarts-per-request", &c.resume.max_restarts, "Deaths of its engine that a request survives; 0: none", {.min = 0, .max = 1 << 30}},
       {"resume-timeout", &c.resume.timeout_s, "Seconds that a request whose engine died waits for one that goes on with it", {.min = 0, .max = 86400}},
       {"max-resume-bytes", &c.resume.max_kept_bytes, "Memory for the tokens of running requests, which an engine needs to go on with them; requests beyond it end with their engine", {.min = 0, .max = 1ll << 50}},

@@ -33,6 +33,7 @@
 #include "frontend/processing/input_processor.h"
 #include "frontend/shutdown.h"
 #include "frontend/text/tokenizer.h"
+#include "frontend/watchdog.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
@@ -290,6 +291,7 @@ Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int 
                          {.reload = [&] { Reload(config, server.get()); },
                           .log_state = [&clients] { LogState(clients); }});
   if (!config.disable_log_stats) shards[0]->Spawn(reports.WriteLines(), "statistics line");
+  const ShardWatchdog watchdog(Pointers(shards));
   for (const auto& shard : shards) shard->Start();
 
   signals.events().Wait();

@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over deploy.
 tandem_test(unit_deploy LABEL unit
-  SRCS unit/deploy/cli/command_line_test.cc unit/deploy/cli/http_client_test.cc
-       unit/deploy/cli/sse_parser_test.cc
+  SRCS unit/deploy/cli/beat_watch_test.cc unit/deploy/cli/command_line_test.cc unit/deploy/cli/http_client_test.cc
+       unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/sse_parser_test.cc
   DEPS deploy/cli)
 tandem_test(unit_bench LABEL unit
   SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_reader_test.cc

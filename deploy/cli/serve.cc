@@ -118,8 +118,9 @@ int RunServe(const std::vector<std::string>& args) {
 
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
-  Supervisor supervisor(*folder, {"frontend", *frontend, KeyEnvironment(frontend_config)},
-                        {"engine core", *engine}, stop_timeout_s);
+  Supervisor supervisor(
+      *folder, {"frontend", *frontend, KeyEnvironment(frontend_config)}, {"engine core", *engine},
+      {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);
 }

@@ -17,20 +17,25 @@
 
 #include "common/exit_status.h"
 #include "common/log.h"
+#include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kDeathWindowSeconds = 60;
-constexpr size_t kMaxDeathsInWindow = 5;
-
 // A terminal that was closed is none.
 bool HasTerminal() {
   const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
   if (fd >= 0) close(fd);
   return fd >= 0;
+}
+
+// A process that a debugger holds.
+bool IsTraced(pid_t pid) {
+  constexpr int64_t kMaxBytes = 1 << 16;
+  const auto status = ReadFile("/proc/" + std::to_string(pid) + "/status", kMaxBytes);
+  return status.ok() && status->find("TracerPid:\t0\n") == std::string::npos;
 }
 
 }  // namespace
@@ -44,14 +49,17 @@ StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
 }
 
 Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-                       double stop_timeout_s)
+                       Timeouts timeouts)
     : runtime_directory_(std::move(runtime_directory)),
-      stop_timeout_s_(stop_timeout_s),
-      had_terminal_(HasTerminal()) {
-  members_[0].program = std::move(frontend);
-  members_[0].is_frontend = true;
-  members_[1].program = std::move(engine_core);
-}
+      timeouts_(timeouts),
+      had_terminal_(HasTerminal()),
+      members_{Member{.program = std::move(frontend),
+                      .child = {},
+                      .is_frontend = true,
+                      .beats = BeatWatch(timeouts.hang_s)},
+               Member{.program = std::move(engine_core),
+                      .child = {},
+                      .beats = BeatWatch(timeouts.hang_s)}} {}
 
 Supervisor::~Supervisor() {
   for (Member& member : members_) member.child = ChildProcess();
@@ -80,10 +88,11 @@ StatusOr<int> Supervisor::Run() {
     if (fds[1].revents != 0) OnNotify();
     if (fds[2].revents != 0) OnExit(members_[0]);
     if (fds[3].revents != 0) OnExit(members_[1]);
+    LookForBeats();
     StartDueMembers();
     if (kill_at_ && clock_.Monotonic() >= *kill_at_) {
       kill_at_.reset();
-      LOG_WARNING << "[shutdown] not stopped within " << stop_timeout_s_
+      LOG_WARNING << "[shutdown] not stopped within " << timeouts_.stop_s
                   << " s: killing what is left";
       KillAll();
     }
@@ -119,8 +128,13 @@ Status Supervisor::OpenDescriptors() {
 
 Status Supervisor::StartMember(Member& member) {
   member.start_again_at.reset();
+  member.is_ready = false;
   std::vector<std::string> environment = member.program.environment;
   environment.push_back("NOTIFY_SOCKET=" + runtime_directory_ + "/notify");
+  // In place of those that systemd may have given us.
+  environment.push_back("WATCHDOG_PID=");
+  environment.push_back("WATCHDOG_USEC=" +
+                        std::to_string(static_cast<int64_t>(timeouts_.hang_s * 1e6)));
   ASSIGN_OR_RETURN(member.child, ChildProcess::Start(member.program.argv, environment, {}));
   LOG_DEBUG << "started " << member.program.name << ", pid " << member.child.pid();
   return OkStatus();
@@ -139,13 +153,27 @@ void Supervisor::StartDueMembers() {
 
 int Supervisor::PollTimeoutMs() const {
   std::optional<double> next = kill_at_;
+  const auto consider = [&next](std::optional<double> at) {
+    if (at && (!next || *at < *next)) next = at;
+  };
   for (const Member& member : members_) {
-    if (member.start_again_at && (!next || *member.start_again_at < *next)) {
-      next = member.start_again_at;
-    }
+    consider(member.start_again_at);
+    consider(member.beats.next_look());
   }
   if (!next) return -1;
   return static_cast<int>(std::ceil(std::max(0.0, *next - clock_.Monotonic()) * 1000));
+}
+
+void Supervisor::LookForBeats() {
+  for (Member& member : members_) {
+    const std::optional<double> next = member.beats.next_look();
+    if (!next || clock_.Monotonic() < *next) continue;
+    if (!member.beats.Look(clock_.Monotonic()) || IsTraced(member.child.pid())) continue;
+    LOG_ERROR << member.program.name << " has given no sign of life for " << timeouts_.hang_s
+              << " s: killing it";
+    member.beats.Stop();
+    member.child.Signal(SIGKILL);
+  }
 }
 
 void Supervisor::OnSignal() {
@@ -189,58 +217,66 @@ void Supervisor::OnNotify() {
     }
     const std::vector<std::string_view> lines =
         Split(std::string_view(text, static_cast<size_t>(size)), '\n');
-    if (std::find(lines.begin(), lines.end(), "READY=1") == lines.end()) continue;
+    const auto has = [&lines](std::string_view line) {
+      return std::find(lines.begin(), lines.end(), line) != lines.end();
+    };
     for (Member& member : members_) {
       if (member.child.pid() != sender.pid) continue;
-      member.was_ready = true;
-      if (!member.is_frontend || ready_) continue;
-      ready_ = true;
-      char seconds[16];
-      std::snprintf(seconds, sizeof seconds, "%.2f", clock_.Monotonic() - started_at_);
-      LOG_INFO << "ready after " << seconds << " s (frontend pid " << members_[0].child.pid()
-               << ", engine core pid " << members_[1].child.pid() << ")";
-      if (const Status status = SdNotify("READY=1\nSTATUS=serving"); !status.ok())
-        LOG_WARNING << status.message();
+      if (has("WATCHDOG=1")) member.beats.OnBeat();
+      if (has("READY=1") && !member.is_ready) OnReady(member);
     }
   }
 }
 
+void Supervisor::OnReady(Member& member) {
+  member.is_ready = true;
+  if (!exit_code_) member.beats.Start(clock_.Monotonic());
+  if (!member.is_frontend || ready_) return;
+  ready_ = true;
+  char seconds[16];
+  std::snprintf(seconds, sizeof seconds, "%.2f", clock_.Monotonic() - started_at_);
+  LOG_INFO << "ready after " << seconds << " s (frontend pid " << members_[0].child.pid()
+           << ", engine core pid " << members_[1].child.pid() << ")";
+  if (const Status status = SdNotify("READY=1\nSTATUS=serving"); !status.ok())
+    LOG_WARNING << status.message();
+}
+
 void Supervisor::OnExit(Member& member) {
   const ChildProcess::Exit exit = member.child.Reap();
+  member.beats.Stop();
   if (exit_code_) {
     AdvanceStop();
     return;
   }
   LOG_ERROR << member.program.name << " " << exit.ToString();
-  if (!member.was_ready || !ready_) {
+  if (!ready_) {
     Stop(exit.clean() ? kExitFailed : exit.code());
     return;
   }
-  PlanRestart(member, exit);
+  PlanRestart(member);
 }
 
-void Supervisor::PlanRestart(Member& member, const ChildProcess::Exit& exit) {
+void Supervisor::PlanRestart(Member& member) {
   const double now = clock_.Monotonic();
-  while (!member.deaths.empty() && member.deaths.front() < now - kDeathWindowSeconds)
-    member.deaths.pop_front();
-  if (member.deaths.size() >= kMaxDeathsInWindow) {
-    LOG_ERROR << member.program.name << " " << exit.ToString() << " for the "
-              << member.deaths.size() + 1 << "th time within a minute: giving up";
+  const std::optional<double> delay = member.restarts.OnDeath(now, member.is_ready);
+  if (!delay) {
+    LOG_ERROR << member.program.name << " has ended " << member.restarts.num_failed_starts()
+              << " times before it was ready: giving up";
     Stop(kExitFailed);
     return;
   }
-  const double delay =
-      member.deaths.empty() ? 0 : std::exp2(static_cast<double>(member.deaths.size()) - 1);
-  member.deaths.push_back(now);
-  member.start_again_at = now + delay;
+  member.start_again_at = now + *delay;
   LOG_WARNING << "starting " << member.program.name << " again"
-              << (delay > 0 ? " in " + std::to_string(static_cast<int>(delay)) + " s" : "");
+              << (*delay > 0 ? " in " + std::to_string(static_cast<int>(*delay)) + " s" : "");
 }
 
 void Supervisor::Stop(int exit_code) {
   exit_code_ = exit_code;
-  kill_at_ = clock_.Monotonic() + stop_timeout_s_;
-  for (Member& member : members_) member.start_again_at.reset();
+  kill_at_ = clock_.Monotonic() + timeouts_.stop_s;
+  for (Member& member : members_) {
+    member.start_again_at.reset();
+    member.beats.Stop();  // an end has a limit of its own
+  }
   if (const Status status = SdNotify("STOPPING=1"); !status.ok()) LOG_WARNING << status.message();
   AdvanceStop();
 }

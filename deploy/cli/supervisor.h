@@ -3,12 +3,12 @@
 // Starts frontend and engine core, and keeps both running until a signal ends them.
 // - A process that ends before the pair was ready ends everything, with its exit status: a wrong
 //   flag, a broken model or a port in use shows at once.
-// - A process that dies later is started again, after 0, 1, 2, 4 ... s; the sixth death within a
-// minute
+// - A process that dies later is started again (restart_policy.h). One that cannot start any more
 //   ends everything with status 1.
+// - A process that gives no sign of life for hang_s is killed, and so started again; unless a
+//   debugger holds it.
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
-// second
-//   signal, or stop_timeout_s without an end, kills both. Exit status 0.
+//   second signal, or stop_s without an end, kills both. Exit status 0.
 // - SIGHUP and SIGUSR1 are passed on to both; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: both report to a socket of ours as they would to systemd; the frontend's
 //   READY=1 is passed on.
@@ -16,14 +16,15 @@
 // end.
 
 #include <array>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "deploy/cli/beat_watch.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/restart_policy.h"
 
 namespace tandem {
 
@@ -38,8 +39,13 @@ class Supervisor {
   // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
   static StatusOr<std::string> MakeRuntimeDirectory();
 
+  struct Timeouts {
+    double stop_s = 0;
+    double hang_s = 0;  // 0: nobody is watched
+  };
+
   Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-             double stop_timeout_s);
+             Timeouts timeouts);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -52,9 +58,10 @@ class Supervisor {
     Program program;
     ChildProcess child;
     bool is_frontend = false;
-    bool was_ready = false;
-    std::deque<double> deaths;             // when, in the last minute
-    std::optional<double> start_again_at;  // when a restart is due
+    bool is_ready = false;  // since its last start
+    BeatWatch beats;
+    RestartPolicy restarts = {};
+    std::optional<double> start_again_at = {};  // when a restart is due
   };
 
   Status OpenDescriptors();
@@ -64,14 +71,16 @@ class Supervisor {
   void OnSignal();
   void OnSignal(int signal);
   void OnNotify();
+  void OnReady(Member& member);
+  void LookForBeats();
   void OnExit(Member& member);
-  void PlanRestart(Member& member, const ChildProcess::Exit& exit);
+  void PlanRestart(Member& member);
   void Stop(int exit_code);
   void AdvanceStop();
   void KillAll() const;
 
   const std::string runtime_directory_;
-  const double stop_timeout_s_;
+  const Timeouts timeouts_;
   const bool had_terminal_;
   std::array<Member, 2> members_;  // frontend, engine core
   SystemClock clock_;

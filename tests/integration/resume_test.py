@@ -151,6 +151,8 @@ class Resume(unittest.TestCase):
         self.dice = random.Random(self.seed)
 
     def check_equal_to_undisturbed(self, server, answers):
+        num_refused = sum(answer.status == 503 for answer in answers)
+        print(f"{len(answers) - num_refused} responses to compare, {num_refused} refused")
         for answer in answers:
             if answer.status == 503:
                 continue  # there was no engine when it came; of the others the metrics show that none failed

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""An engine whose executor hangs: the watcher ends it, and the next engine serves. The request that makes it hang
-each time is refused in the end, the others go on."""
+"""Processes that hang. An engine whose executor hangs is ended by its own watcher, a process without a sign of life by
+`tandem serve`; the next one serves. The request that makes its engine hang each time is refused in the end, the others
+go on. A step that only takes long is no hang."""
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import threading
@@ -14,8 +16,9 @@ sys.path.insert(0, str(TESTS / "support"))
 from pair import Pair, bin_dir, wait_for
 
 MODEL = TESTS / "golden" / "api" / "model"
-HANGS_IN_SUBMIT, HANGS_IN_COLLECT = 77, 78
-FLAGS = ("--served-model-name", "m", "--max-model-len", "256", "--execute-model-timeout-seconds", "0.5")
+HANGS_IN_SUBMIT, HANGS_IN_COLLECT, COMPUTES_LONG = 77, 78, 79
+FLAGS = ("--served-model-name", "m", "--max-model-len", "256", "--execute-model-timeout-seconds")
+SILENCE = "has given no sign of life for 1 s: killing it"
 
 
 def pair_with_hanging_engine(folder):
@@ -28,10 +31,14 @@ def pair_with_hanging_engine(folder):
 
 
 class Watchdog(unittest.TestCase):
+    step_timeout = 0.5
+    flags = ()
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="watchdog-", dir=bin_dir())
         self.addCleanup(folder.cleanup)
-        self.server = Pair(*FLAGS, model=MODEL, programs=pair_with_hanging_engine(folder.name))
+        self.server = Pair(*FLAGS, self.step_timeout, *self.flags, model=MODEL,
+                           programs=pair_with_hanging_engine(folder.name))
         self.addCleanup(self.server.__exit__, False)
 
     def ask(self, prompt, **fields):
@@ -66,6 +73,61 @@ class Watchdog(unittest.TestCase):
 
     def test_an_executor_that_hangs_in_collect(self):
         self.check(HANGS_IN_COLLECT, "Collect")
+
+
+class Supervised(Watchdog):
+    """Nothing in the engine limits a step, `tandem serve` does."""
+    step_timeout = 0
+    flags = ("--engine-hang-timeout", "1")
+
+    test_an_executor_that_hangs_in_submit = test_an_executor_that_hangs_in_collect = None
+
+    def test_a_step_that_never_ends(self):
+        status, body = self.ask([4, 5, HANGS_IN_COLLECT])
+        self.assertEqual(status, 500, body)
+        self.assertEqual(self.server.log.count("engine core " + SILENCE), 3, self.server.log)
+        wait_for(lambda: self.server.get("/health")[0] == 200, "healthy again")
+        self.assertEqual(self.ask([1, 2, 3])[0], 200)
+
+    def test_a_step_that_takes_long_is_no_hang(self):
+        engine = self.server.pid_of("tandem-engine-core")
+        self.assertEqual(self.ask([1, 2, COMPUTES_LONG])[0], 200)  # 3 s
+        self.assertEqual(self.server.get("/health")[0], 200)
+        self.assertEqual(self.server.pid_of("tandem-engine-core"), engine)
+        self.assertNotIn("sign of life", self.server.log)
+
+
+class Stopped(unittest.TestCase):
+    """The real engine, stopped with SIGSTOP while it generates."""
+
+    def test_a_stopped_engine_is_replaced_and_its_streams_go_on(self):
+        body = {"model": "m", "prompt": "Once", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+        with Pair("--served-model-name", "m", "--engine-hang-timeout", "1") as server:
+            undisturbed = server.post("/v1/completions", body)
+            self.assertEqual(undisturbed[0], 200)
+            engine = server.pid_of("tandem-engine-core")
+            replies = []
+            asking = [threading.Thread(target=lambda: replies.append(server.post("/v1/completions", body)))
+                      for _ in range(3)]
+            for thread in asking:
+                thread.start()
+            wait_for(lambda: server.total("vllm:num_requests_running") > 0, "requests run")
+            os.kill(engine, signal.SIGSTOP)
+            for thread in asking:
+                thread.join()
+            texts = {json.loads(reply)["choices"][0]["text"] for _, reply in [undisturbed, *replies]}
+            self.assertEqual(len(texts), 1, replies)
+            self.assertIn("engine core " + SILENCE, server.log)
+            self.assertNotIn(server.pid_of("tandem-engine-core"), (None, engine))
+
+    def test_a_stopped_frontend_is_replaced(self):
+        with Pair("--served-model-name", "m", "--engine-hang-timeout", "1", "--api-server-count", "3") as server:
+            frontend, engine = server.pid_of("tandem-frontend"), server.pid_of("tandem-engine-core")
+            os.kill(frontend, signal.SIGSTOP)
+            wait_for(lambda: server.pid_of("tandem-frontend") not in (None, frontend), "a new frontend")
+            wait_for(lambda: server.get("/health")[0] == 200, "healthy again")
+            self.assertIn("frontend " + SILENCE, server.log)
+            self.assertEqual(server.pid_of("tandem-engine-core"), engine)
 
 
 if __name__ == "__main__":

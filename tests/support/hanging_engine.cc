@@ -1,5 +1,6 @@
 // An engine core without a model whose executor can be made to hang, for tests of what the pair
-// does then: a prompt that ends in token 77 hangs in Submit, in 78 in Collect, as a device would.
+// does then: a prompt that ends in token 77 hangs in Submit, in 78 in Collect, as a device would;
+// one that ends in 79 computes for kLongSeconds, as a long prefill does.
 // The loop, the watcher, the wire and the flags are those of tandem-engine-core; tokens are the
 // simulator's.
 
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,18 +21,27 @@
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/watchdog.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "tests/simulation/sim_executor.h"
 
 namespace tandem {
 namespace {
 
-constexpr TokenId kHangsInSubmit = 77, kHangsInCollect = 78;
+constexpr TokenId kHangsInSubmit = 77, kHangsInCollect = 78, kComputesLong = 79;
+constexpr double kLongSeconds = 3;
 constexpr int kLost = 1, kBadStart = 2;
 
 [[noreturn]] void Hang() {
   Mailbox<int> nobody;
   for (;;) nobody.Wait();
+}
+
+void Compute(double seconds) {
+  const SystemClock clock;
+  const double end = clock.Monotonic() + seconds;
+  while (clock.Monotonic() < end) {
+  }
 }
 
 class HangingExecutor final : public Executor {
@@ -42,6 +53,7 @@ class HangingExecutor final : public Executor {
       const TokenId last = admitted.token_ids[static_cast<size_t>(admitted.num_prompt_tokens) - 1];
       if (last == kHangsInSubmit) Hang();
       if (last == kHangsInCollect) hangs_in_collect_ = true;
+      if (last == kComputesLong) Compute(kLongSeconds);
     }
     return executor_.Submit(step);
   }
@@ -75,12 +87,17 @@ int Run(const std::vector<std::string>& args) {
 
   const SystemClock clock;
   HangingExecutor hanging(limits);
-  WatchedExecutor executor(&hanging, setup->step_timeout_s, &clock, [](const std::string& what) {
-    LOG_FATAL << "the executor does not answer: " << what;
-    _exit(kLost);
-  });
+  std::optional<WatchedExecutor> watched;
+  Executor* executor = &hanging;
+  if (setup->step_timeout_s > 0) {
+    executor =
+        &watched.emplace(&hanging, setup->step_timeout_s, &clock, [](const std::string& what) {
+          LOG_FATAL << "the executor does not answer: " << what;
+          _exit(kLost);
+        });
+  }
   StatusOr<std::unique_ptr<EngineCore>> engine =
-      EngineCore::Create(setup->engine, &executor, &clock);
+      EngineCore::Create(setup->engine, executor, &clock);
   if (!engine.ok()) return Fail(engine.status());
   Mailbox<EngineEvent> events;
   wire::EngineEndpoint endpoint(
@@ -94,12 +111,16 @@ int Run(const std::vector<std::string>& args) {
   ready.tandem_version = kVersion;
   endpoint.AnnounceReady(std::move(ready));
   if (const Status status = SdNotify("READY=1"); !status.ok()) return Fail(status);
+  LoopPulse pulse;
+  const LoopWatchdog watchdog(&pulse);
   const EngineLoopWire wire = {.events = &events,
                                .send =
                                    [&](int32_t client_index, wire::EngineCoreOutputs message) {
                                      endpoint.Send(client_index, std::move(message));
                                    },
-                               .take_spent = [&] { return endpoint.TakeSpent(); }};
+                               .take_spent = [&] { return endpoint.TakeSpent(); },
+                               .publish = {},
+                               .pulse = &pulse};
   return RunEngineLoop(engine->get(), wire).ok() ? 0 : kLost;
 }
 

@@ -1,0 +1,37 @@
+#include "engine_core/watchdog.h"
+
+#include "common/thread_clock.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+// Work that takes some CPU time, as a long step does.
+void Compute(double seconds) {
+  const ThreadClock clock;
+  const double end = clock.Seconds() + seconds;
+  while (clock.Seconds() < end) {
+  }
+}
+
+TEST_CASE("watchdog: a loop lives while it turns, rests or computes") {
+  LoopPulse pulse;
+  Compute(0.002);  // the first look compares with the thread's start
+  (void)pulse.Lives();
+  CHECK_FALSE(pulse.Lives());  // nothing at all: a lock that nobody opens
+  pulse.Turn();
+  CHECK(pulse.Lives());
+  CHECK_FALSE(pulse.Lives());
+  pulse.BeginRest();
+  for (int i = 0; i < 3; ++i) CHECK(pulse.Lives());
+  pulse.EndRest();
+  CHECK(pulse.Lives());  // it was woken
+  CHECK_FALSE(pulse.Lives());
+  Compute(0.002);  // one step without an end in sight
+  CHECK(pulse.Lives());
+  CHECK_FALSE(pulse.Lives());
+}
+
+}  // namespace
+}  // namespace tandem
