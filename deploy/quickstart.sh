@@ -12,7 +12,7 @@ stamp=build/release/.built
 # True when a source is newer than the last build. Faster than starting ninja.
 sources_changed() {
   [ ! -x "$binary" ] || [ ! -e "$stamp" ] ||
-    [ -n "$(find CMakeLists.txt CMakePresets.json cmake common proto_msgpack frontend engine_core kernels deploy/cli \
+    [ -n "$(find CMakeLists.txt CMakePresets.json cmake common proto_msgpack frontend grammar engine_core kernels deploy/cli \
       deploy/CMakeLists.txt -newer "$stamp" \( -type f -o -type d \) -print -quit)" ]
 }
 

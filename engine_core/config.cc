@@ -195,6 +195,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetBatch(config, &setup));
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   SetScheduling(config, &setup);
+  ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);

@@ -14,6 +14,7 @@
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/flags/engine_config.h"
+#include "engine_core/grammar/grammar_config.h"
 #include "engine_core/models/model.h"
 #include "engine_core/weights/model_config.h"
 #include "kernels/backend.h"
@@ -34,6 +35,7 @@ struct EngineSetup {
   KvCacheWish kv_cache;
   std::optional<MemoryPlan> memory_plan;  // once the device is known
   wire::KvEventsConfig kv_events;
+  GrammarConfig grammars;
   bool auto_max_model_len = false;
   double step_timeout_s = 0;  // 0: none
 };

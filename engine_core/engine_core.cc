@@ -138,10 +138,33 @@ Status EngineCore::BeginStep() {
 // True: a new step in which some request runs.
 StatusOr<bool> EngineCore::SubmitStep() {
   const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
+  GrammarService* grammars = options_.grammars;
+  if (grammars != nullptr) {
+    if (!step.freed_slots.empty()) grammars->DropEnded(scheduler_);
+    grammars->BeginMasks(&scheduler_.newest_step());
+  }
   if (step.has_work()) RETURN_IF_ERROR(executor_->Submit(step));
+  if (grammars != nullptr) EndMasks();
   // The update of an earlier step reports whatever an empty one would.
   if (step.has_work() || in_flight_.empty()) in_flight_.push_back({&step, step.has_work()});
   return !step.empty();
+}
+
+// What was sampled for requests without their masks is not used.
+void EngineCore::EndMasks() {
+  options_.grammars->FinishMasks();
+  for (const GrammarFailure& failure : options_.grammars->TakeFailures()) {
+    const Request* request = scheduler_.Find(failure.request_id);
+    if (request == nullptr || request->order != failure.request_order) continue;
+    scheduler_.AwaitGrammar(failure.request_id, clock_->Monotonic());
+    GrammarResult result = {failure.request_id, failure.request_order, OkStatus()};
+    if (!failure.starts_again) {
+      result.status = failure.status;
+    } else if (!options_.grammars->Await(*request)) {
+      continue;
+    }
+    scheduler_.EndGrammarWait(result, &outputs_);
+  }
 }
 
 void EngineCore::EndStep() {
@@ -199,9 +222,34 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   }
   RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
   needs.embeddings = std::move(embeddings);
+  const bool has_grammar = request.sampling_params.structured_outputs.has_value();
+  if (has_grammar) {
+    RETURN_IF_ERROR(CheckGrammar(request));
+    needs.grammar = true;
+  }
+  const RequestId id = request.request_id;
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
+  if (has_grammar) {
+    const Request& added = *scheduler_.Find(id);
+    const bool is_there = options_.grammars->Await(added);
+    if (is_there) scheduler_.EndGrammarWait({id, added.order, OkStatus()}, &outputs_);
+  }
   stats_due_ = stats_due_ || is_paused();  // no step will report that it waits
   return OkStatus();
+}
+
+Status EngineCore::CheckGrammar(const wire::EngineCoreRequest& request) const {
+  if (options_.grammars == nullptr) {
+    return UnimplementedError("structured output is not supported by this engine");
+  }
+  return options_.grammars->Check(*request.sampling_params.structured_outputs);
+}
+
+void EngineCore::On(const GrammarCompiled& compiled) {
+  if (options_.grammars == nullptr) return;
+  for (const GrammarResult& result : options_.grammars->Take(compiled)) {
+    scheduler_.EndGrammarWait(result, &outputs_);
+  }
 }
 
 void EngineCore::On(const wire::AbortRequest& request_ids) {

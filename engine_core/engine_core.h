@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "engine_core/engine_event.h"
 #include "engine_core/executor/executor.h"
+#include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/scheduler.h"
@@ -42,7 +43,9 @@ struct EngineCoreOptions {
   size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
   KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none, as yet always
-  // What an accepted request needs besides blocks; empty: nothing. Nothing sets it yet.
+  GrammarService* grammars = nullptr;   // likewise; nullptr: structured outputs are refused
+  // What an accepted request needs besides blocks and the grammar of its structured outputs; empty:
+  // nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
 };
 
@@ -125,9 +128,12 @@ class EngineCore {
   void On(const wire::StartDpWave&) {}  // engines without lockstep have no waves
   void On(const wire::ClientLost& lost);
   void On(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
+  void On(const GrammarCompiled& compiled);
   void On(const ShutdownRequest&);
   void On(const LogStateRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
+  Status CheckGrammar(const wire::EngineCoreRequest& request) const;
+  void EndMasks();
   void AbortAllWithOutputs();
   void AddAbortRecord(int32_t client_index, const RequestId& request_id);
   void Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result);

@@ -8,6 +8,7 @@
 
 #include <variant>
 
+#include "engine_core/grammar/grammar_link.h"
 #include "engine_core/scheduler/grammar_result.h"
 #include "proto_msgpack/schema.h"
 
@@ -20,7 +21,7 @@ struct ShutdownRequest {};
 // The operator wants to see requests, queues and blocks in the log.
 struct LogStateRequest {};
 
-using EngineEvent =
-    std::variant<wire::EngineInput, GrammarResult, ShutdownRequest, LogStateRequest>;
+using EngineEvent = std::variant<wire::EngineInput, GrammarCompiled, GrammarResult, ShutdownRequest,
+                                 LogStateRequest>;
 
 }  // namespace tandem

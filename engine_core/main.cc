@@ -23,6 +23,8 @@
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
+#include "engine_core/grammar/grammar_process.h"
+#include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/watchdog.h"
@@ -293,6 +295,20 @@ StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
   return runner;
 }
 
+StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& config,
+                                                        const EngineSetup& setup,
+                                                        const Clock* clock,
+                                                        Mailbox<EngineEvent>* events) {
+  const ExecutorLimits& limits = setup.runner.limits;
+  return GrammarService::Create(
+      {.program = GrammarProgramPath(),
+       .model_folder = config.model,
+       .vocab_size = limits.vocab_size,
+       .max_num_seqs = limits.max_num_seqs,
+       .defaults = setup.grammars.defaults},
+      clock, [events](GrammarCompiled compiled) { events->Push(std::move(compiled)); });
+}
+
 void AnnounceReady(const EngineConfig& config, SignalThread* signals, StartupLog* startup) {
   signals->SetServing();
   if (const Status status = SdNotify("READY=1\nSTATUS=serving " + config.model); !status.ok()) {
@@ -376,6 +392,10 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   if (setup->step_timeout_s > 0) {
     executor = &watched.emplace(runner->get(), setup->step_timeout_s, clock, EndLost);
   }
+  StatusOr<std::unique_ptr<GrammarService>> grammars =
+      StartGrammars(config, *setup, clock, &events);
+  if (!grammars.ok()) return fail(grammars.status());
+  setup->engine.grammars = grammars->get();
   StatusOr<std::unique_ptr<EngineCore>> engine = EngineCore::Create(setup->engine, executor, clock);
   if (!engine.ok()) return fail(engine.status());
   return Serve(config, *setup, engine->get(), clock, &events, &signals, startup);

@@ -44,9 +44,6 @@ Status CheckKind(const wire::EngineCoreRequest& request) {
       return UnimplementedError(std::string(what) + " is not supported by this engine");
     }
   }
-  if (request.sampling_params.structured_outputs) {
-    return UnimplementedError("structured output is not supported by this engine");
-  }
   if (request.resumable) {
     return UnimplementedError("streaming input is not supported by this engine");
   }

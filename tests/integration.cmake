@@ -53,6 +53,9 @@ python_test(systemd integration/systemd_test.py)
 python_test(frontend_process integration/frontend_process_test.py)
 python_test_classes(api integration/api_test.py)
 python_test_classes(openai_client integration/openai_client_test.py)
+if(TANDEM_HAS_XGRAMMAR)
+  python_test_classes(structured_outputs integration/structured_outputs_test.py)
+endif()
 python_test_classes(messages integration/messages_test.py)
 
 # vLLM's own frontend over our engine core. Its binary is downloaded only when TANDEM_INTEROP is set;

@@ -155,7 +155,9 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   newest_->result = result;
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
-  sampler_->Begin(step, layout, &newest_->samples);
+  sampler_->Begin(layout, &newest_->samples);
+  const bool samples_later = backend_->device().memory_is_host();
+  if (!samples_later) sampler_->TakeMasks(step);
   embedded_.Fill(layout, batch_);
   // Graphs read token ids alone.
   const DecodeGraphs::Graph* graph = embedded_.rows().empty() ? graphs_.Find(layout) : nullptr;
@@ -167,6 +169,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   } else {
     RunModel();
   }
+  if (samples_later) sampler_->TakeMasks(step);
   if (!layout.has_host_rows) {
     const int64_t count = layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = chunk; first < count; first += chunk) RunLogits(first);

@@ -6,9 +6,10 @@
 // Where the backend has a device of its own, Submit returns once the step is on its way, and the
 // next step may be submitted then: tokens that were sampled on the device are its inputs before the
 // host has seen them.
-// Places of what comes later. Drafts: rows of StepLayout, which StepSampler::Fold accepts. Token
-// masks: TokenMasks, which nothing fills in yet. Adapters: a part of StepInputs and a field of
-// ModelStep. Pooling: a sibling of StepSampler that reads hidden states instead of logits.
+// Token masks may still be made while the model runs on the host: they are taken in after it.
+// Places of what comes later. Drafts: rows of StepLayout, which StepSampler::Fold accepts.
+// Adapters: a part of StepInputs and a field of ModelStep. Pooling: a sibling of StepSampler that
+// reads hidden states instead of logits.
 //
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated

@@ -61,9 +61,7 @@ void StepSampler::Admit(RequestSlot slot) {
   device_->Admit(Index(slot), row.sampling, batch_->token_ids(slot), row.num_prompt_tokens);
 }
 
-void StepSampler::Begin(const SchedulerOutput& step, const StepLayout& layout,
-                        StepSamples* samples) {
-  masks_.Send(step.token_masks);
+void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
   samples->requests.resize(layout.requests.size());
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
@@ -77,6 +75,11 @@ void StepSampler::Begin(const SchedulerOutput& step, const StepLayout& layout,
         .has_prompt_logprobs = ends_prompt && row.prompt_logprobs};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
+}
+
+void StepSampler::TakeMasks(const SchedulerOutput& step) {
+  if (step.finish_token_masks) step.finish_token_masks();
+  masks_.Send(step.token_masks);
 }
 
 void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows) const {

@@ -46,8 +46,11 @@ class StepSampler {
   // ---- before the step's ops ----
   // Before a request's first step, once it is in the batch.
   void Admit(RequestSlot slot);
-  // Takes in the step's masks. REQUIRES: earlier steps with rows of the host are folded.
-  void Begin(const SchedulerOutput& step, const StepLayout& layout, StepSamples* samples);
+  // REQUIRES: earlier steps with rows of the host are folded.
+  void Begin(const StepLayout& layout, StepSamples* samples);
+  // Waits for the step's masks and takes them in: before the ops that sample on the device, else
+  // before SampleOnHost.
+  void TakeMasks(const SchedulerOutput& step);
   // Writes the step's SamplingRows. sampling_rows: [layout.num_logits_rows(), kSamplingRowWidth] in
   // host memory.
   void FillRows(const StepLayout& layout, const Tensor& sampling_rows) const;

@@ -5,7 +5,6 @@
 // none; a step without masks copies nothing.
 // Thread: engine loop; the compute pool reads rows. Owns: the masks, twice where the device has
 // memory of its own. Failure: memory, in Create.
-// Nothing fills masks in yet: no SchedulerOutput has any.
 
 #include <cstdint>
 #include <span>

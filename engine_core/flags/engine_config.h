@@ -62,6 +62,7 @@ struct EngineConfig {
   int64_t prefill_schedule_interval = 1;
   std::string scheduling_policy = "fcfs";
   std::optional<bool> async_scheduling;
+  std::string structured_outputs_config;  // JSON
 
   // process
   std::string handshake_address;

@@ -1,8 +1,6 @@
 #pragma once
 
-// What became of the grammar that a request waits for. A value; made by a compiler thread, handled
-// on the engine loop.
-// Nothing turns this on yet: no request that needs a grammar is accepted.
+// What became of the grammar that a request waits for. A value, handled on the engine loop.
 
 #include <cstdint>
 

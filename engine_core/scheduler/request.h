@@ -15,10 +15,10 @@
 
 namespace tandem {
 
-// What a request needs besides blocks and a slot. Nothing turns grammars and adapters on yet.
+// What a request needs besides blocks and a slot.
 struct RequestNeeds {
   bool grammar = false;  // it may not run before Scheduler::EndGrammarWait
-  Adapter adapter = {};
+  Adapter adapter = {};  // nothing sets it yet
   std::shared_ptr<const PromptEmbeddings> embeddings = {};  // of its first prompt tokens
 };
 
@@ -97,6 +97,10 @@ struct Request {
   const RequestId& id() const { return wire.request_id; }
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+  // The number of its outputs before its grammar holds.
+  int32_t grammar_begin() const { return 0; }
+  // Whether the mask of its next token depends on a token in flight.
+  bool awaits_masked_token() const { return needs_grammar && num_output_placeholders > 0; }
   int32_t num_uncomputed_tokens() const {
     return num_tokens() + num_output_placeholders - num_computed_tokens;
   }

@@ -119,6 +119,13 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
   waiting_->AddFirst(request);
 }
 
+void RequestTable::AwaitGrammar(Request* request, double now) {
+  if (request->status == wire::RequestStatus::kRunning) Preempt(request, StaleOutput::kDrop, now);
+  if (request->status == kAwaitsGrammar || request->holds_blocks) return;
+  request->status = kAwaitsGrammar;
+  ++num_awaiting_grammar_;
+}
+
 void RequestTable::Finish(Request* request, wire::RequestStatus status) {
   transfers_->FreeOrKeep(request);
   if (request->status == wire::RequestStatus::kRunning) {

@@ -59,6 +59,9 @@ class RequestTable {
   void HoldForLoad(Request* request, const KnownTokens& known);
   // From its slot back to the waiting queue, without blocks.
   void Preempt(Request* request, StaleOutput stale_output, double now);
+  // It has lost its grammar: it waits for it as it did at first, and what steps in flight sample is
+  // dropped.
+  void AwaitGrammar(Request* request, double now);
   // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
   void Finish(Request* request, wire::RequestStatus status);
   void RemoveFinished();

@@ -64,6 +64,12 @@ void Scheduler::EndGrammarWait(const GrammarResult& result, ClientOutputs* outpu
   }
 }
 
+void Scheduler::AwaitGrammar(const RequestId& id, double now) {
+  Request* request = parts_.requests.Find(id);
+  CHECK(request != nullptr && request->needs_grammar) << id;
+  parts_.requests.AwaitGrammar(request, now);
+}
+
 bool Scheduler::Abort(const RequestId& id) {
   Request* request = parts_.requests.Find(id);
   if (request == nullptr) return false;
@@ -107,7 +113,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
       cadence_.NoteStep(plan_.has_prefill());
     }
   }
-  Step* step = steps_.Begin();
+  Step* step = newest_step_ = steps_.Begin();
   step->output.freed_slots.swap(parts_.requests.freed_slots());
   step->output.polls_kv_transfers = parts_.transfers.has_connector();
   plan_.Build(parts_.kv_cache, parts_.drafts, step);

@@ -68,6 +68,9 @@ class Scheduler {
   // A grammar is ready, or its request ends with the error. Does nothing for a request that has
   // ended meanwhile.
   void EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs);
+  // The grammar of a request is lost: it waits for EndGrammarWait again, and runs on from the
+  // tokens that it has. REQUIRES: it is there, and no transfer of a KV connector names it.
+  void AwaitGrammar(const RequestId& id, double now);
   // Ends a request in any state, without an output record; its id is among its client's finished
   // requests. False: unknown or already finished.
   bool Abort(const RequestId& id);
@@ -77,6 +80,8 @@ class Scheduler {
 
   // The next step, which may be empty; valid until its Update.
   const SchedulerOutput& Schedule(double now);
+  // The same with its requests, for the masks that it gets before it is submitted.
+  Step& newest_step() { return *newest_step_; }
   // Folds a step's result back: appends tokens, ends requests, writes records for the clients. A
   // step without work need not be updated.
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
@@ -114,6 +119,7 @@ class Scheduler {
   StepUpdate update_;
   StepPlan plan_;
   StepsInFlight steps_;
+  Step* newest_step_ = nullptr;
   PrefillCadence cadence_;
   PauseState pause_state_ = PauseState::kUnpaused;
   bool prefix_cache_was_reset_ = false;  // since the last TakeStats

@@ -26,6 +26,7 @@
 // copies what it keeps.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -75,7 +76,7 @@ struct AdmittedRequest {
   std::shared_ptr<const PromptEmbeddings> embeddings = {};
 };
 
-// Limits the tokens that a request may sample in this step. Nothing makes masks yet.
+// Limits the tokens that a request may sample in this step.
 struct TokenMask {
   int32_t request_idx = 0;         // into SchedulerOutput::requests; it needs a sample
   std::span<const int32_t> words;  // bit i % 32 of word i / 32 allows token i
@@ -88,7 +89,10 @@ struct SchedulerOutput {
   // Flat; see the ranges above. kNoToken stands for the worker's own latest guess; where it has
   // none, the place is only room and is not accepted.
   std::vector<TokenId> draft_token_ids;
-  std::vector<TokenMask> token_masks;    // ascending request_idx; of the requests that have one
+  std::vector<TokenMask> token_masks;  // ascending request_idx; of the requests that have one
+  // Set: the words of the masks are still being written, and this waits for them. An executor calls
+  // it before it reads them, as late as it can.
+  std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
   // A KV connector's worker must be asked, even when nothing runs.
@@ -111,6 +115,7 @@ struct SchedulerOutput {
     new_block_ids.clear();
     draft_token_ids.clear();
     token_masks.clear();
+    finish_token_masks = nullptr;
     freed_slots.clear();
     num_scheduled_tokens = 0;
     polls_kv_transfers = false;

@@ -11,7 +11,7 @@ command -v ninja >/dev/null || options+=(-G "Unix Makefiles")
 if [ -n "$prefix" ]; then
   # These libraries need others in the same folder. Programs name none, so that at run time the
   # machine's own come first if it has them.
-  options+=("-DCMAKE_PREFIX_PATH=$prefix" -DCMAKE_SKIP_BUILD_RPATH=ON
+  options+=(-DTANDEM_XGRAMMAR=OFF "-DCMAKE_PREFIX_PATH=$prefix" -DCMAKE_SKIP_BUILD_RPATH=ON
             "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$prefix/lib/x86_64-linux-gnu")
   # Headers of CUDA's libraries, for a machine that has only the compiler: after those that CMake names.
   export CPATH=$prefix/include${CPATH:+:$CPATH}

@@ -13,7 +13,7 @@ import documents
 import words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "deploy/cli"]
+CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "deploy/cli"]
 
 # (rule, pattern, path prefixes where the pattern may occur). Applies to C++ code outside tests.
 RULES = [
@@ -29,7 +29,8 @@ RULES = [
     ("CUDA headers only in kernels/cuda", r'#include\s+<(cuda|cublas|nccl)', ["kernels/cuda/", "tests/support/cuda_emulation/"]),
     ("the CPU kernels are private to kernels", r'#include\s+"kernels/(cpu|cuda|reference)/', ["kernels/"]),
     ("the frontend does not include the engine", r'#include\s+"engine_core/', ["engine_core/", "deploy/cli/"]),
-    ("the engine does not include the frontend", r'#include\s+"frontend/', ["frontend/", "deploy/cli/"]),
+    ("the engine does not include the frontend", r'#include\s+"frontend/', ["frontend/", "grammar/compiler/", "deploy/cli/"]),
+    ("xgrammar only in grammar/compiler", r'#include\s+<xgrammar/', ["grammar/compiler/"]),
     ("locks live in Mailbox and the compute pool", r'std::(mutex|shared_mutex|recursive_mutex|condition_variable)\b',
      ["common/mailbox.h", "kernels/"]),
     ("clocks are read through common/clock", r'(steady_clock|system_clock|high_resolution_clock)::now|\bclock_gettime\(',
@@ -41,7 +42,8 @@ RULES = [
 
 # Only these start threads; everything else runs on those.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
-                "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/watchdog", "kernels/", "deploy/cli/", "frontend/main.cc"]
+                "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/grammar/grammar_thread",
+                "engine_core/watchdog", "kernels/", "deploy/cli/", "frontend/main.cc"]
 
 
 def allowed(path, homes):

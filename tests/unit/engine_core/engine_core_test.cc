@@ -91,6 +91,17 @@ TEST_CASE("Create: refuses a KV cache that one request could outgrow") {
         std::string::npos);
 }
 
+TEST_CASE("structured outputs need an engine with grammars") {
+  Engine engine;
+  wire::EngineCoreRequest request = MakeRequest("a");
+  request.sampling_params.structured_outputs.emplace().regex = "a";
+  engine.core->Handle(std::move(request));
+  engine.Finish();
+  REQUIRE(engine.records.size() == 1);
+  CHECK(engine.records[0].error->code == wire::kErrorValidation);
+  CHECK(engine.records[0].error->message == "structured output is not supported by this engine");
+}
+
 TEST_CASE("Create: a batch must hold more than what the drafter takes for a request") {
   ExecutorLimits limits = SmallLimits();
   limits.drafts = {.num_speculative_tokens = 2, .num_input_slots = 32};

@@ -167,6 +167,43 @@ TEST_CASE("R11: a grammar that is ready after its request has ended changes noth
   CHECK(bench.scheduler_.num_requests() == 0);
 }
 
+TEST_CASE("a running request that loses its grammar waits for it again, without what it sampled") {
+  Bench bench;
+  bench.Add("a", 4, {.grammar = true});
+  bench.Add("b", 4);
+  bench.scheduler_.EndGrammarWait(bench.Grammar("a"), &bench.outputs_);
+  bench.Step();
+  const SchedulerOutput& step = bench.Schedule();
+  bench.scheduler_.AwaitGrammar("a", 0);
+  const Records records = bench.Update(step);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].request_id == "b");
+  bench.Step();
+  CHECK(bench.Running() == Ids{"b"});
+  CHECK(bench.scheduler_.Find("a")->num_output_tokens() == 1);
+  bench.scheduler_.AwaitGrammar("a", 0);  // a second time changes nothing
+  bench.scheduler_.EndGrammarWait(bench.Grammar("a"), &bench.outputs_);
+  bench.Step();
+  CHECK(bench.Running() == Ids{"b", "a"});
+  CHECK(bench.scheduler_.Find("a")->num_output_tokens() == 2);
+}
+
+TEST_CASE("a request with a grammar is not scheduled while its next mask's token is in flight") {
+  Bench bench;
+  bench.Add("a", 4, {.grammar = true});
+  bench.Add("b", 4);
+  bench.scheduler_.EndGrammarWait(bench.Grammar("a"), &bench.outputs_);
+  const SchedulerOutput& first = bench.Schedule();
+  CHECK(first.requests.size() == 2);
+  const SchedulerOutput& second = bench.Schedule();
+  CHECK(second.requests.size() == 1);
+  bench.Update(first);
+  const SchedulerOutput& third = bench.Schedule();
+  CHECK(third.requests.size() == 2);
+  bench.Update(second);
+  bench.Update(third);
+}
+
 // ---- R12 ----
 
 TEST_CASE(

@@ -1,0 +1,92 @@
+# xgrammar's C++ core, which compiles grammars in the program tandem-grammar and nowhere else. Its
+# sources come from the pinned archive on PyPI into the build folder. Its own CMake files build a
+# Python module, so its library is a target of ours.
+set(TANDEM_XGRAMMAR AUTO CACHE STRING
+    "Build tandem-grammar, without which there are no structured outputs: ON, OFF, or AUTO (where xgrammar can be had)")
+set(TANDEM_XGRAMMAR_ARCHIVE "" CACHE FILEPATH
+    "xgrammar-0.2.8.tar.gz, where it is already there; empty: fetch it with pip")
+
+# Strings of limited length may hold raw control characters in xgrammar's grammars, which is not JSON.
+function(tandem_repair_xgrammar file)
+  file(READ ${file} text)
+  set(wrong "AddCharacterClass({{'\"', '\"'}, {'\\\\', '\\\\'}, {'\\r', '\\r'}, {'\\n', '\\n'}}, true)")
+  set(right "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}, {'\\\\', '\\\\'}}, true)")
+  string(FIND "${text}" "${wrong}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "${file}: the line to repair is not there")
+  endif()
+  string(REPLACE "${wrong}" "${right}" text "${text}")
+  file(WRITE ${file} "${text}")
+endfunction()
+
+# Sets `problem` in the caller, empty when the sources are in `dir`.
+function(tandem_unpack_xgrammar dir)
+  set(sha256 8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80)
+  set(archive ${TANDEM_XGRAMMAR_ARCHIVE})
+  if(NOT archive)
+    find_package(Python3 QUIET COMPONENTS Interpreter)
+    if(NOT Python3_Interpreter_FOUND)
+      set(problem "there is no python3 to fetch it with" PARENT_SCOPE)
+      return()
+    endif()
+    set(archive ${dir}.download/xgrammar-0.2.8.tar.gz)
+    file(WRITE ${dir}.download/requirements.txt "xgrammar==0.2.8 --hash=sha256:${sha256}\n")
+    execute_process(
+      COMMAND ${Python3_EXECUTABLE} -m pip download -q --disable-pip-version-check --no-input --no-deps
+              --no-binary xgrammar --retries 1 --timeout 15 --require-hashes -r ${dir}.download/requirements.txt -d ${dir}.download
+      TIMEOUT 300 RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
+    if(NOT result EQUAL 0)
+      string(STRIP "${error}" error)
+      string(REGEX REPLACE ".*\n" "" error "${error}")
+      set(problem "pip download: ${error} (${result})" PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  if(NOT EXISTS ${archive})
+    set(problem "${archive} is not there" PARENT_SCOPE)
+    return()
+  endif()
+  file(SHA256 ${archive} actual)
+  if(NOT actual STREQUAL sha256)
+    set(problem "${archive}: unexpected sha256 ${actual}" PARENT_SCOPE)
+    return()
+  endif()
+  file(REMOVE_RECURSE ${dir})
+  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${dir} PATTERNS "*/cpp/*" "*/include/*"
+    "*/3rdparty/picojson/*" "*/3rdparty/dlpack/include/*" "*/LICENSE" "*/NOTICE")
+  file(REMOVE_RECURSE ${dir}.download)
+  tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/json_schema_converter.cc)
+  file(WRITE ${dir}/unpacked ${sha256})
+  set(problem "" PARENT_SCOPE)
+endfunction()
+
+set(TANDEM_HAS_XGRAMMAR OFF)
+if(TANDEM_XGRAMMAR)
+  set(dir ${CMAKE_BINARY_DIR}/_deps/xgrammar-0.2.8)
+  set(problem "")
+  if(NOT EXISTS ${dir}/unpacked)
+    tandem_unpack_xgrammar(${dir})
+  endif()
+  if(NOT problem)
+    set(TANDEM_HAS_XGRAMMAR ON)
+  elseif(TANDEM_XGRAMMAR STREQUAL "AUTO")
+    message(STATUS "tandem-grammar is left out, there are no structured outputs: ${problem}")
+  else()
+    message(FATAL_ERROR "TANDEM_XGRAMMAR is ${TANDEM_XGRAMMAR}, but xgrammar could not be had: ${problem}")
+  endif()
+endif()
+message(STATUS "xgrammar: ${TANDEM_HAS_XGRAMMAR}")
+if(NOT TANDEM_HAS_XGRAMMAR)
+  return()
+endif()
+
+set(dir ${dir}/xgrammar-0.2.8)
+file(GLOB sources ${dir}/cpp/*.cc ${dir}/cpp/support/*.cc ${dir}/cpp/converter_ext/*.cc)
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${sources})
+target_include_directories(xgrammar SYSTEM PUBLIC ${dir}/include ${dir}/3rdparty/dlpack/include
+                           PRIVATE ${dir}/3rdparty/picojson)
+target_compile_definitions(xgrammar PRIVATE XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+target_compile_features(xgrammar PRIVATE cxx_std_17)
+# Optimised in every build: a debug build of it takes seconds for a schema.
+target_compile_options(xgrammar PRIVATE -w -O2)
+target_link_libraries(xgrammar PRIVATE Threads::Threads)

@@ -1,0 +1,22 @@
+#pragma once
+
+// The engine's end of one grammar's process. Thread: the grammar thread while it compiles, then the
+// engine loop. Its death closes the process. An event, so copies share the socket.
+
+#include <cstdint>
+#include <memory>
+
+#include "common/status.h"
+#include "common/unique_fd.h"
+
+namespace tandem {
+
+// What became of a grammar that was to be compiled; made by the grammar thread, handled on the
+// engine loop.
+struct GrammarCompiled {
+  int64_t grammar_id = 0;
+  Status status;                     // not OK: its requests end with this error
+  std::shared_ptr<UniqueFd> socket;  // of its process, when OK
+};
+
+}  // namespace tandem

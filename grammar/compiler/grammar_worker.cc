@@ -1,0 +1,96 @@
+#include "grammar/compiler/grammar_worker.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/compiler/crash_report.h"
+#include "grammar/compiler/token_matcher.h"
+#include "grammar/packets.h"
+#include "grammar/protocol.h"
+
+namespace tandem {
+namespace {
+
+int FailWith(int socket, const Status& status) {
+  std::string reply(1, static_cast<char>(ReplyKind::kError));
+  reply += status.message();
+  (void)SendPacket(socket, std::string_view(reply).substr(0, kMaxPacketBytes)).ok();
+  return 1;
+}
+
+class GrammarWorker {
+ public:
+  GrammarWorker(const xgrammar::CompiledGrammar& grammar, const GrammarVocabulary* vocabulary,
+                const MaskRows& masks)
+      : grammar_(grammar), vocabulary_(vocabulary), masks_(masks) {}
+
+  // Takes in a packet of steps and returns its reply; nullopt: it is malformed.
+  std::optional<std::string> Handle(std::string_view packet) {
+    words_.resize(packet.size() / sizeof(int32_t));
+    std::memcpy(words_.data(), packet.data(), words_.size() * sizeof(int32_t));
+    std::string reply(1, static_cast<char>(ReplyKind::kDone));
+    std::span<const int32_t> left = words_;
+    while (!left.empty()) {
+      const std::optional<MatcherStep> step = TakeStep(&left);
+      if (!step) return std::nullopt;
+      reply += static_cast<char>(Run(*step));
+    }
+    return reply;
+  }
+
+ private:
+  MatcherOutcome Run(const MatcherStep& step) {
+    if (step.mask_row == kClosesMatcher) {
+      matchers_.erase(step.matcher_id);
+      return MatcherOutcome::kOk;
+    }
+    TokenMatcher& matcher =
+        matchers_.try_emplace(step.matcher_id, grammar_, vocabulary_).first->second;
+    for (const TokenId token : step.tokens) {
+      if (!matcher.Accept(token)) return MatcherOutcome::kRefused;
+    }
+    const auto row = static_cast<size_t>(step.mask_row);
+    if (step.mask_row >= 0 && row < masks_.count()) {
+      matcher.FillMask(step.allows_special_tokens, masks_.row(row));
+    }
+    return MatcherOutcome::kOk;
+  }
+
+  const xgrammar::CompiledGrammar& grammar_;
+  const GrammarVocabulary* vocabulary_;
+  MaskRows masks_;
+  std::unordered_map<int64_t, TokenMatcher> matchers_;
+  std::vector<int32_t> words_;  // of the packet
+};
+
+}  // namespace
+
+int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, UniqueFd socket,
+                     UniqueFd spec, const GrammarLimits& limits) {
+  CrashReport::Install(socket.get(), "the grammar");
+  CrashReport::LimitMemory(limits.memory_bytes);
+  CrashReport::LimitCpuTime(limits.compile_cpu_ms);
+  const StatusOr<std::string> packed = ReadMemoryFile(spec.get());
+  if (!packed.ok()) return FailWith(socket.get(), packed.status());
+  const StatusOr<GrammarSpec> read = UnpackGrammarSpec(*packed);
+  if (!read.ok()) return FailWith(socket.get(), read.status());
+  const StatusOr<xgrammar::CompiledGrammar> grammar = CompileGrammar(*read, vocabulary);
+  if (!grammar.ok()) return FailWith(socket.get(), grammar.status());
+  CrashReport::Disarm();
+
+  GrammarWorker worker(*grammar, vocabulary, masks);
+  std::optional<std::string> reply(std::string(1, static_cast<char>(ReplyKind::kDone)));
+  while (reply && SendPacket(socket.get(), *reply).ok()) {
+    const StatusOr<Packet> packet = ReceivePacket(socket.get());
+    if (!packet.ok()) return 0;  // the engine has no more use for it, or is gone
+    CrashReport::LimitCpuTime(limits.step_cpu_ms);
+    reply = worker.Handle(packet->bytes);
+    CrashReport::Disarm();
+  }
+  return reply ? 0 : FailWith(socket.get(), DataLossError("a malformed packet of steps"));
+}
+
+}  // namespace tandem

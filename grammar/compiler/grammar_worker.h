@@ -1,0 +1,37 @@
+#pragma once
+
+// The life of a process that holds one grammar: compiles it, then keeps the matchers of the
+// requests that use it and writes their masks. It works on what a stranger wrote, so it has limits,
+// and whatever happens to it happens to those requests alone.
+// Thread: main of a process that was forked for this. Ends when the engine closes the socket.
+// Failure: an error reply, then the end of the process.
+
+#include <cstdint>
+#include <span>
+
+#include "common/unique_fd.h"
+#include "grammar/compiler/vocabulary.h"
+
+namespace tandem {
+
+// Limits of one grammar's process.
+struct GrammarLimits {
+  int compile_cpu_ms = 10'000;
+  int step_cpu_ms = 1'000;                  // for the matchers of all its requests
+  int64_t memory_bytes = int64_t{1} << 30;  // beyond the vocabulary
+};
+
+// Masks are rows of num_words in `masks`.
+struct MaskRows {
+  std::span<int32_t> words;
+  size_t num_words = 0;
+
+  size_t count() const { return num_words == 0 ? 0 : words.size() / num_words; }
+  std::span<int32_t> row(size_t i) const { return words.subspan(i * num_words, num_words); }
+};
+
+// spec: a memory file with a packed GrammarSpec. Returns the process's exit status.
+int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, UniqueFd socket,
+                     UniqueFd spec, const GrammarLimits& limits);
+
+}  // namespace tandem

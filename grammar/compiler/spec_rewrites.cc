@@ -1,0 +1,82 @@
+#include "grammar/compiler/spec_rewrites.h"
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "[12:00:01] /path/file.cc:12: " at the beginning.
+std::string_view WithoutPlace(std::string_view message) {
+  if (!message.starts_with('[')) return message;
+  size_t at = message.find("] ");
+  if (at == message.npos) return message;
+  at = message.find(".cc:", at);
+  if (at == message.npos) return message;
+  at += 4;
+  while (at < message.size() && std::isdigit(static_cast<unsigned char>(message[at]))) ++at;
+  return message.substr(std::min(message.size(), message.find_first_not_of(": ", at)));
+}
+
+// "Check failed: (condition) is false: " at the beginning.
+std::string_view WithoutCondition(std::string_view message) {
+  constexpr std::string_view kFalse = " is false: ";
+  if (!message.starts_with("Check failed: ")) return message;
+  const size_t at = message.find(kFalse);
+  if (at == message.npos || at + kFalse.size() == message.size()) return message;
+  return message.substr(at + kFalse.size());
+}
+
+StatusOr<Json> TagOf(const Json& structure) {
+  const bool is_whole = structure.is_object() && structure.contains("begin") &&
+                        structure.contains("end") && structure.contains("schema");
+  if (!is_whole) return InvalidArgumentError("each of `structures` needs begin, schema and end");
+  Json schema = structure["schema"];
+  if (schema.is_string()) schema = Json::parse(schema.get<std::string>(), nullptr, false);
+  if (schema.is_discarded()) return InvalidArgumentError("a schema in `structures` is not JSON");
+  return Json{{"type", "tag"},
+              {"begin", structure["begin"]},
+              {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
+              {"end", structure["end"]}};
+}
+
+}  // namespace
+
+bool LooksLikeLark(std::string_view grammar) {
+  for (std::string_view line : Split(grammar, '\n')) {
+    line = line.substr(0, std::min(line.find('#'), line.find("//")));
+    if (line.find("::=") != line.npos) return false;
+  }
+  return true;
+}
+
+StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json) {
+  const Json tag = Json::parse(tag_json, nullptr, false);
+  if (!tag.is_object()) return InvalidArgumentError("a structural tag must be a JSON object");
+  if (!tag.contains("structures")) return tag_json;
+  if (!tag["structures"].is_array() || !tag.contains("triggers")) {
+    return InvalidArgumentError("a structural tag with `structures` needs a list of `triggers`");
+  }
+  Json tags = Json::array();
+  for (const Json& structure : tag["structures"]) {
+    ASSIGN_OR_RETURN(Json converted, TagOf(structure));
+    tags.push_back(std::move(converted));
+  }
+  return Json{
+      {"type", "structural_tag"},
+      {"format", {{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tags}}}}
+      .dump();
+}
+
+std::string PlainMessage(std::string_view message) {
+  constexpr size_t kMaxBytes = 1000;
+  return std::string(StripAscii(WithoutCondition(WithoutPlace(message)).substr(0, kMaxBytes)));
+}
+
+}  // namespace tandem

@@ -1,0 +1,133 @@
+#include "grammar/compiler/token_matcher.h"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "common/strings.h"
+#include "grammar/compiler/json_schema_check.h"
+#include "grammar/compiler/spec_rewrites.h"
+
+namespace tandem {
+namespace {
+
+// What xgrammar writes to std::cerr while it lives: it leaves out parts of a spec with a warning.
+class CapturedWarnings {
+ public:
+  CapturedWarnings() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
+  ~CapturedWarnings() { std::cerr.rdbuf(before_); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::streambuf* before_;
+};
+
+// Everything but that `oneOf` counts as `anyOf`, as it does everywhere else that models are held to
+// schemas.
+std::string WithoutHarmless(const std::string& warnings) {
+  std::string rest;
+  for (const std::string_view line : Split(warnings, '\n')) {
+    if (line.find("falling back to anyOf semantics") == line.npos) rest += line;
+  }
+  return rest;
+}
+
+xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
+                                            xgrammar::GrammarCompiler& compiler) {
+  switch (spec.blanks) {
+    case JsonBlanks::kAny:
+      return compiler.CompileJSONSchema(spec.text);
+    case JsonBlanks::kPython:
+      return compiler.CompileJSONSchema(spec.text, /*any_whitespace=*/false);
+    case JsonBlanks::kNone:
+      break;
+  }
+  return compiler.CompileJSONSchema(spec.text, /*any_whitespace=*/false, std::nullopt,
+                                    std::pair<std::string, std::string>(",", ":"));
+}
+
+StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
+                                            xgrammar::GrammarCompiler& compiler) {
+  switch (spec.kind) {
+    case GrammarKind::kJsonSchema:
+      RETURN_IF_ERROR(CheckJsonSchema(spec.text));
+      return CompileJsonSchema(spec, compiler);
+    case GrammarKind::kRegex:
+      return compiler.CompileRegex(spec.text);
+    case GrammarKind::kGrammar:
+      return LooksLikeLark(spec.text) ? compiler.CompileLark(spec.text)
+                                      : compiler.CompileGrammar(spec.text);
+    case GrammarKind::kStructuralTag:
+      break;
+  }
+  ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text));
+  return compiler.CompileStructuralTag(tag);
+}
+
+std::string_view NameOf(GrammarKind kind) {
+  switch (kind) {
+    case GrammarKind::kJsonSchema:
+      return "the JSON schema";
+    case GrammarKind::kRegex:
+      return "the regular expression";
+    case GrammarKind::kGrammar:
+      return "the grammar";
+    case GrammarKind::kStructuralTag:
+      break;
+  }
+  return "the structural tag";
+}
+
+}  // namespace
+
+StatusOr<xgrammar::CompiledGrammar> CompileGrammar(const GrammarSpec& spec,
+                                                   GrammarVocabulary* vocabulary) {
+  const std::string name(NameOf(spec.kind));
+  try {
+    CapturedWarnings warnings;
+    StatusOr<xgrammar::CompiledGrammar> grammar = Compile(spec, vocabulary->compiler());
+    if (!grammar.ok()) return grammar.status();
+    if (const std::string text = WithoutHarmless(warnings.text()); !text.empty()) {
+      return InvalidArgumentError(name + " cannot be enforced: " + PlainMessage(text));
+    }
+    return grammar;
+  } catch (const std::bad_alloc&) {
+    return InvalidArgumentError(name + " needs too much memory to compile");
+  } catch (const std::exception& error) {
+    return InvalidArgumentError(name + " is not valid: " + PlainMessage(error.what()));
+  }
+}
+
+TokenMatcher::TokenMatcher(const xgrammar::CompiledGrammar& grammar,
+                           const GrammarVocabulary* vocabulary)
+    : vocabulary_(vocabulary),
+      matcher_(grammar, std::nullopt, /*terminate_without_stop_token=*/!vocabulary->has_end()) {}
+
+bool TokenMatcher::Accept(TokenId token) {
+  return matcher_.IsTerminated() || matcher_.AcceptToken(token);
+}
+
+void TokenMatcher::FillMask(bool allows_special_tokens, std::span<int32_t> words) {
+  if (matcher_.IsTerminated()) {
+    std::ranges::fill(words, -1);
+    return;
+  }
+  auto num_words = static_cast<int64_t>(words.size());
+  DLTensor mask = {.data = words.data(),
+                   .device = {kDLCPU, 0},
+                   .ndim = 1,
+                   .dtype = xgrammar::GetBitmaskDLType(),
+                   .shape = &num_words,
+                   .strides = nullptr,
+                   .byte_offset = 0};
+  matcher_.FillNextTokenBitmask(&mask);
+  if (allows_special_tokens) return;
+  for (const TokenId id : vocabulary_->special_tokens()) {
+    words[static_cast<size_t>(id) / 32] &= ~static_cast<int32_t>(uint32_t{1} << (id % 32));
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,39 @@
+#pragma once
+
+// A compiled grammar, and the state of one output in it. The one place that calls xgrammar to
+// compile and to match; its exceptions end here.
+// Thread: any one. Failure: INVALID_ARGUMENT that names what is wrong with the spec, also for what
+// xgrammar would leave out with a warning: a constraint is kept whole or refused.
+
+#include <cstdint>
+#include <span>
+
+#include <xgrammar/xgrammar.h>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "grammar/compiler/vocabulary.h"
+#include "grammar/protocol.h"
+
+namespace tandem {
+
+StatusOr<xgrammar::CompiledGrammar> CompileGrammar(const GrammarSpec& spec,
+                                                   GrammarVocabulary* vocabulary);
+
+class TokenMatcher {
+ public:
+  // The vocabulary is the grammar's and outlives it.
+  TokenMatcher(const xgrammar::CompiledGrammar& grammar, const GrammarVocabulary* vocabulary);
+
+  // False: the grammar does not allow the token. After the token that ends the output, everything
+  // is allowed.
+  bool Accept(TokenId token);
+  // Bit i % 32 of word i / 32: whether token i may come next. Special tokens only where asked for.
+  void FillMask(bool allows_special_tokens, std::span<int32_t> words);
+
+ private:
+  const GrammarVocabulary* vocabulary_;
+  xgrammar::GrammarMatcher matcher_;
+};
+
+}  // namespace tandem

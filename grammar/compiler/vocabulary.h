@@ -1,0 +1,37 @@
+#pragma once
+
+// A model's tokens as xgrammar wants them, and its compiler, warmed up so that processes forked
+// from this one find the masks of common rules (strings, numbers, blanks) already made.
+// Thread: any one. Failure: what the model folder's tokenizer lacks, in Load.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <xgrammar/xgrammar.h>
+
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace tandem {
+
+class GrammarVocabulary {
+ public:
+  // vocab_size: the model's, whose masks are made; it may differ from the tokenizer's.
+  static StatusOr<GrammarVocabulary> Load(const std::string& model_folder, int32_t vocab_size);
+
+  int32_t size() const { return tokens_.GetVocabSize(); }
+  xgrammar::GrammarCompiler& compiler() { return compiler_; }
+  // Tokens that do not show in a text, except those that end one.
+  const std::vector<TokenId>& special_tokens() const { return special_tokens_; }
+  bool has_end() const { return !tokens_.GetStopTokenIds().empty(); }
+
+ private:
+  GrammarVocabulary(xgrammar::TokenizerInfo tokens, std::vector<TokenId> special_tokens);
+
+  xgrammar::TokenizerInfo tokens_;
+  xgrammar::GrammarCompiler compiler_;
+  std::vector<TokenId> special_tokens_;
+};
+
+}  // namespace tandem

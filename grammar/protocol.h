@@ -1,0 +1,82 @@
+#pragma once
+
+// What the engine core and tandem-grammar say to each other, over packets (packets.h).
+//
+// tandem-grammar loads the vocabulary once and then forks a process for each grammar. Of each such
+// process the engine holds a socket of its own; the masks are rows of memory that all share.
+//   control socket:  engine → host    a grammar to compile: its process's socket, its spec (a file)
+//                    host → engine    once: ready, or why the vocabulary cannot be loaded
+//   grammar socket:  process → engine once: compiled, or what is wrong with the spec
+//                    engine → process the steps of its matchers; each packet gets one reply
+// A packet of the program begins with a ReplyKind. A matcher is the state of one request; it begins
+// with the first step that names it.
+// Pure; any thread. Malformed packets are the Status or nullopt.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+
+namespace tandem {
+
+enum class GrammarKind : uint8_t {
+  kJsonSchema,     // text: the schema
+  kRegex,          // the whole output matches
+  kGrammar,        // EBNF in xgrammar's form, or Lark
+  kStructuralTag,  // text: JSON, in vLLM's older or in xgrammar's form
+};
+
+// Between the tokens of JSON.
+enum class JsonBlanks : uint8_t {
+  kAny,     // whatever JSON allows
+  kPython,  // ", " and ": ", as json.dumps writes
+  kNone,
+};
+
+struct GrammarSpec {
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  JsonBlanks blanks = JsonBlanks::kAny;
+  std::string text;
+};
+
+// The bytes are also the grammar's identity.
+std::string PackGrammarSpec(const GrammarSpec& spec);
+StatusOr<GrammarSpec> UnpackGrammarSpec(std::string_view packed);
+
+// ---- steps ----
+
+constexpr int32_t kNoMaskRow = -1;      // takes in the tokens, nothing more
+constexpr int32_t kClosesMatcher = -2;  // its request has ended
+// Of a step; with more tokens to take in there are several.
+constexpr size_t kMaxStepTokens = 8192;
+
+struct MatcherStep {
+  int64_t matcher_id = 0;
+  int32_t mask_row = kNoMaskRow;  // where the mask of its next token is written
+  // Special tokens, which do not show in the text, may stand for the text that spells them.
+  bool allows_special_tokens = false;
+  std::span<const TokenId> tokens;  // sampled since its last step
+};
+
+// The words of a step in a packet; a packet may hold many steps.
+size_t NumStepWords(const MatcherStep& step);
+void AppendStep(const MatcherStep& step, std::vector<int32_t>* packet);
+// Takes the first step off the packet; its tokens are views into it.
+std::optional<MatcherStep> TakeStep(std::span<const int32_t>* packet);
+
+enum class ReplyKind : char {
+  kDone = 'd',   // then a MatcherOutcome for each step
+  kError = 'e',  // then the message; the process ends
+};
+
+enum class MatcherOutcome : char {
+  kOk = 'o',
+  kRefused = 'r',  // a token that the grammar does not allow; the matcher takes no more
+};
+
+}  // namespace tandem

@@ -1,0 +1,224 @@
+// Random schemas, and outputs whose every token was drawn from the masks: what ends is JSON and
+// valid by an obvious validator. TANDEM_SEED repeats a run, TANDEM_CASES sets how many schemas.
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "frontend/text/tokenizer.h"
+#include "grammar/compiler/token_matcher.h"
+#include "tests/support/dice.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kVocabSize = 3072;
+const std::string kModel = std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny";
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// ---- schemas ----
+
+Json DrawSchema(Dice& dice, int depth);
+
+Json DrawObject(Dice& dice, int depth) {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+  const char* names[] = {"a", "bb", "näme", "with space", "q\"uote"};
+  const int32_t count = dice.Roll(0, 4);
+  for (int32_t i = 0; i < count; ++i) {
+    schema["properties"][names[i]] = DrawSchema(dice, depth - 1);
+    if (!dice.Chance(3)) schema["required"].push_back(names[i]);
+  }
+  return schema;
+}
+
+Json DrawArray(Dice& dice, int depth) {
+  Json schema = {{"type", "array"}, {"items", DrawSchema(dice, depth - 1)}};
+  const int32_t least = dice.Roll(0, 2);
+  if (!dice.Chance(2)) schema["minItems"] = least;
+  schema["maxItems"] = least + dice.Roll(0, 3);
+  return schema;
+}
+
+Json DrawScalar(Dice& dice) {
+  const int32_t low = dice.Roll(-50, 50);
+  switch (dice.Roll(0, 7)) {
+    case 0:
+      return {{"type", "integer"}, {"minimum", low}, {"maximum", low + dice.Roll(0, 2000)}};
+    case 1:
+      return {{"type", "integer"}};
+    case 2:
+      // Unbounded ones have exponents beyond what the validator's numbers hold.
+      return {{"type", "number"}, {"minimum", low}, {"maximum", low + 10}};
+    case 3:
+      return {{"type", "boolean"}};
+    case 4:
+      return {{"type", "null"}};
+    case 5:
+      return {{"enum", {"one", 2, nullptr, "th\nree", {{"k", 1}}}}};
+    case 6:
+      return {{"type", "string"}, {"minLength", dice.Roll(0, 3)}, {"maxLength", dice.Roll(3, 12)}};
+    default:
+      return {{"type", "string"}};
+  }
+}
+
+Json DrawSchema(Dice& dice, int depth) {
+  if (depth == 0) return DrawScalar(dice);
+  switch (dice.Roll(0, 3)) {
+    case 0:
+      return DrawObject(dice, depth);
+    case 1:
+      return DrawArray(dice, depth);
+    case 2:
+      return {{"anyOf", {DrawSchema(dice, depth - 1), DrawSchema(dice, depth - 1)}}};
+    default:
+      return DrawScalar(dice);
+  }
+}
+
+// ---- what is valid ----
+
+int64_t NumCharacters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+bool IsValid(const Json& schema, const Json& value);
+
+bool IsValidObject(const Json& schema, const Json& value) {
+  if (!value.is_object()) return false;
+  for (const Json& name : schema["required"]) {
+    if (!value.contains(name.get<std::string>())) return false;
+  }
+  for (const auto& [name, item] : value.items()) {
+    if (!schema["properties"].contains(name)) return false;
+    if (!IsValid(schema["properties"][name], item)) return false;
+  }
+  return true;
+}
+
+bool IsValidArray(const Json& schema, const Json& value) {
+  if (!value.is_array() || value.size() < schema.value("minItems", size_t{0})) return false;
+  if (value.size() > schema.value("maxItems", size_t{1000})) return false;
+  return std::ranges::all_of(value,
+                             [&](const Json& item) { return IsValid(schema["items"], item); });
+}
+
+bool IsValid(const Json& schema, const Json& value) {
+  if (schema.contains("enum")) return std::ranges::count(schema["enum"], value) > 0;
+  if (schema.contains("anyOf")) {
+    return std::ranges::any_of(schema["anyOf"],
+                               [&](const Json& one) { return IsValid(one, value); });
+  }
+  const std::string type = schema["type"];
+  if (type == "object") return IsValidObject(schema, value);
+  if (type == "array") return IsValidArray(schema, value);
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (type == "number") {
+    if (!value.is_number()) return false;
+    const auto number = value.get<double>();
+    return number >= schema["minimum"].get<double>() && number <= schema["maximum"].get<double>();
+  }
+  if (type == "integer") {
+    if (!value.is_number_integer() && !value.is_number_float()) return false;
+    const auto number = value.get<double>();
+    return number >= schema.value("minimum", -1e300) && number <= schema.value("maximum", 1e300);
+  }
+  if (!value.is_string()) return false;
+  const int64_t length = NumCharacters(value.get<std::string>());
+  return length >= schema.value("minLength", int64_t{0}) &&
+         length <= schema.value("maxLength", int64_t{1} << 40);
+}
+
+// ---- outputs ----
+
+class Writer {
+ public:
+  explicit Writer(uint64_t seed)
+      : tokenizer_(*Tokenizer::Load(kModel)),
+        vocabulary_(*GrammarVocabulary::Load(kModel, kVocabSize)),
+        dice_(seed) {}
+
+  Dice& dice() { return dice_; }
+  StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec) {
+    return CompileGrammar(spec, &vocabulary_);
+  }
+
+  // A whole output; empty when it does not end soon.
+  std::string Write(const xgrammar::CompiledGrammar& grammar) {
+    constexpr int kMaxTokens = 500;
+    TokenMatcher matcher(grammar, &vocabulary_);
+    std::vector<int32_t> mask((kVocabSize + 31) / 32);
+    std::string text;
+    for (int i = 0; i < kMaxTokens; ++i) {
+      matcher.FillMask(/*allows_special_tokens=*/false, mask);
+      const TokenId token = Draw(mask);
+      REQUIRE(token >= 0);
+      REQUIRE(matcher.Accept(token));
+      if (token == *tokenizer_->eos_id() || token == 0) return text;
+      text += tokenizer_->TokenBytes(token);
+    }
+    return "";
+  }
+
+ private:
+  // Tokens that close something are drawn more often, so that outputs end.
+  TokenId Draw(std::span<const int32_t> mask) {
+    std::vector<TokenId> allowed, closing;
+    for (TokenId id = 0; id < kVocabSize; ++id) {
+      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) continue;
+      allowed.push_back(id);
+      const std::string_view bytes = tokenizer_->TokenBytes(id);
+      const bool ends = id == *tokenizer_->eos_id() || bytes == "\"" || bytes == "}" ||
+                        bytes == "]" || bytes == "," || bytes == ":";
+      if (ends) closing.push_back(id);
+    }
+    if (allowed.empty()) return -1;
+    const auto& pool = !closing.empty() && dice_.Chance(3) ? closing : allowed;
+    return pool[static_cast<size_t>(dice_.Roll(0, static_cast<int32_t>(pool.size()) - 1))];
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  GrammarVocabulary vocabulary_;
+  Dice dice_;
+};
+
+TEST_CASE("outputs that masks allow are JSON and valid by their schema") {
+  const uint64_t seed = FromEnvironment("TANDEM_SEED", 41);
+  const auto num_cases = static_cast<int>(FromEnvironment("TANDEM_CASES", 60));
+  Writer writer(seed);
+  int num_whole = 0, num_written = 0;
+  for (int i = 0; i < num_cases; ++i) {
+    const Json schema = DrawObject(writer.dice(), 3);
+    CAPTURE(seed, i, schema.dump());
+    const auto blanks = static_cast<JsonBlanks>(writer.dice().Roll(0, 2));
+    const auto grammar = writer.Compile({GrammarKind::kJsonSchema, blanks, schema.dump()});
+    INFO(grammar.status().ToString());
+    REQUIRE(grammar.ok());
+    for (int j = 0; j < 3; ++j) {
+      const std::string text = writer.Write(*grammar);
+      ++num_written;
+      if (text.empty()) continue;
+      ++num_whole;
+      INFO(text);
+      const Json value = Json::parse(text, nullptr, false);
+      REQUIRE_FALSE(value.is_discarded());
+      REQUIRE(IsValid(schema, value));
+    }
+  }
+  CHECK(num_whole * 2 > num_written);
+}
+
+}  // namespace
+}  // namespace tandem

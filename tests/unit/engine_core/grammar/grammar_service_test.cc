@@ -1,0 +1,345 @@
+// An engine core whose executor draws any token that the mask allows, with real grammars in real
+// processes, over the shipped model's vocabulary.
+
+#include "engine_core/grammar/grammar_service.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "common/mailbox.h"
+#include "common/strings.h"
+#include "engine_core/engine_core.h"
+#include "frontend/text/tokenizer.h"
+#include "proto_msgpack/codec.h"
+#include "tests/support/dice.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr int32_t kVocabSize = 3072;
+constexpr uint64_t kSeed = 20261122;
+const std::string kModel = std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny";
+
+const Tokenizer& ShippedTokenizer() {
+  static const std::shared_ptr<const Tokenizer> tokenizer = *Tokenizer::Load(kModel);
+  return *tokenizer;
+}
+
+// Draws tokens; the end as soon as it is allowed, half of the time.
+class DrawingExecutor final : public Executor {
+ public:
+  explicit DrawingExecutor(const ExecutorLimits& limits) : limits_(limits), dice_(kSeed) {}
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Submit(const SchedulerOutput& step) override {
+    if (step.finish_token_masks) step.finish_token_masks();
+    ModelOutput& result = results_.emplace_back();
+    size_t next_mask = 0;
+    for (size_t i = 0; i < step.requests.size(); ++i) {
+      std::span<const int32_t> mask;
+      if (next_mask < step.token_masks.size() &&
+          step.token_masks[next_mask].request_idx == static_cast<int32_t>(i)) {
+        mask = step.token_masks[next_mask++].words;
+      }
+      result.sampled_token_ids.push_back(step.requests[i].needs_sample ? Draw(mask) : kNoToken);
+    }
+    CHECK(next_mask == step.token_masks.size());
+    num_masks += step.token_masks.size();
+    return OkStatus();
+  }
+  Status Collect(ModelOutput* result) override {
+    *result = std::move(results_.front());
+    results_.erase(results_.begin());
+    return OkStatus();
+  }
+
+  size_t num_masks = 0;
+
+ private:
+  TokenId Draw(std::span<const int32_t> mask) {
+    if (mask.empty()) return 300;
+    std::vector<TokenId> allowed;
+    for (TokenId id = 0; id < kVocabSize; ++id) {
+      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
+    }
+    REQUIRE_FALSE(allowed.empty());
+    const TokenId end = *ShippedTokenizer().eos_id();
+    if (std::ranges::count(allowed, end) > 0 && dice_.Chance(2)) return end;
+    return allowed[static_cast<size_t>(dice_.Roll(0, static_cast<int32_t>(allowed.size()) - 1))];
+  }
+
+  ExecutorLimits limits_;
+  Dice dice_;
+  std::vector<ModelOutput> results_;
+};
+
+ExecutorLimits SmallLimits(int32_t num_blocks) {
+  ExecutorLimits limits;
+  limits.num_blocks = num_blocks;
+  limits.block_size = 4;
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 256;
+  limits.max_model_len = 128;
+  limits.vocab_size = kVocabSize;
+  return limits;
+}
+
+class Engine {
+ public:
+  explicit Engine(bool async = false, int32_t num_blocks = 129)
+      : executor(SmallLimits(num_blocks)) {
+    auto service = GrammarService::Create(
+        {.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
+         .model_folder = kModel,
+         .vocab_size = kVocabSize,
+         .max_num_seqs = 4,
+         .defaults = {}},
+        &clock, [this](GrammarCompiled compiled) { compiled_.Push(std::move(compiled)); });
+    REQUIRE(service.ok());
+    grammars = *std::move(service);
+    EngineCoreOptions options;
+    options.async_scheduling = async;
+    options.grammars = grammars.get();
+    core = *EngineCore::Create(options, &executor, &clock);
+  }
+
+  wire::EngineCoreRequest MakeRequest(RequestId id) const {
+    wire::EngineCoreRequest request;
+    request.request_id = std::move(id);
+    request.prompt_token_ids = {10, 11, 12, 13, 14};
+    request.sampling_params.max_tokens = 100;
+    request.sampling_params.eos_token_id = ShippedTokenizer().eos_id();
+    request.sampling_params.stop_token_ids = {0};  // the other end
+    return request;
+  }
+  void AddRegex(RequestId id, std::string regex) {
+    wire::EngineCoreRequest request = MakeRequest(std::move(id));
+    request.sampling_params.structured_outputs.emplace().regex = std::move(regex);
+    core->Handle(std::move(request));
+  }
+  void AddSchema(RequestId id, const std::string& schema) {
+    wire::EngineCoreRequest request = MakeRequest(std::move(id));
+    wire::StructuredOutputs& wanted = request.sampling_params.structured_outputs.emplace();
+    wanted.json = wire::PackedString(schema);
+    wanted.whitespace_pattern = "";
+    core->Handle(std::move(request));
+  }
+
+  // One step; waits for grammars when there is nothing else to do.
+  void Step() {
+    std::vector<GrammarCompiled> compiled;
+    if (!core->HasWork() && core->scheduler().num_requests() > 0) compiled_.Wait();
+    compiled_.Drain(&compiled);
+    for (GrammarCompiled& one : compiled) core->Handle(std::move(one));
+    REQUIRE(core->Step().ok());
+    std::vector<ClientMessage> messages;
+    core->TakeMessages(&messages);
+    for (ClientMessage& message : messages) {
+      for (wire::EngineCoreOutput& record : message.outputs.outputs) {
+        auto& tokens = outputs[record.request_id];
+        tokens.insert(tokens.end(), record.new_token_ids.begin(), record.new_token_ids.end());
+        if (record.finish_reason) reasons[record.request_id] = *record.finish_reason;
+        if (record.error) errors[record.request_id] = record.error->message;
+      }
+    }
+  }
+  void Finish() {
+    for (int i = 0; core->scheduler().num_requests() > 0 || core->HasWork(); ++i) {
+      REQUIRE(i < 10'000);
+      Step();
+    }
+  }
+  std::string Text(const RequestId& id) { return ShippedTokenizer().Decode(outputs[id], true); }
+
+  SystemClock clock;
+  DrawingExecutor executor;
+  std::unique_ptr<GrammarService> grammars;
+  std::unique_ptr<EngineCore> core;
+  std::map<RequestId, std::vector<TokenId>> outputs;
+  std::map<RequestId, wire::FinishReason> reasons;
+  std::map<RequestId, std::string> errors;
+
+ private:
+  Mailbox<GrammarCompiled> compiled_;
+};
+
+constexpr char kSchema[] = R"({"type": "object", "properties": {
+  "name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+  "required": ["name", "age"]})";
+
+void CheckSchemaOutput(const std::string& text) {
+  INFO(text << " = " << HexEncode(text));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  REQUIRE(json.is_object());
+  CHECK(json.size() == 2);
+  CHECK(json["name"].is_string());
+  CHECK(json["age"].is_number_integer());
+}
+
+// The processes of tandem-grammar below this one.
+std::vector<pid_t> GrammarProcesses() {
+  std::map<pid_t, pid_t> parents;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream stat(entry.path() / "stat");
+    pid_t pid = 0, parent = 0;
+    std::string name, state;
+    if (stat >> pid >> name >> state >> parent && name == "(tandem-grammar)" && state != "Z") {
+      parents[pid] = parent;
+    }
+  }
+  std::vector<pid_t> ours;
+  for (const auto& [pid, parent] : parents) {
+    const auto above = parents.find(parent);
+    if (parent == getpid() || (above != parents.end() && above->second == getpid())) {
+      ours.push_back(pid);
+    }
+  }
+  return ours;
+}
+
+TEST_CASE("outputs are what their grammars describe, also when preempted and when steps overlap") {
+  const bool async = GENERATE(false, true);
+  const int32_t num_blocks = GENERATE(129, 34);
+  CAPTURE(async, num_blocks, kSeed);
+  Engine engine(async, num_blocks);
+  for (int i = 0; i < 3; ++i) {
+    engine.AddRegex("regex" + std::to_string(i), "[a-f]{3,40}-[0-9]{30}");
+    engine.AddSchema("schema" + std::to_string(i), kSchema);
+  }
+  engine.core->Handle(engine.MakeRequest("free"));
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  for (int i = 0; i < 3; ++i) {
+    const std::string text = engine.Text("regex" + std::to_string(i));
+    CHECK(std::regex_match(text, std::regex("[a-f]{3,40}-[0-9]{30}")));
+    CheckSchemaOutput(engine.Text("schema" + std::to_string(i)));
+  }
+  CHECK(engine.reasons["schema0"] == wire::FinishReason::kStop);
+  CHECK(engine.outputs["free"].size() == 100);
+  CHECK(engine.grammars->num_grammars() == 2);
+  CHECK(engine.grammars->num_users() == 0);
+  CHECK(engine.executor.num_masks > 100);
+}
+
+TEST_CASE("an invalid grammar ends its requests alone, with what is wrong") {
+  Engine engine;
+  engine.AddRegex("wrong", "[0-9");
+  engine.AddRegex("wrong too", "[0-9");
+  engine.AddRegex("right", "[0-9]{3}");
+  engine.Finish();
+  CHECK(engine.errors.size() == 2);
+  CHECK_THAT(engine.errors["wrong"], Catch::Matchers::Contains("Unclosed '['"));
+  CHECK(engine.reasons["wrong too"] == wire::FinishReason::kError);
+  CHECK(engine.Text("right").size() == 3);
+  engine.AddRegex("wrong", "[0-9");
+  engine.Finish();
+  CHECK(engine.grammars->num_grammars() == 1);
+}
+
+TEST_CASE("a hostile grammar takes nothing but its request") {
+  Engine engine;
+  std::string nested;
+  for (int i = 0; i < 200'000; ++i) nested += "(";
+  engine.AddRegex("deep", nested + "a");
+  engine.AddRegex("large", "((a{1,1000}b{1,1000}){1,1000}c{1,1000}){1,1000}");
+  engine.AddRegex("right", "[0-9]{3}");
+  engine.Finish();
+  CHECK(engine.Text("right").size() == 3);
+  CHECK(engine.errors.contains("deep"));
+  for (const auto& [id, error] : engine.errors) {
+    INFO(id << ": " << error);
+    CHECK(id != "right");
+    CHECK(error.find(".cc") == error.npos);
+  }
+}
+
+TEST_CASE("requests go on with new processes after theirs were killed") {
+  Engine engine;
+  for (int i = 0; i < 4; ++i) engine.AddRegex("regex" + std::to_string(i), "[a-f]{60}");
+  engine.AddSchema("schema", kSchema);
+  while (engine.outputs.size() < 3) engine.Step();
+  const std::vector<pid_t> processes = GrammarProcesses();
+  CHECK(processes.size() >= 2);
+  for (const pid_t pid : processes) kill(pid, SIGKILL);
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  for (int i = 0; i < 4; ++i) {
+    CHECK(std::regex_match(engine.Text("regex" + std::to_string(i)), std::regex("[a-f]{60}")));
+  }
+  CheckSchemaOutput(engine.Text("schema"));
+}
+
+TEST_CASE("a process that is killed again and again ends its requests") {
+  Engine engine;
+  engine.AddRegex("regex", "[a-f]{90}");
+  std::set<pid_t> killed;
+  while (engine.core->scheduler().num_requests() > 0) {
+    engine.Step();
+    for (const pid_t pid : GrammarProcesses()) {
+      if (killed.size() == 20 || !engine.outputs.contains("regex")) break;
+      if (killed.insert(pid).second) kill(pid, SIGKILL);
+    }
+  }
+  CHECK_THAT(engine.errors["regex"], Catch::Matchers::Contains("grammar"));
+}
+
+TEST_CASE("a request that brings outputs of an earlier run goes on in its grammar") {
+  Engine engine;
+  wire::EngineCoreRequest request = engine.MakeRequest("resumed");
+  const std::vector<TokenId> before = *ShippedTokenizer().Encode("abc-12", false);
+  request.prompt_token_ids.insert(request.prompt_token_ids.end(), before.begin(), before.end());
+  request.own.num_prior_output_tokens = static_cast<int32_t>(before.size());
+  request.sampling_params.structured_outputs.emplace().regex = "[a-f]{3}-[0-9]{30}";
+  engine.core->Handle(std::move(request));
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  CHECK(std::regex_match(engine.Text("resumed"), std::regex("[0-9]{28}")));
+}
+
+TEST_CASE("an aborted request leaves its grammar to others") {
+  Engine engine;
+  engine.AddRegex("first", "[a-f]{90}");
+  while (!engine.outputs.contains("first")) engine.Step();
+  engine.AddRegex("second", "[a-f]{90}");
+  engine.AddRegex("third", "[0-9]{90}");
+  engine.core->Handle(wire::EngineInput(wire::AbortRequest{"first", "third"}));
+  engine.Finish();
+  CHECK(engine.Text("second").size() == 90);
+  CHECK(engine.grammars->num_users() == 0);
+}
+
+TEST_CASE("a model without a tokenizer has no structured outputs, and says why") {
+  SystemClock clock;
+  Mailbox<GrammarCompiled> box;
+  auto service =
+      GrammarService::Create({.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
+                              .model_folder = "/nowhere",
+                              .vocab_size = kVocabSize,
+                              .max_num_seqs = 4,
+                              .defaults = {}},
+                             &clock, [&](GrammarCompiled one) { box.Push(std::move(one)); });
+  REQUIRE(service.ok());
+  Request request({}, 7, {.grammar = true, .adapter = {}});
+  request.wire.sampling_params.structured_outputs.emplace().regex = "a";
+  CHECK_FALSE((*service)->Await(request));
+  box.Wait();
+  std::vector<GrammarCompiled> compiled;
+  box.Drain(&compiled);
+  const std::vector<GrammarResult> results = (*service)->Take(compiled.front());
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].request_order == 7);
+  CHECK_THAT(results[0].status.message(),
+             Catch::Matchers::Contains("structured outputs are not available: ") &&
+                 Catch::Matchers::Contains("/nowhere"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,46 @@
+#include "grammar/compiler/spec_rewrites.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("EBNF differs from Lark by its ::=") {
+  CHECK_FALSE(LooksLikeLark("# a comment\nroot ::= \"a\""));
+  CHECK(LooksLikeLark("start: \"a\" // ::=\n# root ::= x"));
+}
+
+TEST_CASE("the older form of structural tags becomes today's") {
+  const char* older = R"({"triggers": ["<f"], "structures":
+      [{"begin": "<f=a>", "schema": {"type": "object"}, "end": "</f>"},
+       {"begin": "<f=b>", "schema": "{\"type\": \"array\"}", "end": "</f>"}]})";
+  CHECK(
+      *CurrentStructuralTag(older) ==
+      R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f"],"tags":[)"
+      R"({"type":"tag","begin":"<f=a>","content":{"type":"json_schema","json_schema":{"type":"object"}},"end":"</f>"},)"
+      R"({"type":"tag","begin":"<f=b>","content":{"type":"json_schema","json_schema":{"type":"array"}},"end":"</f>"}]}})");
+  const char* today = R"({"type": "structural_tag", "format": {"type": "any_text"}})";
+  CHECK(*CurrentStructuralTag(today) == today);
+  const auto message = [](const char* tag) { return CurrentStructuralTag(tag).status().message(); };
+  CHECK_THAT(message("[]"), Contains("must be a JSON object"));
+  CHECK_THAT(message(R"({"structures": []})"), Contains("triggers"));
+  CHECK_THAT(message(R"({"structures": [{"begin": ""}], "triggers": []})"),
+             Contains("begin, schema and end"));
+  CHECK_THAT(
+      message(R"({"structures": [{"begin": "", "end": "", "schema": "{"}], "triggers": []})"),
+      Contains("not JSON"));
+}
+
+TEST_CASE("a library's message loses its time, place and condition") {
+  CHECK(PlainMessage("[12:01:02] /a/b.cc:17: Regex parsing error\n") == "Regex parsing error");
+  CHECK(PlainMessage("[12:01:02] /a/b.cc:17: WARNING: it is left out") ==
+        "WARNING: it is left out");
+  CHECK(PlainMessage("[1] /b.cc:1: Check failed: (x > 1) is false: x is 0") == "x is 0");
+  CHECK(PlainMessage("plain") == "plain");
+  CHECK(PlainMessage("[12:01:02] /a/b.cc:17") == "");
+}
+
+}  // namespace
+}  // namespace tandem

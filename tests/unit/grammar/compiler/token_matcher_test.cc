@@ -1,0 +1,66 @@
+#include "grammar/compiler/token_matcher.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr int32_t kVocabSize = 3072;
+
+GrammarVocabulary LoadVocabulary() {
+  StatusOr<GrammarVocabulary> vocabulary = GrammarVocabulary::Load(
+      std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny", kVocabSize);
+  REQUIRE(vocabulary.ok());
+  return *std::move(vocabulary);
+}
+
+TEST_CASE("an invalid spec is refused with what is wrong in it") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  const auto message = [&](GrammarKind kind, const char* text) {
+    return CompileGrammar({kind, JsonBlanks::kAny, text}, &vocabulary).status().message();
+  };
+  CHECK_THAT(message(GrammarKind::kRegex, "[0-9"),
+             Contains("the regular expression is not valid: ") && !Contains(".cc"));
+  CHECK_THAT(message(GrammarKind::kRegex, "a(?=b)c"), Contains("the regular expression"));
+  CHECK_THAT(message(GrammarKind::kGrammar, "root ::= b"), Contains("Rule \"b\" is not defined"));
+  CHECK_THAT(message(GrammarKind::kGrammar, "begin: \"a\""), Contains("the grammar is not valid"));
+  CHECK_THAT(message(GrammarKind::kJsonSchema, "{"), Contains("not JSON"));
+  CHECK_THAT(message(GrammarKind::kJsonSchema, R"({"type": "strange"})"), Contains("strange"));
+  CHECK_THAT(message(GrammarKind::kJsonSchema, R"({"$ref": "#/nowhere"})"),
+             Contains("JSON schema"));
+  CHECK_THAT(message(GrammarKind::kJsonSchema, R"({"type": "number", "multipleOf": 0.5})"),
+             Contains("cannot be enforced") && Contains("multipleOf"));
+  CHECK_THAT(message(GrammarKind::kStructuralTag, R"({"type": "structural_tag"})"),
+             Contains("the structural tag"));
+}
+
+TEST_CASE("Lark's form is read too") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  const GrammarSpec spec = {GrammarKind::kGrammar, JsonBlanks::kAny, "start: \"yes\" | \"no\""};
+  CHECK(CompileGrammar(spec, &vocabulary).ok());
+}
+
+// The text of a special token of the vocabulary, which its bytes spell too.
+TEST_CASE("special tokens stand for their text only where asked for") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  REQUIRE_FALSE(vocabulary.special_tokens().empty());
+  const TokenId special = vocabulary.special_tokens().front();
+  const auto grammar =
+      CompileGrammar({GrammarKind::kRegex, JsonBlanks::kAny, "[^\\n]*"}, &vocabulary);
+  REQUIRE(grammar.ok());
+  TokenMatcher matcher(*grammar, &vocabulary);
+  std::vector<int32_t> mask((kVocabSize + 31) / 32);
+  const auto allows = [&](bool special_tokens) {
+    matcher.FillMask(special_tokens, mask);
+    return (mask[static_cast<size_t>(special) / 32] >> (special % 32) & 1) != 0;
+  };
+  CHECK_FALSE(allows(false));
+  CHECK(allows(true));
+}
+
+}  // namespace
+}  // namespace tandem
