@@ -58,6 +58,7 @@ struct Field {
   Member<T, More...> member;
   Range range;
   std::string_view help;
+  std::string_view schema = {};  // JSON schema of a member that is read by a kind of More
 };
 
 }  // namespace tandem

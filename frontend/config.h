@@ -53,6 +53,8 @@ struct FrontendConfig {
   StoredResponseLimits stored_responses;
   bool enable_server_load_tracking = false;
   bool server_dev_mode = false;
+  bool enable_tokenizer_info_endpoint = false;
+  bool disable_fastapi_docs = false;
 
   // process
   int64_t api_server_count = 1;

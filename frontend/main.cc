@@ -24,6 +24,7 @@
 #include "frontend/api/error.h"
 #include "frontend/api/response_store.h"
 #include "frontend/api/routes.h"
+#include "frontend/api/tokenize.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_reports.h"
@@ -103,6 +104,22 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   LogParsers(config, input.parsers);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
                                           std::move(chat_template));
+}
+
+// For /tokenizer_info; empty without the flag.
+StatusOr<std::string> LoadTokenizerInfo(const FrontendConfig& config,
+                                        const InputProcessor& input_processor) {
+  if (!config.enable_tokenizer_info_endpoint) return std::string();
+  constexpr int64_t kMaxConfigBytes = 16 << 20;
+  const std::string path = config.tokenizer + "/tokenizer_config.json";
+  std::string text;
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    ASSIGN_OR_RETURN(text, ReadFile(path, kMaxConfigBytes));
+  }
+  auto info = TokenizerInfo(text, input_processor.chat_template_source());
+  if (!info.ok()) return info.status().WithContext(path);
+  return info;
 }
 
 int NumTextThreads(const FrontendConfig& config) {
@@ -236,6 +253,7 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 
 // Builds everything in order, serves until a signal, and takes it down in the opposite order.
 Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int signal_fd) {
+  ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
                    .num_engines = static_cast<int>(config.data_parallel_size),
@@ -260,6 +278,8 @@ Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int 
                           .started_at = static_cast<int64_t>(clock.Unix()),
                           .track_load = config.enable_server_load_tracking,
                           .dev_mode = config.server_dev_mode,
+                          .has_docs = !config.disable_fastapi_docs,
+                          .tokenizer_info = std::move(tokenizer_info),
                           .flags = DescribeConfig(config),
                           .num_requests = [&server] { return server->num_requests(); },
                           .is_draining = [&server] { return server->draining(); }};

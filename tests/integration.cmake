@@ -57,6 +57,9 @@ if(TANDEM_HAS_XGRAMMAR)
   python_test_classes(structured_outputs integration/structured_outputs_test.py)
 endif()
 python_test_classes(messages integration/messages_test.py)
+python_test(clients integration/clients_test.py)
+python_test_classes(render integration/render_test.py)
+python_test_classes(openapi integration/openapi_test.py)
 
 # vLLM's own frontend over our engine core. Its binary is downloaded only when TANDEM_INTEROP is set;
 # without it the test is skipped and says so.

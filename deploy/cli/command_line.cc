@@ -19,7 +19,7 @@ constexpr MeaninglessFlag kMeaningless[] = {
     {"trust-remote-code", false},
     {"disable-custom-all-reduce", false},
     {"disable-frontend-multiprocessing", false},
-    {"disable-fastapi-docs", false},
+    {"enable-scale-out", false},
     {"gpu-memory-utilization", true},
     {"device-memory-utilization", true},
     {"swap-space", true},

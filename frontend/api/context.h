@@ -43,6 +43,8 @@ struct ServerFacts {
   int64_t started_at = 0;  // unix seconds
   bool track_load = false;
   bool dev_mode = false;                                   // DevRoutes exist
+  bool has_docs = true;                                    // /openapi.json and /docs exist
+  std::string tokenizer_info;                              // JSON; empty: no such route
   std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
   std::function<int()> num_requests;
   std::function<bool()> is_draining;

@@ -366,36 +366,49 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
       return handle(exchange, contexts[static_cast<size_t>(exchange.shard().index())]);
     };
   };
-  const auto post = [&on_shard](const char* path,
-                                Awaitable<void> (*handle)(Exchange&, ApiContext*)) {
-    return Route{.method = "POST", .path = path, .handler = on_shard(handle), .json_body = false};
+  const auto post = [&on_shard](const char* path, Awaitable<void> (*handle)(Exchange&, ApiContext*),
+                                std::string_view about, std::string_view returns) {
+    return Route{.method = "POST",
+                 .path = path,
+                 .handler = on_shard(handle),
+                 .json_body = false,
+                 .about = about,
+                 .returns = returns};
   };
-  const auto get = [&on_shard](const char* path,
-                               Awaitable<void> (*handle)(Exchange&, ApiContext*)) {
-    return Route{.method = "GET", .path = path, .handler = on_shard(handle)};
+  const auto get = [&on_shard](const char* path, Awaitable<void> (*handle)(Exchange&, ApiContext*),
+                               std::string_view about) {
+    return Route{.method = "GET",
+                 .path = path,
+                 .handler = on_shard(handle),
+                 .about = about,
+                 .returns = "Object"};
   };
   const Handler abort_requests = [contexts](Exchange& exchange) {
     return HandleAbortRequests(exchange, contexts);
   };
+  Route server_info = get("/server_info", HandleServerInfo, "Flags, engines, environment.");
+  server_info.counted = false;
+  // Routers ask it of every server, without a key.
+  Route is_sleeping = get("/is_sleeping", HandleIsSleepingNow, "Whether the engine sleeps.");
+  is_sleeping.guarded = false;
   return {
-      {.method = "POST", .path = "/abort_requests", .handler = abort_requests},
-      post("/reset_prefix_cache", HandleResetPrefixCache),
-      post("/reset_mm_cache", HandleResetMmCache),
-      post("/reset_encoder_cache", HandleResetEncoderCache),
-      post("/pause", HandlePause),
-      post("/resume", HandleResume),
-      get("/is_paused", HandleIsPaused),
-      post("/sleep", HandleSleep),
-      post("/wake_up", HandleWakeUp),
-      // Routers ask it of every server, without a key.
-      {.method = "GET",
-       .path = "/is_sleeping",
-       .handler = on_shard(HandleIsSleepingNow),
-       .guarded = false},
-      {.method = "GET",
-       .path = "/server_info",
-       .handler = on_shard(HandleServerInfo),
-       .counted = false},
+      {.method = "POST",
+       .path = "/abort_requests",
+       .handler = abort_requests,
+       .about = "Ends the named requests, or all.",
+       .body = "AbortRequest?",
+       .returns = "Object"},
+      post("/reset_prefix_cache", HandleResetPrefixCache, "Forgets cached prefixes.", "Object"),
+      post("/reset_mm_cache", HandleResetMmCache, "There is nothing to reset.", "Nothing"),
+      post("/reset_encoder_cache", HandleResetEncoderCache, "There is nothing to reset.",
+           "Nothing"),
+      post("/pause", HandlePause, "Stops scheduling.", "Object"),
+      post("/resume", HandleResume, "Goes on after a pause.", "Object"),
+      get("/is_paused", HandleIsPaused, "Whether scheduling is stopped."),
+      post("/sleep", HandleSleep, "Stops scheduling, and may free memory.", "Object"),
+      post("/wake_up", HandleWakeUp, "Goes on after a sleep.", "Object"),
+      std::move(is_sleeping),
+      std::move(server_info),
   };
 }
 

@@ -32,6 +32,8 @@ std::optional<int64_t> IntegerHeader(const HttpRequest& request, std::string_vie
   return ParseNumber<int64_t>(request.Header(name));
 }
 
+}  // namespace
+
 StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContext& context) {
   const wire::EngineCoreReadyResponse* engine = context.engine_client->engine_info();
   if (engine == nullptr) return UnavailableError("the engine is not ready");
@@ -56,8 +58,6 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   }
   return headers;
 }
-
-}  // namespace
 
 // ---- 2. Parse ----
 

@@ -63,6 +63,8 @@ struct PreparedRequest {
   std::vector<RetiredField> retired_fields;
 };
 
+// UNAVAILABLE until the engine is ready.
+StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContext& context);
 Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call);
 StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const ApiContext& context,
                                          GenerationCall* call);

@@ -9,6 +9,9 @@
 #include "frontend/api/invocations.h"
 #include "frontend/api/messages.h"
 #include "frontend/api/models.h"
+#include "frontend/api/openapi.h"
+#include "frontend/api/output_rendering.h"
+#include "frontend/api/request_rendering.h"
 #include "frontend/api/responses.h"
 #include "frontend/api/tokenize.h"
 
@@ -30,39 +33,74 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
   };
   // Probes and scrapes: open, not counted, not logged, served until the process ends.
   const auto probe = [&on_shard](std::string method, std::string path,
-                                 Awaitable<void> (*handle)(Exchange&, ApiContext*)) {
+                                 Awaitable<void> (*handle)(Exchange&, ApiContext*),
+                                 std::string_view about, std::string_view returns) {
     return Route{.method = std::move(method), .path = std::move(path), .handler = on_shard(handle),
-                 .guarded = false, .counted = false, .json_body = false, .during_drain = true};
+                 .guarded = false, .counted = false, .json_body = false, .during_drain = true,
+                 .about = about, .returns = returns};
   };
   std::vector<Route> routes = {
-      {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion)},
-      {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion)},
-      {.method = "POST", .path = "/v1/chat/completions/batch", .handler = generates(MakeChatBatch)},
-      {.method = "POST", .path = "/v1/responses", .handler = on_shard(HandleResponses)},
-      {.method = "GET", .path = "/v1/responses/{response_id}", .handler = on_shard(HandleGetResponse)},
-      {.method = "DELETE", .path = "/v1/responses/{response_id}", .handler = on_shard(HandleDeleteResponse)},
-      {.method = "POST", .path = "/v1/responses/{response_id}/cancel", .handler = on_shard(HandleCancelResponse)},
-      {.method = "POST", .path = "/invocations", .handler = generates(MakeInvocation)},
-      {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration)},
-      {.method = "POST", .path = "/v1/messages", .handler = generates(MakeMessage)},
-      {.method = "POST", .path = "/v1/messages/count_tokens", .handler = on_shard(HandleCountTokens)},
-      {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels)},
-      {.method = "GET", .path = "/v1/models/{model_id:path}", .handler = on_shard(HandleModel)},
-      {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize), .guarded = false},
-      {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize), .guarded = false},
-      probe("GET", "/health", HandleHealth),
-      probe("GET", "/ready", HandleReady),
-      probe("GET", "/ping", HandleHealth),
-      probe("POST", "/ping", HandleHealth),
-      probe("GET", "/version", HandleVersion),
-      probe("GET", "/load", HandleLoad),
-      probe("GET", "/metrics*", HandleMetrics),
-      {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources), .guarded = false},
+      {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion),
+       .about = "Generates the next message of a conversation.", .body = "ChatCompletionRequest", .returns = "ChatCompletion"},
+      {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion),
+       .about = "Continues texts.", .body = "CompletionRequest", .returns = "Completion"},
+      {.method = "POST", .path = "/v1/chat/completions/batch", .handler = generates(MakeChatBatch),
+       .about = "Generates the next message of each of many conversations.", .body = "BatchRequest", .returns = "ChatCompletion"},
+      {.method = "POST", .path = "/v1/responses", .handler = on_shard(HandleResponses),
+       .about = "Generates items, as OpenAI's Responses API.", .body = "ResponsesRequest", .returns = "Response"},
+      {.method = "GET", .path = "/v1/responses/{response_id}", .handler = on_shard(HandleGetResponse),
+       .about = "A stored response, or its events.", .returns = "Response"},
+      {.method = "DELETE", .path = "/v1/responses/{response_id}", .handler = on_shard(HandleDeleteResponse),
+       .about = "Deletes a stored response.", .returns = "DeletedResponse"},
+      {.method = "POST", .path = "/v1/responses/{response_id}/cancel", .handler = on_shard(HandleCancelResponse), .json_body = false,
+       .about = "Ends a response that runs in the background.", .returns = "Response"},
+      {.method = "POST", .path = "/invocations", .handler = generates(MakeInvocation),
+       .about = "A chat, or a completion, by its body (SageMaker).", .body = "InvocationRequest", .returns = "ChatOrCompletion"},
+      {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration),
+       .about = "Token ids in, token ids out.", .body = "GenerateRequest", .returns = "GeneratedTokens"},
+      {.method = "POST", .path = "/v1/chat/completions/render", .handler = on_shard(HandleRenderChat),
+       .about = "A chat request as a body for /inference/v1/generate.", .body = "ChatCompletionRequest", .returns = "RenderedRequest"},
+      {.method = "POST", .path = "/v1/completions/render", .handler = on_shard(HandleRenderCompletion),
+       .about = "A completion request as bodies for /inference/v1/generate.", .body = "CompletionRequest", .returns = "RenderedRequests"},
+      {.method = "POST", .path = "/v1/chat/completions/derender", .handler = on_shard(HandleDerenderChat),
+       .about = "What /inference/v1/generate has returned, as a chat's response.", .body = "DerenderChatRequest", .returns = "ChatCompletion"},
+      {.method = "POST", .path = "/v1/completions/derender", .handler = on_shard(HandleDerenderCompletion),
+       .about = "What /inference/v1/generate has returned, as a completion.", .body = "DerenderCompletionRequest", .returns = "Completion"},
+      {.method = "POST", .path = "/v1/messages", .handler = generates(MakeMessage),
+       .about = "Generates the next message, as Anthropic's API.", .body = "MessagesRequest", .returns = "Message"},
+      {.method = "POST", .path = "/v1/messages/count_tokens", .handler = on_shard(HandleCountTokens),
+       .about = "The number of tokens of a conversation.", .body = "CountTokensRequest", .returns = "TokenCount"},
+      {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels),
+       .about = "The served models.", .returns = "ModelList"},
+      {.method = "GET", .path = "/v1/models/{model_id:path}", .handler = on_shard(HandleModel),
+       .about = "One served model.", .returns = "ModelCard"},
+      {.method = "POST", .path = "/tokenize", .handler = on_shard(HandleTokenize), .guarded = false,
+       .about = "A text, or a conversation, as token ids.", .body = "TokenizeRequest", .returns = "Tokenized"},
+      {.method = "POST", .path = "/detokenize", .handler = on_shard(HandleDetokenize), .guarded = false,
+       .about = "Token ids as a text.", .body = "DetokenizeRequest", .returns = "Detokenized"},
+      probe("GET", "/health", HandleHealth, "200 while the engine lives.", "Nothing"),
+      probe("GET", "/ready", HandleReady, "200 while a request would be served.", "Nothing"),
+      probe("GET", "/ping", HandleHealth, "As /health.", "Nothing"),
+      probe("POST", "/ping", HandleHealth, "As /health.", "Nothing"),
+      probe("GET", "/version", HandleVersion, "The version of vLLM whose contract is kept.", "Version"),
+      probe("GET", "/load", HandleLoad, "The number of open requests, if they are tracked.", "Load"),
+      probe("GET", "/metrics*", HandleMetrics, "Prometheus text.", "PlainText"),
+      {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources), .guarded = false,
+       .about = "Where to subscribe to KV events, by data-parallel rank.", .returns = "Object"},
   };
-  if (contexts.front()->facts->dev_mode) {
+  const ServerFacts& facts = *contexts.front()->facts;
+  if (!facts.tokenizer_info.empty()) {
+    routes.push_back({.method = "GET", .path = "/tokenizer_info", .handler = on_shard(HandleTokenizerInfo),
+                      .about = "The tokenizer's configuration.", .returns = "Object"});
+  }
+  if (facts.dev_mode) {
     for (Route& route : DevRoutes(contexts)) routes.push_back(std::move(route));
   } else {
-    routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = on_shard(HandleIsSleeping), .guarded = false});
+    routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = on_shard(HandleIsSleeping), .guarded = false,
+                      .about = "Whether the engine sleeps.", .returns = "Object"});
+  }
+  if (facts.has_docs) {
+    for (Route& route : DocumentRoutes(routes)) routes.push_back(std::move(route));
   }
   return routes;
 }

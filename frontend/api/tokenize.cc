@@ -84,4 +84,23 @@ Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context) {
   RespondWith(exchange, result);
 }
 
+StatusOr<std::string> TokenizerInfo(std::string_view config_json,
+                                    const std::string& chat_template) {
+  Json info = Json::object();
+  if (!config_json.empty()) {
+    ASSIGN_OR_RETURN(JsonDocument config, ParseJson(config_json));
+    if (!config->is_object()) return InvalidArgumentError("must be a JSON object");
+    info = std::move(config.mutable_value());
+  }
+  for (const char* path : {"vocab_file", "merges_file", "name_or_path"}) info.erase(path);
+  if (!info.contains("tokenizer_class")) info["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (!chat_template.empty()) info["chat_template"] = chat_template;
+  return DumpJson(info);
+}
+
+Awaitable<void> HandleTokenizerInfo(Exchange& exchange, ApiContext* context) {
+  exchange.Respond({200, context->facts->tokenizer_info, "application/json", {}});
+  co_return;
+}
+
 }  // namespace tandem

@@ -21,5 +21,10 @@ StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& inpu
 
 Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context);
 Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context);
+Awaitable<void> HandleTokenizerInfo(Exchange& exchange, ApiContext* context);
+
+// What GET /tokenizer_info returns: the model's tokenizer_config.json (may be empty) with the class
+// that a reader needs and the chat template in use (may be empty).
+StatusOr<std::string> TokenizerInfo(std::string_view config_json, const std::string& chat_template);
 
 }  // namespace tandem

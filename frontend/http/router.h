@@ -93,6 +93,10 @@ struct Route {
   bool counted = true;        // in the http_* metrics and the access log
   bool json_body = true;      // a body must be application/json (POST rows only)
   bool during_drain = false;  // served while the server drains (probes, metrics)
+  // For /openapi.json; literals. Rows without a description are not in it.
+  std::string_view about = {};    // what it does
+  std::string_view body = {};     // name of its body's schema; "?" at the end: may be absent
+  std::string_view returns = {};  // name of what it responds
 };
 
 class Router {

@@ -183,9 +183,11 @@ Status ParseToolChoice(Json& value, ChatRequest* out) {
 
 Status ParseChatTemplateKwargs(Json& value, ChatRequest* out) {
   if (!value.is_object()) return WrongType("", "an object", value);
-  if (value.contains("chat_template")) {
-    return InvalidArgumentError("`chat_template` in the request is not supported by this server")
-        .WithParam("chat_template_kwargs");
+  // As in vLLM, where the variables may name the template too.
+  if (const auto source = value.find("chat_template"); source != value.end()) {
+    if (!source->is_string()) return WrongType(".chat_template", "a string", *source);
+    out->chat_template = source->get<std::string>();
+    value.erase("chat_template");
   }
   out->chat_template_kwargs = JsonDocument(std::move(value));
   return OkStatus();

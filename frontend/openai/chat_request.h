@@ -25,8 +25,9 @@ struct ChatRequest : GenerationRequest {
 
   std::optional<bool> add_generation_prompt;  // absent: true unless continue_final_message
   bool continue_final_message = false;
-  JsonDocument chat_template_kwargs;  // object or null
-  JsonDocument documents;             // array or null
+  std::optional<std::string> chat_template;  // in place of the model's, where the server allows it
+  JsonDocument chat_template_kwargs;         // object or null
+  JsonDocument documents;                    // array or null
   std::optional<std::string> reasoning_effort;
   bool include_reasoning = true;
   bool return_prompt_text = false;
@@ -42,7 +43,7 @@ Status ParseDocuments(Json& value, ChatRequest* out);
 Status CheckChatRequest(const ChatRequest& request);
 
 inline constexpr ApiField<ChatRequest> kChatFields[] = {
-    {"messages", &ParseMessages, {}, "The conversation."},
+    {"messages", &ParseMessages, {}, "The conversation.", field_schema::kMessages},
     {"max_completion_tokens",
      &ChatRequest::max_completion_tokens,
      {0},
@@ -52,8 +53,16 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
      &ChatRequest::top_logprobs,
      {-1, kMaxTokenId},
      "Logprobs of the n most likely tokens too; needs logprobs; -1: the whole vocabulary."},
-    {"tools", &ParseTools, {}, "Functions that the model may call; shown to the template."},
-    {"tool_choice", &ParseToolChoice, {}, "none or auto, which is the default with tools."},
+    {"tools",
+     &ParseTools,
+     {},
+     "Functions that the model may call; shown to the template.",
+     field_schema::kTools},
+    {"tool_choice",
+     &ParseToolChoice,
+     {},
+     "none or auto, which is the default with tools.",
+     field_schema::kToolChoice},
     {"parallel_tool_calls",
      &ChatRequest::parallel_tool_calls,
      {},
@@ -68,15 +77,26 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
      &ChatRequest::continue_final_message,
      {},
      "Leave the last message open, so that the model continues it."},
-    {"chat_template_kwargs", &ParseChatTemplateKwargs, {}, "Variables for the template."},
-    {"documents", &ParseDocuments, {}, "For templates that quote documents."},
+    {"chat_template_kwargs",
+     &ParseChatTemplateKwargs,
+     {},
+     "Variables for the template.",
+     field_schema::kObject},
+    {"documents",
+     &ParseDocuments,
+     {},
+     "For templates that quote documents.",
+     field_schema::kObjects},
     {"reasoning_effort", &ChatRequest::reasoning_effort, {}, "Passed to the template."},
     {"include_reasoning",
      &ChatRequest::include_reasoning,
      {},
      "false hides reasoning; without a reasoning parser there is none to hide."},
     {"return_prompt_text", &ChatRequest::return_prompt_text, {}, "Adds the rendered prompt."},
-    {"chat_template", Unsupported{}, {}, "A template in the request."},
+    {"chat_template",
+     &ChatRequest::chat_template,
+     {},
+     "A template in place of the model's; needs --trust-request-chat-template."},
     {"media_io_kwargs", Unsupported{}, {}, "Multimodal inputs."},
     {"mm_processor_kwargs", Unsupported{}, {}, "Multimodal inputs."},
 };

@@ -32,7 +32,11 @@ Status ParsePromptEmbeds(Json& value, CompletionRequest* out);
 Status CheckCompletionRequest(const CompletionRequest& request);
 
 inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
-    {"prompt", &ParsePrompt, {}, "A text, a list of texts, token ids, or a list of such lists."},
+    {"prompt",
+     &ParsePrompt,
+     {},
+     "A text, a list of texts, token ids, or a list of such lists.",
+     field_schema::kPrompt},
     {"logprobs",
      &CompletionRequest::logprobs,
      {-1, kMaxTokenId},
@@ -41,7 +45,8 @@ inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
      &ParsePromptEmbeds,
      {},
      "Embeddings [tokens, hidden size] in place of a prompt, or a list of such: torch.save in "
-     "base64."},
+     "base64.",
+     field_schema::kTextOrTexts},
     {"suffix", Unsupported{}, {}, "Text after the completion."},
 };
 

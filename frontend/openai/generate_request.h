@@ -15,10 +15,19 @@ Status ParseTokenIds(Json& value, GenerateRequest* out);
 Status ParseSamplingParams(Json& value, GenerateRequest* out);
 
 inline constexpr ApiField<GenerateRequest> kGenerateFields[] = {
-    {"token_ids", &ParseTokenIds, {}, "The prompt."},
-    {"sampling_params", &ParseSamplingParams, {}, "A completion's fields, such as max_tokens."},
+    {"token_ids", &ParseTokenIds, {}, "The prompt.", field_schema::kTokenIds},
+    {"sampling_params",
+     &ParseSamplingParams,
+     {},
+     "A completion's fields, such as max_tokens.",
+     field_schema::kObject},
     {"features", Unsupported{}, {}, "Multimodal inputs."},
 };
+
+// Of a completion's fields these stand beside sampling_params, all others in it.
+inline constexpr const char* kBesideSamplingParams[] = {
+    "model",    "stream",     "stream_options", "cache_salt",
+    "priority", "request_id", "session_id",     "kv_transfer_params"};
 
 StatusOr<GenerateRequest> ParseGenerateRequest(Json body);
 

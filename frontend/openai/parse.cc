@@ -182,17 +182,6 @@ StatusOr<ChatRequest> ParseChatRequest(Json body) {
 
 namespace {
 
-// Shared fields that the Responses API does not have.
-constexpr const char* kNotOfResponses[] = {"max_tokens",
-                                           "n",
-                                           "echo",
-                                           "response_format",
-                                           "prompt_logprobs",
-                                           "stream_options",
-                                           "truncate_prompt_tokens",
-                                           "truncation_side",
-                                           "logprob_token_ids"};
-
 // Fields without effect that a response repeats.
 constexpr const char* kEchoedFields[] = {"metadata",
                                          "user",
@@ -276,8 +265,7 @@ StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
                     ? Json::object()
                     : std::move(request.sampling_params.mutable_value());
   for (const char* name : {"prompt", "echo"}) fields.erase(name);
-  for (const char* name : {"model", "stream", "stream_options", "cache_salt", "priority",
-                           "request_id", "session_id", "kv_transfer_params"}) {
+  for (const char* name : kBesideSamplingParams) {
     fields[name] = body.value(name, Json(nullptr));
   }
   ParseFields<GenerationRequest>(fields, kGenerationFields, &request, &errors);

@@ -25,6 +25,7 @@ struct InputConfig {
   bool enable_prompt_embeds = false;
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
+  bool trust_request_chat_template = false;  // requests may bring a template of their own
   ParserConfig parsers;
   // What `thinking: {"type": "disabled"}` of /v1/messages becomes: none, low, or auto by template.
   std::string anthropic_disabled_thinking_effort = "auto";

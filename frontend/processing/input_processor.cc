@@ -220,10 +220,23 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
 }
 
 StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
-  if (!chat_template_) {
+  if (!request.chat_template) {
+    if (chat_template_) return RenderChat(request, *chat_template_);
     return InvalidArgumentError("this model has no chat template; use /v1/completions");
   }
-  const bool content_as_parts = chat_template_->content_format() == ContentFormat::kParts;
+  if (!config_.trust_request_chat_template) {
+    return Refuse("chat_template",
+                  "Chat template is passed with request, but --trust-request-chat-template is not "
+                  "set. Refused request with untrusted chat template.");
+  }
+  const auto own = ChatTemplate::Compile(*request.chat_template);
+  if (!own.ok()) return Status(own.status()).WithParam("chat_template");
+  return RenderChat(request, *own);
+}
+
+StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
+                                                 const ChatTemplate& chat_template) const {
+  const bool content_as_parts = chat_template.content_format() == ContentFormat::kParts;
   const JsonDocument messages = MessagesForTemplate(std::move(request.messages), content_as_parts);
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
@@ -236,7 +249,7 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
       request.add_generation_prompt.value_or(true) && !request.continue_final_message;
   input.special_tokens = &tokenizer_->special_tokens();
   input.now_s = std::time(nullptr);
-  auto text = chat_template_->Render(input);
+  auto text = chat_template.Render(input);
   if (text.ok()) return text;
   return InvalidArgumentError("chat template: " + text.status().message()).WithParam("messages");
 }

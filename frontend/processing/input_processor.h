@@ -62,15 +62,22 @@ class InputProcessor {
   StatusOr<ProcessedRequest> ProcessBatch(std::vector<ChatRequest> conversations,
                                           const RequestContext& context) const;
 
-  // The conversation as prompt text. Moves the messages out of the request.
+  // The conversation as prompt text, by the request's template or the model's. Moves the messages
+  // out of the request.
   StatusOr<std::string> RenderChat(ChatRequest& request) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // The template in use; empty without one.
+  std::string chat_template_source() const {
+    return chat_template_ ? chat_template_->source() : std::string();
+  }
   const InputConfig& config() const { return config_; }
   const TemplateTraits& template_traits() const { return template_traits_; }
   TokenId vocab_size() const { return sampling_.vocab_size(); }
 
  private:
+  StatusOr<std::string> RenderChat(ChatRequest& request, const ChatTemplate& chat_template) const;
+
   struct Prompt {
     std::vector<TokenId> token_ids;  // zeros for the rows of embeddings
     std::string text;

@@ -3,9 +3,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/strings.h"
 #include "frontend/api/dev.h"
 #include "frontend/api/error.h"
 #include "frontend/api/models.h"
+#include "frontend/api/openapi.h"
+#include "frontend/api/openapi_schemas.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "test_server.h"
 
@@ -89,8 +92,8 @@ TEST_CASE("/load counts open requests without probes when load tracking is on") 
 
 TEST_CASE("with a key set, only probes, metrics and what routers poll need none") {
   Fixture f({"key"});
-  const std::set<std::string> probes = {"/health",  "/ready", "/ping",
-                                        "/version", "/load",  "/metrics*"};
+  const std::set<std::string> probes = {"/health", "/ready",    "/ping",         "/version",
+                                        "/load",   "/metrics*", "/openapi.json", "/docs"};
   const std::set<std::string> polled = {"/tokenize", "/detokenize", "/is_sleeping",
                                         "/kv_event_sources"};
   for (const Route& route : ApiRoutes({&f.context})) {
@@ -121,6 +124,56 @@ TEST_CASE("dev routes exist in dev mode only, need the key, and have one row eac
   }
   CHECK(all.size() == before.size() + 10);  // /is_sleeping is in both
   CHECK(all.count("POST /sleep") == 1);
+}
+
+TEST_CASE("the document describes every row, and refers to nothing that it lacks") {
+  Fixture f;
+  f.facts.dev_mode = true;
+  const auto routes = ApiRoutes({&f.context});
+  Client client(f.server->port());
+  const json document = json::parse(OpenApiDocument(routes));
+  const json& schemas = document["components"]["schemas"];
+  std::set<std::string> ids;
+  for (const Route& route : routes) {
+    CAPTURE(route.path);
+    std::string path = route.path;
+    if (const size_t at = path.find(":path"); at != path.npos) path.erase(at, 5);
+    if (path.back() == '*') path.pop_back();
+    const json operation = document["paths"][path][ToLower(route.method)];
+    REQUIRE(operation.is_object());
+    CHECK(ids.insert(operation["operationId"]).second);
+    CHECK(operation["responses"].contains("200"));
+    CHECK(operation["responses"].contains("401") == route.guarded);
+    const bool has_body = !route.body.empty();
+    CHECK(operation.contains("requestBody") == has_body);
+    if (!has_body) continue;
+    std::string schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    schema.erase(0, std::string("#/components/schemas/").size());
+    CHECK(schemas.contains(schema));
+  }
+  const Reply served = client.Get("/openapi.json");
+  CHECK(served.status == 200);
+  CHECK(json::parse(served.body)["paths"].contains("/v1/chat/completions"));
+  CHECK(client.Get("/docs").Has("content-type: text/html; charset=utf-8\r\n"));
+}
+
+TEST_CASE("a field's schema is what its row says") {
+  const json schemas = json::parse(ComponentSchemas().dump());
+  const json& chat = schemas["ChatCompletionRequest"]["properties"];
+  const auto not_null = [&chat](const char* field) { return chat[field]["anyOf"][0]; };
+  CHECK(not_null("top_p") == json({{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}}));
+  CHECK(not_null("n") == json({{"type", "integer"}, {"minimum", 1}, {"maximum", 16384}}));
+  CHECK(not_null("stream") == json({{"type", "boolean"}}));
+  CHECK(not_null("cache_salt") == json({{"type", "string"}, {"minLength", 1}, {"maxLength", 128}}));
+  CHECK(not_null("bad_words") ==
+        json({{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}));
+  CHECK(not_null("use_beam_search") == json({{"const", false}}));
+  CHECK(chat["messages"]["minItems"] == 1);
+  CHECK(chat["best_of"]["deprecated"] == true);
+  CHECK_FALSE(schemas["ResponsesRequest"]["properties"].contains("max_tokens"));
+  const json& sampling = schemas["GenerateRequest"]["properties"]["sampling_params"]["properties"];
+  CHECK(sampling.contains("temperature"));
+  CHECK_FALSE(sampling.contains("model"));
 }
 
 TEST_CASE("ServerEnvironment leaves out secrets") {

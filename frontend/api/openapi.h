@@ -1,0 +1,22 @@
+#pragma once
+
+// /openapi.json and /docs: the API as it is, from the rows of the routes and of the field tables.
+// Built once, at start. Thread: main builds; the handlers only send the text.
+
+#include <string>
+#include <vector>
+
+#include "frontend/http/router.h"
+
+namespace tandem {
+
+// OpenAPI 3.1, as JSON text. Rows without a description (Route::about) are left out.
+std::string OpenApiDocument(const std::vector<Route>& routes);
+
+// A page that shows the document. It loads nothing but the document itself.
+std::string_view DocsPage();
+
+// The rows of both. The document describes `routes`, and these.
+std::vector<Route> DocumentRoutes(std::vector<Route> routes);
+
+}  // namespace tandem

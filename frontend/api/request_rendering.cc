@@ -1,0 +1,157 @@
+#include "frontend/api/request_rendering.h"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "frontend/api/chat_completions.h"
+#include "frontend/api/completions.h"
+#include "frontend/api/error.h"
+#include "frontend/api/render.h"
+
+namespace tandem {
+namespace {
+
+template <class T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json StructuredOutputsJson(const wire::StructuredOutputs& outputs) {
+  Json json = {{"json", UnpackJson(outputs.json)},
+               {"regex", OrNull(outputs.regex)},
+               {"choice", OrNull(outputs.choice)},
+               {"grammar", OrNull(outputs.grammar)},
+               {"json_object", OrNull(outputs.json_object)},
+               {"structural_tag", OrNull(outputs.structural_tag)},
+               {"whitespace_pattern", OrNull(outputs.whitespace_pattern)}};
+  for (auto it = json.begin(); it != json.end();) it = it->is_null() ? json.erase(it) : it + 1;
+  json["disable_any_whitespace"] = outputs.disable_any_whitespace;
+  json["disable_additional_properties"] = outputs.disable_additional_properties;
+  return json;
+}
+
+// What was resolved, by the names of a completion's fields. request: for what stays text.
+Json SamplingJson(const GenerationRequest& request, const wire::SamplingParams& params) {
+  Json json = {{"n", request.n},
+               {"presence_penalty", params.presence_penalty},
+               {"frequency_penalty", params.frequency_penalty},
+               {"repetition_penalty", params.repetition_penalty},
+               {"temperature", params.temperature},
+               {"top_p", params.top_p},
+               {"top_k", params.top_k},
+               {"min_p", params.min_p},
+               {"seed", OrNull(params.seed)},
+               {"stop", request.stop},
+               {"stop_token_ids", params.stop_token_ids},
+               {"ignore_eos", params.ignore_eos},
+               {"max_tokens", params.max_tokens},
+               {"min_tokens", params.min_tokens},
+               {"logprobs", OrNull(params.logprobs)},
+               {"prompt_logprobs", OrNull(params.prompt_logprobs)},
+               {"skip_special_tokens", params.skip_special_tokens},
+               {"spaces_between_special_tokens", params.spaces_between_special_tokens},
+               {"include_stop_str_in_output", request.include_stop_str_in_output},
+               {"bad_words", request.bad_words}};
+  if (!params.logit_bias.empty()) {
+    Json& bias = json["logit_bias"] = Json::object();
+    for (const auto& [id, added] : params.logit_bias) bias[std::to_string(id)] = added;
+  }
+  if (!params.allowed_token_ids.empty()) json["allowed_token_ids"] = params.allowed_token_ids;
+  if (!params.logprob_token_ids.empty()) {
+    json["logprob_token_ids"] = params.logprob_token_ids;
+    json["logprobs"] = 0;
+  }
+  if (params.stream_interval) json["stream_interval"] = *params.stream_interval;
+  if (params.repetition_detection) {
+    const wire::RepetitionDetection& rule = *params.repetition_detection;
+    json["repetition_detection"] = {{"max_pattern_size", rule.max_pattern_size},
+                                    {"min_pattern_size", rule.min_pattern_size},
+                                    {"min_count", rule.min_count}};
+  }
+  if (params.structured_outputs) {
+    json["structured_outputs"] = StructuredOutputsJson(*params.structured_outputs);
+  }
+  if (!request.vllm_xargs.is_null()) json["vllm_xargs"] = *request.vllm_xargs;
+  return json;
+}
+
+Json StreamOptionsJson(const GenerationRequest& request) {
+  if (!request.stream_options) return nullptr;
+  return {{"include_usage", request.stream_options->include_usage},
+          {"continuous_usage_stats", request.stream_options->continuous_usage_stats}};
+}
+
+// The engine requests of each prompt as one body.
+StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& headers,
+                              const ApiContext& context, GenerationCall* call) {
+  RETURN_IF_ERROR(ParseBody(body, context, call));
+  const GenerationRequest asked = call->request();  // Process uses it up
+  ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call));
+  const ProcessedRequest& processed = prepared.processed;
+  Json bodies = Json::array();
+  for (size_t i = 0; i < processed.requests.size(); i += static_cast<size_t>(processed.n)) {
+    const wire::EngineCoreRequest& request = processed.requests[i];
+    if (request.prompt_token_ids.empty()) {
+      return InvalidArgumentError("prompt_embeds are not rendered: they are no tokens")
+          .WithParam("prompt_embeds");
+    }
+    Json sampling = SamplingJson(asked, request.sampling_params);
+    bodies.push_back(
+        {{"request_id", request.external_req_id.value_or(prepared.writer.head.id)},
+         {"token_ids", request.prompt_token_ids},
+         {"token_offsets", nullptr},
+         {"features", nullptr},
+         {"sampling_params", std::move(sampling)},
+         {"model", OrNull(asked.model)},
+         {"stream", asked.stream},
+         {"stream_options", StreamOptionsJson(asked)},
+         {"cache_salt", OrNull(request.cache_salt)},
+         {"priority", request.priority},
+         {"kv_transfer_params",
+          asked.kv_transfer_params.is_null() ? Json(nullptr) : *asked.kv_transfer_params}});
+  }
+  return bodies;
+}
+
+using RenderBody = StatusOr<std::string> (*)(std::string_view, const RequestHeaders&,
+                                             const ApiContext&);
+
+Awaitable<void> Handle(Exchange& exchange, ApiContext* context, RenderBody render) {
+  const auto headers = ReadHeaders(exchange.request(), *context);
+  if (!headers.ok()) co_return exchange.Respond(ErrorResponse(headers.status()));
+  auto work = [&headers = *headers, context, render,
+               body = std::move(exchange.mutable_request().body)] {
+    return render(body, headers, *context);
+  };
+  const auto rendered = co_await OnPool(context->text_pool, std::move(work));
+  exchange.Respond(rendered.ok() ? Response{200, *rendered, "application/json", {}}
+                                 : ErrorResponse(rendered.status()));
+}
+
+}  // namespace
+
+StatusOr<std::string> RenderedChat(std::string_view body, const RequestHeaders& headers,
+                                   const ApiContext& context) {
+  ASSIGN_OR_RETURN(const Json bodies,
+                   RenderedBodies(body, headers, context, MakeChatCompletion(context).get()));
+  return DumpJson(bodies.front());
+}
+
+StatusOr<std::string> RenderedCompletion(std::string_view body, const RequestHeaders& headers,
+                                         const ApiContext& context) {
+  ASSIGN_OR_RETURN(const Json bodies,
+                   RenderedBodies(body, headers, context, MakeCompletion(context).get()));
+  return DumpJson(bodies);
+}
+
+Awaitable<void> HandleRenderChat(Exchange& exchange, ApiContext* context) {
+  return Handle(exchange, context, RenderedChat);
+}
+
+Awaitable<void> HandleRenderCompletion(Exchange& exchange, ApiContext* context) {
+  return Handle(exchange, context, RenderedCompletion);
+}
+
+}  // namespace tandem

@@ -1,0 +1,119 @@
+#include "frontend/openai/derender_request.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "frontend/openai/parse_fields.h"
+
+namespace tandem {
+namespace {
+
+const Json* Find(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+Status Wrong(const char* what) { return InvalidArgumentError(std::string("must ") + what); }
+
+StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {
+  if (!value.is_object()) return Wrong("have choices that are objects");
+  GeneratedTokens::Choice choice;
+  if (const Json* ids = Find(value, "token_ids")) {
+    if (!ReadValue(*ids, &choice.token_ids).empty()) {
+      return Wrong("have choices whose token_ids are a list of integers");
+    }
+  }
+  if (const Json* reason = Find(value, "finish_reason")) {
+    if (!reason->is_string()) return Wrong("have choices whose finish_reason is a string");
+    choice.finish_reason = reason->get<std::string>();
+  }
+  if (const Json* logprobs = Find(value, "logprobs")) choice.logprobs = JsonDocument(*logprobs);
+  return choice;
+}
+
+StatusOr<GeneratedTokens> ReadGenerated(const Json& value) {
+  if (!value.is_object()) return Wrong("be an object");
+  GeneratedTokens generated;
+  if (const Json* id = Find(value, "request_id")) {
+    if (!id->is_string()) return Wrong("have a request_id that is a string");
+    generated.request_id = id->get<std::string>();
+  }
+  const Json* choices = Find(value, "choices");
+  if (choices == nullptr || !choices->is_array() || choices->empty()) {
+    return Wrong("have a list of choices");
+  }
+  for (const Json& each : *choices) {
+    ASSIGN_OR_RETURN(GeneratedTokens::Choice choice, ReadChoice(each));
+    generated.choices.push_back(std::move(choice));
+  }
+  if (const Json* logprobs = Find(value, "prompt_logprobs")) {
+    generated.prompt_logprobs = JsonDocument(*logprobs);
+  }
+  if (const Json* params = Find(value, "kv_transfer_params")) {
+    generated.kv_transfer_params = JsonDocument(*params);
+  }
+  return generated;
+}
+
+Status TakeObject(Json& value, JsonDocument* out) {
+  if (!value.is_object()) return Wrong("be an object");
+  *out = JsonDocument(std::move(value));
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ParseGeneratedTokens(Json& value, DerenderChatRequest* out) {
+  ASSIGN_OR_RETURN(out->generate_response, ReadGenerated(value));
+  return OkStatus();
+}
+
+Status ParseGeneratedList(Json& value, DerenderCompletionRequest* out) {
+  if (!value.is_array() || value.empty()) return Wrong("be a list of objects that is not empty");
+  for (const Json& each : value) {
+    ASSIGN_OR_RETURN(GeneratedTokens generated, ReadGenerated(each));
+    out->generate_responses.push_back(std::move(generated));
+  }
+  return OkStatus();
+}
+
+Status ParseOriginalChat(Json& value, DerenderChatRequest* out) {
+  return TakeObject(value, &out->chat_request);
+}
+
+Status ParseOriginalCompletion(Json& value, DerenderCompletionRequest* out) {
+  return TakeObject(value, &out->completion_request);
+}
+
+StatusOr<DerenderChatRequest> ParseDerenderChatRequest(Json body) {
+  if (!body.is_object()) return NotAnObject(body);
+  DerenderChatRequest request;
+  BodyErrors errors;
+  ParseFields<DerenderChatRequest>(body, kDerenderChatFields, &request, &errors);
+  if (IsAbsent(body, "generate_response")) {
+    errors.AddForm("body.generate_response", "is required");
+  }
+  RETURN_IF_ERROR(errors.Result());
+  return request;
+}
+
+StatusOr<DerenderCompletionRequest> ParseDerenderCompletionRequest(Json body) {
+  if (!body.is_object()) return NotAnObject(body);
+  DerenderCompletionRequest request;
+  BodyErrors errors;
+  ParseFields<DerenderCompletionRequest>(body, kDerenderCompletionFields, &request, &errors);
+  if (IsAbsent(body, "generate_responses")) {
+    errors.AddForm("body.generate_responses", "is required");
+  }
+  RETURN_IF_ERROR(errors.Result());
+  const size_t num_responses = request.generate_responses.size();
+  if (!request.prompt_tokens.empty() && request.prompt_tokens.size() != num_responses) {
+    return InvalidArgumentError("prompt_tokens has " +
+                                std::to_string(request.prompt_tokens.size()) +
+                                " numbers, generate_responses " + std::to_string(num_responses))
+        .WithParam("prompt_tokens");
+  }
+  return request;
+}
+
+}  // namespace tandem

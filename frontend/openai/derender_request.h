@@ -1,0 +1,95 @@
+#pragma once
+
+// The bodies of POST /v1/chat/completions/derender and /v1/completions/derender: what
+// /inference/v1/generate has returned, and the request that it was rendered from.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/openai/field_schemas.h"
+#include "frontend/openai/generation_request.h"
+
+namespace tandem {
+
+// One response of /inference/v1/generate.
+struct GeneratedTokens {
+  struct Choice {
+    std::vector<int64_t> token_ids;
+    std::string finish_reason = "stop";
+    JsonDocument logprobs;  // {"content": [{token, logprob, top_logprobs}]} or null
+  };
+
+  std::string request_id;
+  std::vector<Choice> choices;
+  JsonDocument prompt_logprobs;
+  JsonDocument kv_transfer_params;
+};
+
+struct DerenderChatRequest {
+  std::optional<std::string> model;
+  std::optional<GeneratedTokens> generate_response;
+  int64_t prompt_tokens = 0;
+  std::vector<int64_t> prompt_token_ids;
+  JsonDocument chat_request;  // object or null
+};
+
+struct DerenderCompletionRequest {
+  std::optional<std::string> model;
+  std::vector<GeneratedTokens> generate_responses;  // one per prompt
+  std::vector<int64_t> prompt_tokens;               // of each, or none
+  JsonDocument completion_request;                  // object or null
+};
+
+Status ParseGeneratedTokens(Json& value, DerenderChatRequest* out);
+Status ParseOriginalChat(Json& value, DerenderChatRequest* out);
+Status ParseGeneratedList(Json& value, DerenderCompletionRequest* out);
+Status ParseOriginalCompletion(Json& value, DerenderCompletionRequest* out);
+
+inline constexpr ApiField<DerenderChatRequest> kDerenderChatFields[] = {
+    {"model", &DerenderChatRequest::model, {}, "A served model name; absent: the first one."},
+    {"generate_response",
+     &ParseGeneratedTokens,
+     {},
+     "What /inference/v1/generate has returned.",
+     field_schema::kObject},
+    {"prompt_tokens",
+     &DerenderChatRequest::prompt_tokens,
+     {0, kMaxTokenId},
+     "Tokens of the prompt, for usage."},
+    {"prompt_token_ids",
+     &DerenderChatRequest::prompt_token_ids,
+     {0, kMaxTokenId},
+     "The prompt, or its end: the text goes on from there."},
+    {"chat_request",
+     &ParseOriginalChat,
+     {},
+     "The chat request; without it reasoning and calls stay in the content.",
+     field_schema::kObject},
+    {"stream", Unsupported{"false"}, {}, "Events one by one."},
+};
+
+inline constexpr ApiField<DerenderCompletionRequest> kDerenderCompletionFields[] = {
+    {"model", &DerenderCompletionRequest::model, {}, "A served model name; absent: the first one."},
+    {"generate_responses",
+     &ParseGeneratedList,
+     {},
+     "What /inference/v1/generate has returned for each prompt.",
+     field_schema::kObjects},
+    {"prompt_tokens",
+     &DerenderCompletionRequest::prompt_tokens,
+     {0, kMaxTokenId},
+     "Tokens of each prompt, for usage."},
+    {"completion_request",
+     &ParseOriginalCompletion,
+     {},
+     "The completion request, with the same prompts.",
+     field_schema::kObject},
+    {"stream", Unsupported{"false"}, {}, "Events one by one."},
+};
+
+StatusOr<DerenderChatRequest> ParseDerenderChatRequest(Json body);
+StatusOr<DerenderCompletionRequest> ParseDerenderCompletionRequest(Json body);
+
+}  // namespace tandem

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Rendering without running: a request through render, /inference/v1/generate and derender is the same as the request
+itself. Templates in requests, and /tokenizer_info."""
+import json
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from scripted import ANSWER, Frontend, Scripted, call
+
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+CHAT = {"messages": [{"role": "user", "content": "Weather in Oslo?"}]}
+
+
+class Rendering(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Scripted("--max-logprobs", "5")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def ask(self, path, body, status=200):
+        got, text = self.server.post(path, body)
+        self.assertEqual(got, status, text)
+        return json.loads(text)
+
+    @staticmethod
+    def without_ids(response):
+        for key in ("id", "created", "system_fingerprint", "metrics"):
+            response.pop(key)
+        for choice in response["choices"]:
+            for each in choice.get("message", {}).get("tool_calls") or []:
+                each.pop("id")
+            choice.pop("stop_reason")  # /inference/v1/generate does not say it
+            for entry in (choice["logprobs"] or {}).get("content", []):
+                entry["logprob"] = round(entry["logprob"], 4)
+                for other in entry["top_logprobs"]:
+                    other["logprob"] = round(other["logprob"], 4)
+        return response
+
+    def chat_in_pieces(self, body, reply):
+        rendered = self.ask("/v1/chat/completions/render", body)
+        self.server.reply(*reply)
+        generated = self.ask("/inference/v1/generate", rendered)
+        return rendered, self.ask("/v1/chat/completions/derender", {
+            "generate_response": generated, "chat_request": body, "prompt_tokens": len(rendered["token_ids"]),
+            "prompt_token_ids": rendered["token_ids"]})
+
+    def test_a_chat_in_three_steps_is_the_chat(self):
+        text = "<think>Look.</think>One moment. " + call("get_weather", city="Oslo") + "<|im_end|>"
+        for fields, replies in (({}, [text]), ({"tools": [WEATHER]}, [text]), ({"stop": ["mom"]}, [text]),
+                                ({"stop": ["mom"], "include_stop_str_in_output": True}, [text]),
+                                ({"max_completion_tokens": 5}, [text]), ({"include_reasoning": False}, [text]),
+                                ({"n": 2, "temperature": 0.5, "seed": 3}, [text, ANSWER + "Rain."])):
+            with self.subTest(fields):
+                body = {**CHAT, **fields}
+                self.server.reply(*replies)
+                whole = self.ask("/v1/chat/completions", body)
+                rendered, pieces = self.chat_in_pieces(body, replies)
+                self.assertEqual(len(rendered["token_ids"]), whole["usage"]["prompt_tokens"])
+                self.assertEqual(pieces["id"], rendered["request_id"])
+                for response in (whole, pieces):
+                    for key in ("completion_tokens_details", "prompt_tokens_details"):
+                        response["usage"].pop(key)
+                self.assertEqual(self.without_ids(pieces), self.without_ids(whole))
+
+    def test_logprobs_get_their_texts(self):
+        body = {**CHAT, "logprobs": True, "top_logprobs": 2, "max_completion_tokens": 4, "seed": 1}
+        _, pieces = self.chat_in_pieces(body, [ANSWER + "Rain in Oslo."])
+        content = pieces["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), 4)
+        self.assertNotIn("token_id:", json.dumps(content))
+        self.assertEqual(len(content[0]["top_logprobs"]), 2)
+
+    def test_without_the_request_all_text_is_content(self):
+        generated = {"request_id": "r", "choices": [
+            {"index": 0, "finish_reason": "length", "token_ids": self.tokens("<think>Look.</think>Rain.")}]}
+        response = self.ask("/v1/chat/completions/derender", {"generate_response": generated})
+        self.assertEqual(response["choices"][0]["message"]["content"], "<think>Look.</think>Rain.")
+        self.assertEqual(response["choices"][0]["finish_reason"], "length")
+        self.assertEqual(response["id"], "r")
+
+    def tokens(self, text):
+        return self.ask("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+
+    def test_prompts_of_a_completion_are_bodies_of_their_own(self):
+        body = {"prompt": ["Once upon", "There was"], "max_tokens": 6, "temperature": 0}
+        self.server.reply(" a time", " a fox")
+        whole = self.ask("/v1/completions", body)
+        rendered = self.ask("/v1/completions/render", body)
+        self.assertEqual([each["token_ids"] for each in rendered], [self.tokens("Once upon"), self.tokens("There was")])
+        self.server.reply(" a time", " a fox")
+        generated = [self.ask("/inference/v1/generate", each) for each in rendered]
+        pieces = self.ask("/v1/completions/derender", {
+            "generate_responses": generated, "completion_request": body,
+            "prompt_tokens": [len(each["token_ids"]) for each in rendered]})
+        self.assertEqual([choice["text"] for choice in pieces["choices"]], [choice["text"] for choice in whole["choices"]])
+        self.assertEqual(pieces["usage"]["total_tokens"], whole["usage"]["total_tokens"])
+
+    def test_bad_bodies_are_refused(self):
+        choice = {"index": 0, "token_ids": [1]}
+        for body, param in (({}, "body.generate_response"), ({"generate_response": {"choices": []}}, "body.generate_response"),
+                            ({"generate_response": {"choices": [{"token_ids": [10**6]}]}}, "generate_response"),
+                            ({"generate_response": {"choices": [{"token_ids": "x"}]}}, "body.generate_response"),
+                            ({"generate_response": {"choices": [choice]}, "stream": True}, "stream"),
+                            ({"generate_response": {"choices": [choice]}, "chat_request": {}}, "body.messages"),
+                            ({"generate_response": {"choices": [choice]}, "model": "other"}, "model"),
+                            ({"generate_response": {"choices": [{**choice, "logprobs": {"content": [{"token": "x"}]}}]}},
+                             "generate_response")):
+            with self.subTest(body):
+                error = self.ask("/v1/chat/completions/derender", body, 404 if param == "model" else 400)["error"]
+                self.assertEqual(error["param"], param)
+        one = {"choices": [choice]}
+        for body, param in (({}, "body.generate_responses"), ({"generate_responses": []}, "body.generate_responses"),
+                            ({"generate_responses": [one], "prompt_tokens": [1, 2]}, "prompt_tokens"),
+                            ({"generate_responses": [one, one], "completion_request": {"prompt": "x"}}, "generate_responses")):
+            with self.subTest(body):
+                self.assertEqual(self.ask("/v1/completions/derender", body, 400)["error"]["param"], param)
+        self.assertEqual(self.ask("/v1/chat/completions/render", {"messages": []}, 400)["error"]["param"], "messages")
+
+    def test_a_template_in_the_request_needs_the_flag(self):
+        for body in ({**CHAT, "chat_template": "x"}, {**CHAT, "chat_template_kwargs": {"chat_template": "x"}}):
+            error = self.ask("/v1/chat/completions", body, 400)["error"]
+            self.assertEqual(error["param"], "chat_template")
+            self.assertIn("--trust-request-chat-template", error["message"])
+
+
+class Trusting(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Frontend("--trust-request-chat-template", "--enable-tokenizer-info-endpoint")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def prompt(self, body):
+        status, text = self.server.post("/v1/chat/completions/render", body)
+        self.assertEqual(status, 200, text)
+        return json.loads(self.server.post("/detokenize", {"tokens": json.loads(text)["token_ids"]})[1])["prompt"]
+
+    def test_the_requests_template_is_used(self):
+        template = "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ greeting }}"
+        for body in ({**CHAT, "chat_template": template, "chat_template_kwargs": {"greeting": "hi"}},
+                     {**CHAT, "chat_template_kwargs": {"chat_template": template, "greeting": "hi"}}):
+            self.assertEqual(self.prompt(body), "[Weather in Oslo?]hi")
+        self.assertIn("<|im_start|>", self.prompt(CHAT))
+
+    def test_a_template_that_is_wrong_is_the_requests_error(self):
+        for template, words in (("{% if %}", "line 1"), ("{{ raise_exception('no') }}", "no"), ("{% for i in range(10**9) %}{% endfor %}", "")):
+            status, text = self.server.post("/v1/chat/completions", {**CHAT, "chat_template": template})
+            self.assertEqual(status, 400, text)
+            self.assertIn(words, json.loads(text)["error"]["message"])
+
+    def test_tokenizer_info(self):
+        status, text = self.server.get("/tokenizer_info")
+        self.assertEqual(status, 200)
+        info = json.loads(text)
+        self.assertIn("tokenizer_class", info)
+        self.assertIn("im_start", info["chat_template"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
