@@ -16,7 +16,7 @@ deploy/install_dependencies.sh --tests
 venv=build/venv
 if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   /usr/bin/python3 -m venv --clear "$venv"
-  if "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r tests/requirements.txt; then
+  if "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-compile --require-hashes -r tests/requirements.txt; then
     cp tests/requirements.txt "$venv/installed.txt"
   else
     echo "tests/run.sh: the Python clients could not be installed; tests that need them are skipped" >&2

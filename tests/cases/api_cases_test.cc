@@ -134,11 +134,22 @@ void RunCase(const ApiModel& model, const Case& c) {
   CheckLowered(c, *prepared);
 }
 
+// As a server that is started with parsers, which clients' tools need.
+InputConfig ParserInput() {
+  InputConfig config;
+  const auto parsers = ChooseParsers("hermes", "qwen3", "");
+  REQUIRE(parsers.ok());
+  config.parsers = *parsers;
+  return config;
+}
+
 TEST_CASE("API cases: every request has the expected outcome") {
-  const ApiModel model;
+  const ApiModel plain;
+  const ApiModel with_parsers(ParserInput());
   int num_cases = 0;
   for (const auto& file :
        std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/cases/api")) {
+    const ApiModel& model = file.path().stem() == "clients" ? with_parsers : plain;
     for (const Case& c : ReadCases(file.path())) {
       CAPTURE(file.path().filename().string(), c.title);
       RunCase(model, c);
