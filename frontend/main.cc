@@ -218,6 +218,9 @@ void LogStart(const FrontendConfig& config, const std::vector<Route>& routes,
   if (config.server_dev_mode) {
     LOG_WARNING << "dev mode: every client can pause the engines and reset caches";
   }
+  const size_t num_keys = config.server.api_keys.size();
+  LOG_INFO << (num_keys > 0 ? "API keys: " + std::to_string(num_keys)
+                            : "no API key: every client is served");
   LOG_INFO << "Tandem frontend listening on " << address << ", engines at " << handshake_address;
 }
 

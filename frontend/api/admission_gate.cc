@@ -1,6 +1,15 @@
 #include "frontend/api/admission_gate.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace tandem {
+namespace {
+
+constexpr double kKept = 0.9;  // of the sums at each first token
+constexpr double kMaxRetryAfter = 600;
+
+}  // namespace
 
 AdmissionGate::Refusal AdmissionGate::Check() const {
   if (limits_.max_num_queued_reqs > 0 && num_queued_reqs() >= limits_.max_num_queued_reqs) {
@@ -9,7 +18,42 @@ AdmissionGate::Refusal AdmissionGate::Check() const {
   if (limits_.max_num_queued_tokens > 0 && num_queued_tokens() >= limits_.max_num_queued_tokens) {
     return Refusal::kTokens;
   }
+  if (limits_.max_ttft_s > 0 && predicted_ttft_s() > limits_.max_ttft_s) return Refusal::kTtft;
   return Refusal::kNone;
+}
+
+void AdmissionGate::Learn(double waited_s, int64_t num_queued_tokens) {
+  const auto learn = [](std::atomic<double>* sum, double value) {
+    sum->store(sum->load(std::memory_order_relaxed) * kKept + value, std::memory_order_relaxed);
+  };
+  learn(&waited_s_, waited_s);
+  learn(&waited_tokens_, static_cast<double>(num_queued_tokens));
+}
+
+double AdmissionGate::SecondsPerToken() const {
+  const double tokens = waited_tokens_.load(std::memory_order_relaxed);
+  return tokens > 0 ? waited_s_.load(std::memory_order_relaxed) / tokens : 0;
+}
+
+double AdmissionGate::predicted_ttft_s() const {
+  return static_cast<double>(num_queued_tokens()) * SecondsPerToken();
+}
+
+// The longest of the waits for the limits that are exceeded.
+int64_t AdmissionGate::RetryAfterSeconds() const {
+  double wait_s = 0;
+  if (limits_.max_ttft_s > 0) wait_s = predicted_ttft_s() - limits_.max_ttft_s;
+  if (limits_.max_num_queued_tokens > 0) {
+    const int64_t excess = num_queued_tokens() - limits_.max_num_queued_tokens;
+    wait_s = std::max(wait_s, static_cast<double>(excess) * SecondsPerToken());
+  }
+  const int64_t num_reqs = num_queued_reqs();
+  if (limits_.max_num_queued_reqs > 0 && num_reqs > 0) {
+    const int64_t excess = num_reqs - limits_.max_num_queued_reqs + 1;
+    const double share = static_cast<double>(excess) / static_cast<double>(num_reqs);
+    wait_s = std::max(wait_s, predicted_ttft_s() * share);
+  }
+  return static_cast<int64_t>(std::clamp(std::ceil(wait_s), 1.0, kMaxRetryAfter));
 }
 
 void AdmissionGate::Ticket::Add(int64_t num_reqs, int64_t num_tokens) {
@@ -20,6 +64,9 @@ void AdmissionGate::Ticket::Add(int64_t num_reqs, int64_t num_tokens) {
 }
 
 Status RefusalStatus(AdmissionGate::Refusal refusal) {
+  if (refusal == AdmissionGate::Refusal::kTtft) {
+    return ResourceExhaustedError("the first token would take too long; try again later");
+  }
   return ResourceExhaustedError(refusal == AdmissionGate::Refusal::kRequests
                                     ? "too many requests are waiting; try again later"
                                     : "too many prompt tokens are waiting; try again later");

@@ -23,7 +23,7 @@ Awaitable<void> BackgroundResponse::Run(std::shared_ptr<BackgroundResponse> self
   if (!self->generation_->aborted()) {
     self->failure_ =
         self->generation_->Start(self->writer_.get(), [raw = self.get()] { raw->OnProgress(); });
-    if (self->failure_.ok()) co_await self->generation_->done().Wait();
+    if (self->failure_.ok()) co_await self->generation_->WaitForEnd();
   }
   self->End();
 }

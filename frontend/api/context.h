@@ -33,6 +33,7 @@ struct ApiOptions {
   bool enable_per_request_metrics = false;
   bool return_tokens_as_token_ids = false;
   int64_t stream_interval = 1;
+  double request_timeout_s = 0;    // from its arrival; 0: none
   std::string system_fingerprint;  // empty: null
   JsonLimits json_limits;
 };

@@ -21,15 +21,44 @@ StatusOr<std::unique_ptr<AdmissionGate::Ticket>> TakeTicket(const ApiContext& co
   if (refusal == AdmissionGate::Refusal::kNone) {
     return std::make_unique<AdmissionGate::Ticket>(context.admission_gate);
   }
-  const auto reason = refusal == AdmissionGate::Refusal::kRequests
-                          ? RejectionReason::kMaxNumQueuedReqs
-                          : RejectionReason::kMaxNumQueuedTokens;
+  const auto reason =
+      refusal == AdmissionGate::Refusal::kRequests ? RejectionReason::kMaxNumQueuedReqs
+      : refusal == AdmissionGate::Refusal::kTokens ? RejectionReason::kMaxNumQueuedTokens
+                                                   : RejectionReason::kMaxTtft;
   context.metrics->frontend().admission_rejections[reason].Increment();
   return RefusalStatus(refusal);
 }
 
 std::optional<int64_t> IntegerHeader(const HttpRequest& request, std::string_view name) {
   return ParseNumber<int64_t>(request.Header(name));
+}
+
+// Seconds, from a header that counts in `unit` seconds; nullopt: it is not there.
+StatusOr<std::optional<double>> ReadTimeout(const HttpRequest& request, std::string_view name,
+                                            double unit) {
+  const std::string_view text = request.Header(name);
+  if (text.empty()) return std::optional<double>();
+  const std::optional<double> value = ParseNumber<double>(text);
+  if (!value || !(*value > 0)) {
+    return InvalidArgumentError(std::string(name) + " is '" + std::string(text) +
+                                "', must be a number above 0");
+  }
+  constexpr double kLongest = 1e6;  // a clock may count so far
+  return std::optional(std::min(*value * unit, kLongest));
+}
+
+// The shortest of those that the client and the operator have set.
+StatusOr<std::optional<double>> TimeoutOf(const HttpRequest& request, const ApiOptions& options) {
+  ASSIGN_OR_RETURN(std::optional<double> shortest,
+                   ReadTimeout(request, "request-timeout-ms", 1e-3));
+  ASSIGN_OR_RETURN(const std::optional<double> in_seconds,
+                   ReadTimeout(request, "x-request-timeout", 1));
+  const auto consider = [&shortest](double timeout_s) {
+    shortest = std::min(timeout_s, shortest.value_or(timeout_s));
+  };
+  if (in_seconds) consider(*in_seconds);
+  if (options.request_timeout_s > 0) consider(options.request_timeout_s);
+  return shortest;
 }
 
 }  // namespace
@@ -51,6 +80,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
     }
     headers.context.data_parallel_rank = static_cast<int32_t>(*rank);
   }
+  ASSIGN_OR_RETURN(headers.timeout_s, TimeoutOf(request, context.options));
   const std::string_view session = request.Header("x-session-id");
   constexpr size_t kMaxSessionBytes = 256;
   if (!session.empty() && session.size() <= kMaxSessionBytes) {
@@ -205,9 +235,17 @@ HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
 
 }  // namespace
 
-void RespondWithError(Exchange& exchange, const GenerationCall& call, const Status& status) {
+void RespondWithError(Exchange& exchange, const ApiContext& context, const GenerationCall& call,
+                      const Status& status) {
   LOG_DEBUG << "request refused id=" << exchange.request().request_id << " " << status.ToString();
-  exchange.Respond(call.Error(status));
+  Response response = call.Error(status);
+  if (status.code() == StatusCode::kResourceExhausted) {
+    for (auto& [name, value] : response.headers) {
+      if (name == "Retry-After")
+        value = std::to_string(context.admission_gate->RetryAfterSeconds());
+    }
+  }
+  exchange.Respond(std::move(response));
 }
 
 std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
@@ -223,6 +261,7 @@ std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const Generation
         &context->metrics->frontend().tool_call_parser_invocations[call.request_type()][mode],
         /*per_delta=*/stream);
   }
+  if (request.deadline) generation->SetDeadline(*request.deadline);
   prepared.writer.prompts = generation->prompts();
   return generation;
 }
@@ -232,7 +271,7 @@ std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const Generation
 Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call) {
   const std::unique_ptr<GenerationCall> call = make_call(*context);
   auto request = co_await Admit(exchange, context, call.get());
-  if (!request.ok()) co_return RespondWithError(exchange, *call, request.status());
+  if (!request.ok()) co_return RespondWithError(exchange, *context, *call, request.status());
   co_await Run(exchange, context, *call, std::move(*request));
 }
 
@@ -242,6 +281,9 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   AdmittedRequest request;
   CO_ASSIGN_OR_RETURN(request.ticket, TakeTicket(*context));
   CO_ASSIGN_OR_RETURN(const RequestHeaders headers, ReadHeaders(exchange.request(), *context));
+  if (headers.timeout_s) {
+    request.deadline = exchange.request().arrival_monotonic + *headers.timeout_s;
+  }
 
   // 2. Parse and 3. process, in one trip to the text pool unless something else is needed between.
   auto work = [&headers, context, call, body = std::move(exchange.mutable_request().body)]()
@@ -286,14 +328,15 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   std::function<void()> on_progress;
   if (stream) on_progress = [raw = sender.get()] { raw->OnProgress(); };
   const Status started = generation->Start(writer.get(), std::move(on_progress));
-  if (!started.ok()) co_return RespondWithError(exchange, call, started);
+  if (!started.ok()) co_return RespondWithError(exchange, *context, call, started);
   exchange.OnClosed([raw = generation.get()] { raw->Abort(); });
-  co_await generation->done().Wait();
+  co_await generation->WaitForEnd();
   if (generation->aborted()) co_return;
 
   // 5. Write.
   if (!generation->error().ok()) {
-    if (!sender->started()) co_return RespondWithError(exchange, call, generation->error());
+    if (!sender->started())
+      co_return RespondWithError(exchange, *context, call, generation->error());
     writer->WriteError(generation->error());
   }
   if (stream) {

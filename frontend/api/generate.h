@@ -44,7 +44,9 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
 // The engine requests of an admitted one. Its writer's input is left in place.
 std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
                                            double arrival_monotonic, AdmittedRequest& request);
-void RespondWithError(Exchange& exchange, const GenerationCall& call, const Status& status);
+// With a Retry-After that follows from the queue where the queue is the reason.
+void RespondWithError(Exchange& exchange, const ApiContext& context, const GenerationCall& call,
+                      const Status& status);
 
 // ---- Stages 2 and 3, for tests without sockets. Pure; any thread. ----
 
@@ -53,6 +55,7 @@ struct RequestHeaders {
   RequestContext context;           // external_id: the bare id, before the endpoint's prefix
   bool id_from_client = false;      // X-Request-Id: wins over the body's request_id
   std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
+  std::optional<double> timeout_s;  // the client's, and at most the server's; from the arrival
 };
 
 // A request that is ready to run.
@@ -71,6 +74,7 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
 
 struct AdmittedRequest {
   std::unique_ptr<AdmissionGate::Ticket> ticket;
+  std::optional<double> deadline;  // monotonic
   PreparedRequest prepared;
 };
 

@@ -136,6 +136,10 @@ Generation::~Generation() { Abort(); }
 Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progress) {
   writer_ = writer;
   on_progress_ = std::move(on_progress);
+  if (deadline_ && context_->clock->Monotonic() >= *deadline_) {
+    aborted_ = true;
+    return Expired(ExpiryStage::kQueue);
+  }
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i]->running = true;
     const StatusOr<int> engine =
@@ -175,6 +179,46 @@ void Generation::Abort() {
   done_.Set();
 }
 
+Awaitable<void> Generation::WaitForEnd() {
+  if (deadline_) {
+    const bool is_in_time = co_await done_.WaitUntil(*deadline_);
+    if (!is_in_time) Expire();
+  }
+  co_await done_.Wait();
+}
+
+Status Generation::Expired(ExpiryStage stage) {
+  context_->metrics->frontend().requests_expired[stage].Increment();
+  return Status(StatusCode::kDeadlineExceeded,
+                "the request's time was over before its first token");
+}
+
+void Generation::Expire() {
+  if (done_.is_set()) return;
+  const bool has_begun = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const auto& choice) { return choice->started; });
+  const Status expired = Expired(has_begun ? ExpiryStage::kDecode : ExpiryStage::kQueue);
+  if (!has_begun) {
+    error_ = expired;
+    AbortRunning(error_);
+    done_.Set();
+    return;
+  }
+  std::vector<RequestId> ids;
+  for (const auto& choice : choices_) {
+    if (choice->running) ids.push_back(choice->id);
+  }
+  context_->engine_client->Abort(ids);
+  for (const auto& choice : choices_) {
+    if (!choice->running) continue;
+    wire::EngineCoreOutput end;
+    end.request_id = choice->id;
+    end.finish_reason = wire::FinishReason::kLength;
+    end.stop_reason = std::string("request_timeout");
+    OnChoiceOutput(choice.get(), end, /*timestamp=*/0);  // no tokens, so no interval ends here
+  }
+}
+
 void Generation::AbortRunning(const Status& why) {
   std::vector<RequestId> ids;
   for (const auto& choice : choices_) {
@@ -212,7 +256,10 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   }
   if (!choice->started) {
     choice->started = true;
-    if (ticket_) ticket_->Release(choice->num_prompt_tokens);
+    if (ticket_) {
+      if (num_new > 0) ticket_->OnFirstToken(context_->clock->Monotonic() - arrival_monotonic_);
+      ticket_->Release(choice->num_prompt_tokens);
+    }
   }
   usage_.completion_tokens += num_new;
 

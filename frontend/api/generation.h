@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "frontend/api/admission_gate.h"
@@ -39,12 +40,17 @@ class Generation {
     parser_invocations_ = invocations;
     counts_deltas_ = per_delta;
   }
+  // Before Start. Past it (monotonic seconds) a request without a first token fails with
+  // DEADLINE_EXCEEDED; one that has begun ends as at max_tokens, with stop_reason request_timeout.
+  void SetDeadline(double deadline) { deadline_ = deadline; }
   // Sends everything to the engine. on_progress (may be empty) runs after each output that reached
   // the writer. After an error nothing is left running.
   Status Start(ResponseWriter* writer, std::function<void()> on_progress);
   // The client is gone: writes nothing more and aborts the engine requests.
   void Abort();
 
+  // Waits for the end, which is the deadline's at the latest.
+  Awaitable<void> WaitForEnd();
   // Set at the end, in whichever way.
   Event& done() { return done_; }
   bool aborted() const { return aborted_; }
@@ -60,6 +66,8 @@ class Generation {
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);
+  Status Expired(ExpiryStage stage);  // counted, for a request that has no first token
+  void Expire();
   // why: the failure that ends all choices; OK: they are given up without one.
   void AbortRunning(const Status& why);
 
@@ -74,6 +82,7 @@ class Generation {
   ParserInvocations* parser_invocations_ = nullptr;  // null: not counted
   bool counts_deltas_ = false;
   size_t num_unfinished_ = 0;
+  std::optional<double> deadline_;
   Usage usage_;
   bool aborted_ = false;
   Status error_;

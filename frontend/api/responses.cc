@@ -107,7 +107,7 @@ std::unique_ptr<GenerationCall> MakeResponse(const ApiContext& context) {
 Awaitable<void> HandleResponses(Exchange& exchange, ApiContext* context) {
   auto call = std::make_unique<ResponseCall>(*context);
   auto request = co_await Admit(exchange, context, call.get());
-  if (!request.ok()) co_return RespondWithError(exchange, *call, request.status());
+  if (!request.ok()) co_return RespondWithError(exchange, *context, *call, request.status());
   if (call->in_background()) {
     co_await BeginInBackground(exchange, context, std::move(call), std::move(*request));
   } else {

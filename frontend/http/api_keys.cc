@@ -11,28 +11,54 @@ namespace {
 
 constexpr int64_t kMaxKeyFileBytes = 1 << 20;
 
-bool IsAmong(const std::vector<std::string>& keys, std::string_view given) {
-  bool found = false;
-  for (const std::string& key : keys)
-    found |= ConstantTimeEqual(key, given);  // every key, every time
-  return found;
-}
+constexpr std::string_view kScheme = "bearer ";
 
 }  // namespace
 
-bool ApiKeys::Admits(const HttpRequest& request) const {
-  const std::shared_ptr<const std::vector<std::string>> keys = keys_.load();
-  if (keys->empty()) return true;
-  constexpr std::string_view kScheme = "bearer ";
+std::shared_ptr<ApiKeys::Key> ApiKeys::Find(const Keys& keys, const HttpRequest& request) {
   const std::string_view header = request.Header("authorization");
   const bool is_bearer =
       header.size() >= kScheme.size() && ToLower(header.substr(0, kScheme.size())) == kScheme;
-  return (is_bearer && IsAmong(*keys, header.substr(kScheme.size()))) ||
-         IsAmong(*keys, request.Header("x-api-key"));
+  const std::string_view bearer = is_bearer ? header.substr(kScheme.size()) : std::string_view();
+  const std::string_view other = request.Header("x-api-key");
+  std::shared_ptr<Key> found;
+  for (const std::shared_ptr<Key>& key : keys) {  // every key, every time
+    const bool is_it = (is_bearer && ConstantTimeEqual(key->text, bearer)) |
+                       static_cast<int>(ConstantTimeEqual(key->text, other));
+    if (is_it) found = key;
+  }
+  return found;
 }
 
-void ApiKeys::Replace(std::vector<std::string> keys) {
-  keys_.store(std::make_shared<const std::vector<std::string>>(std::move(keys)));
+bool ApiKeys::Admits(const HttpRequest& request) const {
+  const std::shared_ptr<const Keys> keys = keys_.load();
+  return keys == nullptr || keys->empty() || Find(*keys, request) != nullptr;
+}
+
+void ApiKeys::Replace(std::vector<std::string> texts) {
+  const std::shared_ptr<const Keys> old = keys_.load();
+  auto keys = std::make_shared<Keys>();
+  for (std::string& text : texts) {
+    std::shared_ptr<Key> key;
+    for (size_t i = 0; old != nullptr && i < old->size(); ++i) {
+      if ((*old)[i]->text == text) key = (*old)[i];
+    }
+    if (key == nullptr) {
+      key = std::make_shared<Key>();
+      key->text = std::move(text);
+    }
+    keys->push_back(std::move(key));
+  }
+  keys_.store(std::move(keys));
+}
+
+std::shared_ptr<void> ApiKeys::TakePlace(const HttpRequest& request, int64_t limit) {
+  std::shared_ptr<Key> key = Find(*keys_.load(), request);
+  if (key == nullptr) key = nobody_;
+  const bool is_free = key->num_open.fetch_add(1, std::memory_order_relaxed) < limit;
+  std::shared_ptr<void> place(
+      key.get(), [key](void*) { key->num_open.fetch_sub(1, std::memory_order_relaxed); });
+  return is_free ? place : nullptr;
 }
 
 StatusOr<std::vector<std::string>> ReadApiKeyFile(const std::string& path) {

@@ -4,6 +4,7 @@
 // keys at once while requests are checked. Holds them in memory only.
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,10 +22,25 @@ class ApiKeys {
   // Without keys every request may pass. Otherwise it must carry one as OpenAI's clients send it
   // (a bearer token), or Anthropic's (X-Api-Key).
   bool Admits(const HttpRequest& request) const;
+  // Keys that stay keep count of their open requests.
   void Replace(std::vector<std::string> keys);
+  // A place among the `limit` requests that the request's key may have open at once, given back
+  // when the last copy goes away; nullptr: it has too many. Requests without a key, where none is
+  // needed, share one. REQUIRES: Admits(request).
+  std::shared_ptr<void> TakePlace(const HttpRequest& request, int64_t limit);
 
  private:
-  std::atomic<std::shared_ptr<const std::vector<std::string>>> keys_;
+  struct Key {
+    std::string text;
+    std::atomic<int64_t> num_open{0};
+  };
+  using Keys = std::vector<std::shared_ptr<Key>>;
+
+  // The key that the request carries; nullptr: none of ours.
+  static std::shared_ptr<Key> Find(const Keys& keys, const HttpRequest& request);
+
+  std::atomic<std::shared_ptr<const Keys>> keys_;
+  const std::shared_ptr<Key> nobody_ = std::make_shared<Key>();
 };
 
 // One key per line; empty lines and those that begin with '#' are no keys. INVALID_ARGUMENT when

@@ -171,6 +171,7 @@ Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   const auto length = reader.content_length();
   std::optional<Response> refusal = Refusal(options(), server_->api_keys_, match, turn_.request,
                                             reader.has_body(), server_->draining());
+  if (!refusal) refusal = TakeKeyPlace(*match.route);
   turn_.admitted = !refusal && !match.route->during_drain;
   if (turn_.admitted) ++server_->num_requests_;
   Read result = Read::kOk;
@@ -190,8 +191,23 @@ Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   }
   EndExchange(match.route, length ? static_cast<double>(*length) : 0);
   if (result == Read::kOk) co_await connection_.Drain(options().limits.write_s);
+  turn_.key_place.reset();
   if (std::exchange(turn_.admitted, false)) server_->RequestEnded();
   co_return result;
+}
+
+// The refusal of a request whose key has too many open ones.
+std::optional<Response> Session::TakeKeyPlace(const Route& route) {
+  const int64_t limit = options().limits.requests_per_key;
+  if (limit == 0 || !route.guarded || turn_.request.method != "POST") return std::nullopt;
+  turn_.key_place = server_->api_keys_.TakePlace(turn_.request, limit);
+  if (turn_.key_place != nullptr) return std::nullopt;
+  Response response =
+      options().error(turn_.request.path, 429,
+                      "this API key has " + std::to_string(limit) +
+                          " open requests, which is the limit; try again when one has ended");
+  response.headers.emplace_back("retry-after", "1");
+  return response;
 }
 
 Awaitable<void> Session::RunHandler(const Route& route) {

@@ -50,6 +50,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<Read> ReadBody(RequestReader& reader);
   Read RefuseRead(int status, std::string_view message);
   Awaitable<Read> ServeHead(RequestReader& reader);
+  std::optional<Response> TakeKeyPlace(const Route& route);
   Awaitable<void> RunHandler(const Route& route);
   void EndExchange(const Route* route, double request_bytes);
   Awaitable<void> Linger();
@@ -83,7 +84,8 @@ class Session : public std::enable_shared_from_this<Session> {
     double began = 0;  // monotonic
     bool http11 = true;
     bool keep_alive = false;
-    bool admitted = false;  // counted in num_requests: a drain waits for it
+    bool admitted = false;            // counted in num_requests: a drain waits for it
+    std::shared_ptr<void> key_place;  // among its API key's open requests
     bool responded = false;
     bool streaming = false;
     int status = 0;

@@ -31,7 +31,8 @@ enum class WaitingReason { kCapacity, kDeferred };
 enum class PromptSource { kLocalCompute, kLocalCacheHit, kExternalKvTransfer };
 enum class CacheSource { kDevice, kHost, kP2p, kDisk, kExternalUnspecified };
 enum class SleepState { kAwake, kWeightsOffloaded, kDiscardAll };
-enum class RejectionReason { kMaxNumQueuedReqs, kMaxNumQueuedTokens };
+enum class RejectionReason { kMaxNumQueuedReqs, kMaxNumQueuedTokens, kMaxTtft };
+enum class ExpiryStage { kQueue, kDecode };
 enum class RequestType { kChatCompletions, kResponses, kOther };
 enum class ParserMode { kStreaming, kNonStreaming };
 enum class ParserOutcome { kToolCall, kNoToolCall };
@@ -44,7 +45,8 @@ constexpr Names2 kWaitingReasons = {"capacity", "deferred"};
 constexpr Names3 kPromptSources = {"local_compute", "local_cache_hit", "external_kv_transfer"};
 constexpr Names5 kCacheSources = {"device", "host", "p2p", "disk", "external_unspecified"};
 constexpr Names3 kSleepStates = {"awake", "weights_offloaded", "discard_all"};
-constexpr Names2 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tokens"};
+constexpr Names3 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tokens", "max_ttft"};
+constexpr Names2 kExpiryStages = {"queue", "decode"};
 constexpr Names3 kRequestTypes = {"chat_completions", "responses", "other"};
 constexpr Names2 kParserModes = {"streaming", "non_streaming"};
 constexpr Names2 kParserOutcomes = {"tool_call", "no_tool_call"};
@@ -137,8 +139,9 @@ struct KvResidencyMetrics {
 struct FrontendMetrics {
   explicit FrontendMetrics(const MetricScope& scope) : in(scope) {}
   const MetricScope in;
-  LabelledSet<Counter, RejectionReason, 2> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
+  LabelledSet<Counter, RejectionReason, 3> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
   LabelledSet<LabelledSet<ParserInvocations, ParserMode, 2>, RequestType, 3> tool_call_parser_invocations{in, "vllm:tool_call_parser_invocations_total", "Texts in which tool calls were looked for: whole responses, and deltas of streams.", "request_type", kRequestTypes, "mode", kParserModes, "outcome", kParserOutcomes};
+  LabelledSet<Counter, ExpiryStage, 2> requests_expired{in, "tandem:requests_expired_total", "Requests whose time was over, before their first token (queue) or after it (decode).", "stage", kExpiryStages};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
 };
 // clang-format on

@@ -105,6 +105,8 @@ class Keys(unittest.TestCase):
             self.assertEqual(complete(server, Authorization="Bearer secret-b")[0], 200)
             self.assertEqual(complete(server, Authorization="Bearer secret-c")[0], 401)  # the flag has precedence
             self.assertNotIn(b"secret", self.shown(server.frontend.pid))
+        with Server() as server:
+            self.assertIn("no API key: every client is served", server.log_text())
         with Server(environment={"TANDEM_API_KEY": "secret-d"}) as server:
             self.assertEqual(complete(server)[0], 401)
             self.assertEqual(complete(server, Authorization="Bearer secret-d")[0], 200)
@@ -123,6 +125,7 @@ class Keys(unittest.TestCase):
             file = pathlib.Path(folder, "keys")
             file.write_text("old\nboth\n")
             with Server("--api-key-file", file) as server:
+                self.assertIn("API keys: 2", server.log_text())
                 def accepted():
                     return {key for key in ("old", "both", "new")
                             if complete(server, Authorization=f"Bearer {key}")[0] == 200}
