@@ -5,7 +5,7 @@ endif()
 tandem_test(unit_grammar LABEL unit
   SRCS unit/grammar/packets_test.cc unit/grammar/protocol_test.cc
        unit/grammar/compiler/json_schema_check_test.cc unit/grammar/compiler/spec_rewrites_test.cc
-       unit/grammar/compiler/token_matcher_test.cc
+       unit/grammar/compiler/token_matcher_test.cc unit/grammar/compiler/utf8_so_far_test.cc
   DEPS grammar grammar/compiler)
 tandem_test(unit_engine_grammar LABEL unit
   SRCS unit/engine_core/grammar/grammar_config_test.cc unit/engine_core/grammar/grammar_service_test.cc

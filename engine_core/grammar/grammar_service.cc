@@ -125,6 +125,7 @@ void GrammarService::Erase(HeldGrammar* grammar) {
 
 void GrammarService::BeginMasks(Step* step) {
   SchedulerOutput& output = step->output;
+  const bool has_others = !output.token_masks.empty();
   rows_in_step_.clear();
   for (size_t i = 0; i < step->requests.size(); ++i) {
     const Request& request = *step->requests[i];
@@ -132,7 +133,8 @@ void GrammarService::BeginMasks(Step* step) {
                            request.num_output_tokens() >= request.grammar_begin();
     if (is_masked) AddMask(static_cast<int32_t>(i), request, &output);
   }
-  if (output.token_masks.empty()) return;
+  if (rows_in_step_.empty()) return;
+  if (has_others) std::ranges::sort(output.token_masks, {}, &TokenMask::request_idx);
   output.finish_token_masks = [this] { FinishMasks(); };
   const std::vector<HeldGrammar*> in_step = in_step_;
   for (HeldGrammar* grammar : in_step) {

@@ -17,7 +17,7 @@ namespace tandem {
 // Limits of one grammar's process.
 struct GrammarLimits {
   int compile_cpu_ms = 10'000;
-  int step_cpu_ms = 1'000;                  // for the matchers of all its requests
+  int step_cpu_ms = 500;                    // for the matchers of all its requests
   int64_t memory_bytes = int64_t{1} << 30;  // beyond the vocabulary
 };
 

@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "grammar/compiler/json_schema_check.h"
 #include "grammar/compiler/spec_rewrites.h"
+#include "grammar/compiler/utf8_so_far.h"
 
 namespace tandem {
 namespace {
@@ -81,6 +82,10 @@ std::string_view NameOf(GrammarKind kind) {
   return "the structural tag";
 }
 
+void Refuse(TokenId id, std::span<int32_t> words) {
+  words[static_cast<size_t>(id) / 32] &= ~static_cast<int32_t>(uint32_t{1} << (id % 32));
+}
+
 }  // namespace
 
 StatusOr<xgrammar::CompiledGrammar> CompileGrammar(const GrammarSpec& spec,
@@ -107,7 +112,11 @@ TokenMatcher::TokenMatcher(const xgrammar::CompiledGrammar& grammar,
       matcher_(grammar, std::nullopt, /*terminate_without_stop_token=*/!vocabulary->has_end()) {}
 
 bool TokenMatcher::Accept(TokenId token) {
-  return matcher_.IsTerminated() || matcher_.AcceptToken(token);
+  if (matcher_.IsTerminated()) return true;
+  if (!matcher_.AcceptToken(token)) return false;
+  open_character_ += vocabulary_->text(token);
+  open_character_ = OpenCharacter(open_character_);
+  return true;
 }
 
 void TokenMatcher::FillMask(bool allows_special_tokens, std::span<int32_t> words) {
@@ -124,9 +133,14 @@ void TokenMatcher::FillMask(bool allows_special_tokens, std::span<int32_t> words
                    .strides = nullptr,
                    .byte_offset = 0};
   matcher_.FillNextTokenBitmask(&mask);
+  if (!open_character_.empty()) RefuseBrokenCharacters(words);
   if (allows_special_tokens) return;
-  for (const TokenId id : vocabulary_->special_tokens()) {
-    words[static_cast<size_t>(id) / 32] &= ~static_cast<int32_t>(uint32_t{1} << (id % 32));
+  for (const TokenId id : vocabulary_->special_tokens()) Refuse(id, words);
+}
+
+void TokenMatcher::RefuseBrokenCharacters(std::span<int32_t> words) const {
+  for (const TokenId id : vocabulary_->continuing_tokens()) {
+    if (!IsUtf8SoFar(open_character_ + vocabulary_->text(id))) Refuse(id, words);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include <xgrammar/xgrammar.h>
 
@@ -32,8 +33,11 @@ class TokenMatcher {
   void FillMask(bool allows_special_tokens, std::span<int32_t> words);
 
  private:
+  void RefuseBrokenCharacters(std::span<int32_t> words) const;
+
   const GrammarVocabulary* vocabulary_;
   xgrammar::GrammarMatcher matcher_;
+  std::string open_character_;  // the bytes so far of a character that is not complete
 };
 
 }  // namespace tandem

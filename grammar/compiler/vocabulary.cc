@@ -6,8 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "common/utf8.h"
 #include "frontend/processing/model_defaults.h"
 #include "frontend/text/tokenizer.h"
+#include "grammar/compiler/utf8_so_far.h"
 
 namespace tandem {
 namespace {
@@ -38,30 +40,30 @@ std::vector<int32_t> EndTokens(const Tokenizer& tokenizer, const ModelDefaults& 
 
 }  // namespace
 
-GrammarVocabulary::GrammarVocabulary(xgrammar::TokenizerInfo tokens,
-                                     std::vector<TokenId> special_tokens)
-    : tokens_(std::move(tokens)),
-      compiler_(tokens_, NumCompileThreads()),
-      special_tokens_(std::move(special_tokens)) {}
+GrammarVocabulary::GrammarVocabulary(xgrammar::TokenizerInfo tokens)
+    : tokens_(std::move(tokens)), compiler_(tokens_, NumCompileThreads()) {}
 
 StatusOr<GrammarVocabulary> GrammarVocabulary::Load(const std::string& model_folder,
                                                     int32_t vocab_size) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(model_folder));
   ASSIGN_OR_RETURN(const ModelDefaults defaults, LoadModelDefaults(model_folder));
   const std::vector<int32_t> end_tokens = EndTokens(*tokenizer, defaults, vocab_size);
-  std::vector<std::string> texts(static_cast<size_t>(vocab_size));
-  std::vector<TokenId> special_tokens;
+  std::vector<std::string> texts(static_cast<size_t>(vocab_size));  // empty: never allowed
+  std::vector<TokenId> special_tokens, continuing_tokens;
   for (TokenId id = 0; id < std::min(vocab_size, tokenizer->vocab_size()); ++id) {
-    if (!tokenizer->Contains(id)) continue;
-    texts[static_cast<size_t>(id)] = tokenizer->TokenBytes(id);
+    const std::string_view bytes = tokenizer->TokenBytes(id);
+    if (!tokenizer->Contains(id) || !CanFollowOpenCharacter(bytes)) continue;
+    texts[static_cast<size_t>(id)] = bytes;
+    if (!bytes.empty() && IsUtf8Continuation(bytes[0])) continuing_tokens.push_back(id);
     if (tokenizer->IsSpecial(id) && !std::ranges::binary_search(end_tokens, id)) {
       special_tokens.push_back(id);
     }
   }
   try {
     GrammarVocabulary vocabulary(
-        xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, vocab_size, end_tokens),
-        std::move(special_tokens));
+        xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, vocab_size, end_tokens));
+    vocabulary.special_tokens_ = std::move(special_tokens);
+    vocabulary.continuing_tokens_ = std::move(continuing_tokens);
     vocabulary.compiler().CompileBuiltinJSONGrammar();
     vocabulary.compiler().CompileJSONSchema(kCommonSchema);
     return vocabulary;

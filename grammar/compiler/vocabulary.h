@@ -24,14 +24,20 @@ class GrammarVocabulary {
   xgrammar::GrammarCompiler& compiler() { return compiler_; }
   // Tokens that do not show in a text, except those that end one.
   const std::vector<TokenId>& special_tokens() const { return special_tokens_; }
+  // Tokens that begin within a character.
+  const std::vector<TokenId>& continuing_tokens() const { return continuing_tokens_; }
+  const std::string& text(TokenId id) const {
+    return tokens_.GetDecodedVocab()[static_cast<size_t>(id)];
+  }
   bool has_end() const { return !tokens_.GetStopTokenIds().empty(); }
 
  private:
-  GrammarVocabulary(xgrammar::TokenizerInfo tokens, std::vector<TokenId> special_tokens);
+  explicit GrammarVocabulary(xgrammar::TokenizerInfo tokens);
 
   xgrammar::TokenizerInfo tokens_;
   xgrammar::GrammarCompiler compiler_;
   std::vector<TokenId> special_tokens_;
+  std::vector<TokenId> continuing_tokens_;
 };
 
 }  // namespace tandem

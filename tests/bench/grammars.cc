@@ -81,6 +81,7 @@ Times MeasureForked(const GrammarSpec& spec, const std::vector<TokenId>& text,
                     GrammarVocabulary* vocabulary) {
   int ends[2];
   if (pipe(ends) != 0) return {};
+  std::fflush(stdout);  // the forked process would write it again
   if (fork() == 0) {
     const Times times = Measure(spec, text, vocabulary);
     _exit(write(ends[1], &times, sizeof times) == sizeof times ? 0 : 1);
