@@ -22,6 +22,7 @@ SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits)
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.max_model_len = limits.max_model_len;
+  config.vocab_size = limits.vocab_size;
   config.drafts = limits.drafts;
   return config;
 }

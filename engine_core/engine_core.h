@@ -32,7 +32,7 @@
 namespace tandem {
 
 struct EngineCoreOptions {
-  // max_num_seqs, max_num_batched_tokens, max_model_len and drafts are the executor's.
+  // max_num_seqs, max_num_batched_tokens, max_model_len, vocab_size and drafts are the executor's.
   SchedulerConfig scheduler;
   // Likewise num_blocks, block_size, max_num_seqs and max_model_len.
   KvCacheConfig kv_cache;

@@ -130,6 +130,28 @@ Status CheckListSizes(const wire::SamplingParams& params, int32_t vocab_size) {
   return OkStatus();
 }
 
+// The budget is kept by forcing the reasoning's end, so both of its marks must be known.
+Status CheckReasoning(const wire::EngineCoreRequest& request, int32_t vocab_size) {
+  constexpr size_t kMaxMarkTokens = 256;
+  const int32_t budget = request.sampling_params.thinking_token_budget.value_or(-1);
+  if (budget < -1) return OutOfRange("thinking_token_budget", budget, "-1 or more");
+  const wire::Rare<wire::ReasoningMarks>& marks = request.own.reasoning;
+  if (budget >= 0 && (!marks || marks->begin.empty() || marks->forced_end.empty())) {
+    return InvalidArgumentError(
+        "thinking_token_budget is set, but the frontend sent no marks of the reasoning's begin and "
+        "end");
+  }
+  if (!marks) return OkStatus();
+  for (const auto* mark : {&marks->begin, &marks->end, &marks->tool_call, &marks->forced_end}) {
+    if (mark->size() > kMaxMarkTokens) {
+      return OutOfRange("a reasoning mark's length", static_cast<double>(mark->size()),
+                        "at most " + std::to_string(kMaxMarkTokens));
+    }
+    RETURN_IF_ERROR(CheckTokenIds("a reasoning mark", *mark, vocab_size));
+  }
+  return OkStatus();
+}
+
 Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
   RETURN_IF_ERROR(CheckListSizes(params, vocab_size));
   // Stop ids are only compared, so any number is harmless; the other lists index logits.
@@ -157,6 +179,7 @@ Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits
   RETURN_IF_ERROR(CheckLengths(request.sampling_params));
   RETURN_IF_ERROR(CheckPriorOutputs(request));
   RETURN_IF_ERROR(CheckDistribution(request.sampling_params));
+  RETURN_IF_ERROR(CheckReasoning(request, limits.vocab_size));
   return CheckTokenLists(request.sampling_params, limits.vocab_size);
 }
 

@@ -117,10 +117,18 @@ struct MapOf<SamplingParams> {
 };
 
 template <>
+struct MapOf<ReasoningMarks> {
+  using T = ReasoningMarks;
+  static constexpr auto kKeys =
+      std::tuple(Key<&T::begin>{"begin"}, Key<&T::end>{"end"}, Key<&T::tool_call>{"tool_call"},
+                 Key<&T::forced_end>{"forced_end"});
+};
+
+template <>
 struct MapOf<OwnRequestFields> {
   using T = OwnRequestFields;
-  static constexpr auto kKeys =
-      std::tuple(Key<&T::num_prior_output_tokens>{"num_prior_output_tokens"});
+  static constexpr auto kKeys = std::tuple(
+      Key<&T::num_prior_output_tokens>{"num_prior_output_tokens"}, Key<&T::reasoning>{"reasoning"});
 };
 
 template <>

@@ -160,11 +160,26 @@ struct SamplingParams {
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
+// How a request's reasoning looks in tokens. An engine has no tokenizer.
+struct ReasoningMarks {  // map
+  std::vector<TokenId> begin;
+  std::vector<TokenId> end;
+  // Ends the reasoning as well, and is the beginning of the answer.
+  std::vector<TokenId> tool_call;
+  // What is written when thinking_token_budget is used up.
+  std::vector<TokenId> forced_end;
+
+  friend bool operator==(const ReasoningMarks&, const ReasoningMarks&) = default;
+};
+
 // Tandem's own fields of a request.
 struct OwnRequestFields {  // map
   // The last tokens of the prompt that are outputs of an earlier run of this request. It goes on
   // from there: lengths, penalties, draws and usage count from the prompt before them.
   int32_t num_prior_output_tokens = 0;
+  // Sent where they matter: with thinking_token_budget, and with structured_outputs that begin
+  // after the reasoning, which is when reasoning_ended is false.
+  Rare<ReasoningMarks> reasoning;
 
   friend bool operator==(const OwnRequestFields&, const OwnRequestFields&) = default;
 };
@@ -183,7 +198,7 @@ struct EngineCoreRequest {                     // array of 22, and the tail
   RawValue prompt_is_token_ids;                // 10
   int32_t client_index = 0;                    // 11: whose output socket gets the outputs
   int32_t current_wave = 0;                    // 12
-  int32_t priority = 0;                        // 13: lower runs first under priority scheduling
+  int64_t priority = 0;                        // 13: lower runs first under priority scheduling
   RawValue trace_headers;                      // 14: map
   bool resumable = false;                      // 15
   std::optional<std::string> external_req_id;  // 16

@@ -27,6 +27,7 @@ tandem_test(unit_scheduler LABEL unit
        unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
        unit/engine_core/scheduler/outside_test.cc
        unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
+       unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)

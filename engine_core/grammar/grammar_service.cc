@@ -129,8 +129,7 @@ void GrammarService::BeginMasks(Step* step) {
   rows_in_step_.clear();
   for (size_t i = 0; i < step->requests.size(); ++i) {
     const Request& request = *step->requests[i];
-    const bool is_masked = request.needs_grammar && output.requests[i].needs_sample &&
-                           request.num_output_tokens() >= request.grammar_begin();
+    const bool is_masked = output.requests[i].needs_sample && request.has_grammar_begun();
     if (is_masked) AddMask(static_cast<int32_t>(i), request, &output);
   }
   if (rows_in_step_.empty()) return;

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/reasoning_marks.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -49,16 +51,20 @@ struct Request {
         token_ids(std::move(wire.prompt_token_ids)),
         num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
                           wire.own.num_prior_output_tokens),
+        reasoning(wire, num_prompt_tokens),
         order(order_of_adding),
         needs_grammar(needs.grammar),
         extra_keys{.adapter = needs.adapter,
                    .items = {},
                    .cache_salt = wire.cache_salt.value_or(""),
-                   .embeddings = needs.embeddings} {}
+                   .embeddings = needs.embeddings} {
+    reasoning.Read(token_ids);
+  }
 
   wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
   int32_t num_prompt_tokens;       // without outputs of an earlier run
+  ReasoningReader reasoning;       // has read token_ids
   // Tokens that steps in flight will sample if they accept all drafts. They can be scheduled as
   // inputs: the worker knows their ids, which are not known here yet.
   int32_t num_output_placeholders = 0;
@@ -97,8 +103,6 @@ struct Request {
   const RequestId& id() const { return wire.request_id; }
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
-  // The number of its outputs before its grammar holds.
-  int32_t grammar_begin() const { return 0; }
   // Whether the mask of its next token depends on a token in flight.
   bool awaits_masked_token() const { return needs_grammar && num_output_placeholders > 0; }
   int32_t num_uncomputed_tokens() const {
@@ -109,6 +113,15 @@ struct Request {
     const int32_t num_certain = num_output_placeholders - drafts.num_in_flight;
     return num_certain > 0 && num_output_tokens() + num_certain >= wire.sampling_params.max_tokens;
   }
+  // The number of its outputs before its grammar holds; INT32_MAX: the reasoning before it has not
+  // ended. It may become less than the number of outputs so far: a call's mark ends the reasoning
+  // and belongs to the grammar.
+  int32_t grammar_begin() const {
+    if (!reasoning.holds_grammar_back()) return 0;
+    const std::optional<int32_t> begin = reasoning.answer_begin();
+    return begin ? *begin - num_prompt_tokens : INT32_MAX;
+  }
+  bool has_grammar_begun() const { return needs_grammar && num_output_tokens() >= grammar_begin(); }
   // Whether it cannot run yet, regardless of room.
   bool is_blocked() const {
     return status == wire::RequestStatus::kWaitingForStructuredOutputGrammar ||

@@ -41,7 +41,8 @@ void RunningPass::Run(StepPlan* plan) {
 // 0: the request gets nothing in this step; later ones may.
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
-  if (request.will_reach_max_tokens() || request.awaits_masked_token()) return 0;
+  const bool must_wait = request.awaits_masked_token() || ThinkingBudgets::MustWait(request);
+  if (must_wait || request.will_reach_max_tokens()) return 0;
   const int32_t num_wanted = request.num_uncomputed_tokens() + parts_.drafts.NumFor(request);
   return std::min({num_wanted, plan.chunk_limit(), plan.budget_tokens(),
                    parts_.config.max_model_len - request.num_computed_tokens - 1});

@@ -116,7 +116,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   Step* step = newest_step_ = steps_.Begin();
   step->output.freed_slots.swap(parts_.requests.freed_slots());
   step->output.polls_kv_transfers = parts_.transfers.has_connector();
-  plan_.Build(parts_.kv_cache, parts_.drafts, step);
+  plan_.Build(parts_.kv_cache, parts_.drafts, &parts_.thinking_budgets, step);
   return step->output;
 }
 

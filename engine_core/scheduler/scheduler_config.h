@@ -32,6 +32,7 @@ struct SchedulerConfig {
   int32_t max_num_seqs = 256;            // slots
   int32_t max_num_active_seqs = 0;       // 0: max_num_seqs
   int32_t max_model_len = 0;
+  int32_t vocab_size = 0;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool enable_chunked_prefill = true;
   int32_t long_prefill_token_threshold = 0;  // 0: none

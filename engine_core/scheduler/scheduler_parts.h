@@ -10,6 +10,7 @@
 #include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/request_table.h"
 #include "engine_core/scheduler/scheduler_config.h"
+#include "engine_core/scheduler/thinking_budgets.h"
 
 namespace tandem {
 
@@ -21,7 +22,8 @@ struct SchedulerParts {
         kv_cache(*cache),
         transfers(connector, cache),
         requests(config, cache, &transfers),
-        drafts(config.drafts, config.max_model_len) {}
+        drafts(config.drafts, config.max_model_len),
+        thinking_budgets(config.vocab_size) {}
   SchedulerParts(const SchedulerParts&) = delete;
   SchedulerParts& operator=(const SchedulerParts&) = delete;
 
@@ -30,6 +32,7 @@ struct SchedulerParts {
   KvTransfers transfers;
   RequestTable requests;
   DraftTokens drafts;
+  ThinkingBudgets thinking_budgets;
 };
 
 }  // namespace tandem

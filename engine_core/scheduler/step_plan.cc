@@ -20,8 +20,10 @@ bool StepPlan::TryTakeBack(const Request* request) {
   return true;
 }
 
-void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, Step* step) const {
+void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
+                     ThinkingBudgets* budgets, Step* step) const {
   SchedulerOutput& output = step->output;
+  budgets->Begin();
   for (const Entry& entry : entries_) {
     Request* request = entry.request;
     const auto request_idx = static_cast<int32_t>(output.requests.size());
@@ -47,6 +49,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, 
                                  .embeddings = request->extra_keys.embeddings});
     }
     output.num_scheduled_tokens += entry.num_tokens;
+    if (num_drafts >= 0) budgets->Apply(*request, request_idx, &output);
     if (num_drafts > 0) drafts.Schedule(num_drafts, request, &output.requests.back(), &output);
     request->num_computed_tokens += entry.num_tokens;
     request->mid_prefill = request->num_uncomputed_tokens() > 0;

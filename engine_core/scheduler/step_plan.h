@@ -12,6 +12,7 @@
 #include "engine_core/scheduler/draft_tokens.h"
 #include "engine_core/scheduler/request.h"
 #include "engine_core/scheduler/step.h"
+#include "engine_core/scheduler/thinking_budgets.h"
 
 namespace tandem {
 
@@ -53,7 +54,8 @@ class StepPlan {
 
   // Writes the step and advances each request's num_computed_tokens to their value after it. Tokens
   // given beyond a request's uncomputed ones are drafts.
-  void Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, Step* step) const;
+  void Build(const KvCacheManager& kv_cache, const DraftTokens& drafts, ThinkingBudgets* budgets,
+             Step* step) const;
 
  private:
   struct Entry {

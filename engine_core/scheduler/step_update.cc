@@ -122,6 +122,7 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
                      parts_.config.max_model_len);
   }
   parts_.requests.ExtendHashes(request);
+  request->reasoning.Read(request->token_ids);
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;

@@ -100,6 +100,7 @@ StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* 
   balancer_.OnSubmit(engine_index);
   request.client_index = options_.client_index;
   const bool is_ours = health_.is_ours(engine_index);
+  if (!is_ours) request.own = {};
   if (is_ours && !request.sampling_params.seed) {
     request.sampling_params.seed = static_cast<int64_t>(MixBits(next_seed_++) >> 1);
   }

@@ -120,7 +120,7 @@ void CheckRequest(const json& want, const EngineCoreRequest& got) {
   CHECK(ToJson(got.prompt_is_token_ids.packed) == want[10]);
   CHECK(got.client_index == want[11].get<int>());
   CHECK(got.current_wave == want[12].get<int>());
-  CHECK(got.priority == want[13].get<int>());
+  CHECK(got.priority == want[13].get<int64_t>());
   CHECK(ToJson(got.trace_headers.packed) == want[14]);
   CHECK(got.resumable == want[15].get<bool>());
   CHECK(got.external_req_id == Maybe<std::string>(want[16]));

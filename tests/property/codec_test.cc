@@ -161,7 +161,7 @@ EngineCoreRequest DrawRequest(Draw& draw) {
   r.cache_salt = draw.Perhaps(draw.Text());
   r.data_parallel_rank = draw.Perhaps(draw.Int32());
   r.client_index = draw.Int32();
-  r.priority = draw.Int32();
+  r.priority = draw.Below(4) == 0 ? INT64_MIN : draw.Int();
   r.trace_headers = draw.Raw();
   r.resumable = draw.Maybe();
   r.external_req_id = draw.Perhaps(draw.Text());
@@ -170,6 +170,9 @@ EngineCoreRequest DrawRequest(Draw& draw) {
   r.session_id = draw.Perhaps(draw.Text());
   r.kv_hints = draw.Raw();
   if (draw.Maybe()) r.own.num_prior_output_tokens = draw.Int32();
+  if (draw.Maybe()) {
+    r.own.reasoning = ReasoningMarks{draw.Ids(3), draw.Ids(2), draw.Ids(2), draw.Ids(9)};
+  }
   if (draw.Maybe()) r.aux_frames = draw.Texts();
   return r;
 }

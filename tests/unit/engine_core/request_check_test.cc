@@ -45,6 +45,28 @@ TEST_CASE("Ingress: a plain request and the edges of every range are accepted") 
   }
 }
 
+TEST_CASE("Ingress: a thinking budget needs the marks of a reasoning, in the vocabulary") {
+  wire::EngineCoreRequest request = Good();
+  request.sampling_params.thinking_token_budget = -1;
+  CHECK(CheckRequest(request, Limits()).ok());
+  request.sampling_params.thinking_token_budget = -2;
+  CHECK(CheckRequest(request, Limits()).message() ==
+        "thinking_token_budget is -2, must be -1 or more");
+  request.sampling_params.thinking_token_budget = 0;
+  CHECK(CheckRequest(request, Limits()).message().find("no marks") != std::string::npos);
+  request.own.reasoning =
+      wire::ReasoningMarks{.begin = {1}, .end = {2}, .tool_call = {}, .forced_end = {3, 2}};
+  CHECK(CheckRequest(request, Limits()).ok());
+  request.own.reasoning->forced_end.push_back(100);
+  CHECK(CheckRequest(request, Limits()).message() ==
+        "a reasoning mark holds token id 100, the vocabulary has 100 tokens");
+  request.own.reasoning->forced_end.assign(257, 2);
+  CHECK(CheckRequest(request, Limits()).message() ==
+        "a reasoning mark's length is 257, must be at most 256");
+  request.own.reasoning->forced_end.clear();
+  CHECK(!CheckRequest(request, Limits()).ok());
+}
+
 TEST_CASE("Ingress: prior outputs must follow a prompt and be fewer than max_tokens") {
   wire::EngineCoreRequest request = Good();
   request.prompt_token_ids = {1, 2, 3, 4};

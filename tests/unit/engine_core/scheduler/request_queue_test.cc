@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-std::unique_ptr<Request> MakeRequest(std::string id, int32_t priority = 0, double arrival = 0) {
+std::unique_ptr<Request> MakeRequest(std::string id, int64_t priority = 0, double arrival = 0) {
   wire::EngineCoreRequest wire;
   wire.request_id = std::move(id);
   wire.priority = priority;
@@ -53,6 +53,10 @@ TEST_CASE("R6 priority queue: priority, then arrival, then the id as text") {
   queue->Remove(r2.get());
   CHECK(Order(*queue) == "r10 a b ");
   CHECK(queue->size() == 3);
+  auto least = MakeRequest("last", INT64_MAX), most = MakeRequest("first", INT64_MIN);
+  queue->Add(least.get());
+  queue->Add(most.get());
+  CHECK(Order(*queue) == "first r10 a b last ");
 }
 
 }  // namespace
