@@ -28,6 +28,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
       {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},
       {"reasoning-parser", &c.reasoning_parser, "Format of the model's reasoning, or none. Default: what its chat template shows"},
+      {"reasoning-config", &c.reasoning_config, "JSON object with reasoning_start_str and reasoning_end_str, for thinking_token_budget. Default: the reasoning parser's markers"},
       {"enable-auto-tool-choice", &c.input.parsers.enable_auto_tool_choice, "Let the model decide whether it calls the tools of a request"},
       {"anthropic-disabled-thinking-effort", &c.input.anthropic_disabled_thinking_effort, "Reasoning effort for /v1/messages without thinking: none, low, or auto: what the chat template heeds", {.choices = {"auto", "none", "low"}}},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
@@ -70,6 +71,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"max-connections", &c.server.limits.num_connections, "More connections get 503", {.min = 1, .max = 1 << 20}},
       {"max-unsent-bytes", &c.server.limits.unsent_bytes_per_stream, "A stream whose client leaves more bytes unread is closed", {.min = 4096, .max = 1 << 30}},
       {"max-n-sequences", &c.input.max_n_sequences, "Most choices of a request, over all its prompts", {.min = 1, .max = 16384, .env = "MAX_N_SEQUENCES"}},
+      {"max-beam-width", &c.input.max_beam_width, "Most beams of a search", {.min = 1, .max = 1024}},
       {"max-completion-prompts", &c.input.max_completion_prompts, "Most prompts of a request", {.min = 1, .max = 1 << 20, .env = "MAX_COMPLETION_PROMPTS"}},
       {"max-stop-strings", &c.input.max_stop_strings, "Most stop strings of a request", {.min = 0, .max = 1 << 16, .env = "MAX_STOP_STRINGS"}},
       {"max-num-bad-words", &c.input.max_bad_words, "Most spellings of a request's bad words", {.min = 0, .max = 1 << 16, .env = "MAX_NUM_BAD_WORDS"}},
@@ -129,6 +131,24 @@ StatusOr<std::vector<std::string>> ParseNameList(std::string_view flag, std::str
   return names;
 }
 
+Status FinishParsers(FrontendConfig& config) {
+  ParserConfig& parsers = config.input.parsers;
+  if (config.reasoning_config.empty()) return OkStatus();
+  const auto bad = InvalidArgumentError(
+      "--reasoning-config " + config.reasoning_config +
+      ": must be a JSON object with the texts reasoning_start_str and reasoning_end_str");
+  const auto texts =
+      nlohmann::json::parse(config.reasoning_config, nullptr, /*allow_exceptions=*/false);
+  if (!texts.is_object()) return bad;
+  for (const auto& [name, text] : texts.items()) {
+    const bool is_begin = name == "reasoning_start_str";
+    const bool is_known = is_begin || name == "reasoning_end_str";
+    if (!is_known || !text.is_string() || text.get_ref<const std::string&>().empty()) return bad;
+    (is_begin ? parsers.reasoning_begin : parsers.reasoning_end) = text.get<std::string>();
+  }
+  return OkStatus();
+}
+
 Status FinishServer(FrontendConfig& config) {
   if (config.tls.certificate.empty() && !(config.tls.key + config.tls.client_ca).empty()) {
     return InvalidArgumentError("--ssl-keyfile and --ssl-ca-certs need --ssl-certfile");
@@ -179,6 +199,7 @@ Status Finish(FrontendConfig& config) {
     if (!kwargs.ok()) return kwargs.status().WithContext("--default-chat-template-kwargs");
     config.input.default_chat_template_kwargs = std::move(kwargs).value();
   }
+  RETURN_IF_ERROR(FinishParsers(config));
   RETURN_IF_ERROR(FinishServer(config));
   ASSIGN_OR_RETURN(
       config.handshake_address,

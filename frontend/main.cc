@@ -99,8 +99,8 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, LoadChatTemplate(config, *tokenizer));
   if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
   ASSIGN_OR_RETURN(input.parsers, ChooseParsers(config.tool_call_parser, config.reasoning_parser,
-                                                chat_template ? chat_template->source() : ""));
-  input.parsers.enable_auto_tool_choice = config.input.parsers.enable_auto_tool_choice;
+                                                chat_template ? chat_template->source() : "",
+                                                config.input.parsers));
   LogParsers(config, input.parsers);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
                                           std::move(chat_template));

@@ -50,6 +50,7 @@ tandem_test(unit_openai LABEL unit SRCS
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/response_items_test.cc
+  unit/frontend/processing/beam_search_test.cc unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc unit/frontend/processing/torch_tensor_test.cc
   cases/api_cases_test.cc
@@ -69,7 +70,7 @@ tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS
 tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc golden/tool_grammar_test.cc
   DEPS frontend/parsers)
 tandem_test(unit_parsers LABEL unit SRCS
-  unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
+  unit/frontend/parsers/message_parser_test.cc unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
   unit/frontend/parsers/tool_set_test.cc
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
 tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc DEPS frontend/parsers)

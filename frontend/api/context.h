@@ -68,8 +68,8 @@ struct ApiContext : ApiParts {
 
   EngineClient* engine_client = nullptr;  // this shard's
   ApiOptions options;
-  std::vector<StepTokens> step_tokens;             // this shard's, one per engine
-  std::set<std::string_view> retired_fields_seen;  // each is warned of once
+  std::vector<StepTokens> step_tokens;        // this shard's, one per engine
+  std::set<std::string_view> warnings_given;  // about what requests ask for in vain
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "frontend/api/beam_run.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/models.h"
 #include "frontend/metrics/exposition.h"
@@ -71,8 +72,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.context.arrival_time = request.arrival_time;
   headers.context.max_model_len = engine->max_model_len;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
-  const auto priority = IntegerHeader(request, "x-vllm-priority");
-  if (priority && *priority == static_cast<int32_t>(*priority)) headers.priority = priority;
+  headers.priority = IntegerHeader(request, "x-vllm-priority");
   if (const auto rank = IntegerHeader(request, "x-data-parallel-rank")) {
     if (*rank < 0 || *rank >= context.engine_client->num_engines()) {
       return InvalidArgumentError("X-data-parallel-rank must be in [0, " +
@@ -154,12 +154,15 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
 
 namespace {
 
-void WarnOfRetiredFields(const std::vector<RetiredField>& fields, ApiContext* context) {
-  for (const RetiredField& field : fields) {
-    if (!context->retired_fields_seen.insert(field.name).second) continue;
+// What of the request has no effect; each thing once, because clients repeat themselves.
+void WarnOfIgnored(const PreparedRequest& prepared, ApiContext* context) {
+  for (const RetiredField& field : prepared.retired_fields) {
+    if (!context->warnings_given.insert(field.name).second) continue;
     LOG_WARNING << "a client sends " << field.name << ", which is ignored: the API dropped it, use "
                 << field.instead;
   }
+  const std::string_view warning = prepared.processed.warning;
+  if (!warning.empty() && context->warnings_given.insert(warning).second) LOG_WARNING << warning;
 }
 
 // ---- 4. Run ----
@@ -266,6 +269,29 @@ std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const Generation
   return generation;
 }
 
+namespace {
+
+// Stages 4 and 5 of a beam search, which is never a stream.
+Awaitable<void> SearchBeams(Exchange& exchange, ApiContext* context, const GenerationCall& call,
+                            AdmittedRequest request) {
+  PreparedRequest& prepared = request.prepared;
+  BeamRun run(context, std::move(prepared.processed), prepared.output,
+              exchange.request().arrival_monotonic, std::move(request.ticket));
+  if (request.deadline) run.SetDeadline(*request.deadline);
+  exchange.OnClosed([&run] { run.Abort(); });
+  const Status status = co_await run.Search();
+  if (run.aborted()) co_return;
+  if (!status.ok()) co_return RespondWithError(exchange, *context, call, status);
+  std::string body;
+  prepared.writer.prompts = run.prompts();
+  prepared.writer.out = &body;
+  run.Write(call.MakeWriter(std::move(prepared.writer)).get());
+  exchange.Respond(
+      {200, std::move(body), "application/json", LoadReport(exchange.request(), context->metrics)});
+}
+
+}  // namespace
+
 // ---- All five ----
 
 Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_call) {
@@ -308,13 +334,17 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
     if (!whole.ok()) co_return whole.status();
     request.prepared = std::move(*whole);
   }
-  WarnOfRetiredFields(request.prepared.retired_fields, context);
+  WarnOfIgnored(request.prepared, context);
   co_return std::move(request);
 }
 
 Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
                     AdmittedRequest request) {
   if (exchange.closed()) co_return;
+  if (request.prepared.processed.beams) {
+    co_await SearchBeams(exchange, context, call, std::move(request));
+    co_return;
+  }
 
   // 4. Run: outputs reach the writer through callbacks; the coroutine waits for the end.
   WriterInput& input = request.prepared.writer;

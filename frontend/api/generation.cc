@@ -102,7 +102,7 @@ class Generation::Choice final : public OutputSink {
 
 std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request) {
   std::vector<ChoicePrompt> prompts;
-  for (size_t i = 0; i < request.requests.size(); ++i) {
+  for (size_t i = 0; i < request.num_choices(); ++i) {
     const size_t p = i / static_cast<size_t>(request.n);
     prompts.push_back({&request.prompt_token_ids[p], &request.prompt_texts[p]});
   }
@@ -128,7 +128,7 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
   }
   usage_.prompt_tokens = request_.num_prompt_tokens;
   if (context_->options.enable_prompt_tokens_details) usage_.cached_tokens = 0;
-  if (options.message && options.message->format.reasoning) usage_.reasoning_tokens = 0;
+  if (options.message && options.message->has_reasoning()) usage_.reasoning_tokens = 0;
 }
 
 Generation::~Generation() { Abort(); }
@@ -171,9 +171,9 @@ void Generation::Abort() {
   aborted_ = true;
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
-    LOG_INFO << "request aborted id=" << choice->id
-             << " prompt_tokens=" << choice->num_prompt_tokens
-             << " output_tokens=" << choice->processor.num_output_tokens();
+    LOG_AT(log_level_) << "request aborted id=" << choice->id
+                       << " prompt_tokens=" << choice->num_prompt_tokens
+                       << " output_tokens=" << choice->processor.num_output_tokens();
   }
   AbortRunning(OkStatus());
   done_.Set();
@@ -303,16 +303,17 @@ void Generation::Finish(Choice* choice) {
   const double now = context_->clock->Monotonic();
   choice->stats->OnFinished(MetricReason(reason), now);
   const RequestStats& stats = *choice->stats;
-  LOG_INFO << "request finished id=" << choice->id << " reason=" << FinishReasonName(reason)
-           << " prompt_tokens=" << choice->num_prompt_tokens
-           << " cached_tokens=" << stats.num_cached_tokens()
-           << " output_tokens=" << choice->processor.num_output_tokens()
-           << " queue_ms=" << Milliseconds(stats.queue_s())
-           << " prefill_ms=" << Milliseconds(stats.prefill_s())
-           << " decode_ms=" << Milliseconds(stats.decode_s())
-           << " ttft_ms=" << Milliseconds(stats.time_to_first_token_s())
-           << " e2e_ms=" << Milliseconds(now - arrival_monotonic_)
-           << " preemptions=" << stats.num_preemptions();
+  LOG_AT(log_level_) << "request finished id=" << choice->id
+                     << " reason=" << FinishReasonName(reason)
+                     << " prompt_tokens=" << choice->num_prompt_tokens
+                     << " cached_tokens=" << stats.num_cached_tokens()
+                     << " output_tokens=" << choice->processor.num_output_tokens()
+                     << " queue_ms=" << Milliseconds(stats.queue_s())
+                     << " prefill_ms=" << Milliseconds(stats.prefill_s())
+                     << " decode_ms=" << Milliseconds(stats.decode_s())
+                     << " ttft_ms=" << Milliseconds(stats.time_to_first_token_s())
+                     << " e2e_ms=" << Milliseconds(now - arrival_monotonic_)
+                     << " preemptions=" << stats.num_preemptions();
 }
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {

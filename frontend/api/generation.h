@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/log.h"
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
 #include "frontend/api/generation_call.h"
@@ -21,7 +22,7 @@
 
 namespace tandem {
 
-// One per choice. Points into the request, which must not move.
+// One per choice, so several share a prompt. Points into the request, which must not move.
 std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request);
 
 class Generation {
@@ -43,6 +44,8 @@ class Generation {
   // Before Start. Past it (monotonic seconds) a request without a first token fails with
   // DEADLINE_EXCEEDED; one that has begun ends as at max_tokens, with stop_reason request_timeout.
   void SetDeadline(double deadline) { deadline_ = deadline; }
+  // Before Start: the log's lines of it are only for debugging, because it is one of many.
+  void LogQuietly() { log_level_ = LogLevel::kDebug; }
   // Sends everything to the engine. on_progress (may be empty) runs after each output that reached
   // the writer. After an error nothing is left running.
   Status Start(ResponseWriter* writer, std::function<void()> on_progress);
@@ -81,6 +84,7 @@ class Generation {
   std::function<void()> on_progress_;
   ParserInvocations* parser_invocations_ = nullptr;  // null: not counted
   bool counts_deltas_ = false;
+  LogLevel log_level_ = LogLevel::kInfo;
   size_t num_unfinished_ = 0;
   std::optional<double> deadline_;
   Usage usage_;

@@ -79,6 +79,10 @@ Status ParsePromptEmbeds(Json& value, CompletionRequest* out) {
 }
 
 Status CheckCompletionRequest(const CompletionRequest& request) {
+  if (request.use_beam_search && !request.prompt_embeds.empty()) {
+    return InvalidArgumentError("prompt_embeds is not available with use_beam_search")
+        .WithParam("prompt_embeds");
+  }
   RETURN_IF_ERROR(CheckPromptEmbeds(request));
   if (request.logprob_token_ids.empty()) return OkStatus();
   if (!request.logprobs) {

@@ -123,6 +123,37 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
   return OkStatus();
 }
 
+namespace {
+
+// A search draws nothing, so fields that shape draws have no effect. Those that ask for another
+// output than the most likely one are refused.
+Status CheckBeamSearch(const GenerationRequest& request) {
+  if (!request.use_beam_search) return OkStatus();
+  const std::pair<const char*, bool> others[] = {
+      {"stream", request.stream},
+      {"stop", !request.stop.empty()},
+      {"stop_token_ids", !request.stop_token_ids.empty()},
+      {"min_tokens", request.min_tokens > 0},
+      {"presence_penalty", request.presence_penalty.value_or(0) != 0},
+      {"frequency_penalty", request.frequency_penalty.value_or(0) != 0},
+      {"repetition_penalty", request.repetition_penalty.value_or(1) != 1},
+      {"logit_bias", request.logit_bias.has_value()},
+      {"allowed_token_ids", request.allowed_token_ids.has_value()},
+      {"bad_words", !request.bad_words.empty()},
+      {"prompt_logprobs", request.prompt_logprobs.has_value()},
+      {"logprob_token_ids", !request.logprob_token_ids.empty()},
+      {"repetition_detection", request.repetition_detection.has_value()},
+      {"thinking_token_budget", request.thinking_token_budget.value_or(-1) >= 0}};
+  for (const auto& [name, is_set] : others) {
+    if (!is_set) continue;
+    return InvalidArgumentError(std::string(name) + " is not available with use_beam_search")
+        .WithParam(name);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Status CheckGenerationRequest(const GenerationRequest& request) {
   if (request.stream_options && !request.stream) {
     return InvalidArgumentError("stream_options needs stream to be true")
@@ -158,6 +189,11 @@ Status CheckGenerationRequest(const GenerationRequest& request) {
     return InvalidArgumentError("cache_salt must not contain '@', '/', '\\' or NUL")
         .WithParam("cache_salt");
   }
+  if (request.thinking_token_budget.value_or(-1) < -1) {
+    return ValueError("thinking_token_budget", "must be a non-negative integer or -1 for unlimited",
+                      *request.thinking_token_budget);
+  }
+  RETURN_IF_ERROR(CheckBeamSearch(request));
   return CheckStructuredOutputs(request);
 }
 

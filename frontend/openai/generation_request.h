@@ -54,6 +54,10 @@ struct GenerationRequest {
   std::vector<std::string> bad_words;
   std::vector<int64_t> logprob_token_ids;
   std::optional<RepetitionDetection> repetition_detection;
+  std::optional<int64_t> thinking_token_budget;  // -1: none
+
+  bool use_beam_search = false;
+  std::optional<double> length_penalty;  // of a beam search
 
   // What the output must be; StructuredOutputsOf makes one value of the three.
   std::optional<wire::StructuredOutputs> structured_outputs;
@@ -98,6 +102,7 @@ Status CheckGenerationRequest(const GenerationRequest& request);
 inline constexpr int64_t kMaxSequences = 16384;  // of one request (n)
 inline constexpr int64_t kMaxTokenId = 2147483647;
 inline constexpr double kMaxLogitBias = 100;
+inline constexpr double kMaxLengthPenalty = 100;
 inline constexpr size_t kMaxLogprobTokenIds = 128;
 inline constexpr int64_t kMaxRepetitionSize = 1 << 20;  // of each number in repetition_detection
 
@@ -172,10 +177,7 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      &GenerationRequest::stream_interval,
      {1, kMaxTokenId},
      "Tokens per event after the first; can only raise the server's."},
-    {"priority",
-     &GenerationRequest::priority,
-     {-2147483648.0, 2147483647.0},
-     "Lower runs first, under priority scheduling."},
+    {"priority", &GenerationRequest::priority, {}, "Lower runs first, under priority scheduling."},
     {"request_id", &GenerationRequest::request_id, {1, 128}, "Part of the response id."},
     {"session_id", &GenerationRequest::session_id, {1, 256}, "Passed to the engine."},
     {"cache_salt", &GenerationRequest::cache_salt, {1, 128}, "Separates cached prefixes."},
@@ -212,13 +214,22 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      {},
      "What the output must be: json, regex, choice, grammar, json_object or structural_tag.",
      field_schema::kObject},
-    {"use_beam_search", Unsupported{"false"}, {}, "Beam search."},
-    {"length_penalty", Unsupported{"1.0"}, {}, "Of beam search."},
+    {"use_beam_search",
+     &GenerationRequest::use_beam_search,
+     {},
+     "The n most likely responses, found by a search of this width. Not with stream."},
+    {"length_penalty",
+     &GenerationRequest::length_penalty,
+     {-kMaxLengthPenalty, kMaxLengthPenalty},
+     "Of a beam search: above 0 prefers long responses; default 1."},
     {"logprob_token_ids",
      &GenerationRequest::logprob_token_ids,
      {0, kMaxTokenId},
      "Logprobs of these tokens (at most 128) instead of the most likely ones; needs logprobs."},
-    {"thinking_token_budget", Unsupported{"-1"}, {}, "Limit of reasoning tokens."},
+    {"thinking_token_budget",
+     &GenerationRequest::thinking_token_budget,
+     {},
+     "Most tokens of reasoning, after which its end is written; -1: no limit."},
     {"repetition_detection",
      &ParseRepetitionDetection,
      {},

@@ -222,7 +222,7 @@ StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_
     errors.AddForm("body.messages", "must be a list of conversations");
     return errors.Result();
   }
-  for (const char* name : {"tools", "stream"}) {
+  for (const char* name : {"tools", "stream", "use_beam_search"}) {
     if (IsAbsent(body, name) || body[name] == false) continue;
     return InvalidArgumentError("a batch of conversations does not take `" + std::string(name) +
                                 "`")

@@ -42,9 +42,11 @@ Parse<> CopyMessage(ToolParserInput in, Header header) {
     co_return;
   }
   const bool is_reasoning = header.channel == "analysis" || !header.recipient.empty();
+  if (in.in_reasoning != nullptr) *in.in_reasoning = is_reasoning;
   co_await CopyUntil(in.text, ends, [&in, is_reasoning](std::string_view part) {
     is_reasoning ? in.sink.AddReasoning(part) : in.sink.AddContent(part);
   });
+  if (in.in_reasoning != nullptr) *in.in_reasoning = false;
 }
 
 }  // namespace

@@ -40,8 +40,11 @@ Parse<> MessageParser::StartContent() {
   using Choice = MessageFormat::Choice;
   const ToolSet& tools = format_.tools != nullptr ? *format_.tools : NoTools();
   const bool forced = format_.choice == Choice::kRequired || format_.choice == Choice::kNamed;
-  const ToolParserInput input = {
-      .text = content_, .tools = tools, .sink = sink_, .must_call = forced};
+  const ToolParserInput input = {.text = content_,
+                                 .tools = tools,
+                                 .sink = sink_,
+                                 .must_call = forced,
+                                 .in_reasoning = &in_reasoning_};
   if (format_.is_harmony) return ParseHarmony(input);
   if (format_.tool_parser == nullptr) return PassOn(content_, sink_);
   if (format_.choice == Choice::kNone && !format_.tool_parser->hides_calls) {

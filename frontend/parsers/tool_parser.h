@@ -22,6 +22,8 @@ struct ToolParserInput {
   const ToolSet& tools;
   MessageSink& sink;
   bool must_call = false;  // tool_choice asks for a call
+  // Of a format that has the reasoning too: kept at whether the next byte is reasoning.
+  bool* in_reasoning = nullptr;
 };
 
 using ToolParserFunction = Parse<> (*)(ToolParserInput input);

@@ -21,7 +21,8 @@ struct InputConfig {
   int64_t max_bad_words_total_tokens = 1024;
   int64_t max_completion_prompts = 1024;
   int64_t max_n_sequences = kMaxSequences;  // n, and n times the number of prompts
-  int64_t max_fanout_bytes = 256 << 20;     // of all engine requests of one API request
+  int64_t max_beam_width = 64;
+  int64_t max_fanout_bytes = 256 << 20;  // of all engine requests of one API request
   bool enable_prompt_embeds = false;
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;

@@ -97,6 +97,7 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
       chat_template_(std::move(chat_template)),
       encoded_texts_(std::make_unique<EncodedTextCache>(kEncodedTextBytes)),
       sampling_(&config_, tokenizer_.get()),
+      reasoning_(FindReasoningTokens(config_.parsers, *tokenizer_)),
       template_traits_(chat_template_ ? ProbeTemplate(*this) : TemplateTraits()) {}
 
 // ---- Prompts ----
@@ -111,8 +112,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
   } else if (!request.max_tokens) {
     max_tokens.requested = kCompletionMaxTokens;
   }
-  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room,
-                JsonDocument(), context);
+  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room, {},
+                context);
 }
 
 StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(
@@ -179,9 +180,10 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   }
   const std::optional<int64_t> logprobs =
       request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
+  ChatFacts chat;
+  chat.template_kwargs = &request.chat_template_kwargs;
   ASSIGN_OR_RETURN(ProcessedRequest result,
-                   Finish(request, std::move(prompts), max_tokens, logprobs, false,
-                          request.chat_template_kwargs, context));
+                   Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
   result.message = std::move(message);
   return result;
 }
@@ -211,6 +213,7 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
                     "message, or its reasoning, and others begin one");
     }
     if (i == 0) all.message = std::move(one.message);
+    all.warning = one.warning;
     all.num_prompt_tokens += one.num_prompt_tokens;
     all.requests.push_back(std::move(one.requests.front()));
     all.prompt_texts.push_back(std::move(one.prompt_texts.front()));
@@ -335,10 +338,66 @@ StatusOr<int64_t> InputProcessor::ResolveMaxTokens(const MaxTokens& max_tokens, 
   return result;
 }
 
-StatusOr<ProcessedRequest> InputProcessor::Finish(
-    const GenerationRequest& request, std::vector<Prompt> prompts, const MaxTokens& max_tokens,
-    std::optional<int64_t> logprobs, bool number_prompts, const JsonDocument& template_kwargs,
-    const RequestContext& context) const {
+// The engine sees reasoning in tokens only, and gets their marks where they matter to it.
+Status InputProcessor::SetReasoning(const GenerationRequest& request,
+                                    wire::EngineCoreRequest* model,
+                                    wire::SamplingParams* sampling) const {
+  const int64_t budget = request.thinking_token_budget.value_or(-1);
+  if (budget >= 0) {
+    if (!reasoning_.allows_budget()) {
+      return Refuse("thinking_token_budget",
+                    "thinking_token_budget is set but reasoning_config is not configured. It needs "
+                    "--reasoning-config, or a --reasoning-parser whose reasoning has a marker at "
+                    "its begin and its end.");
+    }
+    sampling->thinking_token_budget =
+        static_cast<int32_t>(std::min<int64_t>(budget, std::numeric_limits<int32_t>::max()));
+    model->own.reasoning = reasoning_.marks;
+  }
+  return OkStatus();
+}
+
+// The sampling parameters become those of one step of the search.
+StatusOr<std::optional<BeamOptions>> InputProcessor::MakeBeams(
+    const GenerationRequest& request, std::optional<int64_t> logprobs,
+    wire::SamplingParams* sampling) const {
+  if (!request.use_beam_search) return std::optional<BeamOptions>();
+  const int64_t max_width = std::min<int64_t>(config_.max_beam_width, vocab_size());
+  if (request.n > max_width) {
+    return Refuse("n", "n is " + std::to_string(request.n) + ", a beam search has at most " +
+                           std::to_string(max_width) + " beams");
+  }
+  if (sampling->structured_outputs) {
+    return Refuse("use_beam_search",
+                  "use_beam_search is not available with structured outputs, nor with tools that "
+                  "the output is held to");
+  }
+  if (sampling->prompt_logprobs) {
+    return Refuse("echo", "echo with logprobs is not available with use_beam_search");
+  }
+  BeamOptions beams;
+  beams.width = static_cast<int>(request.n);
+  beams.length_penalty = request.length_penalty.value_or(1.0);
+  if (!request.ignore_eos) beams.end_ids = sampling->all_stop_token_ids;
+  beams.num_logprobs = logprobs;
+  wire::SamplingParams step;
+  step.temperature = 0;
+  step.logprobs = static_cast<int32_t>(std::min<int64_t>(beams.num_candidates(), vocab_size()));
+  if (logprobs == -1) step.logprobs = -1;
+  if (logprobs) step.logprobs = std::max<int32_t>(*step.logprobs, static_cast<int32_t>(*logprobs));
+  step.ignore_eos = true;
+  step.extra_args = std::move(sampling->extra_args);
+  step.skip_reading_prefix_cache = false;
+  *sampling = std::move(step);
+  return std::optional<BeamOptions>(std::move(beams));
+}
+
+StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& request,
+                                                  std::vector<Prompt> prompts,
+                                                  const MaxTokens& max_tokens,
+                                                  std::optional<int64_t> logprobs,
+                                                  bool number_prompts, const ChatFacts& chat,
+                                                  const RequestContext& context) const {
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   if (request.n > config_.max_n_sequences / num_prompts) {
     return Refuse("n", "n is " + std::to_string(request.n) + " for each of " +
@@ -352,22 +411,28 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
     sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
   }
   sampling.skip_reading_prefix_cache = sampling.prompt_logprobs.has_value();
+  ProcessedRequest result;
+  ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &sampling));
+  const int64_t num_copies = result.beams ? 1 : request.n;
+  if (request.length_penalty && !result.beams) {
+    result.warning = "length_penalty has no effect without use_beam_search";
+  }
 
   wire::EngineCoreRequest model;
   model.arrival_time = context.arrival_time;
   model.cache_salt = request.cache_salt;
   model.data_parallel_rank = context.data_parallel_rank;
-  model.priority = static_cast<int32_t>(request.priority);
+  model.priority = request.priority;
   model.session_id = SessionId(request, context);
-  Json parser_kwargs = {
-      {"chat_template_kwargs", template_kwargs.is_null() ? Json::object() : *template_kwargs}};
-  model.reasoning_parser_kwargs = Pack(parser_kwargs);
+  const bool has_kwargs = chat.template_kwargs != nullptr && !chat.template_kwargs->is_null();
+  model.reasoning_parser_kwargs =
+      Pack({{"chat_template_kwargs", has_kwargs ? **chat.template_kwargs : Json::object()}});
+  RETURN_IF_ERROR(SetReasoning(request, &model, &sampling));
 
   const int64_t child_bytes = ChildBytes(request, model, sampling);
   int64_t num_bytes = 0;
-  ProcessedRequest result;
   result.n = request.n;
-  result.requests.reserve(static_cast<size_t>(num_prompts * request.n));
+  result.requests.reserve(static_cast<size_t>(num_prompts * num_copies));
   for (int64_t p = 0; p < num_prompts; ++p) {
     Prompt& prompt = prompts[static_cast<size_t>(p)];
     const auto prompt_len = static_cast<int64_t>(prompt.token_ids.size());
@@ -399,9 +464,9 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(
     engine_request.external_req_id =
         context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
     const std::string internal_id = *engine_request.external_req_id + "-" + RandomHex(8);
-    for (int64_t i = 1; i < request.n; ++i) result.requests.push_back(engine_request);
+    for (int64_t i = 1; i < num_copies; ++i) result.requests.push_back(engine_request);
     result.requests.push_back(std::move(engine_request));
-    NameChildren(internal_id, std::span(result.requests).last(static_cast<size_t>(request.n)));
+    NameChildren(internal_id, std::span(result.requests).last(static_cast<size_t>(num_copies)));
     result.prompt_texts.push_back(std::move(prompt.text));
     result.prompt_token_ids.push_back(std::move(shown_ids));
   }

@@ -17,7 +17,9 @@
 #include "frontend/chat/chat_template.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/processing/beam_search.h"
 #include "frontend/processing/input_config.h"
+#include "frontend/processing/reasoning_tokens.h"
 #include "frontend/processing/sampling_resolver.h"
 #include "frontend/processing/template_traits.h"
 #include "frontend/processing/torch_tensor.h"
@@ -37,10 +39,14 @@ struct RequestContext {
 };
 
 // The engine requests of one API request: prompt-major, n for each prompt, so choice i is
-// requests[i] and belongs to prompt i / n.
+// requests[i] and belongs to prompt i / n. Of a beam search: one for each prompt, from which the
+// search makes those of its steps; choices are n for each prompt all the same.
 struct ProcessedRequest {
   std::vector<wire::EngineCoreRequest> requests;
   int64_t n = 1;
+  std::optional<BeamOptions> beams;
+  std::string_view warning;  // a part of the request has no effect; static text, mostly empty
+  size_t num_choices() const { return requests.size() * static_cast<size_t>(beams ? n : 1); }
   int64_t num_prompt_tokens = 0;               // of all prompts, each once
   std::shared_ptr<const MessagePlan> message;  // of a chat; null: text is content
   // One of each per prompt; empty unless the response may show them.
@@ -89,15 +95,24 @@ class InputProcessor {
     std::optional<int64_t> fallback;  // when the client requested nothing
     bool echo_only = false;           // 0 is allowed: the response is the prompt alone
   };
+  // What of a chat its engine requests need.
+  struct ChatFacts {
+    const JsonDocument* template_kwargs = nullptr;
+  };
 
   StatusOr<ProcessedRequest> Finish(const GenerationRequest& request, std::vector<Prompt> prompts,
                                     const MaxTokens& max_tokens, std::optional<int64_t> logprobs,
-                                    bool number_prompts, const JsonDocument& template_kwargs,
+                                    bool number_prompts, const ChatFacts& chat,
                                     const RequestContext& context) const;
   // The prompts that are embeddings, then the others.
   StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
                                                   int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
+  Status SetReasoning(const GenerationRequest& request, wire::EngineCoreRequest* model,
+                      wire::SamplingParams* sampling) const;
+  StatusOr<std::optional<BeamOptions>> MakeBeams(const GenerationRequest& request,
+                                                 std::optional<int64_t> logprobs,
+                                                 wire::SamplingParams* sampling) const;
   StatusOr<std::vector<TokenId>> Tokenize(const GenerationRequest& request, std::string_view text,
                                           bool add_special_tokens, int64_t max_model_len) const;
   StatusOr<std::vector<TokenId>> CheckTokens(const GenerationRequest& request,
@@ -113,6 +128,7 @@ class InputProcessor {
   const std::optional<ChatTemplate> chat_template_;
   const std::unique_ptr<EncodedTextCache> encoded_texts_;
   const SamplingResolver sampling_;
+  const ReasoningTokens reasoning_;
   const TemplateTraits template_traits_;  // found with the members above
 };
 

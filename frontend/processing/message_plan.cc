@@ -57,8 +57,8 @@ StatusOr<Choice> ChoiceOf(const ParserConfig& config, const ChatRequest& request
 
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
-                                     std::string_view chat_template) {
-  ParserConfig config;
+                                     std::string_view chat_template, ParserConfig rest) {
+  ParserConfig config = std::move(rest);
   if (tool_parser.empty()) {
     config.tool_parser = ToolParserOfTemplate(chat_template);
   } else if (tool_parser != kNone) {

@@ -19,13 +19,18 @@ struct ParserConfig {
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
   bool is_harmony = false;                     // the reasoning parser is gpt-oss'
   bool enable_auto_tool_choice = true;
+  // --reasoning-config: the text before reasoning, and the one that ends it when its budget is used
+  // up. Empty: the markers of the reasoning parser.
+  std::string reasoning_begin;
+  std::string reasoning_end;
 };
 
 // The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for a choice by
 // the chat template's markers. An unknown name is INVALID_ARGUMENT and lists the known ones.
+// rest: what is not chosen here.
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
-                                     std::string_view chat_template);
+                                     std::string_view chat_template, ParserConfig rest = {});
 
 struct MessagePlan {
   MessageFormat format;  // its tools are those below
@@ -34,6 +39,7 @@ struct MessagePlan {
   CallIdForm ids = CallIdForm::kRandom;
   bool shows_special_tokens = false;  // the parser reads them in the text
 
+  bool has_reasoning() const { return format.reasoning != nullptr || format.is_harmony; }
   bool looks_for_calls() const {
     return format.tool_parser != nullptr && format.choice != MessageFormat::Choice::kNone;
   }

@@ -117,7 +117,7 @@ Status SamplingResolver::SetDistribution(const GenerationRequest& request,
     params.top_p = 1;
     params.top_k = 0;
     params.min_p = 0;
-    if (request.n > 1) {
+    if (request.n > 1 && !request.use_beam_search) {
       return Refuse("n",
                     "n must be 1 with temperature 0 (greedy), got " + std::to_string(request.n));
     }

@@ -144,6 +144,7 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
   add("logprobs", params.logprobs);
   add("prompt_logprobs", params.prompt_logprobs);
   add("stream_interval", params.stream_interval);
+  add("thinking_token_budget", params.thinking_token_budget);
   add("_eos_token_id", params.eos_token_id);
   for (const auto& [id, bias] : params.logit_bias) {
     sampling["logit_bias"][std::to_string(id)] = bias;
@@ -176,7 +177,17 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
         {"_backend", or_null(outputs.backend)},
         {"_backend_was_auto", outputs.backend_was_auto}};
   }
+  json reasoning = nullptr;
+  if (request.own.reasoning) {
+    const wire::ReasoningMarks& marks = *request.own.reasoning;
+    reasoning = {{"begin", marks.begin},
+                 {"end", marks.end},
+                 {"tool_call", marks.tool_call},
+                 {"forced_end", marks.forced_end}};
+  }
   return json({{"request_id", request.request_id},
+               {"reasoning_ended", or_null(request.reasoning_ended)},
+               {"reasoning", std::move(reasoning)},
                {"prompt_token_ids", request.prompt_token_ids},
                {"sampling", sampling},
                {"skip_reading_prefix_cache", or_null(params.skip_reading_prefix_cache)},

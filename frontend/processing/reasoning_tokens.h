@@ -1,0 +1,20 @@
+#pragma once
+
+// How this server's reasoning looks in tokens, which is all that an engine can see of it: for
+// thinking_token_budget. A value; any thread.
+
+#include "frontend/processing/message_plan.h"
+#include "frontend/text/tokenizer.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+struct ReasoningTokens {
+  wire::ReasoningMarks marks;
+  bool allows_budget() const { return !marks.begin.empty() && !marks.forced_end.empty(); }
+};
+
+// Without marks where the parsers have none.
+ReasoningTokens FindReasoningTokens(const ParserConfig& parsers, const Tokenizer& tokenizer);
+
+}  // namespace tandem
