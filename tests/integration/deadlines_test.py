@@ -87,8 +87,13 @@ class Deadlines(unittest.TestCase):
 
 
 class Queues(unittest.TestCase):
+    def refused(self, server):
+        """The response to a request that is refused with 503, else None."""
+        response = ask(server, "/v1/completions", COMPLETION, **{"Request-Timeout-Ms": "100"})
+        return response if response[0] == 503 else None
+
     def test_a_predicted_wait_that_is_too_long_is_refused(self):
-        with Frontend("--max-ttft", "0.05", engine=("--max-num-seqs", "1")) as server:
+        with Frontend("--max-ttft", "0.05", "--enable-server-load-tracking", engine=("--max-num-seqs", "1")) as server:
             # What a token in the queue costs is learned from requests that had to wait.
             server.engine.send_signal(signal.SIGSTOP)
             asking = [threading.Thread(target=ask, args=(server, "/v1/completions", {**COMPLETION, "max_tokens": 2}))
@@ -105,15 +110,12 @@ class Queues(unittest.TestCase):
                 waiting = threading.Thread(target=ask, args=(
                     server, "/v1/completions", {"model": "m", "prompt": [5] * 4000, "max_tokens": 2}))
                 waiting.start()
-                refused = []
-
-                def is_refused():
-                    refused[:] = ask(server, "/v1/completions", COMPLETION, **{"Request-Timeout-Ms": "100"})
-                    return refused[0] == 503
-                wait_for(is_refused, "the queue is too long")
-                self.assertGreater(int(refused[1]["Retry-After"]), 1)
-                self.assertIn(b"first token", refused[2])
-                self.assertGreater(server.total("vllm:admission_rejections_total", reason="max_ttft"), 0)
+                wait_for(lambda: server.get("/load")[1] == b'{"server_load":1}', "it is in the queue")
+                # Its tokens count once its prompt was checked.
+                status, headers, text = wait_for(lambda: self.refused(server), "the queue is too long")
+                self.assertGreater(int(headers["Retry-After"]), 1)
+                self.assertIn(b"first token", text)
+                self.assertEqual(server.total("vllm:admission_rejections_total", reason="max_ttft"), 1)
             finally:
                 server.engine.send_signal(signal.SIGCONT)
             waiting.join()
