@@ -61,16 +61,28 @@ def command(kind, options, model, handshake_port, port):
             "--data-parallel-rpc-port", str(handshake_port), "--port", str(port), "--served-model-name", "m"]
 
 
-def measure(kind, options, model):
+def start_pair(kind, options, model):
+    """(port, [frontend, mock engine]): the caller ends the processes."""
     handshake_port, port = free_port(), free_port()
-    log = open(os.environ.get("FRONTEND_COST_LOG", os.devnull), "ab")
-    frontend = subprocess.Popen(command(kind, options, model, handshake_port, port), stdout=log, stderr=log,
-                                env={**os.environ, "HF_HUB_OFFLINE": "1"})
-    engine = subprocess.Popen([sys.executable, str(ROOT / "tests/support/mock_engine.py"), "--handshake",
-                               f"tcp://127.0.0.1:{handshake_port}", "--tokens-per-second", str(options.rate),
-                               "--max-num-seqs", "2048", "--quiet"], stdout=log, stderr=log)
+    with open(os.environ.get("FRONTEND_COST_LOG", os.devnull), "ab") as log:
+        frontend = subprocess.Popen(command(kind, options, model, handshake_port, port), stdout=log, stderr=log,
+                                    env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        engine = subprocess.Popen([sys.executable, str(ROOT / "tests/support/mock_engine.py"), "--handshake",
+                                   f"tcp://127.0.0.1:{handshake_port}", "--tokens-per-second", str(options.rate),
+                                   "--max-num-seqs", "2048", "--quiet"], stdout=log, stderr=log)
     try:
         wait_healthy(port, frontend)
+    except BaseException:
+        frontend.kill()
+        engine.kill()
+        raise
+    return port, [frontend, engine]
+
+
+def measure(kind, options, model):
+    port, processes = start_pair(kind, options, model)
+    frontend = processes[0]
+    try:
         idle_mb = resident_mb(frontend.pid)
         load = [options.load, str(port)]
         subprocess.run([*load, "16", "32", "m"], check=True, stdout=subprocess.DEVNULL)  # warm up
@@ -82,10 +94,9 @@ def measure(kind, options, model):
         return {"us_per_token": 1e6 * spent / tokens, "tokens_per_s": tokens / result["seconds"],
                 "gap_ms": result["gap_ms"], "idle_mb": idle_mb}
     finally:
-        for process in (frontend, engine):
+        for process in processes:
             process.kill()
             process.wait()
-        log.close()
 
 
 def main():
