@@ -21,6 +21,9 @@ except ImportError:
     pair.skip("the openai package is not installed (tests/run.sh installs it when PyPI can be reached)")
 
 NAME = "tandem-tiny"
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Get the weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 HELLO = [{"role": "user", "content": "Hello!"}]
 
 
@@ -70,6 +73,30 @@ class Chat(unittest.TestCase):
                     model=NAME, messages=case["messages"], temperature=0, max_tokens=400)
                 self.assertEqual(reply.choices[0].message.content, case["text"])
                 self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+    def test_shipped_model_calls_a_tool_and_uses_its_result(self):
+        messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+        ask = dict(model=NAME, tools=[WEATHER], temperature=0)
+        choice = self.client.chat.completions.create(messages=messages, **ask).choices[0]
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        call, = choice.message.tool_calls
+        self.assertEqual((call.function.name, json.loads(call.function.arguments)), ("get_weather", {"city": "Paris"}))
+        arguments = ""
+        for chunk in self.client.chat.completions.create(messages=messages, stream=True, **ask):
+            for part in chunk.choices[0].delta.tool_calls or []:
+                arguments += part.function.arguments or ""
+        self.assertEqual(arguments, call.function.arguments)
+        messages += [choice.message.model_dump(exclude_none=True), {
+            "role": "tool", "tool_call_id": call.id, "content": "21 degrees and sunny"}]
+        last = self.client.chat.completions.create(messages=messages, **ask).choices[0]
+        self.assertEqual(last.message.content, "It is 21 degrees and sunny in Paris.")
+        chat = self.client.chat.completions.create(messages=[{"role": "user", "content": "Who are you?"}], **ask)
+        self.assertIn("I am the small model", chat.choices[0].message.content)
+
+    def test_shipped_model_answers_in_json(self):
+        reply = self.client.chat.completions.create(model=NAME, temperature=0, messages=[
+            {"role": "user", "content": "Anna is 31 years old and lives in Berlin. Answer as JSON with name, age, city."}])
+        self.assertEqual(json.loads(reply.choices[0].message.content), {"name": "Anna", "age": 31, "city": "Berlin"})
 
     def test_metrics_agree_with_usage(self):
         names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")

@@ -15,11 +15,39 @@ from tokenizers import Tokenizer
 from model import Model, Shape
 from tokenizer import END_OF_TEXT, IM_END, IM_START
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+# A tool is one line, name(parameter: type, …) - description, so that a small model reads few tokens; calls are JSON in the
+# form of the Hermes models.
+CHAT_TEMPLATE = """
+{%- set rest = messages -%}
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if messages[0]['role'] == 'system' -%}
+{{- messages[0]['content'] + '\\n\\n' -}}
+{%- set rest = messages[1:] -%}
+{%- endif -%}
+{{- 'Tools:\\n' -}}
+{%- for tool in tools -%}
+{%- set function = tool['function'] -%}
+{{- function['name'] + '(' -}}
+{%- for name, value in ((function['parameters'] or {})['properties'] or {}).items() -%}
+{{- name + ': ' + ((value['enum'] | join('|')) if value['enum'] else ((value['type'] or 'any') | string)) -}}
+{{- '' if loop.last else ', ' -}}
+{%- endfor -%}
+{{- ')' + (' - ' + function['description'] if function['description'] else '') + '\\n' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in rest -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') -}}
+{%- for call in message['tool_calls'] or [] -%}
+{{- '\\n' if message['content'] or not loop.first else '' -}}
+{{- '<tool_call>\\n{"name": "' + call['function']['name'] + '", "arguments": ' -}}
+{{- (call['function']['arguments'] | tojson) + '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
 
 
 def write_json(folder, name, value):

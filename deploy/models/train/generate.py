@@ -12,6 +12,7 @@ import questions
 import small_talk
 import stories
 import talk
+import tools
 import world
 from choose import capital, either
 from phrasing import pseudo_word
@@ -30,6 +31,9 @@ PERSONAS = ["a friendly robot", "a cheerful helper", "a wise old owl", "a brave 
     "a clever fox", "a helpful librarian", "a funny clown", "a quiet gardener", "a friendly cook",
     "a talking cat", "a space traveller", "a small dragon",
             "a patient coach", "a helpful assistant", "a friendly guide"]
+
+
+TOOL_SHARE = 0.4  # of the documents: tools and answers in JSON
 
 
 def any_persona(rng):
@@ -134,7 +138,8 @@ def plain_text(rng):
 
 
 def document(rng):
-    return plain_text(rng) if rng.random() < 0.04 else conversation(rng)
+    roll = rng.random()
+    return tools.document(rng) if roll < TOOL_SHARE else plain_text(rng) if roll < TOOL_SHARE + 0.03 else conversation(rng)
 
 
 def main():

@@ -1,8 +1,9 @@
 """Trains the small model on the CPU for a given time.
 
     python train.py --data DIR --minutes 60          # DIR/tokenizer.json must exist; checkpoints go to DIR/checkpoint.pt
-Run again to go on from the checkpoint; the learning rate follows the share of the minutes that is used up, so the end is
-known beforehand whatever else the machine does. Each worker is a process with one thread and its share of the rows: they
+    python train.py --data DIR --weights FOLDER --steps 800 --rate 0.4     # goes on from an exported folder
+Run again to go on from the checkpoint; the learning rate follows the share of the minutes (or steps) that is used up, so the
+end is known beforehand whatever else the machine does. Each worker is a process with one thread and its share of the rows: they
 meet twice a step, where threads of one process would meet at every operation and wait for whichever the system held up. Matrices are trained by Muon (an orthogonalised momentum step), the embedding
 and the norms by AdamW. An average of the last weights is kept beside them; that average is what is exported.
 """
@@ -16,6 +17,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import distributed, multiprocessing
 from tokenizers import Tokenizer
 
@@ -32,8 +34,10 @@ AVERAGE = 0.997
 
 
 def answer_weight(text):
-    """Short answers count more per token than stories, and sums most: one wrong digit is a wrong answer."""
-    return 1.0 if len(text) > 200 else 4.0 if text[:1].isdigit() and len(text) < 40 else 2.0
+    """Short answers count more per token than stories. Sums, calls and JSON most: one wrong digit is a wrong answer."""
+    if text[:1] in "{[<" or text[:1].isdigit() and len(text) < 40:
+        return 4.0
+    return 1.0 if len(text) > 200 else 2.0
 
 
 class Encoder:
@@ -131,6 +135,10 @@ class Muon:
             parameter.mul_(1 - rate * self.decay).add_(update, alpha=-rate * scale)
 
 
+def exported_weights(folder):
+    return {name: tensor.float() for name, tensor in load_file(os.path.join(folder, "model.safetensors")).items()}
+
+
 def rate_at(step, progress):
     warm = min(1.0, (step + 1) / WARMUP_STEPS)
     return warm * (1.0 if progress < DECAY_FROM else max(0.0, (1.0 - progress) / (1.0 - DECAY_FROM)))
@@ -146,6 +154,8 @@ def train(worker, arguments):
     tokenizer = Tokenizer.from_file(os.path.join(arguments.data, "tokenizer.json"))
     encoder = Encoder(tokenizer)
     model = Model(Shape(vocab_size=tokenizer.get_vocab_size()))
+    if arguments.weights:
+        model.load_state_dict(exported_weights(arguments.weights))
     average = copy.deepcopy(model)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
@@ -169,7 +179,7 @@ def train(worker, arguments):
         os.replace(path + ".new", path)
 
     recent, last = [], time.monotonic()
-    while seconds < arguments.minutes * 60:
+    while (progress := step / arguments.steps if arguments.steps else seconds / (arguments.minutes * 60)) < 1:
         long = step % LONG_EVERY == LONG_EVERY - 1
         ids, targets, weights = batch(rng, encoder, TOKENS_PER_STEP // arguments.workers,
                                       LONG_ROW_TOKENS if long else ROW_TOKENS)
@@ -181,7 +191,7 @@ def train(worker, arguments):
         (loss / arguments.workers).backward()
         sum_over_workers([parameter.grad for parameter in model.parameters()], arguments.workers)
         torch.nn.utils.clip_grad_norm_(others, 1.0)
-        rate = rate_at(step, seconds / (arguments.minutes * 60))
+        rate = arguments.rate * rate_at(step, progress)
         muon.step(MUON_RATE * rate)
         for group in adam.param_groups:
             group["lr"] = ADAM_RATE * rate
@@ -214,6 +224,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--steps", type=int, help="end after these steps instead of minutes")
+    parser.add_argument("--weights", help="an exported folder to start from")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of both learning rates")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
