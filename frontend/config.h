@@ -33,8 +33,9 @@ struct FrontendConfig {
   std::string override_generation_config;
   std::string tool_call_parser;  // input.parsers by name, as is the next one
   std::string reasoning_parser;
-  std::string reasoning_config;  // JSON of texts in input.parsers
-  InputConfig input;             // without defaults, which the model's files give
+  std::string reasoning_config;            // JSON of texts in input.parsers
+  std::string tool_strict_level = "auto";  // input.parsers.strict_level
+  InputConfig input;                       // without defaults, which the model's files give
 
   // HTTP
   ServerSettings server;

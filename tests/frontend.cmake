@@ -50,7 +50,8 @@ tandem_test(unit_openai LABEL unit SRCS
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/response_items_test.cc
-  unit/frontend/processing/beam_search_test.cc unit/frontend/processing/reasoning_tokens_test.cc
+  unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
+  unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc unit/frontend/processing/torch_tensor_test.cc
   cases/api_cases_test.cc

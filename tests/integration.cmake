@@ -48,6 +48,7 @@ python_test(kv_cache integration/kv_cache_test.py)
 python_test(sampling integration/sampling_test.py)
 python_test(beam_search integration/beam_search_test.py)
 python_test(thinking integration/thinking_test.py)
+python_test_classes(forced_calls integration/forced_calls_test.py)
 tandem_test(integration_wire LABEL integration SRCS integration/mock_engine_test.cc
   DEPS frontend/engine_client tests/support nlohmann_json::nlohmann_json)
 target_compile_definitions(integration_wire PRIVATE TANDEM_TEST_PYTHON="${TANDEM_TEST_PYTHON}")

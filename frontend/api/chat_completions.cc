@@ -31,18 +31,19 @@ struct ChatShape {
     return echoed_texts[echoed_texts.size() == 1 ? 0 : choice];
   }
   bool is_batch = false;
-  bool parsed = false;  // reasoning or calls are split from the content
+  bool parsed = false;        // reasoning or calls are split from the content
+  bool forces_calls = false;  // a message of calls alone has an empty content, not none
 };
 
 // ---- One body ----
 
-Json MessageJson(const std::string& role, const CollectedChoice& choice) {
+Json MessageJson(const ChatShape& shape, const CollectedChoice& choice) {
   const auto or_null = [](bool present, const std::string& text) {
     return present ? Json(text) : Json(nullptr);
   };
-  const bool no_content =
-      choice.content.empty() && (!choice.tool_calls.empty() || !choice.reasoning.empty());
-  Json message = {{"role", role},       {"content", or_null(!no_content, choice.content)},
+  const bool no_content = choice.content.empty() && !shape.forces_calls &&
+                          (!choice.tool_calls.empty() || !choice.reasoning.empty());
+  Json message = {{"role", shape.role}, {"content", or_null(!no_content, choice.content)},
                   {"refusal", nullptr}, {"annotations", nullptr},
                   {"audio", nullptr},   {"function_call", nullptr}};
   for (const ToolCallDelta& call : choice.tool_calls) {
@@ -94,7 +95,7 @@ void ChatBody::WriteEnd(const Usage& usage) {
   for (const CollectedChoice& choice : choices_) {
     choices.push_back(
         {{"index", choices.size()},
-         {"message", MessageJson(shape_.role, choice)},
+         {"message", MessageJson(shape_, choice)},
          {"logprobs", shape_.top_logprobs ? ChatLogprobsJson(choice.logprobs, *shape_.top_logprobs)
                                           : Json(nullptr)},
          {"finish_reason", choice.finish_reason},
@@ -329,6 +330,7 @@ class ChatCall final : public GenerationCall {
                      shape_.is_batch ? input_processor_.ProcessBatch(std::move(requests_), context)
                                      : input_processor_.Process(std::move(requests_[0]), context));
     shape_.parsed = processed.message != nullptr;
+    shape_.forces_calls = shape_.parsed && processed.message->forces_calls();
     return processed;
   }
 

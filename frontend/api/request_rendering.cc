@@ -90,6 +90,10 @@ StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& heade
   const GenerationRequest asked = call->request();  // Process uses it up
   ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call));
   const ProcessedRequest& processed = prepared.processed;
+  if (processed.beams) {
+    return InvalidArgumentError("use_beam_search is not rendered: its steps depend on each other")
+        .WithParam("use_beam_search");
+  }
   Json bodies = Json::array();
   for (size_t i = 0; i < processed.requests.size(); i += static_cast<size_t>(processed.n)) {
     const wire::EngineCoreRequest& request = processed.requests[i];

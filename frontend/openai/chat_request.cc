@@ -268,6 +268,11 @@ Status CheckChatRequest(const ChatRequest& request) {
                "continue_final_message and add_generation_prompt must not both be true")
         .WithParam("continue_final_message");
   }
+  const bool is_named = !request.tool_choice.is_null() && request.tool_choice->is_object();
+  if (is_named && request.structured_outputs) {
+    return InvalidArgumentError(
+        "You can only either use constraints for structured outputs or tools, not both.");
+  }
   RETURN_IF_ERROR(CheckReasoningEffort(request.reasoning_effort));
   return CheckToolChoice(request);
 }

@@ -119,16 +119,18 @@ std::string PythonRepr(const Json& value) {
   return value.is_object() ? "{" + items + "}" : "[" + items + "]";
 }
 
+// The schema; null where there is none.
+Json SchemaOf(const StructuredOutputs& outputs) {
+  if (outputs.json.is_nil()) return nullptr;
+  const auto& packed = outputs.json.packed;
+  Json schema = Json::from_msgpack(packed.begin(), packed.end(), true, false);
+  return schema.is_string() ? Json::parse(schema.get<std::string>(), nullptr, false) : schema;
+}
+
 Json ToJson(const StructuredOutputs& outputs) {
   const auto optional = [](const auto& value) { return value ? Json(*value) : Json(); };
-  Json schema;
-  if (!outputs.json.is_nil()) {
-    const auto& packed = outputs.json.packed;
-    schema = Json::from_msgpack(packed.begin(), packed.end(), true, false);
-    if (schema.is_string()) schema = Json::parse(schema.get<std::string>(), nullptr, false);
-  }
   Json json;
-  json["json"] = std::move(schema);
+  json["json"] = SchemaOf(outputs);
   json["regex"] = optional(outputs.regex);
   json["choice"] = optional(outputs.choice);
   json["grammar"] = optional(outputs.grammar);
@@ -367,6 +369,42 @@ StatusOr<wire::Rare<StructuredOutputs>> StructuredOutputsOf(const GenerationRequ
   RETURN_IF_ERROR(CheckNotEmpty(outputs));
   outputs.backend = "xgrammar";
   return wire::Rare<StructuredOutputs>(std::move(outputs));
+}
+
+Json ConstraintJson(const StructuredOutputs& outputs) {
+  if (!outputs.json.is_nil()) return {{"json", SchemaOf(outputs)}};
+  if (outputs.regex) return {{"regex", *outputs.regex}};
+  if (outputs.choice) return {{"choice", *outputs.choice}};
+  if (outputs.grammar) return {{"grammar", *outputs.grammar}};
+  if (outputs.structural_tag) {
+    return {{"structural_tag", Json::parse(*outputs.structural_tag, nullptr, false)}};
+  }
+  return {{"json_object", true}};
+}
+
+Status SetConstraint(const Json& constraint, StructuredOutputs* outputs) {
+  // A tag has some levels of its own around a tool's schema.
+  constexpr int kMaxTagDepth = 32;
+  if (DepthOf(constraint) > kMaxSchemaDepth + kMaxTagDepth) {
+    return InvalidArgumentError("the tools' parameters are nested deeper than " +
+                                std::to_string(kMaxSchemaDepth) + " levels")
+        .WithParam("tools");
+  }
+  outputs->json = {};
+  outputs->regex.reset();
+  outputs->choice.reset();
+  outputs->grammar.reset();
+  outputs->json_object.reset();
+  outputs->structural_tag.reset();
+  const auto part = constraint.begin();
+  if (part.key() == "structural_tag") {
+    outputs->structural_tag = DumpJson(*part);
+  } else if (part.key() == "json") {
+    outputs->json = wire::PackedString(DumpJson(*part));
+  } else {
+    return InternalError("a constraint of tools is neither a tag nor a schema");
+  }
+  return OkStatus();
 }
 
 }  // namespace tandem

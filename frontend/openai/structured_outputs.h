@@ -30,4 +30,10 @@ Status CheckStructuredOutputs(const GenerationRequest& request);
 // one.
 StatusOr<wire::Rare<wire::StructuredOutputs>> StructuredOutputsOf(const GenerationRequest& request);
 
+// The constraint under its name: {"regex": "…"}, {"json": {…}}, {"structural_tag": {…}} …
+Json ConstraintJson(const wire::StructuredOutputs& outputs);
+// Replaces the constraint by one of that form; how JSON is spelled stays as it is. Refuses one that
+// is nested too deeply: it comes from the request's tools.
+Status SetConstraint(const Json& constraint, wire::StructuredOutputs* outputs);
+
 }  // namespace tandem

@@ -19,7 +19,7 @@ struct MessageFormat {
   ReasoningStart start = ReasoningStart::kUnknown;
   const ToolParserRow* tool_parser = nullptr;  // null: calls are content
   const ToolSet* tools = nullptr;              // with tool_parser
-  // kRequired and kNamed are refused until a grammar can force a call.
+  // kRequired and kNamed: a grammar forces calls.
   enum class Choice { kNone, kAuto, kRequired, kNamed } choice = Choice::kAuto;
   std::string named_tool;      // kNamed
   bool parallel_calls = true;  // false: calls after the first are dropped

@@ -182,9 +182,11 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
       request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
   ChatFacts chat;
   chat.template_kwargs = &request.chat_template_kwargs;
+  ASSIGN_OR_RETURN(chat.constraint, ConstrainChat(config_.parsers, message.get(), &request));
   ASSIGN_OR_RETURN(ProcessedRequest result,
                    Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
   result.message = std::move(message);
+  if (!chat.constraint.warning.empty()) result.warning = chat.constraint.warning;
   return result;
 }
 
@@ -340,6 +342,7 @@ StatusOr<int64_t> InputProcessor::ResolveMaxTokens(const MaxTokens& max_tokens, 
 
 // The engine sees reasoning in tokens only, and gets their marks where they matter to it.
 Status InputProcessor::SetReasoning(const GenerationRequest& request,
+                                    const ChatConstraint& constraint,
                                     wire::EngineCoreRequest* model,
                                     wire::SamplingParams* sampling) const {
   const int64_t budget = request.thinking_token_budget.value_or(-1);
@@ -354,6 +357,12 @@ Status InputProcessor::SetReasoning(const GenerationRequest& request,
         static_cast<int32_t>(std::min<int64_t>(budget, std::numeric_limits<int32_t>::max()));
     model->own.reasoning = reasoning_.marks;
   }
+  if (!sampling->structured_outputs || !constraint.reasoning_ended) return OkStatus();
+  // An end that the engine could overlook must not keep the constraint away for ever.
+  model->reasoning_ended = *constraint.reasoning_ended || !reasoning_.ends_with_one_token;
+  if (*model->reasoning_ended) return OkStatus();
+  model->own.reasoning = reasoning_.marks;
+  if (!constraint.has_calls) model->own.reasoning->tool_call.clear();
   return OkStatus();
 }
 
@@ -427,7 +436,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
   const bool has_kwargs = chat.template_kwargs != nullptr && !chat.template_kwargs->is_null();
   model.reasoning_parser_kwargs =
       Pack({{"chat_template_kwargs", has_kwargs ? **chat.template_kwargs : Json::object()}});
-  RETURN_IF_ERROR(SetReasoning(request, &model, &sampling));
+  RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model, &sampling));
 
   const int64_t child_bytes = ChildBytes(request, model, sampling);
   int64_t num_bytes = 0;

@@ -18,6 +18,7 @@
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/processing/beam_search.h"
+#include "frontend/processing/chat_constraint.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/reasoning_tokens.h"
 #include "frontend/processing/sampling_resolver.h"
@@ -98,6 +99,7 @@ class InputProcessor {
   // What of a chat its engine requests need.
   struct ChatFacts {
     const JsonDocument* template_kwargs = nullptr;
+    ChatConstraint constraint;
   };
 
   StatusOr<ProcessedRequest> Finish(const GenerationRequest& request, std::vector<Prompt> prompts,
@@ -108,8 +110,8 @@ class InputProcessor {
   StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
                                                   int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
-  Status SetReasoning(const GenerationRequest& request, wire::EngineCoreRequest* model,
-                      wire::SamplingParams* sampling) const;
+  Status SetReasoning(const GenerationRequest& request, const ChatConstraint& constraint,
+                      wire::EngineCoreRequest* model, wire::SamplingParams* sampling) const;
   StatusOr<std::optional<BeamOptions>> MakeBeams(const GenerationRequest& request,
                                                  std::optional<int64_t> logprobs,
                                                  wire::SamplingParams* sampling) const;

@@ -29,15 +29,8 @@ Status NoAutoChoice() {
       .WithParam("tool_choice");
 }
 
-// A forced call needs a grammar; a promise that a model may break is none.
-Status CannotForce(const ParserConfig& config, const std::string& choice) {
-  if (config.tool_parser == nullptr) {
-    return InvalidArgumentError("tool_choice=" + choice + " requires --tool-call-parser to be set")
-        .WithParam("tool_choice");
-  }
-  return InvalidArgumentError("tool_choice=" + choice +
-                              " needs structured outputs, which this server does not have; use "
-                              "\"auto\"")
+Status NoForcedChoice(const std::string& choice) {
+  return InvalidArgumentError("tool_choice=" + choice + " requires --tool-call-parser to be set")
       .WithParam("tool_choice");
 }
 
@@ -45,11 +38,15 @@ StatusOr<Choice> ChoiceOf(const ParserConfig& config, const ChatRequest& request
   if (request.tools.is_null()) return Choice::kNone;
   const Json choice = request.tool_choice.is_null() ? Json("auto") : *request.tool_choice;
   if (choice == "none") return Choice::kNone;
-  if (choice == "required") return CannotForce(config, "\"required\"");
-  if (choice.is_object()) {
-    return CannotForce(config, "function " + choice["function"]["name"].dump());
+  const bool has_parser = config.tool_parser != nullptr && config.enable_auto_tool_choice;
+  if (choice == "required") {
+    return has_parser ? StatusOr<Choice>(Choice::kRequired) : NoForcedChoice("\"required\"");
   }
-  if (config.tool_parser == nullptr || !config.enable_auto_tool_choice) return NoAutoChoice();
+  if (choice.is_object()) {
+    if (has_parser) return Choice::kNamed;
+    return NoForcedChoice("function " + choice["function"]["name"].dump());
+  }
+  if (!has_parser) return NoAutoChoice();
   return Choice::kAuto;
 }
 
@@ -100,6 +97,9 @@ StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& con
   plan->include_reasoning = request.include_reasoning;
   MessageFormat& format = plan->format;
   format.choice = choice;
+  if (choice == Choice::kNamed) {
+    format.named_tool = (*request.tool_choice)["function"]["name"].get<std::string>();
+  }
   format.tools = &plan->tools;
   format.parallel_calls = request.parallel_tool_calls;
   format.is_harmony = config.is_harmony;

@@ -19,6 +19,7 @@ struct ParserConfig {
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
   bool is_harmony = false;                     // the reasoning parser is gpt-oss'
   bool enable_auto_tool_choice = true;
+  StrictLevel strict_level = StrictLevel::kAuto;  // the least, whatever a tool says
   // --reasoning-config: the text before reasoning, and the one that ends it when its budget is used
   // up. Empty: the markers of the reasoning parser.
   std::string reasoning_begin;
@@ -40,6 +41,10 @@ struct MessagePlan {
   bool shows_special_tokens = false;  // the parser reads them in the text
 
   bool has_reasoning() const { return format.reasoning != nullptr || format.is_harmony; }
+  bool forces_calls() const {
+    return format.choice == MessageFormat::Choice::kRequired ||
+           format.choice == MessageFormat::Choice::kNamed;
+  }
   bool looks_for_calls() const {
     return format.tool_parser != nullptr && format.choice != MessageFormat::Choice::kNone;
   }

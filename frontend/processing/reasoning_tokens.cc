@@ -34,6 +34,7 @@ ReasoningTokens FindReasoningTokens(const ParserConfig& parsers, const Tokenizer
   marks.end = TokensOf(or_else(end, forced_end), tokenizer);
   marks.tool_call = TokensOf(tool_call, tokenizer);
   marks.forced_end = TokensOf(forced_end, tokenizer);
+  tokens.ends_with_one_token = marks.end.size() == 1;
   return tokens;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // How this server's reasoning looks in tokens, which is all that an engine can see of it: for
-// thinking_token_budget. A value; any thread.
+// thinking_token_budget, and for grammars that begin after the reasoning. A value; any thread.
 
 #include "frontend/processing/message_plan.h"
 #include "frontend/text/tokenizer.h"
@@ -11,6 +11,8 @@ namespace tandem {
 
 struct ReasoningTokens {
   wire::ReasoningMarks marks;
+  // A mark that is one token is always written as that token, so the engine cannot overlook it.
+  bool ends_with_one_token = false;
   bool allows_budget() const { return !marks.begin.empty() && !marks.forced_end.empty(); }
 };
 

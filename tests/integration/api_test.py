@@ -324,9 +324,12 @@ class ToolCalls(unittest.TestCase):
         self.assertIsNone(message.tool_calls)
         self.assertIn("<tool_call>", message.content)
 
-    def test_forced_choice_is_refused(self):
-        with self.assertRaisesRegex(openai.BadRequestError, "structured outputs"):
-            self.create(tool_choice="required")
+    def test_forced_choice(self):
+        for tool_choice, reason in (("required", "tool_calls"),
+                                    ({"type": "function", "function": {"name": "get_weather"}}, "stop")):
+            choice = self.create(tool_choice=tool_choice).choices[0]
+            self.assertEqual(choice.message.tool_calls[0].function.name, "get_weather")
+            self.assertEqual(choice.finish_reason, reason)
 
     def test_cut_call(self):
         choice = self.create(self.tokens[:-8], extra_body={}).choices[0]

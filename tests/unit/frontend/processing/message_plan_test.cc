@@ -72,17 +72,25 @@ TEST_CASE("tools are called by the model's own choice") {
   CHECK(!PlanMessage({}, RequestWith(kTool), "", JsonDocument()).ok());
 }
 
-TEST_CASE("calls that only a grammar could force are refused") {
+TEST_CASE("tool_choice decides whether calls are looked for, and which") {
   ParserConfig config;
   config.tool_parser = FindToolParser("hermes");
-  for (const char* choice :
-       {R"("required")", R"({"type": "function", "function": {"name": "f"}})"}) {
+  const auto plan_for = [&](const char* choice) {
     Json body = Json::parse(kTool);
     body["tool_choice"] = Json::parse(choice);
-    const auto plan = PlanMessage(config, RequestWith(body.dump().c_str()), "", JsonDocument());
-    REQUIRE(!plan.ok());
-    CHECK(plan.status().param() == "tool_choice");
-  }
+    return PlanMessage(config, RequestWith(body.dump().c_str()), "", JsonDocument());
+  };
+  CHECK(*plan_for(R"("none")") == nullptr);
+  const auto required = plan_for(R"("required")");
+  REQUIRE(required.ok());
+  CHECK((*required)->format.choice == MessageFormat::Choice::kRequired);
+  CHECK((*required)->looks_for_calls());
+  const auto named = plan_for(R"({"type": "function", "function": {"name": "f"}})");
+  REQUIRE(named.ok());
+  CHECK((*named)->format.choice == MessageFormat::Choice::kNamed);
+  CHECK((*named)->format.named_tool == "f");
+  config.enable_auto_tool_choice = false;
+  CHECK(plan_for(R"("required")").status().param() == "tool_choice");
 }
 
 TEST_CASE("the prompt's last marker decides what a text begins with") {

@@ -1,0 +1,224 @@
+// What a chat with tools, a format or reasoning asks of the engine, as it goes over the wire.
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/api_model.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kTools[] = R"([{"type": "function", "function": {"name": "now", "parameters":
+    {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}}])";
+
+// Markers that are tokens of the recorded model.
+const ReasoningFormat kReasoning = {.name = "test",
+                                    .aliases = "",
+                                    .begin = "<|pad|>",
+                                    .end = "<|begin|>",
+                                    .tool_marker = "<|end|>"};
+
+InputConfig ConfigOf(const char* tool_parser, const ReasoningFormat* reasoning = nullptr) {
+  InputConfig config;
+  config.parsers.tool_parser = FindToolParser(tool_parser);
+  config.parsers.reasoning = reasoning;
+  return config;
+}
+
+// The engine request, or {"error": …}. fields: the body's besides the messages.
+json Lowered(InputConfig config, json fields, const char* path = "/v1/chat/completions") {
+  const ApiModel model(std::move(config));
+  if (std::string_view(path) == "/v1/chat/completions") {
+    fields["messages"] = json::parse(R"([{"role": "user", "content": "hi"}])");
+  }
+  const auto prepared = model.Prepare(path, fields.dump());
+  if (!prepared.ok()) {
+    return {{"error", prepared.status().message()}, {"param", prepared.status().param()}};
+  }
+  json request = json::parse(DescribeRequest(prepared->processed.requests.front()));
+  request["warning"] = prepared->processed.warning;
+  return request;
+}
+
+json ConstraintOf(const json& request) {
+  INFO(request.dump());
+  REQUIRE(request.contains("sampling"));
+  if (!request["sampling"].contains("structured_outputs")) return nullptr;
+  const json& all = request["sampling"]["structured_outputs"];
+  if (!all["structural_tag"].is_null()) {
+    return {{"structural_tag", json::parse(all["structural_tag"].get<std::string>())}};
+  }
+  if (!all["json"].is_null()) return {{"json", json::parse(all["json"].get<std::string>())}};
+  return all;
+}
+
+json WithTools(json fields = json::object()) {
+  fields["tools"] = json::parse(kTools);
+  return fields;
+}
+
+json Named() { return {{"type", "function"}, {"function", {{"name", "now"}}}}; }
+
+TEST_CASE("tool_choice auto asks for nothing unless calls must be held to their tools") {
+  CHECK(ConstraintOf(Lowered(ConfigOf("hermes"), WithTools())).is_null());
+  CHECK(ConstraintOf(Lowered(ConfigOf("hermes"), WithTools({{"tool_choice", "none"}}))).is_null());
+  json strict = WithTools();
+  strict["tools"][0]["function"]["strict"] = true;
+  const json tag = ConstraintOf(Lowered(ConfigOf("hermes"), strict));
+  CHECK(tag["structural_tag"]["format"]["type"] == "triggered_tags");
+  CHECK(tag.dump().find("zone") != std::string::npos);
+  const json one_call =
+      ConstraintOf(Lowered(ConfigOf("hermes"), WithTools({{"parallel_tool_calls", false}})));
+  CHECK(one_call["structural_tag"]["format"]["stop_after_first"] == true);
+  // A format without tags cannot be held.
+  CHECK(ConstraintOf(Lowered(ConfigOf("pythonic"), strict)).is_null());
+  InputConfig level = ConfigOf("hermes");
+  level.parsers.strict_level = StrictLevel::kFunction;
+  CHECK(!ConstraintOf(Lowered(level, WithTools())).is_null());
+}
+
+TEST_CASE("tool_choice required and a named function force calls in the parser's format") {
+  const json required =
+      ConstraintOf(Lowered(ConfigOf("hermes"), WithTools({{"tool_choice", "required"}})));
+  CHECK(required["structural_tag"]["type"] == "structural_tag");
+  const json list =
+      ConstraintOf(Lowered(ConfigOf("pythonic"), WithTools({{"tool_choice", "required"}})));
+  CHECK(list["json"]["type"] == "array");
+  const json named =
+      ConstraintOf(Lowered(ConfigOf("pythonic"), WithTools({{"tool_choice", Named()}})));
+  CHECK(named["json"] == json::parse(kTools)[0]["function"]["parameters"]);
+  for (const char* parser : {"hermes", "pythonic"}) {
+    json request = Lowered(ConfigOf(parser), WithTools({{"tool_choice", "required"}}));
+    CHECK(request["sampling"]["structured_outputs"]["_backend"] == "xgrammar");
+    CHECK(request["reasoning_ended"].is_null());  // there is no reasoning
+  }
+}
+
+TEST_CASE("required and named calls need a parser, and named ones exclude structured_outputs") {
+  InputConfig off = ConfigOf("hermes");
+  off.parsers.enable_auto_tool_choice = false;
+  for (InputConfig config : {off, ConfigOf("")}) {
+    CHECK(Lowered(config, WithTools({{"tool_choice", "required"}}))["error"] ==
+          "tool_choice=\"required\" requires --tool-call-parser to be set");
+    CHECK(Lowered(config, WithTools({{"tool_choice", Named()}}))["error"] ==
+          "tool_choice=function \"now\" requires --tool-call-parser to be set");
+  }
+  const json both = WithTools({{"tool_choice", Named()}, {"structured_outputs", {{"regex", "a"}}}});
+  CHECK(Lowered(ConfigOf("hermes"), both)["error"] ==
+        "You can only either use constraints for structured outputs or tools, not both.");
+}
+
+TEST_CASE("a response_format beside tools is heeded or warned about") {
+  const json schema = {{"type", "object"}};
+  const json format = {{"type", "json_schema"},
+                       {"json_schema", {{"name", "a"}, {"schema", schema}}}};
+  const json chosen = Lowered(ConfigOf("hermes"), WithTools({{"response_format", format}}));
+  CHECK(ConstraintOf(chosen)["json"] == schema);
+  CHECK(chosen["warning"] != "");
+  json strict = WithTools({{"response_format", format}});
+  strict["tools"][0]["function"]["strict"] = true;
+  const json either = Lowered(ConfigOf("hermes"), strict);
+  CHECK(ConstraintOf(either)["structural_tag"]["format"]["type"] == "or");
+  CHECK(either["warning"] == "");
+  const json forced = Lowered(
+      ConfigOf("hermes"), WithTools({{"response_format", format}, {"tool_choice", "required"}}));
+  CHECK(ConstraintOf(forced).contains("structural_tag"));
+  CHECK(forced["warning"] != "");
+}
+
+TEST_CASE("forced calls as JSON become calls of the message") {
+  const ApiModel model(ConfigOf("pythonic"));
+  const auto message_of = [&](const json& tool_choice, std::string_view text) {
+    json body = WithTools({{"tool_choice", tool_choice}});
+    body["messages"] = json::parse(R"([{"role": "user", "content": "hi"}])");
+    const auto prepared = model.Prepare("/v1/chat/completions", body.dump());
+    REQUIRE(prepared.ok());
+    wire::EngineCoreOutput output;
+    output.new_token_ids = *model.tokenizer().Encode(text, false);
+    output.finish_reason = wire::FinishReason::kLength;
+    return json::parse(model.Respond(*prepared, {{0, output}}))["choices"][0]["message"];
+  };
+  const json required =
+      message_of("required", R"([{"name": "now", "parameters": {"zone": "utc"}}])");
+  REQUIRE(required["tool_calls"].size() == 1);
+  CHECK(required["tool_calls"][0]["function"]["name"] == "now");
+  CHECK(json::parse(required["tool_calls"][0]["function"]["arguments"].get<std::string>()) ==
+        json({{"zone", "utc"}}));
+  CHECK(required["content"] == "");
+  const json named = message_of(Named(), R"({"zone": "cet"})");
+  CHECK(named["tool_calls"][0]["function"]["name"] == "now");
+  CHECK(named["tool_calls"][0]["function"]["arguments"] == R"({"zone": "cet"})");
+}
+
+TEST_CASE("Responses and Messages force calls as chat does") {
+  const json function = json::parse(kTools)[0]["function"];
+  json tool = function;
+  tool["type"] = "function";
+  const json response = {{"input", "hi"}, {"tools", {tool}}, {"tool_choice", "required"}};
+  const json chat =
+      ConstraintOf(Lowered(ConfigOf("hermes"), WithTools({{"tool_choice", "required"}})));
+  CHECK(ConstraintOf(Lowered(ConfigOf("hermes"), response, "/v1/responses")) == chat);
+  const json message = {{"max_tokens", 9},
+                        {"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                        {"tools", {{{"name", "now"}, {"input_schema", function["parameters"]}}}},
+                        {"tool_choice", {{"type", "any"}}}};
+  CHECK(ConstraintOf(Lowered(ConfigOf("hermes"), message, "/v1/messages")) == chat);
+}
+
+TEST_CASE("gpt-oss writes its content inside a message, so a format becomes a tag") {
+  InputConfig config = ConfigOf("openai");
+  config.parsers.is_harmony = true;
+  const json request = Lowered(config, {{"response_format", {{"type", "json_object"}}}});
+  CHECK(ConstraintOf(request).contains("structural_tag"));
+  CHECK(request["reasoning_ended"] == true);
+}
+
+// ---- Reasoning ----
+
+TEST_CASE("a constraint begins after the reasoning") {
+  const json format = {{"response_format", {{"type", "json_object"}}}};
+  const json request = Lowered(ConfigOf("hermes", &kReasoning), format);
+  CHECK(request["reasoning_ended"] == false);
+  const ApiModel model;
+  const auto id = [&](const char* token) {
+    return json::array({*model.tokenizer().TokenToId(token)});
+  };
+  CHECK(request["reasoning"]["begin"] == id("<|pad|>"));
+  CHECK(request["reasoning"]["end"] == id("<|begin|>"));
+  // Only a call may follow its mark.
+  CHECK(request["reasoning"]["tool_call"] == json::array());
+  const json called =
+      Lowered(ConfigOf("hermes", &kReasoning), WithTools({{"tool_choice", "required"}}));
+  CHECK(called["reasoning_ended"] == false);
+  CHECK(called["reasoning"]["tool_call"] == id("<|end|>"));
+}
+
+TEST_CASE("a constraint begins at once where there is no reasoning to wait for") {
+  json format = {{"response_format", {{"type", "json_object"}}}};
+  CHECK(Lowered(ConfigOf("hermes"), format)["reasoning_ended"].is_null());
+  const json hidden = {{"response_format", {{"type", "json_object"}}},
+                       {"include_reasoning", false}};
+  CHECK(Lowered(ConfigOf("hermes", &kReasoning), hidden)["reasoning_ended"] == true);
+  CHECK(Lowered(ConfigOf("hermes", &kReasoning), json::object())["reasoning_ended"].is_null());
+  // Text that is content until a mark begins reasoning.
+  ReasoningFormat content = kReasoning;
+  content.start = ReasoningFormat::Start::kContent;
+  CHECK(Lowered(ConfigOf("hermes", &content), format)["reasoning_ended"] == true);
+  // An end of several tokens may be written with other ones.
+  ReasoningFormat words = kReasoning;
+  words.end = "</think>";
+  const json unseen = Lowered(ConfigOf("hermes", &words), format);
+  CHECK(unseen["reasoning_ended"] == true);
+  CHECK(unseen["reasoning"].is_null());
+  // Reasoning that the template switches off.
+  ReasoningFormat switched = kReasoning;
+  switched.switches = "enable_thinking";
+  format["chat_template_kwargs"] = {{"enable_thinking", false}};
+  CHECK(Lowered(ConfigOf("hermes", &switched), format)["reasoning_ended"] == true);
+}
+
+}  // namespace
+}  // namespace tandem
