@@ -67,10 +67,14 @@ int RunForked(GrammarVocabulary* vocabulary, const MaskRows& masks, Packet packe
 int ServeGrammars(GrammarVocabulary* vocabulary, const MaskRows& masks) {
   const char ready = static_cast<char>(ReplyKind::kDone);
   if (!SendPacket(kControlSocket, {&ready, 1}).ok()) return 0;
+  bool is_used = false;  // by a model that nobody holds to grammars nothing more is made ready
   for (;;) {
-    StatusOr<Packet> packet = ReceivePacket(kControlSocket);
+    const bool waits = !is_used || !vocabulary->WarmUpFurther();
+    StatusOr<Packet> packet = ReceivePacket(kControlSocket, waits ? -1 : 0);
+    if (packet.status().code() == StatusCode::kDeadlineExceeded) continue;
     if (!packet.ok()) return 0;
     if (packet->fds.size() != 2) continue;
+    is_used = true;
     const pid_t child = fork();
     if (child == 0) _exit(RunForked(vocabulary, masks, *std::move(packet)));
     if (child < 0) LOG_ERROR << ErrnoError(errno, "fork").message();  // its socket closes

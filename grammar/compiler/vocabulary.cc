@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
 #include "common/utf8.h"
 #include "frontend/processing/model_defaults.h"
 #include "frontend/text/tokenizer.h"
@@ -23,6 +25,10 @@ constexpr char kCommonSchema[] = R"({"type": "object", "properties": {
   "object": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
              "required": ["a", "b"]}},
   "required": ["text", "list"]})";
+
+// Strings of limited length take long: up to 128 characters they share what was found out about one
+// of 128, beyond that each length stands for itself.
+constexpr int kFurtherLengths[] = {128, 255, 256, 200, 500, 1000};
 
 int NumCompileThreads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
@@ -70,6 +76,17 @@ StatusOr<GrammarVocabulary> GrammarVocabulary::Load(const std::string& model_fol
   } catch (const std::exception& error) {
     return InternalError(std::string("xgrammar does not take the vocabulary: ") + error.what());
   }
+}
+
+bool GrammarVocabulary::WarmUpFurther() {
+  if (num_warmed_up_ == std::size(kFurtherLengths)) return false;
+  const std::string length = std::to_string(kFurtherLengths[num_warmed_up_++]);
+  try {
+    compiler_.CompileJSONSchema(R"({"type": "string", "maxLength": )" + length + "}");
+  } catch (const std::exception& error) {
+    LOG_WARNING << "strings of " << length << " characters are not made ready: " << error.what();
+  }
+  return true;
 }
 
 }  // namespace tandem

@@ -20,6 +20,9 @@ class GrammarVocabulary {
   // vocab_size: the model's, whose masks are made; it may differ from the tokenizer's.
   static StatusOr<GrammarVocabulary> Load(const std::string& model_folder, int32_t vocab_size);
 
+  // Makes more such masks, in pieces of up to seconds. False: there are no more.
+  bool WarmUpFurther();
+
   int32_t size() const { return tokens_.GetVocabSize(); }
   xgrammar::GrammarCompiler& compiler() { return compiler_; }
   // Tokens that do not show in a text, except those that end one.
@@ -38,6 +41,7 @@ class GrammarVocabulary {
   xgrammar::GrammarCompiler compiler_;
   std::vector<TokenId> special_tokens_;
   std::vector<TokenId> continuing_tokens_;
+  size_t num_warmed_up_ = 0;  // of the further ones
 };
 
 }  // namespace tandem
