@@ -11,6 +11,7 @@
 #include "engine_core/request_check.h"
 #include "engine_core/utility_calls.h"
 #include "engine_core/watchdog.h"
+#include "proto_msgpack/choices.h"
 
 namespace tandem {
 namespace {
@@ -188,6 +189,23 @@ void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
 // ---- events ----
 
 void EngineCore::On(wire::EngineCoreRequest request) {
+  const int32_t num_choices = request.sampling_params.n;
+  const std::optional<std::string> shared = wire::SharedId(request.request_id);
+  // Anything else is refused by the check of one request.
+  if (num_choices <= 1 || num_choices > wire::kMaxChoices || !shared) {
+    return OnOne(std::move(request));
+  }
+  request.sampling_params.n = 1;
+  const std::optional<int64_t> seed = request.sampling_params.seed;
+  for (int32_t i = 0; i < num_choices; ++i) {
+    wire::EngineCoreRequest choice = request;
+    choice.request_id = wire::ChoiceId(*shared, i);
+    if (seed) choice.sampling_params.seed = wire::ChoiceSeed(*seed, i);
+    OnOne(std::move(choice));
+  }
+}
+
+void EngineCore::OnOne(wire::EngineCoreRequest request) {
   const int32_t client_index = request.client_index;
   if (client_index < 0 || client_index >= kMaxClients) {
     LOG_WARNING << "request of client " << client_index << " dropped: no such client";

@@ -123,6 +123,7 @@ class EngineCore {
   StatusOr<bool> SubmitStep();
   void On(wire::EngineInput input);
   void On(wire::EngineCoreRequest request);
+  void OnOne(wire::EngineCoreRequest request);
   void On(const wire::AbortRequest& request_ids);
   void On(const wire::UtilityRequest& call);
   void On(const wire::StartDpWave&) {}  // engines without lockstep have no waves

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 #include "common/log.h"
@@ -140,18 +141,26 @@ Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progre
     aborted_ = true;
     return Expired(ExpiryStage::kQueue);
   }
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    choices_[i]->running = true;
-    const StatusOr<int> engine =
-        context_->engine_client->Submit(std::move(request_.requests[i]), choices_[i].get());
-    if (engine.ok()) {
-      BeginStats(choices_[i].get(), *engine);
-      continue;
+  // Prompt by prompt, each with its choices.
+  const auto n = static_cast<size_t>(request_.n);
+  for (size_t begin = 0; begin < choices_.size(); begin += n) {
+    const std::span group = std::span(choices_).subspan(begin, n);
+    std::vector<wire::EngineCoreRequest> requests;
+    std::vector<OutputSink*> sinks;
+    for (const auto& choice : group) {
+      requests.push_back(std::move(request_.requests[begin + requests.size()]));
+      sinks.push_back(choice.get());
     }
-    choices_[i]->running = false;
-    aborted_ = true;
-    AbortRunning(engine.status());
-    return engine.status();
+    const StatusOr<int> engine = context_->engine_client->SubmitChoices(std::move(requests), sinks);
+    if (!engine.ok()) {
+      aborted_ = true;
+      AbortRunning(engine.status());
+      return engine.status();
+    }
+    for (const auto& choice : group) {
+      choice->running = true;
+      BeginStats(choice.get(), *engine);
+    }
   }
   return OkStatus();
 }

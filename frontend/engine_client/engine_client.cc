@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -86,28 +87,56 @@ void EngineClient::RunOnShard(std::function<void()> function) {
 // ---- To the engines ----
 
 StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
+  std::vector<wire::EngineCoreRequest> only;
+  only.push_back(std::move(request));
+  return SubmitChoices(std::move(only), {sink});
+}
+
+StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> choices,
+                                          const std::vector<OutputSink*>& sinks) {
   RETURN_IF_ERROR(ended_);
-  if (running_.size() >= options_.max_inflight) {
+  CHECK_EQ(choices.size(), sinks.size());
+  if (running_.size() + choices.size() > options_.max_inflight) {
     return ResourceExhaustedError("too many requests: " + std::to_string(running_.size()) +
                                   " are running or waiting, the limit is " +
                                   std::to_string(options_.max_inflight));
   }
-  if (running_.contains(request.request_id)) {
-    return AlreadyExistsError("request id " + request.request_id + " is in use");
+  for (const wire::EngineCoreRequest& choice : choices) {
+    if (running_.contains(choice.request_id)) {
+      return AlreadyExistsError("request id " + choice.request_id + " is in use");
+    }
   }
-  ASSIGN_OR_RETURN(const int engine_index, balancer_.Choose(request.data_parallel_rank, health_,
-                                                            running_.num_per_engine()));
-  balancer_.OnSubmit(engine_index);
-  request.client_index = options_.client_index;
+  ASSIGN_OR_RETURN(const int engine_index, balancer_.Choose(choices.front().data_parallel_rank,
+                                                            health_, running_.num_per_engine()));
   const bool is_ours = health_.is_ours(engine_index);
-  if (!is_ours) request.own = {};
-  if (is_ours && !request.sampling_params.seed) {
-    request.sampling_params.seed = static_cast<int64_t>(MixBits(next_seed_++) >> 1);
+  const bool draws_seeds = is_ours && !choices.front().sampling_params.seed;
+  const auto first_seed =
+      draws_seeds ? static_cast<int64_t>(MixBits(next_seed_++) >> 1) : int64_t{0};
+  for (size_t i = 0; i < choices.size(); ++i) {
+    balancer_.OnSubmit(engine_index);
+    choices[i].client_index = options_.client_index;
+    if (!is_ours) choices[i].own = {};
+    if (draws_seeds) {
+      choices[i].sampling_params.seed = wire::ChoiceSeed(first_seed, static_cast<int64_t>(i));
+    }
   }
-  SendAdd(request, engine_index);
-  running_.Add(std::move(request), engine_index, is_ours, sink);
+  SendChoices(&choices, engine_index);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    running_.Add(std::move(choices[i]), engine_index, is_ours, sinks[i]);
+  }
   WatchEngines();
   return engine_index;
+}
+
+void EngineClient::SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index) {
+  if (choices->size() == 1 || !health_.is_ours(engine_index)) {
+    for (const wire::EngineCoreRequest& choice : *choices) SendAdd(choice, engine_index);
+    return;
+  }
+  wire::EngineCoreRequest& first = choices->front();
+  first.sampling_params.n = static_cast<int32_t>(choices->size());
+  SendAdd(first, engine_index);
+  first.sampling_params.n = 1;
 }
 
 void EngineClient::SendAdd(const wire::EngineCoreRequest& request, int engine_index) {

@@ -67,6 +67,11 @@ class EngineClient {
   // Abort. ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine, or one that takes nothing.
   // RESOURCE_EXHAUSTED: too many. INVALID_ARGUMENT: there is no such rank.
   StatusOr<int> Submit(wire::EngineCoreRequest request, OutputSink* sink);
+  // The same for the choices of one prompt, which are equal but for their ids and seeds. All go to
+  // one engine, one of ours gets the prompt once (proto_msgpack/choices.h), and all are running or
+  // none. REQUIRES: ids as ChoiceId makes them if there are several, and a sink for each.
+  StatusOr<int> SubmitChoices(std::vector<wire::EngineCoreRequest> choices,
+                              const std::vector<OutputSink*>& sinks);
 
   // Ends requests without calling their sinks, and aborts them in the engines (one message for each
   // engine). Ids that are unknown or have ended are ignored.
@@ -140,6 +145,7 @@ class EngineClient {
   void SendProbe(int engine_index);
   void SendAborts();
   void SendAborts(int engine_index);
+  void SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index);
   void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
   Resumption::Calls ResumptionCalls();
   void ResumeWaiting();

@@ -9,6 +9,7 @@
 
 #include "common/strings.h"
 #include "frontend/text/base64.h"
+#include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -80,11 +81,11 @@ void SetEmbeddings(const TorchTensor& tensor, wire::EngineCoreRequest* request) 
 // Gives the n requests of one prompt their ids and seeds.
 void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequest> children) {
   for (size_t i = 0; i < children.size(); ++i) {
+    const auto choice = static_cast<int64_t>(i);
     children[i].request_id =
-        children.size() == 1 ? internal_id : std::to_string(i) + "_" + internal_id;
+        children.size() == 1 ? internal_id : wire::ChoiceId(internal_id, choice);
     std::optional<int64_t>& seed = children[i].sampling_params.seed;
-    // Unsigned, so that it wraps around instead of overflowing.
-    if (seed) seed = static_cast<int64_t>(static_cast<uint64_t>(*seed) + i);
+    if (seed) seed = wire::ChoiceSeed(*seed, choice);
   }
 }
 

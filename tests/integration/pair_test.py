@@ -128,6 +128,16 @@ class Chat(unittest.TestCase):
             stream.close()
         self.assertEqual(alone, beside)
 
+    def test_each_of_n_choices_is_what_its_seed_gives_alone(self):
+        fields = {"model": NAME, "prompt": ["Once upon a time", "There was"], "temperature": 1, "max_tokens": 12}
+        together = self.client.completions.create(**fields, n=3, seed=40)
+        self.assertEqual(len(together.choices), 6)
+        for i, choice in enumerate(together.choices):
+            alone = self.client.completions.create(**{**fields, "prompt": fields["prompt"][i // 3]}, seed=40 + i % 3)
+            self.assertEqual(choice.text, alone.choices[0].text)
+        texts = {choice.text for choice in self.client.completions.create(**fields, n=8).choices}
+        self.assertGreater(len(texts), 8)  # without a seed they are drawn apart
+
     def test_request_of_a_disconnected_client_is_aborted(self):
         aborted = self.server.total("vllm:request_success_total", finished_reason="abort")
         stream = slow_request(self.server)

@@ -1,5 +1,6 @@
 #include "engine_core/engine_core.h"
 
+#include <map>
 #include <thread>
 #include <tuple>
 
@@ -204,6 +205,47 @@ TEST_CASE("ADD: a request that cannot run gets an error record and disturbs no o
   CHECK_FALSE(engine.records[0].error->retryable);
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
   CHECK(engine.finished.size() == 2);
+}
+
+TEST_CASE("ADD: one message may bring the choices of a prompt") {
+  const auto tokens_by_id = [](const Engine& engine) {
+    std::map<RequestId, std::vector<TokenId>> tokens;
+    for (const auto& record : engine.records) {
+      auto& ids = tokens[record.request_id];
+      ids.insert(ids.end(), record.new_token_ids.begin(), record.new_token_ids.end());
+    }
+    return tokens;
+  };
+  wire::EngineCoreRequest request = MakeRequest("0_a");
+  request.sampling_params.temperature = 1;
+  request.sampling_params.seed = INT64_MAX;  // the next one wraps around
+  Engine apart;
+  for (int64_t i = 0; i < 3; ++i) {
+    wire::EngineCoreRequest choice = request;
+    choice.request_id = std::to_string(i) + "_a";
+    choice.sampling_params.seed = i == 0 ? INT64_MAX : INT64_MIN + i - 1;
+    apart.core->Handle(choice);
+  }
+  apart.Finish();
+  Engine together;
+  request.sampling_params.n = 3;
+  together.core->Handle(request);
+  together.Finish();
+  CHECK(tokens_by_id(together) == tokens_by_id(apart));
+  CHECK(together.finished.size() == 3);
+
+  // An id that is no first choice's, or a number that is absurd: one refusal.
+  for (const auto& [id, n] : {std::pair("a", 3), {"1_a", 3}, {"0_b", 1 << 30}}) {
+    CAPTURE(id);
+    Engine engine;
+    wire::EngineCoreRequest bad = MakeRequest(id);
+    bad.sampling_params.n = n;
+    engine.core->Handle(bad);
+    engine.Finish();
+    REQUIRE(engine.records.size() == 1);
+    CHECK(engine.records[0].request_id == id);
+    CHECK(engine.records[0].error->message.find("must be 1") != std::string::npos);
+  }
 }
 
 TEST_CASE("ADD: a request above max_num_requests gets a retryable error") {

@@ -323,6 +323,68 @@ TEST_CASE("engine_client: one of our engines goes on where another died") {
   CHECK(b.num_calls == 0);
 }
 
+TEST_CASE("engine_client: an engine of ours gets the prompt of n choices once, others n times") {
+  for (const bool is_ours : {true, false}) {
+    CAPTURE(is_ours);
+    Setup setup;
+    setup.engines[0] = nullptr;
+    setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+    const auto version = is_ours ? std::optional<std::string>("1") : std::nullopt;
+    const auto start_engine = [&] {
+      setup.engines[0] = std::make_unique<Engine>(setup.folder, 0, version);
+      setup.shard.RunUntil([&] { return setup.client.healthy(); });
+    };
+    start_engine();
+    Sink a, b;
+    std::vector<wire::EngineCoreRequest> choices(2);
+    for (size_t i = 0; i < 2; ++i) {
+      choices[i].request_id = std::to_string(i) + "_x";
+      choices[i].prompt_token_ids = {1, 2};
+    }
+    REQUIRE(setup.client.SubmitChoices(choices, {&a, &b}).ok());
+    CHECK(setup.client.SubmitChoices(choices, {&a, &b}).status().code() ==
+          StatusCode::kAlreadyExists);
+    CHECK(setup.client.num_inflight() == 2);
+    const auto first = setup.engine().Next<wire::EngineCoreRequest>();
+    CHECK(first.request_id == "0_x");
+    CHECK(first.sampling_params.n == (is_ours ? 2 : 1));
+    CHECK(first.sampling_params.seed.has_value() == is_ours);
+    if (!is_ours) {
+      const auto second = setup.engine().Next<wire::EngineCoreRequest>();
+      CHECK(second.request_id == "1_x");
+      CHECK(second.prompt_token_ids == first.prompt_token_ids);
+    }
+    setup.engine().Step({"0_x", "1_x"});
+    setup.shard.RunUntil([&] { return b.num_calls == 1; });
+    CHECK(a.num_calls == 1);
+    if (!is_ours) continue;
+
+    // Each is sent again by itself, with the seed that it has had.
+    setup.engines[0] = nullptr;
+    setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+    start_engine();
+    for (int64_t i = 0; i < 2; ++i) {
+      const auto again = setup.engine().Next<wire::EngineCoreRequest>();
+      CHECK(again.request_id == std::to_string(i) + "_x~1");
+      CHECK(again.sampling_params.n == 1);
+      CHECK(again.sampling_params.seed == *first.sampling_params.seed + i);
+      CHECK(again.prompt_token_ids.size() == 3);
+    }
+  }
+}
+
+TEST_CASE("engine_client: choices are taken all or none") {
+  Setup setup(1, 2);
+  Sink sink;
+  std::vector<wire::EngineCoreRequest> choices(3);
+  for (size_t i = 0; i < 3; ++i) choices[i].request_id = std::to_string(i) + "_x";
+  CHECK(setup.client.SubmitChoices(choices, {&sink, &sink, &sink}).status().code() ==
+        StatusCode::kResourceExhausted);
+  CHECK(setup.client.num_inflight() == 0);
+  choices.pop_back();
+  CHECK(setup.client.SubmitChoices(choices, {&sink, &sink}).ok());
+}
+
 TEST_CASE("engine_client: a request does not wait for ever for an engine") {
   Setup setup(2);
   setup.engines.clear();
