@@ -16,6 +16,7 @@ from scripted import ANSWER, Scripted, call
 try:
     import instructor
     import litellm
+    import openai
     import pydantic
     from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
     from langchain_core.tools import tool
@@ -233,6 +234,60 @@ class LiteLlm(unittest.TestCase):
         with self.assertRaises(litellm.exceptions.NotFoundError):
             litellm.completion(model="openai/other", base_url=self.server.url + "/v1", api_key="none", num_retries=0,
                                messages=[{"role": "user", "content": "x"}])
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    age: int = pydantic.Field(ge=0, le=120)
+
+
+class HeldToSchemas(unittest.TestCase):
+    """Over the real engine, whose small model would not write JSON by itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = pair.Pair("--served-model-name", "m", "--structured-outputs-config",
+                               '{"disable_any_whitespace": true}')
+        cls.url = cls.server.url + "/v1"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def check(self, person):
+        self.assertLessEqual(len(person.name), 12)
+        self.assertIn(person.age, range(121))
+
+    def test_openai(self):
+        client = openai.OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=pair.LIMIT)
+        completion = client.chat.completions.parse(
+            model="m", messages=[{"role": "user", "content": "Who?"}], response_format=Person, max_tokens=200, seed=1)
+        self.check(completion.choices[0].message.parsed)
+        response = client.responses.parse(
+            model="m", input="Who?", text_format=Person, max_output_tokens=200, extra_body={"seed": 2})
+        self.check(response.output_parsed)
+
+    def test_langchain(self):
+        chat = ChatOpenAI(base_url=self.url, api_key="none", model="m", max_retries=0, seed=3, max_tokens=200,
+                          timeout=pair.LIMIT)
+        self.check(chat.with_structured_output(Person, method="json_schema").invoke("Who?"))
+
+    def test_instructor(self):
+        client = openai.OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=pair.LIMIT)
+        self.check(instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA).chat.completions.create(
+            model="m", response_model=Person, max_retries=0, max_tokens=200, seed=4,
+            messages=[{"role": "user", "content": "Who?"}]))
+
+    def test_pydantic_ai(self):
+        provider = OpenAIProvider(base_url=self.url, api_key="none")
+        agent = Agent(OpenAIChatModel("m", provider=provider), output_type=NativeOutput(Person), retries=0)
+        self.check(agent.run_sync("Who?", model_settings={"max_tokens": 200, "seed": 5}).output)
+
+    def test_litellm(self):
+        response = litellm.completion(
+            model="openai/m", base_url=self.url, api_key="none", num_retries=0, timeout=pair.LIMIT, max_tokens=200, seed=6,
+            messages=[{"role": "user", "content": "Who?"}], response_format=Person)
+        self.check(Person.model_validate_json(response.choices[0].message.content))
 
 
 if __name__ == "__main__":
