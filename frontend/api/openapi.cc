@@ -99,8 +99,10 @@ Json Answers(const Route& route, const std::string& path) {
   }
   if (has_body || has_parameters) add("404", "There is no such model or response");
   if (has_body) add("413", "The body is too large");
+  if (route.guarded) add("429", "The API key has too many open requests");
   if (has_body || route.guarded) add("500", "A defect of the server");
   if (!has_body && route.method == "POST") add("501", "The engine does not have it");
+  if (has_body) add("504", "The request's time ran out before its first token");
   add("503", "No engine is ready, a queue is full, or the server shuts down");
   return answers;
 }

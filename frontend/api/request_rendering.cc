@@ -1,14 +1,19 @@
 #include "frontend/api/request_rendering.h"
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
-#include "frontend/api/error.h"
+#include "frontend/api/generate.h"
+#include "frontend/api/messages.h"
 #include "frontend/api/render.h"
+#include "frontend/api/responses.h"
 
 namespace tandem {
 namespace {
@@ -87,6 +92,10 @@ Json StreamOptionsJson(const GenerationRequest& request) {
 StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& headers,
                               const ApiContext& context, GenerationCall* call) {
   RETURN_IF_ERROR(ParseBody(body, context, call));
+  if (call->needs_fetch()) {
+    return InvalidArgumentError("what continues a stored response is not rendered; send its items")
+        .WithParam("previous_response_id");
+  }
   const GenerationRequest asked = call->request();  // Process uses it up
   ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call));
   const ProcessedRequest& processed = prepared.processed;
@@ -119,43 +128,36 @@ StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& heade
   return bodies;
 }
 
-using RenderBody = StatusOr<std::string> (*)(std::string_view, const RequestHeaders&,
-                                             const ApiContext&);
-
-Awaitable<void> Handle(Exchange& exchange, ApiContext* context, RenderBody render) {
+Awaitable<void> Handle(Exchange& exchange, ApiContext* context, MakeCall make_call, bool as_list) {
+  const std::unique_ptr<GenerationCall> call = make_call(*context);
   const auto headers = ReadHeaders(exchange.request(), *context);
-  if (!headers.ok()) co_return exchange.Respond(ErrorResponse(headers.status()));
-  auto work = [&headers = *headers, context, render,
-               body = std::move(exchange.mutable_request().body)] {
-    return render(body, headers, *context);
+  if (!headers.ok()) co_return RespondWithError(exchange, *context, *call, headers.status());
+  auto work = [&headers = *headers, context, call = call.get(), as_list,
+               body = std::move(exchange.mutable_request().body)]() -> StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const Json bodies, RenderedBodies(body, headers, *context, call));
+    return DumpJson(as_list ? bodies : bodies.front());
   };
   const auto rendered = co_await OnPool(context->text_pool, std::move(work));
-  exchange.Respond(rendered.ok() ? Response{200, *rendered, "application/json", {}}
-                                 : ErrorResponse(rendered.status()));
+  if (!rendered.ok()) co_return RespondWithError(exchange, *context, *call, rendered.status());
+  exchange.Respond({200, *rendered, "application/json", {}});
 }
 
 }  // namespace
 
-StatusOr<std::string> RenderedChat(std::string_view body, const RequestHeaders& headers,
-                                   const ApiContext& context) {
-  ASSIGN_OR_RETURN(const Json bodies,
-                   RenderedBodies(body, headers, context, MakeChatCompletion(context).get()));
-  return DumpJson(bodies.front());
-}
-
-StatusOr<std::string> RenderedCompletion(std::string_view body, const RequestHeaders& headers,
-                                         const ApiContext& context) {
-  ASSIGN_OR_RETURN(const Json bodies,
-                   RenderedBodies(body, headers, context, MakeCompletion(context).get()));
-  return DumpJson(bodies);
-}
-
 Awaitable<void> HandleRenderChat(Exchange& exchange, ApiContext* context) {
-  return Handle(exchange, context, RenderedChat);
+  return Handle(exchange, context, MakeChatCompletion, /*as_list=*/false);
 }
 
 Awaitable<void> HandleRenderCompletion(Exchange& exchange, ApiContext* context) {
-  return Handle(exchange, context, RenderedCompletion);
+  return Handle(exchange, context, MakeCompletion, /*as_list=*/true);
+}
+
+Awaitable<void> HandleRenderResponse(Exchange& exchange, ApiContext* context) {
+  return Handle(exchange, context, MakeResponse, /*as_list=*/false);
+}
+
+Awaitable<void> HandleRenderMessage(Exchange& exchange, ApiContext* context) {
+  return Handle(exchange, context, MakeMessage, /*as_list=*/false);
 }
 
 }  // namespace tandem

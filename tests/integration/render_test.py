@@ -101,6 +101,16 @@ class Rendering(unittest.TestCase):
         self.assertEqual([choice["text"] for choice in pieces["choices"]], [choice["text"] for choice in whole["choices"]])
         self.assertEqual(pieces["usage"]["total_tokens"], whole["usage"]["total_tokens"])
 
+    def test_other_apis_render_as_the_chat_that_they_are(self):
+        chat = self.ask("/v1/chat/completions/render", {**CHAT, "max_completion_tokens": 7})
+        text = CHAT["messages"][0]["content"]
+        for path, body in (("/v1/responses/render", {"input": text, "max_output_tokens": 7}),
+                           ("/v1/messages/render", {**CHAT, "max_tokens": 7})):
+            rendered = self.ask(path, body)
+            self.assertEqual(rendered["token_ids"], chat["token_ids"])
+            self.assertEqual(rendered["sampling_params"], chat["sampling_params"])
+        self.assertEqual(self.ask("/v1/messages/render", CHAT, 400)["type"], "error")
+
     def test_bad_bodies_are_refused(self):
         choice = {"index": 0, "token_ids": [1]}
         for body, param in (({}, "body.generate_response"), ({"generate_response": {"choices": []}}, "body.generate_response"),
