@@ -108,6 +108,11 @@ Awaitable<void> HandleResponses(Exchange& exchange, ApiContext* context) {
   auto call = std::make_unique<ResponseCall>(*context);
   auto request = co_await Admit(exchange, context, call.get());
   if (!request.ok()) co_return RespondWithError(exchange, *context, *call, request.status());
+  if (call->in_background() && request->prepared.processed.beams) {
+    const Status refused = InvalidArgumentError("use_beam_search is not available with background")
+                               .WithParam("use_beam_search");
+    co_return RespondWithError(exchange, *context, *call, refused);
+  }
   if (call->in_background()) {
     co_await BeginInBackground(exchange, context, std::move(call), std::move(*request));
   } else {

@@ -219,6 +219,11 @@ class StoredResponses(unittest.TestCase):
             self.client().responses.create(model="m", input="hi", store=False, background=True)
         self.assertEqual(caught.exception.param, "background")
 
+    def test_beam_search_has_no_background(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client().responses.create(model="m", input="hi", background=True, extra_body={"use_beam_search": True})
+        self.assertEqual(caught.exception.param, "use_beam_search")
+
     def test_queries_that_make_no_sense_are_400(self):
         self.server.reply(ANSWER + "Hello!")
         response = self.client().responses.create(model="m", input="hi")
