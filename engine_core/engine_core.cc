@@ -245,6 +245,7 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   if (has_grammar) {
     RETURN_IF_ERROR(CheckGrammar(request));
     needs.grammar = true;
+    if (options_.grammars->defaults().enable_in_reasoning) request.reasoning_ended = true;
   }
   const RequestId id = request.request_id;
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));

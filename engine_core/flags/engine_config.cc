@@ -73,7 +73,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
       {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival) or priority", {.choices = {"fcfs", "priority"}}},
 
-      {"structured-outputs-config", &c.structured_outputs_config, "How grammars are enforced; a JSON object with vLLM's keys: backend (auto or xgrammar), disable_any_whitespace. Default: xgrammar, blanks in JSON as the model likes"},
+      {"structured-outputs-config", &c.structured_outputs_config, "How grammars are enforced; a JSON object with vLLM's keys: backend (auto or xgrammar), disable_any_whitespace, enable_in_reasoning. Default: xgrammar, blanks in JSON as the model likes"},
 
       {"handshake-address", &c.handshake_address, "Address of the frontend: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address"},

@@ -33,8 +33,9 @@ Status SetKey(const std::string& key, const Json& value, GrammarConfig* config) 
     return WrongValue(key, value, "empty: the parser is named by --reasoning-parser");
   }
   if (key == "enable_in_reasoning") {
-    if (value == true) return OkStatus();
-    return WrongValue(key, value, "true: a grammar holds from the first token");
+    if (!value.is_boolean()) return WrongValue(key, value, "true or false");
+    config->defaults.enable_in_reasoning = value.get<bool>();
+    return OkStatus();
   }
   return InvalidArgumentError(kFlag + ("no key is called " + key));
 }

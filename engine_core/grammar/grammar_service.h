@@ -56,6 +56,7 @@ class GrammarService {
   Status Check(const wire::StructuredOutputs& outputs) const {
     return MakeGrammarSpec(outputs, options_.defaults).status();
   }
+  const GrammarDefaults& defaults() const { return options_.defaults; }
   // Has the grammar of a waiting request compiled. True: it is there already.
   bool Await(const Request& request);
   // The requests that waited for a grammar.

@@ -13,6 +13,7 @@ namespace tandem {
 
 struct GrammarDefaults {
   bool disable_any_whitespace = false;  // of requests that do not say so themselves
+  bool enable_in_reasoning = false;     // grammars hold from the first token, also of reasoning
 };
 
 StatusOr<GrammarSpec> MakeGrammarSpec(const wire::StructuredOutputs& outputs,

@@ -12,6 +12,8 @@ TEST_CASE("structured-outputs-config: vLLM's keys, and no others") {
   CHECK(ParseGrammarConfig(R"({"backend": "auto", "disable_any_whitespace": true,
                                "disable_additional_properties": true, "reasoning_parser": ""})")
             ->defaults.disable_any_whitespace);
+  CHECK_FALSE(ParseGrammarConfig("")->defaults.enable_in_reasoning);
+  CHECK(ParseGrammarConfig(R"({"enable_in_reasoning": true})")->defaults.enable_in_reasoning);
   const auto message = [](const char* text) { return ParseGrammarConfig(text).status().message(); };
   CHECK_THAT(message("[]"), Contains("--structured-outputs-config: not a JSON object"));
   CHECK_THAT(message(R"({"backend": "guidance"})"), Contains("backend is \"guidance\""));

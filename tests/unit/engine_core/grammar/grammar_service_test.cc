@@ -94,14 +94,14 @@ ExecutorLimits SmallLimits(int32_t num_blocks) {
 
 class Engine {
  public:
-  explicit Engine(bool async = false, int32_t num_blocks = 129)
+  explicit Engine(bool async = false, int32_t num_blocks = 129, GrammarDefaults defaults = {})
       : executor(SmallLimits(num_blocks)) {
     auto service = GrammarService::Create(
         {.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
          .model_folder = kModel,
          .vocab_size = kVocabSize,
          .max_num_seqs = 4,
-         .defaults = {}},
+         .defaults = defaults},
         &clock, [this](GrammarCompiled compiled) { compiled_.Push(std::move(compiled)); });
     REQUIRE(service.ok());
     grammars = *std::move(service);
@@ -302,6 +302,22 @@ TEST_CASE("a request that brings outputs of an earlier run goes on in its gramma
   engine.Finish();
   CHECK(engine.errors.empty());
   CHECK(std::regex_match(engine.Text("resumed"), std::regex("[0-9]{28}")));
+}
+
+TEST_CASE("a grammar begins after the reasoning, or with it where the engine is configured so") {
+  const bool in_reasoning = GENERATE(false, true);
+  CAPTURE(in_reasoning);
+  Engine engine(false, 129, {.enable_in_reasoning = in_reasoning});
+  wire::EngineCoreRequest request = engine.MakeRequest("thinking");
+  request.reasoning_ended = false;
+  request.own.reasoning.emplace().end = {300};  // what the executor draws without a mask
+  request.sampling_params.structured_outputs.emplace().regex = "[0-9]{30}";
+  engine.core->Handle(std::move(request));
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  const std::string mark(ShippedTokenizer().TokenBytes(300));
+  CHECK(engine.Text("thinking").starts_with(mark) == !in_reasoning);
+  CHECK(engine.Text("thinking").size() == 30 + (in_reasoning ? 0 : mark.size()));
 }
 
 TEST_CASE("an aborted request leaves its grammar to others") {
