@@ -416,4 +416,26 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
   return FlagOutcome::kRun;
 }
 
+Status ApplySettings(const std::vector<Flag>& flags, std::string_view text) {
+  int number = 0;
+  for (const std::string_view whole : Split(text, '\n')) {
+    ++number;
+    const std::string_view line = StripAscii(whole);
+    if (line.empty() || line[0] == '#') continue;
+    const std::string place = "line " + std::to_string(number);
+    const size_t colon = line.find(':');
+    if (colon == line.npos) return InvalidArgumentError(place + ": must be \"name: value\"");
+    const std::string name = "--" + std::string(StripAscii(line.substr(0, colon)));
+    const std::string value(StripAscii(line.substr(colon + 1)));
+    const Flag* flag = FindFlag(flags, name);
+    if (flag == nullptr) return UnknownFlagError(flags, name).WithContext(place);
+    if (!flag->rules.live) {
+      return InvalidArgumentError(place + ": " + name + " is for the command line only");
+    }
+    if (value.empty()) return InvalidArgumentError(place + ": " + name + " needs a value");
+    RETURN_IF_ERROR(Assign(*flag, {value}).WithContext(place));
+  }
+  return OkStatus();
+}
+
 }  // namespace tandem

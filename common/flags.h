@@ -35,6 +35,7 @@ struct FlagRules {
   std::string_view short_name = {};  // without the dash: "tp" for "-tp"
   bool positional = false;           // also taken from the first bare word
   bool secret = false;               // its values are shown nowhere
+  bool live = false;                 // a settings file may change it while the process runs
 };
 
 using FlagTarget = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
@@ -59,6 +60,10 @@ enum class FlagOutcome { kRun, kHelpShown };
 // the rows that contain the word. Errors name the flag, the value and what is allowed.
 StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
                                  const std::vector<std::string>& args, std::string_view about);
+
+// Sets the targets of `live` flags from a settings file: lines of "name: value", empty ones and
+// those that begin with '#'. Other targets stay. Errors name the line and what is wrong with it.
+Status ApplySettings(const std::vector<Flag>& flags, std::string_view text);
 
 // The arguments without secret flags and their values.
 std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,

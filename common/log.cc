@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "common/log_level.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -51,23 +52,26 @@ std::string_view LevelName(LogLevel level) {
   return "INFO";
 }
 
+StatusOr<spdlog::level::level_enum> ParseLevel(std::string_view level) {
+  const std::string lower = ToLower(level);
+  if (lower == "debug") return spdlog::level::debug;
+  if (lower == "info") return spdlog::level::info;
+  if (lower == "warning" || lower == "warn") return spdlog::level::warn;
+  if (lower == "error" || lower == "critical") return spdlog::level::err;
+  return InvalidArgumentError("log level is '" + std::string(level) +
+                              "', must be DEBUG, INFO, WARNING or ERROR");
+}
+
 }  // namespace
 
+Status SetLogLevel(std::string_view level) {
+  ASSIGN_OR_RETURN(const spdlog::level::level_enum parsed, ParseLevel(level));
+  spdlog::default_logger_raw()->set_level(parsed);
+  return OkStatus();
+}
+
 Status InitLog(std::string_view process_name, std::string_view level) {
-  const std::string lower = ToLower(level);
-  spdlog::level::level_enum parsed;
-  if (lower == "debug") {
-    parsed = spdlog::level::debug;
-  } else if (lower == "info") {
-    parsed = spdlog::level::info;
-  } else if (lower == "warning" || lower == "warn") {
-    parsed = spdlog::level::warn;
-  } else if (lower == "error" || lower == "critical") {
-    parsed = spdlog::level::err;
-  } else {
-    return InvalidArgumentError("log level is '" + std::string(level) +
-                                "', must be DEBUG, INFO, WARNING or ERROR");
-  }
+  ASSIGN_OR_RETURN(const spdlog::level::level_enum parsed, ParseLevel(level));
   ProcessName() = std::string(process_name);
   SetThreadName(process_name);
   auto sink = std::make_shared<spdlog::sinks::stdout_sink_mt>();

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "common/read_file.h"
 #include "common/strings.h"
 #include "common/version.h"
 #include "frontend/http/api_keys.h"
@@ -77,13 +78,13 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"max-stop-strings", &c.input.max_stop_strings, "Most stop strings of a request", {.min = 0, .max = 1 << 16, .env = "MAX_STOP_STRINGS"}},
       {"max-num-bad-words", &c.input.max_bad_words, "Most spellings of a request's bad words", {.min = 0, .max = 1 << 16, .env = "MAX_NUM_BAD_WORDS"}},
       {"max-bad-words-total-tokens", &c.input.max_bad_words_total_tokens, "Most tokens of a request's bad words", {.min = 0, .max = 1 << 20, .env = "MAX_BAD_WORDS_TOTAL_TOKENS"}},
-      {"max-num-queued-reqs", &c.admission.max_num_queued_reqs, "More requests without a first token get 503; 0: no limit", {.min = 0}},
-      {"max-num-queued-tokens", &c.admission.max_num_queued_tokens, "More prompt tokens without a first token get 503; 0: no limit", {.min = 0}},
+      {"max-num-queued-reqs", &c.admission.max_num_queued_reqs, "More requests without a first token get 503; 0: no limit", {.min = 0, .live = true}},
+      {"max-num-queued-tokens", &c.admission.max_num_queued_tokens, "More prompt tokens without a first token get 503; 0: no limit", {.min = 0, .live = true}},
       {"max-stored-responses", &c.stored_responses.num_entries, "Most responses kept; the one that was not used for the longest time makes room", {.min = 1, .max = 1 << 24}},
       {"max-stored-response-bytes", &c.stored_responses.num_bytes, "Most bytes of kept responses and of their conversations", {.min = 4096, .max = 1ll << 50}},
-      {"max-ttft", &c.admission.max_ttft_s, "Seconds to a first token beyond which new requests get 503, predicted from the queue; 0: no limit", {.min = 0, .max = 86400}},
-      {"max-requests-per-key", &c.server.limits.requests_per_key, "More open requests with one API key get 429; 0: no limit", {.min = 0, .max = 1 << 30}},
-      {"request-timeout", &c.api.request_timeout_s, "Seconds a request may take from its arrival; clients may ask for less; 0: no limit", {.min = 0, .max = 1e6}},
+      {"max-ttft", &c.admission.max_ttft_s, "Seconds to a first token beyond which new requests get 503, predicted from the queue; 0: no limit", {.min = 0, .max = 86400, .live = true}},
+      {"max-requests-per-key", &c.server.limits.requests_per_key, "More open requests with one API key get 429; 0: no limit", {.min = 0, .max = 1 << 30, .live = true}},
+      {"request-timeout", &c.api.request_timeout_s, "Seconds a request may take from its arrival; clients may ask for less; 0: no limit", {.min = 0, .max = 1e6, .live = true}},
       {"http-timeout-keep-alive", &c.server.limits.keep_alive_s, "Seconds a connection may be idle between requests", {.min = 0.1, .max = 86400, .env = "HTTP_TIMEOUT_KEEP_ALIVE"}},
       {"http-timeout-head", &c.server.limits.head_s, "Seconds for a request's head to arrive", {.min = 0.1, .max = 3600}},
       {"http-timeout-body", &c.server.limits.body_s, "Seconds for a request's body to arrive", {.min = 0.1, .max = 86400}},
@@ -99,7 +100,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; with the next flag it sets --handshake-address"},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535}},
 
-      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
+      {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
+      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"disable-uvicorn-access-log", &c.server.disable_access_log, "No line per request"},
@@ -111,6 +113,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 namespace {
 
 constexpr std::string_view kCredential = "api-keys";
+constexpr int64_t kMaxSettingsBytes = 1 << 16;
 
 Status CheckFolder(std::string_view flag, const std::string& path) {
   std::error_code error;
@@ -209,6 +212,16 @@ Status Finish(FrontendConfig& config) {
       wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
                                     config.data_parallel_rpc_port));
   return OkStatus();
+}
+
+StatusOr<FrontendConfig> WithSettingsFile(const FrontendConfig& config) {
+  FrontendConfig changed = config;
+  if (config.settings_file.empty()) return changed;
+  const std::string context = "--settings-file " + config.settings_file;
+  auto text = ReadFile(config.settings_file, kMaxSettingsBytes);
+  if (!text.ok()) return text.status().WithContext("--settings-file");
+  RETURN_IF_ERROR(ApplySettings(FrontendFlags(changed), *text).WithContext(context));
+  return changed;
 }
 
 Status CheckModelFolders(const FrontendConfig& config) {

@@ -73,6 +73,7 @@ struct FrontendConfig {
 
   // logs
   std::string log_level = "INFO";
+  std::string settings_file;
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;
 };
@@ -82,6 +83,9 @@ std::vector<Flag> FrontendFlags(FrontendConfig& config);
 // Checks what one row cannot: flags that need each other, JSON. Reads the API keys. Fills what
 // follows from other flags (names, tokenizer, handshake_address, what JSON texts mean).
 Status Finish(FrontendConfig& config);
+
+// `config` with what --settings-file, read anew, has in place of the command line's values.
+StatusOr<FrontendConfig> WithSettingsFile(const FrontendConfig& config);
 
 // NOT_FOUND when the model's or the tokenizer's folder is not there. After Finish.
 Status CheckModelFolders(const FrontendConfig& config);

@@ -17,6 +17,7 @@
 #include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
+#include "common/log_level.h"
 #include "common/read_file.h"
 #include "common/version.h"
 #include "frontend/api/admission_gate.h"
@@ -237,16 +238,34 @@ Status WritePortFile(const std::string& path, int port) {
   return OkStatus();
 }
 
-// What may change while requests run is read again.
-void Reload(const FrontendConfig& config, HttpServer* server) {
-  auto keys = ReadApiKeys(config);
-  if (!keys.ok()) {
-    LOG_ERROR << "[reload] the API keys stay as they were: " << keys.status().message();
-    return;
+// What may change while requests run is read again, and applied if all of it is good.
+struct Reloading {
+  const FrontendConfig* given;  // without the settings file
+  const std::vector<std::unique_ptr<ApiContext>>* contexts;
+  AdmissionGate* admission_gate;
+  HttpServer* server;
+
+  void Reload() const {
+    const StatusOr<FrontendConfig> config = WithSettingsFile(*given);
+    auto keys = config.ok() ? ReadApiKeys(*config) : config.status();
+    if (!keys.ok()) {
+      LOG_ERROR << "[reload] everything stays as it was: " << keys.status().message();
+      return;
+    }
+    if (const Status status = SetLogLevel(config->log_level); !status.ok()) {
+      LOG_ERROR << "[reload] " << status.message();
+    }
+    LOG_INFO << "[reload] API keys: " << keys->size() << ", log level " << config->log_level;
+    admission_gate->SetLimits(config->admission);
+    server->ReplaceApiKeys(std::move(keys).value(), config->server.limits.requests_per_key);
+    for (const auto& each : *contexts) {
+      each->engine_client->RunOnShard(
+          [context = each.get(), timeout_s = config->api.request_timeout_s] {
+            context->options.request_timeout_s = timeout_s;
+          });
+    }
   }
-  LOG_INFO << "[reload] API keys: " << keys->size();
-  server->ReplaceApiKeys(std::move(keys).value());
-}
+};
 
 void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
   for (const auto& each : clients) {
@@ -255,7 +274,9 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 }
 
 // Builds everything in order, serves until a signal, and takes it down in the opposite order.
-Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int signal_fd) {
+// given: the command line's configuration, config: with the settings file's values.
+Status Serve(const FrontendConfig& given, FrontendConfig& config,
+             const InputProcessor& input_processor, int signal_fd) {
   ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
@@ -310,9 +331,10 @@ Status Serve(FrontendConfig& config, const InputProcessor& input_processor, int 
   RETURN_IF_ERROR(endpoint.Start());
   LogStart(config, routes, server->address(), endpoint.handshake_address());
 
-  ProcessSignals signals(shards[0].get(), signal_fd,
-                         {.reload = [&] { Reload(config, server.get()); },
-                          .log_state = [&clients] { LogState(clients); }});
+  const Reloading reloading = {&given, &contexts, &admission_gate, server.get()};
+  ProcessSignals signals(
+      shards[0].get(), signal_fd,
+      {.reload = [&] { reloading.Reload(); }, .log_state = [&clients] { LogState(clients); }});
   if (!config.disable_log_stats) shards[0]->Spawn(reports.WriteLines(), "statistics line");
   const ShardWatchdog watchdog(Pointers(shards));
   for (const auto& shard : shards) shard->Start();
@@ -336,15 +358,18 @@ int Fail(ExitStatus exit_status, const Status& status) {
 
 int Main(int argc, char** argv) {
   const StatusOr<int> signal_fd = OpenSignals();  // first, so that none ends us from now on
-  FrontendConfig config;
-  const std::vector<Flag> flags = FrontendFlags(config);
+  FrontendConfig given;
+  const std::vector<Flag> flags = FrontendFlags(given);
   const auto outcome =
       ParseFlags(flags, std::vector<std::string>(argv + 1, argv + argc),
                  "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
   HideSecretArguments(flags, argc, argv);
   HideSecretVariables(flags);
   if (outcome.ok() && *outcome == FlagOutcome::kHelpShown) return kExitOk;
-  Status status = outcome.ok() ? Finish(config) : outcome.status();
+  Status status = outcome.ok() ? Finish(given) : outcome.status();
+  StatusOr<FrontendConfig> with_settings = status.ok() ? WithSettingsFile(given) : status;
+  if (status.ok()) status = with_settings.status();
+  FrontendConfig config = status.ok() ? *std::move(with_settings) : given;
   if (status.ok()) status = InitLog("APIServer", config.log_level);
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
@@ -358,7 +383,7 @@ int Main(int argc, char** argv) {
   if (!status.ok()) return Fail(kExitBadModel, status);
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
   if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
-  status = Serve(config, **input_processor, *signal_fd);
+  status = Serve(given, config, **input_processor, *signal_fd);
   return status.ok() ? kExitOk : Fail(kExitFailed, status);
 }
 

@@ -12,13 +12,14 @@ constexpr double kMaxRetryAfter = 600;
 }  // namespace
 
 AdmissionGate::Refusal AdmissionGate::Check() const {
-  if (limits_.max_num_queued_reqs > 0 && num_queued_reqs() >= limits_.max_num_queued_reqs) {
+  const AdmissionLimits limits = *limits_.load();
+  if (limits.max_num_queued_reqs > 0 && num_queued_reqs() >= limits.max_num_queued_reqs) {
     return Refusal::kRequests;
   }
-  if (limits_.max_num_queued_tokens > 0 && num_queued_tokens() >= limits_.max_num_queued_tokens) {
+  if (limits.max_num_queued_tokens > 0 && num_queued_tokens() >= limits.max_num_queued_tokens) {
     return Refusal::kTokens;
   }
-  if (limits_.max_ttft_s > 0 && predicted_ttft_s() > limits_.max_ttft_s) return Refusal::kTtft;
+  if (limits.max_ttft_s > 0 && predicted_ttft_s() > limits.max_ttft_s) return Refusal::kTtft;
   return Refusal::kNone;
 }
 
@@ -41,15 +42,16 @@ double AdmissionGate::predicted_ttft_s() const {
 
 // The longest of the waits for the limits that are exceeded.
 int64_t AdmissionGate::RetryAfterSeconds() const {
+  const AdmissionLimits limits = *limits_.load();
   double wait_s = 0;
-  if (limits_.max_ttft_s > 0) wait_s = predicted_ttft_s() - limits_.max_ttft_s;
-  if (limits_.max_num_queued_tokens > 0) {
-    const int64_t excess = num_queued_tokens() - limits_.max_num_queued_tokens;
+  if (limits.max_ttft_s > 0) wait_s = predicted_ttft_s() - limits.max_ttft_s;
+  if (limits.max_num_queued_tokens > 0) {
+    const int64_t excess = num_queued_tokens() - limits.max_num_queued_tokens;
     wait_s = std::max(wait_s, static_cast<double>(excess) * SecondsPerToken());
   }
   const int64_t num_reqs = num_queued_reqs();
-  if (limits_.max_num_queued_reqs > 0 && num_reqs > 0) {
-    const int64_t excess = num_reqs - limits_.max_num_queued_reqs + 1;
+  if (limits.max_num_queued_reqs > 0 && num_reqs > 0) {
+    const int64_t excess = num_reqs - limits.max_num_queued_reqs + 1;
     const double share = static_cast<double>(excess) / static_cast<double>(num_reqs);
     wait_s = std::max(wait_s, predicted_ttft_s() * share);
   }

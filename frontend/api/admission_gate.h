@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "common/status.h"
 
@@ -23,9 +24,13 @@ class AdmissionGate {
  public:
   enum class Refusal { kNone, kRequests, kTokens, kTtft };
 
-  explicit AdmissionGate(AdmissionLimits limits) : limits_(limits) {}
+  explicit AdmissionGate(AdmissionLimits limits) { SetLimits(limits); }
   AdmissionGate(const AdmissionGate&) = delete;
 
+  // For requests that come from now on.
+  void SetLimits(AdmissionLimits limits) {
+    limits_ = std::make_shared<const AdmissionLimits>(limits);
+  }
   Refusal Check() const;
   int64_t num_queued_reqs() const { return num_reqs_.load(std::memory_order_relaxed); }
   int64_t num_queued_tokens() const { return num_tokens_.load(std::memory_order_relaxed); }
@@ -64,7 +69,7 @@ class AdmissionGate {
   void Learn(double waited_s, int64_t num_queued_tokens);
   double SecondsPerToken() const;
 
-  const AdmissionLimits limits_;
+  std::atomic<std::shared_ptr<const AdmissionLimits>> limits_;
   std::atomic<int64_t> num_reqs_{0};
   std::atomic<int64_t> num_tokens_{0};
   // Sums over recent requests. Two shards that learn at once may lose one of both.

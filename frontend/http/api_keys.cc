@@ -52,10 +52,11 @@ void ApiKeys::Replace(std::vector<std::string> texts) {
   keys_.store(std::move(keys));
 }
 
-std::shared_ptr<void> ApiKeys::TakePlace(const HttpRequest& request, int64_t limit) {
+std::shared_ptr<void> ApiKeys::TakePlace(const HttpRequest& request) {
+  const int64_t limit = places_per_key_;
   std::shared_ptr<Key> key = Find(*keys_.load(), request);
   if (key == nullptr) key = nobody_;
-  const bool is_free = key->num_open.fetch_add(1, std::memory_order_relaxed) < limit;
+  const bool is_free = key->num_open.fetch_add(1, std::memory_order_relaxed) < limit || limit == 0;
   std::shared_ptr<void> place(
       key.get(), [key](void*) { key->num_open.fetch_sub(1, std::memory_order_relaxed); });
   return is_free ? place : nullptr;

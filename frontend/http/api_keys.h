@@ -24,10 +24,13 @@ class ApiKeys {
   bool Admits(const HttpRequest& request) const;
   // Keys that stay keep count of their open requests.
   void Replace(std::vector<std::string> keys);
-  // A place among the `limit` requests that the request's key may have open at once, given back
-  // when the last copy goes away; nullptr: it has too many. Requests without a key, where none is
-  // needed, share one. REQUIRES: Admits(request).
-  std::shared_ptr<void> TakePlace(const HttpRequest& request, int64_t limit);
+  // How many requests a key may have open at once; 0: any number.
+  void SetPlacesPerKey(int64_t places) { places_per_key_ = places; }
+  int64_t places_per_key() const { return places_per_key_; }
+  // A place among those of the request's key, given back when the last copy goes away; nullptr: it
+  // has none left. Requests without a key, where none is needed, share one. REQUIRES:
+  // Admits(request).
+  std::shared_ptr<void> TakePlace(const HttpRequest& request);
 
  private:
   struct Key {
@@ -40,6 +43,7 @@ class ApiKeys {
   static std::shared_ptr<Key> Find(const Keys& keys, const HttpRequest& request);
 
   std::atomic<std::shared_ptr<const Keys>> keys_;
+  std::atomic<int64_t> places_per_key_{0};
   const std::shared_ptr<Key> nobody_ = std::make_shared<Key>();
 };
 

@@ -58,6 +58,7 @@ HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*>
       shards_(std::move(shards)),
       sessions_(shards_.size()) {
   CHECK(!shards_.empty());
+  api_keys_.SetPlacesPerKey(options_.limits.requests_per_key);
   CHECK(options_.error) << "ServerOptions::error is not set";
 }
 

@@ -45,7 +45,10 @@ class HttpServer {
   void WhenDrained(Task ended);
 
   // Requests that arrive from now on are checked against these. Any thread.
-  void ReplaceApiKeys(std::vector<std::string> keys) { api_keys_.Replace(std::move(keys)); }
+  void ReplaceApiKeys(std::vector<std::string> keys, int64_t requests_per_key) {
+    api_keys_.Replace(std::move(keys));
+    api_keys_.SetPlacesPerKey(requests_per_key);
+  }
 
   int num_connections() const { return num_connections_; }
   // Admitted requests, without probes, whose responses are not sent to the last byte.

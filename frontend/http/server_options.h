@@ -22,7 +22,7 @@ struct ServerLimits {
   int64_t num_headers = 256;        // over it: 431
   int64_t num_connections = 16384;  // over it: 503 and closed
   int64_t unsent_bytes_per_stream = 1 << 20;
-  int64_t requests_per_key = 0;  // open POST requests; over it: 429; 0: no limit
+  int64_t requests_per_key = 0;  // at the start; open POST requests, over it: 429; 0: any
   double keep_alive_s = 5;       // idle between two requests
   double head_s = 30;            // from the first byte (or accept) to the end of the head: 408
   double body_s = 120;           // from the head to the end of the body: 408

@@ -198,9 +198,9 @@ Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
 
 // The refusal of a request whose key has too many open ones.
 std::optional<Response> Session::TakeKeyPlace(const Route& route) {
-  const int64_t limit = options().limits.requests_per_key;
+  const int64_t limit = server_->api_keys_.places_per_key();
   if (limit == 0 || !route.guarded || turn_.request.method != "POST") return std::nullopt;
-  turn_.key_place = server_->api_keys_.TakePlace(turn_.request, limit);
+  turn_.key_place = server_->api_keys_.TakePlace(turn_.request);
   if (turn_.key_place != nullptr) return std::nullopt;
   Response response =
       options().error(turn_.request.path, 429,

@@ -90,7 +90,8 @@ class ExitStatuses(unittest.TestCase):
             for words in ((), (MODEL, "--no-such-flag"), (MODEL, "--log-level", "LOUD")):
                 with self.subTest(program, words=words):
                     self.assertEqual(self.status_of(*program, *words), 2)
-        self.assertEqual(self.status_of("tandem-frontend", MODEL, "--api-key-file", "/no/such/file"), 2)
+        for flag in ("--api-key-file", "--settings-file"):
+            self.assertEqual(self.status_of("tandem-frontend", MODEL, flag, "/no/such/file"), 2)
 
 
 class Keys(unittest.TestCase):
@@ -136,8 +137,37 @@ class Keys(unittest.TestCase):
                 # A file without keys must not open the server.
                 file.write_text("")
                 server.frontend.send_signal(signal.SIGHUP)
-                wait_for(lambda: "the API keys stay as they were" in server.log_text(), "it is refused")
+                wait_for(lambda: "everything stays as it was" in server.log_text(), "it is refused")
                 self.assertEqual(accepted(), {"both", "new"})
+
+    def test_hangup_reads_the_settings_file_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "settings")
+            file.write_text("log-level: ERROR\n")
+            with Server("--settings-file", file, "--max-num-queued-reqs", "100",
+                        "--enable-server-load-tracking") as server:
+                self.assertEqual(complete(server)[0], 200)
+                self.assertNotIn("APIServer pid=%d) INFO" % server.frontend.pid, server.log_text())
+                file.write_text("# a quiet night\nlog-level: INFO\nmax-num-queued-reqs: 1\nrequest-timeout: 2\n")
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: "[reload]" in server.log_text(), "it is read again")
+                self.assertEqual(complete(server)[0], 200)
+                self.assertIn("request finished", server.log_text())
+                server.engines[0].send_signal(signal.SIGSTOP)
+                waiting = Asking(server, LONG)
+                wait_for(lambda: server.ask("GET", "/load")[1] == b'{"server_load":1}', "it waits")
+                self.assertEqual(complete(server)[0], 503)
+                self.assertEqual(waiting.wait()[0], 504)
+                server.engines[0].send_signal(signal.SIGCONT)
+                for text, words in (("port: 1\n", "line 1: --port is for the command line only"),
+                                    ("log-level: INFO\nmax-ttft: soon\n", "line 2: --max-ttft is 'soon'")):
+                    file.write_text(text)
+                    server.frontend.send_signal(signal.SIGHUP)
+                    wait_for(lambda: words in server.log_text(), "it is refused")
+                file.unlink()
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: "No such file" in server.log_text(), "it is refused")
+                self.assertEqual(server.ask("GET", "/health")[0], 200)
 
     def test_what_routers_poll_needs_no_key(self):
         with Server("--api-key", "k") as server:

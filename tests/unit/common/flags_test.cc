@@ -137,5 +137,26 @@ TEST_CASE("secret values are taken out of a command line, and overwritten in pla
   unsetenv("TANDEM_TEST_KEY");
 }
 
+TEST_CASE("a settings file changes live flags only, and names the line that is wrong") {
+  int64_t limit = 1;
+  std::string level = "INFO", host = "h";
+  const std::vector<Flag> flags = {
+      {"limit", &limit, "Most", {.min = 0, .max = 9, .live = true}},
+      {"log-level", &level, "Level", {.choices = {"INFO", "DEBUG"}, .live = true}},
+      {"host", &host, "Address"},
+  };
+  REQUIRE(ApplySettings(flags, "# tonight\nlog_level: DEBUG\n\n  limit :  7 \n").ok());
+  CHECK(limit == 7);
+  CHECK(level == "DEBUG");
+  const auto wrong = [&](std::string_view text) { return ApplySettings(flags, text).message(); };
+  CHECK(wrong("\nhost: x") == "line 2: --host is for the command line only");
+  CHECK(wrong("limi: 1") == "line 1: unknown flag --limi; did you mean --limit?");
+  CHECK(wrong("limit: 10") == "line 1: --limit is '10', must be between 0 and 9");
+  CHECK(wrong("log-level: LOUD") == "line 1: --log-level is 'LOUD', must be one of INFO DEBUG");
+  CHECK(wrong("limit 3") == "line 1: must be \"name: value\"");
+  CHECK(wrong("limit:") == "line 1: --limit needs a value");
+  CHECK(host == "h");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "common/log_level.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -22,6 +24,16 @@ TEST_CASE("Log: the environment does not override the level of the command line"
   unsetenv("TANDEM_LOGGING_LEVEL");
   REQUIRE(status.ok());
   CHECK(LogEnabled(LogLevel::kDebug));
+}
+
+TEST_CASE("Log: the level can change while the process runs") {
+  REQUIRE(InitLog("unit_common", "ERROR").ok());
+  REQUIRE(SetLogLevel("debug").ok());
+  CHECK(LogEnabled(LogLevel::kDebug));
+  REQUIRE(SetLogLevel("WARNING").ok());
+  CHECK_FALSE(LogEnabled(LogLevel::kInfo));
+  CHECK_FALSE(SetLogLevel("LOUD").ok());
+  CHECK_FALSE(LogEnabled(LogLevel::kInfo));
 }
 
 TEST_CASE("Log: an unknown level is an error that lists the known ones") {
