@@ -97,7 +97,7 @@ class ForcedCalls(unittest.TestCase):
             self.assertEqual(message["content"][0]["name"], "get_weather")
 
     def test_without_a_parser_they_are_refused(self):
-        with Pair(*FLAGS) as server:
+        with Pair(*FLAGS, "--tool-call-parser", "none") as server:
             status, reply = server.post("/v1/chat/completions", {"model": "m", "messages": MESSAGES, "tools": TOOLS,
                                                                  "tool_choice": "required"})
             self.assertEqual(status, 400)
