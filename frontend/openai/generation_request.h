@@ -56,6 +56,10 @@ struct GenerationRequest {
   std::optional<RepetitionDetection> repetition_detection;
   std::optional<int64_t> thinking_token_budget;  // -1: none
 
+  // Passed on, for engines that put a watermark into what they draw or report experts.
+  std::optional<bool> watermarking;
+  int64_t routed_experts_prompt_start = 0;
+
   bool use_beam_search = false;
   std::optional<double> length_penalty;  // of a beam search
 
@@ -235,10 +239,16 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      {},
      "Ends a choice that repeats itself: {max_pattern_size, min_pattern_size, min_count}.",
      field_schema::kRepetitionDetection},
-    {"watermarking", Unsupported{"false"}, {}, "Watermarked sampling."},
+    {"watermarking",
+     &GenerationRequest::watermarking,
+     {},
+     "false: without the watermark of an engine that has one."},
     {"return_weight_versions", Unsupported{"false"}, {}, "Weight versions per token span."},
     {"return_token_offsets", Unsupported{"false"}, {}, "Character offsets of prompt tokens."},
-    {"routed_experts_prompt_start", Unsupported{"0"}, {}, "Routing records of experts."},
+    {"routed_experts_prompt_start",
+     &GenerationRequest::routed_experts_prompt_start,
+     {0, kMaxTokenId},
+     "The first prompt token whose experts an engine reports that reports them."},
     {"return_mm_kwargs", Unsupported{"false"}, {}, "Multimodal inputs."},
     {"mm_payload", Unsupported{}, {}, "Multimodal inputs."},
     {"user", Ignored{}, {}, "Accepted, without effect."},

@@ -86,6 +86,8 @@ StatusOr<wire::SamplingParams> SamplingResolver::Resolve(const GenerationRequest
   if (request.skip_special_tokens) params.skip_special_tokens = *request.skip_special_tokens;
   params.spaces_between_special_tokens = request.spaces_between_special_tokens;
   params.extra_args = ExtraArgs(request);
+  params.watermarking = request.watermarking;
+  params.routed_experts_prompt_start = static_cast<int32_t>(request.routed_experts_prompt_start);
   ASSIGN_OR_RETURN(params.structured_outputs, StructuredOutputsOf(request));
   RETURN_IF_ERROR(SetLogprobs(request, logprobs, &params));
   RETURN_IF_ERROR(SetTokenRules(request, &params));

@@ -125,7 +125,8 @@ TEST_CASE("Lowering gives the engine request that vllm-rs sends") {
 
     const json our_sampling = ours["sampling"];
     json their_sampling = theirs[3];
-    their_sampling.erase("watermarking");
+    // vllm-rs sends its default as well.
+    if (!our_sampling.contains("watermarking")) their_sampling.erase("watermarking");
     CHECK(Difference(our_sampling, their_sampling) == "");
     CHECK(ours["prompt_token_ids"] == theirs[1]);
     CHECK(ours["cache_salt"] == theirs[7]);

@@ -145,6 +145,7 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
   add("prompt_logprobs", params.prompt_logprobs);
   add("stream_interval", params.stream_interval);
   add("thinking_token_budget", params.thinking_token_budget);
+  add("watermarking", params.watermarking);
   add("_eos_token_id", params.eos_token_id);
   for (const auto& [id, bias] : params.logit_bias) {
     sampling["logit_bias"][std::to_string(id)] = bias;
