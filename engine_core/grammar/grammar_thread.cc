@@ -14,9 +14,10 @@
 namespace tandem {
 namespace {
 
-// How often a grammar is tried whose process ended without a word: it was killed, perhaps by what
-// kills the next one too.
-constexpr int kMaxAttempts = 2;
+// How often a grammar is tried whose process ended without a word. It was killed, perhaps by what
+// kills the next one too; or together with the program, which may take one more before its own end
+// is noticed.
+constexpr int kMaxAttempts = 4;
 constexpr double kRestartPauseS = 1;
 
 bool IsError(const Packet& packet) {
@@ -122,11 +123,11 @@ void GrammarThread::Poll() {
   poll(waited.data(), waited.size(), TimeoutMs());
   uint64_t count = 0;
   if (waited[0].revents != 0) eventfd_read(wake_.get(), &count);
+  if (waited[1].revents != 0) HearProgram();
   for (size_t i = 0; i < compiling_.size(); ++i) {
     if (waited[i + 2].revents != 0) HearJob(&compiling_[i]);
   }
   std::erase_if(compiling_, [](const Compiling& job) { return !job.socket; });
-  if (waited[1].revents != 0) HearProgram();
 }
 
 void GrammarThread::HearProgram() {

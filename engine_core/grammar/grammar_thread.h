@@ -49,7 +49,6 @@ class GrammarThread {
     UniqueFd socket;
     double deadline = 0;
     int num_attempts = 0;
-    bool sent = false;  // to the program
   };
 
   void Run();
