@@ -66,6 +66,21 @@ class NotifySocket {
   int fd_ = -1;
 };
 
+// The lines of errors, each with the lines without a level that follow it.
+std::string ErrorsOf(const std::string& log) {
+  std::string errors;
+  bool is_error = false;
+  for (const std::string_view line : Split(log, '\n')) {
+    const size_t level = line.starts_with('(') ? line.find(") ") : std::string_view::npos;
+    if (level != std::string_view::npos) {
+      const std::string_view rest = line.substr(level + 2);
+      is_error = rest.starts_with("ERROR ") || rest.starts_with("FATAL ");
+    }
+    if (is_error && !line.empty()) errors.append(line).push_back('\n');
+  }
+  return errors;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::string>& args,
@@ -155,7 +170,9 @@ void OwnServer::EndAtSignal() {
 std::string OwnServer::LogTail() const {
   auto text = ReadFile(folder_ + "/log", kMaxLogBytes);
   if (!text.ok()) return "";
-  std::string log = *std::move(text);
+  // What is logged between an error and the end of both processes is of no use here.
+  std::string log = ErrorsOf(*text);
+  if (log.empty()) log = *std::move(text);
   if (log.size() > kLogTailBytes) log = log.substr(log.find('\n', log.size() - kLogTailBytes) + 1);
   return log;
 }

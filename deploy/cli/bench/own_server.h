@@ -29,7 +29,7 @@ class OwnServer {
   OwnServer& operator=(const OwnServer&) = delete;
 
   std::string base_url() const { return "unix:" + folder_ + "/http"; }
-  std::string LogTail() const;  // its last lines
+  std::string LogTail() const;  // its errors; without any its last lines
 
  private:
   explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}

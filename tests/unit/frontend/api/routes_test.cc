@@ -167,7 +167,7 @@ TEST_CASE("a field's schema is what its row says") {
   CHECK(not_null("cache_salt") == json({{"type", "string"}, {"minLength", 1}, {"maxLength", 128}}));
   CHECK(not_null("bad_words") ==
         json({{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}));
-  CHECK(not_null("watermarking") == json({{"const", false}}));
+  CHECK(not_null("return_mm_kwargs") == json({{"const", false}}));
   CHECK(chat["messages"]["minItems"] == 1);
   CHECK(chat["best_of"]["deprecated"] == true);
   CHECK_FALSE(schemas["ResponsesRequest"]["properties"].contains("max_tokens"));
