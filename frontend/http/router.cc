@@ -83,8 +83,10 @@ std::string HttpRequest::Query(std::string_view name) const {
 
 Router::Match Router::Find(std::string_view method, std::string_view path) const {
   Match match;
+  const bool is_exact =
+      std::ranges::any_of(routes_, [path](const Route& route) { return route.path == path; });
   for (const Route& route : routes_) {
-    if (!Matches(route.path, path)) continue;
+    if (is_exact ? route.path != path : !Matches(route.path, path)) continue;
     if (route.method == method || (route.method == "GET" && method == "HEAD")) {
       match.route = &route;
       return match;

@@ -86,7 +86,7 @@ using Handler = std::function<Awaitable<void>(Exchange&)>;
 struct Route {
   std::string method;  // "GET", "POST"; GET serves HEAD too
   // Exact, but "{name}" is any part without a slash, "{name:path}" at the end any rest, with
-  // slashes, and "*" at the end whatever follows, also nothing.
+  // slashes, and "*" at the end whatever follows, also nothing. Exact rows hide such rows.
   std::string path;
   Handler handler;
   bool guarded = true;        // needs the API key, if one is set

@@ -131,7 +131,8 @@ TEST_CASE("empty lines before a request are ignored") {
 
 TEST_CASE("a row's path may have parts that vary") {
   const Router router({Row("GET", "/a/{id}", Where), Row("POST", "/a/{id}/cancel", Where),
-                       Row("GET", "/m/{name:path}", Where), Row("GET", "/x*", Where)});
+                       Row("GET", "/m/{name:path}", Where), Row("GET", "/x*", Where),
+                       Row("POST", "/a/own", Where)});
   const auto found = [&router](std::string_view method, std::string_view path) {
     const Router::Match match = router.Find(method, path);
     return match.route == nullptr ? "405 " + match.allow : match.route->path;
@@ -148,6 +149,8 @@ TEST_CASE("a row's path may have parts that vary") {
   }
   CHECK(found("GET", "/m/org/name") == "/m/{name:path}");
   CHECK(found("GET", "/x") == "/x*");
+  CHECK(found("POST", "/a/own") == "/a/own");
+  CHECK(found("GET", "/a/own") == "405 POST");
   CHECK(found("GET", "/xy/z") == "/x*");
 }
 
