@@ -1,6 +1,5 @@
 #include "engine_core/read_embeddings.h"
 
-#include <limits>
 #include <optional>
 #include <string>
 

@@ -1,33 +1,29 @@
 #include "engine_core/executor/embedded_inputs.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "common/check.h"
 
 namespace tandem {
 namespace {
 
-template <class T>
-T Load(const char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
-
-void ToFloats(PromptEmbeddings::Type type, std::string_view bytes, float* out) {
+DType DTypeOf(PromptEmbeddings::Type type) {
   switch (type) {
     case PromptEmbeddings::Type::kFloat32:
-      std::memcpy(out, bytes.data(), bytes.size());
-      return;
+      return DType::kF32;
     case PromptEmbeddings::Type::kFloat16:
-      for (size_t i = 0; i < bytes.size(); i += 2) {
-        *out++ = HalfToFloat(Load<uint16_t>(bytes.data() + i));
-      }
-      return;
+      return DType::kF16;
     case PromptEmbeddings::Type::kBfloat16:
-      for (size_t i = 0; i < bytes.size(); i += 2) {
-        *out++ = ToFloat(Bf16{Load<uint16_t>(bytes.data() + i)});
-      }
+      return DType::kBf16;
   }
+  CHECK(false) << static_cast<int>(type);
+  return DType::kF32;
+}
+
+// A view that is only read.
+Tensor RowsOf(const PromptEmbeddings& embeddings, int32_t begin, int32_t end) {
+  return Tensor(const_cast<char*>(embeddings.Rows(begin, end).data()), DTypeOf(embeddings.type),
+                {end - begin, embeddings.num_columns});
 }
 
 }  // namespace
@@ -52,7 +48,7 @@ void EmbeddedInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
     const int32_t begin = request.num_computed_tokens;
     const int32_t end = std::min(begin + request.num_scheduled_tokens, embeddings->num_rows);
     const Tensor values = staging_.view().Rows(num_filled, end - begin);
-    ToFloats(embeddings->type, embeddings->Rows(begin, end), values.Data<float>());
+    ConvertTensor(values, RowsOf(*embeddings, begin, end));
     rows_.push_back({.first = layout.query_start[r], .values = values});
     num_filled += end - begin;
   }
