@@ -39,7 +39,10 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.embeddings = request.embeddings;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
-  r.samples_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling);
+  // The device counts every id of a prompt, also the zeros that stand for embeddings.
+  const bool counts_embeddings = r.embeddings != nullptr && r.sampling.has_penalties();
+  r.samples_on_device =
+      has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling) && !counts_embeddings;
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     // What stands for embeddings is no token to be penalized.

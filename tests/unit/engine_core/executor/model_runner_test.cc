@@ -324,6 +324,26 @@ TEST_CASE("model runner: embeddings of a prompt's tokens give what the tokens gi
   CHECK(outputs[0] == outputs[1]);
 }
 
+// The device's sampler counts every token id of a prompt, and zeros stand for embeddings.
+TEST_CASE("model runner: the host samples where penalties must not see embeddings") {
+  const ExecutorLimits limits = EngineDriver(TinyOptions()).runner().limits();
+  InputBatch batch(limits, {.vocab_size = limits.vocab_size}, /*has_device_sampler=*/true);
+  wire::SamplingParams greedy = GreedyParams(4), penalized = greedy;
+  penalized.repetition_penalty = 2;
+  const RequestId id = "a";
+  const std::vector<TokenId> zeros = {0, 0, 0};
+  const auto on_device = [&](int slot, const wire::SamplingParams& params, bool embedded) {
+    AdmittedRequest request = {0, &id, &params, zeros, 3};
+    if (embedded) request.embeddings = RowsOfTable({5, 6, 7});
+    batch.Admit(RequestSlot{slot}, request, 0);
+    return batch.row(RequestSlot{slot}).samples_on_device;
+  };
+  CHECK(on_device(0, greedy, false));
+  CHECK(on_device(1, penalized, false));
+  CHECK(on_device(2, greedy, true));
+  CHECK_FALSE(on_device(3, penalized, true));
+}
+
 // Two steps in flight at a time, so that a mask is on its way while the one before is still used.
 TEST_CASE("model runner: each step's token masks are its own, in graphs as well") {
   const bool on_host = GENERATE(false, true);  // the first request's samples
