@@ -18,8 +18,9 @@ namespace {
 constexpr int kHandshakeLingerMs = 5000;
 constexpr int kOutputLingerMs = 4000;
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
-// An engine often starts before its frontend: try again soon, then once a second.
-constexpr int kReconnectMs = 10;
+// An engine often starts some milliseconds before its frontend: try again at once, then ever
+// more rarely, up to once a second.
+constexpr int kReconnectMs = 1;
 constexpr int kMaxReconnectMs = 1000;
 
 // One frontend client: where its requests come from and where its outputs go.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -139,16 +141,30 @@ Json Operation(const Route& route, const std::string& path) {
   return operation;
 }
 
-Handler Sends(std::string_view media_type, std::string text) {
-  struct Page {
-    static Awaitable<void> Send(Exchange& exchange, std::shared_ptr<const Response> page) {
-      exchange.Respond(*page);
-      co_return;
-    }
-  };
-  const auto page =
-      std::make_shared<const Response>(Response{200, std::move(text), std::string(media_type), {}});
-  return [page](Exchange& exchange) { return Page::Send(exchange, page); };
+// A text that is made when it is first asked for, because a start does not wait for it.
+class Page {
+ public:
+  Page(std::string_view media_type, std::function<std::string()> make_text)
+      : media_type_(media_type), make_text_(std::move(make_text)) {}
+
+  static Awaitable<void> Send(Exchange& exchange, std::shared_ptr<Page> page) {
+    std::call_once(page->made_, [&] {
+      page->response_ = Response{200, page->make_text_(), page->media_type_, {}};
+    });
+    exchange.Respond(page->response_);
+    co_return;
+  }
+
+ private:
+  const std::string media_type_;
+  const std::function<std::string()> make_text_;
+  std::once_flag made_;
+  Response response_;
+};
+
+Handler Sends(std::string_view media_type, std::function<std::string()> make_text) {
+  auto page = std::make_shared<Page>(media_type, std::move(make_text));
+  return [page = std::move(page)](Exchange& exchange) { return Page::Send(exchange, page); };
 }
 
 }  // namespace
@@ -190,10 +206,11 @@ std::vector<Route> DocumentRoutes(std::vector<Route> routes) {
   page.path = "/docs";
   page.about = "This document as a page.";
   page.returns = "Page";
-  page.handler = Sends("text/html; charset=utf-8", std::string(DocsPage()));
+  page.handler = Sends("text/html; charset=utf-8", [] { return std::string(DocsPage()); });
   routes.push_back(document);
   routes.push_back(page);
-  document.handler = Sends("application/json", OpenApiDocument(routes));
+  document.handler =
+      Sends("application/json", [routes = std::move(routes)] { return OpenApiDocument(routes); });
   return {std::move(document), std::move(page)};
 }
 
