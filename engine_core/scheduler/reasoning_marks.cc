@@ -57,8 +57,8 @@ TokenId ReasoningReader::ForcedToken(std::span<const TokenId> token_ids) const {
   return end[num_there];
 }
 
-bool ReasoningReader::MayForceAfter(int32_t num_unknown) const {
-  if (budget_ < 0 || marks_ == nullptr) return false;
+bool ReasoningReader::MayExceedAfter(int32_t num_unknown) const {
+  if (marks_ == nullptr) return false;
   // Without reasoning so far, its begin may be the first of them.
   const int32_t num_thought =
       thinking_begin_ >= 0 ? num_read_ - thinking_begin_ + num_unknown : num_unknown - 1;

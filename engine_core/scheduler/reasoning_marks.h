@@ -25,11 +25,14 @@ class ReasoningReader {
     if (marks_ != nullptr) ReadMarks(token_ids);
   }
 
+  bool has_budget() const { return budget_ >= 0; }
   // The token that must come next, because the budget is used up; kNoToken: none must. REQUIRES:
   // all tokens are read.
   TokenId ForcedToken(std::span<const TokenId> token_ids) const;
   // Whether a token must perhaps be forced after num_unknown more that are not known yet.
-  bool MayForceAfter(int32_t num_unknown) const;
+  bool MayForceAfter(int32_t num_unknown) const {
+    return has_budget() && MayExceedAfter(num_unknown);
+  }
 
   // Whether a grammar waits for the end of the reasoning, and the position at which the answer
   // begins; nullopt: it has not begun.
@@ -37,6 +40,7 @@ class ReasoningReader {
   std::optional<int32_t> answer_begin() const { return answer_begin_; }
 
  private:
+  bool MayExceedAfter(int32_t num_unknown) const;
   void ReadMarks(std::span<const TokenId> token_ids);
   void ReadLast(std::span<const TokenId> known);
 

@@ -51,9 +51,9 @@ struct Request {
         token_ids(std::move(wire.prompt_token_ids)),
         num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
                           wire.own.num_prior_output_tokens),
+        needs_grammar(needs.grammar),
         reasoning(wire, num_prompt_tokens),
         order(order_of_adding),
-        needs_grammar(needs.grammar),
         extra_keys{.adapter = needs.adapter,
                    .items = {},
                    .cache_salt = wire.cache_salt.value_or(""),
@@ -61,38 +61,41 @@ struct Request {
     reasoning.Read(token_ids);
   }
 
-  wire::EngineCoreRequest wire;    // prompt_token_ids has moved to token_ids
+  wire::EngineCoreRequest wire;  // prompt_token_ids has moved to token_ids
+
+  // What every step reads or changes comes first, for the sake of the caches.
   std::vector<TokenId> token_ids;  // the prompt, then the outputs
   int32_t num_prompt_tokens;       // without outputs of an earlier run
-  ReasoningReader reasoning;       // has read token_ids
   // Tokens that steps in flight will sample if they accept all drafts. They can be scheduled as
   // inputs: the worker knows their ids, which are not known here yet.
   int32_t num_output_placeholders = 0;
   // Tokens whose KV is in the cache when the steps in flight have ended and all their drafts are
   // accepted. Scheduling lets it catch up with num_tokens() and the placeholders.
   int32_t num_computed_tokens = 0;
-  wire::RequestStatus status = wire::RequestStatus::kWaiting;
-  RequestSlot slot{-1};  // while running
-  int32_t num_preemptions = 0;
-  int64_t order;                    // of adding, over the life of the scheduler
-  bool mid_prefill = false;         // the last step left known tokens uncomputed
   int32_t num_steps_in_flight = 0;  // scheduled with this request and not updated yet
-  // The oldest of those, from before a preemption. What they sample counts as output alone, or is
-  // dropped.
+  RequestSlot slot{-1};             // while running
+  // The oldest steps in flight, from before a preemption. What they sample counts as output alone,
+  // or is dropped.
   int32_t num_stale_steps = 0;
+  wire::RequestStatus status = wire::RequestStatus::kWaiting;
   bool drops_stale_output = false;
-  RequestDrafts drafts;
+  bool mid_prefill = false;  // the last step left known tokens uncomputed
   // Its first output, and prefill_stats with it, has gone to the client, in this run or an earlier
   // one.
   bool has_output = wire.own.num_prior_output_tokens > 0;
   // A transfer writes into its blocks: they must not be found before it is known to have succeeded.
   bool loads_kv = false;
+  bool needs_grammar;
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record
+  RequestDrafts drafts;
+  ReasoningReader reasoning;  // has read token_ids
+
+  int64_t order;  // of adding, over the life of the scheduler
+  int32_t num_preemptions = 0;
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;
   Request* prev_waiting = nullptr;
-  bool needs_grammar;
   ExtraKeys extra_keys;       // of its blocks
   KnownTokens known;          // when it was admitted last, or will be
   KnownTokens first_known;    // when it was admitted first

@@ -15,7 +15,8 @@ void FlipBit(TokenId token_id, std::vector<int32_t>* words) {
 
 }  // namespace
 
-void ThinkingBudgets::Apply(const Request& request, int32_t request_idx, SchedulerOutput* output) {
+void ThinkingBudgets::ApplyBudget(const Request& request, int32_t request_idx,
+                                  SchedulerOutput* output) {
   // While tokens are in flight none must be forced: MustWait. What a grammar holds is no reasoning.
   if (request.num_output_placeholders > 0 || request.has_grammar_begun()) return;
   const TokenId forced = request.reasoning.ForcedToken(request.token_ids);

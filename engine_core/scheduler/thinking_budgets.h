@@ -28,9 +28,13 @@ class ThinkingBudgets {
   void Begin() { num_masks_ = 0; }
   // Adds the mask of a request that samples in this step, if a token must be forced. REQUIRES:
   // called in the order of the step's requests.
-  void Apply(const Request& request, int32_t request_idx, SchedulerOutput* output);
+  void Apply(const Request& request, int32_t request_idx, SchedulerOutput* output) {
+    if (request.reasoning.has_budget()) ApplyBudget(request, request_idx, output);
+  }
 
  private:
+  void ApplyBudget(const Request& request, int32_t request_idx, SchedulerOutput* output);
+
   struct Mask {
     std::vector<int32_t> words;  // one bit is set
     TokenId token_id = 0;
