@@ -15,7 +15,8 @@ tandem_test(property_text LABEL property SRCS
   DEPS frontend/text tests/support/files)
 tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc DEPS frontend/net)
 tandem_test(unit_http LABEL unit SRCS
-  unit/frontend/http/server_test.cc unit/frontend/http/transport_test.cc
+  unit/frontend/http/server_test.cc unit/frontend/http/idle_connections_test.cc
+  unit/frontend/http/transport_test.cc
   DEPS frontend/http tests/support/files OpenSSL::SSL)
 tandem_test(unit_frontend LABEL unit SRCS
   unit/frontend/config_test.cc unit/frontend/api/admission_gate_test.cc

@@ -17,9 +17,15 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;     // per read; a thread's scratch space
 constexpr size_t kKeptBytes = 256 << 10;    // of input not taken; beyond it reading pauses
 constexpr size_t kDroppedBytes = 64 << 20;  // of discarded input; beyond it the peer is cut
+constexpr size_t kIdleBytes = 256;          // room that a buffer may keep while nothing happens
 constexpr size_t kMaxParts = 4;
 
 double Now() { return SystemClock().Monotonic(); }
+
+// A string that is assigned an empty one keeps its memory.
+void FreeLarge(std::string* text, size_t max_capacity) {
+  if (text->empty() && text->capacity() > max_capacity) std::string().swap(*text);
+}
 
 std::string PeerName(int fd) {
   sockaddr_storage address{};
@@ -115,6 +121,11 @@ Awaitable<bool> Connection::MoreInput(double deadline) {
   co_return in_.size() > before && !closed_;
 }
 
+void Connection::ReleaseMemory() {
+  FreeLarge(&in_, kIdleBytes);
+  FreeLarge(&backlog_, kIdleBytes);
+}
+
 void Connection::Discard() {
   discarding_ = true;
   in_.clear();
@@ -172,8 +183,7 @@ void Connection::OnWritable() {
   if (unsent() == 0) {
     backlog_sent_ = 0;
     backlog_.clear();
-    if (backlog_.capacity() > kReadBytes)
-      backlog_ = std::string();  // free the room that a lag took
+    FreeLarge(&backlog_, kReadBytes);  // the room that a lag took
     drained_.Set();
     return;
   }

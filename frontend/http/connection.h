@@ -38,6 +38,8 @@ class Connection {
   std::string& in() { return in_; }
   // True when more bytes arrived; false after the deadline, or when no more will come.
   Awaitable<bool> MoreInput(double deadline);
+  // Gives back the room that earlier requests and responses took; for idle times.
+  void ReleaseMemory();
   // From now on input is counted and dropped.
   void Discard();
 

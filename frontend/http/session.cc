@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <ctime>
+#include <memory>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -81,10 +82,14 @@ void Session::CutUnlessAdmitted() {
 // ---- One exchange ----
 
 Awaitable<bool> Session::ServeOne() {
-  turn_ = Turn();
+  // Assigned an empty one, a string keeps its memory: an idle connection would hold its last body.
+  std::destroy_at(&turn_);
+  std::construct_at(&turn_);
   stream_ = EventStream(this);
   ++exchange_number_;
   connection_.BeginRequest();
+  const bool has_begun = co_await AwaitRequest();
+  if (!has_begun) co_return false;
   RequestReader reader(options().limits);
   Read result = co_await ReadHead(reader);
   if (result == Read::kClosed) co_return false;
@@ -104,17 +109,24 @@ Session::Read Session::RefuseRead(int status, std::string_view message) {
   return Read::kFailed;
 }
 
-Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
+// Idle until the first byte of a request is there.
+Awaitable<bool> Session::AwaitRequest() {
   const ServerLimits& limits = options().limits;
   const double deadline = Now() + (served_one_ ? limits.keep_alive_s : limits.head_s);
   std::string& in = connection_.in();
   for (SkipEmptyLines(&in); in.empty() || in == "\r"; SkipEmptyLines(&in)) {
     connection_.BeginRequest();
+    connection_.ReleaseMemory();
     idle_ = true;
     const bool arrived = co_await connection_.MoreInput(deadline);
     idle_ = false;
-    if (!arrived) co_return Read::kClosed;
+    if (!arrived) co_return false;
   }
+  co_return true;
+}
+
+Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
+  const ServerLimits& limits = options().limits;
   in_exchange_ = true;
   turn_.began = connection_.arrival().monotonic_s;
   while (true) {

@@ -40,11 +40,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
   enum class Read {
     kOk,
-    kClosed,  // the client is gone, or silent between two requests
+    kClosed,  // the client is gone
     kFailed,  // refused; close once the response is sent
   };
 
   Awaitable<bool> ServeOne();  // false: close the connection
+  Awaitable<bool> AwaitRequest();
   Awaitable<Read> ReadHead(RequestReader& reader);
   void TakeHead(RequestReader& reader);
   Awaitable<Read> ReadBody(RequestReader& reader);

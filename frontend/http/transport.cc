@@ -15,6 +15,8 @@ namespace tandem {
 
 namespace {
 
+constexpr size_t kKeptBytes = 4096;  // of the room for joining parts
+
 class PlainTransport final : public Transport {
  public:
   explicit PlainTransport(int fd) : fd_(fd) {}
@@ -52,6 +54,8 @@ class TlsTransport final : public Transport {
     ERR_clear_error();
     const int n = SSL_write(ssl_, joined_.data(),
                             static_cast<int>(std::min<size_t>(joined_.size(), INT_MAX)));
+    // Events of a stream are small; after something large its room is given back.
+    if (joined_.capacity() > kKeptBytes) std::string().swap(joined_);
     return n > 0 ? n : Failure(n);
   }
 

@@ -241,6 +241,15 @@ class Ends(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(LIMIT), 0)
 
+    def test_probes_leave_no_line_in_the_log(self):
+        with Frontend() as server:
+            probes = ("/health", "/ready", "/metrics", "/version")
+            for path in (*probes, "/v1/models"):
+                self.assertEqual(server.get(path)[0], 200)
+            wait_for(lambda: '"GET /v1/models HTTP/1.1" 200' in server.log, "the others have one")
+            for path in probes:
+                self.assertNotIn(f'"GET {path} ', server.log)
+
 
 class Serves(unittest.TestCase):
     def ask(self, server, count, **fields):

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import ctest_names
 import documents
 import words
 
@@ -111,6 +112,9 @@ def check_readme_tree(problems):
                 problems.append(f"README.md:1: the tree does not draw {name}/")
 
 
+ASKS = "deploy/OPERATIONS.md"  # what operators ask for, with the tests that show it
+
+
 def check_documents(problems):
     """Paths and links in documents exist, and documents list what users can set or see."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -129,6 +133,8 @@ def check_documents(problems):
             problems.append(f"{name}:{number}: {what}")
     for name, what in documents.check_listed(tree, read):
         problems.append(f"{name}:1: {what}")
+    for number, what in ctest_names.check_asks(read(ASKS), ctest_names.ctest_names(tree.files, read), tree):
+        problems.append(f"{ASKS}:{number}: {what}")
 
 
 # They quote the words that others avoid.

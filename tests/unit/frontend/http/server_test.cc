@@ -304,6 +304,20 @@ TEST_CASE("a head that never ends is 408, an idle connection is closed") {
   CHECK(idle.ReadToEnd());
 }
 
+TEST_CASE("a body that never ends is 408") {
+  ServerOptions options;
+  options.limits.body_s = 0.05;
+  TestServer server(BasicRoutes(), std::move(options));
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  for (const std::string& begun : {head + "Content-Length: 9\r\n\r\n{\"a\"",
+                                   head + "Transfer-Encoding: chunked\r\n\r\n9\r\n{\"a\""}) {
+    Client slow(server.port());
+    REQUIRE(slow.Send(begun));
+    CHECK(slow.ReadReply().status == 408);
+    CHECK(slow.ReadToEnd());
+  }
+}
+
 TEST_CASE("Expect: 100-continue gets its response before the body") {
   TestServer server(BasicRoutes());
   Client client(server.port());

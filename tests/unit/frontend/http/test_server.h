@@ -90,6 +90,7 @@ class Client {
   Client(const Client&) = delete;
 
   bool connected() const { return connected_; }
+  int fd() const { return fd_; }
   void Close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }

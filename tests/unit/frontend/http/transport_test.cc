@@ -62,7 +62,8 @@ class TlsClient {
   void Send(std::string_view bytes) {
     SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size()));
   }
-  // Until the text ends with `end`.
+  void EndInput() { SSL_shutdown(ssl_); }
+  // Until the text ends with `end`, or no more comes.
   std::string ReadUntil(std::string_view end) {
     std::string text;
     char bytes[16384];
@@ -81,21 +82,29 @@ class TlsClient {
   bool connected_ = false;
 };
 
+// A server with a certificate of its own.
+struct TlsServer {
+  explicit TlsServer(std::vector<Route> routes, ServerOptions options = {}) {
+    const TempFolder folder;
+    const std::string key = folder.PathOf("key.pem"), certificate = folder.PathOf("cert.pem");
+    const std::string command =
+        "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + key +
+        " -out " + certificate + " >/dev/null 2>&1";
+    REQUIRE(std::system(command.c_str()) == 0);
+    auto tls =
+        TlsContext::Load({.certificate = certificate, .key = key, .client_ca = "", .ciphers = ""});
+    REQUIRE(tls.ok());
+    options.tls = std::move(tls).value();
+    server = std::make_unique<TestServer>(std::move(routes), std::move(options));
+    REQUIRE(server->status().ok());
+  }
+  int port() const { return server->port(); }
+  std::unique_ptr<TestServer> server;
+};
+
 TEST_CASE("TLS: requests, large bodies and streams") {
-  const TempFolder folder;
-  const std::string key = folder.PathOf("key.pem"), certificate = folder.PathOf("cert.pem");
-  const std::string command =
-      "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + key +
-      " -out " + certificate + " >/dev/null 2>&1";
-  REQUIRE(std::system(command.c_str()) == 0);
-  auto tls =
-      TlsContext::Load({.certificate = certificate, .key = key, .client_ca = "", .ciphers = ""});
-  REQUIRE(tls.ok());
-  ServerOptions options;
-  options.tls = std::move(tls).value();
-  TestServer server(Routes(), std::move(options));
-  REQUIRE(server.status().ok());
-  CHECK(server.server().address().starts_with("https://"));
+  TlsServer server(Routes());
+  CHECK(server.server->server().address().starts_with("https://"));
 
   TlsClient client(server.port());
   REQUIRE(client.connected());
@@ -112,6 +121,58 @@ TEST_CASE("TLS: requests, large bodies and streams") {
   CHECK(plain.Get("/events").status == 0);  // not TLS: closed, without effect on others
   client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
   CHECK(client.ReadUntil(kLastChunk).find("data: 2\n\n") != std::string::npos);
+}
+
+TEST_CASE("TLS: pipelined requests, requests in pieces, and a client that sends no more") {
+  TlsServer server(Routes());
+  const std::string request =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Content-Length: 2\r\n\r\n[]";
+  TlsClient client(server.port());
+  REQUIRE(client.connected());
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += request;
+  client.Send(many + "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string replies = client.ReadUntil(kLastChunk);
+  size_t num_replies = 0;
+  for (size_t at = 0; (at = replies.find("\r\n\r\n[]", at)) != std::string::npos; ++at) {
+    ++num_replies;
+  }
+  CHECK(num_replies == 20);
+  for (const char byte : request) client.Send({&byte, 1});  // a record each
+  CHECK(client.ReadUntil("[]").ends_with("\r\n\r\n[]"));
+  client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.EndInput();
+  CHECK(client.ReadUntil(kLastChunk).ends_with(kLastChunk));
+  CHECK(client.ReadUntil("no more").empty());  // closed
+}
+
+TEST_CASE("TLS: a reader too slow for its stream is cut, handshakes that never end are closed") {
+  std::promise<bool> lagging;
+  Route flood;
+  flood.method = "GET";
+  flood.path = "/flood";
+  flood.handler = [&lagging](Exchange& exchange) -> Awaitable<void> {
+    EventStream& stream = exchange.StartEventStream();
+    const std::string event = "data: " + std::string(4096, 'x') + "\n\n";
+    while (stream.Send(event)) {
+    }
+    lagging.set_value(stream.lagging());
+    co_return;
+  };
+  ServerOptions options;
+  options.limits.unsent_bytes_per_stream = 256 << 10;
+  TlsServer server({flood}, std::move(options));
+  TlsClient client(server.port());
+  REQUIRE(client.connected());
+  client.Send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(lagging.get_future().get());
+  ServerOptions hasty;
+  hasty.limits.head_s = 0.05;
+  TlsServer impatient(Routes(), std::move(hasty));
+  Client silent(impatient.port());  // sends no hello
+  CHECK(silent.ReadToEnd());
+  CHECK(silent.pending().empty());
 }
 
 TEST_CASE("TLS: an error about missing or mismatched files names them") {
