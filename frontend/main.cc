@@ -190,13 +190,18 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
   first->OnHealthChange([reports, first] { reports->RecordHealth(*first); });
 }
 
+// Null without --ssl-certfile.
+StatusOr<std::shared_ptr<const TlsContext>> LoadTls(const FrontendConfig& config) {
+  if (config.tls.certificate.empty()) return std::shared_ptr<const TlsContext>();
+  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls, TlsContext::Load(config.tls));
+  return tls;
+}
+
 StatusOr<std::unique_ptr<HttpServer>> MakeServer(const FrontendConfig& config,
                                                  const std::vector<Route>& routes, Metrics* metrics,
                                                  std::vector<Shard*> shards) {
   ServerOptions options(config.server);
-  if (!config.tls.certificate.empty()) {
-    ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config.tls));
-  }
+  ASSIGN_OR_RETURN(options.tls, LoadTls(config));
   options.error = HttpErrorResponse;
   options.on_exchange_end = [metrics](const ExchangeRecord& record) {
     if (!record.counted) return;
@@ -248,16 +253,19 @@ struct Reloading {
   void Reload() const {
     const StatusOr<FrontendConfig> config = WithSettingsFile(*given);
     auto keys = config.ok() ? ReadApiKeys(*config) : config.status();
-    if (!keys.ok()) {
-      LOG_ERROR << "[reload] everything stays as it was: " << keys.status().message();
+    auto tls = keys.ok() ? LoadTls(*config) : keys.status();
+    if (!tls.ok()) {
+      LOG_ERROR << "[reload] everything stays as it was: " << tls.status().message();
       return;
     }
     if (const Status status = SetLogLevel(config->log_level); !status.ok()) {
       LOG_ERROR << "[reload] " << status.message();
     }
-    LOG_INFO << "[reload] API keys: " << keys->size() << ", log level " << config->log_level;
+    LOG_INFO << "[reload] API keys: " << keys->size() << ", log level " << config->log_level
+             << (*tls ? ", certificates read again" : "");
     admission_gate->SetLimits(config->admission);
     server->ReplaceApiKeys(std::move(keys).value(), config->server.limits.requests_per_key);
+    if (*tls) server->ReplaceTls(*std::move(tls));
     for (const auto& each : *contexts) {
       each->engine_client->RunOnShard(
           [context = each.get(), timeout_s = config->api.request_timeout_s] {

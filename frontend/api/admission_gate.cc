@@ -23,6 +23,14 @@ AdmissionGate::Refusal AdmissionGate::Check() const {
   return Refusal::kNone;
 }
 
+AdmissionGate::Refusal AdmissionGate::CheckPrompts(int64_t num_prompt_tokens) const {
+  const double max_ttft_s = limits_.load()->max_ttft_s;
+  const int64_t num_queued = num_queued_tokens();
+  if (max_ttft_s <= 0 || num_queued == 0) return Refusal::kNone;
+  const auto num_tokens = static_cast<double>(num_queued + num_prompt_tokens);
+  return num_tokens * SecondsPerToken() > max_ttft_s ? Refusal::kTtft : Refusal::kNone;
+}
+
 void AdmissionGate::Learn(double waited_s, int64_t num_queued_tokens) {
   const auto learn = [](std::atomic<double>* sum, double value) {
     sum->store(sum->load(std::memory_order_relaxed) * kKept + value, std::memory_order_relaxed);
@@ -40,7 +48,8 @@ double AdmissionGate::predicted_ttft_s() const {
   return static_cast<double>(num_queued_tokens()) * SecondsPerToken();
 }
 
-// The longest of the waits for the limits that are exceeded.
+// The longest of the waits for the limits that are exceeded. Without one the request was refused
+// for its own length: it passes when the queue is empty.
 int64_t AdmissionGate::RetryAfterSeconds() const {
   const AdmissionLimits limits = *limits_.load();
   double wait_s = 0;
@@ -55,6 +64,7 @@ int64_t AdmissionGate::RetryAfterSeconds() const {
     const double share = static_cast<double>(excess) / static_cast<double>(num_reqs);
     wait_s = std::max(wait_s, predicted_ttft_s() * share);
   }
+  if (wait_s <= 0) wait_s = predicted_ttft_s();
   return static_cast<int64_t>(std::clamp(std::ceil(wait_s), 1.0, kMaxRetryAfter));
 }
 

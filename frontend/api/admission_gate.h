@@ -1,8 +1,9 @@
 #pragma once
 
 // Refuses new requests while too many wait for their first token, or while a new one would wait too
-// long for it, before any work is spent on them. The wait is predicted: the prompt tokens in the
-// queue, times the seconds per queued token that recent requests have waited.
+// long for it, before the engine spends any work on them. The wait is predicted: the prompt tokens
+// in the queue, its own included, times the seconds per queued token that recent requests have
+// waited.
 // Thread: any; one per process, shared by all shards (two atomics, touched per request, not per
 // token). Units: engine requests (n of them for one API request) and their prompt tokens.
 
@@ -31,7 +32,11 @@ class AdmissionGate {
   void SetLimits(AdmissionLimits limits) {
     limits_ = std::make_shared<const AdmissionLimits>(limits);
   }
+  // Before anything is known about a request.
   Refusal Check() const;
+  // Once its prompts are known: whether the first token would come too late because of their
+  // length. One that finds nothing else waiting passes, since no later time would be better for it.
+  Refusal CheckPrompts(int64_t num_prompt_tokens) const;
   int64_t num_queued_reqs() const { return num_reqs_.load(std::memory_order_relaxed); }
   int64_t num_queued_tokens() const { return num_tokens_.load(std::memory_order_relaxed); }
 

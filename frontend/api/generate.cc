@@ -16,12 +16,9 @@ namespace {
 
 // ---- 1. Admit ----
 
-// A place in the queue, or why there is none.
-StatusOr<std::unique_ptr<AdmissionGate::Ticket>> TakeTicket(const ApiContext& context) {
-  const AdmissionGate::Refusal refusal = context.admission_gate->Check();
-  if (refusal == AdmissionGate::Refusal::kNone) {
-    return std::make_unique<AdmissionGate::Ticket>(context.admission_gate);
-  }
+// Counts a refusal.
+Status Admitted(AdmissionGate::Refusal refusal, const ApiContext& context) {
+  if (refusal == AdmissionGate::Refusal::kNone) return OkStatus();
   const auto reason =
       refusal == AdmissionGate::Refusal::kRequests ? RejectionReason::kMaxNumQueuedReqs
       : refusal == AdmissionGate::Refusal::kTokens ? RejectionReason::kMaxNumQueuedTokens
@@ -305,7 +302,9 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
                                            GenerationCall* call) {
   // 1. Admit.
   AdmittedRequest request;
-  CO_ASSIGN_OR_RETURN(request.ticket, TakeTicket(*context));
+  const Status has_room = Admitted(context->admission_gate->Check(), *context);
+  if (!has_room.ok()) co_return has_room;
+  request.ticket = std::make_unique<AdmissionGate::Ticket>(context->admission_gate);
   CO_ASSIGN_OR_RETURN(const RequestHeaders headers, ReadHeaders(exchange.request(), *context));
   if (headers.timeout_s) {
     request.deadline = exchange.request().arrival_monotonic + *headers.timeout_s;
@@ -334,6 +333,10 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
     if (!whole.ok()) co_return whole.status();
     request.prepared = std::move(*whole);
   }
+  const int64_t num_prompt_tokens = request.prepared.processed.num_prompt_tokens;
+  const Status in_time =
+      Admitted(context->admission_gate->CheckPrompts(num_prompt_tokens), *context);
+  if (!in_time.ok()) co_return in_time;
   WarnOfIgnored(request.prepared, context);
   co_return std::move(request);
 }

@@ -53,6 +53,7 @@ int BoundPort(int fd) {
 
 HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*> shards)
     : options_(std::move(options)),
+      tls_(options_.tls),
       api_keys_(options_.api_keys),
       router_(std::move(router)),
       shards_(std::move(shards)),
@@ -184,7 +185,8 @@ void HttpServer::Accept() {
 }
 
 void HttpServer::Adopt(int fd, Shard* shard) {
-  auto transport = options_.tls ? options_.tls->MakeTransport(fd) : MakePlainTransport(fd);
+  const std::shared_ptr<const TlsContext> tls = tls_.load();
+  auto transport = tls ? tls->MakeTransport(fd) : MakePlainTransport(fd);
   auto session = std::make_shared<Session>(this, shard, fd, std::move(transport));
   sessions_[static_cast<size_t>(shard->index())].push_back(session.get());
   shard->Spawn(Session::Run(session), "session");

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -50,6 +51,10 @@ class HttpServer {
     api_keys_.SetPlacesPerKey(requests_per_key);
   }
 
+  // Connections that are accepted from now on use these certificates. REQUIRES: the server speaks
+  // TLS. Any thread.
+  void ReplaceTls(std::shared_ptr<const TlsContext> tls) { tls_ = std::move(tls); }
+
   int num_connections() const { return num_connections_; }
   // Admitted requests, without probes, whose responses are not sent to the last byte.
   int num_requests() const { return num_requests_; }
@@ -68,6 +73,7 @@ class HttpServer {
   Status BindUnix();
 
   const ServerOptions options_;
+  std::atomic<std::shared_ptr<const TlsContext>> tls_;  // null: plain HTTP
   ApiKeys api_keys_;
   const Router router_;
   const std::vector<Shard*> shards_;

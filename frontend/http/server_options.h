@@ -67,7 +67,7 @@ struct ServerOptions : ServerSettings {
   ServerOptions() = default;
   explicit ServerOptions(ServerSettings settings) : ServerSettings(std::move(settings)) {}
 
-  std::unique_ptr<TlsContext> tls;  // null: plain HTTP
+  std::shared_ptr<const TlsContext> tls;  // at the start; null: plain HTTP
   // The API's response to a request that is refused here; http knows the status codes, not the
   // bodies. path: "" when the head could not be read.
   std::function<Response(std::string_view path, int status, std::string_view message)> error;

@@ -3,7 +3,10 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -139,6 +142,34 @@ class Keys(unittest.TestCase):
                 server.frontend.send_signal(signal.SIGHUP)
                 wait_for(lambda: "everything stays as it was" in server.log_text(), "it is refused")
                 self.assertEqual(accepted(), {"both", "new"})
+
+    @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
+    def test_hangup_reads_certificates_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = (pathlib.Path(folder, name) for name in ("cert.pem", "key.pem"))
+
+            def make():
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj",
+                                "/CN=localhost", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+                return certificate.read_text()
+
+            first = make()
+            with Server("--ssl-certfile", certificate, "--ssl-keyfile", key) as server:
+                def shown():
+                    return ssl.get_server_certificate(("127.0.0.1", server.port))
+                self.assertEqual(shown(), first)
+                old = ssl._create_unverified_context().wrap_socket(
+                    socket.create_connection(("127.0.0.1", server.port), LIMIT))
+                second = make()
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: shown() == second, "new connections get the new certificate")
+                with old:  # goes on with the old one
+                    old.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                    self.assertTrue(old.recv(100).startswith(b"HTTP/1.1 "))
+                key.write_text("no key")
+                server.frontend.send_signal(signal.SIGHUP)
+                wait_for(lambda: "everything stays as it was: --ssl-keyfile" in server.log_text(), "it is refused")
+                self.assertEqual(shown(), second)
 
     def test_hangup_reads_the_settings_file_again(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ class Server:
         self.root = pathlib.Path(self.folder.name)
         self.handshake = f"ipc://{self.root}/wire/handshake"
         self.engine_flags = engine_flags
+        self.speaks_tls = "--ssl-certfile" in flags
         self.log = open(self.root / "log", "wb")
         self.frontend = self.run("tandem-frontend", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "0",
                                  "--port-file", self.root / "port", "--data-parallel-size", num_engines, *flags)
@@ -49,6 +51,9 @@ class Server:
         self.engines[index] = self.start_engine(index)
 
     def connect(self):
+        if self.speaks_tls:
+            unchecked = ssl._create_unverified_context()
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=LIMIT, context=unchecked)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
 
     def ask(self, method, path, body=None, **headers):

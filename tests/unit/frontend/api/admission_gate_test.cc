@@ -38,6 +38,19 @@ TEST_CASE("admission_gate: the wait is predicted from the queue and from what ot
   CHECK(gate.RetryAfterSeconds() == 10);  // 9.5 until the wait is 2 s
 }
 
+TEST_CASE("admission_gate: a prompt counts in its own wait, unless nothing else waits") {
+  AdmissionGate gate({.max_ttft_s = 2});
+  CHECK(gate.CheckPrompts(1'000'000) == Refusal::kNone);  // nothing is known
+  Wait(&gate, 100)->OnFirstToken(1);
+  CHECK(gate.CheckPrompts(1'000'000) == Refusal::kNone);
+  const auto waiting = Wait(&gate, 150);
+  CHECK(gate.CheckPrompts(50) == Refusal::kNone);
+  CHECK(gate.CheckPrompts(51) == Refusal::kTtft);
+  CHECK(gate.RetryAfterSeconds() == 2);  // 1.5 until the queue is empty
+  gate.SetLimits({});
+  CHECK(gate.CheckPrompts(51) == Refusal::kNone);
+}
+
 TEST_CASE("admission_gate: the newest waits count most") {
   AdmissionGate gate({.max_ttft_s = 2});
   for (int i = 0; i < 100; ++i) Wait(&gate, 100)->OnFirstToken(1);
