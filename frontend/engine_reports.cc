@@ -9,9 +9,11 @@
 
 namespace tandem {
 
-EngineReports::EngineReports(Metrics* metrics, double now)
+EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
     : metrics_(metrics),
-      is_ready_(static_cast<size_t>(metrics->num_engines())),
+      first_shard_(first_shard),
+      newest_(static_cast<size_t>(metrics->num_engines())),
+      is_ready_(newest_.size()),
       was_ready_(is_ready_.size()) {
   for (int i = 0; i < metrics->num_engines(); ++i) {
     logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), i, now));
@@ -19,10 +21,19 @@ EngineReports::EngineReports(Metrics* metrics, double now)
 }
 
 void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& stats,
-                                StepTokens* step_tokens) {
-  metrics_->Record(engine_index, stats);
-  logs_[static_cast<size_t>(engine_index)]->RecordPrefix(stats.prefix_cache_stats);
+                                double engine_time, StepTokens* step_tokens) {
   step_tokens->End();
+  logs_[static_cast<size_t>(engine_index)]->RecordPrefix(stats.prefix_cache_stats);
+  if (first_shard_->OnThread()) return RecordInOrder(engine_index, stats, engine_time);
+  first_shard_->Post([this, engine_index, stats, engine_time]() mutable {
+    RecordInOrder(engine_index, std::move(stats), engine_time);
+  });
+}
+
+void EngineReports::RecordInOrder(int engine_index, wire::SchedulerStats stats,
+                                  double engine_time) {
+  newest_[static_cast<size_t>(engine_index)].Apply(engine_time, &stats);
+  metrics_->Record(engine_index, stats);
 }
 
 void EngineReports::RecordHealth(const EngineClient& client) {
@@ -43,7 +54,10 @@ void EngineReports::RecordEngine(int engine_index, const Status& status) {
   if (!status.ok()) {
     if (is_ready_[i]) LOG_ERROR << status.message();
     // An engine that is gone runs nothing: its last numbers must not stay.
+    newest_[i].End();
     metrics_->Record(engine_index, wire::SchedulerStats{});
+  } else if (!is_ready_[i]) {
+    newest_[i].Begin();
   }
   is_ready_[i] = status.ok();
   was_ready_[i] = was_ready_[i] || status.ok();

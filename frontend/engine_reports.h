@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "frontend/metrics/metrics.h"
+#include "frontend/metrics/newest_state.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/metrics/stats_log.h"
 #include "frontend/net/net.h"
@@ -20,25 +21,30 @@ class EngineClient;
 class EngineReports {
  public:
   // now: monotonic, where the first interval of the statistics line begins.
-  EngineReports(Metrics* metrics, double now);
+  EngineReports(Metrics* metrics, Shard* first_shard, double now);
   EngineReports(const EngineReports&) = delete;
 
-  // An engine's stats of one step. step_tokens: of the shard that received them, which calls this.
-  void RecordStats(int engine_index, const wire::SchedulerStats& stats, StepTokens* step_tokens);
+  // An engine's stats of one step, which ended at engine_time. step_tokens: of the shard that
+  // received them, which calls this.
+  void RecordStats(int engine_index, const wire::SchedulerStats& stats, double engine_time,
+                   StepTokens* step_tokens);
   // An engine came or went. First shard.
   void RecordHealth(const EngineClient& client);
   // Writes the statistics line of each engine every few seconds; never ends. First shard.
   Awaitable<void> WriteLines();
 
  private:
+  void RecordInOrder(int engine_index, wire::SchedulerStats stats, double engine_time);
   void RecordEngine(int engine_index, const Status& status);
   void RecordReady(const wire::EngineCoreReadyResponse& info);
 
   Metrics* const metrics_;
+  Shard* const first_shard_;
   std::vector<std::unique_ptr<StatsLog>> logs_;  // one per engine
   // First shard.
-  std::vector<bool> is_ready_;   // each engine
-  std::vector<bool> was_ready_;  // ever
+  std::vector<NewestState> newest_;  // each engine
+  std::vector<bool> is_ready_;       // each engine
+  std::vector<bool> was_ready_;      // ever
   bool was_serving_ = false;
 };
 

@@ -179,8 +179,9 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
                    EngineReports* reports) {
   for (size_t i = 0; i < clients.size(); ++i) {
     clients[i]->OnStats([reports, context = contexts[i].get()](
-                            int engine, const wire::SchedulerStats& stats, double) {
-      reports->RecordStats(engine, stats, &context->step_tokens[static_cast<size_t>(engine)]);
+                            int engine, const wire::SchedulerStats& stats, double engine_time) {
+      reports->RecordStats(engine, stats, engine_time,
+                           &context->step_tokens[static_cast<size_t>(engine)]);
     });
     clients[i]->OnResumeOutcome([metrics](ResumeOutcome outcome) {
       metrics->frontend().requests_resumed[outcome].Increment();
@@ -291,9 +292,9 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
                    .num_engines = static_cast<int>(config.data_parallel_size),
                    .kv_cache_metrics = config.kv_cache_metrics,
                    .show_model_series = !config.disable_log_stats});
-  EngineReports reports(&metrics, clock.Monotonic());
   AdmissionGate admission_gate(config.admission);
   const auto shards = MakeShards(static_cast<int>(config.api_server_count));
+  EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
   TextPool text_pool(NumTextThreads(config));
   wire::FrontendEndpoint endpoint({.handshake_address = config.handshake_address,
                                    .data_address = DataAddress(config.handshake_address),

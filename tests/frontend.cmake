@@ -33,7 +33,8 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/running_requests_test.cc
   unit/frontend/engine_client/utility_calls_test.cc
   DEPS frontend/engine_client tests/support)
-tandem_test(unit_metrics LABEL unit SRCS unit/frontend/metrics/metrics_test.cc
+tandem_test(unit_metrics LABEL unit SRCS
+  unit/frontend/metrics/metrics_test.cc unit/frontend/metrics/newest_state_test.cc
   DEPS frontend/metrics tests/support/files)
 target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)
 # The API without sockets, over the recorded model.

@@ -1,0 +1,46 @@
+#include "frontend/metrics/newest_state.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+wire::SchedulerStats Report(int64_t num_waiting, int64_t num_queries) {
+  wire::SchedulerStats report;
+  report.num_running_reqs = num_waiting + 1;
+  report.num_waiting_reqs = num_waiting;
+  report.num_skipped_waiting_reqs = num_waiting + 2;
+  report.kv_cache_usage = static_cast<double>(num_waiting) / 10;
+  report.prefix_cache_stats.queries = num_queries;
+  return report;
+}
+
+TEST_CASE("a report that is read late has its counts and the state of the newest") {
+  NewestState newest;
+  wire::SchedulerStats first = Report(5, 100), third = Report(0, 300), second = Report(2, 200);
+  newest.Apply(1, &first);
+  CHECK(first == Report(5, 100));
+  newest.Apply(3, &third);
+  CHECK(third == Report(0, 300));
+  newest.Apply(2, &second);
+  CHECK(second == Report(0, 200));
+}
+
+TEST_CASE("an engine that is gone runs nothing, its next process counts anew") {
+  NewestState newest;
+  wire::SchedulerStats running = Report(5, 100);
+  newest.Apply(1000, &running);
+  newest.End();
+  wire::SchedulerStats late = Report(5, 7);
+  newest.Apply(1001, &late);
+  wire::SchedulerStats nothing;
+  nothing.prefix_cache_stats.queries = 7;
+  CHECK(late == nothing);
+  newest.Begin();
+  wire::SchedulerStats again = Report(3, 1);
+  newest.Apply(1, &again);  // of a host that started a second ago
+  CHECK(again == Report(3, 1));
+}
+
+}  // namespace
+}  // namespace tandem
