@@ -151,6 +151,17 @@ std::string_view TypeName(const Flag& flag) {
       flag.target);
 }
 
+std::string FormatExactly(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.17g", value);
+  return buffer;
+}
+
+std::string ValueText(bool value) { return value ? "true" : "false"; }
+std::string ValueText(int64_t value) { return std::to_string(value); }
+std::string ValueText(double value) { return FormatExactly(value); }
+std::string ValueText(const std::string& value) { return value; }
+
 // Spells arguments as CLI11 knows them: "--a_b" becomes "--a-b", "--no-x" "--x=false", a bare bool
 // "--x=true", "-tp" its long name.
 std::vector<std::string> Normalize(const std::vector<Flag>& flags,
@@ -264,6 +275,33 @@ void HideSecretVariables(const std::vector<Flag>& flags) {
       if (value != nullptr) Overwrite(value);
     }
   }
+}
+
+std::vector<std::string> ToArguments(const std::vector<Flag>& flags) {
+  std::vector<std::string> arguments;
+  for (const Flag& flag : flags) {
+    if (flag.rules.secret) continue;
+    const std::string name = "--" + std::string(flag.name);
+    std::visit(
+        [&](auto* target) {
+          using Target = std::remove_pointer_t<decltype(target)>;
+          if constexpr (std::is_same_v<Target, std::vector<std::string>>) {
+            if (target->empty()) return;
+            arguments.push_back(name);
+            arguments.insert(arguments.end(), target->begin(), target->end());
+          } else if constexpr (std::is_same_v<Target, typename Unwrapped<Target>::Type>) {
+            // Without a text there is nothing to give.
+            if constexpr (std::is_same_v<Target, std::string>) {
+              if (target->empty()) return;
+            }
+            arguments.push_back(name + "=" + ValueText(*target));
+          } else if (*target) {
+            arguments.push_back(name + "=" + ValueText(**target));
+          }
+        },
+        flag.target);
+  }
+  return arguments;
 }
 
 std::optional<int64_t> ParseHumanInt(std::string_view text) {

@@ -74,6 +74,10 @@ std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,
 void HideSecretArguments(const std::vector<Flag>& flags, int argc, char** argv);
 void HideSecretVariables(const std::vector<Flag>& flags);
 
+// Arguments that set every target to the value it has now; targets that hold none, and secret
+// flags, are left out.
+std::vector<std::string> ToArguments(const std::vector<Flag>& flags);
+
 // The row that "--some_name", "--no-some-name" or "-tp" names; nullptr when there is none.
 const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument);
 

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/flight_recorder.h"
 #include "engine_core/read_embeddings.h"
 #include "engine_core/request_check.h"
 #include "engine_core/utility_calls.h"
@@ -120,10 +121,10 @@ Status EngineCore::Step() {
   return OkStatus();
 }
 
-Status EngineCore::BeginStep() {
+Status EngineCore::BeginStep(bool may_schedule) {
   if (shutting_down()) EnforceShutdown();
   bool runs = false;
-  if (NeedsStep()) {
+  if (may_schedule && NeedsStep()) {
     ASSIGN_OR_RETURN(runs, SubmitStep());
   }
   const bool leaves_it_running =
@@ -140,7 +141,7 @@ Status EngineCore::BeginStep() {
 // True: a new step in which some request runs.
 StatusOr<bool> EngineCore::SubmitStep() {
   const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
-  GrammarService* grammars = options_.grammars;
+  RequestGrammars* grammars = options_.grammars;
   if (grammars != nullptr) {
     if (!step.freed_slots.empty()) grammars->DropEnded(scheduler_);
     grammars->BeginMasks(&scheduler_.newest_step());
@@ -390,8 +391,12 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
       wire.send(message.client_index, std::move(message.outputs));
     }
   };
+  FlightRecorder* recorder = wire.recorder;
   const auto drain = [&] {
     wire.events->Drain(&arrived);
+    if (recorder != nullptr) {
+      for (EngineEvent& event : arrived) recorder->AddEvent(&event);
+    }
     std::move(arrived.begin(), arrived.end(), std::back_inserter(events));
   };
   const auto wait = [&] {
@@ -401,15 +406,21 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
   };
   while (!engine->done() || !events.empty()) {
     if (wire.pulse != nullptr) wire.pulse->Turn();
+    const bool wants_checkpoint = recorder != nullptr && recorder->is_checkpoint_due();
+    if (wants_checkpoint) recorder->Checkpoint(*engine, &events);
+    // One that is due waits until nothing is in flight.
+    const bool may_schedule = !wants_checkpoint || !engine->has_steps_in_flight();
     if (!engine->HasWork() && events.empty()) wait();
     drain();
+    if (recorder != nullptr) recorder->BeginTurn(may_schedule);
     for (EngineEvent& event : events) engine->Handle(std::move(event));
     events.clear();
     // One for each message that the previous step sent.
     for (size_t i = 0; i < messages.size(); ++i) engine->Recycle(wire.take_spent());
-    Status status = engine->BeginStep();
+    Status status = engine->BeginStep(may_schedule);
     if (status.ok()) {
       drain();
+      if (recorder != nullptr) recorder->EndStep();
       // Each is handled in its turn as well: an ABORT may follow an ADD that still waits here.
       for (const EngineEvent& event : events) engine->HandleAborts(event);
       engine->EndStep();

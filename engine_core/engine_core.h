@@ -20,10 +20,11 @@
 
 #include "common/clock.h"
 #include "common/mailbox.h"
+#include "common/packed_bytes.h"
 #include "common/status.h"
 #include "engine_core/engine_event.h"
 #include "engine_core/executor/executor.h"
-#include "engine_core/grammar/grammar_service.h"
+#include "engine_core/grammar/request_grammars.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/scheduler.h"
@@ -43,7 +44,7 @@ struct EngineCoreOptions {
   size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
   KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none, as yet always
-  GrammarService* grammars = nullptr;   // likewise; nullptr: structured outputs are refused
+  RequestGrammars* grammars = nullptr;  // likewise; nullptr: structured outputs are refused
   // What an accepted request needs besides blocks and the grammar of its structured outputs; empty:
   // nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
@@ -73,8 +74,10 @@ class EngineCore {
   // caller that handles aborts in between, so that they take effect before the step's result.
   Status Step();
   // Schedules a step, submits it and waits for the oldest result. With async_scheduling the
-  // submitted step may still run when this returns.
-  Status BeginStep();
+  // submitted step may still run when this returns. may_schedule: otherwise it only waits for the
+  // oldest result, if there is one.
+  Status BeginStep(bool may_schedule = true);
+  bool has_steps_in_flight() const { return !in_flight_.empty(); }
   // Folds that result back and makes the messages.
   void EndStep();
   // The messages that Step and Handle have made since the last call, in order.
@@ -99,6 +102,13 @@ class EngineCore {
   const std::optional<std::string>& weight_version() const { return weight_version_; }
   void set_weight_version(std::string version) { weight_version_ = std::move(version); }
 
+  // A checkpoint: all that later steps depend on, but the content of KV blocks. False while a step
+  // is in flight or messages wait, and with a connector or a prompt of embeddings.
+  bool CanSave() const;
+  void Save(ByteWriter* out) const;  // REQUIRES: CanSave
+  // Into a new engine of the same options and limits. DATA_LOSS: not what Save has written.
+  Status Load(ByteReader* in);
+
   const Scheduler& scheduler() const { return scheduler_; }
   const KvCacheManager& kv_cache() const { return kv_cache_; }
   // Requests, queues and blocks as text: (gdb) print engine->DebugString()
@@ -107,9 +117,9 @@ class EngineCore {
  private:
   // A pause that waits for running requests, and the call to reply to.
   struct PendingPause {
-    int32_t client_index;
-    uint64_t call_id;
-    bool clear_cache;
+    int32_t client_index = 0;
+    uint64_t call_id = 0;
+    bool clear_cache = false;
   };
 
   // Scheduled; its result has not been folded back.
@@ -158,6 +168,7 @@ class EngineCore {
   std::optional<std::string> weight_version_;
 };
 
+class FlightRecorder;
 class LoopPulse;
 
 // What the loop is connected to. Functions are called on the loop's thread.
@@ -169,6 +180,9 @@ struct EngineLoopWire {
   // A step's changes of the prefix cache; empty: they are not published.
   std::function<void(std::vector<KvCacheEvent> events)> publish = {};
   LoopPulse* pulse = nullptr;  // where it gives signs of life; nullptr: nowhere
+  // Gets what the loop does, while the engine's clock, executor and grammars are those that it
+  // records; nullptr: nothing is recorded.
+  FlightRecorder* recorder = nullptr;
 };
 
 // Runs one step after another and handles the events that arrive in between. An ABORT or a lost

@@ -20,13 +20,18 @@
 #include "common/version.h"
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
-#include "engine_core/executor/memory_plan.h"
+#include "engine_core/engine_flight.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
+#include "engine_core/flags/replay_flags.h"
 #include "engine_core/grammar/grammar_process.h"
 #include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
+#include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/recorder/flight_folder.h"
+#include "engine_core/run_replay.h"
+#include "engine_core/startup_log.h"
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -58,6 +63,8 @@ class SignalThread {
     thread_.join();
   }
   void SetServing() { serving_ = true; }
+  // What SIGUSR1 does besides; called on this thread, and not after it is set to nullptr.
+  void OnStateRequest(EngineFlight* flight) { flight_ = flight; }
 
  private:
   static constexpr int kStopWaiting = SIGUSR2;
@@ -69,7 +76,10 @@ class SignalThread {
       int signal = 0;
       sigwait(&signals, &signal);
       if (signal == SIGTERM || signal == SIGINT) Stop(signal);
-      if (signal == SIGUSR1) events_->Push(LogStateRequest{});
+      if (signal == SIGUSR1) {
+        events_->Push(LogStateRequest{});
+        if (EngineFlight* flight = flight_) flight->Write("SIGUSR1");
+      }
       if (signal == SIGHUP) LOG_INFO << "[reload] the engine core has nothing to read again";
     }
   }
@@ -88,6 +98,7 @@ class SignalThread {
 
   Mailbox<EngineEvent>* events_;
   std::atomic<bool> serving_{false};
+  std::atomic<EngineFlight*> flight_{nullptr};
   std::atomic<bool> is_over_{false};
   std::thread thread_;
 };
@@ -101,6 +112,7 @@ int Fail(ExitStatus exit_status, const Status& status) {
 template <ExitStatus exit_status>
 void EndWithoutMemory() {
   std::set_new_handler(nullptr);  // the log line below allocates
+  WriteLastFlight("no more memory");
   LOG_FATAL << "this process gets no more memory; lower --max-num-seqs, --max-model-len "
                "or --max-num-batched-tokens";
   _exit(exit_status);
@@ -108,71 +120,9 @@ void EndWithoutMemory() {
 
 // Without cleaning up: the loop's thread cannot be joined, and the supervisor starts a new process.
 void EndLost(const std::string& what) {
+  WriteLastFlight(("watchdog: " + what).c_str());
   LOG_FATAL << "the executor does not answer: " << what;
   _exit(kExitFailed);
-}
-
-StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
-  if (setup.device == "reference") return MakeReferenceBackend();
-  if (setup.device == "cuda") {
-    return MakeCudaBackend({.dtype = setup.backend.dtype,
-                            .num_threads = setup.backend.num_threads,
-                            .attention = setup.attention});
-  }
-  return MakeCpuBackend(setup.backend);
-}
-
-// The memory of the device that will hold the KV cache.
-HostMemory ReadMemory(const Backend& backend) {
-  if (backend.device().memory_is_host()) return ReadHostMemory();
-  const DeviceMemory memory = backend.device().memory();
-  return {.total_bytes = memory.total_bytes,
-          .available_bytes = memory.free_bytes,
-          .resident_bytes = memory.total_bytes - memory.free_bytes};
-}
-
-StatusOr<std::unique_ptr<Weights>> OpenWeights(const EngineConfig& config) {
-  if (config.load_format == "dummy") return MakeDummyWeights(static_cast<uint64_t>(config.seed));
-  return OpenSafetensors(config.model);
-}
-
-std::string Fixed(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
-
-// Logs each phase of the start with its duration.
-class StartupLog {
- public:
-  explicit StartupLog(const Clock* clock)
-      : clock_(clock), started_(clock->Monotonic()), last_(started_) {}
-  void Done(std::string_view phase, const std::string& what = "") {
-    const double now = clock_->Monotonic();
-    LOG_INFO << "[startup] " << phase << " in " << Fixed((now - last_) * 1e3, 1) << " ms"
-             << (what.empty() ? "" : ": ") << what;
-    last_ = now;
-  }
-  double total_s() const { return clock_->Monotonic() - started_; }
-
- private:
-  const Clock* clock_;
-  const double started_;
-  double last_;
-};
-
-struct CacheSize {
-  int64_t tokens = 0;
-  double max_concurrency = 0;  // requests of max_model_len tokens
-};
-
-CacheSize SizeOf(const ExecutorLimits& limits) {
-  const int64_t tokens = int64_t{limits.num_blocks - 1} * limits.block_size;
-  if (limits.sliding_window == 0) {
-    return {tokens, static_cast<double>(tokens) / limits.max_model_len};
-  }
-  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits));
-  return {tokens, static_cast<double>(limits.num_blocks - 1) / num_held};
 }
 
 wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
@@ -208,93 +158,6 @@ StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetu
   return publisher;
 }
 
-// Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
-// leaves free, which is measured by running it.
-Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* setup,
-                    StartupLog* startup) {
-  const bool is_device = !runner->backend().device().memory_is_host();
-  if (is_device) {
-    const int64_t free_before = runner->backend().device().memory().free_bytes;
-    RETURN_IF_ERROR(runner->RunFirstSteps());
-    const DeviceMemory after = runner->backend().device().memory();
-    startup->Done("first steps",
-                  "up to " + WithCommas(setup->runner.limits.max_num_batched_tokens) +
-                      " tokens, keeps " + WithCommas((free_before - after.free_bytes) >> 20) +
-                      " MiB; " + WithCommas(after.free_bytes >> 20) + " of " +
-                      WithCommas(after.total_bytes >> 20) + " MiB are free");
-  }
-  RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
-  const ExecutorLimits& limits = setup->runner.limits;
-  RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
-  if (!is_device) return OkStatus();
-  startup->Done("KV cache memory");
-  RETURN_IF_ERROR(runner->CaptureGraphs());
-  startup->Done("CUDA graphs", std::to_string(runner->num_graphs()) + " of decode steps");
-  return OkStatus();
-}
-
-void LogAttention(const EngineSetup& setup) {
-  if (setup.device != "cuda") return;
-  LOG_INFO << "Using "
-           << (setup.attention == AttentionBackend::kFlashInfer ? "flashinfer" : "tandem")
-           << " attention backend: " << setup.attention_reason;
-}
-
-int64_t KvBytesPerBlock(const ModelConfig& config, const Backend& backend,
-                        const EngineSetup& setup) {
-  return backend.KvBytesPerBlock(
-      KvSpecOf(config, setup.runner.limits.block_size, 0, setup.runner.kv_format));
-}
-
-// Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
-// error's advice needs it.
-Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMemory& memory,
-                 EngineSetup* setup) {
-  const int64_t bytes_per_block = KvBytesPerBlock(config, backend, *setup);
-  ExecutorLimits& limits = setup->runner.limits;
-  const StatusOr<int32_t> max_model_len =
-      ChooseMaxModelLen(setup->auto_max_model_len, bytes_per_block, limits, memory);
-  if (max_model_len.ok()) limits.max_model_len = *max_model_len;
-  setup->memory_plan = PlanMemory(config, limits,
-                                  {.dtype = setup->backend.dtype,
-                                   .formats = setup->formats,
-                                   .kv_bytes_per_block = bytes_per_block,
-                                   .is_device = !backend.device().memory_is_host()});
-  if (!max_model_len.ok()) return max_model_len.status();
-  return CheckFits(*setup->memory_plan, memory);
-}
-
-// Packs the weights, then makes the runner and its KV cache from the memory that is left.
-StatusOr<std::unique_ptr<ModelRunner>> LoadRunner(const EngineConfig& config,
-                                                  const ModelConfig& model_config,
-                                                  std::unique_ptr<Backend> backend,
-                                                  EngineSetup* setup, StartupLog* startup) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, OpenWeights(config));
-  startup->Done("weights mapped");
-  const int64_t bytes_per_block = KvBytesPerBlock(model_config, *backend, *setup);
-  const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadModel({model_config, model_limits, *weights, *backend, setup->formats}));
-  weights.reset();
-  startup->Done("weights packed",
-                "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
-  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
-                   ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
-                                                   model_config, setup->runner));
-  startup->Done("step buffers");
-  RETURN_IF_ERROR(FinishRunner(bytes_per_block, runner.get(), setup, startup));
-  const ExecutorLimits& limits = setup->runner.limits;
-  const CacheSize cache = SizeOf(limits);
-  startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
-                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
-                                WithCommas(limits.num_blocks) + " blocks of " +
-                                std::to_string(limits.block_size) + ", " +
-                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB)");
-  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
-           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
-  return runner;
-}
-
 StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& config,
                                                         const EngineSetup& setup,
                                                         const Clock* clock,
@@ -321,8 +184,8 @@ void AnnounceReady(const EngineConfig& config, SignalThread* signals, StartupLog
 
 // Serves until SIGTERM, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
-          const Clock* clock, Mailbox<EngineEvent>* events, SignalThread* signals,
-          StartupLog* startup) {
+          EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
+          SignalThread* signals, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
   wire::EngineEndpoint endpoint(
@@ -346,12 +209,16 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   endpoint.AnnounceReady(std::move(ready));
   AnnounceReady(config, signals, startup);
   LoopPulse pulse;
-  const LoopWatchdog watchdog(&pulse);
+  const LoopWatchdog watchdog(&pulse, [flight] {
+    if (flight != nullptr) flight->Write("watchdog: the loop gives no sign of life");
+  });
   loop_wire.pulse = &pulse;
+  if (flight != nullptr) loop_wire.recorder = flight->recorder();
 
   std::set_new_handler(EndWithoutMemory<kExitFailed>);
   const Status end = RunEngineLoop(engine, loop_wire);
   if (!end.ok()) {
+    WriteLastFlight(("the executor is lost: " + end.ToString()).c_str());
     endpoint.CloseDead();
     return Fail(kExitFailed, end);
   }
@@ -362,6 +229,7 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
 
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
+  std::unique_ptr<EngineFlight> flight;
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
@@ -370,35 +238,36 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
                               WithCommas(setup->runner.limits.max_model_len));
-  StatusOr<std::unique_ptr<Backend>> backend = MakeBackend(*setup);
-  if (!backend.ok()) return Fail(kExitBadModel, backend.status());
-  startup->Done("device", std::string((*backend)->description()) + ", dtype " +
-                              std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
-                              config.quantization);
-  LogAttention(*setup);
-  // Read before anything is allocated.
-  const HostMemory memory = ReadMemory(**backend);
+  StatusOr<LoadedRunner> loaded = LoadRunner(config, *model_config, &*setup, startup);
+  if (!loaded.ok()) return Fail(kExitBadModel, loaded.status());
   const auto fail = [&](const Status& status) {
-    return Fail(kExitBadModel, WithMemoryAdvice(status, *setup->memory_plan, memory));
+    return Fail(kExitBadModel, loaded->WithAdvice(status, *setup));
   };
-  if (const Status fits = PlanStart(*model_config, **backend, memory, &*setup); !fits.ok()) {
-    return fail(fits);
-  }
-  StatusOr<std::unique_ptr<ModelRunner>> runner =
-      LoadRunner(config, *model_config, *std::move(backend), &*setup, startup);
-  if (!runner.ok()) return fail(runner.status());
   std::optional<WatchedExecutor> watched;
-  Executor* executor = runner->get();
+  Executor* executor = loaded->runner.get();
   if (setup->step_timeout_s > 0) {
-    executor = &watched.emplace(runner->get(), setup->step_timeout_s, clock, EndLost);
+    executor = &watched.emplace(executor, setup->step_timeout_s, clock, EndLost);
   }
   StatusOr<std::unique_ptr<GrammarService>> grammars =
       StartGrammars(config, *setup, clock, &events);
   if (!grammars.ok()) return fail(grammars.status());
   setup->engine.grammars = grammars->get();
-  StatusOr<std::unique_ptr<EngineCore>> engine = EngineCore::Create(setup->engine, executor, clock);
+  const Clock* engine_clock = clock;
+  if (config.flight_recorder) {
+    const std::string description(loaded->runner->backend().description());
+    auto started =
+        EngineFlight::Start(config, *setup, description, clock, executor, grammars->get());
+    if (!started.ok()) return fail(started.status());
+    flight = *std::move(started);
+    signals.OnStateRequest(flight.get());
+    setup->engine.grammars = flight->grammars();
+    executor = flight->executor();
+    engine_clock = flight->clock();
+  }
+  StatusOr<std::unique_ptr<EngineCore>> engine =
+      EngineCore::Create(setup->engine, executor, engine_clock);
   if (!engine.ok()) return fail(engine.status());
-  return Serve(config, *setup, engine->get(), clock, &events, &signals, startup);
+  return Serve(config, *setup, engine->get(), flight.get(), clock, &events, &signals, startup);
 }
 
 int RunEngineCore(const std::vector<std::string>& args) {
@@ -406,12 +275,16 @@ int RunEngineCore(const std::vector<std::string>& args) {
   const SystemClock clock;
   StartupLog startup(&clock);
   EngineConfig config;
-  const StatusOr<FlagOutcome> flags = ParseFlags(EngineFlags(config), args, kAbout);
+  ReplayConfig replay;
+  std::vector<Flag> table = EngineFlags(config);
+  for (Flag& flag : ReplayFlags(replay)) table.push_back(std::move(flag));
+  const StatusOr<FlagOutcome> flags = ParseFlags(table, args, kAbout);
   if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
   const Status logging = InitLog("EngineCore", config.log_level);
   SetThreadName("tandem-engine");  // the main thread's name is the process's
   if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
+  if (!replay.file.empty()) return RunReplay(replay, args, &startup);
   if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
   return LoadAndServe(config, &startup, &clock);
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "common/log.h"
 #include "common/sd_notify.h"
@@ -25,7 +26,8 @@ bool LoopPulse::Lives() {
   return lives;
 }
 
-LoopWatchdog::LoopWatchdog(LoopPulse* pulse) : pulse_(pulse) {
+LoopWatchdog::LoopWatchdog(LoopPulse* pulse, std::function<void()> on_silent)
+    : pulse_(pulse), on_silent_(std::move(on_silent)) {
   const std::optional<double> limit_s = WatchdogSeconds();
   if (limit_s) thread_ = std::thread([this, limit_s] { Run(*limit_s); });
 }
@@ -38,8 +40,14 @@ LoopWatchdog::~LoopWatchdog() {
 void LoopWatchdog::Run(double limit_s) {
   SetThreadName("watchdog");
   const auto pause = std::chrono::nanoseconds(static_cast<int64_t>(limit_s / kBeatsPerLimit * 1e9));
+  int num_silent = 0;
   do {
-    if (pulse_->Lives()) SendBeat();
+    if (pulse_->Lives()) {
+      num_silent = 0;
+      SendBeat();
+    } else if (++num_silent == kBeatsPerLimit / 2 && on_silent_) {
+      on_silent_();
+    }
     wake_.WaitFor(pause);
   } while (!wake_.closed());
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <thread>
 
 #include "common/mailbox.h"
@@ -38,8 +39,9 @@ class LoopPulse {
 
 class LoopWatchdog {
  public:
-  // Without a limit, which nobody asked for, it does nothing. The pulse outlives it.
-  explicit LoopWatchdog(LoopPulse* pulse);
+  // Without a limit, which nobody asked for, it does nothing. on_silent: called on the watchdog's
+  // thread after half of the limit without a sign of life. The pulse outlives it.
+  explicit LoopWatchdog(LoopPulse* pulse, std::function<void()> on_silent = {});
   ~LoopWatchdog();
   LoopWatchdog(const LoopWatchdog&) = delete;
 
@@ -48,6 +50,7 @@ class LoopWatchdog {
   void Run(double limit_s);
 
   LoopPulse* const pulse_;
+  const std::function<void()> on_silent_;
   Mailbox<Wake> wake_;  // closed: the thread ends
   std::thread thread_;
 };

@@ -43,6 +43,10 @@ tandem_test(unit_engine_core LABEL unit
        unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
        unit/engine_core/watchdog_test.cc
   DEPS tests/simulation engine_core proto_msgpack)
+tandem_test(unit_recorder LABEL unit SRCS unit/engine_core/recorder/flight_ring_test.cc
+  DEPS engine_core/recorder tests/support/files)
+tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc
+  DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation tests/support/heap)
 tandem_test(golden_models LABEL golden

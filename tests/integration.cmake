@@ -34,6 +34,14 @@ set_target_properties(hanging-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 tandem_targets(hanging_engine_deps engine_core tests/simulation)
 target_link_libraries(hanging-engine PRIVATE ${hanging_engine_deps})
 python_test(watchdog integration/watchdog_test.py)
+# The real engine core with a fault in it: its own objects, and one function that is called in place
+# of another.
+add_executable(faulty-engine $<TARGET_OBJECTS:tandem-engine-core> support/engine_fault.cc)
+set_target_properties(faulty-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/faulty)
+tandem_targets(faulty_engine_deps engine_core)
+target_link_libraries(faulty-engine PRIVATE ${faulty_engine_deps} Threads::Threads)
+target_link_options(faulty-engine PRIVATE -Wl,--wrap=_ZN6tandem10InputBatch11AppendTokenENS_11RequestSlotEi)
+python_test_classes(flight_recorder integration/flight_recorder_test.py)
 python_test_classes(resume integration/resume_test.py)
 python_test_classes(operations integration/operations_test.py)
 python_test_classes(deadlines integration/deadlines_test.py)

@@ -1,6 +1,7 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
 // `tandem chat` is a conversation with a running server, `tandem bench` measures one, `tandem
-// run-batch` and `tandem complete` run requests without one.
+// record` copies the flight recorder of its engine, `tandem run-batch` and `tandem complete` run
+// requests without one.
 
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/record.h"
 #include "deploy/cli/serve.h"
 
 namespace {
@@ -55,6 +57,8 @@ constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
+    {"record", tandem::RunRecord,
+     "[--pid PID] [--out FILE]: what a running engine's flight recorder holds"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
     {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},
 };

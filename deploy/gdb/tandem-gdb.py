@@ -5,11 +5,26 @@
     (gdb) tandem requests     engine core: queues, requests and their blocks
     (gdb) tandem streams      frontend: engines and running requests of each network shard
     (gdb) tandem threads      what each named thread is doing
+    (gdb) tandem record FILE  engine core: its flight recording, also out of a core file
 
-They read memory and call nothing in the process, so that a core file is as good as a process. They need the programs'
+A flight recording is replayed under gdb without the process that made it:
+
+    gdb bin/tandem-engine-core -x deploy/gdb/tandem-gdb.py
+    (gdb) tandem replay FILE [flags]   begins, and stops before the first step
+    (gdb) tandem step [N]              goes on, and stops before step N, or before the next one
+
+The first four read memory and call nothing in the process, so that a core file is as good as a process. They need the programs'
 debug information (release and dev builds have it for the parts that are read here).
 """
+import os
+import struct
+
 import gdb
+
+# The flight recorder's memory: engine_core/recorder/flight_ring.h.
+MAGIC = b"TNDMFLT1"
+HEAD_BYTES = 64 << 10
+REASON_AT = 36
 
 
 # ---- Containers of the standard library ----
@@ -73,8 +88,8 @@ def frames_of_all_threads():
             frame = frame.older()
 
 
-def find_variable(function, name, why_not):
-    """A variable in the frame of a function, in the thread that runs it."""
+def find_variables(function, name):
+    """A variable in each frame of a function, in the threads that run it."""
     for _, frame in frames_of_all_threads():
         if frame.name() is None or not frame.name().endswith(function):
             continue
@@ -84,7 +99,12 @@ def find_variable(function, name, why_not):
         except ValueError:
             continue
         if not value.is_optimized_out:
-            return value
+            yield value
+
+
+def find_variable(function, name, why_not):
+    for value in find_variables(function, name):
+        return value
     raise gdb.GdbError(why_not)
 
 
@@ -125,8 +145,15 @@ def request_line(request, cache):
     return line + (" blocks " + " ".join(map(str, held)) if held else "")
 
 
+def engine_core():
+    """Of the process's loop, or of a replay."""
+    for replayed in find_variables("ReplayedExecutor::Submit", "this"):
+        return replayed.dereference()["engine_"].dereference()
+    return find_variable("RunEngineLoop", "engine", "no engine loop here: is this the engine core?").dereference()
+
+
 def requests():
-    engine = find_variable("RunEngineLoop", "engine", "no engine loop here: is this the engine core?").dereference()
+    engine = engine_core()
     scheduler, cache = engine["scheduler_"], engine["kv_cache_"]
     table = scheduler["parts_"]["requests"]
     running = list(items(table["running_"]))
@@ -136,6 +163,63 @@ def requests():
           f"blocks held {num_blocks - int(cache['pool_']['num_free_'])} of {num_blocks}")
     for request in running + queued:
         print(request_line(request.dereference(), cache))
+
+
+def record(path):
+    """Copies the ring's memory; deploy/cli/record.cc does it for a running process."""
+    if not path:
+        raise gdb.GdbError("tandem record FILE")
+    try:
+        folder = gdb.parse_and_eval("'tandem::(anonymous namespace)::caught_for'")["_M_b"]["_M_p"]
+    except gdb.error:
+        raise gdb.GdbError("no flight recorder here: is this the engine core?") from None
+    if int(folder) == 0:
+        raise gdb.GdbError("its flight recorder is off, or has no folder")
+    memory = int(folder.dereference()["ring_"].dereference()["memory_"])
+    read = gdb.selected_inferior().read_memory
+    head = bytearray(read(memory, HEAD_BYTES))
+    num_segments, _, segment_bytes, num_begun = struct.unpack_from("=IIQQ", head, len(MAGIC))
+    if head[:len(MAGIC)] != MAGIC:
+        raise gdb.GdbError("its flight recorder is of another version")
+    written = "gdb".encode()
+    head[REASON_AT:REASON_AT + len(written) + 1] = written + b"\0"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(head)
+        for i in range(max(0, num_begun - num_segments), num_begun):
+            at = memory + HEAD_BYTES + i % num_segments * (16 + segment_bytes)
+            sequence, size = struct.unpack("=QQ", bytes(read(at, 16)))
+            file.write(struct.pack("=QQ", sequence, size) + bytes(read(at + 16, size)))
+    print(f"written to {path}")
+
+
+# ---- Replays ----
+
+steps = None  # the breakpoint before each step
+
+
+def replay(arguments):
+    global steps
+    if not arguments:
+        raise gdb.GdbError("tandem replay FILE [flags]")
+    gdb.execute(f"set args --replay {arguments}")
+    steps = gdb.Breakpoint("TandemReplayStep", internal=True)
+    gdb.execute("run")
+    print_step()
+
+
+def step(number):
+    if steps is None:
+        raise gdb.GdbError("tandem replay FILE comes first")
+    steps.condition = f"step >= {int(number)}" if number else None
+    gdb.execute("continue")
+    print_step()
+
+
+def print_step():
+    if gdb.selected_inferior().pid == 0:
+        print("the replay has ended")
+    elif gdb.newest_frame().name() == "TandemReplayStep":
+        print(f"before step {int(gdb.newest_frame().read_var('step'))}")
 
 
 # ---- The frontend ----
@@ -173,20 +257,24 @@ def threads():
 
 
 class Tandem(gdb.Command):
-    """requests, streams or threads of a Tandem process."""
+    """requests, streams or threads of a Tandem process; record FILE; replay FILE, step N."""
 
     ACTIONS = {"requests": requests, "streams": streams, "threads": threads}
+    WITH_ARGUMENT = {"record": record, "replay": replay, "step": step}
 
     def __init__(self):
         super().__init__("tandem", gdb.COMMAND_DATA, prefix=False)
 
     def complete(self, text, word):
-        return [name for name in self.ACTIONS if name.startswith(text)]
+        return [name for name in (*self.ACTIONS, *self.WITH_ARGUMENT) if name.startswith(text)]
 
     def invoke(self, argument, from_tty):
+        name, _, rest = argument.strip().partition(" ")
+        if name in self.WITH_ARGUMENT:
+            return self.WITH_ARGUMENT[name](rest.strip())
         action = self.ACTIONS.get(argument.strip())
         if action is None:
-            raise gdb.GdbError(" | ".join(f"tandem {name}" for name in self.ACTIONS))
+            raise gdb.GdbError(" | ".join(f"tandem {name}" for name in (*self.ACTIONS, *self.WITH_ARGUMENT)))
         action()
 
 

@@ -72,6 +72,9 @@ struct EngineConfig {
   double shutdown_timeout = 0;
   std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";
+  bool flight_recorder = true;
+  int64_t flight_recorder_size = int64_t{32} << 20;
+  std::string flight_recorder_dir;
 };
 
 std::vector<Flag> EngineFlags(EngineConfig& config);

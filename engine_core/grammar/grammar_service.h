@@ -23,6 +23,7 @@
 #include "engine_core/grammar/grammar_thread.h"
 #include "engine_core/grammar/held_grammar.h"
 #include "engine_core/grammar/mask_memory.h"
+#include "engine_core/grammar/request_grammars.h"
 #include "engine_core/scheduler/grammar_result.h"
 #include "engine_core/scheduler/request.h"
 #include "engine_core/scheduler/scheduler.h"
@@ -38,37 +39,19 @@ struct GrammarServiceOptions {
   GrammarDefaults defaults;
 };
 
-// A request that has lost its grammar.
-struct GrammarFailure {
-  RequestId request_id;
-  int64_t request_order = 0;
-  Status status;              // what ends it, unless
-  bool starts_again = false;  // it waits for its grammar once more
-};
-
-class GrammarService {
+class GrammarService final : public RequestGrammars {
  public:
   static StatusOr<std::unique_ptr<GrammarService>> Create(
       const GrammarServiceOptions& options, const Clock* clock,
       std::function<void(GrammarCompiled)> post);
 
-  // Whether a request's constraint has a form that can be compiled.
-  Status Check(const wire::StructuredOutputs& outputs) const {
-    return MakeGrammarSpec(outputs, options_.defaults).status();
-  }
-  const GrammarDefaults& defaults() const { return options_.defaults; }
-  // Has the grammar of a waiting request compiled. True: it is there already.
-  bool Await(const Request& request);
-  // The requests that waited for a grammar.
-  std::vector<GrammarResult> Take(const GrammarCompiled& compiled);
-
-  // Adds the masks of a step that is about to be submitted, and has them made.
-  void BeginMasks(Step* step);
-  // Waits for them. A mask that cannot be made allows everything, and its request is a failure.
-  void FinishMasks();
-  std::vector<GrammarFailure> TakeFailures() { return std::exchange(failures_, {}); }
-  // Drops the matchers of requests that have ended.
-  void DropEnded(const Scheduler& scheduler);
+  const GrammarDefaults& defaults() const override { return options_.defaults; }
+  bool Await(const Request& request) override;
+  std::vector<GrammarResult> Take(const GrammarCompiled& compiled) override;
+  void BeginMasks(Step* step) override;
+  void FinishMasks() override;
+  std::vector<GrammarFailure> TakeFailures() override { return std::exchange(failures_, {}); }
+  void DropEnded(const Scheduler& scheduler) override;
 
   size_t num_grammars() const { return grammars_.size(); }
   size_t num_users() const { return users_.size(); }

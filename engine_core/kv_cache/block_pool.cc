@@ -58,8 +58,12 @@ std::optional<BlockId> BlockPool::Find(const BlockHash& hash) const {
 }
 
 void BlockPool::Register(BlockId id, const BlockHash& hash) {
+  CHECK(!At(id).registered && At(id).num_holders > 0) << "block " << Index(id);
+  Link(id, hash);
+}
+
+void BlockPool::Link(BlockId id, const BlockHash& hash) {
   Block& block = At(id);
-  CHECK(!block.registered && block.num_holders > 0) << "block " << Index(id);
   block.registered = true;
   block.hash = hash;
   const BlockId* first = map_.Find(hash);

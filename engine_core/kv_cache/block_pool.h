@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/packed_bytes.h"
+#include "common/status.h"
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_cache/block_residency.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
@@ -58,6 +60,12 @@ class BlockPool {
   // Front first; for tests and debuggers.
   std::vector<BlockId> FreeList() const;
 
+  // The free list and what can be found, for a checkpoint.
+  void Save(ByteWriter* out) const;
+  // Into a new pool. num_holders: of each block, by tables that are known already. Reports no
+  // events. DATA_LOSS: not what Save has written, or not for these tables.
+  Status Load(std::span<const int32_t> num_holders, ByteReader* in);
+
  private:
   struct Block {
     // Neighbours on the free list; unused while held. Block 0's are the list's ends.
@@ -73,6 +81,9 @@ class BlockPool {
 
   Block& At(BlockId block) { return blocks_[static_cast<size_t>(Index(block))]; }
   const Block& At(BlockId block) const { return blocks_[static_cast<size_t>(Index(block))]; }
+  bool LoadFreeList(ByteReader* in);
+  bool LoadHashes(ByteReader* in);
+  void Link(BlockId block, const BlockHash& hash);
   void InsertFree(BlockId block, BlockId before);
   void RemoveFree(BlockId block);
 

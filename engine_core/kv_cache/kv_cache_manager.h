@@ -115,6 +115,10 @@ class KvCacheManager {
   std::span<const BlockId> BlockTable(RequestSlot slot) const;
   // Tokens in registered blocks of this request.
   int32_t NumRegisteredTokens(RequestSlot slot) const;
+  // All but the content of the blocks, for a checkpoint; events and residency are left out.
+  void Save(ByteWriter* out) const;
+  // Into a new manager of the same configuration. DATA_LOSS: not what Save has written.
+  Status Load(ByteReader* in);
   // Since the last call.
   std::vector<KvCacheEvent> TakeEvents();
   std::vector<BlockEviction> TakeEvictions();

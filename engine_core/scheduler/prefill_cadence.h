@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "common/packed_bytes.h"
+
 namespace tandem {
 
 class PrefillCadence {
@@ -23,6 +25,18 @@ class PrefillCadence {
   void NoteStep(bool had_prefill) {
     ++num_steps_;
     if (had_prefill) last_prefill_ = num_steps_;
+  }
+
+  // For a checkpoint; see Scheduler.
+  void Save(ByteWriter* out) const {
+    out->Signed(num_steps_);
+    out->Signed(last_prefill_);
+    out->Fixed(capacity_bound_);
+  }
+  void Load(ByteReader* in) {
+    num_steps_ = in->Signed();
+    last_prefill_ = in->Signed();
+    capacity_bound_ = in->Fixed<uint8_t>() != 0;
   }
 
  private:

@@ -7,11 +7,6 @@
 #include "common/check.h"
 
 namespace tandem {
-namespace {
-
-constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutputGrammar;
-
-}  // namespace
 
 RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache,
                            KvTransfers* transfers)

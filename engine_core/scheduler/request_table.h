@@ -13,6 +13,8 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/ids.h"
+#include "common/packed_bytes.h"
+#include "common/status.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/adapter_slots.h"
 #include "engine_core/scheduler/kv_transfers.h"
@@ -87,7 +89,13 @@ class RequestTable {
   // Requests and queues as text.
   std::string DebugString() const;
 
+  // For a checkpoint; see Scheduler.
+  void Save(ByteWriter* out) const;
+  Status Load(ByteReader* in);
+
  private:
+  static constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutputGrammar;
+
   void LeaveQueue(Request* request);
   void ReleaseSlot(Request* request);
   void Remove(const RequestId& id);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/packed_bytes.h"
 #include "common/status.h"
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/grammar_result.h"
@@ -105,6 +106,12 @@ class Scheduler {
   const KvTransfers& transfers() const { return parts_.transfers; }
   const AdapterSlots& adapters() const { return parts_.requests.adapters(); }
   const Request* Find(const RequestId& id) const { return parts_.requests.Find(id); }
+  // A checkpoint: requests, queues and blocks, also those of the KV cache, as they are; statistics
+  // are left out. REQUIRES: CanSave, and no step is in flight.
+  bool CanSave() const;
+  void Save(ByteWriter* out) const;
+  // Into a new scheduler and cache of the same configuration. DATA_LOSS: not what Save has written.
+  Status Load(ByteReader* in);
   // Requests, queues and blocks as text, for gdb and logs.
   std::string DebugString() const;
 

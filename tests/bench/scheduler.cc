@@ -19,7 +19,8 @@ void DecodeStep(benchmark::State& state) {
   DecodeLoad load({.num_requests = static_cast<int32_t>(state.range(0)),
                    .prompt_tokens = 100,
                    .block_size = static_cast<int32_t>(state.range(1)),
-                   .enable_prefix_caching = state.range(2) != 0});
+                   .enable_prefix_caching = state.range(2) != 0,
+                   .flight_recorder_bytes = static_cast<size_t>(state.range(3)) << 20});
   load.Prefill();
   const SystemClock clock;
   std::vector<double> step_us;
@@ -35,12 +36,15 @@ void DecodeStep(benchmark::State& state) {
   state.counters["p99_us"] = step_us[step_us.size() * 99 / 100];
 }
 BENCHMARK(DecodeStep)
-    ->ArgNames({"running", "block_size", "caching"})
-    ->Args({256, 32, 1})
-    ->Args({256, 16, 1})
-    ->Args({256, 32, 0})
-    ->Args({1, 32, 1})
-    ->Args({1024, 32, 1})
+    ->ArgNames({"running", "block_size", "caching", "recorder_mib"})
+    ->Args({256, 32, 1, 0})
+    ->Args({256, 32, 1, 32})
+    ->Args({256, 16, 1, 0})
+    ->Args({256, 32, 0, 0})
+    ->Args({1, 32, 1, 0})
+    ->Args({1, 32, 1, 32})
+    ->Args({1024, 32, 1, 0})
+    ->Args({1024, 32, 1, 32})
     ->Unit(benchmark::kMicrosecond)
     ->Iterations(20000);
 

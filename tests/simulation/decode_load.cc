@@ -37,7 +37,19 @@ DecodeLoad::DecodeLoad(const DecodeLoadOptions& options) : executor_(options) {
   EngineCoreOptions engine_options;
   engine_options.async_scheduling = options.async_scheduling;
   engine_options.kv_cache.enable_prefix_caching = options.enable_prefix_caching;
-  auto engine = EngineCore::Create(engine_options, &executor_, &clock_);
+  Executor* executor = &executor_;
+  const Clock* clock = &clock_;
+  if (options.flight_recorder_bytes > 0) {
+    auto ring = FlightRing::Create(options.flight_recorder_bytes, "");
+    CHECK(ring.ok()) << ring.status().ToString();
+    ring_.emplace(*std::move(ring));
+    recorder_ = std::make_unique<FlightRecorder>(&*ring_);
+    recorded_clock_ = std::make_unique<RecordedClock>(clock, recorder_.get());
+    recorded_executor_ = std::make_unique<RecordedExecutor>(executor, recorder_.get());
+    clock = recorded_clock_.get();
+    executor = recorded_executor_.get();
+  }
+  auto engine = EngineCore::Create(engine_options, executor, clock);
   CHECK(engine.ok()) << engine.status().ToString();
   engine_ = std::move(*engine);
   for (int32_t i = 0; i < options.num_requests; ++i) {
@@ -65,7 +77,14 @@ void DecodeLoad::Prefill() {
 
 void DecodeLoad::Step() {
   clock_.Advance(0.001);
-  CHECK(engine_->Step().ok());
+  const bool wants_checkpoint = recorder_ != nullptr && recorder_->is_checkpoint_due();
+  std::vector<EngineEvent> none;
+  if (wants_checkpoint) recorder_->Checkpoint(*engine_, &none);
+  const bool may_schedule = !wants_checkpoint || !engine_->has_steps_in_flight();
+  if (recorder_ != nullptr) recorder_->BeginTurn(may_schedule);
+  CHECK(engine_->BeginStep(may_schedule).ok());
+  if (recorder_ != nullptr) recorder_->EndStep();
+  engine_->EndStep();
   engine_->TakeMessages(&messages_);
   for (ClientMessage& message : messages_) {
     num_output_tokens_ += static_cast<int64_t>(message.outputs.outputs.size());

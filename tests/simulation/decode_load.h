@@ -6,11 +6,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/result_queue.h"
+#include "engine_core/flight_recorder.h"
+#include "engine_core/recorder/flight_ring.h"
 
 namespace tandem {
 
@@ -20,6 +23,7 @@ struct DecodeLoadOptions {
   int32_t block_size = 32;
   bool enable_prefix_caching = true;
   bool async_scheduling = false;
+  size_t flight_recorder_bytes = 0;  // 0: nothing is recorded
 };
 
 class DecodeLoad {
@@ -33,6 +37,7 @@ class DecodeLoad {
 
   size_t num_running() const { return engine_->scheduler().num_running(); }
   int64_t num_output_tokens() const { return num_output_tokens_; }
+  uint64_t num_recorded_bytes() const { return ring_ ? ring_->num_bytes() : 0; }
 
  private:
   // Samples the same token every time.
@@ -50,6 +55,10 @@ class DecodeLoad {
 
   ManualClock clock_;
   NullExecutor executor_;
+  std::optional<FlightRing> ring_;
+  std::unique_ptr<FlightRecorder> recorder_;
+  std::unique_ptr<RecordedClock> recorded_clock_;
+  std::unique_ptr<RecordedExecutor> recorded_executor_;
   std::unique_ptr<EngineCore> engine_;
   std::vector<ClientMessage> messages_;
   int64_t num_output_tokens_ = 0;

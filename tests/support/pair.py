@@ -77,7 +77,8 @@ class Pair:
                 "--port-file", str(self.port_file), *map(str, flags)]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={
-                **os.environ, "NOTIFY_SOCKET": self.folder.name + "/notify", "XDG_RUNTIME_DIR": self.folder.name})
+                **os.environ, "NOTIFY_SOCKET": self.folder.name + "/notify", "XDG_RUNTIME_DIR": self.folder.name,
+                "XDG_STATE_HOME": self.folder.name + "/state"})
         if wait:
             try:
                 self.wait_ready()

@@ -17,10 +17,12 @@ from pair import LIMIT, MODEL, bin_dir, wait_for
 class Server:
     """tandem-frontend and its engine cores, each of which the test starts, kills and starts again."""
 
-    def __init__(self, *flags, num_engines=1, engine_flags=(), model=MODEL, environment=None):
-        self.model, self.environment = model, environment or {}
+    def __init__(self, *flags, num_engines=1, engine_flags=(), model=MODEL, environment=None,
+                 engine_program="tandem-engine-core"):
+        self.model, self.engine_program = model, engine_program
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-resume-")
         self.root = pathlib.Path(self.folder.name)
+        self.environment = {"XDG_STATE_HOME": str(self.root / "state"), **(environment or {})}
         self.handshake = f"ipc://{self.root}/wire/handshake"
         self.engine_flags = engine_flags
         self.speaks_tls = "--ssl-certfile" in flags
@@ -39,7 +41,7 @@ class Server:
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
 
     def start_engine(self, index=0):
-        return self.run("tandem-engine-core", "--data-parallel-rank", index, "--kv-cache-memory-bytes", "32M",
+        return self.run(self.engine_program, "--data-parallel-rank", index, "--kv-cache-memory-bytes", "32M",
                         *self.engine_flags)
 
     def kill_engine(self, index=0, how=signal.SIGKILL):

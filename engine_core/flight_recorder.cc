@@ -1,0 +1,89 @@
+#include "engine_core/flight_recorder.h"
+
+#include "common/log.h"
+#include "engine_core/engine_core.h"
+
+namespace tandem {
+
+void FlightRecorder::AddEvent(EngineEvent* event) {
+  if (const char* why = WhyNotRecorded(*event); why != nullptr) return AddGap(why);
+  Append(RecordKind::kEvent, [event](ByteWriter* out) { PackEvent(event, out); });
+}
+
+void FlightRecorder::AddGap(const char* why) {
+  ring_->Append(static_cast<uint8_t>(RecordKind::kGap),
+                [why](ByteWriter* out) { out->Bytes(why); });
+  next_checkpoint_ = ring_->num_bytes();
+}
+
+void FlightRecorder::Checkpoint(const EngineCore& engine, std::vector<EngineEvent>* pending) {
+  if (engine.has_steps_in_flight()) return;
+  const bool is_saved =
+      engine.CanSave() &&
+      ring_->Append(static_cast<uint8_t>(RecordKind::kCheckpoint), [&](ByteWriter* out) {
+        out->Signed(num_submitted_);
+        out->Signed(num_collected_);
+        engine.Save(out);
+      });
+  // Without one, the next attempt comes soon.
+  next_checkpoint_ = ring_->num_bytes() + checkpoint_bytes_ / (is_saved ? 1 : 8);
+  if (is_saved) {
+    // A replay that begins here has not seen them.
+    for (EngineEvent& event : *pending) AddEvent(&event);
+  } else if (!has_warned_) {
+    has_warned_ = true;
+    LOG_WARNING
+        << "[flight recorder] no checkpoint, so recordings of this time cannot be replayed: "
+        << (engine.CanSave()
+                ? "the requests and KV blocks are too many, raise --flight-recorder-size"
+                : "a prompt of embeddings is running");
+  }
+}
+
+// ---- what the engine sees ----
+
+Status RecordedExecutor::Submit(const SchedulerOutput& step) {
+  const SubmittedStep submitted = DescribeStep(step, recorder_->NoteSubmitted());
+  recorder_->Append(RecordKind::kSubmitted,
+                    [&](ByteWriter* out) { PackSubmitted(submitted, out); });
+  return Noted(executor_->Submit(step));
+}
+
+Status RecordedExecutor::Collect(ModelOutput* result) {
+  const int64_t number = recorder_->NoteCollected();
+  RETURN_IF_ERROR(Noted(executor_->Collect(result)));
+  recorder_->Append(RecordKind::kCollected,
+                    [&](ByteWriter* out) { PackCollected(number, *result, out); });
+  return OkStatus();
+}
+
+Status RecordedExecutor::Noted(Status status) {
+  if (!status.ok()) {
+    recorder_->Append(RecordKind::kExecutorLost, [&](ByteWriter* out) { PackStatus(status, out); });
+  }
+  return status;
+}
+
+bool RecordedGrammars::Await(const Request& request) {
+  const bool is_there = grammars_->Await(request);
+  recorder_->Append(RecordKind::kGrammarAwaited, [=](ByteWriter* out) { out->Fixed(is_there); });
+  return is_there;
+}
+
+std::vector<GrammarResult> RecordedGrammars::Take(const GrammarCompiled& compiled) {
+  std::vector<GrammarResult> results = grammars_->Take(compiled);
+  recorder_->Append(RecordKind::kGrammarsTaken,
+                    [&](ByteWriter* out) { PackGrammarResults(results, out); });
+  return results;
+}
+
+std::vector<GrammarFailure> RecordedGrammars::TakeFailures() {
+  std::vector<GrammarFailure> failures = grammars_->TakeFailures();
+  if (!failures.empty()) {
+    recorder_->Append(RecordKind::kGrammarFailures,
+                      [&](ByteWriter* out) { PackGrammarFailures(failures, out); });
+  }
+  return failures;
+}
+
+}  // namespace tandem

@@ -1,0 +1,305 @@
+#include "engine_core/flight_records.h"
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "engine_core/scheduler/packed_request.h"
+
+namespace tandem {
+namespace {
+
+enum class EventKind : uint8_t {
+  kAdd,
+  kAbort,
+  kUtility,
+  kStartWave,
+  kClientLost,
+  kGrammarCompiled,
+  kGrammarResult,
+  kShutdown,
+  kLogState,
+};
+
+// ---- one event ----
+
+void Pack(wire::EngineCoreRequest& request, ByteWriter* out) {
+  out->Fixed(EventKind::kAdd);
+  std::vector<TokenId> tokens = std::exchange(request.prompt_token_ids, {});
+  PackRequest(request, tokens, out);
+  request.prompt_token_ids = std::move(tokens);
+}
+
+void Pack(const wire::AbortRequest& ids, ByteWriter* out) {
+  out->Fixed(EventKind::kAbort);
+  out->Varint(ids.size());
+  for (const RequestId& id : ids) out->Bytes(id);
+}
+
+void Pack(const wire::UtilityRequest& call, ByteWriter* out) {
+  out->Fixed(EventKind::kUtility);
+  out->Signed(call.client_index);
+  out->Fixed(call.call_id);
+  out->Bytes(call.method);
+  out->Bytes(call.args.packed);
+}
+
+void Pack(const wire::StartDpWave& wave, ByteWriter* out) {
+  out->Fixed(EventKind::kStartWave);
+  out->Signed(wave.wave);
+  out->Signed(wave.exclude_engine_index);
+}
+
+void Pack(const wire::ClientLost& lost, ByteWriter* out) {
+  out->Fixed(EventKind::kClientLost);
+  out->Signed(lost.client_index);
+}
+
+void Pack(wire::EngineInput& input, ByteWriter* out) {
+  std::visit([out](auto& message) { Pack(message, out); }, input);
+}
+
+void Pack(const GrammarCompiled& compiled, ByteWriter* out) {
+  out->Fixed(EventKind::kGrammarCompiled);
+  out->Signed(compiled.grammar_id);
+  PackStatus(compiled.status, out);
+}
+
+void PackResult(const GrammarResult& result, ByteWriter* out) {
+  out->Bytes(result.request_id);
+  out->Signed(result.request_order);
+  PackStatus(result.status, out);
+}
+
+GrammarResult UnpackResult(ByteReader* in) {
+  GrammarResult result;
+  result.request_id = RequestId(in->Bytes());
+  result.request_order = in->Signed();
+  result.status = UnpackStatus(in);
+  return result;
+}
+
+void Pack(const GrammarResult& result, ByteWriter* out) {
+  out->Fixed(EventKind::kGrammarResult);
+  PackResult(result, out);
+}
+
+void Pack(const ShutdownRequest&, ByteWriter* out) { out->Fixed(EventKind::kShutdown); }
+void Pack(const LogStateRequest&, ByteWriter* out) { out->Fixed(EventKind::kLogState); }
+
+wire::UtilityRequest UnpackUtility(ByteReader* in) {
+  wire::UtilityRequest call;
+  call.client_index = static_cast<int32_t>(in->Signed());
+  call.call_id = in->Fixed<uint64_t>();
+  call.method = std::string(in->Bytes());
+  call.args.packed = std::string(in->Bytes());
+  return call;
+}
+
+wire::AbortRequest UnpackAbort(ByteReader* in) {
+  wire::AbortRequest ids;
+  for (size_t left = in->Count(); left > 0; --left) ids.emplace_back(in->Bytes());
+  return ids;
+}
+
+GrammarCompiled UnpackCompiled(ByteReader* in) {
+  GrammarCompiled compiled;
+  compiled.grammar_id = in->Signed();
+  compiled.status = UnpackStatus(in);
+  return compiled;
+}
+
+StatusOr<EngineEvent> UnpackKind(EventKind kind, ByteReader* in) {
+  switch (kind) {
+    case EventKind::kAdd: {
+      ASSIGN_OR_RETURN(wire::EngineCoreRequest request, UnpackRequest(in));
+      return EngineEvent(wire::EngineInput(std::move(request)));
+    }
+    case EventKind::kAbort:
+      return EngineEvent(wire::EngineInput(UnpackAbort(in)));
+    case EventKind::kUtility:
+      return EngineEvent(wire::EngineInput(UnpackUtility(in)));
+    case EventKind::kStartWave: {
+      const int64_t wave = in->Signed();
+      return EngineEvent(
+          wire::EngineInput(wire::StartDpWave{wave, static_cast<int32_t>(in->Signed())}));
+    }
+    case EventKind::kClientLost:
+      return EngineEvent(wire::EngineInput(wire::ClientLost{static_cast<int32_t>(in->Signed())}));
+    case EventKind::kGrammarCompiled:
+      return EngineEvent(UnpackCompiled(in));
+    case EventKind::kGrammarResult:
+      return EngineEvent(UnpackResult(in));
+    case EventKind::kShutdown:
+      return EngineEvent(ShutdownRequest{});
+    case EventKind::kLogState:
+      return EngineEvent(LogStateRequest{});
+  }
+  return DataLossError("an event of an unknown kind");
+}
+
+// ---- digests ----
+
+class Digest {
+ public:
+  void Add(uint64_t word) {
+    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15u;
+    value_ ^= value_ >> 32;
+  }
+  void Add(int64_t a, int64_t b) {
+    Add((static_cast<uint64_t>(a) << 32) ^ (static_cast<uint64_t>(b) & 0xffffffffu));
+  }
+  void Add(std::string_view text) {
+    Add(text.size());
+    for (const char c : text) Add(static_cast<uint64_t>(static_cast<uint8_t>(c)));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0x243f6a8885a308d3u;
+};
+
+}  // namespace
+
+std::string_view RecordKindName(RecordKind kind) {
+  constexpr std::string_view kNames[] = {
+      "",     "checkpoint", "event",         "turn",         "end of step", "clock reading",
+      "step", "result",     "lost executor", "grammar wait", "grammars",    "grammar failures",
+      "gap"};
+  const auto i = static_cast<size_t>(kind);
+  return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown record";
+}
+
+const char* WhyNotRecorded(const EngineEvent& event) {
+  const auto* input = std::get_if<wire::EngineInput>(&event);
+  if (input == nullptr) return nullptr;
+  const auto* request = std::get_if<wire::EngineCoreRequest>(input);
+  if (request == nullptr || request->prompt_embeds.is_nil()) return nullptr;
+  return "a prompt of embeddings arrived, which are not recorded";
+}
+
+void PackEvent(EngineEvent* event, ByteWriter* out) {
+  std::visit([out](auto& kind) { Pack(kind, out); }, *event);
+}
+
+StatusOr<EngineEvent> UnpackEvent(std::string_view payload) {
+  ByteReader in(payload);
+  const auto kind = in.Fixed<EventKind>();
+  StatusOr<EngineEvent> event = UnpackKind(kind, &in);
+  if (event.ok() && !in.ok()) return DataLossError("an event is cut off");
+  return event;
+}
+
+SubmittedStep DescribeStep(const SchedulerOutput& step, int64_t number) {
+  Digest digest;
+  for (const ScheduledRequest& request : step.requests) {
+    digest.Add(Index(request.slot), request.num_computed_tokens);
+    digest.Add(request.num_scheduled_tokens, request.num_new_blocks);
+    digest.Add(static_cast<int64_t>(request.kind) * 2 + (request.needs_sample ? 1 : 0),
+               request.num_draft_tokens);
+  }
+  for (const BlockId block : step.new_block_ids) digest.Add(static_cast<uint64_t>(Index(block)));
+  for (const TokenId draft : step.draft_token_ids) digest.Add(static_cast<uint64_t>(draft));
+  for (const RequestSlot slot : step.freed_slots) digest.Add(Index(slot), -1);
+  for (const AdmittedRequest& admitted : step.admitted) {
+    digest.Add(*admitted.request_id);
+    digest.Add(static_cast<int64_t>(admitted.token_ids.size()), admitted.num_prompt_tokens);
+  }
+  for (const TokenMask& mask : step.token_masks) digest.Add(mask.request_idx, -2);
+  return {.number = number,
+          .digest = digest.value(),
+          .num_requests = static_cast<int32_t>(step.requests.size()),
+          .num_tokens = step.num_scheduled_tokens};
+}
+
+void PackSubmitted(const SubmittedStep& step, ByteWriter* out) {
+  out->Signed(step.number);
+  out->Fixed(step.digest);
+  out->Signed(step.num_requests);
+  out->Signed(step.num_tokens);
+}
+
+StatusOr<SubmittedStep> UnpackSubmitted(std::string_view payload) {
+  ByteReader in(payload);
+  SubmittedStep step;
+  step.number = in.Signed();
+  step.digest = in.Fixed<uint64_t>();
+  step.num_requests = static_cast<int32_t>(in.Signed());
+  step.num_tokens = static_cast<int32_t>(in.Signed());
+  if (!in.ok()) return DataLossError("a step is cut off");
+  return step;
+}
+
+void PackCollected(int64_t number, const ModelOutput& result, ByteWriter* out) {
+  out->Signed(number);
+  out->List(std::span<const TokenId>(result.sampled_token_ids));
+  out->Varint(result.results.size());
+  for (const RequestResult& one : result.results) {
+    out->Signed(one.request_idx);
+    PackStatus(one.status, out);
+  }
+  out->Varint(result.drafts.size());
+  for (const DraftResult& one : result.drafts) out->Fixed(one);
+  out->List(std::span<const TokenId>(result.draft_token_ids));
+}
+
+Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* result) {
+  ByteReader in(payload);
+  result->Clear();
+  *number = in.Signed();
+  in.List(&result->sampled_token_ids);
+  for (size_t left = in.Count(); left > 0; --left) {
+    RequestResult& one = result->results.emplace_back();
+    one.request_idx = static_cast<int32_t>(in.Signed());
+    one.status = UnpackStatus(&in);
+  }
+  for (size_t left = in.Count(); left > 0; --left) {
+    result->drafts.push_back(in.Fixed<DraftResult>());
+  }
+  in.List(&result->draft_token_ids);
+  return in.ok() ? OkStatus() : DataLossError("a step's result is cut off");
+}
+
+void PackStatus(const Status& status, ByteWriter* out) {
+  out->Fixed(static_cast<uint8_t>(status.code()));
+  if (!status.ok()) out->Bytes(status.message());
+}
+
+Status UnpackStatus(ByteReader* in) {
+  const auto code = static_cast<StatusCode>(in->Fixed<uint8_t>());
+  if (code == StatusCode::kOk) return OkStatus();
+  return Status(code, std::string(in->Bytes()));
+}
+
+void PackGrammarResults(const std::vector<GrammarResult>& results, ByteWriter* out) {
+  out->Varint(results.size());
+  for (const GrammarResult& result : results) PackResult(result, out);
+}
+
+std::vector<GrammarResult> UnpackGrammarResults(std::string_view payload) {
+  ByteReader in(payload);
+  std::vector<GrammarResult> results;
+  for (size_t left = in.Count(); left > 0; --left) results.push_back(UnpackResult(&in));
+  return results;
+}
+
+void PackGrammarFailures(const std::vector<GrammarFailure>& failures, ByteWriter* out) {
+  out->Varint(failures.size());
+  for (const GrammarFailure& failure : failures) {
+    PackResult({failure.request_id, failure.request_order, failure.status}, out);
+    out->Fixed(failure.starts_again);
+  }
+}
+
+std::vector<GrammarFailure> UnpackGrammarFailures(std::string_view payload) {
+  ByteReader in(payload);
+  std::vector<GrammarFailure> failures;
+  for (size_t left = in.Count(); left > 0; --left) {
+    GrammarResult result = UnpackResult(&in);
+    failures.push_back({std::move(result.request_id), result.request_order,
+                        std::move(result.status), in.Fixed<uint8_t>() != 0});
+  }
+  return failures;
+}
+
+}  // namespace tandem

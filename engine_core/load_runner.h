@@ -1,0 +1,37 @@
+#pragma once
+
+// From the engine's settings to a model that runs: the device, its memory, the packed weights and
+// the KV cache. Thread: main, before others start. Failure: what is wrong with the device, the
+// checkpoint or the memory, with advice about memory.
+
+#include <cstdint>
+#include <memory>
+
+#include "common/status.h"
+#include "engine_core/config.h"
+#include "engine_core/executor/model_runner.h"
+#include "engine_core/startup_log.h"
+
+namespace tandem {
+
+struct LoadedRunner {
+  std::unique_ptr<ModelRunner> runner;
+  HostMemory memory;  // before anything was allocated
+
+  // Adds what the operator can do about too little memory.
+  Status WithAdvice(const Status& status, const EngineSetup& setup) const {
+    return WithMemoryAdvice(status, *setup.memory_plan, memory);
+  }
+};
+
+// Completes the setup by what depends on memory.
+StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
+                                  EngineSetup* setup, StartupLog* startup);
+
+struct CacheSize {
+  int64_t tokens = 0;
+  double max_concurrency = 0;  // requests of max_model_len tokens
+};
+CacheSize SizeOf(const ExecutorLimits& limits);
+
+}  // namespace tandem

@@ -1,0 +1,227 @@
+#include "engine_core/replayed_executor.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "common/check.h"
+#include "engine_core/executor/kv_cache_size.h"
+
+namespace tandem {
+
+extern "C" [[gnu::noinline]] void TandemReplayStep(int64_t step) {
+  asm volatile("" : : "r"(step) : "memory");  // else the call is left out
+}
+
+int32_t ReplayedExecutor::NumSpareBlocks(const ExecutorLimits& limits) {
+  if (limits.sliding_window == 0) return 0;
+  return (limits.max_model_len + limits.block_size - 1) / limits.block_size;
+}
+
+Status ReplayedExecutor::End(const std::string& why) {
+  has_ended_ = true;
+  return CancelledError(why);
+}
+
+Status ReplayedExecutor::Submit(const SchedulerOutput& step) {
+  if (options_.until_step > 0 && num_submitted_ + 1 >= options_.until_step) {
+    return End("stopped before step " + std::to_string(num_submitted_ + 1));
+  }
+  cursor_->step = ++num_submitted_;
+  RETURN_IF_ERROR(Compare(step));
+  TandemReplayStep(num_submitted_);
+  if (cursor_->next_kind() == RecordKind::kExecutorLost) return TakeLoss();
+  ModelOutput* result = results_.Push();
+  std::vector<RequestId>& ids = ids_.emplace_back();
+  for (const ScheduledRequest& request : step.requests)
+    ids.push_back(RequestAt(request.slot)->id());
+  if (options_.model == nullptr) return OkStatus();
+  return RunModel(step, result);
+}
+
+Status ReplayedExecutor::TakeLoss() {
+  ByteReader payload(*cursor_->Take(RecordKind::kExecutorLost));
+  return UnpackStatus(&payload);
+}
+
+Status ReplayedExecutor::Compare(const SchedulerOutput& step) {
+  const SubmittedStep own = DescribeStep(step, num_submitted_);
+  const std::optional<std::string_view> payload = cursor_->Take(RecordKind::kSubmitted);
+  if (!payload) {
+    if (cursor_->difference()) return End("it differs");
+    return OkStatus();  // the recorded process got no further
+  }
+  ASSIGN_OR_RETURN(const SubmittedStep recorded, UnpackSubmitted(*payload));
+  if (own == recorded) return OkStatus();
+  std::ostringstream what;
+  what << "scheduled are " << own.num_requests << " requests, " << own.num_tokens
+       << " tokens, digest " << std::hex << own.digest << std::dec << "; recorded is step "
+       << recorded.number << " with " << recorded.num_requests << " requests, "
+       << recorded.num_tokens << " tokens, digest " << std::hex << recorded.digest;
+  cursor_->Differ(what.str());
+  return End("it differs");
+}
+
+Status ReplayedExecutor::Collect(ModelOutput* result) {
+  ++num_collected_;
+  if (cursor_->next_kind() == RecordKind::kExecutorLost) return TakeLoss();
+  results_.Pop(result);
+  const std::optional<std::string_view> payload = cursor_->Take(RecordKind::kCollected);
+  if (cursor_->difference()) return End("it differs");
+  if (!payload) {
+    if (options_.model != nullptr) return OkStatus();
+    return End("the recorded process ended in step " + std::to_string(num_collected_));
+  }
+  ModelOutput recorded;
+  int64_t number = 0;
+  RETURN_IF_ERROR(UnpackCollected(*payload, &number, &recorded));
+  if (number != num_collected_) return DataLossError("a step's result is missing");
+  if (options_.model == nullptr) {
+    *result = std::move(recorded);
+  } else {
+    CompareResult(recorded, *result);
+    // A drafter may guess by what a clock told it; what it guesses changes no token.
+    result->drafts = std::move(recorded.drafts);
+    result->draft_token_ids = std::move(recorded.draft_token_ids);
+  }
+  ids_.pop_front();
+  return cursor_->difference() ? End("it differs") : OkStatus();
+}
+
+void ReplayedExecutor::CompareResult(const ModelOutput& recorded, const ModelOutput& result) {
+  const std::vector<TokenId>&own = result.sampled_token_ids, &other = recorded.sampled_token_ids;
+  if (own.size() != other.size()) {
+    return cursor_->Differ("a result for " + std::to_string(own.size()) +
+                           " requests, recorded are " + std::to_string(other.size()));
+  }
+  // The token of a request that fails is not used.
+  std::vector<bool> fails(own.size());
+  for (const RequestResult& one : recorded.results) {
+    const auto i = static_cast<size_t>(one.request_idx);
+    if (i < fails.size() && !one.status.ok()) fails[i] = true;
+  }
+  for (const RequestResult& one : result.results) {
+    const auto i = static_cast<size_t>(one.request_idx);
+    if (one.status.ok() || fails[i]) continue;
+    return cursor_->Differ("request " + ids_.front()[i] + " fails: " + one.status.ToString());
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (fails[i]) continue;
+    ++num_compared_tokens_;
+    if (own[i] == other[i]) continue;
+    return cursor_->Differ("request " + ids_.front()[i] + " gets token " + std::to_string(own[i]) +
+                           ", recorded is " + std::to_string(other[i]));
+  }
+}
+
+// ---- the model ----
+
+const Request* ReplayedExecutor::RequestAt(RequestSlot slot) const {
+  const std::vector<Request*>& running = engine_->scheduler().running();
+  const auto found = std::ranges::find(running, slot, &Request::slot);
+  CHECK(found != running.end()) << "slot " << Index(slot);
+  return *found;
+}
+
+Status ReplayedExecutor::RunModel(const SchedulerOutput& step, ModelOutput* result) {
+  SchedulerOutput own = step;
+  params_.clear();
+  RETURN_IF_ERROR(FreeSlots(std::exchange(own.freed_slots, {})));
+  for (size_t i = 0; i < own.requests.size(); ++i) {
+    const ScheduledRequest scheduled = own.requests[i];
+    const auto slot = static_cast<size_t>(Index(scheduled.slot));
+    if (is_live_[slot]) continue;
+    const Request& request = *RequestAt(scheduled.slot);
+    RETURN_IF_ERROR(Warm(request, scheduled));
+    if (scheduled.kind == ScheduledKind::kRunning) Enter(request, i, &own);
+    is_live_[slot] = true;
+  }
+  std::ranges::sort(own.admitted, {}, &AdmittedRequest::request_idx);
+  if (!own.has_work()) return OkStatus();
+  RETURN_IF_ERROR(options_.model->Execute(own, result));
+  for (const ScheduledRequest& scheduled : own.requests) MarkWritten(scheduled);
+  return OkStatus();
+}
+
+Status ReplayedExecutor::FreeSlots(const std::vector<RequestSlot>& slots) {
+  SchedulerOutput frees;
+  for (const RequestSlot slot : slots) {
+    const auto i = static_cast<size_t>(Index(slot));
+    if (is_live_[i]) frees.freed_slots.push_back(slot);
+    is_live_[i] = false;
+  }
+  if (!frees.has_work()) return OkStatus();
+  ModelOutput nothing;
+  return options_.model->Execute(frees, &nothing);
+}
+
+// A request that ran before the checkpoint: the model gets it like one that resumes.
+void ReplayedExecutor::Enter(const Request& request, size_t request_idx, SchedulerOutput* step) {
+  const std::span<const BlockId> table = engine_->kv_cache().BlockTable(request.slot);
+  ScheduledRequest& scheduled = step->requests[request_idx];
+  scheduled.kind = ScheduledKind::kResumed;
+  scheduled.new_blocks_begin = static_cast<int32_t>(step->new_block_ids.size());
+  scheduled.num_new_blocks = static_cast<int32_t>(table.size());
+  step->new_block_ids.insert(step->new_block_ids.end(), table.begin(), table.end());
+  step->admitted.push_back({.request_idx = static_cast<int32_t>(request_idx),
+                            .request_id = &request.id(),
+                            .sampling_params = WithoutPromptLogprobs(request),
+                            .token_ids = request.token_ids,
+                            .num_prompt_tokens = request.num_prompt_tokens});
+}
+
+// They went to a client before the checkpoint or are not compared.
+const wire::SamplingParams* ReplayedExecutor::WithoutPromptLogprobs(const Request& request) {
+  wire::SamplingParams& params = params_.emplace_back(request.wire.sampling_params);
+  params.prompt_logprobs.reset();
+  return &params;
+}
+
+Status ReplayedExecutor::Warm(const Request& request, const ScheduledRequest& scheduled) {
+  const ExecutorLimits& limits = options_.limits;
+  const int32_t num_tokens = scheduled.num_computed_tokens;
+  const int32_t num_blocks = (num_tokens + limits.block_size - 1) / limits.block_size;
+  const std::span<const BlockId> whole = engine_->kv_cache().BlockTable(request.slot);
+  const auto used = whole.first(static_cast<size_t>(num_blocks));
+  const bool is_cold = std::ranges::any_of(used, [this](BlockId block) {
+    return block != kNullBlock && !is_warm_[static_cast<size_t>(Index(block))];
+  });
+  if (!is_cold) return OkStatus();
+  std::vector<BlockId> table(whole.begin(), whole.end());
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table[i] == kNullBlock) table[i] = BlockId{limits.num_blocks + static_cast<int32_t>(i)};
+  }
+  ModelOutput nothing;
+  for (int32_t begin = 0; begin < num_tokens;) {
+    const int32_t count = std::min(num_tokens - begin, limits.max_num_batched_tokens);
+    SchedulerOutput step;
+    ScheduledRequest& part = step.requests.emplace_back();
+    part = {.slot = request.slot, .num_computed_tokens = begin, .num_scheduled_tokens = count};
+    step.num_scheduled_tokens = count;
+    if (begin == 0) {
+      part.kind = ScheduledKind::kNew;
+      part.num_new_blocks = static_cast<int32_t>(table.size());
+      step.new_block_ids = table;
+      step.admitted.push_back({.request_idx = 0,
+                               .request_id = &request.id(),
+                               .sampling_params = WithoutPromptLogprobs(request),
+                               .token_ids = request.token_ids,
+                               .num_prompt_tokens = request.num_prompt_tokens});
+    }
+    RETURN_IF_ERROR(options_.model->Execute(step, &nothing));
+    begin += count;
+  }
+  for (const BlockId block : used) is_warm_[static_cast<size_t>(Index(block))] = true;
+  is_live_[static_cast<size_t>(Index(request.slot))] = true;
+  return FreeSlots({request.slot});
+}
+
+void ReplayedExecutor::MarkWritten(const ScheduledRequest& scheduled) {
+  const int32_t block_size = options_.limits.block_size;
+  const std::span<const BlockId> table = engine_->kv_cache().BlockTable(scheduled.slot);
+  const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+  for (int32_t i = scheduled.num_computed_tokens / block_size; i * block_size < end; ++i) {
+    is_warm_[static_cast<size_t>(Index(table[static_cast<size_t>(i)]))] = true;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,21 @@
+#pragma once
+
+// A request's record of the wire as the flight recorder keeps it: the wire's own bytes, and the
+// prompt's ids apart, which are most of it. Prompts of embeddings are not kept.
+// Pure; any thread. Failure: bytes that PackRequest has not written are DATA_LOSS.
+
+#include <span>
+
+#include "common/ids.h"
+#include "common/packed_bytes.h"
+#include "common/status.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem {
+
+// REQUIRES: the record has no token ids and no embeddings of its own.
+void PackRequest(const wire::EngineCoreRequest& record, std::span<const TokenId> token_ids,
+                 ByteWriter* out);
+StatusOr<wire::EngineCoreRequest> UnpackRequest(ByteReader* in);
+
+}  // namespace tandem

@@ -1,0 +1,154 @@
+// Checkpoints of the scheduler: every request with its tokens, queues and slots in their order.
+// They are taken when no step is in flight, so nothing of a step belongs to one; statistics that
+// were not sent yet, and stamps for clients, are left out. REQUIRES: what no flag turns on is not
+// used: connectors and adapters; and no prompts of embeddings.
+
+#include "common/check.h"
+#include "engine_core/scheduler/packed_request.h"
+#include "engine_core/scheduler/scheduler.h"
+
+namespace tandem {
+namespace {
+
+// The tokens that the request came with; those after them were sampled here.
+size_t NumArrivedTokens(const Request& request) {
+  return static_cast<size_t>(request.num_prompt_tokens) +
+         static_cast<size_t>(request.wire.own.num_prior_output_tokens);
+}
+
+void SaveRequest(const Request& request, ByteWriter* out) {
+  CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.loads_kv &&
+        request.adapter_id() == 0)
+      << request.id();
+  const std::span<const TokenId> tokens = request.token_ids;
+  PackRequest(request.wire, tokens.first(NumArrivedTokens(request)), out);
+  out->List(tokens.subspan(NumArrivedTokens(request)));
+  out->Signed(request.order);
+  out->Fixed(request.status);
+  out->Signed(Index(request.slot));
+  out->Signed(request.num_computed_tokens);
+  out->Signed(request.num_preemptions);
+  out->List(std::span<const TokenId>(request.drafts.token_ids));
+  out->Fixed(request.known);
+  out->Fixed(request.first_known);
+  for (const bool flag : {request.needs_grammar, request.mid_prefill, request.drops_stale_output,
+                          request.has_output, request.load_failed}) {
+    out->Fixed(flag);
+  }
+}
+
+StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
+  ASSIGN_OR_RETURN(wire::EngineCoreRequest record, UnpackRequest(in));
+  std::vector<TokenId> sampled;
+  in->List(&sampled);
+  const int64_t order = in->Signed();
+  if (record.own.num_prior_output_tokens < 0 ||
+      record.prompt_token_ids.size() <= static_cast<size_t>(record.own.num_prior_output_tokens)) {
+    return DataLossError("request " + record.request_id + " has no prompt");
+  }
+  auto request = std::make_unique<Request>(std::move(record), order);
+  request->token_ids.insert(request->token_ids.end(), sampled.begin(), sampled.end());
+  request->reasoning.Read(request->token_ids);
+  request->status = in->Fixed<wire::RequestStatus>();
+  request->slot = RequestSlot{static_cast<int32_t>(in->Signed())};
+  request->num_computed_tokens = static_cast<int32_t>(in->Signed());
+  request->num_preemptions = static_cast<int32_t>(in->Signed());
+  in->List(&request->drafts.token_ids);
+  request->known = in->Fixed<KnownTokens>();
+  request->first_known = in->Fixed<KnownTokens>();
+  for (bool* flag : {&request->needs_grammar, &request->mid_prefill, &request->drops_stale_output,
+                     &request->has_output, &request->load_failed}) {
+    *flag = in->Fixed<uint8_t>() != 0;
+  }
+  if (!in->ok()) return DataLossError("request " + request->id() + " is cut off");
+  return request;
+}
+
+void SaveIds(const std::vector<Request*>& requests, ByteWriter* out) {
+  out->Varint(requests.size());
+  for (const Request* request : requests) out->Bytes(request->id());
+}
+
+}  // namespace
+
+// ---- requests ----
+
+void RequestTable::Save(ByteWriter* out) const {
+  CHECK(departed_.empty() && holding_->empty()) << "steps or transfers are in flight";
+  out->Signed(num_added_);
+  out->Varint(requests_.size());
+  for (const Request* request : InOrderOfAdding()) SaveRequest(*request, out);
+  SaveIds(running_, out);
+  SaveIds(waiting_->InOrder(), out);
+  out->List(std::span<const RequestSlot>(free_slots_));
+  out->List(std::span<const RequestSlot>(freed_slots_));
+  out->Varint(finished_.size());
+  for (const FinishedRequest& finished : finished_) {
+    out->Bytes(finished.id);
+    out->Signed(finished.client_index);
+  }
+}
+
+Status RequestTable::Load(ByteReader* in) {
+  CHECK(requests_.empty());
+  num_added_ = in->Signed();
+  for (size_t left = in->Count(); left > 0; --left) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Request> request, LoadRequest(in));
+    if (request->status == kAwaitsGrammar) ++num_awaiting_grammar_;
+    ExtendHashes(request.get());
+    const RequestId id = request->id();
+    if (!requests_.emplace(id, std::move(request)).second) {
+      return DataLossError("request " + id + " is there twice");
+    }
+  }
+  size_t num_placed = 0;
+  for (const bool is_running : {true, false}) {
+    for (size_t left = in->Count(); left > 0; --left) {
+      Request* request = Find(RequestId(in->Bytes()));
+      if (request == nullptr) return DataLossError("a queue names a request that is not there");
+      if (is_running) {
+        running_.push_back(request);
+      } else {
+        waiting_->Add(request);
+      }
+      ++num_placed;
+    }
+  }
+  in->List(&free_slots_);
+  in->List(&freed_slots_);
+  for (size_t left = in->Count(); left > 0; --left) {
+    RequestId id(in->Bytes());
+    finished_.push_back({std::move(id), static_cast<int32_t>(in->Signed())});
+  }
+  if (!in->ok() || num_placed != requests_.size()) return DataLossError("its queues do not fit");
+  return OkStatus();
+}
+
+// ---- the whole ----
+
+bool Scheduler::CanSave() const {
+  for (const Request* request : parts_.requests.InOrderOfAdding()) {
+    if (request->extra_keys.embeddings != nullptr) return false;
+  }
+  return true;
+}
+
+void Scheduler::Save(ByteWriter* out) const {
+  out->Fixed(pause_state_);
+  out->Signed(num_steps_);
+  out->Fixed(now_);
+  cadence_.Save(out);
+  parts_.requests.Save(out);
+  parts_.kv_cache.Save(out);
+}
+
+Status Scheduler::Load(ByteReader* in) {
+  pause_state_ = in->Fixed<PauseState>();
+  num_steps_ = in->Signed();
+  now_ = in->Fixed<double>();
+  cadence_.Load(in);
+  RETURN_IF_ERROR(parts_.requests.Load(in));
+  return parts_.kv_cache.Load(in);
+}
+
+}  // namespace tandem

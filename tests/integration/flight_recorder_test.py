@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""The flight recorder of the real engine core: files on SIGUSR1, on a crash and by `tandem record`, and their replay."""
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import pair
+from pair import bin_dir, wait_for
+from server import Server
+
+FATAL_TOKEN = 77  # tests/support/engine_fault.cc
+
+
+def replay(path, *flags, program="tandem-engine-core"):
+    """(exit status, output) of a replay."""
+    done = subprocess.run([bin_dir() / program, "--replay", path, *map(str, flags)], capture_output=True, text=True,
+                          timeout=4 * pair.LIMIT)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Recorded(Server):
+    """With the files that its engine has written."""
+
+    def files(self):
+        return sorted((self.root / "state" / "tandem").glob("*.flight"), key=lambda path: path.stat().st_mtime)
+
+    def write_file(self):
+        """The file that the engine writes after SIGUSR1; the log names it when it is whole."""
+        def written():
+            return re.findall(r"\[flight recorder\] written to (\S+)", self.log_text())
+        before = len(written())
+        self.engines[0].send_signal(signal.SIGUSR1)
+        wait_for(lambda: len(written()) > before, "a file")
+        return pathlib.Path(written()[-1])
+
+    def complete(self, prompt, max_tokens, **fields):
+        return self.ask("POST", "/v1/completions", {"model": "m", "prompt": prompt, "max_tokens": max_tokens,
+                                                     "ignore_eos": True, **fields})
+
+
+# What a batch is made of; the seeds are fixed, so each run is the same.
+KINDS = ({"temperature": 0}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.2}, {"temperature": 0, "logprobs": 3},
+         {"temperature": 0.8, "n": 2, "seed": 3}, {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3})
+
+
+def load(server, count, max_tokens=60):
+    """Requests of all kinds, many with the same beginning; returns once all have ended."""
+    def ask(i):
+        shared = [(j * 7 + i % 3) % 500 + 5 for j in range(40 + i % 3 * 32)]
+        statuses.append(server.complete([*shared, i % 500 + 5], max_tokens + i % 9, **KINDS[i % len(KINDS)])[0])
+    statuses = []
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
+
+
+class FlightRecorder(unittest.TestCase):
+    def check_equal(self, path, *flags):
+        status, output = replay(path, *flags)
+        self.assertEqual(status, 0, output)
+        self.assertNotIn("DIFFERS", output)
+        found = re.search(r"\[replay\] steps (\d+) to (\d+), ([\d,]+) tokens computed again and equal; "
+                          r"the end of the recording", output)
+        self.assertTrue(found, output)
+        return int(found[1]), int(found[2]), int(found[3].replace(",", ""))
+
+    def test_a_mixed_load_is_replayed_bit_for_bit(self):
+        with Recorded(engine_flags=("--max-num-seqs", 6, "--max-model-len", 256, "--num-gpu-blocks-override", 24)) as server:
+            self.assertEqual(set(load(server, 18)), {200})
+            path = server.write_file()
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+            first, last, tokens = self.check_equal(path, "--replay-from", "first")
+            self.assertEqual(first, 1)
+            self.assertGreater(tokens, 18 * 60)
+            self.assertEqual(self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded"), (1, last, 0))
+            # Without the text of a prompt, and with the ids of its tokens alone.
+            self.assertNotIn(b"Once upon", path.read_bytes())
+            status, output = replay(path, "--replay-from", "first", "--until-step", 10)
+            self.assertEqual(status, 0, output)
+            self.assertIn("stopped before step 10", output)
+            self.assertRegex(output, r"RUNNING tokens \d+\+\d+ computed")
+
+    def test_a_ring_that_ran_over_is_replayed_from_a_checkpoint(self):
+        with Recorded(engine_flags=("--max-num-seqs", 6, "--flight-recorder-size", "1M", "--async-scheduling")) as server:
+            for _ in range(40):
+                self.assertEqual(set(load(server, 6, max_tokens=300)), {200})
+                path = server.write_file()
+                status, output = replay(path, "--replay-from", "first", "--until-step", 1)
+                if "is after step" in output:  # the first one is gone
+                    break
+            self.assertEqual(status, 2, output)
+            for place in ("first", "nearest"):
+                first, last, tokens = self.check_equal(path, "--replay-from", place)
+                self.assertGreater(first, 1)
+                self.assertGreaterEqual(last, first)
+                self.assertGreater(tokens, 0)
+
+    def test_a_running_engine_is_recorded_without_asking_it(self):
+        with Recorded() as server:
+            load(server, 3)
+            server.engines[0].send_signal(signal.SIGSTOP)  # as one that hangs
+            path = server.root / "copy.flight"
+            words = [bin_dir() / "tandem", "record", "--pid", str(server.engines[0].pid), "--out", path]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=pair.LIMIT)
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, str(path)), done.stderr)
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+            self.check_equal(path, "--replay-from", "first")
+            again = subprocess.run(words, capture_output=True, text=True, timeout=pair.LIMIT)
+            self.assertEqual(again.returncode, 1)
+            self.assertIn("File exists", again.stderr)
+            other = subprocess.run([bin_dir() / "tandem", "record", "--pid", str(os.getpid())], capture_output=True,
+                                   text=True, timeout=pair.LIMIT)
+            self.assertEqual(other.returncode, 1)
+            self.assertIn("has no flight recorder", other.stderr)
+
+    def test_it_can_be_turned_off(self):
+        with Recorded(engine_flags=("--no-flight-recorder",)) as server:
+            self.assertEqual(server.complete([1, 2, 3], 5)[0], 200)
+            server.engines[0].send_signal(signal.SIGUSR1)
+            wait_for(lambda: "[state]" in server.log_text(), "the state is logged")
+            self.assertEqual(server.files(), [])
+            links = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{server.engines[0].pid}/fd").iterdir()]
+            self.assertFalse([link for link in links if "flight" in link])
+
+    def test_a_file_that_is_none_is_refused(self):
+        status, output = replay(__file__)
+        self.assertEqual(status, 2, output)
+        self.assertIn("is no recording", output)
+
+
+class Crash(unittest.TestCase):
+    """An engine with a fault dies under load; its recording leads to the step."""
+
+    def test_the_faulting_step_is_found(self):
+        with Recorded("--max-engine-restarts-per-request", 0, engine_program="faulty/faulty-engine",
+                      engine_flags=("--max-num-seqs", 8)) as server:
+            others = threading.Thread(target=load, args=(server, 24))
+            others.start()
+            wait_for(lambda: server.total("vllm:num_requests_running") > 3, "a load")
+            server.complete([5, 6, FATAL_TOKEN], 40, temperature=0)
+            self.assertEqual(server.engines[0].wait(pair.LIMIT), -signal.SIGABRT)
+            server.frontend.kill()
+            others.join()
+            self.assertEqual(len(server.files()), 1, server.log_text())
+            path = server.files()[0]
+            self.assertIn(f"flight recording written: {path}", server.log_text())
+            # Sound engine: the recording ends in the step that was fatal.
+            status, output = replay(path)
+            self.assertEqual(status, 0, output)
+            self.assertIn("SIGABRT: abort, or a failed CHECK", output)
+            step = int(re.search(r"\[replay\] steps \d+ to (\d+),", output)[1])
+            self.assertGreater(step, 20)
+            # The one with the fault fails in it again, and not before.
+            before, output = replay(path, "--until-step", step, program="faulty/faulty-engine")
+            self.assertEqual(before, 0, output)
+            again, output = replay(path, "--until-step", step + 1, program="faulty/faulty-engine")
+            self.assertEqual(again, -signal.SIGABRT, output)
+            self.assertIn("the fault of the test", output)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
