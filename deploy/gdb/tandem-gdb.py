@@ -139,7 +139,7 @@ def request_line(request, cache):
     num_prompt_tokens = int(request["num_prompt_tokens"])
     line = (f"  {text_of(request['wire']['request_id'])} {word(request['status'])} "
             f"tokens {num_prompt_tokens}+{size(request['token_ids']) - num_prompt_tokens} "
-            f"computed {int(request['num_computed_tokens'])} slot {int(request['slot'])} "
+            f"computed {int(request['num_computed_tokens'])} slot {int(request['slot'].cast(gdb.lookup_type('int')))} "
             f"preempted {int(request['num_preemptions'])}")
     held = blocks(request, cache)
     return line + (" blocks " + " ".join(map(str, held)) if held else "")
@@ -218,7 +218,7 @@ def step(number):
 def print_step():
     if gdb.selected_inferior().pid == 0:
         print("the replay has ended")
-    elif gdb.newest_frame().name() == "TandemReplayStep":
+    elif gdb.newest_frame().name().endswith("TandemReplayStep"):
         print(f"before step {int(gdb.newest_frame().read_var('step'))}")
 
 

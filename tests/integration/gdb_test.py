@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """deploy/gdb's commands, in batch mode: on both live processes under load, and on core files of them."""
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,22 @@ class Gdb(unittest.TestCase):
             with self.subTest(program, of="the wrong program"):
                 other = "tandem streams" if program == "tandem-engine-core" else "tandem requests"
                 self.assertIn("is this the ", gdb(["-p", self.pids[program]], other))
+
+    def test_recordings_out_of_processes_and_core_files_are_replayed_step_by_step(self):
+        engine = bin_dir() / "tandem-engine-core"
+        core = f"{self.folder.name}/recorded.core"
+        self.assertIn("is this the ", gdb(["-p", self.pids["tandem-frontend"]], f"tandem record {core}.flight"))
+        gdb(["-p", self.pids["tandem-engine-core"]], f"generate-core-file {core}", f"tandem record {core}.flight")
+        gdb([engine, core], f"tandem record {core}.again.flight")
+        of_process, of_core = (pathlib.Path(f"{core}{end}").read_bytes() for end in (".flight", ".again.flight"))
+        self.assertGreater(len(of_process), 64 << 10)
+        self.assertEqual(of_process, of_core)
+        text = gdb([engine], f"tandem replay {core}.flight --replay-from first", "tandem step 7", "tandem requests",
+                   "tandem step", "tandem step 1000000")
+        for expected in (r"^before step 1$", r"^before step 7$", rf"^steps 7, running [1-{NUM_RUNNING}], waiting \d",
+                         r" Running tokens [1-9]\d*\+\d+ computed ", r"^before step 8$", r"^the replay has ended$",
+                         r"tokens computed again and equal; the end of the recording"):
+            self.assertRegex(text, re.compile(expected, re.M))
 
 
 if __name__ == "__main__":
