@@ -31,6 +31,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"reasoning-parser", &c.reasoning_parser, "Format of the model's reasoning, or none. Default: what its chat template shows"},
       {"reasoning-config", &c.reasoning_config, "JSON object with reasoning_start_str and reasoning_end_str, for thinking_token_budget. Default: the reasoning parser's markers"},
       {"tool-strict-level", &c.tool_strict_level, "How closely calls are held to tools that are not strict: auto, function (its name), parameter (its schema)", {.choices = {"auto", "function", "parameter"}}},
+      {"enforce-strict-tool-calling", &c.input.parsers.enforce_strict_tool_calling, "Hold calls to grammars of the parser's own format; off: only calls that tool_choice forces are held, and are JSON", {.env = "ENFORCE_STRICT_TOOL_CALLING"}},
       {"enable-auto-tool-choice", &c.input.parsers.enable_auto_tool_choice, "Let the model decide whether it calls the tools of a request"},
       {"anthropic-disabled-thinking-effort", &c.input.anthropic_disabled_thinking_effort, "Reasoning effort for /v1/messages without thinking: none, low, or auto: what the chat template heeds", {.choices = {"auto", "none", "low"}}},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},

@@ -303,7 +303,8 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
 
   std::unique_ptr<ResponseStore> response_store;
   if (config.enable_responses_api_store) {
-    response_store = std::make_unique<ResponseStore>(config.stored_responses, shards.front().get());
+    response_store = std::make_unique<ResponseStore>(config.stored_responses, shards.front().get(),
+                                                     &metrics.frontend());
   }
 
   std::unique_ptr<HttpServer> server;

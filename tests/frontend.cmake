@@ -51,7 +51,7 @@ tandem_test(unit_openai LABEL unit SRCS
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
-  unit/frontend/api/response_items_test.cc
+  unit/frontend/api/response_items_test.cc unit/frontend/api/token_offsets_test.cc
   unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
   unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc

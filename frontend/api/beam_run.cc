@@ -146,6 +146,11 @@ void BeamRun::Write(ResponseWriter* writer) const {
                                 request_.requests[i].prompt_token_ids);
       MessageDelta& delta = processor.Process(output);
       delta.logprobs = LogprobsOf(beam);
+      if (parser_invocations_ != nullptr) {
+        const bool called = processor.num_tool_calls() > 0;
+        (*parser_invocations_)[called ? ParserOutcome::kToolCall : ParserOutcome::kNoToolCall]
+            .Increment();
+      }
       usage.completion_tokens += processor.num_output_tokens();
       if (usage.reasoning_tokens) *usage.reasoning_tokens += processor.num_reasoning_tokens();
       writer->WriteDelta(static_cast<int>(static_cast<int64_t>(i) * n + static_cast<int64_t>(rank)),

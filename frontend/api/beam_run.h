@@ -31,6 +31,8 @@ class BeamRun {
   // Before Search. Past it (monotonic seconds) the search fails with DEADLINE_EXCEEDED: what it has
   // by then is no response.
   void SetDeadline(double deadline) { deadline_ = deadline; }
+  // The choices are counted as texts in which calls were looked for.
+  void CountToolCalls(ParserInvocations* invocations) { parser_invocations_ = invocations; }
   // Runs all steps. The engine's error ends them; so does Abort, after which nothing is written.
   Awaitable<Status> Search();
   void Abort();
@@ -51,6 +53,7 @@ class BeamRun {
   std::optional<double> deadline_;
   std::vector<BeamSearch> searches_;  // of each prompt
   int64_t num_steps_ = 0;
+  ParserInvocations* parser_invocations_ = nullptr;  // null: not counted
   Usage usage_;
   Generation* step_ = nullptr;  // that runs
   bool aborted_ = false;

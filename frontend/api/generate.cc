@@ -248,19 +248,27 @@ void RespondWithError(Exchange& exchange, const ApiContext& context, const Gener
   exchange.Respond(std::move(response));
 }
 
+namespace {
+
+// Where the texts of a request are counted in which calls are looked for; null: in none.
+ParserInvocations* InvocationsOf(ApiContext* context, const GenerationCall& call,
+                                 const PreparedRequest& prepared) {
+  if (!prepared.output.message || !prepared.output.message->looks_for_calls()) return nullptr;
+  const ParserMode mode =
+      prepared.writer.stream ? ParserMode::kStreaming : ParserMode::kNonStreaming;
+  return &context->metrics->frontend().tool_call_parser_invocations[call.request_type()][mode];
+}
+
+}  // namespace
+
 std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
                                            double arrival_monotonic, AdmittedRequest& request) {
   PreparedRequest& prepared = request.prepared;
   auto generation =
       std::make_unique<Generation>(context, std::move(prepared.processed), prepared.output,
                                    arrival_monotonic, std::move(request.ticket));
-  if (prepared.output.message && prepared.output.message->looks_for_calls()) {
-    const bool stream = prepared.writer.stream;
-    const ParserMode mode = stream ? ParserMode::kStreaming : ParserMode::kNonStreaming;
-    generation->CountToolCalls(
-        &context->metrics->frontend().tool_call_parser_invocations[call.request_type()][mode],
-        /*per_delta=*/stream);
-  }
+  generation->CountToolCalls(InvocationsOf(context, call, prepared),
+                             /*per_delta=*/prepared.writer.stream);
   if (request.deadline) generation->SetDeadline(*request.deadline);
   prepared.writer.prompts = generation->prompts();
   return generation;
@@ -274,6 +282,7 @@ Awaitable<void> SearchBeams(Exchange& exchange, ApiContext* context, const Gener
   PreparedRequest& prepared = request.prepared;
   BeamRun run(context, std::move(prepared.processed), prepared.output,
               exchange.request().arrival_monotonic, std::move(request.ticket));
+  run.CountToolCalls(InvocationsOf(context, call, prepared));
   if (request.deadline) run.SetDeadline(*request.deadline);
   exchange.OnClosed([&run] { run.Abort(); });
   const Status status = co_await run.Search();

@@ -14,6 +14,7 @@
 #include "frontend/api/messages.h"
 #include "frontend/api/render.h"
 #include "frontend/api/responses.h"
+#include "frontend/api/token_offsets.h"
 
 namespace tandem {
 namespace {
@@ -82,6 +83,13 @@ Json SamplingJson(const GenerationRequest& request, const wire::SamplingParams& 
   return json;
 }
 
+Json TokenOffsetsJson(const GenerationRequest& asked, const ApiContext& context,
+                      const std::vector<TokenId>& ids, std::string_view text) {
+  if (!asked.return_token_offsets) return nullptr;
+  const auto offsets = TokenOffsets(context.input_processor->tokenizer(), ids, text);
+  return offsets ? Json(*offsets) : Json(nullptr);
+}
+
 Json StreamOptionsJson(const GenerationRequest& request) {
   if (!request.stream_options) return nullptr;
   return {{"include_usage", request.stream_options->include_usage},
@@ -111,10 +119,11 @@ StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& heade
           .WithParam("prompt_embeds");
     }
     Json sampling = SamplingJson(asked, request.sampling_params);
+    const std::string& text = processed.prompt_texts[i / static_cast<size_t>(processed.n)];
     bodies.push_back(
         {{"request_id", request.external_req_id.value_or(prepared.writer.head.id)},
          {"token_ids", request.prompt_token_ids},
-         {"token_offsets", nullptr},
+         {"token_offsets", TokenOffsetsJson(asked, context, request.prompt_token_ids, text)},
          {"features", nullptr},
          {"sampling_params", std::move(sampling)},
          {"model", OrNull(asked.model)},

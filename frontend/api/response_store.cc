@@ -35,24 +35,34 @@ Awaitable<T> AskOwner(Shard* owner, std::function<void(std::function<void(T)> re
 void ResponseStore::Put(std::string id, StoredResponse response) {
   owner_->Post([this, id = std::move(id), response = std::move(response)]() mutable {
     table_.Put(id, std::move(response));
+    Report();
   });
 }
 
 void ResponseStore::Update(std::string id, std::string body) {
   owner_->Post([this, id = std::move(id), body = std::move(body)]() mutable {
     table_.Update(id, std::move(body));
+    Report();
   });
 }
 
 void ResponseStore::Append(std::string id, std::string events) {
-  owner_->Post(
-      [this, id = std::move(id), events = std::move(events)] { table_.Append(id, events); });
+  owner_->Post([this, id = std::move(id), events = std::move(events)] {
+    table_.Append(id, events);
+    Report();
+  });
 }
 
 void ResponseStore::End(std::string id, std::string body) {
   owner_->Post([this, id = std::move(id), body = std::move(body)]() mutable {
     table_.End(id, std::move(body));
+    Report();
   });
+}
+
+void ResponseStore::Report() {
+  metrics_->stored_responses.Set(static_cast<double>(table_.num_entries()));
+  metrics_->stored_response_bytes.Set(static_cast<double>(table_.num_bytes()));
 }
 
 Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Find(std::string id) {
@@ -77,6 +87,7 @@ Awaitable<Status> ResponseStore::Remove(std::string id) {
   std::function<void(std::function<void(Status)>)> ask =
       [this, id = std::move(id)](const std::function<void(Status)>& reply) {
         reply(table_.Remove(id));
+        Report();
       };
   return AskOwner<Status>(owner_, std::move(ask));
 }
@@ -87,6 +98,7 @@ Awaitable<Status> ResponseStore::Begin(std::string id, StoredResponse response, 
       [this, id = std::move(id), response = std::move(response), keeps_events,
        stop = std::move(stop)](const std::function<void(Status)>& reply) {
         reply(table_.Begin(id, response, keeps_events, stop));
+        Report();
       };
   return AskOwner<Status>(owner_, std::move(ask));
 }

@@ -12,6 +12,7 @@
 
 #include "common/status.h"
 #include "frontend/api/stored_responses.h"
+#include "frontend/metrics/metrics.h"
 #include "frontend/net/net.h"
 
 namespace tandem {
@@ -25,8 +26,8 @@ struct StoredEvents {
 
 class ResponseStore {
  public:
-  ResponseStore(const StoredResponseLimits& limits, Shard* owner)
-      : limits_(limits), owner_(owner), table_(limits) {}
+  ResponseStore(const StoredResponseLimits& limits, Shard* owner, FrontendMetrics* metrics)
+      : limits_(limits), owner_(owner), metrics_(metrics), table_(limits) {}
   ResponseStore(const ResponseStore&) = delete;
 
   const StoredResponseLimits& limits() const { return limits_; }
@@ -48,8 +49,11 @@ class ResponseStore {
   Awaitable<Status> Follow(std::string id, int64_t after, std::shared_ptr<StoredEvents> events);
 
  private:
+  void Report();  // what the table holds
+
   const StoredResponseLimits limits_;
   Shard* const owner_;
+  FrontendMetrics* const metrics_;
   StoredResponses table_;  // touched by the owner's thread only
 };
 

@@ -142,6 +142,8 @@ struct FrontendMetrics {
   LabelledSet<Counter, RejectionReason, 3> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
   LabelledSet<LabelledSet<ParserInvocations, ParserMode, 2>, RequestType, 3> tool_call_parser_invocations{in, "vllm:tool_call_parser_invocations_total", "Texts in which tool calls were looked for: whole responses, and deltas of streams.", "request_type", kRequestTypes, "mode", kParserModes, "outcome", kParserOutcomes};
   LabelledSet<Counter, ExpiryStage, 2> requests_expired{in, "tandem:requests_expired_total", "Requests whose time was over, before their first token (queue) or after it (decode).", "stage", kExpiryStages};
+  Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
+  Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
 };
 // clang-format on

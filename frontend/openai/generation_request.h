@@ -58,6 +58,7 @@ struct GenerationRequest {
 
   // Passed on, for engines that put a watermark into what they draw or report experts.
   std::optional<bool> watermarking;
+  bool return_token_offsets = false;
   int64_t routed_experts_prompt_start = 0;
 
   bool use_beam_search = false;
@@ -243,8 +244,14 @@ inline constexpr ApiField<GenerationRequest> kGenerationFields[] = {
      &GenerationRequest::watermarking,
      {},
      "false: without the watermark of an engine that has one."},
-    {"return_weight_versions", Unsupported{"false"}, {}, "Weight versions per token span."},
-    {"return_token_offsets", Unsupported{"false"}, {}, "Character offsets of prompt tokens."},
+    {"return_weight_versions",
+     Ignored{},
+     {},
+     "weight_versions is null in any case: the weights of this server have one version."},
+    {"return_token_offsets",
+     &GenerationRequest::return_token_offsets,
+     {},
+     "Of render: which characters of the prompt each token stands for."},
     {"routed_experts_prompt_start",
      &GenerationRequest::routed_experts_prompt_start,
      {0, kMaxTokenId},

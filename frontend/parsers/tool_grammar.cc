@@ -135,7 +135,7 @@ StatusOr<Json> ForcedJson(const ToolGrammarInput& in, std::span<const TaggedTool
                                                              : Json{{"type", "object"}}}};
   }
   ASSIGN_OR_RETURN(Json schema, CallListSchema(tools, own_list ? "arguments" : "parameters"));
-  if (named || (!own_list && !in.parallel_calls)) schema["maxItems"] = 1;
+  if (named || !in.parallel_calls) schema["maxItems"] = 1;
   return Json{{"json", std::move(schema)}};
 }
 

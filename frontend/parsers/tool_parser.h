@@ -58,6 +58,8 @@ struct ToolParserRow {
 std::span<const ToolParserRow> ToolParsers();
 // By name or alias; null: there is none.
 const ToolParserRow* FindToolParser(std::string_view name);
+// The same format without a grammar of its own: forced calls are JSON.
+const ToolParserRow* WithoutTags(const ToolParserRow* row);
 // Of the format that a chat template shows its calls in; null: it shows none that is known.
 const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template);
 

@@ -1,5 +1,8 @@
 #include "frontend/parsers/tool_parser.h"
 
+#include <iterator>
+#include <vector>
+
 #include "common/strings.h"
 #include "frontend/parsers/tool_formats.h"
 
@@ -59,6 +62,19 @@ const ToolParserRow* FindToolParser(std::string_view name) {
     }
   }
   return nullptr;
+}
+
+// gpt-oss' parser reads all of a message and knows no other form of a call.
+const ToolParserRow* WithoutTags(const ToolParserRow* row) {
+  static const std::vector<ToolParserRow> rows = [] {
+    std::vector<ToolParserRow> without(std::begin(kRows), std::end(kRows));
+    for (ToolParserRow& each : without) {
+      if (each.tags != nullptr && each.tags != &kHarmonyTags) each.forced = kJson;
+      each.tags = nullptr;
+    }
+    return without;
+  }();
+  return &rows[static_cast<size_t>(row - std::begin(kRows))];
 }
 
 // The first row whose marker the template has; the more special ones come first.

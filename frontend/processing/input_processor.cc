@@ -139,7 +139,8 @@ StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(
                                           max_model_len));
       // A truncated prompt is echoed as truncated.
       std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
-      prompts.push_back({std::move(ids), request.echo ? std::move(shown) : std::string()});
+      const bool shows_text = request.echo || request.return_token_offsets;
+      prompts.push_back({std::move(ids), shows_text ? std::move(shown) : std::string()});
     }
   } else {
     for (const auto& tokens : std::get<TokenPrompts>(request.prompt)) {
@@ -173,7 +174,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   ASSIGN_OR_RETURN(auto message, PlanMessage(config_.parsers, request, text,
                                              config_.default_chat_template_kwargs));
   std::vector<Prompt> prompts;
-  prompts.push_back({std::move(ids), request.return_prompt_text ? std::move(text) : std::string()});
+  const bool shows_text = request.return_prompt_text || request.return_token_offsets;
+  prompts.push_back({std::move(ids), shows_text ? std::move(text) : std::string()});
   MaxTokens max_tokens{request.max_tokens, "max_tokens", config_.defaults.sampling.max_tokens};
   if (request.max_completion_tokens) {
     max_tokens.requested = request.max_completion_tokens;

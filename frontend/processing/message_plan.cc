@@ -65,6 +65,9 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                   " is unknown; known: none, " + Names(ToolParsers()));
     }
   }
+  if (config.tool_parser != nullptr && !config.enforce_strict_tool_calling) {
+    config.tool_parser = WithoutTags(config.tool_parser);
+  }
   const bool harmony_template =
       config.tool_parser != nullptr && config.tool_parser->name == kHarmonyTools;
   if (reasoning_parser.empty()) {

@@ -19,6 +19,7 @@ struct ParserConfig {
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
   bool is_harmony = false;                     // the reasoning parser is gpt-oss'
   bool enable_auto_tool_choice = true;
+  bool enforce_strict_tool_calling = true;        // false: no grammars of formats, only of JSON
   StrictLevel strict_level = StrictLevel::kAuto;  // the least, whatever a tool says
   // --reasoning-config: the text before reasoning, and the one that ends it when its budget is used
   // up. Empty: the markers of the reasoning parser.

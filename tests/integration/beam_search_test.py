@@ -88,6 +88,16 @@ class BeamSearch(unittest.TestCase):
         self.assertEqual(len(set(texts)), 2)
         self.assertTrue(all(texts))
 
+    def test_texts_in_which_calls_are_looked_for_are_counted(self):
+        def looked():
+            return self.server.total("vllm:tool_call_parser_invocations_total", mode="non_streaming",
+                                     request_type="chat_completions")
+        before = looked()
+        ask(self.server, "/v1/chat/completions", messages=[{"role": "user", "content": "Tell me a story."}],
+            tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+            use_beam_search=True, n=2, max_tokens=5)
+        self.assertEqual(looked(), before + 2)
+
     def test_a_client_that_goes_away_ends_the_search(self):
         address = urllib.parse.urlsplit(self.server.url)
         connection = http.client.HTTPConnection(address.hostname, address.port)

@@ -101,6 +101,16 @@ class Rendering(unittest.TestCase):
         self.assertEqual([choice["text"] for choice in pieces["choices"]], [choice["text"] for choice in whole["choices"]])
         self.assertEqual(pieces["usage"]["total_tokens"], whole["usage"]["total_tokens"])
 
+    def test_offsets_of_tokens_when_they_are_asked_for(self):
+        text = "Once upon a \u00e9"
+        rendered = self.ask("/v1/completions/render", {"prompt": text, "return_token_offsets": True})[0]
+        offsets = rendered["token_offsets"]
+        self.assertEqual(len(offsets), len(rendered["token_ids"]))
+        self.assertEqual((offsets[0][0], offsets[-1][1]), (0, len(text)))
+        chat = self.ask("/v1/chat/completions/render", {**CHAT, "return_token_offsets": True})
+        self.assertEqual(len(chat["token_offsets"]), len(chat["token_ids"]))
+        self.assertIsNone(self.ask("/v1/completions/render", {"prompt": text})[0]["token_offsets"])
+
     def test_other_apis_render_as_the_chat_that_they_are(self):
         chat = self.ask("/v1/chat/completions/render", {**CHAT, "max_completion_tokens": 7})
         text = CHAT["messages"][0]["content"]

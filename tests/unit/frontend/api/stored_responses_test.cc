@@ -232,7 +232,8 @@ struct Shards {
 
 TEST_CASE("what one shard stores is found from every shard, at once") {
   Shards shards;
-  ResponseStore store({}, &shards.all[0]);
+  Metrics metrics({.model_name = "m"});
+  ResponseStore store({}, &shards.all[0], &metrics.frontend());
   for (int shard : {0, 1, 2}) {
     for (int i = 0; i < 50; ++i) {
       std::promise<std::string> here, there;
@@ -241,11 +242,14 @@ TEST_CASE("what one shard stores is found from every shard, at once") {
       CHECK(shards.Get((shard + 1) % 3, FindBody(&store, id, &there), there) == id + "'s");
     }
   }
+  CHECK(metrics.frontend().stored_responses.Value() == 150);
+  CHECK(metrics.frontend().stored_response_bytes.Value() > 150 * 512);
 }
 
 TEST_CASE("events written on one shard arrive in order on another") {
   Shards shards;
-  ResponseStore store({}, &shards.all[0]);
+  Metrics metrics({.model_name = "m"});
+  ResponseStore store({}, &shards.all[0], &metrics.frontend());
   std::promise<Status> begun;
   REQUIRE(shards.Get(1, BeginOne(&store, "a", &begun), begun).ok());
   std::promise<void> follows;

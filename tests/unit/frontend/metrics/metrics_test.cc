@@ -77,11 +77,13 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:request_num_preemptions", "histogram"},
     {"tandem:engine_restarts_total", "counter"},
     {"tandem:requests_resumed_total", "counter"},
+    {"tandem:stored_responses", "gauge"},
+    {"tandem:stored_response_bytes", "gauge"},
 };
 
-const std::set<std::string_view> kOfTheFrontend = {"vllm:admission_rejections_total",
-                                                   "vllm:tool_call_parser_invocations_total",
-                                                   "tandem:requests_resumed_total"};
+const std::set<std::string_view> kOfTheFrontend = {
+    "vllm:admission_rejections_total", "vllm:tool_call_parser_invocations_total",
+    "tandem:requests_resumed_total", "tandem:stored_responses", "tandem:stored_response_bytes"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();

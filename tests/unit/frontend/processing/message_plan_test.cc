@@ -50,6 +50,24 @@ TEST_CASE("parsers that no flag names are those of the chat template") {
   CHECK(none->reasoning == nullptr);
 }
 
+TEST_CASE("without strict tool calling a format has no grammar of its own") {
+  ParserConfig loose;
+  loose.enforce_strict_tool_calling = false;
+  const auto tool_parser = [&](std::string_view name) {
+    const auto config = ChooseParsers(name, "", "", loose);
+    REQUIRE(config.ok());
+    CHECK(config->tool_parser->tags == nullptr);
+    return config->tool_parser;
+  };
+  CHECK(tool_parser("hermes")->forced == ForcedCall::kJson);
+  CHECK(tool_parser("hermes")->name == "hermes");
+  CHECK(tool_parser("gemma4")->forced == ForcedCall::kNative);
+  CHECK(tool_parser("mistral")->forced == ForcedCall::kNativeList);
+  const auto harmony = ChooseParsers("openai", "", "", loose);
+  CHECK(harmony->is_harmony);
+  CHECK(harmony->tool_parser->forced == ForcedCall::kNative);
+}
+
 TEST_CASE("a request without tools and without reasoning has no plan") {
   ParserConfig config;
   config.tool_parser = FindToolParser("hermes");
