@@ -100,7 +100,7 @@ StatusOr<GrammarSpec> MakeGrammarSpec(const wire::StructuredOutputs& outputs,
   } else if (outputs.grammar) {
     spec = {GrammarKind::kGrammar, JsonBlanks::kAny, *outputs.grammar};
   } else {
-    spec = {GrammarKind::kStructuralTag, JsonBlanks::kAny, *outputs.structural_tag};
+    spec = {GrammarKind::kStructuralTag, blanks, *outputs.structural_tag};
   }
   return spec;
 }

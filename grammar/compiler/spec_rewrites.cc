@@ -46,20 +46,20 @@ StatusOr<Json> TagOf(const Json& structure) {
               {"end", structure["end"]}};
 }
 
-}  // namespace
-
-bool LooksLikeLark(std::string_view grammar) {
-  for (std::string_view line : Split(grammar, '\n')) {
-    line = line.substr(0, std::min(line.find('#'), line.find("//")));
-    if (line.find("::=") != line.npos) return false;
+// Caps the blanks between the tokens of each JSON schema that does not do so itself.
+void CapBlanks(Json* format) {
+  if (format->is_object() && format->contains("json_schema")) {
+    Json& most = (*format)["max_whitespace_cnt"];
+    if (most.is_null()) most = 1;
+    return;
   }
-  return true;
+  if (!format->is_structured()) return;
+  for (Json& part : *format) CapBlanks(&part);
 }
 
-StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json) {
-  const Json tag = Json::parse(tag_json, nullptr, false);
-  if (!tag.is_object()) return InvalidArgumentError("a structural tag must be a JSON object");
-  if (!tag.contains("structures")) return tag_json;
+// In the form of today.
+StatusOr<Json> ConvertedTag(const Json& tag) {
+  if (!tag.contains("structures")) return tag;
   if (!tag["structures"].is_array() || !tag.contains("triggers")) {
     return InvalidArgumentError("a structural tag with `structures` needs a list of `triggers`");
   }
@@ -70,8 +70,26 @@ StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json) {
   }
   return Json{
       {"type", "structural_tag"},
-      {"format", {{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tags}}}}
-      .dump();
+      {"format", {{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tags}}}};
+}
+
+}  // namespace
+
+bool LooksLikeLark(std::string_view grammar) {
+  for (std::string_view line : Split(grammar, '\n')) {
+    line = line.substr(0, std::min(line.find('#'), line.find("//")));
+    if (line.find("::=") != line.npos) return false;
+  }
+  return true;
+}
+
+StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json, JsonBlanks blanks) {
+  const Json tag = Json::parse(tag_json, nullptr, false);
+  if (!tag.is_object()) return InvalidArgumentError("a structural tag must be a JSON object");
+  if (!tag.contains("structures") && blanks == JsonBlanks::kAny) return tag_json;
+  ASSIGN_OR_RETURN(Json current, ConvertedTag(tag));
+  if (blanks != JsonBlanks::kAny) CapBlanks(&current);
+  return current.dump();
 }
 
 std::string PlainMessage(std::string_view message) {

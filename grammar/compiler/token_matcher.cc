@@ -64,7 +64,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
     case GrammarKind::kStructuralTag:
       break;
   }
-  ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text));
+  ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text, spec.blanks));
   return compiler.CompileStructuralTag(tag);
 }
 

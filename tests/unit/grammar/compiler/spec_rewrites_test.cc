@@ -33,6 +33,17 @@ TEST_CASE("the older form of structural tags becomes today's") {
       Contains("not JSON"));
 }
 
+TEST_CASE("the JSON of structural tags has one blank at a time where any are not wanted") {
+  const char* tag = R"({"type": "structural_tag", "format": {"type": "sequence", "elements": [
+      {"type": "json_schema", "json_schema": {"properties": {"json_schema": {}}}},
+      {"type": "json_schema", "json_schema": true, "max_whitespace_cnt": 3}]}})";
+  CHECK(
+      *CurrentStructuralTag(tag, JsonBlanks::kPython) ==
+      R"({"type":"structural_tag","format":{"type":"sequence","elements":[)"
+      R"({"type":"json_schema","json_schema":{"properties":{"json_schema":{}}},"max_whitespace_cnt":1},)"
+      R"({"type":"json_schema","json_schema":true,"max_whitespace_cnt":3}]}})");
+}
+
 TEST_CASE("a library's message loses its time, place and condition") {
   CHECK(PlainMessage("[12:01:02] /a/b.cc:17: Regex parsing error\n") == "Regex parsing error");
   CHECK(PlainMessage("[12:01:02] /a/b.cc:17: WARNING: it is left out") ==
