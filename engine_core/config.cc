@@ -98,7 +98,6 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
   setup->backend.dtype = config.dtype == "float32" || is_reference ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
-  setup->formats = WeightFormatsOf(config.quantization);
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
   const int64_t block_size = config.block_size.value_or(setup->device == "cuda" ? 16 : 32);
@@ -108,6 +107,26 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   }
   setup->runner.limits.block_size = static_cast<int32_t>(block_size);
   return OkStatus();
+}
+
+Status SetWeightFormats(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  const std::string& name = config.quantization;
+  if (!IsMethodName(name)) {
+    setup->formats = WeightFormatsOf(name);
+    return OkStatus();
+  }
+  const QuantizationMethod method = model.quantization.method;
+  if (method == QuantizationMethod::kNone) {
+    return InvalidArgumentError("--quantization " + name +
+                                ": is for a checkpoint that comes quantized, this one does not; "
+                                "int8 and int4 quantize it while it loads");
+  }
+  if (NamesMethod(name, method)) return OkStatus();
+  return InvalidArgumentError("Quantization method specified in the model config (" +
+                              std::string(MethodName(method)) +
+                              ") does not match the quantization method specified in the "
+                              "`quantization` argument (" +
+                              name + ").");
 }
 
 Status SetAttention(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
@@ -190,6 +209,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model) {
   EngineSetup setup;
   RETURN_IF_ERROR(SetDevice(config, &setup));
+  RETURN_IF_ERROR(SetWeightFormats(config, model, &setup));
   RETURN_IF_ERROR(SetAttention(config, model, &setup));
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));

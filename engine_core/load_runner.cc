@@ -61,6 +61,19 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
   return OkStatus();
 }
 
+void LogCheckpoint(const ModelConfig& model, const EngineSetup& setup) {
+  const CheckpointQuantization& stored = model.quantization;
+  if (stored.method == QuantizationMethod::kNone) return;
+  const bool is_kept = setup.formats.layers == WeightFormat::kCompute;
+  LOG_INFO << "the checkpoint is quantized by " << MethodName(stored.method) << "; its weights are "
+           << (is_kept ? "kept as " + std::string(DTypeName(setup.backend.dtype)) +
+                             " (less memory: --quantization int8 or int4)"
+                       : "quantized again by --quantization")
+           << (stored.has_quantized_activations && is_kept
+                   ? ". Activations are not quantized, unlike in its scheme"
+                   : "");
+}
+
 void LogAttention(const EngineSetup& setup) {
   if (setup.device != "cuda") return;
   LOG_INFO << "Using "
@@ -140,6 +153,7 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   startup->Done("device", std::string(backend->description()) + ", dtype " +
                               std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
                               config.quantization);
+  LogCheckpoint(model_config, *setup);
   LogAttention(*setup);
   LoadedRunner loaded;
   loaded.memory = ReadMemory(*backend);

@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over engine_core.
 tandem_test(unit_weights LABEL unit
   SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
-       unit/engine_core/weights/model_config_test.cc
+       unit/engine_core/weights/model_config_test.cc unit/engine_core/weights/quantized_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
@@ -50,8 +50,12 @@ tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation tests/support/heap)
 tandem_test(golden_models LABEL golden
-  SRCS golden/models_test.cc support/engine_driver.cc
+  SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_quantized LABEL golden
+  SRCS golden/quantized_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
+       tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
   SRCS golden/emulated_cuda_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler

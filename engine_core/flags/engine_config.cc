@@ -33,7 +33,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"model", &c.model, "Model folder (config.json, *.safetensors)", {.env = "MODEL", .positional = true}},
       {"load-format", &c.load_format, "auto, safetensors; dummy: random weights of the config's shape", {.choices = {"auto", "safetensors", "dummy"}}},
       {"dtype", &c.dtype, "Data type of computation; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
-      {"quantization", &c.quantization, "Quantize matrices when the checkpoint is loaded: int8, or int4 in groups of 32 weights (int4-g128: of 128); the embedding and lm_head are int8 in each case", {.choices = {"none", "int8", "int4", "int4-g32", "int4-g128"}, .short_name = "q"}},
+      {"quantization", &c.quantization, "Quantize matrices when the checkpoint is loaded: int8, or int4 in groups of 32 weights (int4-g128: of 128); the embedding and lm_head are int8 in each case. Or the method of a checkpoint that comes quantized, which need not be named", {.choices = {"none", "int8", "int4", "int4-g32", "int4-g128", "awq", "auto_awq", "awq_marlin", "compressed-tensors", "fp8", "gptq", "auto_gptq", "gptq_marlin", "marlin", "modelopt", "modelopt_fp4"}, .short_name = "q"}},
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
       {"seed", &c.seed, "Combined with the request's id, the seed of requests that bring none; Tandem's frontend gives each its own"},
       {"enable-prompt-embeds", &c.enable_prompt_embeds, "Accept prompts of embeddings, for which staging memory of one step is allocated"},

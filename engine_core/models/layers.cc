@@ -12,7 +12,8 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Sto
   std::vector<LoadedMatrix> matrices;
   std::vector<MatrixSource> sources;
   for (const StoredMatrix& block : blocks) {
-    ASSIGN_OR_RETURN(LoadedMatrix matrix, LoadMatrix(context.weights, block));
+    ASSIGN_OR_RETURN(LoadedMatrix matrix,
+                     LoadMatrix(context.weights, context.config.quantization, block));
     sources.push_back(matrix.source());
     matrices.push_back(std::move(matrix));
   }

@@ -228,9 +228,13 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   RETURN_IF_ERROR(ReadBool(json, "scale_attn_weights", &config->scale_attn_weights));
   RETURN_IF_ERROR(
       ReadBool(json, "scale_attn_by_inverse_layer_idx", &config->scale_attn_by_inverse_layer_idx));
-  if (Find(json, "quantization_config") != nullptr) {
-    return UnimplementedError(
-        "quantization_config is set: only weights in bf16, fp16 or fp32 load");
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const Json* quantization = Find(json, key);
+    if (quantization == nullptr) continue;
+    auto parsed = ParseQuantization(*quantization);
+    if (!parsed.ok()) return parsed.status().WithContext(key);
+    config->quantization = *parsed;
+    break;
   }
   RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config->tie_word_embeddings));
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config->attention_bias));
@@ -282,6 +286,9 @@ StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRu
                    ReadFileIfAny(model_dir + "/generation_config.json", kMaxJsonFileBytes));
   StatusOr<ModelConfig> parsed = ParseModelConfig(config, generation, find_rules);
   if (!parsed.ok()) return parsed.status().WithContext(model_dir);
+  if (parsed->quantization.method == QuantizationMethod::kNone) {
+    ASSIGN_OR_RETURN(parsed->quantization, ReadQuantizationFile(model_dir));
+  }
   return parsed;
 }
 

@@ -14,6 +14,7 @@
 
 #include "common/ids.h"
 #include "common/status.h"
+#include "engine_core/weights/checkpoint_quantization.h"
 #include "engine_core/weights/rope_config.h"
 #include "kernels/tensor.h"
 
@@ -72,7 +73,8 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope;
-  RopeConfig local_rope;               // gemma 3: for layers with a window
+  RopeConfig local_rope;  // gemma 3: for layers with a window
+  CheckpointQuantization quantization;
   DType dtype = DType::kBf16;          // the stored type of the weights, according to the file
   std::vector<TokenId> eos_token_ids;  // from generation_config, else from config
 

@@ -9,8 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -55,6 +57,18 @@ int64_t FormatElementBytes(std::string_view dtype) {
       {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   const auto it = kBytes.find(dtype);
   return it == kBytes.end() ? 0 : it->second;
+}
+
+// Gives pages of a mapping back to the kernel. Only those that lie wholly inside the bytes: a
+// neighbour may still be in use. A dropped page is read again from the page cache when touched, so
+// this is never wrong.
+void ReleasePages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t skipped = (page - begin % page) % page;
+  if (bytes.size() < skipped + page) return;
+  madvise(const_cast<std::byte*>(bytes.data()) + skipped, (bytes.size() - skipped) / page * page,
+          MADV_DONTNEED);
 }
 
 // A read-only mapping of a whole file.
@@ -164,6 +178,13 @@ class SafetensorsFile {
 
   bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
 
+  // REQUIRES: Has(name).
+  StoredTensor GetStored(std::string_view name) const {
+    const Entry& entry = entries_.find(name)->second;
+    return StoredTensor(entry.dtype, entry.shape,
+                        file_.bytes().subspan(data_begin_ + entry.begin, entry.end - entry.begin));
+  }
+
   // `shape` is the whole tensor's shape. The view has its last two dimensions (one for a vector);
   // of a stack, those at `index`.
   StatusOr<WeightTensor> Get(std::string_view name, const std::vector<int64_t>& shape,
@@ -248,6 +269,13 @@ class SafetensorsWeights final : public Weights {
                                       int64_t rows, int64_t columns) override {
     CHECK(index >= 0 && index < count) << index << " of " << count;
     return GetShaped(name, {count, rows, columns}, index);
+  }
+
+  StatusOr<StoredTensor> GetStored(std::string_view name) override {
+    for (const SafetensorsFile& file : files_) {
+      if (file.Has(name)) return file.GetStored(name);
+    }
+    return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
   }
 
   bool Has(std::string_view name) const override {
@@ -349,14 +377,24 @@ WeightTensor::WeightTensor(WeightTensor&& other) noexcept
 
 WeightTensor::~WeightTensor() {
   if (!is_mapped_) return;
-  // Only pages that lie wholly inside the tensor: a neighbour may still be in use. A dropped page
-  // is read again from the page cache when touched, so this is never wrong.
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  auto* begin = static_cast<std::byte*>(view_.data);
-  const uintptr_t skipped = (page - reinterpret_cast<uintptr_t>(begin) % page) % page;
-  const auto num_bytes = static_cast<uintptr_t>(view_.NumBytes());
-  if (num_bytes < skipped + page) return;
-  madvise(begin + skipped, (num_bytes - skipped) / page * page, MADV_DONTNEED);
+  ReleasePages({static_cast<const std::byte*>(view_.data), static_cast<size_t>(view_.NumBytes())});
+}
+
+StoredTensor::StoredTensor(StoredTensor&& other) noexcept
+    : dtype_(std::move(other.dtype_)),
+      shape_(std::move(other.shape_)),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+StoredTensor::~StoredTensor() {
+  if (!bytes_.empty()) ReleasePages(bytes_);
+}
+
+int64_t StoredTensor::num_elements() const {
+  return std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+StatusOr<StoredTensor> Weights::GetStored(std::string_view name) {
+  return NotFoundError("tensor " + std::string(name) + " is missing");
 }
 
 StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir) {

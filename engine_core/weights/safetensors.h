@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -40,6 +42,28 @@ class WeightTensor {
   bool is_mapped_ = false;
 };
 
+// A tensor as the file has it, of any of the format's types: what a quantized matrix is made of.
+// Movable; the bytes are not aligned. Gives its pages back as a WeightTensor does.
+class StoredTensor {
+ public:
+  // bytes: in a mapping.
+  StoredTensor(std::string dtype, std::vector<int64_t> shape, std::span<const std::byte> bytes)
+      : dtype_(std::move(dtype)), shape_(std::move(shape)), bytes_(bytes) {}
+  StoredTensor(StoredTensor&& other) noexcept;
+  StoredTensor& operator=(StoredTensor&&) = delete;
+  ~StoredTensor();
+
+  const std::string& dtype() const { return dtype_; }  // "I32", "F8_E4M3"
+  const std::vector<int64_t>& shape() const { return shape_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  int64_t num_elements() const;
+
+ private:
+  std::string dtype_;
+  std::vector<int64_t> shape_;
+  std::span<const std::byte> bytes_;
+};
+
 // Where a model's loader finds its tensors.
 class Weights {
  public:
@@ -50,6 +74,9 @@ class Weights {
   // Matrix `index` of a stack [count, rows, columns]. The same failures.
   virtual StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
                                               int64_t rows, int64_t columns) = 0;
+  // A tensor of any type and shape. NotFound when the name is unknown, and from weights that are
+  // not files.
+  virtual StatusOr<StoredTensor> GetStored(std::string_view name);
   // For checkpoints that are written in several ways.
   virtual bool Has(std::string_view name) const = 0;
 };

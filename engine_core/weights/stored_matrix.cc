@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/weights/quantized/layouts.h"
+
 namespace tandem {
 namespace {
 
@@ -39,10 +41,40 @@ StatusOr<WeightTensor> GetTensor(Weights& weights, const StoredMatrix& stored) {
   return weights.GetFromStack(stored.name, stored.stack_idx, stored.stack_size, rows, columns);
 }
 
+// A part may begin within a group of columns that share a scale: then the numbers are the source.
+DecodedMatrix WithoutGroups(const MatrixSource& source) {
+  DecodedMatrix numbers(DType::kF32, source.rows(), source.columns());
+  for (int64_t n = 0; n < source.rows(); ++n) {
+    source.Read(n, 0, source.columns(), DType::kF32, numbers.Row<float>(n));
+  }
+  return numbers;
+}
+
+StatusOr<LoadedMatrix> DecodedPart(DecodedMatrix whole, const StoredMatrix& stored) {
+  const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
+  if (whole.group_size > 0 && columns.begin % whole.group_size != 0) {
+    return DecodedPart(WithoutGroups(whole.source()), stored);
+  }
+  const MatrixSource part =
+      whole.source().Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  return LoadedMatrix(std::move(whole), part);
+}
+
 }  // namespace
 
-StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const StoredMatrix& stored) {
+StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization& quantization,
+                                  const StoredMatrix& stored) {
   const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
+  const ModuleTensors tensors(&weights, stored.name);
+  if (const DecodeMatrix decode = FindLayout(tensors, quantization)) {
+    if (stored.is_transposed || stored.stack_size > 0) {
+      return UnimplementedError(stored.name + " is quantized: only matrices [outputs, inputs] of " +
+                                "their own are supported");
+    }
+    ASSIGN_OR_RETURN(DecodedMatrix whole,
+                     decode(tensors, {stored.rows, stored.columns}, quantization));
+    return DecodedPart(std::move(whole), stored);
+  }
   ASSIGN_OR_RETURN(WeightTensor tensor, GetTensor(weights, stored));
   const Tensor& whole = tensor.view();
   if (stored.is_transposed) {

@@ -1,18 +1,21 @@
 #pragma once
 
 // One matrix of a checkpoint, or a part of it, as a source for Backend::Pack: what stands between
-// the tensors of a file and the matrices of a model. Today every matrix is stored as numbers; a
-// reader of a quantized format makes its source from several tensors here.
-// Thread: one loader at a time. Ownership: a LoadedMatrix keeps its source's memory (pages of the
-// mapped file, or a copy) and gives it back when it is destroyed, which is once it is packed.
-// Failure: as Weights::Get.
+// the tensors of a file and the matrices of a model. A matrix is stored as numbers, or in one of
+// the layouts of quantized checkpoints (quantized/layouts.h). Thread: one loader at a time.
+// Ownership: a LoadedMatrix keeps its source's memory (pages of the mapped file, or a copy) and
+// gives it back when it is destroyed, which is once it is packed. Failure: as Weights::Get.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "common/status.h"
+#include "engine_core/weights/checkpoint_quantization.h"
+#include "engine_core/weights/decoded_matrix.h"
 #include "engine_core/weights/safetensors.h"
 #include "engine_core/weights/slice.h"
 #include "kernels/matrix_source.h"
@@ -39,13 +42,16 @@ class LoadedMatrix {
  public:
   LoadedMatrix(WeightTensor tensor, const MatrixSource& source)
       : tensor_(std::move(tensor)), source_(source) {}
+  LoadedMatrix(DecodedMatrix codes, const MatrixSource& source)
+      : tensor_(std::move(codes)), source_(source) {}
   const MatrixSource& source() const { return source_; }
 
  private:
-  WeightTensor tensor_;
+  std::variant<WeightTensor, DecodedMatrix> tensor_;
   MatrixSource source_;
 };
 
-StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const StoredMatrix& stored);
+StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization& quantization,
+                                  const StoredMatrix& stored);
 
 }  // namespace tandem

@@ -14,7 +14,7 @@
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/kernels/one_request.h"
+#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 
@@ -39,103 +39,19 @@ const std::map<std::string, std::string>& Folders() {
 
 std::string DirOf(const std::string& model) { return Folders().at(model); }
 
-json ReadGoldens(const std::string& model) {
-  std::ifstream in(DirOf(model) + "/goldens.json");
-  REQUIRE(in);
-  return json::parse(in);
-}
-
-// logits.safetensors, read with a plain reader of the format.
-class GoldenLogits {
- public:
-  explicit GoldenLogits(const std::string& model) {
-    std::ifstream in(DirOf(model) + "/logits.safetensors", std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(in), {});
-    REQUIRE(bytes_.size() > 8);
-    uint64_t header_bytes = 0;
-    std::memcpy(&header_bytes, bytes_.data(), sizeof header_bytes);
-    header_ = json::parse(bytes_.substr(8, header_bytes));
-    data_begin_ = 8 + header_bytes;
-  }
-  bool Has(const std::string& name) const { return header_.contains(name); }
-  std::vector<float> Get(const std::string& name) const {
-    const size_t begin = header_.at(name).at("data_offsets")[0];
-    const size_t end = header_.at(name).at("data_offsets")[1];
-    std::vector<float> values((end - begin) / sizeof(float));
-    std::memcpy(values.data(), bytes_.data() + data_begin_ + begin, end - begin);
-    return values;
-  }
-
- private:
-  std::string bytes_;
-  json header_;
-  size_t data_begin_ = 0;
-};
-
-// Logits of every position of one prompt, directly from a Model with its own cache. The weights
-// come from the folder of `model`.
-std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
-                                          const std::string& model, int64_t max_positions,
-                                          Backend* backend, const std::vector<int32_t>& prompt,
-                                          WeightFormats formats = {},
-                                          KvFormat kv_format = KvFormat::kCompute) {
-  REQUIRE(config.ok());
-  const auto weights = OpenSafetensors(DirOf(model));
-  REQUIRE(weights.ok());
-  const auto count = static_cast<int64_t>(prompt.size());
-  const ModelLimits limits = {
-      .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
-  const auto loaded = LoadModel({*config, limits, **weights, *backend, formats});
-  REQUIRE(loaded.ok());
-  constexpr int kBlockSize = 32;
-  const auto num_blocks = static_cast<int32_t>((count + kBlockSize - 1) / kBlockSize);
-  const auto cache =
-      backend->AllocateKvCache(KvSpecOf(*config, kBlockSize, num_blocks + 1, kv_format));
-  REQUIRE(cache.ok());
-
-  std::vector<int32_t> ids = prompt, blocks;
-  for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
-  const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
-  const auto plan = backend
-                        ->MakeAttentionPlan({static_cast<int>(config->num_heads),
-                                             static_cast<int>(config->num_kv_heads),
-                                             static_cast<int>(config->head_dim)},
-                                            count, 1)
-                        .value();
-  plan->Fill(request.batch());
-  (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
-                      .plan = plan.get(),
-                      .kv_cache = cache->get()});
-  auto logits = backend->device().Allocate(DType::kF32, {count, config->vocab_size});
-  REQUIRE(logits.ok());
-  (*loaded)->Logits(*logits, request.batch().positions);
-  std::vector<std::vector<float>> rows;
-  for (int64_t i = 0; i < count; ++i) {
-    const float* row = logits->view().Row<float>(i);
-    rows.emplace_back(row, row + config->vocab_size);
-  }
-  return rows;
-}
-
-double MaxDifference(const std::vector<float>& a, const float* b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
-  }
-  return worst;
-}
+json ReadGoldens(const std::string& model) { return tandem::ReadGoldens(DirOf(model)); }
 
 void CheckLogits(bool reference, DType dtype) {
   double worst_of_all = 0;
   for (const auto& [model, folder] : Folders()) {
     const json goldens = ReadGoldens(model);
-    const GoldenLogits golden_logits(model);
+    const GoldenLogits golden_logits(DirOf(model));
     if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
     for (const json& prompt : goldens["prompts"]) {
       const int index = prompt["index"];
       CAPTURE(model, index);
       const auto backend = MakeTestBackend(reference, dtype, 1);
-      const auto rows = AllLogits(ReadModelConfig(DirOf(model)), model, 256, backend.get(),
+      const auto rows = AllLogits(ReadModelConfig(DirOf(model)), DirOf(model), 256, backend.get(),
                                   prompt["prompt_ids"].get<std::vector<int32_t>>());
       const double tolerance = dtype == DType::kF32
                                    ? kF32LogitTolerance
@@ -253,13 +169,13 @@ LogitError ErrorOf(const std::vector<std::string>& models, DType dtype, WeightFo
                    KvFormat kv_format = KvFormat::kCompute) {
   LogitError error;
   for (const std::string& model : models) {
-    const GoldenLogits golden_logits(model);
+    const GoldenLogits golden_logits(DirOf(model));
     const json goldens = ReadGoldens(model);
     for (const json& prompt : goldens["prompts"]) {
       const int index = prompt["index"];
       const auto backend = MakeTestBackend(false, dtype, 1);
       const auto rows =
-          AllLogits(ReadModelConfig(DirOf(model)), model, 256, backend.get(),
+          AllLogits(ReadModelConfig(DirOf(model)), DirOf(model), 256, backend.get(),
                     prompt["prompt_ids"].get<std::vector<int32_t>>(), formats, kv_format);
       const bool has_all = golden_logits.Has("f32_all." + std::to_string(index));
       const auto expected =
@@ -340,7 +256,7 @@ TEST_CASE("model goldens: the folders with changed configs, float32 logits on bo
       CAPTURE(reference);
       const auto backend = MakeTestBackend(reference, DType::kF32, 1);
       for (const json& prompt : variant["prompts"]) {
-        const auto rows = AllLogits(config, base, variant["max_model_len"], backend.get(),
+        const auto rows = AllLogits(config, DirOf(base), variant["max_model_len"], backend.get(),
                                     prompt["prompt_ids"].get<std::vector<int32_t>>());
         const auto expected = prompt["logits"].get<std::vector<float>>();
         std::vector<float> got;

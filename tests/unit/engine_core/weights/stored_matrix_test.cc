@@ -41,7 +41,7 @@ using Rows = std::vector<std::vector<float>>;
 
 Rows Load(const StoredMatrix& stored) {
   CountedWeights weights;
-  const auto matrix = LoadMatrix(weights, stored);
+  const auto matrix = LoadMatrix(weights, CheckpointQuantization(), stored);
   REQUIRE(matrix.ok());
   CHECK(weights.names() ==
         std::vector<std::string>{stored.stack_size > 0 ? stored.name : stored.name + ".weight"});
@@ -86,7 +86,7 @@ TEST_CASE("stored matrix: a part keeps the memory of its tensor") {
   std::vector<LoadedMatrix> matrices;
   for (int64_t i = 0; i < 5; ++i) {
     matrices.push_back(
-        LoadMatrix(weights, {.name = "m", .rows = 8, .columns = 8, .row_slice = Slice{i, 1}})
+        LoadMatrix(weights, {}, {.name = "m", .rows = 8, .columns = 8, .row_slice = Slice{i, 1}})
             .value());
   }
   for (int64_t i = 0; i < 5; ++i) {

@@ -1,0 +1,211 @@
+#include "engine_core/weights/checkpoint_quantization.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/read_file.h"
+#include "common/strings.h"
+#include "engine_core/weights/json_fields.h"
+#include "engine_core/weights/json_file.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+Status Unsupported(const std::string& what, const std::string& supported) {
+  return UnimplementedError(what + " is not supported; supported: " + supported);
+}
+
+// A string of the object, in lower case; "" when it is absent.
+StatusOr<std::string> ReadWord(const Json& config, const char* key) {
+  std::string word;
+  RETURN_IF_ERROR(ReadString(config, key, &word));
+  return ToLower(word);
+}
+
+Status ParseGptq(const Json& config, CheckpointQuantization* result) {
+  ASSIGN_OR_RETURN(const std::string format, ReadWord(config, "checkpoint_format"));
+  if (!format.empty() && format != "gptq" && format != "gptq_v2") {
+    return Unsupported("checkpoint_format " + format, "gptq, gptq_v2");
+  }
+  bool is_marlin = false;
+  RETURN_IF_ERROR(ReadBool(config, "is_marlin_format", &is_marlin));
+  if (is_marlin) return Unsupported("is_marlin_format", "checkpoint_format gptq, gptq_v2");
+  result->zeros_are_less_one = format != "gptq_v2";
+  return OkStatus();
+}
+
+Status ParseAwq(const Json& config, CheckpointQuantization* /*result*/) {
+  ASSIGN_OR_RETURN(const std::string version, ReadWord(config, "version"));
+  if (!version.empty() && version != "gemm") return Unsupported("version " + version, "gemm");
+  return OkStatus();
+}
+
+Status ParseFp8(const Json& config, CheckpointQuantization* result) {
+  result->has_quantized_activations = true;
+  const Json* block = Find(config, "weight_block_size");
+  if (block == nullptr) return OkStatus();
+  const bool is_pair = block->is_array() && block->size() == 2 &&
+                       std::all_of(block->begin(), block->end(), [](const Json& size) {
+                         return size.is_number_unsigned() && size.get<uint64_t>() > 0 &&
+                                size.get<uint64_t>() <= 1 << 20;
+                       });
+  if (!is_pair) return BadValue("weight_block_size", *block, "two integers in [1, 1048576]");
+  result->block_rows = (*block)[0].get<int64_t>();
+  result->block_columns = (*block)[1].get<int64_t>();
+  return OkStatus();
+}
+
+// Keys that change what the stored numbers mean, in a way that is not read.
+Status RefuseTransforms(const Json& config) {
+  for (const char* key : {"sparsity_config", "transform_config"}) {
+    const Json* value = Find(config, key);
+    if (value != nullptr && !value->empty()) {
+      return UnimplementedError(std::string(key) + " is not supported");
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckCompressedFormat(const Json& config) {
+  static const std::vector<std::string> kFormats = {
+      "dense",           "pack-quantized",       "int-quantized",        "float-quantized",
+      "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"};
+  ASSIGN_OR_RETURN(const std::string format, ReadWord(config, "format"));
+  if (format.empty() || std::count(kFormats.begin(), kFormats.end(), format) > 0) return OkStatus();
+  std::string supported;
+  for (const std::string& name : kFormats) supported += (supported.empty() ? "" : ", ") + name;
+  return Unsupported("format " + format, supported);
+}
+
+Status ParseCompressedTensors(const Json& config, CheckpointQuantization* result) {
+  RETURN_IF_ERROR(RefuseTransforms(config));
+  RETURN_IF_ERROR(CheckCompressedFormat(config));
+  const Json* groups = Find(config, "config_groups");
+  if (groups == nullptr) return OkStatus();
+  if (!groups->is_object()) return BadValue("config_groups", *groups, "an object");
+  for (const auto& [name, group] : groups->items()) {
+    Status status = group.is_object() ? CheckCompressedFormat(group)
+                                      : InvalidArgumentError("must be an object");
+    if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
+    if (Find(group, "input_activations") != nullptr) result->has_quantized_activations = true;
+    const Json* weights = Find(group, "weights");
+    if (weights == nullptr || !weights->is_object()) continue;
+    const Json* block = Find(*weights, "block_structure");
+    if (block != nullptr) {
+      status = ParseFp8(Json{{"weight_block_size", *block}}, result);
+      if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
+    }
+  }
+  return OkStatus();
+}
+
+// `config` is the file's object "quantization", or has its keys itself.
+Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
+  const Json* nested = Find(config, "quantization");
+  const Json& keys = nested != nullptr && nested->is_object() ? *nested : config;
+  ASSIGN_OR_RETURN(const std::string algorithm, ReadWord(keys, "quant_algo"));
+  static const std::vector<std::string> kAlgorithms = {"fp8", "nvfp4", "w4a16_nvfp4"};
+  if (std::count(kAlgorithms.begin(), kAlgorithms.end(), algorithm) == 0) {
+    return Unsupported("quant_algo " + (algorithm.empty() ? "(none)" : algorithm),
+                       "FP8, NVFP4, W4A16_NVFP4");
+  }
+  result->has_quantized_activations = algorithm != "w4a16_nvfp4";
+  return OkStatus();
+}
+
+struct MethodRow {
+  QuantizationMethod method;
+  std::string_view name;
+  std::vector<std::string_view> aliases;  // of --quantization and of quant_method
+  Status (*parse)(const Json&, CheckpointQuantization*);
+};
+
+const std::vector<MethodRow>& Methods() {
+  static const std::vector<MethodRow> rows = {
+      {QuantizationMethod::kAwq, "awq", {"auto_awq", "awq_marlin", "marlin"}, ParseAwq},
+      {QuantizationMethod::kCompressedTensors,
+       "compressed-tensors",
+       {"compressed_tensors"},
+       ParseCompressedTensors},
+      {QuantizationMethod::kFp8, "fp8", {}, ParseFp8},
+      {QuantizationMethod::kGptq, "gptq", {"auto_gptq", "gptq_marlin", "marlin"}, ParseGptq},
+      {QuantizationMethod::kModelOpt, "modelopt", {"modelopt_fp4"}, ParseModelOpt},
+  };
+  return rows;
+}
+
+bool HasName(const MethodRow& row, std::string_view name) {
+  return row.name == name || std::count(row.aliases.begin(), row.aliases.end(), name) > 0;
+}
+
+StatusOr<CheckpointQuantization> ParseAs(const MethodRow& row, const Json& config) {
+  CheckpointQuantization result;
+  result.method = row.method;
+  const Status status = row.parse(config, &result);
+  if (!status.ok()) return status.WithContext("quant_method " + std::string(row.name));
+  return result;
+}
+
+}  // namespace
+
+std::string_view MethodName(QuantizationMethod method) {
+  for (const MethodRow& row : Methods()) {
+    if (row.method == method) return row.name;
+  }
+  return "none";
+}
+
+bool IsMethodName(std::string_view name) {
+  return std::any_of(Methods().begin(), Methods().end(),
+                     [name](const MethodRow& row) { return HasName(row, name); });
+}
+
+bool NamesMethod(std::string_view name, QuantizationMethod method) {
+  return std::any_of(Methods().begin(), Methods().end(), [=](const MethodRow& row) {
+    return row.method == method && HasName(row, name);
+  });
+}
+
+StatusOr<CheckpointQuantization> ParseQuantization(const Json& config) {
+  if (!config.is_object()) return InvalidArgumentError("must be an object");
+  ASSIGN_OR_RETURN(std::string method, ReadWord(config, "quant_method"));
+  if (method.empty() && Find(config, "quant_algo") != nullptr) method = "modelopt";
+  std::string supported;
+  for (const MethodRow& row : Methods()) {
+    if (row.name == method ||
+        (method != "marlin" && std::count(row.aliases.begin(), row.aliases.end(), method) > 0)) {
+      return ParseAs(row, config);
+    }
+    supported += (supported.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return Unsupported("quant_method " + (method.empty() ? "(none)" : method), supported);
+}
+
+StatusOr<CheckpointQuantization> ReadQuantizationFile(const std::string& model_dir) {
+  struct File {
+    std::string_view name;
+    QuantizationMethod method;
+  };
+  constexpr File kFiles[] = {{"hf_quant_config.json", QuantizationMethod::kModelOpt},
+                             {"quantize_config.json", QuantizationMethod::kGptq},
+                             {"quant_config.json", QuantizationMethod::kAwq}};
+  for (const File& file : kFiles) {
+    const std::string path = model_dir + "/" + std::string(file.name);
+    ASSIGN_OR_RETURN(const std::string text, ReadFileIfAny(path, kMaxJsonFileBytes));
+    if (text.empty()) continue;
+    const auto json = ParseJsonObject(text);
+    if (!json.ok()) return json.status().WithContext(path);
+    for (const MethodRow& row : Methods()) {
+      if (row.method != file.method) continue;
+      auto result = ParseAs(row, *json);
+      if (!result.ok()) return result.status().WithContext(path);
+      return result;
+    }
+  }
+  return CheckpointQuantization();
+}
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+#pragma once
+
+// What a checkpoint's configuration says about how its matrices are quantized: quantization_config
+// of config.json, or one of the files beside it in which older and other tools write the same.
+// Values; any thread, pure. Failure: what is not read is refused by name, with what is.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+
+namespace tandem {
+
+enum class QuantizationMethod { kNone, kAwq, kCompressedTensors, kFp8, kGptq, kModelOpt };
+
+struct CheckpointQuantization {
+  QuantizationMethod method = QuantizationMethod::kNone;
+  bool has_quantized_activations = false;  // the scheme rounds them too; ours does not
+  // GPTQ: whether a zero is stored less one, as in all but checkpoint_format gptq_v2.
+  bool zeros_are_less_one = true;
+  // FP8 in blocks: rows and columns that share a scale.
+  int64_t block_rows = 128;
+  int64_t block_columns = 128;
+};
+
+// "gptq"; "none" for kNone.
+std::string_view MethodName(QuantizationMethod method);
+
+// Whether --quantization `name` names the method, in one of the spellings that vLLM knows.
+bool IsMethodName(std::string_view name);
+bool NamesMethod(std::string_view name, QuantizationMethod method);
+
+// The object quantization_config.
+StatusOr<CheckpointQuantization> ParseQuantization(const nlohmann::json& config);
+
+// Of a folder whose config.json has none: hf_quant_config.json (ModelOpt), quantize_config.json
+// (GPTQ) or quant_config.json (AWQ).
+StatusOr<CheckpointQuantization> ReadQuantizationFile(const std::string& model_dir);
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+// e2m1, two in a byte, the first in the lower half. NVFP4: groups of 16 with scales in e4m3 and one
+// for the tensor, which compressed-tensors divides by and ModelOpt multiplies with. MXFP4: groups
+// of 32 with powers of two.
+
+#include <cmath>
+
+#include "engine_core/weights/quantized/layouts.h"
+
+namespace tandem {
+namespace {
+
+// Twice the number, so that it is an integer; the scales are halved.
+constexpr int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+StatusOr<std::vector<float>> Nvfp4Scales(const ModuleTensors& tensors, int64_t rows,
+                                         int64_t num_groups) {
+  ASSIGN_OR_RETURN(std::vector<float> scales, tensors.Floats(".weight_scale", {rows, num_groups}));
+  const bool is_divisor = tensors.Has(".weight_global_scale");
+  ASSIGN_OR_RETURN(const float global,
+                   tensors.Scalar(is_divisor ? ".weight_global_scale" : ".weight_scale_2"));
+  for (float& scale : scales) scale = (is_divisor ? scale / global : scale * global) / 2;
+  return scales;
+}
+
+StatusOr<std::vector<float>> Mxfp4Scales(const ModuleTensors& tensors, int64_t rows,
+                                         int64_t num_groups) {
+  ASSIGN_OR_RETURN(const StoredTensor stored,
+                   tensors.Get(".weight_scale", "U8", {rows, num_groups}));
+  std::vector<float> scales;
+  for (const std::byte exponent : stored.bytes()) {
+    if (static_cast<int>(exponent) == 255) {
+      return tensors.Error(".weight_scale", "has a scale that is not a number (255)");
+    }
+    scales.push_back(std::ldexp(0.5f, static_cast<int>(exponent) - 127));
+  }
+  return scales;
+}
+
+}  // namespace
+
+StatusOr<DecodedMatrix> DecodeFp4(const ModuleTensors& tensors, MatrixShape shape,
+                                  const CheckpointQuantization& /*quantization*/) {
+  const auto [rows, columns] = shape;
+  const std::string_view suffix = tensors.Has(".weight_packed") ? ".weight_packed" : ".weight";
+  const bool is_mxfp4 = tensors.DTypeOf(".weight_scale") == "U8";
+  DecodedMatrix codes(DType::kI8, rows, columns);
+  codes.group_size = is_mxfp4 ? 32 : 16;
+  if (columns % codes.group_size != 0) {
+    return tensors.Error(suffix, "has " + std::to_string(columns) +
+                                     " inputs, must be a multiple of " +
+                                     std::to_string(codes.group_size));
+  }
+  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(suffix, "U8", {rows, columns / 2}));
+  ASSIGN_OR_RETURN(codes.scales, is_mxfp4 ? Mxfp4Scales(tensors, rows, codes.num_groups())
+                                          : Nvfp4Scales(tensors, rows, codes.num_groups()));
+  int8_t* out = codes.Row<int8_t>(0);
+  for (const std::byte pair : stored.bytes()) {
+    *out++ = kTwice[static_cast<uint8_t>(pair) & 15];
+    *out++ = kTwice[static_cast<uint8_t>(pair) >> 4];
+  }
+  return codes;
+}
+
+}  // namespace tandem

@@ -1,0 +1,145 @@
+// GPTQ: qweight I32 [K bits / 32, N] holds the codes of an output along the inputs, qzeros I32
+// [G, N bits / 32] and scales [G, N] those of a group, g_idx I32 [K] the group of each input.
+
+#include <algorithm>
+#include <optional>
+
+#include "engine_core/weights/quantized/layouts.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
+                           kGroups = ".g_idx";
+
+// Bits of a code, from the number of words that K codes take.
+StatusOr<int> BitsOf(const ModuleTensors& tensors, const StoredTensor& codes, MatrixShape shape) {
+  for (const int bits : {2, 4, 8}) {
+    const bool fits = shape.columns * bits % 32 == 0 && shape.rows * bits % 32 == 0;
+    if (fits && codes.shape() == std::vector<int64_t>{shape.columns * bits / 32, shape.rows}) {
+      return bits;
+    }
+  }
+  return tensors.Error(kCodes, "does not hold " + std::to_string(shape.rows) + " x " +
+                                   std::to_string(shape.columns) + " codes of 2, 4 or 8 bits");
+}
+
+// The group of each input.
+StatusOr<std::vector<int32_t>> GroupsOf(const ModuleTensors& tensors, int64_t num_inputs,
+                                        int64_t num_groups) {
+  std::vector<int32_t> groups(static_cast<size_t>(num_inputs));
+  if (tensors.Has(kGroups)) {
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> stored, tensors.Words(kGroups, {num_inputs}));
+    for (size_t k = 0; k < groups.size(); ++k) {
+      if (stored[k] >= static_cast<uint64_t>(num_groups)) {
+        return tensors.Error(kGroups, "has the group " +
+                                          std::to_string(static_cast<int32_t>(stored[k])) + " of " +
+                                          std::to_string(num_groups));
+      }
+      groups[k] = static_cast<int32_t>(stored[k]);
+    }
+    return groups;
+  }
+  if (num_inputs % num_groups != 0) {
+    return tensors.Error(kScales, "has " + std::to_string(num_groups) + " groups for " +
+                                      std::to_string(num_inputs) + " inputs, and no g_idx");
+  }
+  const int64_t size = num_inputs / num_groups;
+  for (int64_t k = 0; k < num_inputs; ++k) {
+    groups[static_cast<size_t>(k)] = static_cast<int32_t>(k / size);
+  }
+  return groups;
+}
+
+// The size of groups that lie side by side in order; nullopt: they do not (activation order).
+std::optional<int64_t> SizeOfGroups(const std::vector<int32_t>& groups, int64_t num_groups) {
+  const auto num_inputs = static_cast<int64_t>(groups.size());
+  const auto second = std::find_if(groups.begin(), groups.end(), [](int32_t g) { return g != 0; });
+  const int64_t size = second - groups.begin();
+  if (size == 0 || (num_inputs + size - 1) / size > num_groups) return std::nullopt;
+  for (int64_t k = 0; k < num_inputs; ++k) {
+    if (groups[static_cast<size_t>(k)] != k / size) return std::nullopt;
+  }
+  return size;
+}
+
+struct GroupTable {
+  std::vector<float> scales;  // [G, N]
+  std::vector<float> zeros;   // [G, N]
+};
+
+StatusOr<GroupTable> ReadGroups(const ModuleTensors& tensors, int64_t num_groups, int64_t rows,
+                                int bits, bool zeros_are_less_one) {
+  GroupTable table;
+  ASSIGN_OR_RETURN(table.scales, tensors.Floats(kScales, {num_groups, rows}));
+  const int64_t words_per_group = rows * bits / 32;
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> words,
+                   tensors.Words(kZeros, {num_groups, words_per_group}));
+  const uint32_t mask = (1u << bits) - 1;
+  for (int64_t g = 0; g < num_groups; ++g) {
+    for (int64_t n = 0; n < rows; ++n) {
+      uint32_t zero = CodeAt(words.data() + g * words_per_group, n, bits);
+      if (zeros_are_less_one) zero = (zero + 1) & mask;
+      table.zeros.push_back(static_cast<float>(SignedCode(zero, bits)));
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape shape,
+                                   const CheckpointQuantization& quantization) {
+  const auto [rows, columns] = shape;
+  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
+  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, stored, shape));
+  const std::vector<uint32_t> words = WordsOf(stored);
+  // Each input has its group's scale, so their number is that of the table's rows.
+  ASSIGN_OR_RETURN(const StoredTensor zeros, tensors.Get(kZeros, "I32"));
+  const int64_t num_groups = zeros.shape().empty() ? 0 : zeros.shape()[0];
+  if (num_groups < 1 || num_groups > columns) {
+    return tensors.Error(kZeros, "has " + std::to_string(num_groups) + " groups for " +
+                                     std::to_string(columns) + " inputs");
+  }
+  ASSIGN_OR_RETURN(const GroupTable table,
+                   ReadGroups(tensors, num_groups, rows, bits, quantization.zeros_are_less_one));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> groups, GroupsOf(tensors, columns, num_groups));
+  const std::optional<int64_t> group_size = SizeOfGroups(groups, num_groups);
+
+  const int64_t per_word = 32 / bits;
+  const auto code_at = [&](int64_t n, int64_t k) {
+    const uint32_t word = words[static_cast<size_t>(k / per_word * rows + n)];
+    return SignedCode(word >> (k % per_word * bits) & ((1u << bits) - 1), bits);
+  };
+  if (!group_size) {
+    DecodedMatrix numbers(DType::kF32, rows, columns);
+    for (int64_t n = 0; n < rows; ++n) {
+      float* const row = numbers.Row<float>(n);
+      for (int64_t k = 0; k < columns; ++k) {
+        const auto place = static_cast<size_t>(groups[static_cast<size_t>(k)] * rows + n);
+        row[k] = (static_cast<float>(code_at(n, k)) - table.zeros[place]) * table.scales[place];
+      }
+    }
+    return numbers;
+  }
+  DecodedMatrix codes(DType::kI8, rows, columns);
+  codes.group_size = *group_size == columns ? 0 : *group_size;
+  // In tiles of outputs, because the words of neighbouring outputs are neighbours.
+  constexpr int64_t kTile = 64;
+  for (int64_t begin = 0; begin < rows; begin += kTile) {
+    for (int64_t k = 0; k < columns; ++k) {
+      for (int64_t n = begin; n < std::min(rows, begin + kTile); ++n) {
+        codes.Row<int8_t>(n)[k] = static_cast<int8_t>(code_at(n, k));
+      }
+    }
+  }
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t g = 0; g < codes.num_groups(); ++g) {
+      codes.scales.push_back(table.scales[static_cast<size_t>(g * rows + n)]);
+      codes.zeros.push_back(table.zeros[static_cast<size_t>(g * rows + n)]);
+    }
+  }
+  return codes;
+}
+
+}  // namespace tandem

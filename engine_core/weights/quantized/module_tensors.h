@@ -1,0 +1,68 @@
+#pragma once
+
+// The tensors of one module ("model.layers.0.mlp.up_proj") of a checkpoint, in the types and shapes
+// that its format demands.
+// Thread: the loader's. Borrows the Weights. Failure: NotFound for a missing tensor,
+// InvalidArgument for another type or shape; the message names the tensor.
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+#include "engine_core/weights/safetensors.h"
+
+namespace tandem {
+
+class ModuleTensors {
+ public:
+  ModuleTensors(Weights* weights, std::string module)
+      : weights_(weights), module_(std::move(module)) {}
+
+  const std::string& module() const { return module_; }
+  bool Has(std::string_view suffix) const { return weights_->Has(NameOf(suffix)); }
+  // "" when the tensor is absent.
+  std::string DTypeOf(std::string_view suffix) const;
+  // Of any shape. dtype: as the file spells it.
+  StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype) const;
+  StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype,
+                             std::initializer_list<int64_t> shape) const;
+  // Numbers of any float type, F8_E4M3 included.
+  StatusOr<std::vector<float>> Floats(std::string_view suffix,
+                                      std::initializer_list<int64_t> shape) const;
+  // A tensor of one number, whatever its rank.
+  StatusOr<float> Scalar(std::string_view suffix) const;
+  // I32, as the words that codes are packed in.
+  StatusOr<std::vector<uint32_t>> Words(std::string_view suffix,
+                                        std::initializer_list<int64_t> shape) const;
+
+  Status Error(std::string_view suffix, const std::string& problem) const;
+
+ private:
+  std::string NameOf(std::string_view suffix) const { return module_ + std::string(suffix); }
+  Weights* weights_;
+  std::string module_;
+};
+
+// The words of an I32 tensor.
+std::vector<uint32_t> WordsOf(const StoredTensor& tensor);
+// The numbers of a tensor of F32, F16, BF16 or F8_E4M3. REQUIRES: one of these.
+std::vector<float> FloatsOf(const StoredTensor& tensor);
+
+// Value i of those that words hold in `bits` bits each, the lowest first.
+inline uint32_t CodeAt(const uint32_t* words, int64_t i, int bits) {
+  const int64_t per_word = 32 / bits;
+  return words[i / per_word] >> (i % per_word * bits) & ((1u << bits) - 1);
+}
+
+// How a code or a zero stands in a MatrixSource: 8 bits less 128, so that they fit into int8.
+inline int32_t SignedCode(uint32_t code, int bits) {
+  return static_cast<int32_t>(code) - (bits == 8 ? 128 : 0);
+}
+
+// e4m3 without infinities.
+float Fp8ToFloat(uint8_t code);
+
+}  // namespace tandem

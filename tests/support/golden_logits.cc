@@ -1,0 +1,91 @@
+#include "tests/support/golden_logits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "engine_core/executor/model_runner.h"
+#include "engine_core/weights/safetensors.h"
+#include "tests/support/kernels/one_request.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+
+nlohmann::json ReadGoldens(const std::string& folder) {
+  std::ifstream in(folder + "/goldens.json");
+  REQUIRE(in);
+  return nlohmann::json::parse(in);
+}
+
+GoldenLogits::GoldenLogits(const std::string& folder) {
+  std::ifstream in(folder + "/logits.safetensors", std::ios::binary);
+  bytes_.assign(std::istreambuf_iterator<char>(in), {});
+  REQUIRE(bytes_.size() > 8);
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes_.data(), sizeof header_bytes);
+  header_ = nlohmann::json::parse(bytes_.substr(8, header_bytes));
+  data_begin_ = 8 + header_bytes;
+}
+
+std::vector<float> GoldenLogits::Get(const std::string& name) const {
+  const size_t begin = header_.at(name).at("data_offsets")[0];
+  const size_t end = header_.at(name).at("data_offsets")[1];
+  std::vector<float> values((end - begin) / sizeof(float));
+  std::memcpy(values.data(), bytes_.data() + data_begin_ + begin, end - begin);
+  return values;
+}
+
+std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
+                                          const std::string& folder, int64_t max_positions,
+                                          Backend* backend, const std::vector<int32_t>& prompt,
+                                          WeightFormats formats, KvFormat kv_format) {
+  REQUIRE(config.ok());
+  const auto weights = OpenSafetensors(folder);
+  REQUIRE(weights.ok());
+  const auto count = static_cast<int64_t>(prompt.size());
+  const ModelLimits limits = {
+      .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
+  const auto loaded = LoadModel({*config, limits, **weights, *backend, formats});
+  REQUIRE(loaded.ok());
+  constexpr int kBlockSize = 32;
+  const auto num_blocks = static_cast<int32_t>((count + kBlockSize - 1) / kBlockSize);
+  const auto cache =
+      backend->AllocateKvCache(KvSpecOf(*config, kBlockSize, num_blocks + 1, kv_format));
+  REQUIRE(cache.ok());
+
+  std::vector<int32_t> ids = prompt, blocks;
+  for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
+  const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
+  const auto plan = backend
+                        ->MakeAttentionPlan({static_cast<int>(config->num_heads),
+                                             static_cast<int>(config->num_kv_heads),
+                                             static_cast<int>(config->head_dim)},
+                                            count, 1)
+                        .value();
+  plan->Fill(request.batch());
+  (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
+                      .plan = plan.get(),
+                      .kv_cache = cache->get()});
+  auto logits = backend->device().Allocate(DType::kF32, {count, config->vocab_size});
+  REQUIRE(logits.ok());
+  (*loaded)->Logits(*logits, request.batch().positions);
+  std::vector<std::vector<float>> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* row = logits->view().Row<float>(i);
+    rows.emplace_back(row, row + config->vocab_size);
+  }
+  return rows;
+}
+
+double MaxDifference(const std::vector<float>& a, const float* b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return worst;
+}
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+#pragma once
+
+// Recorded logits of tiny models, and ours to compare with them. Thread: the test's.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/models/registry.h"
+#include "engine_core/models/weight_formats.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// A folder's goldens.json.
+nlohmann::json ReadGoldens(const std::string& folder);
+
+// A folder's logits.safetensors, read with a plain reader of the format.
+class GoldenLogits {
+ public:
+  explicit GoldenLogits(const std::string& folder);
+  bool Has(const std::string& name) const { return header_.contains(name); }
+  std::vector<float> Get(const std::string& name) const;
+
+ private:
+  std::string bytes_;
+  nlohmann::json header_;
+  size_t data_begin_ = 0;
+};
+
+// Logits of every position of one prompt, directly from a Model with its own cache. The weights
+// come from the folder.
+std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
+                                          const std::string& folder, int64_t max_positions,
+                                          Backend* backend, const std::vector<int32_t>& prompt,
+                                          WeightFormats formats = {},
+                                          KvFormat kv_format = KvFormat::kCompute);
+
+double MaxDifference(const std::vector<float>& a, const float* b);
+
+}  // namespace tandem

@@ -1,0 +1,165 @@
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/weights/checkpoint_quantization.h"
+#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/stored_matrix.h"
+#include "tests/support/files/temp_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Contains;
+using Json = nlohmann::json;
+
+std::string RefusalOf(const Json& config) {
+  return std::string(ParseQuantization(config).status().message());
+}
+
+// A folder's model.safetensors. Each tensor: its type, shape and bytes.
+struct TensorBytes {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+void WriteTensors(const TempFolder& folder, const std::vector<TensorBytes>& tensors) {
+  Json header;
+  std::string data;
+  for (const TensorBytes& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    data += tensor.bytes;
+  }
+  const std::string text = header.dump();
+  const uint64_t size = text.size();
+  std::string file(reinterpret_cast<const char*>(&size), sizeof size);
+  folder.Write("model.safetensors", file + text + data);
+}
+
+struct Shape {
+  int64_t rows, columns;
+};
+
+// What is wrong with a module "m" of these tensors.
+std::string DecodeRefusal(const Json& config, Shape shape,
+                          const std::vector<TensorBytes>& tensors) {
+  const TempFolder folder;
+  WriteTensors(folder, tensors);
+  const auto weights = OpenSafetensors(folder.path());
+  REQUIRE(weights.ok());
+  const auto quantization = ParseQuantization(config);
+  REQUIRE(quantization.ok());
+  const StoredMatrix stored = {.name = "m", .rows = shape.rows, .columns = shape.columns};
+  return std::string(LoadMatrix(**weights, *quantization, stored).status().message());
+}
+
+std::string Zeros(size_t size) { return std::string(size, '\0'); }
+
+TEST_CASE("quantization_config: methods by their names, others are refused with what there is") {
+  const auto method_of = [](const Json& config) { return ParseQuantization(config)->method; };
+  CHECK(method_of({{"quant_method", "gptq"}}) == QuantizationMethod::kGptq);
+  CHECK(method_of({{"quant_method", "AWQ"}, {"version", "gemm"}}) == QuantizationMethod::kAwq);
+  CHECK(method_of({{"quant_method", "compressed_tensors"}}) ==
+        QuantizationMethod::kCompressedTensors);
+  CHECK(method_of({{"quant_algo", "NVFP4"}}) == QuantizationMethod::kModelOpt);
+  CHECK_THAT(RefusalOf({{"quant_method", "bitsandbytes"}}),
+             Contains("quant_method bitsandbytes is not supported; supported: awq, "
+                      "compressed-tensors, fp8, gptq, modelopt"));
+  CHECK_THAT(RefusalOf(Json::object()), Contains("quant_method (none)"));
+  CHECK_THAT(RefusalOf({{"quant_method", "awq"}, {"version", "gemv"}}), Contains("version gemv"));
+  CHECK_THAT(RefusalOf({{"quant_method", "gptq"}, {"checkpoint_format", "marlin"}}),
+             Contains("checkpoint_format marlin"));
+  CHECK_THAT(RefusalOf({{"quant_method", "gptq"}, {"is_marlin_format", true}}),
+             Contains("is_marlin_format"));
+  CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"format", "marlin-24"}}),
+             Contains("format marlin-24"));
+  CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"sparsity_config", {{"a", 1}}}}),
+             Contains("sparsity_config"));
+  CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"config_groups", {{"g", 1}}}}),
+             Contains("config_groups: g: must be an object"));
+  for (const Json& block :
+       {Json(128), Json({128}), Json({0, 128}), Json({-1, 128}), Json({1, "a"})}) {
+    CHECK_THAT(RefusalOf({{"quant_method", "fp8"}, {"weight_block_size", block}}),
+               Contains("weight_block_size"));
+  }
+  CHECK_THAT(RefusalOf({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}),
+             Contains("quant_algo w4a8_awq"));
+}
+
+TEST_CASE("quantization: the flag may name the method of the checkpoint, as vLLM spells it") {
+  CHECK(NamesMethod("gptq_marlin", QuantizationMethod::kGptq));
+  CHECK(NamesMethod("marlin", QuantizationMethod::kAwq));
+  CHECK_FALSE(NamesMethod("awq", QuantizationMethod::kGptq));
+  CHECK(IsMethodName("compressed-tensors"));
+  CHECK_FALSE(IsMethodName("int8"));
+}
+
+TEST_CASE("quantized matrices: what does not fit is refused by name") {
+  const Json gptq = {{"quant_method", "gptq"}}, awq = {{"quant_method", "awq"}};
+  const Json compressed = {{"quant_method", "compressed-tensors"}}, fp8 = {{"quant_method", "fp8"}};
+  const TensorBytes codes = {"m.qweight", "I32", {4, 8}, Zeros(128)};
+  const TensorBytes zeros = {"m.qzeros", "I32", {1, 1}, Zeros(4)};
+  const TensorBytes scales = {"m.scales", "F16", {1, 8}, Zeros(16)};
+  const Shape shape = {8, 32};
+  SECTION("GPTQ") {
+    CHECK_THAT(DecodeRefusal(gptq, {8, 40}, {codes, zeros, scales}),
+               Contains("m.qweight does not hold 8 x 40 codes"));
+    CHECK_THAT(DecodeRefusal(gptq, shape, {codes, scales}), Contains("m.qzeros"));
+    CHECK_THAT(DecodeRefusal(gptq, shape, {codes, zeros}), Contains("m.scales"));
+    CHECK_THAT(DecodeRefusal(gptq, shape, {codes, {"m.qzeros", "I32", {0, 1}, ""}, scales}),
+               Contains("has 0 groups"));
+    CHECK_THAT(DecodeRefusal(gptq, shape,
+                             {codes,
+                              {"m.qzeros", "I32", {3, 1}, Zeros(12)},
+                              {"m.scales", "F16", {3, 8}, Zeros(48)}}),
+               Contains("3 groups for 32 inputs, and no g_idx"));
+    CHECK_THAT(DecodeRefusal(gptq, shape,
+                             {codes, zeros, scales, {"m.g_idx", "I32", {32}, std::string(128, 1)}}),
+               Contains("m.g_idx has the group 16843009 of 1"));
+    CHECK_THAT(DecodeRefusal(gptq, shape, {codes, zeros, {"m.scales", "I32", {1, 8}, Zeros(32)}}),
+               Contains("m.scales has dtype I32"));
+  }
+  SECTION("AWQ") {
+    CHECK_THAT(DecodeRefusal(awq, {32, 4}, {codes, zeros, scales}), Contains("must be [4, 4]"));
+    CHECK_THAT(DecodeRefusal(awq, {60, 4}, {codes, zeros, scales}), Contains("60 outputs"));
+  }
+  SECTION("compressed-tensors") {
+    const TensorBytes packed = {"m.weight_packed", "I32", {8, 4}, Zeros(128)};
+    const TensorBytes row_scales = {"m.weight_scale", "F32", {8, 1}, Zeros(32)};
+    CHECK_THAT(DecodeRefusal(compressed, shape, {packed}), Contains("m.weight_scale"));
+    CHECK_THAT(DecodeRefusal(compressed, shape,
+                             {packed, row_scales, {"m.weight_shape", "I64", {2}, Zeros(16)}}),
+               Contains("m.weight_shape is [0, 0], the config needs [8, 32]"));
+    CHECK_THAT(DecodeRefusal(compressed, shape,
+                             {packed, row_scales, {"m.weight_g_idx", "I32", {32}, Zeros(128)}}),
+               Contains("actorder group is not supported"));
+    CHECK_THAT(DecodeRefusal(compressed, {8, 36},
+                             {{"m.weight_packed", "U8", {8, 18}, Zeros(144)}, row_scales}),
+               Contains("must be a multiple of 16"));
+  }
+  SECTION("8 bits") {
+    const TensorBytes numbers = {"m.weight", "F8_E4M3", {8, 32}, Zeros(256)};
+    CHECK_THAT(DecodeRefusal(fp8, shape, {numbers}), Contains("m.weight_scale"));
+    CHECK_THAT(DecodeRefusal(fp8, {8, 16}, {numbers}), Contains("m.weight has shape [8, 32]"));
+    CHECK_THAT(DecodeRefusal(fp8, shape, {numbers, {"m.weight_scale", "F32", {7}, Zeros(28)}}),
+               Contains("m.weight_scale has shape [7], must be [1, 1]"));
+  }
+}
+
+TEST_CASE("quantized matrices: a module with a dense weight is read as numbers") {
+  const TempFolder folder;
+  WriteTensors(folder, {{"m.weight", "F32", {1, 1}, Zeros(4)}});
+  const auto weights = OpenSafetensors(folder.path());
+  REQUIRE(weights.ok());
+  const auto gptq = ParseQuantization({{"quant_method", "gptq"}});
+  CHECK(LoadMatrix(**weights, *gptq, {.name = "m", .rows = 1, .columns = 1}).ok());
+  CHECK_FALSE(LoadMatrix(**weights, *gptq, {.name = "n", .rows = 1, .columns = 1}).ok());
+}
+
+}  // namespace
+}  // namespace tandem
