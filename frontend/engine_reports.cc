@@ -25,8 +25,8 @@ void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& st
   step_tokens->End();
   logs_[static_cast<size_t>(engine_index)]->RecordPrefix(stats.prefix_cache_stats);
   if (first_shard_->OnThread()) return RecordInOrder(engine_index, stats, engine_time);
-  first_shard_->Post([this, engine_index, stats, engine_time]() mutable {
-    RecordInOrder(engine_index, std::move(stats), engine_time);
+  first_shard_->Post([this, engine_index, report = stats, engine_time]() mutable {
+    RecordInOrder(engine_index, std::move(report), engine_time);
   });
 }
 

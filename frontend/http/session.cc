@@ -196,7 +196,7 @@ Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   }
   if (result != Read::kClosed && !turn_.responded) {
     if (refusal) {
-      Respond(std::move(*refusal));
+      Respond(*refusal);
     } else {
       co_await RunHandler(*match.route);
     }
@@ -295,7 +295,7 @@ std::string Session::RenderHead(int status, std::string_view content_type,
   return head.append("\r\n");
 }
 
-void Session::Respond(Response response) {
+void Session::Respond(const Response& response) {
   CHECK(!turn_.responded) << "two responses to " << turn_.request.path;
   turn_.responded = true;
   turn_.status = response.status;
@@ -386,7 +386,7 @@ void Session::PostClosed() {
 const HttpRequest& Exchange::request() const { return session_->turn_.request; }
 HttpRequest& Exchange::mutable_request() { return session_->turn_.request; }
 Shard& Exchange::shard() const { return session_->shard(); }
-void Exchange::Respond(Response response) { session_->Respond(std::move(response)); }
+void Exchange::Respond(Response response) { session_->Respond(response); }
 EventStream& Exchange::StartEventStream(HeaderList headers) {
   return session_->StartEventStream(std::move(headers));
 }

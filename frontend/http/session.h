@@ -57,7 +57,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<void> Linger();
 
   // The implementation of Exchange and EventStream.
-  void Respond(Response response);
+  void Respond(const Response& response);
   EventStream& StartEventStream(HeaderList headers);
   bool SendChunk(std::string_view events);
   void FinishStream();
