@@ -234,7 +234,9 @@ void Bpe::MergeWindow(std::span<const TokenId> symbols, Window* window) const {
     if (pairs[i].rank != kNoRank) first.push_back(uint64_t{pairs[i].rank} << 32 | i);
   }
   std::sort(first.begin(), first.end());
-  const auto offer = [&](int32_t pos) {
+  // Named one by one: clang 14 captures no structured bindings by default.
+  const auto offer = [this, count, &tokens = tokens, &pairs = pairs, &next = next,
+                      &heap = heap](int32_t pos) {
     if (pos < 0) return;
     pairs[pos] = next[pos] < count ? Find(tokens[pos], tokens[next[pos]]) : Merged();
     if (pairs[pos].rank == kNoRank) return;

@@ -183,8 +183,9 @@ void AddTokens(const ModelFile& model, const TokenizerConfig& config, TokenizerF
   file->added_tokens = config.added_tokens;
   for (const auto& [name, text] : config.special_tokens) {
     const auto id = FindPiece(model, text);
-    const bool known = std::any_of(file->added_tokens.begin(), file->added_tokens.end(),
-                                   [&](const AddedToken& token) { return token.content == text; });
+    const bool known =
+        std::any_of(file->added_tokens.begin(), file->added_tokens.end(),
+                    [&text = text](const AddedToken& token) { return token.content == text; });
     if (known || !id) continue;
     AddedToken token;
     token.id = *id;

@@ -1,0 +1,41 @@
+# Fuzz targets: what parses bytes of strangers. With TANDEM_FUZZ (preset fuzz, clang) they are all
+# that is built and libFuzzer drives them (tests/fuzz/run.sh); otherwise each runs over its corpus.
+module(tests/fuzz DEPS common)
+
+# fuzz_target(<name> DEPS …): tests/fuzz/<name>.cc over tests/fuzz/corpus/<name>
+function(fuzz_target name)
+  cmake_parse_arguments(F "" "" "DEPS" ${ARGN})
+  tandem_targets(deps ${F_DEPS})
+  add_executable(fuzz_${name} fuzz/${name}.cc)
+  target_link_libraries(fuzz_${name} PRIVATE tandem_tests_fuzz ${deps})
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(TANDEM_FUZZ)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(fuzz_targets fuzz_${name})
+    return()
+  endif()
+  target_link_libraries(fuzz_${name} PRIVATE fuzz_corpus_main)
+  add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+  set_tests_properties(fuzz_${name} PROPERTIES LABELS "property;fuzz" TIMEOUT 120)
+endfunction()
+
+if(TANDEM_FUZZ)
+  add_custom_target(fuzz_targets)
+else()
+  add_library(fuzz_corpus_main OBJECT fuzz/corpus_main.cc)
+  target_link_libraries(fuzz_corpus_main PRIVATE tandem_tests_fuzz)
+endif()
+
+# libFuzzer for a minute, over all targets, where the preset fuzz was built.
+add_test(NAME fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh --built 60)
+set_tests_properties(fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED:")
+
+fuzz_target(http DEPS frontend/http)
+fuzz_target(json_body DEPS frontend/openai nlohmann_json::nlohmann_json)
+fuzz_target(tokenizer_json DEPS frontend/text)
+fuzz_target(chat_template DEPS frontend/chat)
+fuzz_target(safetensors DEPS engine_core/weights tests/support/files)
+fuzz_target(config_json DEPS engine_core/weights)
+fuzz_target(wire_input DEPS proto_msgpack)
+fuzz_target(wire_output DEPS proto_msgpack)
+fuzz_target(kv_events DEPS proto_msgpack)
