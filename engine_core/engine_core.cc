@@ -173,6 +173,7 @@ void EngineCore::EndMasks() {
 void EngineCore::EndStep() {
   if (collected_ != nullptr) {
     scheduler_.Update(*std::exchange(collected_, nullptr), &result_, &outputs_);
+    if (options_.grammars != nullptr) options_.grammars->Foresee(scheduler_);
     outputs_.SetStats(scheduler_.TakeStats());
   } else if (stats_due_) {
     outputs_.SetStats(scheduler_.TakeStats());

@@ -46,14 +46,18 @@ Status RecordedExecutor::Submit(const SchedulerOutput& step) {
   const SubmittedStep submitted = DescribeStep(step, recorder_->NoteSubmitted());
   recorder_->Append(RecordKind::kSubmitted,
                     [&](ByteWriter* out) { PackSubmitted(submitted, out); });
-  return Noted(executor_->Submit(step));
+  const Status status = Noted(executor_->Submit(step));
+  // Its masks are complete by now.
+  CopyForced(step, &forced_[static_cast<size_t>(submitted.number) % forced_.size()]);
+  return status;
 }
 
 Status RecordedExecutor::Collect(ModelOutput* result) {
   const int64_t number = recorder_->NoteCollected();
   RETURN_IF_ERROR(Noted(executor_->Collect(result)));
+  const ForcedRuns& forced = forced_[static_cast<size_t>(number) % forced_.size()];
   recorder_->Append(RecordKind::kCollected,
-                    [&](ByteWriter* out) { PackCollected(number, *result, out); });
+                    [&](ByteWriter* out) { PackCollected(number, *result, forced, out); });
   return OkStatus();
 }
 

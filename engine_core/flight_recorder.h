@@ -7,6 +7,7 @@
 // Thread: engine loop. Owns nothing. A steady step allocates nothing. Never fails: what does not
 // fit is a gap, after which the next checkpoint is due at once.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -92,6 +93,7 @@ class RecordedExecutor final : public Executor {
 
   Executor* const executor_;
   FlightRecorder* const recorder_;
+  std::array<ForcedRuns, kMaxStepsInFlight> forced_;  // of the steps in flight, by their numbers
 };
 
 class RecordedGrammars final : public RequestGrammars {
@@ -101,6 +103,7 @@ class RecordedGrammars final : public RequestGrammars {
   const GrammarDefaults& defaults() const override { return grammars_->defaults(); }
   bool Await(const Request& request) override;
   std::vector<GrammarResult> Take(const GrammarCompiled& compiled) override;
+  void Foresee(const Scheduler& scheduler) override { grammars_->Foresee(scheduler); }
   void BeginMasks(Step* step) override { grammars_->BeginMasks(step); }
   void FinishMasks() override { grammars_->FinishMasks(); }
   std::vector<GrammarFailure> TakeFailures() override;

@@ -1,5 +1,6 @@
 #include "engine_core/flight_records.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -230,7 +231,35 @@ StatusOr<SubmittedStep> UnpackSubmitted(std::string_view payload) {
   return step;
 }
 
-void PackCollected(int64_t number, const ModelOutput& result, ByteWriter* out) {
+void CopyForced(const SchedulerOutput& step, ForcedRuns* forced) {
+  forced->clear();
+  for (const TokenMask& mask : step.token_masks) {
+    if (mask.num_forced == 0) continue;
+    const std::span<const TokenId> tokens = step.Forced(mask);
+    forced->push_back(mask.request_idx);
+    forced->push_back(mask.num_forced);
+    forced->insert(forced->end(), tokens.begin(), tokens.end());
+  }
+}
+
+void SetForced(const ForcedRuns& forced, SchedulerOutput* step) {
+  auto mask = step->token_masks.begin();
+  for (size_t i = 0; i + 2 <= forced.size();) {
+    const auto size = static_cast<size_t>(std::max(forced[i + 1], 0));
+    if (size > forced.size() - i - 2) return;
+    while (mask != step->token_masks.end() && mask->request_idx < forced[i]) ++mask;
+    if (mask == step->token_masks.end() || mask->request_idx != forced[i]) return;
+    const auto tokens = std::span(forced).subspan(i + 2, size);
+    if (std::ranges::any_of(tokens, [](int32_t token) { return token < 0; })) return;
+    mask->forced_begin = static_cast<int32_t>(step->forced_token_ids.size());
+    mask->num_forced = static_cast<int32_t>(size);
+    step->forced_token_ids.insert(step->forced_token_ids.end(), tokens.begin(), tokens.end());
+    i += 2 + size;
+  }
+}
+
+void PackCollected(int64_t number, const ModelOutput& result, const ForcedRuns& forced,
+                   ByteWriter* out) {
   out->Signed(number);
   out->List(std::span<const TokenId>(result.sampled_token_ids));
   out->Varint(result.results.size());
@@ -241,9 +270,11 @@ void PackCollected(int64_t number, const ModelOutput& result, ByteWriter* out) {
   out->Varint(result.drafts.size());
   for (const DraftResult& one : result.drafts) out->Fixed(one);
   out->List(std::span<const TokenId>(result.draft_token_ids));
+  out->List(std::span<const int32_t>(forced));
 }
 
-Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* result) {
+Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* result,
+                       ForcedRuns* forced) {
   ByteReader in(payload);
   result->Clear();
   *number = in.Signed();
@@ -257,6 +288,7 @@ Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* r
     result->drafts.push_back(in.Fixed<DraftResult>());
   }
   in.List(&result->draft_token_ids);
+  in.List(forced);
   return in.ok() ? OkStatus() : DataLossError("a step's result is cut off");
 }
 

@@ -55,9 +55,17 @@ SubmittedStep DescribeStep(const SchedulerOutput& step, int64_t number);
 void PackSubmitted(const SubmittedStep& step, ByteWriter* out);
 StatusOr<SubmittedStep> UnpackSubmitted(std::string_view payload);
 
+// The forced tokens of a step's masks: for each run its request's index, its size, its tokens.
+using ForcedRuns = std::vector<int32_t>;
+void CopyForced(const SchedulerOutput& step, ForcedRuns* forced);
+// To the masks of a step that has none forced yet.
+void SetForced(const ForcedRuns& forced, SchedulerOutput* step);
+
 // Without logprobs and what goes only to clients.
-void PackCollected(int64_t number, const ModelOutput& result, ByteWriter* out);
-Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* result);
+void PackCollected(int64_t number, const ModelOutput& result, const ForcedRuns& forced,
+                   ByteWriter* out);
+Status UnpackCollected(std::string_view payload, int64_t* number, ModelOutput* result,
+                       ForcedRuns* forced);
 
 void PackStatus(const Status& status, ByteWriter* out);
 Status UnpackStatus(ByteReader* in);

@@ -168,7 +168,9 @@ StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& conf
        .model_folder = config.model,
        .vocab_size = limits.vocab_size,
        .max_num_seqs = limits.max_num_seqs,
-       .defaults = setup.grammars.defaults},
+       .max_model_len = limits.max_model_len,
+       .defaults = setup.grammars.defaults,
+       .finds_runs = limits.drafts.num_speculative_tokens == 0},
       clock, [events](GrammarCompiled compiled) { events->Push(std::move(compiled)); });
 }
 

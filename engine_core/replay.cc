@@ -30,7 +30,8 @@ class ReplayedClock final : public Clock {
   mutable double last_ = 0;
 };
 
-// Recorded waits and failures; the mask of a request allows the recorded token alone.
+// Recorded waits and failures; the mask of a request allows the recorded token alone, and forces
+// what was recorded.
 class ReplayedGrammars final : public RequestGrammars {
  public:
   ReplayedGrammars(const ReplayOptions& options, const ReplayedExecutor* executor,
@@ -46,6 +47,7 @@ class ReplayedGrammars final : public RequestGrammars {
     const auto payload = cursor_->Take(RecordKind::kGrammarsTaken);
     return payload ? UnpackGrammarResults(*payload) : std::vector<GrammarResult>();
   }
+  void Foresee(const Scheduler&) override {}
   void BeginMasks(Step* step) override;
   void FinishMasks() override {}
   std::vector<GrammarFailure> TakeFailures() override {
@@ -65,9 +67,10 @@ void ReplayedGrammars::BeginMasks(Step* step) {
   masks_.clear();
   SchedulerOutput& output = step->output;
   ModelOutput recorded;
+  ForcedRuns forced;
   int64_t number = 0;
   if (const auto payload = cursor_->ResultOf(executor_->num_submitted() + 1)) {
-    if (!UnpackCollected(*payload, &number, &recorded).ok()) return;
+    if (!UnpackCollected(*payload, &number, &recorded, &forced).ok()) return;
   }
   const auto num_words =
       static_cast<size_t>((options_.limits.vocab_size + kBitsPerWord - 1) / kBitsPerWord);
@@ -84,6 +87,7 @@ void ReplayedGrammars::BeginMasks(Step* step) {
     output.token_masks.push_back({.request_idx = static_cast<int32_t>(i), .words = words});
   }
   std::ranges::sort(output.token_masks, {}, &TokenMask::request_idx);
+  SetForced(forced, &output);
 }
 
 bool IsCheckpoint(const FlightRecord& record) {

@@ -73,7 +73,8 @@ Status ReplayedExecutor::Collect(ModelOutput* result) {
   }
   ModelOutput recorded;
   int64_t number = 0;
-  RETURN_IF_ERROR(UnpackCollected(*payload, &number, &recorded));
+  ForcedRuns forced;  // the step's masks have them
+  RETURN_IF_ERROR(UnpackCollected(*payload, &number, &recorded, &forced));
   if (number != num_collected_) return DataLossError("a step's result is missing");
   if (options_.model == nullptr) {
     *result = std::move(recorded);

@@ -33,6 +33,24 @@ void TakeFds(msghdr* header, std::vector<UniqueFd>* fds) {
   }
 }
 
+ssize_t Receive(int socket, msghdr* header, int flags) {
+  ssize_t size = 0;
+  while ((size = recvmsg(socket, header, MSG_CMSG_CLOEXEC | flags)) < 0 && errno == EINTR) {
+  }
+  return size;
+}
+
+Status WaitForPacket(int socket, int timeout_ms) {
+  pollfd waited = {socket, POLLIN, 0};
+  int count = 0;
+  while ((count = poll(&waited, 1, timeout_ms)) < 0 && errno == EINTR) {
+  }
+  if (count < 0) return ErrnoError(errno, "poll");
+  if (count > 0) return OkStatus();
+  return Status(StatusCode::kDeadlineExceeded,
+                "nothing received in " + std::to_string(timeout_ms) + " ms");
+}
+
 }  // namespace
 
 StatusOr<std::pair<UniqueFd, UniqueFd>> MakePacketSockets() {
@@ -68,17 +86,6 @@ Status SendPacket(int socket, std::string_view bytes, std::span<const int> fds) 
 }
 
 StatusOr<Packet> ReceivePacket(int socket, int timeout_ms) {
-  if (timeout_ms >= 0) {
-    pollfd waited = {socket, POLLIN, 0};
-    int count = 0;
-    while ((count = poll(&waited, 1, timeout_ms)) < 0 && errno == EINTR) {
-    }
-    if (count < 0) return ErrnoError(errno, "poll");
-    if (count == 0) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    "nothing received in " + std::to_string(timeout_ms) + " ms");
-    }
-  }
   char buffer[kMaxPacketBytes];  // not in the packet, which would be cleared first
   iovec part = {buffer, sizeof buffer};
   msghdr header = {};
@@ -87,8 +94,11 @@ StatusOr<Packet> ReceivePacket(int socket, int timeout_ms) {
   alignas(cmsghdr) ControlBuffer control = {};
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  ssize_t size = 0;
-  while ((size = recvmsg(socket, &header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  // Mostly it is there already.
+  ssize_t size = Receive(socket, &header, timeout_ms < 0 ? 0 : MSG_DONTWAIT);
+  if (size < 0 && errno == EAGAIN) {
+    RETURN_IF_ERROR(WaitForPacket(socket, timeout_ms));
+    size = Receive(socket, &header, 0);
   }
   if (size < 0) return IsGone(errno) ? GoneError() : ErrnoError(errno, "recvmsg");
   Packet packet;

@@ -3,7 +3,8 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kHeaderWords = 5;  // the id's halves, mask_row, allows_special_tokens, the count
+// The id's halves, mask_row, allows_special_tokens, the count, max_run.
+constexpr size_t kHeaderWords = 6;
 
 }  // namespace
 
@@ -31,10 +32,10 @@ size_t NumStepWords(const MatcherStep& step) { return kHeaderWords + step.tokens
 
 void AppendStep(const MatcherStep& step, std::vector<int32_t>* packet) {
   CHECK_LE(step.tokens.size(), kMaxStepTokens);
-  packet->insert(packet->end(),
-                 {static_cast<int32_t>(step.matcher_id),
-                  static_cast<int32_t>(step.matcher_id >> 32), step.mask_row,
-                  step.allows_special_tokens ? 1 : 0, static_cast<int32_t>(step.tokens.size())});
+  packet->insert(packet->end(), {static_cast<int32_t>(step.matcher_id),
+                                 static_cast<int32_t>(step.matcher_id >> 32), step.mask_row,
+                                 step.allows_special_tokens ? 1 : 0,
+                                 static_cast<int32_t>(step.tokens.size()), step.max_run});
   packet->insert(packet->end(), step.tokens.begin(), step.tokens.end());
 }
 
@@ -48,7 +49,8 @@ std::optional<MatcherStep> TakeStep(std::span<const int32_t>* packet) {
   return MatcherStep{.matcher_id = (int64_t{words[1]} << 32) | low,
                      .mask_row = words[2],
                      .allows_special_tokens = words[3] != 0,
-                     .tokens = words.subspan(kHeaderWords, num_tokens)};
+                     .tokens = words.subspan(kHeaderWords, num_tokens),
+                     .max_run = words[5]};
 }
 
 }  // namespace tandem

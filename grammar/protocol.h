@@ -3,7 +3,8 @@
 // What the engine core and tandem-grammar say to each other, over packets (packets.h).
 //
 // tandem-grammar loads the vocabulary once and then forks a process for each grammar. Of each such
-// process the engine holds a socket of its own; the masks are rows of memory that all share.
+// process the engine holds a socket of its own; the masks are rows of memory that all share
+// (mask_rows.h).
 //   control socket:  engine → host    a grammar to compile: its process's socket, its spec (a file)
 //                    host → engine    once: ready, or why the vocabulary cannot be loaded
 //   grammar socket:  process → engine once: compiled, or what is wrong with the spec
@@ -57,10 +58,11 @@ constexpr size_t kMaxStepTokens = 8192;
 
 struct MatcherStep {
   int64_t matcher_id = 0;
-  int32_t mask_row = kNoMaskRow;  // where the mask of its next token is written
+  int32_t mask_row = kNoMaskRow;  // where the mask of its next token is written, and the run
   // Special tokens, which do not show in the text, may stand for the text that spells them.
   bool allows_special_tokens = false;
   std::span<const TokenId> tokens;  // sampled since its last step
+  int32_t max_run = 0;              // tokens of a run that are of use; below 2: none is looked for
 };
 
 // The words of a step in a packet; a packet may hold many steps.

@@ -25,7 +25,7 @@ tandem_test(property_kv_cache LABEL property
 tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc
        unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
-       unit/engine_core/scheduler/outside_test.cc
+       unit/engine_core/scheduler/forced_tokens_test.cc unit/engine_core/scheduler/outside_test.cc
        unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
        unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)

@@ -157,7 +157,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   layout.LayOut(step, batch_);
   sampler_->Begin(layout, &newest_->samples);
   const bool samples_later = backend_->device().memory_is_host();
-  if (!samples_later) sampler_->TakeMasks(step);
+  if (!samples_later) sampler_->TakeMasks(step, &newest_->samples);
   embedded_.Fill(layout, batch_);
   // Graphs read token ids alone.
   const DecodeGraphs::Graph* graph = embedded_.rows().empty() ? graphs_.Find(layout) : nullptr;
@@ -169,14 +169,14 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   } else {
     RunModel();
   }
-  if (samples_later) sampler_->TakeMasks(step);
+  if (samples_later) sampler_->TakeMasks(step, &newest_->samples);
   if (!layout.has_host_rows) {
     const int64_t count = layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = chunk; first < count; first += chunk) RunLogits(first);
     clock_.End(&newest_->times);
     sampler_->StartFetch(layout);
   }
-  sampler_->AppendUnknownTokens(layout);
+  sampler_->AppendUnknownTokens(layout, newest_->samples);
   return backend_->device().status();
 }
 

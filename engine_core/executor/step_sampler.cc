@@ -72,14 +72,20 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
         .result = {.status = row.status, .token_id = 0, .num_nans = 0},
         .logprobs = std::nullopt,
         .is_on_host = request.needs_sample && row.status.ok() && !row.samples_on_device,
-        .has_prompt_logprobs = ends_prompt && row.prompt_logprobs};
+        .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
+        .forced = {}};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
 }
 
-void StepSampler::TakeMasks(const SchedulerOutput& step) {
+void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
   if (step.finish_token_masks) step.finish_token_masks();
   masks_.Send(step.token_masks);
+  for (const TokenMask& mask : step.token_masks) {
+    const std::span<const TokenId> forced = step.Forced(mask);
+    samples->requests[static_cast<size_t>(mask.request_idx)].forced.assign(forced.begin(),
+                                                                           forced.end());
+  }
 }
 
 void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows) const {
@@ -119,13 +125,21 @@ void StepSampler::StartFetch(const StepLayout& layout) {
 }
 
 // A request that will fail may run once more before its failure is known: with any token.
-void StepSampler::AppendUnknownTokens(const StepLayout& layout) {
-  for (const ScheduledRequest& request : layout.requests) {
+void StepSampler::AppendUnknownTokens(const StepLayout& layout, const StepSamples& samples) {
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    const ScheduledRequest& request = layout.requests[i];
     if (!request.needs_sample) continue;
     const InputBatch::Row& row = batch_->row(request.slot);
-    if (row.samples_on_device) batch_->AppendUnknownToken(request.slot);
+    if (row.samples_on_device) {
+      batch_->AppendUnknownToken(request.slot);
+      AppendForced(request.slot, samples.requests[i]);
+    }
     if (!row.status.ok()) batch_->AppendToken(request.slot, 0);
   }
+}
+
+void StepSampler::AppendForced(RequestSlot slot, const StepSamples::Request& sampled) {
+  for (const TokenId token : sampled.forced) batch_->AppendToken(slot, token);
 }
 
 void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
@@ -233,7 +247,10 @@ void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutp
           .status = NotFiniteError(prompt_nans), .token_id = 0, .num_nans = prompt_nans};
     }
     const TokenId token = FoldRequest(request, &sampled, &extra);
-    if (sampled.is_on_host) batch_->AppendToken(request.slot, std::max(token, TokenId{0}));
+    if (sampled.is_on_host) {
+      batch_->AppendToken(request.slot, std::max(token, TokenId{0}));
+      AppendForced(request.slot, sampled);
+    }
     result->sampled_token_ids.push_back(token);
     const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
                            extra.prompt_logprobs;

@@ -31,6 +31,7 @@ struct StepSamples {
     std::optional<wire::LogprobsRows> logprobs;
     bool is_on_host = false;           // the host samples its token
     bool has_prompt_logprobs = false;  // they are complete with this token
+    std::vector<TokenId> forced;       // what follows the token
   };
   std::vector<Request> requests;  // of each of StepLayout::requests
   // Of each of StepLayout::logits_rows: values that are not finite, in a prompt's row.
@@ -50,7 +51,7 @@ class StepSampler {
   void Begin(const StepLayout& layout, StepSamples* samples);
   // Waits for the step's masks and takes them in: before the ops that sample on the device, else
   // before SampleOnHost.
-  void TakeMasks(const SchedulerOutput& step);
+  void TakeMasks(const SchedulerOutput& step, StepSamples* samples);
   // Writes the step's SamplingRows. sampling_rows: [layout.num_logits_rows(), kSamplingRowWidth] in
   // host memory.
   void FillRows(const StepLayout& layout, const Tensor& sampling_rows) const;
@@ -67,8 +68,9 @@ class StepSampler {
   // ---- after them ----
   // Starts the copy of the device's results, after the ops so far.
   void StartFetch(const StepLayout& layout);
-  // Appends tokens that the host does not know yet, so that the next step can name them.
-  void AppendUnknownTokens(const StepLayout& layout);
+  // Appends tokens that the host does not know yet, and what they force, so that the next step can
+  // name them.
+  void AppendUnknownTokens(const StepLayout& layout, const StepSamples& samples);
   // Samples the host's rows among the logits made last, the step's rows from `first` on.
   void SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples);
   // Waits for the copy and reads it.
@@ -84,6 +86,7 @@ class StepSampler {
   void SampleToken(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
                    StepSamples::Request* sampled, SamplerScratch* scratch);
   void TakeRow(const StepLayout& layout, size_t row_idx, StepSamples* samples);
+  void AppendForced(RequestSlot slot, const StepSamples::Request& sampled);
   TokenId FoldRequest(const ScheduledRequest& request, StepSamples::Request* sampled,
                       RequestResult* extra);
   LogprobsRow PromptLogprobs(RequestSlot slot, int32_t prompt_row);

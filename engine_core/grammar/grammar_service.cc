@@ -15,6 +15,19 @@ constexpr size_t kMaxIdleGrammars = 32;
 // How often a request waits for its grammar again after the process was killed.
 constexpr int kMaxRestarts = 3;
 
+// Whether nothing but its grammar decides about a request's token where that allows one alone, and
+// nobody wants to see its logits.
+bool IsChosenByMaskAlone(const Request& request) {
+  const wire::SamplingParams& params = request.wire.sampling_params;
+  const bool has_penalties = params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+                             params.repetition_penalty != 1;
+  const bool bans_tokens = !params.allowed_token_ids.empty() || !params.bad_words.empty() ||
+                           !params.bad_words_token_ids.empty() || !params.logit_bias.empty() ||
+                           request.num_output_tokens() < params.min_tokens;
+  const bool shows_logits = params.logprobs.has_value() || !params.logprob_token_ids.empty();
+  return !has_penalties && !bans_tokens && !shows_logits && !params.thinking_token_budget;
+}
+
 int NumCompilers() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
 }
@@ -50,6 +63,7 @@ bool GrammarService::Await(const Request& request) {
   user.id = request.id();
   user.grammar = grammar;
   user.has_matcher = false;
+  user.foreseen_row = -1;
   ++grammar->num_users;
   CompileQueued();
   return grammar->is_ready();
@@ -92,7 +106,9 @@ void GrammarService::DropIdle(size_t num_kept) {
   }
   if (idle.size() <= num_kept) return;
   std::ranges::sort(idle, {}, &HeldGrammar::last_use);
-  for (size_t i = 0; i < idle.size() - num_kept; ++i) Erase(idle[i]);
+  // One that still writes a mask is left for the next time.
+  std::erase_if(idle, [](const HeldGrammar* grammar) { return grammar->owes_replies(); });
+  for (size_t i = 0; i + num_kept < idle.size(); ++i) Erase(idle[i]);
 }
 
 std::vector<GrammarResult> GrammarService::Take(const GrammarCompiled& compiled) {
@@ -116,73 +132,149 @@ std::vector<GrammarResult> GrammarService::Take(const GrammarCompiled& compiled)
 
 void GrammarService::Erase(HeldGrammar* grammar) {
   if (std::erase(queued_, grammar->id()) == 0) --num_live_;
-  std::erase(in_step_, grammar);
+  std::erase(asked_, grammar);
   ids_.erase(grammar->packed_spec());
   grammars_.erase(grammar->id());
 }
 
 // ---- masks ----
 
+GrammarService::User* GrammarService::FindUser(int64_t order) {
+  const auto entry = users_.find(order);
+  return entry == users_.end() || entry->second.grammar == nullptr ? nullptr : &entry->second;
+}
+
+void GrammarService::Foresee(const Scheduler& scheduler) {
+  if (users_.empty()) return;
+  for (const Request* request : scheduler.running()) {
+    const bool is_decoding = request->num_output_tokens() > 0 && request->num_steps_in_flight == 0;
+    if (!is_decoding || !request->has_grammar_begun()) continue;
+    User* user = FindUser(request->order);
+    if (user == nullptr || user->foreseen_row >= 0) continue;
+    user->foreseen_row = Index(request->slot);
+    foreseen_.push_back(request->order);
+    AddMatcherStep(*request, user->foreseen_row, user);
+  }
+  SendPackets();
+}
+
 void GrammarService::BeginMasks(Step* step) {
   SchedulerOutput& output = step->output;
   const bool has_others = !output.token_masks.empty();
   rows_in_step_.clear();
+  std::vector<RowInStep> unforeseen;
   for (size_t i = 0; i < step->requests.size(); ++i) {
     const Request& request = *step->requests[i];
-    const bool is_masked = output.requests[i].needs_sample && request.has_grammar_begun();
-    if (is_masked) AddMask(static_cast<int32_t>(i), request, &output);
+    if (!output.requests[i].needs_sample || !request.has_grammar_begun()) continue;
+    const RowInStep row = {.request_order = request.order,
+                           .request_idx = static_cast<int32_t>(i),
+                           .row = Index(output.requests[i].slot),
+                           .max_run = MaxRun(request)};
+    rows_in_step_.push_back(row);
+    output.token_masks.push_back({.request_idx = row.request_idx,
+                                  .words = masks_.rows().mask(static_cast<size_t>(row.row))});
+    const User* user = FindUser(request.order);
+    if (user == nullptr || user->foreseen_row != row.row) unforeseen.push_back(row);
   }
+  const size_t num_used = rows_in_step_.size() - unforeseen.size();
+  num_foreseen_ += static_cast<int64_t>(num_used);
+  // What was foreseen in vain is written to rows that may be others' now.
+  if (num_used < foreseen_.size()) ReceiveReplies();
+  ForgetForeseen();
   if (rows_in_step_.empty()) return;
+  step_ = &output;
   if (has_others) std::ranges::sort(output.token_masks, {}, &TokenMask::request_idx);
   output.finish_token_masks = [this] { FinishMasks(); };
-  const std::vector<HeldGrammar*> in_step = in_step_;
-  for (HeldGrammar* grammar : in_step) {
-    if (const Status sent = grammar->Send(); !sent.ok()) Lose(grammar, sent);
+  for (const RowInStep& row : unforeseen) {
+    User* user = FindUser(row.request_order);
+    const Request& request = *step->requests[static_cast<size_t>(row.request_idx)];
+    if (user != nullptr) AddMatcherStep(request, row.row, user);
   }
+  SendPackets();
 }
 
-void GrammarService::AddMask(int32_t request_idx, const Request& request, SchedulerOutput* output) {
-  const auto row = static_cast<int32_t>(output->token_masks.size());
-  output->token_masks.push_back({.request_idx = request_idx, .words = masks_.row(row)});
-  rows_in_step_.emplace_back(request.order, row);
-  const auto entry = users_.find(request.order);
-  if (entry == users_.end() || entry->second.grammar == nullptr) return;
-  User& user = entry->second;
-  HeldGrammar* grammar = user.grammar;
-  if (!user.has_matcher) user.num_taken = request.grammar_begin();
-  const auto first = static_cast<size_t>(request.num_prompt_tokens + user.num_taken);
+void GrammarService::AddMatcherStep(const Request& request, int32_t row, User* user) {
+  HeldGrammar* grammar = user->grammar;
+  if (!user->has_matcher) user->num_taken = request.grammar_begin();
+  const auto first = static_cast<size_t>(request.num_prompt_tokens + user->num_taken);
   const MatcherStep step = {
       .matcher_id = request.order,
       .mask_row = row,
       .allows_special_tokens =
           !request.wire.sampling_params.skip_special_tokens ||
           request.wire.sampling_params.structured_outputs->structural_tag.has_value(),
-      .tokens = std::span(request.token_ids).subspan(first)};
-  if (std::ranges::count(in_step_, grammar) == 0) in_step_.push_back(grammar);
+      .tokens = std::span(request.token_ids).subspan(first),
+      .max_run = MaxRun(request)};
+  if (std::ranges::count(asked_, grammar) == 0) asked_.push_back(grammar);
   grammar->last_use = ++num_uses_;
-  user.has_matcher = true;
-  user.num_taken = request.num_output_tokens();
+  user->has_matcher = true;
+  user->num_taken = request.num_output_tokens();
   if (const Status added = grammar->Add(step); !added.ok()) Lose(grammar, added);
 }
 
-void GrammarService::FinishMasks() {
-  const std::vector<HeldGrammar*> in_step = std::exchange(in_step_, {});
-  for (HeldGrammar* grammar : in_step) {
+void GrammarService::SendPackets() {
+  const std::vector<HeldGrammar*> asked = asked_;
+  for (HeldGrammar* grammar : asked) {
+    if (!grammar->has_steps()) continue;
+    if (const Status sent = grammar->Send(); !sent.ok()) Lose(grammar, sent);
+  }
+}
+
+void GrammarService::ReceiveReplies() {
+  const std::vector<HeldGrammar*> asked = std::exchange(asked_, {});
+  for (HeldGrammar* grammar : asked) {
     std::vector<int64_t> refused;
     const Status received = grammar->Receive(&refused);
     for (const int64_t order : refused) {
-      const auto user = users_.find(order);
-      if (user == users_.end() || user->second.grammar == nullptr) continue;
-      Fail(order, &user->second,
-           InternalError("the grammar does not allow a token that was sampled"));
+      User* user = FindUser(order);
+      if (user == nullptr) continue;
+      Fail(order, user, InternalError("the grammar does not allow a token that was sampled"));
     }
     if (!received.ok()) Lose(grammar, received);
   }
-  for (const auto& [order, row] : std::exchange(rows_in_step_, {})) {
+}
+
+void GrammarService::ForgetForeseen() {
+  for (const int64_t order : foreseen_) {
     const auto user = users_.find(order);
-    const bool is_made = user != users_.end() && user->second.grammar != nullptr;
-    if (!is_made) std::ranges::fill(masks_.row(row), -1);
+    if (user != users_.end()) user->second.foreseen_row = -1;
   }
+  foreseen_.clear();
+}
+
+// Tokens of a run that the request may take without a look at logits.
+int32_t GrammarService::MaxRun(const Request& request) const {
+  if (!options_.finds_runs || !IsChosenByMaskAlone(request)) return 0;
+  const int32_t most =
+      std::min(options_.max_model_len - request.num_tokens(),
+               request.wire.sampling_params.max_tokens - request.num_output_tokens());
+  return std::min(most, static_cast<int32_t>(kMaxRunTokens));
+}
+
+void GrammarService::FinishMasks() {
+  ReceiveReplies();
+  for (const RowInStep& row : rows_in_step_) {
+    if (FindUser(row.request_order) != nullptr) {
+      TakeRun(row, step_);
+    } else {
+      std::ranges::fill(masks_.rows().mask(static_cast<size_t>(row.row)), -1);
+    }
+  }
+  rows_in_step_.clear();
+}
+
+// The first of its tokens is the one that is sampled.
+void GrammarService::TakeRun(const RowInStep& row, SchedulerOutput* output) const {
+  const std::span<const int32_t> run = masks_.rows().run(static_cast<size_t>(row.row));
+  if (row.max_run < 2 || run[0] < 2 || run[0] > row.max_run) return;
+  const auto forced = run.subspan(2, static_cast<size_t>(run[0]) - 1);
+  const auto is_token = [this](int32_t id) { return id >= 0 && id < options_.vocab_size; };
+  if (!std::ranges::all_of(forced, is_token)) return;
+  const auto mask =
+      std::ranges::lower_bound(output->token_masks, row.request_idx, {}, &TokenMask::request_idx);
+  mask->forced_begin = static_cast<int32_t>(output->forced_token_ids.size());
+  mask->num_forced = static_cast<int32_t>(forced.size());
+  output->forced_token_ids.insert(output->forced_token_ids.end(), forced.begin(), forced.end());
 }
 
 // ---- ends ----

@@ -2,7 +2,8 @@
 
 // Structured outputs of the engine: has the grammars of requests compiled, keeps them by content,
 // and gives each step the masks of its requests. The masks are made by other processes while the
-// model runs; the executor waits for them before it samples.
+// model runs; the executor waits for them before it samples. Where a mask allows one token, the
+// tokens that must follow it come along with the mask, so that the next step computes all of them.
 // Thread: engine loop; `post` is called on the grammar thread. Owns: the thread, the sockets of all
 // grammars, the memory of the masks.
 // Failure of a grammar ends its requests with an error, or, when its process was killed, lets them
@@ -36,7 +37,10 @@ struct GrammarServiceOptions {
   std::string model_folder;  // whose tokenizer it reads
   int32_t vocab_size = 0;
   int32_t max_num_seqs = 0;
+  int32_t max_model_len = 0;
   GrammarDefaults defaults;
+  // Of forced tokens; not beside a drafter, whose drafts they would overtake.
+  bool finds_runs = true;
 };
 
 class GrammarService final : public RequestGrammars {
@@ -48,6 +52,7 @@ class GrammarService final : public RequestGrammars {
   const GrammarDefaults& defaults() const override { return options_.defaults; }
   bool Await(const Request& request) override;
   std::vector<GrammarResult> Take(const GrammarCompiled& compiled) override;
+  void Foresee(const Scheduler& scheduler) override;
   void BeginMasks(Step* step) override;
   void FinishMasks() override;
   std::vector<GrammarFailure> TakeFailures() override { return std::exchange(failures_, {}); }
@@ -55,6 +60,7 @@ class GrammarService final : public RequestGrammars {
 
   size_t num_grammars() const { return grammars_.size(); }
   size_t num_users() const { return users_.size(); }
+  int64_t num_foreseen() const { return num_foreseen_; }  // masks that were of use
 
  private:
   // A request with a grammar, by its Request::order.
@@ -63,7 +69,16 @@ class GrammarService final : public RequestGrammars {
     HeldGrammar* grammar = nullptr;  // nullptr: it has failed, its request is about to know
     int32_t num_taken = 0;           // outputs that its matcher has taken in
     bool has_matcher = false;
+    int32_t foreseen_row = -1;  // where the mask of its next token is being written; -1: nowhere
     int num_restarts = 0;
+  };
+
+  // A mask of the step.
+  struct RowInStep {
+    int64_t request_order = 0;
+    int32_t request_idx = 0;
+    int32_t row = 0;      // of the memory
+    int32_t max_run = 0;  // tokens
   };
 
   GrammarService(const GrammarServiceOptions& options, MaskMemory masks);
@@ -71,7 +86,13 @@ class GrammarService final : public RequestGrammars {
   void CompileQueued();
   bool MakeRoom();
   void DropIdle(size_t num_kept);
-  void AddMask(int32_t request_idx, const Request& request, SchedulerOutput* output);
+  User* FindUser(int64_t order);  // nullptr: it has no grammar that can be asked
+  void AddMatcherStep(const Request& request, int32_t row, User* user);
+  void SendPackets();
+  void ReceiveReplies();
+  void ForgetForeseen();
+  int32_t MaxRun(const Request& request) const;
+  void TakeRun(const RowInStep& row, SchedulerOutput* output) const;
   void Lose(HeldGrammar* grammar, const Status& status);
   void Fail(int64_t order, User* user, const Status& status);
   void CloseMatcher(int64_t order, User* user);
@@ -84,8 +105,11 @@ class GrammarService final : public RequestGrammars {
   std::deque<int64_t> queued_;  // to compile when there is room
   size_t num_live_ = 0;         // compiling or compiled
   absl::flat_hash_map<int64_t, User> users_;
-  std::vector<HeldGrammar*> in_step_;
-  std::vector<std::pair<int64_t, int32_t>> rows_in_step_;  // the order of each row's request
+  std::vector<HeldGrammar*> asked_;  // for masks; their replies have not come
+  std::vector<int64_t> foreseen_;    // the orders of the requests
+  int64_t num_foreseen_ = 0;
+  SchedulerOutput* step_ = nullptr;  // whose masks are being made
+  std::vector<RowInStep> rows_in_step_;
   std::vector<GrammarFailure> failures_;
   int64_t next_id_ = 1;
   int64_t num_uses_ = 0;

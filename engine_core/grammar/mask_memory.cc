@@ -13,8 +13,7 @@ namespace tandem {
 StatusOr<MaskMemory> MaskMemory::Create(int32_t num_rows, int32_t vocab_size) {
   MaskMemory memory;
   ASSIGN_OR_RETURN(memory.file_, MakeMemoryFile("token-masks", ""));
-  memory.num_row_words_ = (static_cast<size_t>(vocab_size) + 31) / 32;
-  const size_t num_words = memory.num_row_words_ * static_cast<size_t>(num_rows);
+  const size_t num_words = MaskRows::NumRowWords(vocab_size) * static_cast<size_t>(num_rows);
   const size_t bytes = num_words * sizeof(int32_t);
   if (ftruncate(memory.file_.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoError(errno, "the memory of token masks");
@@ -22,13 +21,14 @@ StatusOr<MaskMemory> MaskMemory::Create(int32_t num_rows, int32_t vocab_size) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file_.get(), 0);
   if (mapped == MAP_FAILED) return ErrnoError(errno, "the memory of token masks");
   memory.words_ = {static_cast<int32_t*>(mapped), num_words};
+  memory.rows_ = MaskRows(memory.words_, vocab_size);
   return memory;
 }
 
 MaskMemory::MaskMemory(MaskMemory&& other) noexcept
     : file_(std::move(other.file_)),
       words_(std::exchange(other.words_, {})),
-      num_row_words_(other.num_row_words_) {}
+      rows_(std::exchange(other.rows_, {})) {}
 
 MaskMemory::~MaskMemory() {
   if (!words_.empty()) munmap(words_.data(), words_.size_bytes());

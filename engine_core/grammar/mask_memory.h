@@ -1,7 +1,7 @@
 #pragma once
 
 // The memory in which tandem-grammar's processes write token masks: a file that they map too, one
-// row for each request of a step.
+// row for each slot of the batch (grammar/mask_rows.h).
 // Thread: engine loop; others read masks_file alone. Failure: memory, in Create.
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "common/status.h"
 #include "common/unique_fd.h"
+#include "grammar/mask_rows.h"
 
 namespace tandem {
 
@@ -20,17 +21,14 @@ class MaskMemory {
   ~MaskMemory();
 
   int file() const { return file_.get(); }
-  // Bit i % 32 of word i / 32 allows token i.
-  std::span<int32_t> row(int32_t row_idx) const {
-    return words_.subspan(static_cast<size_t>(row_idx) * num_row_words_, num_row_words_);
-  }
+  const MaskRows& rows() const { return rows_; }
 
  private:
   MaskMemory() = default;
 
   UniqueFd file_;
   std::span<int32_t> words_;
-  size_t num_row_words_ = 0;
+  MaskRows rows_;
 };
 
 }  // namespace tandem

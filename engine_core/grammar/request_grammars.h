@@ -40,7 +40,11 @@ class RequestGrammars {
   // The requests that waited for a grammar.
   virtual std::vector<GrammarResult> Take(const GrammarCompiled& compiled) = 0;
 
-  // Adds the masks of a step that is about to be submitted, and has them made.
+  // Has the masks made that running requests need for their next tokens, once the tokens before
+  // them are known: the sooner, the less the next step waits.
+  virtual void Foresee(const Scheduler& scheduler) = 0;
+  // Adds the masks of a step that is about to be submitted, and has those made that were not
+  // foreseen.
   virtual void BeginMasks(Step* step) = 0;
   // Waits for them. A mask that cannot be made allows everything, and its request is a failure.
   virtual void FinishMasks() = 0;

@@ -104,7 +104,9 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     return result;
   }
   if (!input.token_mask.empty() && MaskRow(input.token_mask, input.logits)) {
-    best = FindMax(input.logits);
+    // Mostly it is allowed, and the row need not be read once more.
+    const bool is_allowed = input.logits[static_cast<size_t>(best.argmax)] != kMasked;
+    if (!is_allowed) best = FindMax(input.logits);
   }
   const bool reports = config.num_logprobs >= 0, processed = IsProcessed(config.logprobs_mode);
   if (reports && !processed) {

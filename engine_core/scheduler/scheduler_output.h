@@ -80,6 +80,11 @@ struct AdmittedRequest {
 struct TokenMask {
   int32_t request_idx = 0;         // into SchedulerOutput::requests; it needs a sample
   std::span<const int32_t> words;  // bit i % 32 of word i / 32 allows token i
+  // Range of SchedulerOutput::forced_token_ids: what follows the sampled token, which is the only
+  // one that the mask allows. The worker appends them to the request's tokens as well; the next
+  // step computes all of them.
+  int32_t forced_begin = 0;
+  int32_t num_forced = 0;
 };
 
 struct SchedulerOutput {
@@ -89,9 +94,10 @@ struct SchedulerOutput {
   // Flat; see the ranges above. kNoToken stands for the worker's own latest guess; where it has
   // none, the place is only room and is not accepted.
   std::vector<TokenId> draft_token_ids;
-  std::vector<TokenMask> token_masks;  // ascending request_idx; of the requests that have one
-  // Set: the words of the masks are still being written, and this waits for them. An executor calls
-  // it before it reads them, as late as it can.
+  std::vector<TokenMask> token_masks;     // ascending request_idx; of the requests that have one
+  std::vector<TokenId> forced_token_ids;  // flat; see the ranges above
+  // Set: the words of the masks are still being written, and this waits for them and for what is
+  // forced. An executor calls it before it reads either, as late as it can.
   std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
@@ -109,12 +115,16 @@ struct SchedulerOutput {
     return {draft_token_ids.data() + request.drafts_begin,
             static_cast<size_t>(request.num_draft_tokens)};
   }
+  std::span<const TokenId> Forced(const TokenMask& mask) const {
+    return {forced_token_ids.data() + mask.forced_begin, static_cast<size_t>(mask.num_forced)};
+  }
   void Clear() {
     requests.clear();
     admitted.clear();
     new_block_ids.clear();
     draft_token_ids.clear();
     token_masks.clear();
+    forced_token_ids.clear();
     finish_token_masks = nullptr;
     freed_slots.clear();
     num_scheduled_tokens = 0;

@@ -57,6 +57,7 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
   }
   auto extra = result->results.begin();
   auto drafted = result->drafts.begin();
+  auto mask = step.output.token_masks.begin();
   for (size_t i = 0; i < step.requests.size(); ++i) {
     OwnResult own{.sampled = result->sampled_token_ids[i]};
     if (extra != result->results.end() && static_cast<size_t>(extra->request_idx) == i) {
@@ -64,6 +65,9 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
     }
     if (drafted != result->drafts.end() && static_cast<size_t>(drafted->request_idx) == i) {
       own.drafted = &*drafted++;
+    }
+    if (mask != step.output.token_masks.end() && static_cast<size_t>(mask->request_idx) == i) {
+      own.forced = step.output.Forced(*mask++);
     }
     UpdateRequest(step.output.requests[i], *result, own, step.requests[i], outputs);
   }
@@ -108,19 +112,23 @@ void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double n
   if (load.failed) parts_.requests.Preempt(request, StaleOutput::kDrop, now);
 }
 
-// Appends the accepted drafts and the sampled token, up to the first that ends the request.
+// Appends the accepted drafts, the sampled token and what it forces, up to the first that ends the
+// request.
 void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepted,
                               const OwnResult& own, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   std::optional<Stop> stop;
-  for (size_t i = 0; i <= accepted.size() && !stop; ++i) {
-    const TokenId token = i < accepted.size() ? accepted[i] : own.sampled;
+  const auto append = [&](TokenId token) {
+    if (stop) return;
     CHECK_GE(token, 0) << "no token for " << request->id();
     request->token_ids.push_back(token);
     record.new_token_ids.push_back(token);
     stop = CheckStop(request->wire.sampling_params, request->token_ids, request->num_prompt_tokens,
                      parts_.config.max_model_len);
-  }
+  };
+  std::ranges::for_each(accepted, append);
+  append(own.sampled);
+  std::ranges::for_each(own.forced, append);
   parts_.requests.ExtendHashes(request);
   request->reasoning.Read(request->token_ids);
   record.events.swap(request->events);

@@ -30,6 +30,7 @@ class StepUpdate {
     TokenId sampled = kNoToken;
     RequestResult* extra = nullptr;
     const DraftResult* drafted = nullptr;
+    std::span<const TokenId> forced = {};  // after the sampled token (TokenMask)
   };
 
   void EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now);

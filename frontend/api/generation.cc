@@ -270,10 +270,10 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
       ticket_->Release(choice->num_prompt_tokens);
     }
   }
-  usage_.completion_tokens += num_new;
-
+  const int64_t num_before = choice->processor.num_output_tokens();
   const int64_t num_reasoning_before = choice->processor.num_reasoning_tokens();
   MessageDelta& delta = choice->processor.Process(output);
+  usage_.completion_tokens += choice->processor.num_output_tokens() - num_before;
   if (usage_.reasoning_tokens) {
     *usage_.reasoning_tokens += choice->processor.num_reasoning_tokens() - num_reasoning_before;
   }

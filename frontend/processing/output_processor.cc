@@ -67,7 +67,6 @@ OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, const OutputOptions
 MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   CHECK(!finished()) << output.request_id;
   if (delta_.ready) delta_.Clear();
-  const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
   // Mostly one id, which push_back adds inline.
   for (const TokenId id : output.new_token_ids) delta_.token_ids.push_back(id);
   if (output.new_logprobs) {
@@ -76,8 +75,10 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   }
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
-  AppendText(output);
-  num_output_tokens_ += num_new;
+  const size_t num_new = AppendText(output), num_dropped = output.new_token_ids.size() - num_new;
+  delta_.token_ids.resize(delta_.token_ids.size() - num_dropped);
+  if (output.new_logprobs) delta_.logprobs.resize(delta_.logprobs.size() - num_dropped);
+  num_output_tokens_ += static_cast<int64_t>(num_new);
   if (output.finished() && !finished()) Finish(output);
   if (finished() && parser_) EndMessage();
 
@@ -92,8 +93,9 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
   return delta_;
 }
 
-void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
-  size_t num_tokens = output.new_token_ids.size();
+size_t OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
+  const size_t num_new = output.new_token_ids.size();
+  size_t num_tokens = num_new;
   // A stopped request's last token is the stop token, which is not part of the text.
   if (output.finish_reason == wire::FinishReason::kStop && num_tokens > 0 &&
       !options_.include_stop_str_in_output) {
@@ -103,7 +105,7 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
     for (size_t i = 0; i < num_tokens; ++i) {
       detokenizer_.Append(output.new_token_ids[i], &delta_.content);
     }
-    return;
+    return num_new;
   }
   for (size_t i = 0; i < num_tokens; ++i) {
     piece_.clear();
@@ -113,9 +115,10 @@ void OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
     if (parser_) ParseRaw();
     if (stopped) {
       must_abort_ = !output.finished();
-      return;
+      return i + 1;
     }
   }
+  return num_new;
 }
 
 bool OutputProcessor::Show(std::string_view text, bool may_stop) {

@@ -53,7 +53,8 @@ class OutputProcessor {
   int num_tool_calls() const { return num_begun_calls_; }  // so far
 
  private:
-  void AppendText(const wire::EngineCoreOutput& output);
+  // Returns how many of the tokens there are: a stop string may end the output before the last.
+  size_t AppendText(const wire::EngineCoreOutput& output);
   // True when a stop string is complete; the choice is finished then.
   bool Show(std::string_view text, bool may_stop);
   void Finish(const wire::EngineCoreOutput& output);

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
 #include "grammar/protocol.h"
@@ -20,6 +21,11 @@ namespace {
 
 int report_socket = -1;
 const char* reported_thing = "";
+volatile sig_atomic_t watches_steps = 0;
+constexpr sig_atomic_t kStepNumbers = 0xffffff;  // they begin again after that many
+// Odd while a step runs, even between two.
+volatile sig_atomic_t step_number = 0;
+volatile sig_atomic_t seen_step_number = 0;  // when the timer last went off
 
 // Only calls that are allowed in a signal handler.
 [[noreturn]] void EndWith(const char* reason) {
@@ -33,9 +39,27 @@ const char* reported_thing = "";
   _exit(1);
 }
 
-void OnSignal(int signal_number) {
-  if (signal_number == SIGPROF) EndWith(" takes too much CPU time");
-  EndWith(" makes the grammar compiler crash");
+void OnSignal(int) { EndWith(" makes the grammar compiler crash"); }
+
+void OnTimer(int) {
+  const sig_atomic_t number = step_number;
+  const bool is_late = number % 2 != 0 && number == seen_step_number;
+  if (watches_steps == 0 || is_late) EndWith(" takes too much CPU time");
+  seen_step_number = number;
+}
+
+void Handle(std::initializer_list<int> signal_numbers, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  for (const int signal_number : signal_numbers) sigaction(signal_number, &action, nullptr);
+}
+
+void StartTimer(int first_ms, int interval_ms) {
+  const auto after = [](int ms) { return timeval{ms / 1000, ms % 1000 * 1000}; };
+  const itimerval timer = {.it_interval = after(interval_ms), .it_value = after(first_ms)};
+  setitimer(ITIMER_PROF, &timer, nullptr);
 }
 
 void OnNoMemory() { EndWith(" needs too much memory"); }
@@ -75,22 +99,21 @@ void CrashReport::Install(int socket, const char* what) {
   report_socket = socket;
   reported_thing = what;
   UseOtherStack();
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_ONSTACK;
-  sigfillset(&action.sa_mask);
-  for (const int signal_number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGPROF}) {
-    sigaction(signal_number, &action, nullptr);
-  }
+  Handle({SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}, OnSignal);
+  Handle({SIGPROF}, OnTimer);
   std::set_new_handler(OnNoMemory);
 }
 
-void CrashReport::LimitCpuTime(int limit_ms) {
-  itimerval timer = {};
-  timer.it_value.tv_sec = limit_ms / 1000;
-  timer.it_value.tv_usec = limit_ms % 1000 * 1000;
-  setitimer(ITIMER_PROF, &timer, nullptr);
+void CrashReport::LimitCpuTime(int limit_ms) { StartTimer(limit_ms, 0); }
+
+void CrashReport::WatchSteps(int limit_ms) {
+  watches_steps = 1;
+  StartTimer(limit_ms, limit_ms);
 }
+
+void CrashReport::BeginStep() { step_number = (step_number + 1) & kStepNumbers; }
+
+void CrashReport::EndStep() { step_number = (step_number + 1) & kStepNumbers; }
 
 void CrashReport::LimitMemory(int64_t more_bytes) {
   if (kCanLimitMemory) {

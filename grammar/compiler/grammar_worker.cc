@@ -1,5 +1,6 @@
 #include "grammar/compiler/grammar_worker.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -53,8 +54,14 @@ class GrammarWorker {
       if (!matcher.Accept(token)) return MatcherOutcome::kRefused;
     }
     const auto row = static_cast<size_t>(step.mask_row);
-    if (step.mask_row >= 0 && row < masks_.count()) {
-      matcher.FillMask(step.allows_special_tokens, masks_.row(row));
+    if (step.mask_row < 0 || row >= masks_.count()) return MatcherOutcome::kOk;
+    const std::span<int32_t> mask = masks_.mask(row), run = masks_.run(row);
+    matcher.FillMask(step.allows_special_tokens, mask);
+    run[0] = 0;
+    if (step.max_run >= 2) {
+      const size_t most = std::min(static_cast<size_t>(step.max_run), kMaxRunTokens);
+      const size_t size = matcher.FindRun(step.allows_special_tokens, mask, run.subspan(1, most));
+      run[0] = static_cast<int32_t>(size);
     }
     return MatcherOutcome::kOk;
   }
@@ -79,16 +86,16 @@ int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, Uniqu
   if (!read.ok()) return FailWith(socket.get(), read.status());
   const StatusOr<xgrammar::CompiledGrammar> grammar = CompileGrammar(*read, vocabulary);
   if (!grammar.ok()) return FailWith(socket.get(), grammar.status());
-  CrashReport::Disarm();
+  CrashReport::WatchSteps(limits.step_cpu_ms);
 
   GrammarWorker worker(*grammar, vocabulary, masks);
   std::optional<std::string> reply(std::string(1, static_cast<char>(ReplyKind::kDone)));
   while (reply && SendPacket(socket.get(), *reply).ok()) {
     const StatusOr<Packet> packet = ReceivePacket(socket.get());
     if (!packet.ok()) return 0;  // the engine has no more use for it, or is gone
-    CrashReport::LimitCpuTime(limits.step_cpu_ms);
+    CrashReport::BeginStep();
     reply = worker.Handle(packet->bytes);
-    CrashReport::Disarm();
+    CrashReport::EndStep();
   }
   return reply ? 0 : FailWith(socket.get(), DataLossError("a malformed packet of steps"));
 }

@@ -7,27 +7,18 @@
 // Failure: an error reply, then the end of the process.
 
 #include <cstdint>
-#include <span>
 
 #include "common/unique_fd.h"
 #include "grammar/compiler/vocabulary.h"
+#include "grammar/mask_rows.h"
 
 namespace tandem {
 
 // Limits of one grammar's process.
 struct GrammarLimits {
   int compile_cpu_ms = 10'000;
-  int step_cpu_ms = 500;                    // for the matchers of all its requests
+  int step_cpu_ms = 500;                    // of all its requests; up to twice as much passes
   int64_t memory_bytes = int64_t{1} << 30;  // beyond the vocabulary
-};
-
-// Masks are rows of num_words in `masks`.
-struct MaskRows {
-  std::span<int32_t> words;
-  size_t num_words = 0;
-
-  size_t count() const { return num_words == 0 ? 0 : words.size() / num_words; }
-  std::span<int32_t> row(size_t i) const { return words.subspan(i * num_words, num_words); }
 };
 
 // spec: a memory file with a packed GrammarSpec. Returns the process's exit status.

@@ -40,10 +40,7 @@ StatusOr<MaskRows> MapMasks(int32_t vocab_size) {
   const auto bytes = static_cast<size_t>(about.st_size);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, kMasksFile, 0);
   if (memory == MAP_FAILED) return ErrnoError(errno, "mmap of the masks");
-  MaskRows masks;
-  masks.words = {static_cast<int32_t*>(memory), bytes / sizeof(int32_t)};
-  masks.num_words = (static_cast<size_t>(vocab_size) + 31) / 32;
-  return masks;
+  return MaskRows({static_cast<int32_t*>(memory), bytes / sizeof(int32_t)}, vocab_size);
 }
 
 // If the host runs out of memory, this process is the one to end.

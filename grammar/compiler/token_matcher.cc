@@ -1,8 +1,10 @@
 #include "grammar/compiler/token_matcher.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -82,6 +84,18 @@ std::string_view NameOf(GrammarKind kind) {
   return "the structural tag";
 }
 
+// The one token that a mask allows; nullopt: none, or several.
+std::optional<TokenId> OnlyToken(std::span<const int32_t> mask) {
+  std::optional<TokenId> only;
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const auto word = static_cast<uint32_t>(mask[i]);
+    if (word == 0) continue;
+    if (only || !std::has_single_bit(word)) return std::nullopt;
+    only = static_cast<TokenId>(32 * i) + std::countr_zero(word);
+  }
+  return only;
+}
+
 void Refuse(TokenId id, std::span<int32_t> words) {
   words[static_cast<size_t>(id) / 32] &= ~static_cast<int32_t>(uint32_t{1} << (id % 32));
 }
@@ -136,6 +150,33 @@ void TokenMatcher::FillMask(bool allows_special_tokens, std::span<int32_t> words
   if (!open_character_.empty()) RefuseBrokenCharacters(words);
   if (allows_special_tokens) return;
   for (const TokenId id : vocabulary_->special_tokens()) Refuse(id, words);
+}
+
+size_t TokenMatcher::FindRun(bool allows_special_tokens, std::span<const int32_t> words,
+                             std::span<TokenId> run) {
+  std::optional<TokenId> only = OnlyToken(words);
+  if (!only) return 0;
+  const std::string open_character = open_character_;
+  mask_.resize(words.size());
+  size_t size = 0;
+  int num_accepted = 0;
+  while (only && size < run.size()) {
+    run[size++] = *only;
+    if (size == run.size() || !matcher_.AcceptToken(*only)) break;
+    ++num_accepted;
+    if (matcher_.IsTerminated()) break;
+    open_character_ += vocabulary_->text(*only);
+    open_character_ = OpenCharacter(open_character_);
+    FillMask(allows_special_tokens, mask_);
+    only = OnlyToken(mask_);
+  }
+  if (num_accepted > 0) {
+    matcher_.Rollback(num_accepted);
+    open_character_ = open_character;
+    // To fill a mask also prepares the matcher for the token that follows it.
+    FillMask(allows_special_tokens, mask_);
+  }
+  return size;
 }
 
 void TokenMatcher::RefuseBrokenCharacters(std::span<int32_t> words) const {

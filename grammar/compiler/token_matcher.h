@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <xgrammar/xgrammar.h>
 
@@ -31,6 +32,10 @@ class TokenMatcher {
   bool Accept(TokenId token);
   // Bit i % 32 of word i / 32: whether token i may come next. Special tokens only where asked for.
   void FillMask(bool allows_special_tokens, std::span<int32_t> words);
+  // Writes the run that begins here, as far as `run` has room, and returns its length. `words`: the
+  // mask here. The matcher stays where it is.
+  size_t FindRun(bool allows_special_tokens, std::span<const int32_t> words,
+                 std::span<TokenId> run);
 
  private:
   void RefuseBrokenCharacters(std::span<int32_t> words) const;
@@ -38,6 +43,7 @@ class TokenMatcher {
   const GrammarVocabulary* vocabulary_;
   xgrammar::GrammarMatcher matcher_;
   std::string open_character_;  // the bytes so far of a character that is not complete
+  std::vector<int32_t> mask_;   // of a place within a run
 };
 
 }  // namespace tandem

@@ -114,6 +114,35 @@ class OverHttp(unittest.TestCase):
                 for token in choice.logprobs.content if choice.logprobs else ():
                     self.assertGreater(token.logprob, -100, "a token that the mask refuses was drawn")
 
+    def test_runs_of_forced_tokens_are_tokens_as_others(self):
+        # Control characters are tokens of one byte. With logprobs each token has a step of its own.
+        run = "".join(chr(code) for code in range(1, 9))
+        def steps():
+            return self.server.total("vllm:iteration_tokens_total_count")
+        for fields in ({}, {"stop": ["\x05"]}, {"max_tokens": 6}, {"stream": True}):
+            body = {"model": "m", "prompt": "Who?", "max_tokens": 60, "seed": 5, "temperature": 1, "return_token_ids": True,
+                    "stream_options": {"include_usage": True} if "stream" in fields else None,
+                    "structured_outputs": {"regex": f"[a-c]{run}[a-c]{run}[x-z]"}, **fields}
+            results = []
+            for logprobs in (None, 1):
+                before = steps()
+                results.append(self.tokens_and_usage({**body, "logprobs": logprobs}) + (steps() - before,))
+            (tokens, usage, few), (expected, expected_usage, many) = results
+            self.assertEqual(tokens, expected, fields)
+            self.assertEqual(usage["completion_tokens"], expected_usage["completion_tokens"], fields)
+            self.assertEqual(usage["completion_tokens"], len(tokens), fields)
+            self.assertLess(few, many, fields)
+
+    def tokens_and_usage(self, body):
+        status, reply = self.server.post("/v1/completions", body)
+        self.assertEqual(status, 200, reply)
+        if not body.get("stream"):
+            answer = json.loads(reply)
+            return answer["choices"][0]["token_ids"], answer["usage"]
+        events = [json.loads(line[6:]) for line in reply.decode().split("\n\n") if line.startswith("data: {")]
+        tokens = [token for event in events for choice in event["choices"] for token in choice["token_ids"]]
+        return tokens, events[-1]["usage"]
+
     def test_every_invalid_spec_is_refused_with_a_reason(self):
         for constraint, reason in (
                 ({"regex": "[0-9"}, "the regular expression is not valid: "),

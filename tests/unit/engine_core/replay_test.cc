@@ -44,6 +44,7 @@ class SimGrammars final : public RequestGrammars {
   std::vector<GrammarResult> Take(const GrammarCompiled& compiled) override {
     return {waiting_.at(compiled.grammar_id)};
   }
+  void Foresee(const Scheduler&) override {}
   void BeginMasks(Step* step) override {
     for (size_t i = 0; i < step->requests.size(); ++i) {
       const Request& request = *step->requests[i];
@@ -329,6 +330,40 @@ TEST_CASE("Replay: a recording without a checkpoint, or with a broken one, is re
     options.from_first = true;
     CHECK_FALSE(Replay(Parse(broken), options).ok());
     break;
+  }
+}
+
+TEST_CASE("what a step's masks force is recorded with its result") {
+  SchedulerOutput step;
+  step.forced_token_ids = {7, 8, 9};
+  step.token_masks = {{.request_idx = 1, .words = {}, .forced_begin = 0, .num_forced = 2},
+                      {.request_idx = 2, .words = {}},
+                      {.request_idx = 4, .words = {}, .forced_begin = 2, .num_forced = 1}};
+  ForcedRuns forced, read;
+  CopyForced(step, &forced);
+  ModelOutput result, same;
+  result.sampled_token_ids = {1, 2, 3, 4, 5};
+  std::string bytes(256, '\0');
+  ByteWriter writer(bytes);
+  PackCollected(3, result, forced, &writer);
+  int64_t number = 0;
+  REQUIRE(UnpackCollected(std::string_view(bytes).substr(0, writer.size()), &number, &same, &read)
+              .ok());
+  CHECK(read == forced);
+  SchedulerOutput again;
+  again.token_masks = {{.request_idx = 0, .words = {}},
+                       {.request_idx = 1, .words = {}},
+                       {.request_idx = 4, .words = {}}};
+  SetForced(read, &again);
+  CHECK(again.Forced(again.token_masks[0]).empty());
+  CHECK(std::ranges::equal(again.Forced(again.token_masks[1]), std::vector<TokenId>{7, 8}));
+  CHECK(std::ranges::equal(again.Forced(again.token_masks[2]), std::vector<TokenId>{9}));
+  // What nothing has written is left out.
+  for (const ForcedRuns& broken : {ForcedRuns{1, 5, 6}, ForcedRuns{1, -1}, ForcedRuns{3, 1, 6}}) {
+    SchedulerOutput other;
+    other.token_masks = {{.request_idx = 1, .words = {}}};
+    SetForced(broken, &other);
+    CHECK(other.forced_token_ids.empty());
   }
 }
 

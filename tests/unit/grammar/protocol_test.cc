@@ -23,7 +23,7 @@ TEST_CASE("a spec is packed and unpacked, and differs from one with other option
 TEST_CASE("steps go through a packet in order") {
   const std::vector<TokenId> tokens = {7, 8, 9};
   std::vector<int32_t> packet;
-  AppendStep({int64_t{-5} << 32 | 3, 4, true, tokens}, &packet);
+  AppendStep({int64_t{-5} << 32 | 3, 4, true, tokens, 9}, &packet);
   AppendStep({12, kClosesMatcher, false, {}}, &packet);
   CHECK(packet.size() == NumStepWords({0, 0, false, tokens}) + NumStepWords({0, 0, false, {}}));
   std::span<const int32_t> left = packet;
@@ -32,6 +32,7 @@ TEST_CASE("steps go through a packet in order") {
   CHECK(first->matcher_id == (int64_t{-5} << 32 | 3));
   CHECK(first->mask_row == 4);
   CHECK(first->allows_special_tokens);
+  CHECK(first->max_run == 9);
   CHECK(std::vector<TokenId>(first->tokens.begin(), first->tokens.end()) == tokens);
   const auto second = TakeStep(&left);
   REQUIRE(second);

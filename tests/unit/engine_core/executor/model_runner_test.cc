@@ -87,6 +87,13 @@ class StepBuilder {
     for (const TokenId id : token_ids) words[static_cast<size_t>(id / 32)] |= 1 << (id % 32);
     step.token_masks.push_back({static_cast<int32_t>(step.requests.size()) - 1, words});
   }
+  // The only token of the request that was added last, and those that follow it.
+  void Force(TokenId sampled, const std::vector<TokenId>& following, int64_t vocab_size) {
+    Allow({sampled}, vocab_size);
+    step.token_masks.back().forced_begin = static_cast<int32_t>(step.forced_token_ids.size());
+    step.token_masks.back().num_forced = static_cast<int32_t>(following.size());
+    step.forced_token_ids.insert(step.forced_token_ids.end(), following.begin(), following.end());
+  }
   SchedulerOutput step;
   std::deque<std::vector<TokenId>> prompts;  // what step.admitted points at
   std::deque<std::vector<int32_t>> masks;    // what step.token_masks points at
@@ -391,6 +398,42 @@ TEST_CASE("model runner: each step's token masks are its own, in graphs as well"
     if (i != 3) CHECK(results[i].results[0].logprobs->logprobs == std::vector<float>{0});
   }
   CHECK(device.runner().num_replays() == kSteps - 1);
+}
+
+TEST_CASE("model runner: forced tokens in one chunk give what they give one by one") {
+  const bool on_device = GENERATE(false, true);
+  CAPTURE(on_device);
+  const wire::SamplingParams greedy = GreedyParams(9);
+  const RequestId a = "a", b = "b";
+  EngineDriver single(TinyOptions()), chunked(on_device ? OnDevice(TinyOptions()) : TinyOptions());
+  const int64_t vocab_size = single.runner().limits().vocab_size;
+  ModelOutput expected, result;
+  for (int i = 0; i < 4; ++i) {
+    StepBuilder step;
+    if (i == 0) {
+      step.Admit(0, a, {5, 6, 7}, greedy, 3, {BlockId{1}}, true);
+    } else {
+      step.Run(0, 2 + i, 1, {}, true);
+    }
+    if (i < 3) step.Allow({40 + i}, vocab_size);
+    REQUIRE(single.runner().Execute(step.step, &expected).ok());
+  }
+  StepBuilder first, second, third;
+  first.Admit(1, b, {9, 8}, greedy, 2, {BlockId{2}}, true);
+  first.Admit(0, a, {5, 6, 7}, greedy, 3, {BlockId{1}}, true);
+  first.Force(40, {41, 42}, vocab_size);
+  REQUIRE(chunked.runner().Execute(first.step, &result).ok());
+  CHECK(result.sampled_token_ids[1] == 40);
+  second.Run(1, 2, 1, {}, true);
+  second.Run(0, 3, 3, {}, true);
+  REQUIRE(chunked.runner().Execute(second.step, &result).ok());
+  CHECK(result.sampled_token_ids[1] == expected.sampled_token_ids[0]);
+  StepBuilder last;
+  last.Run(0, 6, 1, {}, true);
+  REQUIRE(single.runner().Execute(last.step, &expected).ok());
+  third.Run(0, 6, 1, {}, true);
+  REQUIRE(chunked.runner().Execute(third.step, &result).ok());
+  CHECK(result.sampled_token_ids == expected.sampled_token_ids);
 }
 
 TEST_CASE("model runner: a token mask that allows nothing ends that request only") {

@@ -34,22 +34,45 @@ const Tokenizer& ShippedTokenizer() {
   return *tokenizer;
 }
 
-// Draws tokens; the end as soon as it is allowed, half of the time.
+TokenId ByteToken(int byte) {
+  const std::string text(1, static_cast<char>(byte));
+  for (TokenId id = 0; id < kVocabSize; ++id) {
+    if (ShippedTokenizer().TokenBytes(id) == text) return id;
+  }
+  FAIL("no token for byte " << byte);
+  return kNoToken;
+}
+
+// Draws tokens; the end as soon as it is allowed, half of the time. A draw depends on the tokens
+// before it alone.
 class DrawingExecutor final : public Executor {
  public:
-  explicit DrawingExecutor(const ExecutorLimits& limits) : limits_(limits), dice_(kSeed) {}
+  explicit DrawingExecutor(const ExecutorLimits& limits) : limits_(limits) {}
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(const SchedulerOutput& step) override {
     if (step.finish_token_masks) step.finish_token_masks();
     ModelOutput& result = results_.emplace_back();
+    for (const AdmittedRequest& admitted : step.admitted) {
+      rows_[step.requests[static_cast<size_t>(admitted.request_idx)].slot].assign(
+          admitted.token_ids.begin(), admitted.token_ids.end());
+    }
     size_t next_mask = 0;
     for (size_t i = 0; i < step.requests.size(); ++i) {
-      std::span<const int32_t> mask;
+      const ScheduledRequest& request = step.requests[i];
+      std::vector<TokenId>& row = rows_[request.slot];
+      const auto end =
+          static_cast<size_t>(request.num_computed_tokens + request.num_scheduled_tokens);
+      REQUIRE(end <= row.size());
+      REQUIRE(request.needs_sample == (end == row.size()));
+      TokenMask mask;
       if (next_mask < step.token_masks.size() &&
           step.token_masks[next_mask].request_idx == static_cast<int32_t>(i)) {
-        mask = step.token_masks[next_mask++].words;
+        mask = step.token_masks[next_mask++];
       }
-      result.sampled_token_ids.push_back(step.requests[i].needs_sample ? Draw(mask) : kNoToken);
+      result.sampled_token_ids.push_back(request.needs_sample ? Draw(row, mask.words) : kNoToken);
+      if (!request.needs_sample) continue;
+      row.push_back(result.sampled_token_ids.back());
+      for (const TokenId forced : step.Forced(mask)) row.push_back(forced);
     }
     CHECK(next_mask == step.token_masks.size());
     num_masks += step.token_masks.size();
@@ -64,20 +87,23 @@ class DrawingExecutor final : public Executor {
   size_t num_masks = 0;
 
  private:
-  TokenId Draw(std::span<const int32_t> mask) {
+  static TokenId Draw(const std::vector<TokenId>& row, std::span<const int32_t> mask) {
     if (mask.empty()) return 300;
+    uint64_t seed = kSeed;
+    for (const TokenId token : row) seed = seed * 1'000'003 + static_cast<uint64_t>(token);
+    Dice dice(seed);
     std::vector<TokenId> allowed;
     for (TokenId id = 0; id < kVocabSize; ++id) {
       if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
     }
     REQUIRE_FALSE(allowed.empty());
     const TokenId end = *ShippedTokenizer().eos_id();
-    if (std::ranges::count(allowed, end) > 0 && dice_.Chance(2)) return end;
-    return allowed[static_cast<size_t>(dice_.Roll(0, static_cast<int32_t>(allowed.size()) - 1))];
+    if (std::ranges::count(allowed, end) > 0 && dice.Chance(2)) return end;
+    return allowed[static_cast<size_t>(dice.Roll(0, static_cast<int32_t>(allowed.size()) - 1))];
   }
 
   ExecutorLimits limits_;
-  Dice dice_;
+  std::map<RequestSlot, std::vector<TokenId>> rows_;
   std::vector<ModelOutput> results_;
 };
 
@@ -94,14 +120,17 @@ ExecutorLimits SmallLimits(int32_t num_blocks) {
 
 class Engine {
  public:
-  explicit Engine(bool async = false, int32_t num_blocks = 129, GrammarDefaults defaults = {})
+  explicit Engine(bool async = false, int32_t num_blocks = 129, GrammarDefaults defaults = {},
+                  bool finds_runs = true)
       : executor(SmallLimits(num_blocks)) {
     auto service = GrammarService::Create(
         {.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
          .model_folder = kModel,
          .vocab_size = kVocabSize,
          .max_num_seqs = 4,
-         .defaults = defaults},
+         .max_model_len = 128,
+         .defaults = defaults,
+         .finds_runs = finds_runs},
         &clock, [this](GrammarCompiled compiled) { compiled_.Push(std::move(compiled)); });
     REQUIRE(service.ok());
     grammars = *std::move(service);
@@ -227,6 +256,49 @@ TEST_CASE("outputs are what their grammars describe, also when preempted and whe
   CHECK(engine.grammars->num_grammars() == 2);
   CHECK(engine.grammars->num_users() == 0);
   CHECK(engine.executor.num_masks > 100);
+  CHECK(engine.grammars->num_foreseen() > 100);
+}
+
+// Control characters are tokens of one byte: a text of them is a run.
+std::string DrawRegex(Dice& dice) {
+  std::string regex;
+  for (int i = dice.Roll(1, 6); i > 0; --i) {
+    if (dice.Chance(3)) regex += dice.Chance(2) ? "[a-c]{1,4}" : "([x-z]|\\x02\\x03\\x04\\x05)";
+    for (int j = dice.Roll(0, 30); j > 0; --j) regex += "\\x0" + std::to_string(dice.Roll(1, 8));
+  }
+  return regex + "[a-c]";
+}
+
+// What ends, changes or shows a token.
+void DrawParams(Dice& dice, wire::SamplingParams* params) {
+  if (dice.Chance(3)) params->stop_token_ids.push_back(ByteToken(dice.Roll(1, 8)));
+  if (dice.Chance(3)) params->max_tokens = dice.Roll(1, 40);
+  if (dice.Chance(3)) params->min_tokens = dice.Roll(1, std::min(20, params->max_tokens));
+  if (dice.Chance(4)) params->logprobs = 1;
+  if (dice.Chance(4)) params->repetition_detection = {.max_pattern_size = 3, .min_count = 3};
+}
+
+TEST_CASE("runs of forced tokens give the outputs that single tokens give, with fewer samples") {
+  const bool async = GENERATE(false, true);
+  const int32_t num_blocks = GENERATE(129, 40);
+  CAPTURE(async, num_blocks, kSeed);
+  Engine runs(async, num_blocks), singles(async, num_blocks, {}, /*finds_runs=*/false);
+  Dice dice(kSeed + 1);
+  for (int i = 0; i < 24; ++i) {
+    wire::EngineCoreRequest request = runs.MakeRequest("r" + std::to_string(i));
+    request.sampling_params.structured_outputs.emplace().regex = DrawRegex(dice);
+    DrawParams(dice, &request.sampling_params);
+    CAPTURE(i, *request.sampling_params.structured_outputs->regex);
+    runs.core->Handle(wire::EngineCoreRequest(request));
+    singles.core->Handle(std::move(request));
+  }
+  runs.Finish();
+  singles.Finish();
+  for (const auto& [id, error] : runs.errors) UNSCOPED_INFO(id << ": " << error);
+  CHECK(runs.errors.empty());
+  CHECK(runs.outputs == singles.outputs);
+  CHECK(runs.reasons == singles.reasons);
+  CHECK(runs.executor.num_masks * 2 < singles.executor.num_masks);
 }
 
 TEST_CASE("an invalid grammar ends its requests alone, with what is wrong") {
@@ -340,7 +412,9 @@ TEST_CASE("a model without a tokenizer has no structured outputs, and says why")
                               .model_folder = "/nowhere",
                               .vocab_size = kVocabSize,
                               .max_num_seqs = 4,
-                              .defaults = {}},
+                              .max_model_len = 128,
+                              .defaults = {},
+                              .finds_runs = true},
                              &clock, [&](GrammarCompiled one) { box.Push(std::move(one)); });
   REQUIRE(service.ok());
   Request request({}, 7, {.grammar = true, .adapter = {}});

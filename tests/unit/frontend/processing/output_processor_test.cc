@@ -72,6 +72,25 @@ TEST_CASE("OutputProcessor ends at a stop string and requires an abort") {
   CHECK(std::get<std::string>(processor.delta().stop_reason) == " brown");
 }
 
+TEST_CASE("OutputProcessor drops the tokens that came with those of a stop string") {
+  OutputOptions options;
+  options.stop = {" brown"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  OutputProcessor one_by_one(Model().tokenizer(), options, {});
+  const auto ids = Ids("The quick brown fox jumps");
+  std::vector<TokenId> shown;
+  for (const TokenId id : ids) {
+    if (one_by_one.finished()) break;
+    one_by_one.Process(Output({id}));
+    shown.push_back(id);
+  }
+  const auto& delta = processor.Process(Output(ids));
+  CHECK(delta.content == "The quick");
+  CHECK(delta.token_ids == shown);
+  CHECK(processor.num_output_tokens() == one_by_one.num_output_tokens());
+  CHECK(shown.size() < ids.size());
+}
+
 TEST_CASE("OutputProcessor requires no abort when the engine has finished") {
   OutputOptions options;
   options.stop = {"fox"};

@@ -62,5 +62,35 @@ TEST_CASE("special tokens stand for their text only where asked for") {
   CHECK(allows(true));
 }
 
+// Control characters are tokens of one byte.
+TEST_CASE("a run is what must follow token by token, and finding it changes nothing") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  const auto grammar = CompileGrammar(
+      {GrammarKind::kGrammar, JsonBlanks::kAny, R"(root ::= "\x01\x02\x03" [a-c] "\x04" [x-y])"},
+      &vocabulary);
+  REQUIRE(grammar.ok());
+  TokenMatcher matcher(*grammar, &vocabulary);
+  std::vector<int32_t> mask((kVocabSize + 31) / 32);
+  const auto find = [&](size_t room) {
+    std::vector<TokenId> run(room);
+    matcher.FillMask(false, mask);
+    run.resize(matcher.FindRun(false, mask, run));
+    return run;
+  };
+  const std::vector<TokenId> run = find(16);
+  REQUIRE(run.size() == 3);
+  for (size_t i = 0; i < run.size(); ++i) {
+    CHECK(vocabulary.text(run[i]) == std::string(1, static_cast<char>(1 + i)));
+  }
+  CHECK(find(2) == std::vector<TokenId>{run[0], run[1]});
+  CHECK(find(1) == std::vector<TokenId>{run[0]});
+  CHECK(find(16) == run);
+  for (size_t i = 0; i < run.size(); ++i) {
+    CHECK(find(16).size() == run.size() - i);
+    REQUIRE(matcher.Accept(run[i]));
+  }
+  CHECK(find(16).empty());  // one of three
+}
+
 }  // namespace
 }  // namespace tandem
