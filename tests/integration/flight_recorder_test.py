@@ -123,6 +123,48 @@ class FlightRecorder(unittest.TestCase):
             self.assertEqual(other.returncode, 1)
             self.assertIn("has no flight recorder", other.stderr)
 
+    def test_requests_under_grammars_are_replayed_with_the_recorded_tokens(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}
+        with Recorded(engine_flags=("--max-num-seqs", 6)) as server:
+            others = threading.Thread(target=load, args=(server, 8))
+            others.start()
+            for i in range(4):
+                status, body = server.complete([7 + i, 8, 9], 30, structured_outputs={"json": schema})
+                if status != 200 and b"not supported" in body:
+                    others.join()
+                    self.skipTest("there is no tandem-grammar")
+                self.assertEqual(status, 200, body)
+            others.join()
+            path = server.write_file()
+            self.check_equal(path, "--replay-from", "first")
+            self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded")
+
+    def test_a_recording_of_a_gpu_needs_no_gpu(self):
+        flags = ("--block-size", 32, "--no-async-scheduling", "--max-num-seqs", 4)
+        with Recorded(engine_flags=flags) as server:
+            load(server, 8)
+            path = server.write_file()
+            other = server.root / "gpu.flight"
+            other.write_bytes(path.read_bytes().replace(b'"device": "cpu",', b'"device":"cuda",', 1))
+            self.assertEqual(self.check_equal(other, "--replay-from", "first")[2], 0)
+
+    def test_a_step_that_does_not_return_leaves_a_recording(self):
+        with Recorded("--max-engine-restarts-per-request", 0, "--resume-timeout", 1,
+                      engine_flags=("--execute-model-timeout-seconds", 0.002)) as server:
+            def ask():
+                while server.engines[0].poll() is None:
+                    server.complete([i % 400 + 5 for i in range(1500)], 2, temperature=0)
+            asking = threading.Thread(target=ask)
+            asking.start()
+            self.assertEqual(server.engines[0].wait(pair.LIMIT), 1)
+            server.frontend.kill()
+            asking.join()
+            status, output = replay(server.files()[0], "--execute-model-timeout-seconds", 0)
+            self.assertEqual(status, 0, output)
+            self.assertRegex(output, r"written for: watchdog: step \d+ in \w+: 1 requests")
+            fatal = int(re.search(r"watchdog: step (\d+)", output)[1])
+            self.assertIn(f"[replay] steps 1 to {fatal}, ", output)
+
     def test_it_can_be_turned_off(self):
         with Recorded(engine_flags=("--no-flight-recorder",)) as server:
             self.assertEqual(server.complete([1, 2, 3], 5)[0], 200)
