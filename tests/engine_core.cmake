@@ -29,8 +29,10 @@ tandem_test(unit_scheduler LABEL unit
        unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
        unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)
+module(tests/support/traces SRCS scheduler_traces.cc
+  DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
-  DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json)
+  DEPS tests/support/traces)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.
 module(tests/simulation
   SRCS decode_load.cc frontends.cc invariants.cc kv_event_shadow.cc scenario.cc sim_connector.cc sim_executor.cc

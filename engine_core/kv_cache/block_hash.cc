@@ -92,8 +92,9 @@ std::string BlockHash::ToHex() const {
   return HexEncode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-BlockHasher::BlockHasher(int32_t block_size, HashAlgorithm algorithm, std::string_view seed)
-    : block_size_(block_size), algorithm_(algorithm) {
+BlockHasher::BlockHasher(int32_t block_size, HashAlgorithm algorithm, std::string_view seed,
+                         bool has_lookahead)
+    : block_size_(block_size), algorithm_(algorithm), has_lookahead_(has_lookahead) {
   PutText(seed, &item_);
   none_hash_ = HashItem();
   item_.reserve(static_cast<size_t>(block_size) * 5 + 64);
@@ -145,7 +146,8 @@ void BlockHasher::Extend(std::span<const TokenId> token_ids, const ExtraKeys& ex
                          std::vector<BlockHash>* hashes) {
   const auto block_size = static_cast<size_t>(block_size_);
   const auto digest_bytes = DigestBytes(algorithm_);
-  for (size_t block = hashes->size(); (block + 1) * block_size <= token_ids.size(); ++block) {
+  const size_t num_hashed = token_ids.size() - (has_lookahead_ && !token_ids.empty() ? 1 : 0);
+  for (size_t block = hashes->size(); (block + 1) * block_size <= num_hashed; ++block) {
     const BlockHash& parent = block == 0 ? none_hash_ : (*hashes)[block - 1];
     item_.clear();
     PutHead(kArray, 3, &item_);
@@ -156,7 +158,9 @@ void BlockHasher::Extend(std::span<const TokenId> token_ids, const ExtraKeys& ex
     for (TokenId token : token_ids.subspan(block * block_size, block_size)) {
       PutHead(kUnsigned, static_cast<uint32_t>(token), &item_);
     }
+    if (has_lookahead_) PutHead(kArray, 2, &item_);
     PutExtraKeys(extra_keys, static_cast<int32_t>(block));
+    if (has_lookahead_) PutInt(token_ids[(block + 1) * block_size], &item_);
     hashes->push_back(HashItem());
   }
 }

@@ -3,7 +3,9 @@
 // The identity of a full KV block: a hash over its tokens and extra keys, chained to the previous
 // block, so that equal hashes mean equal prefixes. As vLLM's sha256_cbor and xxhash_cbor: a digest
 // of the canonical CBOR of (parent hash, token ids, extra keys); caches and routers on other hosts
-// compute the same numbers. SHA-256 where strangers share a cache, XXH3-128 where no client would
+// compute the same numbers. With lookahead the extra keys are (extra keys, the token after the
+// block): a drafter that reads one token ahead computes other content for another next token.
+// SHA-256 where strangers share a cache, XXH3-128 where no client would
 // construct prompts that collide. Thread: engine loop. Hash values are plain; BlockHasher keeps a
 // scratch buffer. REQUIRES: token ids are not negative.
 
@@ -47,9 +49,10 @@ class BlockHasher {
   static constexpr std::string_view kDefaultSeed = "vllm-none-hash";
 
   explicit BlockHasher(int32_t block_size, HashAlgorithm algorithm = HashAlgorithm::kSha256Cbor,
-                       std::string_view seed = kDefaultSeed);
+                       std::string_view seed = kDefaultSeed, bool has_lookahead = false);
 
-  // Appends the hashes of the full blocks of token_ids that *hashes lacks.
+  // Appends the hashes of the full blocks of token_ids that *hashes lacks; with lookahead, of those
+  // whose next token is there.
   void Extend(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
               std::vector<BlockHash>* hashes);
 
@@ -61,6 +64,7 @@ class BlockHasher {
 
   int32_t block_size_;
   HashAlgorithm algorithm_;
+  bool has_lookahead_;
   BlockHash none_hash_;
   std::vector<uint8_t> item_;  // CBOR of the block being hashed
 };

@@ -16,10 +16,11 @@ namespace tandem {
 // Consecutive blocks of one request that became findable.
 struct BlockStored {
   std::vector<BlockHash> block_hashes;
-  std::optional<BlockHash> parent;  // nullopt: the first of them starts the sequence
-  std::vector<TokenId> token_ids;   // of all the blocks
-  ExtraKeys extra_keys;             // of the sequence
-  int32_t first_block = 0;          // place of the first of them in the sequence
+  std::optional<BlockHash> parent;      // nullopt: the first of them starts the sequence
+  std::vector<TokenId> token_ids;       // of all the blocks
+  ExtraKeys extra_keys;                 // of the sequence
+  std::vector<TokenId> next_token_ids;  // after each block, where its hash covers that token
+  int32_t first_block = 0;              // place of the first of them in the sequence
 };
 
 // A block lost its content. Another block may still hold the same hash.

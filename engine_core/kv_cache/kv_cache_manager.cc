@@ -31,7 +31,7 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
                      : std::nullopt),
       pool_(config.num_blocks, config.enable_events ? &events_ : nullptr,
             residency_ ? &*residency_ : nullptr),
-      hasher_(config.block_size, config.hash_algorithm, config.hash_seed),
+      hasher_(config.block_size, config.hash_algorithm, config.hash_seed, config.hashes_next_token),
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
       max_held_blocks_(MaxHeldBlocks(config)),
       max_blocks_per_seq_(NumBlocksFor(config.max_model_len)),
@@ -40,6 +40,8 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
                           static_cast<size_t>(max_blocks_per_seq_)]),
       rows_(static_cast<size_t>(config.max_num_seqs)) {
   found_.reserve(static_cast<size_t>(max_blocks_per_seq_));
+  CHECK(!config.drops_last_found_block || config.sliding_window == 0)
+      << "a found window would lack its last block";
 }
 
 void KvCacheManager::SetNow(double now) {
@@ -56,6 +58,7 @@ std::span<const BlockId> KvCacheManager::FindCachedPrefix(std::span<const BlockH
   const size_t max_blocks = static_cast<size_t>(max_tokens / config_.block_size);
   hashes = hashes.first(std::min(hashes.size(), max_blocks));
   config_.sliding_window > 0 ? FindWindow(hashes) : FindFromStart(hashes);
+  if (config_.drops_last_found_block && !found_.empty()) found_.pop_back();
   return found_;
 }
 
@@ -247,6 +250,11 @@ void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t begin_bloc
   stored.token_ids.assign(tokens.begin(), tokens.end());
   if (begin > 0) stored.parent = sequence.block_hashes[begin - 1];
   if (sequence.extra_keys != nullptr) stored.extra_keys = *sequence.extra_keys;
+  if (config_.hashes_next_token) {
+    for (size_t i = begin + 1; i <= begin + count; ++i) {
+      stored.next_token_ids.push_back(sequence.token_ids[i * block_size]);
+    }
+  }
   stored.first_block = begin_block;
   events_.emplace_back(std::move(stored));
 }

@@ -12,12 +12,19 @@ DraftTokens::DraftTokens(const DraftConfig& config, int32_t max_model_len)
         config.num_input_slots >= 0);
 }
 
-int32_t DraftTokens::NumPadding(const Request& request, int32_t num_left,
-                                int32_t max_tokens) const {
+int32_t DraftTokens::NumPadding(int32_t num_computed) const {
   const int32_t num_drafts = config_.num_speculative_tokens;
-  if (!config_.pads_new_requests || num_left != 1 || 1 + num_drafts > max_tokens) return 0;
   // A token is sampled after the last draft.
-  return request.num_tokens() + num_drafts < max_model_len_ ? num_drafts : 0;
+  return num_computed + 1 + num_drafts < max_model_len_ ? num_drafts : 0;
+}
+
+int32_t DraftTokens::NumWanted(size_t num_requests) const {
+  int32_t num_drafts = config_.num_speculative_tokens;
+  for (const DraftConfig::FromBatch& from : config_.by_batch) {
+    if (static_cast<size_t>(from.num_requests) > num_requests) break;
+    num_drafts = from.num_drafts;
+  }
+  return num_requests == 0 ? config_.num_speculative_tokens : num_drafts;
 }
 
 void DraftTokens::Schedule(int32_t num_drafts, Request* request, ScheduledRequest* scheduled,

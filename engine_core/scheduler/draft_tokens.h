@@ -5,10 +5,11 @@
 // would have sampled itself, so it yields several tokens. Here: the number of drafts of a request,
 // the room that they and the drafter need, their way into a step and back, and their statistics.
 // Without a drafter (num_speculative_tokens 0) all of these are 0.
+// A request whose next tokens may need masks that depend on the drafts before them (grammars, a
+// thinking budget that may end) gets none.
 // In vLLM's words: spec_token_ids, num_lookahead_tokens, scheduled_spec_decode_tokens.
 // Thread: engine loop. Owns the statistics. Counts are tokens. Steady decode allocates nothing,
 // except for the statistics of a step that has verified drafts.
-// Nothing turns this on yet: no executor has a drafter.
 //
 // Life of a draft: it comes with the result of the step that samples the token before it. The
 // request's next step computes it, counted as computed and as an output to come. That step's result
@@ -39,13 +40,17 @@ class DraftTokens {
   // Drafts to verify with the next token of a running request.
   int32_t NumFor(const Request& request) const {
     if (config_.num_speculative_tokens == 0) return 0;
-    return request.num_output_placeholders > 0
-               ? config_.num_speculative_tokens
-               : static_cast<int32_t>(request.drafts.token_ids.size());
+    const int32_t num_drafts = request.num_output_placeholders > 0
+                                   ? config_.num_speculative_tokens
+                                   : static_cast<int32_t>(request.drafts.token_ids.size());
+    return num_drafts > 0 && MayDraft(request, num_drafts) ? num_drafts : 0;
   }
-  // Tokens of room for drafts that a request gets when it is admitted with num_left tokens to
-  // compute and may run at most max_tokens. All or none: with fewer the step would not be uniform.
-  int32_t NumPadding(const Request& request, int32_t num_left, int32_t max_tokens) const;
+  bool pads_new_requests() const { return config_.pads_new_requests && config_.by_batch.empty(); }
+  // Room for drafts that such a request gets, whose one token to compute follows num_computed
+  // others. All or none: with fewer the step would not be uniform.
+  int32_t NumPadding(int32_t num_computed) const;
+  // Drafts that the worker should propose for each request of a step with num_requests.
+  int32_t NumWanted(size_t num_requests) const;
 
   // Writes the request's drafts into the step and counts them as in flight.
   void Schedule(int32_t num_drafts, Request* request, ScheduledRequest* scheduled,
@@ -64,6 +69,10 @@ class DraftTokens {
   std::optional<wire::SpecDecodingStats> TakeStats();
 
  private:
+  static bool MayDraft(const Request& request, int32_t num_drafts) {
+    return !request.needs_grammar &&
+           !request.reasoning.MayForceAfter(request.num_output_placeholders + num_drafts);
+  }
   std::span<const TokenId> SettleDrafts(const ScheduledRequest& scheduled,
                                         const ModelOutput& result, const DraftResult* drafted,
                                         bool is_stale, Request* request);

@@ -96,11 +96,12 @@ struct Request {
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;
   Request* prev_waiting = nullptr;
-  ExtraKeys extra_keys;       // of its blocks
-  KnownTokens known;          // when it was admitted last, or will be
-  KnownTokens first_known;    // when it was admitted first
-  bool load_failed = false;   // then it computes everything itself
-  bool holds_blocks = false;  // without a slot: those of `held`
+  ExtraKeys extra_keys;         // of its blocks
+  KnownTokens known;            // when it was admitted last, or will be
+  KnownTokens first_known;      // when it was admitted first
+  bool load_failed = false;     // then it computes everything itself
+  bool is_passed_over = false;  // when it was looked at last; RequestTable keeps it
+  bool holds_blocks = false;    // without a slot: those of `held`
   HeldBlocks held;
 
   const RequestId& id() const { return wire.request_id; }

@@ -70,7 +70,13 @@ void RequestTable::HoldForLoad(Request* request, const KnownTokens& known) {
   holding_->Add(request);
 }
 
+void RequestTable::SetPassedOver(Request* request, bool is_passed_over) {
+  if (std::exchange(request->is_passed_over, is_passed_over) == is_passed_over) return;
+  is_passed_over ? ++num_passed_over_ : --num_passed_over_;
+}
+
 void RequestTable::LeaveQueue(Request* request) {
+  SetPassedOver(request, false);
   (request->holds_blocks ? holding_ : waiting_)->Remove(request);
   request->holds_blocks = false;
 }

@@ -74,6 +74,9 @@ class RequestTable {
   const RequestQueue& waiting() const { return *waiting_; }
   const RequestQueue& holding() const { return *holding_; }  // before waiting()
   size_t num_waiting() const { return waiting_->size() + holding_->size(); }
+  // Waiting requests that could not be admitted, regardless of room, when they were looked at last.
+  void SetPassedOver(Request* request, bool is_passed_over);
+  size_t num_passed_over() const { return num_passed_over_; }
   // Waiting requests that cannot run before Scheduler::EndGrammarWait.
   size_t num_awaiting_grammar() const { return num_awaiting_grammar_; }
   const AdapterSlots& adapters() const { return adapters_; }
@@ -110,6 +113,7 @@ class RequestTable {
   std::unique_ptr<RequestQueue> waiting_;
   std::unique_ptr<RequestQueue> holding_;
   size_t num_awaiting_grammar_ = 0;
+  size_t num_passed_over_ = 0;
   AdapterSlots adapters_;                // of running requests
   std::vector<RequestSlot> free_slots_;  // taken from the back
   std::vector<RequestSlot> freed_slots_;

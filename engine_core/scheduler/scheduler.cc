@@ -16,6 +16,10 @@ SchedulerConfig WithDefaults(SchedulerConfig config) {
   if (config.max_num_scheduled_tokens == 0) {
     config.max_num_scheduled_tokens = config.max_num_batched_tokens;
   }
+  // A padded request must fit a step.
+  const int32_t most = std::min(config.max_num_scheduled_tokens,
+                                config.max_num_batched_tokens - config.drafts.num_input_slots);
+  if (1 + config.drafts.num_speculative_tokens > most) config.drafts.pads_new_requests = false;
   return config;
 }
 
@@ -104,9 +108,10 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
     running_pass_.Run(&plan_);
     // No admission when running requests lack blocks.
     if (!plan_.is_short()) {
-      const size_t num_passed_over =
-          waiting_pass_.Run(/*admits_new=*/pause_state_ == PauseState::kUnpaused, &plan_);
-      if (!plan_.holds_prefills()) cadence_.NoteAdmissionPass(num_waiting() > num_passed_over);
+      waiting_pass_.Run(/*admits_new=*/pause_state_ == PauseState::kUnpaused, &plan_);
+      if (!plan_.holds_prefills()) {
+        cadence_.NoteAdmissionPass(num_waiting() > parts_.requests.num_passed_over());
+      }
     }
     if (!plan_.empty()) {
       ++num_steps_;
@@ -153,7 +158,8 @@ void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, Clien
 wire::SchedulerStats Scheduler::TakeStats() {
   wire::SchedulerStats stats;
   stats.num_running_reqs = static_cast<int64_t>(num_running());
-  stats.num_waiting_reqs = static_cast<int64_t>(num_waiting());
+  stats.num_skipped_waiting_reqs = static_cast<int64_t>(parts_.requests.num_passed_over());
+  stats.num_waiting_reqs = static_cast<int64_t>(num_waiting()) - stats.num_skipped_waiting_reqs;
   stats.step_counter = num_steps_;
   stats.kv_cache_usage = parts_.kv_cache.pool().Usage();
   stats.prefix_cache_stats = std::exchange(waiting_pass_.prefix_cache_stats(), {});

@@ -32,7 +32,7 @@ void SaveRequest(const Request& request, ByteWriter* out) {
   out->Fixed(request.known);
   out->Fixed(request.first_known);
   for (const bool flag : {request.needs_grammar, request.mid_prefill, request.drops_stale_output,
-                          request.has_output, request.load_failed}) {
+                          request.has_output, request.load_failed, request.is_passed_over}) {
     out->Fixed(flag);
   }
 }
@@ -57,7 +57,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   request->known = in->Fixed<KnownTokens>();
   request->first_known = in->Fixed<KnownTokens>();
   for (bool* flag : {&request->needs_grammar, &request->mid_prefill, &request->drops_stale_output,
-                     &request->has_output, &request->load_failed}) {
+                     &request->has_output, &request->load_failed, &request->is_passed_over}) {
     *flag = in->Fixed<uint8_t>() != 0;
   }
   if (!in->ok()) return DataLossError("request " + request->id() + " is cut off");
@@ -95,6 +95,7 @@ Status RequestTable::Load(ByteReader* in) {
   for (size_t left = in->Count(); left > 0; --left) {
     ASSIGN_OR_RETURN(std::unique_ptr<Request> request, LoadRequest(in));
     if (request->status == kAwaitsGrammar) ++num_awaiting_grammar_;
+    if (request->is_passed_over) ++num_passed_over_;
     ExtendHashes(request.get());
     const RequestId id = request->id();
     if (!requests_.emplace(id, std::move(request)).second) {

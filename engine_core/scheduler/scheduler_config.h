@@ -4,6 +4,7 @@
 // the same names (engine_core/config.cc), some by the executor's limits.
 
 #include <cstdint>
+#include <vector>
 
 #include "engine_core/scheduler/request_queue.h"
 
@@ -13,17 +14,23 @@ namespace tandem {
 // connector.
 enum class KvLoadFailurePolicy { kFail, kRecompute };
 
-// What the executor's drafter needs of the scheduler. Nothing turns this on yet: no executor has a
-// drafter.
+// What the executor's drafter needs of the scheduler.
 struct DraftConfig {
   int32_t num_speculative_tokens = 0;  // drafts of a request that a step verifies; 0: no drafter
-  // KV positions after those of a step that the drafter writes to.
+  // KV positions after those of a step that the drafter writes to; no drafter has any yet.
   int32_t num_lookahead_tokens = 0;
   // Tokens of max_num_batched_tokens that the drafter takes for each request of a step.
   int32_t num_input_slots = 0;
   // Pads a request that is admitted with one token to compute to the tokens of a decode with
-  // drafts, so that a step of decodes is uniform.
+  // drafts, so that a step of decodes is uniform. Not together with `by_batch`.
   bool pads_new_requests = false;
+  // Fewer drafts in larger batches: from this number of requests in a step on, so many for each.
+  // Ascending; before the first one, num_speculative_tokens.
+  struct FromBatch {
+    int32_t num_requests = 0;
+    int32_t num_drafts = 0;
+  };
+  std::vector<FromBatch> by_batch = {};
 };
 
 struct SchedulerConfig {

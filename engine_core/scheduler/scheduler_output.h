@@ -101,6 +101,7 @@ struct SchedulerOutput {
   std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
+  int32_t num_drafts_wanted = 0;         // the most that a drafter proposes for each of them
   // A KV connector's worker must be asked, even when nothing runs.
   bool polls_kv_transfers = false;
 
@@ -128,6 +129,7 @@ struct SchedulerOutput {
     finish_token_masks = nullptr;
     freed_slots.clear();
     num_scheduled_tokens = 0;
+    num_drafts_wanted = 0;
     polls_kv_transfers = false;
   }
 };

@@ -8,6 +8,7 @@ void StepPlan::Begin(double now, const Limits& limits) {
   now_ = now;
   limits_ = limits;
   has_prefill_ = is_short_ = false;
+  num_running_ = 0;
   entries_.clear();
 }
 
@@ -17,6 +18,7 @@ bool StepPlan::TryTakeBack(const Request* request) {
   if (entry == entries_.end()) return false;
   Spend(-entry->num_tokens, -limits_.input_slots);
   entries_.erase(entry);
+  --num_running_;
   return true;
 }
 
@@ -57,6 +59,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
     ++request->num_steps_in_flight;
     step->requests.push_back(request);
   }
+  output.num_drafts_wanted = drafts.NumWanted(output.requests.size());
 }
 
 }  // namespace tandem

@@ -31,6 +31,7 @@ class StepPlan {
   void Begin(double now, const Limits& limits);
   void AddRunning(Request* request, int32_t num_tokens, int32_t num_blocks_before) {
     Add({request, num_tokens, num_blocks_before, ScheduledKind::kRunning});
+    ++num_running_;
   }
   void AddAdmitted(Request* request, int32_t num_tokens, bool resumed) {
     Add({request, num_tokens, 0, resumed ? ScheduledKind::kResumed : ScheduledKind::kNew});
@@ -51,6 +52,7 @@ class StepPlan {
   bool has_prefill() const { return has_prefill_; }
   bool is_short() const { return is_short_; }
   bool empty() const { return entries_.empty(); }
+  int32_t num_running() const { return num_running_; }  // given tokens, and not admitted now
 
   // Writes the step and advances each request's num_computed_tokens to their value after it. Tokens
   // given beyond a request's uncomputed ones are drafts.
@@ -77,6 +79,7 @@ class StepPlan {
   Limits limits_;  // the budgets: what is left
   bool has_prefill_ = false;
   bool is_short_ = false;
+  int32_t num_running_ = 0;
   std::vector<Entry> entries_;
 };
 

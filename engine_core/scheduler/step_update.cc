@@ -118,8 +118,12 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
                               const OwnResult& own, ClientOutputs* outputs) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   std::optional<Stop> stop;
+  int32_t num_dropped = 0;
   const auto append = [&](TokenId token) {
-    if (stop) return;
+    if (stop) {
+      ++num_dropped;
+      return;
+    }
     CHECK_GE(token, 0) << "no token for " << request->id();
     request->token_ids.push_back(token);
     record.new_token_ids.push_back(token);
@@ -128,8 +132,10 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   };
   std::ranges::for_each(accepted, append);
   append(own.sampled);
+  const int32_t num_computed_dropped = num_dropped;  // forced tokens are not computed
   std::ranges::for_each(own.forced, append);
   parts_.requests.ExtendHashes(request);
+  RegisterComputed(num_computed_dropped, request);
   request->reasoning.Read(request->token_ids);
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
@@ -138,13 +144,17 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
-    // A block that was filled by placeholders has a hash only now.
-    if (IsRunning(*request)) {
-      parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(),
-                                   request->num_computed_tokens - request->num_output_placeholders);
-    }
     parts_.requests.Finish(request, stop->status);
   }
+}
+
+// A block that was filled by drafts or placeholders has a hash only now. num_dropped: accepted
+// tokens that came after the end.
+void StepUpdate::RegisterComputed(int32_t num_dropped, Request* request) {
+  if (!IsRunning(*request)) return;
+  parts_.kv_cache.RegisterUpTo(
+      request->slot, request->sequence(),
+      request->num_computed_tokens - request->num_output_placeholders - num_dropped);
 }
 
 // Ends a request that failed in the executor. Nothing it has written to the cache or read from it

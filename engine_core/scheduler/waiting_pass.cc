@@ -16,15 +16,13 @@ bool ReadsPrefixCache(const Request& request) {
 
 }  // namespace
 
-size_t WaitingPass::Run(bool admits_new, StepPlan* plan) {
-  size_t num_passed_over = 0;
-  const bool continues = RunQueue(parts_.requests.holding(), plan, &num_passed_over);
-  if (continues && admits_new) RunQueue(parts_.requests.waiting(), plan, &num_passed_over);
-  return num_passed_over;
+void WaitingPass::Run(bool admits_new, StepPlan* plan) {
+  const bool continues = RunQueue(parts_.requests.holding(), plan);
+  if (continues && admits_new) RunQueue(parts_.requests.waiting(), plan);
 }
 
 // False: the pass has ended.
-bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over) {
+bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan) {
   const auto max_running = static_cast<size_t>(parts_.config.max_num_active_seqs);
   Request* request = queue.First();
   while (request != nullptr) {
@@ -32,7 +30,7 @@ bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* nu
     Request* next = queue.Next(request);
     const Outcome outcome = TryTake(request, plan);
     if (outcome == Outcome::kNoRoom) return false;
-    if (outcome == Outcome::kWaits) ++*num_passed_over;
+    parts_.requests.SetPassedOver(request, outcome == Outcome::kWaits);
     request = next;
   }
   return true;
@@ -78,8 +76,10 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
   if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
-  num_tokens += parts_.drafts.NumPadding(*request, num_left,
-                                         std::min(plan->chunk_limit(), plan->budget_tokens()));
+  if (IsPadded(num_left, prefix, *plan)) {
+    num_tokens += parts_.drafts.NumPadding(num_known);
+    if (num_tokens > plan->budget_tokens()) return false;
+  }
   if (!TryGetBlocks(request, prefix, num_known + num_tokens)) return false;
 
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
@@ -90,11 +90,20 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   return true;
 }
 
+// A request with one token left joins a step of decodes, or opens one, in which each has room for
+// all drafts. Beside chunks of prompts the step is not uniform in any case.
+bool WaitingPass::IsPadded(int32_t num_left, const Prefix& prefix, const StepPlan& plan) const {
+  if (num_left != 1 || !parts_.drafts.pads_new_requests()) return false;
+  if (plan.num_running() == 0 && prefix.known.total() == 0) return false;
+  const std::vector<Request*>& running = parts_.requests.running();
+  return std::ranges::none_of(running, [](const Request* r) { return r->mid_prefill; });
+}
+
 // It gets the blocks of all its tokens now: otherwise all requests that wait with blocks could need
 // one more while none runs that could be preempted for it.
 bool WaitingPass::TryLoad(Request* request, const Prefix& prefix) {
   const int32_t num_padding =
-      parts_.drafts.NumPadding(*request, /*num_left=*/1, parts_.config.max_num_batched_tokens);
+      parts_.drafts.pads_new_requests() ? parts_.drafts.NumPadding(request->num_tokens() - 1) : 0;
   if (!TryGetBlocks(request, prefix, request->num_tokens() + num_padding)) return false;
   if (prefix.looked_up) CountLookup(*request, prefix.known.num_local);
   parts_.requests.HoldForLoad(request, prefix.known);

@@ -20,8 +20,8 @@ class WaitingPass {
   // The parts must outlive it.
   explicit WaitingPass(SchedulerParts* parts) : parts_(*parts) {}
 
-  // admits_new: also requests that hold no blocks. Returns the number of requests passed over.
-  size_t Run(bool admits_new, StepPlan* plan);
+  // admits_new: also requests that hold no blocks.
+  void Run(bool admits_new, StepPlan* plan);
 
   // Since it was last reset by the caller.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }
@@ -36,10 +36,11 @@ class WaitingPass {
     bool looked_up = false;
   };
 
-  bool RunQueue(const RequestQueue& queue, StepPlan* plan, size_t* num_passed_over);
+  bool RunQueue(const RequestQueue& queue, StepPlan* plan);
   Outcome TryTake(Request* request, StepPlan* plan);
   std::optional<Prefix> FindPrefix(const Request& request) const;
   bool TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan);
+  bool IsPadded(int32_t num_left, const Prefix& prefix, const StepPlan& plan) const;
   bool TryLoad(Request* request, const Prefix& prefix);
   bool TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens);
   void CountLookup(const Request& request, int32_t num_hit_tokens);

@@ -50,7 +50,7 @@ void EngineBalancer::OnSubmit(int engine_index) {
 
 void EngineBalancer::OnStats(int engine_index, const wire::SchedulerStats& stats) {
   loads_[static_cast<size_t>(engine_index)] = {
-      .num_waiting = static_cast<double>(stats.num_waiting_reqs),
+      .num_waiting = static_cast<double>(stats.num_waiting_reqs + stats.num_skipped_waiting_reqs),
       .num_running = static_cast<double>(stats.num_running_reqs),
       .kv_cache_usage = stats.kv_cache_usage};
 }

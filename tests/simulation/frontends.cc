@@ -161,7 +161,8 @@ Status Frontends::CheckStats(const wire::SchedulerStats& stats) {
   const wire::PrefixCacheStats& prefix = stats.prefix_cache_stats;
   coverage_->num_hit_tokens += prefix.hits + prefix.preempted_hits;
   if (stats.num_running_reqs != static_cast<int64_t>(scheduler_->num_running()) ||
-      stats.num_waiting_reqs != static_cast<int64_t>(scheduler_->num_waiting()) ||
+      stats.num_waiting_reqs + stats.num_skipped_waiting_reqs !=
+          static_cast<int64_t>(scheduler_->num_waiting()) ||
       prefix.hits > prefix.queries || prefix.preempted_hits > prefix.preempted_queries) {
     return InternalError("wrong statistics");
   }

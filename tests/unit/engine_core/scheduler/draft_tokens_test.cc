@@ -280,36 +280,78 @@ TEST_CASE("R3: drafts end before max_model_len") {
 
 // ---- R20: padding ----
 
-TEST_CASE("R20: a request admitted with one token left gets the room of a decode") {
-  Bench bench({.num_speculative_tokens = 3, .pads_new_requests = true});
-  bench.Add("a", 1);
+DraftConfig Padding() { return {.num_speculative_tokens = 3, .pads_new_requests = true}; }
+
+TEST_CASE("R20: a request with one token left joins decodes with the room of one") {
+  Bench bench(Padding());
+  bench.Start("b", 5, {11, 12, 13});
+  bench.Add("a", 1, 20, 50);
   const SchedulerOutput& step = bench.Schedule();
-  REQUIRE(step.requests.size() == 1);
-  CHECK(step.requests[0].num_scheduled_tokens == 4);
-  CHECK(step.requests[0].needs_sample);
-  CHECK(Tokens(step.draft_token_ids) == Tokens{kNoToken, kNoToken, kNoToken});
-  CHECK(bench.UpdateSilently(30)[0].new_token_ids == Tokens{30});
+  REQUIRE(step.requests.size() == 2);
+  CHECK(step.requests[1].num_scheduled_tokens == 4);
+  CHECK(step.requests[1].needs_sample);
+  CHECK(Tokens(step.draft_token_ids) == Tokens{11, 12, 13, kNoToken, kNoToken, kNoToken});
+  CHECK(bench.UpdateSilently(30)[1].new_token_ids == Tokens{30});
   CHECK(bench.Find("a").num_computed_tokens == 1);
   CHECK(bench.Find("a").num_output_placeholders == 0);
   CHECK_FALSE(bench.scheduler_.TakeStats().spec_decoding_stats.has_value());
 }
 
-TEST_CASE("R20: no padding with more tokens left, without room, or when it is off") {
-  const DraftConfig pads{.num_speculative_tokens = 3, .pads_new_requests = true};
-  Bench longer(pads);
-  longer.Add("a", 2);
-  CHECK(longer.ScheduleDrafts().empty());
-  Bench unasked;
-  unasked.Add("a", 1);
-  CHECK(unasked.ScheduleDrafts().empty());
-  Bench narrow(pads, SmallConfig(3));
-  narrow.Add("a", 1);
-  CHECK(narrow.ScheduleDrafts().empty());
+TEST_CASE("R20: no padding alone, with more tokens left, without room, or when it is off") {
+  Bench alone(Padding());
+  alone.Add("a", 1);
+  CHECK(alone.ScheduleDrafts().empty());
+  const auto num_padded = [](Bench bench, int32_t num_prompt_tokens) {
+    bench.Start("b", 2, {});
+    bench.Add("a", num_prompt_tokens, 20, 50);
+    return bench.ScheduleDrafts(1).size();
+  };
+  CHECK(num_padded(Bench(Padding()), 1) == 3);
+  CHECK(num_padded(Bench(Padding()), 2) == 0);
+  CHECK(num_padded(Bench(), 1) == 0);
+  CHECK(num_padded(Bench(Padding(), SmallConfig(3)), 1) == 0);
   SchedulerConfig config = SmallConfig();
   config.max_model_len = 4;
-  Bench full(pads, config);
-  full.Add("a", 1);
-  CHECK(full.ScheduleDrafts().empty());
+  CHECK(num_padded(Bench(Padding(), config), 1) == 0);
+  DraftConfig by_batch = Padding();
+  by_batch.by_batch = {{1, 3}, {2, 1}};
+  CHECK(num_padded(Bench(by_batch), 1) == 0);
+}
+
+TEST_CASE("R20: no padding beside a chunk of a prompt") {
+  SchedulerConfig config = SmallConfig();
+  config.long_prefill_token_threshold = 4;
+  Bench bench(Padding(), config);
+  bench.Add("long", 20);
+  bench.Add("short", 2, 20, 50);
+  bench.Schedule();
+  bench.Update({{{}}, {{1}, {}}});
+  bench.Add("a", 1, 20, 70);
+  CHECK(bench.ScheduleDrafts(2).empty());
+}
+
+TEST_CASE("R20: a request whose padding does not fit waits, and those after it") {
+  Bench bench(Padding(), SmallConfig(6));
+  bench.Start("b", 5, {11, 12, 13});
+  bench.Add("a", 1, 20, 50);
+  bench.Add("c", 2, 20, 70);
+  CHECK(bench.Schedule().requests.size() == 1);
+}
+
+TEST_CASE("S11: a larger batch asks for fewer drafts") {
+  DraftConfig drafts{.num_speculative_tokens = 4};
+  drafts.by_batch = {{1, 4}, {2, 2}, {4, 0}};
+  Bench bench(drafts);
+  CHECK(bench.Schedule().num_drafts_wanted == 4);
+  bench.Add("a", 2);
+  CHECK(bench.Schedule().num_drafts_wanted == 4);
+  bench.Update({{{1}, {}}});
+  bench.Add("b", 2, 20, 50);
+  bench.Add("c", 2, 20, 60);
+  CHECK(bench.Schedule().num_drafts_wanted == 2);
+  bench.Update({{{1}, {}}, {{1}, {}}, {{1}, {}}});
+  bench.Add("d", 2, 20, 70);
+  CHECK(bench.Schedule().num_drafts_wanted == 0);
 }
 
 TEST_CASE("R20: a request whose KV was loaded has blocks for its padding") {
@@ -345,11 +387,15 @@ TEST_CASE("R20: a request whose KV was loaded has blocks for its padding") {
 }
 
 TEST_CASE("R11 R20: a request that waits for a grammar is not padded into the step") {
-  Bench bench({.num_speculative_tokens = 3, .pads_new_requests = true});
-  bench.Add("a", 1, 20, 100, {.grammar = true});
-  CHECK(bench.Schedule().empty());
+  Bench bench(Padding());
+  bench.Start("b", 5, {});
+  bench.Add("a", 1, 20, 50, {.grammar = true});
+  CHECK(bench.Schedule().requests.size() == 1);
+  CHECK(bench.scheduler_.TakeStats().num_skipped_waiting_reqs == 1);
+  bench.UpdateSilently(30);
   bench.scheduler_.EndGrammarWait({"a", bench.Find("a").order, OkStatus()}, &bench.outputs_);
-  CHECK(bench.ScheduleDrafts().size() == 3);
+  CHECK(bench.ScheduleDrafts(1).size() == 3);
+  CHECK(bench.scheduler_.TakeStats().num_skipped_waiting_reqs == 0);
 }
 
 // ---- R21, R23: preemption ----
@@ -521,13 +567,44 @@ TEST_CASE("B7: a block is findable once its tokens are accepted, never by drafts
   CHECK(bench.num_hashes() == 1);
   bench.Update({{{11, 30}, {31, 32, 33}}});
   CHECK(bench.Find("a").block_hashes.size() == 2);
-  bench.Schedule();
   CHECK(bench.num_hashes() == 2);
   // A request that begins with the accepted tokens finds it.
   BlockHasher hasher(4);
   std::vector<BlockHash> hashes;
   hasher.Extend(Tokens{100, 101, 102, 103, 104, 105, 1, 11}, {}, &hashes);
   CHECK(bench.kv_.FindCachedPrefix(hashes, 64).size() == 2);
+}
+
+TEST_CASE("S8: tokens dropped after a stop fill no block") {
+  Bench bench;
+  bench.Start("a", 5, {11, kStopToken, 13});  // positions 5 to 8 run, and fill the second block
+  bench.Schedule();
+  bench.Update({{{11, kStopToken, 13, 14}}});
+  CHECK(bench.num_hashes() == 1);
+}
+
+TEST_CASE("B10: a drafter that reads ahead hits no last block, or one with the same next token") {
+  Tokens prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto num_found = [&](const KvCacheConfig& cache, TokenId last) {
+    KvCacheManager kv(cache);
+    std::vector<BlockHash> hashes, others;
+    kv.ExtendHashes(prompt, {}, &hashes);
+    Admission admission;
+    admission.num_tokens = 9;
+    REQUIRE(kv.TryAdmit(RequestSlot{0}, {prompt, hashes}, admission));
+    Tokens other = prompt;
+    other.back() = last;
+    kv.ExtendHashes(other, {}, &others);
+    return kv.FindCachedPrefix(others, 8).size();
+  };
+  KvCacheConfig cache = SmallCache(40);
+  CHECK(num_found(cache, 50) == 2);
+  cache.drops_last_found_block = true;
+  CHECK(num_found(cache, 9) == 1);
+  cache.drops_last_found_block = false;
+  cache.hashes_next_token = true;
+  CHECK(num_found(cache, 9) == 2);
+  CHECK(num_found(cache, 50) == 1);
 }
 
 TEST_CASE("B14: with drafts in flight the window begins as if all were rejected") {
