@@ -167,6 +167,20 @@ Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(setup->runner.speculation, ParseSpeculativeConfig(config.speculative_config));
+  const SpeculativeConfig& speculation = setup->runner.speculation;
+  if (!speculation.drafts()) return OkStatus();
+  if (setup->device == "cuda") {
+    return InvalidArgumentError(
+        "--speculative-config: is not built for --device cuda, only for cpu");
+  }
+  DraftConfig& drafts = setup->runner.limits.drafts;
+  drafts.num_speculative_tokens = speculation.num_speculative_tokens;
+  drafts.by_batch = speculation.by_batch;
+  return OkStatus();
+}
+
 LogprobsMode LogprobsModeOf(std::string_view word) {
   return word == "raw_logits"           ? LogprobsMode::kRawLogits
          : word == "processed_logprobs" ? LogprobsMode::kProcessedLogprobs
@@ -214,6 +228,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
   RETURN_IF_ERROR(SetGraphs(config, &setup));
+  RETURN_IF_ERROR(SetDrafts(config, &setup));
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));

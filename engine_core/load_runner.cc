@@ -54,6 +54,11 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
   const ExecutorLimits& limits = setup->runner.limits;
   RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
+  const SpeculativeConfig& speculation = setup->runner.speculation;
+  if (speculation.drafts() && speculation.adaptive) {
+    runner->MeasureSteps();
+    startup->Done("costs of drafts");
+  }
   if (!is_device) return OkStatus();
   startup->Done("KV cache memory");
   RETURN_IF_ERROR(runner->CaptureGraphs());

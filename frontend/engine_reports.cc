@@ -23,7 +23,9 @@ EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
 void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& stats,
                                 double engine_time, StepTokens* step_tokens) {
   step_tokens->End();
-  logs_[static_cast<size_t>(engine_index)]->RecordPrefix(stats.prefix_cache_stats);
+  StatsLog& log = *logs_[static_cast<size_t>(engine_index)];
+  log.RecordPrefix(stats.prefix_cache_stats);
+  if (stats.spec_decoding_stats) log.RecordDrafts(*stats.spec_decoding_stats);
   if (first_shard_->OnThread()) return RecordInOrder(engine_index, stats, engine_time);
   first_shard_->Post([this, engine_index, report = stats, engine_time]() mutable {
     RecordInOrder(engine_index, std::move(report), engine_time);

@@ -69,6 +69,16 @@ tandem_test(property_cuda_models LABEL property TIMEOUT 300
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
   SRCS property/batch_invariance_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)
+tandem_test(unit_speculation LABEL unit
+  SRCS unit/engine_core/speculation/draft_policy_test.cc
+       unit/engine_core/speculation/ngram_index_test.cc
+  DEPS engine_core/speculation tests/support)
+tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support
+       nlohmann_json::nlohmann_json)
+tandem_test(property_speculation LABEL property TIMEOUT 300
+  SRCS property/speculation_test.cc support/engine_driver.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files)
 tandem_test(property_resume LABEL property TIMEOUT 300
   SRCS property/resume_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)

@@ -12,7 +12,7 @@
 // of Submit, each as if those before it were done: a request's next input is the token that the
 // step before sampled. A request that has failed may be scheduled once more; that result is
 // dropped. An executor with a drafter verifies the drafts of a step (scheduler_output.h) and
-// proposes those of the next (DraftResult). No executor has a drafter yet.
+// proposes those of the next (DraftResult).
 
 #include <cstdint>
 

@@ -34,6 +34,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   CHECK(!r.in_use) << "slot " << Index(slot);
   r.in_use = true;
   r.num_tokens = static_cast<int32_t>(request.token_ids.size());
+  r.num_drafts = 0;
   r.num_prompt_tokens = request.num_prompt_tokens;
   r.num_blocks = 0;
   r.embeddings = request.embeddings;
@@ -82,11 +83,31 @@ void InputBatch::AppendBlocks(RequestSlot slot, std::span<const BlockId> block_i
   for (const BlockId id : block_ids) table[r.num_blocks++] = Index(id);
 }
 
-void InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
+bool InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
   Row& r = row(slot);
+  const bool was_drafted = r.num_drafts > 0 && TokensOf(slot)[r.num_tokens] == token_id;
+  r.num_drafts = was_drafted ? r.num_drafts - 1 : 0;
   // The last token a request may have is never run, so it may fall outside the row.
   if (r.num_tokens < limits_.max_model_len) TokensOf(slot)[r.num_tokens++] = token_id;
   if (r.has_host_counts()) r.counts.AddOutput(token_id);
+  return was_drafted;
+}
+
+void InputBatch::SetDrafts(RequestSlot slot, std::span<const TokenId> drafts) {
+  row(slot).num_drafts = 0;
+  PlaceDrafts(slot, drafts);
+}
+
+void InputBatch::PlaceDrafts(RequestSlot slot, std::span<const TokenId> drafts) {
+  Row& r = row(slot);
+  CHECK_LE(r.num_tokens + static_cast<int64_t>(drafts.size()), limits_.max_model_len);
+  int32_t count = 0;
+  for (const TokenId draft : drafts) {
+    if (draft == kNoToken && count >= r.num_drafts) break;
+    if (draft != kNoToken) TokensOf(slot)[r.num_tokens + count] = draft;
+    ++count;
+  }
+  r.num_drafts = count;
 }
 
 std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
@@ -95,6 +116,11 @@ std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
 
 std::span<const TokenId> InputBatch::output_ids(RequestSlot slot) const {
   return token_ids(slot).subspan(static_cast<size_t>(ConstRow(slot).num_prompt_tokens));
+}
+
+std::span<const TokenId> InputBatch::input_ids(RequestSlot slot) const {
+  const Row& r = ConstRow(slot);
+  return {TokensOf(slot), static_cast<size_t>(r.num_tokens + r.num_drafts)};
 }
 
 std::span<const int32_t> InputBatch::block_table(RequestSlot slot) const {

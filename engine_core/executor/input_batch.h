@@ -28,6 +28,7 @@ class InputBatch {
     bool in_use = false;
     Status status;
     int32_t num_tokens = 0;  // prompt and outputs
+    int32_t num_drafts = 0;  // guesses that follow them
     int32_t num_prompt_tokens = 0;
     int32_t num_blocks = 0;
     std::shared_ptr<const PromptEmbeddings> embeddings;  // in place of the first tokens; or null
@@ -49,7 +50,13 @@ class InputBatch {
   // REQUIRES: the slot is free.
   void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
   void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
-  void AppendToken(RequestSlot slot, TokenId token_id);
+  // Whether the token is the first of the drafts, which it makes an output; else none is left.
+  bool AppendToken(RequestSlot slot, TokenId token_id);
+  // Guesses of the tokens after a request's own, in place of those before.
+  void SetDrafts(RequestSlot slot, std::span<const TokenId> drafts);
+  // The same for those of a step: kNoToken keeps the guess that is there, and ends them if there is
+  // none.
+  void PlaceDrafts(RequestSlot slot, std::span<const TokenId> drafts);
   // A token that the device samples and the host does not know yet: ~slot stands for it until
   // DeviceSampler::FillSampledTokens replaces it.
   void AppendUnknownToken(RequestSlot slot) { AppendToken(slot, ~Index(slot)); }
@@ -58,6 +65,8 @@ class InputBatch {
   const Row& row(RequestSlot slot) const { return ConstRow(slot); }
   std::span<const TokenId> token_ids(RequestSlot slot) const;
   std::span<const TokenId> output_ids(RequestSlot slot) const;
+  // Tokens and drafts: what a step computes.
+  std::span<const TokenId> input_ids(RequestSlot slot) const;
   std::span<const int32_t> block_table(RequestSlot slot) const;
   const ExecutorLimits& limits() const { return limits_; }
   int64_t max_blocks_per_request() const { return max_blocks_; }

@@ -1,6 +1,7 @@
 #include "engine_core/executor/model_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine_core/models/rank_share.h"
@@ -10,10 +11,14 @@ namespace {
 
 // Logits are made in chunks of rows, so that a large batch over a large vocabulary stays bounded.
 constexpr int64_t kMaxLogitsBytes = int64_t{256} << 20;
+// Rows of drafts that are made together with those of the requests.
+constexpr int64_t kMostDraftRows = 64;
 
 int64_t MaxLogitsRows(const ExecutorLimits& limits) {
   const int64_t fitting = kMaxLogitsBytes / (int64_t{limits.vocab_size} * int64_t{sizeof(float)});
-  return std::clamp<int64_t>(fitting, 1, limits.max_num_seqs);
+  const int64_t num_drafts = int64_t{limits.max_num_seqs} * limits.drafts.num_speculative_tokens;
+  return std::clamp<int64_t>(fitting, 1,
+                             limits.max_num_seqs + std::min(num_drafts, kMostDraftRows));
 }
 
 }  // namespace
@@ -52,7 +57,12 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
               .process_seed = options.process_seed},
              !backend_->device().memory_is_host()),
       graphs_(&backend_->device(), options.graph_sizes,
-              std::min<int64_t>(limits_.max_num_seqs, MaxLogitsRows(limits_))) {}
+              std::min<int64_t>(limits_.max_num_seqs, MaxLogitsRows(limits_))) {
+  if (!options.speculation.drafts()) return;
+  CHECK(backend_->device().memory_is_host()) << "drafts are not built for devices";
+  CHECK_EQ(limits_.drafts.num_speculative_tokens, options.speculation.num_speculative_tokens);
+  drafts_.emplace(options.speculation, &batch_, options.process_seed);
+}
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
                                                            std::unique_ptr<Model> model,
@@ -131,6 +141,24 @@ Status ModelRunner::RunFirstSteps() {
   return OkStatus();
 }
 
+void ModelRunner::MeasureSteps() {
+  if (!drafts_) return;
+  std::vector<StepCost::Point> points;
+  for (const int32_t num_rows : {1, 2, 4, 8, 16, 32}) {
+    if (num_rows > std::min<int64_t>(limits_.max_num_batched_tokens, limits_.max_model_len)) break;
+    // The first of each size may touch memory that no step has touched before.
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 2; ++i) {
+      const double begin = host_clock_.Monotonic();
+      SendPadding(num_rows, num_rows);
+      RunModel();
+      least = std::min(least, host_clock_.Monotonic() - begin);
+    }
+    points.push_back({num_rows, least});
+  }
+  drafts_->SetCost(StepCost(std::move(points)));
+}
+
 Status ModelRunner::CaptureGraphs() {
   return graphs_.Capture([this](int64_t size) { SendPadding(size, 1); }, [this] { RunModel(); });
 }
@@ -153,6 +181,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   newest_ = newest_ == &steps_[0] ? &steps_[1] : &steps_[0];
   CHECK(newest_->result == nullptr);
   newest_->result = result;
+  const double begin = host_clock_.Monotonic();
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
   sampler_->Begin(layout, &newest_->samples);
@@ -177,6 +206,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
     sampler_->StartFetch(layout);
   }
   sampler_->AppendUnknownTokens(layout, newest_->samples);
+  newest_->seconds = host_clock_.Monotonic() - begin;
   return backend_->device().status();
 }
 
@@ -198,6 +228,7 @@ Status ModelRunner::Collect(ModelOutput* result) {
 }
 
 void ModelRunner::FinishStep(StepInFlight* step) {
+  const double begin = host_clock_.Monotonic();
   if (step->layout.has_host_rows) {
     CHECK(step == newest_) << "its logits are gone";
     const int64_t count = step->layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
@@ -211,20 +242,29 @@ void ModelRunner::FinishStep(StepInFlight* step) {
   sampler_->TakeFetched(step->layout, &step->samples);
   clock_.Add(step->times);
   sampler_->Fold(step->layout, &step->samples, step->result);
+  if (drafts_) {
+    drafts_->Fold(step->layout, step->samples, step->result);
+    drafts_->Observe(step->layout, step->seconds + host_clock_.Monotonic() - begin);
+  }
   step->result = nullptr;
 }
 
 // Frees, admissions and new blocks, before anything runs.
 void ModelRunner::TakeIn(const SchedulerOutput& step) {
-  for (const RequestSlot slot : step.freed_slots) batch_.Remove(slot);
+  for (const RequestSlot slot : step.freed_slots) {
+    batch_.Remove(slot);
+    if (drafts_) drafts_->Remove(slot);
+  }
   for (const AdmittedRequest& admitted : step.admitted) {
     const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
     sampler_->Admit(request.slot);
+    if (drafts_) drafts_->Admit(request.slot);
   }
   for (const ScheduledRequest& request : step.requests) {
     batch_.AppendBlocks(request.slot, step.NewBlocks(request));
   }
+  if (drafts_) drafts_->Place(step);
 }
 
 void ModelRunner::SendInputs(const StepLayout& layout) {

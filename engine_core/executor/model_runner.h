@@ -7,9 +7,9 @@
 // next step may be submitted then: tokens that were sampled on the device are its inputs before the
 // host has seen them.
 // Token masks may still be made while the model runs on the host: they are taken in after it.
-// Places of what comes later. Drafts: rows of StepLayout, which StepSampler::Fold accepts.
-// Adapters: a part of StepInputs and a field of ModelStep. Pooling: a sibling of StepSampler that
-// reads hidden states instead of logits.
+// Drafts go through StepDrafts; only where memory is the host's.
+// Places of what comes later. Adapters: a part of StepInputs and a field of ModelStep. Pooling: a
+// sibling of StepSampler that reads hidden states instead of logits.
 //
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
@@ -21,12 +21,14 @@
 #include <memory>
 #include <vector>
 
+#include "common/clock.h"
 #include "engine_core/executor/decode_graphs.h"
 #include "engine_core/executor/embedded_inputs.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/step_clock.h"
+#include "engine_core/executor/step_drafts.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/executor/step_sampler.h"
@@ -49,6 +51,7 @@ struct ModelRunnerOptions {
   uint64_t process_seed = 0;
   // Ascending; batches for which decode steps are captured, where the backend can.
   std::vector<int64_t> graph_sizes = {};
+  SpeculativeConfig speculation = {};
 };
 
 // What a model must have room for to run under these limits.
@@ -73,6 +76,9 @@ class ModelRunner final : public Executor {
   // the cache, for requests of at most max_model_len tokens; and the graphs of graph_sizes.
   Status AllocateKvCache(int32_t num_blocks, int32_t max_model_len);
   Status CaptureGraphs();
+  // Times decode steps of some sizes, from which it is decided whether a draft pays. Without this
+  // the costs are guessed until real steps have been seen.
+  void MeasureSteps();
   void DropGraphs() { graphs_.Drop(); }
 
   const ExecutorLimits& limits() const override { return limits_; }
@@ -94,6 +100,7 @@ class ModelRunner final : public Executor {
     StepLayout layout;
     StepSamples samples;
     StepClock::Step times;
+    double seconds = 0;  // in Submit and FinishStep
   };
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -126,6 +133,7 @@ class ModelRunner final : public Executor {
   StepInputs inputs_;        // of the newest step
   EmbeddedInputs embedded_;  // likewise
   std::optional<StepSampler> sampler_;
+  std::optional<StepDrafts> drafts_;
   DecodeGraphs graphs_;
 
   std::array<StepInFlight, kMaxStepsInFlight> steps_;
@@ -133,6 +141,7 @@ class ModelRunner final : public Executor {
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
   StepClock clock_;
+  SystemClock host_clock_;  // of the steps' seconds
 };
 
 }  // namespace tandem

@@ -69,7 +69,7 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
   int32_t t = 0;
   int64_t r = 0;
   for (const ScheduledRequest& request : layout.requests) {
-    const std::span<const TokenId> tokens = batch.token_ids(request.slot);
+    const std::span<const TokenId> tokens = batch.input_ids(request.slot);
     const std::span<const int32_t> blocks = batch.block_table(request.slot);
     std::ranges::copy(blocks, host_views_.block_table.Row<int32_t>(r++));
     const int32_t begin = request.num_computed_tokens;

@@ -30,10 +30,12 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
   requests.assign(step.requests.begin(), step.requests.end());
   size_t next_mask = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
-    const ScheduledRequest& request = requests[i];
+    ScheduledRequest& request = requests[i];
     const InputBatch::Row& row = batch.row(request.slot);
+    if (request.needs_sample) LayOutDrafts(row, &request);
     const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
-    CHECK(end <= row.num_tokens && end <= int64_t{row.num_blocks} * limits.block_size)
+    CHECK(end <= row.num_tokens + row.num_drafts &&
+          end <= int64_t{row.num_blocks} * limits.block_size)
         << "request " << i << " runs to " << end << " of " << row.num_tokens << " tokens in "
         << row.num_blocks << " blocks";
     max_blocks = std::max(max_blocks, int64_t{row.num_blocks});
@@ -46,6 +48,15 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
     context_len.push_back(end);
   }
   CHECK_EQ(next_mask, step.token_masks.size());
+}
+
+// There may be fewer tokens and drafts than the scheduler supposed.
+void StepLayout::LayOutDrafts(const InputBatch::Row& row, ScheduledRequest* request) {
+  const int32_t num_known = request->num_scheduled_tokens - request->num_draft_tokens;
+  const int32_t num_missing = request->num_computed_tokens + num_known - row.num_tokens;
+  request->num_computed_tokens -= std::max(num_missing, 0);
+  request->num_draft_tokens = row.num_drafts;
+  request->num_scheduled_tokens = num_known + row.num_drafts;
 }
 
 // Of the request whose tokens come next.
@@ -64,7 +75,9 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, 
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
   }
   if (request.needs_sample) {
-    add(end - 1, -1);
+    // A mask is that of the first token.
+    CHECK(mask_idx < 0 || request.num_draft_tokens == 0) << "a mask beside drafts";
+    for (int32_t p = end - 1 - request.num_draft_tokens; p < end; ++p) add(p, -1);
     logits_rows.back().mask_idx = mask_idx;
   }
   if (logits_rows.size() == num_before) return;

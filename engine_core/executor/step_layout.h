@@ -5,7 +5,8 @@
 // persistent batch before anything runs; inputs, attention plan, graphs and sampler all read it.
 // Padding: requests that no client sent follow the others where a graph or a first step needs a
 // certain size. They read the null block and write nothing.
-// Drafts will be here: each is one more row of logits of its request.
+// A draft is one more row of logits of its request. Where the scheduler counted on more accepted
+// drafts than there were, the request is laid out from its first token that is not computed.
 // Thread: engine loop. Reused from step to step; after Reserve, a step with one row of logits per
 // request allocates nothing.
 
@@ -28,8 +29,8 @@ struct LogitsRow {
 };
 
 struct StepLayout {
-  std::vector<ScheduledRequest> requests;
-  std::vector<LogitsRow> logits_rows;  // in the order of the requests
+  std::vector<ScheduledRequest> requests;  // as they run
+  std::vector<LogitsRow> logits_rows;      // in the order of the requests
   // Of the requests, then of the padding. query_start: first token row of each, then num_tokens().
   // context_len: tokens of each, up to its last one in this step.
   std::vector<int32_t> query_start;
@@ -62,6 +63,7 @@ struct StepLayout {
 
  private:
   void Clear();
+  static void LayOutDrafts(const InputBatch::Row& row, ScheduledRequest* request);
   void AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx);
 };
 

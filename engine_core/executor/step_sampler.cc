@@ -8,15 +8,17 @@
 namespace tandem {
 namespace {
 
-// Room for the logprobs of one sampled token.
-LogprobsRow MakeLogprobs(int32_t num_logprobs, std::optional<wire::LogprobsRows>* logprobs) {
-  wire::LogprobsRows& out = logprobs->emplace();
-  out.num_rows = 1;
+// Room for the logprobs of one more sampled token.
+LogprobsRow AddLogprobs(int32_t num_logprobs, std::optional<wire::LogprobsRows>* logprobs) {
+  wire::LogprobsRows& out = logprobs->has_value() ? **logprobs : logprobs->emplace();
   out.num_columns = num_logprobs + 1;
-  out.token_ids.resize(static_cast<size_t>(out.num_columns));
-  out.logprobs.resize(static_cast<size_t>(out.num_columns));
-  out.ranks.resize(1);
-  return {out.token_ids, out.logprobs, out.ranks.data()};
+  const auto columns = static_cast<size_t>(out.num_columns);
+  const size_t begin = static_cast<size_t>(out.num_rows++) * columns;
+  out.token_ids.resize(begin + columns);
+  out.logprobs.resize(begin + columns);
+  out.ranks.resize(static_cast<size_t>(out.num_rows));
+  return {std::span(out.token_ids).subspan(begin), std::span(out.logprobs).subspan(begin),
+          &out.ranks.back()};
 }
 
 void CopyLogprobs(std::span<const TokenLogprob> from, int32_t rank, const LogprobsRow& out) {
@@ -49,7 +51,7 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
   ASSIGN_OR_RETURN(sampler.masks_,
                    TokenMasks::Create(&backend->device(), limits.max_num_seqs, limits.vocab_size));
   CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
-  sampler.host_rows_.reserve(static_cast<size_t>(max_logits_rows));
+  sampler.host_runs_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
 }
 
@@ -71,6 +73,8 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
     samples->requests[i] = {
         .result = {.status = row.status, .token_id = 0, .num_nans = 0},
         .logprobs = std::nullopt,
+        .num_tokens = 0,
+        .is_settled = false,
         .is_on_host = request.needs_sample && row.status.ok() && !row.samples_on_device,
         .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
         .forced = {}};
@@ -143,35 +147,50 @@ void StepSampler::AppendForced(RequestSlot slot, const StepSamples::Request& sam
 }
 
 void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
-  host_rows_.clear();
+  host_runs_.clear();
   const int64_t end =
       std::min(first + max_logits_rows(), static_cast<int64_t>(layout.logits_rows.size()));
   for (int64_t row_idx = first; row_idx < end; ++row_idx) {
     if (layout.logits_rows[static_cast<size_t>(row_idx)].on_device) continue;
-    host_rows_.push_back(row_idx);
+    AddToRuns(layout, row_idx);
     logits_.Fetch(1, row_idx - first);
   }
-  const auto num_rows = static_cast<int64_t>(host_rows_.size());
-  backend_->ParallelFor(num_rows, 1, [&](int64_t begin, int64_t range_end) {
+  const auto num_runs = static_cast<int64_t>(host_runs_.size());
+  backend_->ParallelFor(num_runs, 1, [&](int64_t begin, int64_t range_end) {
     const size_t lane = scratch_->Claim();
     for (int64_t i = begin; i < range_end; ++i) {
-      const int64_t row_idx = host_rows_[static_cast<size_t>(i)];
-      const std::span<float> logits(logits_.host().Row<float>(row_idx - first),
-                                    static_cast<size_t>(batch_->limits().vocab_size));
-      SampleRow(layout, static_cast<size_t>(row_idx), logits, samples, (*scratch_)[lane]);
+      const Run& run = host_runs_[static_cast<size_t>(i)];
+      for (int64_t row_idx = run.first; row_idx < run.first + run.count; ++row_idx) {
+        const std::span<float> logits(logits_.host().Row<float>(row_idx - first),
+                                      static_cast<size_t>(batch_->limits().vocab_size));
+        SampleRow(layout, static_cast<size_t>(row_idx), logits, samples, (*scratch_)[lane]);
+      }
     }
     scratch_->Release(lane);
   });
 }
 
-// On a thread of the compute pool: touches nothing but this row's.
+void StepSampler::AddToRuns(const StepLayout& layout, int64_t row_idx) {
+  const LogitsRow& row = layout.logits_rows[static_cast<size_t>(row_idx)];
+  if (!host_runs_.empty() && row.prompt_row < 0) {
+    Run& last = host_runs_.back();
+    const LogitsRow& before = layout.logits_rows[static_cast<size_t>(last.first)];
+    if (before.prompt_row < 0 && before.request_idx == row.request_idx) {
+      ++last.count;
+      return;
+    }
+  }
+  host_runs_.push_back({row_idx, 1});
+}
+
+// On a thread of the compute pool: touches nothing but its request's.
 void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                             StepSamples* samples, SamplerScratch* scratch) {
   const LogitsRow& row = layout.logits_rows[row_idx];
   const auto request_idx = static_cast<size_t>(row.request_idx);
   const RequestSlot slot = layout.requests[request_idx].slot;
   if (row.prompt_row < 0) {
-    return SampleToken(slot, row, logits, &samples->requests[request_idx], scratch);
+    return SampleNext(slot, row, logits, &samples->requests[request_idx], scratch);
   }
   samples->prompt_nans[row_idx] = FindMax(logits).num_nans;
   if (samples->prompt_nans[row_idx] > 0) return;
@@ -180,9 +199,25 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
                   PromptLogprobs(slot, row.prompt_row), &scratch->heap);
 }
 
-void StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_row,
-                              std::span<float> logits, StepSamples::Request* sampled,
-                              SamplerScratch* scratch) {
+// Samples the request's next token, unless the one before it was not the draft.
+void StepSampler::SampleNext(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
+                             StepSamples::Request* sampled, SamplerScratch* scratch) {
+  if (sampled->is_settled) return;
+  SampleResult result = SampleToken(slot, row, logits, sampled, scratch);
+  sampled->is_settled = true;
+  if (!result.status.ok() && sampled->num_tokens > 0) {
+    // The tokens so far are good. This position runs again in the next step, and fails there.
+    return;
+  }
+  sampled->result = std::move(result);
+  if (!sampled->result.status.ok()) return;
+  ++sampled->num_tokens;
+  sampled->is_settled = !batch_->AppendToken(slot, sampled->result.token_id);
+}
+
+SampleResult StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_row,
+                                      std::span<float> logits, StepSamples::Request* sampled,
+                                      SamplerScratch* scratch) {
   const InputBatch::Row& row = batch_->row(slot);
   SampleInput input;
   input.logits = logits;
@@ -192,9 +227,9 @@ void StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_row,
   if (logits_row.mask_idx >= 0) input.token_mask = masks_.host_mask(logits_row.mask_idx);
   input.position = row.num_tokens;
   if (row.sampling.num_logprobs >= 0) {
-    input.logprobs = MakeLogprobs(row.sampling.num_logprobs, &sampled->logprobs);
+    input.logprobs = AddLogprobs(row.sampling.num_logprobs, &sampled->logprobs);
   }
-  sampled->result = tandem::SampleToken(input, scratch);
+  return tandem::SampleToken(input, scratch);
 }
 
 void StepSampler::TakeFetched(const StepLayout& layout, StepSamples* samples) {
@@ -224,7 +259,7 @@ void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples*
     sampled.result.status = NoTokenLeftError();
   } else if (token.num_logprobs >= 0) {
     CopyLogprobs(device_->logprobs(number), token.rank,
-                 MakeLogprobs(token.num_logprobs, &sampled.logprobs));
+                 AddLogprobs(token.num_logprobs, &sampled.logprobs));
   }
 }
 
@@ -248,7 +283,8 @@ void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutp
     }
     const TokenId token = FoldRequest(request, &sampled, &extra);
     if (sampled.is_on_host) {
-      batch_->AppendToken(request.slot, std::max(token, TokenId{0}));
+      // A request that has failed may run once more, with any token.
+      if (sampled.num_tokens == 0) batch_->AppendToken(request.slot, 0);
       AppendForced(request.slot, sampled);
     }
     result->sampled_token_ids.push_back(token);

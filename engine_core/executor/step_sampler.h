@@ -3,7 +3,9 @@
 // Samples the rows of logits that a step makes: on the device, as ops of the step itself, where the
 // backend has a sampler and the request fits it (FitsDeviceSampler); else on the host, from copied
 // rows. Then folds the results of both into the step's ModelOutput.
-// Drafts will be accepted in Fold. Token masks reach both samplers through TokenMasks.
+// A request's drafts are accepted here: its rows are sampled in order, each as if the tokens before
+// it were all there were, until a sampled token is not the draft. On a device that is not built.
+// Token masks reach both samplers through TokenMasks.
 // Thread: engine loop; rows of different requests are sampled on the backend's threads.
 // Owns: the device's sampler, the logits, the host's scratch. Borrows backend and batch, which
 // outlive it. After Create only logprobs are allocated.
@@ -29,7 +31,9 @@ struct StepSamples {
   struct Request {
     SampleResult result;
     std::optional<wire::LogprobsRows> logprobs;
-    bool is_on_host = false;           // the host samples its token
+    int32_t num_tokens = 0;   // sampled on the host: accepted drafts and the one after them
+    bool is_settled = false;  // its further rows come after a rejected draft
+    bool is_on_host = false;  // the host samples its tokens
     bool has_prompt_logprobs = false;  // they are complete with this token
     std::vector<TokenId> forced;       // what follows the token
   };
@@ -81,10 +85,17 @@ class StepSampler {
  private:
   StepSampler(Backend* backend, InputBatch* batch);
 
+  // Rows made last that one thread samples: a row of a prompt, or those of a request's tokens.
+  struct Run {
+    int64_t first = 0, count = 0;
+  };
+  void AddToRuns(const StepLayout& layout, int64_t row_idx);
   void SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                  StepSamples* samples, SamplerScratch* scratch);
-  void SampleToken(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
-                   StepSamples::Request* sampled, SamplerScratch* scratch);
+  void SampleNext(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
+                  StepSamples::Request* sampled, SamplerScratch* scratch);
+  SampleResult SampleToken(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
+                           StepSamples::Request* sampled, SamplerScratch* scratch);
   void TakeRow(const StepLayout& layout, size_t row_idx, StepSamples* samples);
   void AppendForced(RequestSlot slot, const StepSamples::Request& sampled);
   TokenId FoldRequest(const ScheduledRequest& request, StepSamples::Request* sampled,
@@ -97,7 +108,7 @@ class StepSampler {
   SharedTensor logits_;                    // [max_logits_rows, V] f32
   TokenMasks masks_;
   std::unique_ptr<ScratchPool> scratch_;
-  std::vector<int64_t> host_rows_;  // among the logits made last
+  std::vector<Run> host_runs_;  // of the host, among the logits made last
 };
 
 }  // namespace tandem

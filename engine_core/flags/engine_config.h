@@ -63,6 +63,7 @@ struct EngineConfig {
   std::string scheduling_policy = "fcfs";
   std::optional<bool> async_scheduling;
   std::string structured_outputs_config;  // JSON
+  std::string speculative_config;         // JSON
 
   // process
   std::string handshake_address;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -255,6 +256,29 @@ void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) c
   }
 }
 
+namespace {
+
+// The series appear when an engine first reports drafts: without speculation there are none.
+void RecordDrafts(const wire::SpecDecodingStats& stats, const MetricScope& in) {
+  constexpr size_t kMostPositions = 128;
+  const auto add = [](Counter counter, int64_t count) {
+    if (count > 0) counter.Increment(static_cast<double>(count));
+  };
+  add({in, "vllm:spec_decode_num_drafts_total", "Times a request's drafts were verified."},
+      stats.num_drafts);
+  add({in, "vllm:spec_decode_num_draft_tokens_total", "Drafts verified."}, stats.num_draft_tokens);
+  add({in, "vllm:spec_decode_num_accepted_tokens_total", "Drafts accepted."},
+      stats.num_accepted_tokens);
+  const std::vector<int64_t>& counts = stats.num_accepted_tokens_per_pos;
+  for (size_t i = 0; i < std::min(counts.size(), kMostPositions); ++i) {
+    add({in.With("position", std::to_string(i)),
+         "vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts accepted, by position."},
+        counts[i]);
+  }
+}
+
+}  // namespace
+
 void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
   EngineMetrics& metrics = engine(engine_index);
   const auto waiting = static_cast<double>(stats.num_waiting_reqs);
@@ -274,6 +298,7 @@ void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
   RecordEvictions(engine_index, stats.kv_cache_eviction_events);
+  if (stats.spec_decoding_stats) RecordDrafts(*stats.spec_decoding_stats, metrics.in);
 }
 
 void Metrics::RecordEvictions(int engine_index,

@@ -51,7 +51,11 @@ double HitRateWindow::rate() const {
 }
 
 StatsLog::StatsLog(const EngineMetrics* metrics, int engine_index, double now)
-    : metrics_(metrics), prefix_(EnginePrefix(engine_index)), last_time_(now), last_(Read()) {}
+    : metrics_(metrics),
+      prefix_(EnginePrefix(engine_index)),
+      last_time_(now),
+      last_(Read()),
+      drafts_(now) {}
 
 void StatsLog::RecordPrefix(const wire::PrefixCacheStats& stats) {
   if (stats.requests > 0 || stats.reset) prefix_stats_.Push(stats);
@@ -107,6 +111,8 @@ void StatsLog::Write(double now) {
   } else {
     LOG_DEBUG << line;
   }
+  const std::string drafts = drafts_.Line(now);
+  if (!drafts.empty()) LOG_INFO << prefix_ << drafts;
 }
 
 double StatsLogInterval() {

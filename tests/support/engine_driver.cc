@@ -23,6 +23,26 @@ wire::SamplingParams GreedyParams(int32_t max_tokens) {
   return params;
 }
 
+namespace {
+
+// Appends each row as rows of its own.
+void AppendRows(const wire::LogprobsRows& rows, Transcript* transcript) {
+  const auto columns = static_cast<size_t>(rows.num_columns);
+  for (size_t i = 0; i < static_cast<size_t>(rows.num_rows); ++i) {
+    const auto begin = static_cast<ptrdiff_t>(i * columns);
+    const auto end = begin + static_cast<ptrdiff_t>(columns);
+    transcript->logprobs.push_back(rows.logprobs[i * columns]);
+    transcript->rows.push_back(
+        {.num_rows = 1,
+         .num_columns = rows.num_columns,
+         .token_ids = {rows.token_ids.begin() + begin, rows.token_ids.begin() + end},
+         .logprobs = {rows.logprobs.begin() + begin, rows.logprobs.begin() + end},
+         .ranks = {rows.ranks[i]}});
+  }
+}
+
+}  // namespace
+
 EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   const auto config = ReadModelConfig(options.model_dir);
   CHECK(config.ok()) << config.status().ToString();
@@ -45,6 +65,9 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   if (options.gives_back_blocks) {
     runner_options.limits.sliding_window = config->UniformWindow();
   }
+  runner_options.limits.drafts.num_speculative_tokens = options.speculation.num_speculative_tokens;
+  runner_options.limits.drafts.by_batch = options.speculation.by_batch;
+  runner_options.speculation = options.speculation;
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   runner_options.graph_sizes = options.graph_sizes;
@@ -67,6 +90,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   scheduling.max_num_batched_tokens = options.max_num_batched_tokens;
   scheduling.max_num_seqs = options.max_num_seqs;
   scheduling.max_model_len = options.max_model_len;
+  scheduling.vocab_size = runner_options.limits.vocab_size;
+  scheduling.drafts = runner_options.limits.drafts;
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
@@ -113,10 +138,7 @@ void EngineDriver::TakeResult() {
     for (wire::EngineCoreOutput& output : message.outputs.outputs) {
       Transcript& transcript = transcripts_[output.request_id];
       for (const TokenId id : output.new_token_ids) transcript.token_ids.push_back(id);
-      if (output.new_logprobs) {
-        transcript.logprobs.push_back(output.new_logprobs->logprobs[0]);
-        transcript.rows.push_back(*output.new_logprobs);
-      }
+      if (output.new_logprobs) AppendRows(*output.new_logprobs, &transcript);
       if (output.new_prompt_logprobs) transcript.prompt_logprobs = *output.new_prompt_logprobs;
       if (output.prefill_stats) {
         transcript.num_cached_tokens = output.prefill_stats->num_cached_tokens;

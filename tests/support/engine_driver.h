@@ -35,13 +35,14 @@ struct EngineDriverOptions {
   bool async_scheduling = false;          // the next step is scheduled while one executes
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   bool gives_back_blocks = true;  // those left of a window that every layer has
+  SpeculativeConfig speculation = {};
 };
 
 // All that a client would have received for one request.
 struct Transcript {
   std::vector<TokenId> token_ids;
-  std::vector<float> logprobs;  // of the sampled tokens, when asked for
-  std::vector<wire::LogprobsRows> rows;
+  std::vector<float> logprobs;           // of the sampled tokens, when asked for
+  std::vector<wire::LogprobsRows> rows;  // one of each token
   wire::LogprobsRows prompt_logprobs;
   std::string error;
   int64_t num_cached_tokens = 0;

@@ -59,6 +59,7 @@ class Steps {
     return layout;
   }
   InputBatch& batch() { return batch_; }
+  ScheduledRequest& last() { return step_.requests.back(); }
 
  private:
   InputBatch batch_;
@@ -191,6 +192,43 @@ TEST_CASE("step layout: a request that fails runs, and makes no logits") {
   CHECK(layout.num_tokens() == 3);
   CHECK(layout.num_logits_rows() == 0);
   CHECK_FALSE(layout.has_host_rows);
+}
+
+TEST_CASE("step layout: drafts make rows; those that were not accepted are not supposed") {
+  Steps steps;
+  steps.Admit(0, 6);
+  // The scheduler supposes that two more tokens were accepted, and leaves room for three drafts.
+  steps.Run(0, 7, 4, {BlockId{5}, BlockId{2}, BlockId{3}, BlockId{4}, BlockId{6}, BlockId{7}},
+            true);
+  steps.last().num_draft_tokens = 3;
+  const std::vector<TokenId> drafts = {50, 51};
+  steps.batch().SetDrafts(RequestSlot{0}, drafts);
+  const StepLayout layout = steps.LayOut();
+  CHECK(layout.requests[0].num_computed_tokens == 5);
+  CHECK(layout.requests[0].num_scheduled_tokens == 3);
+  CHECK(layout.requests[0].num_draft_tokens == 2);
+  CHECK(layout.context_len[0] == 8);
+  CHECK_THAT(TokenRows(layout), Equals(std::vector<int32_t>{0, 1, 2}));
+  CHECK_FALSE(layout.is_uniform_decode());
+}
+
+TEST_CASE("input batch: drafts follow the tokens until one is not what was drafted") {
+  Steps steps;
+  steps.Admit(0, 3);
+  InputBatch& batch = steps.batch();
+  const RequestSlot slot{0};
+  const std::vector<TokenId> drafts = {50, 51, 52}, named = {60, kNoToken, kNoToken, kNoToken};
+  batch.SetDrafts(slot, drafts);
+  batch.PlaceDrafts(slot, named);  // the first is another's guess, a fourth does not exist
+  const auto inputs = batch.input_ids(slot);
+  CHECK_THAT(std::vector<TokenId>(inputs.begin() + 3, inputs.end()),
+             Equals(std::vector<TokenId>{60, 51, 52}));
+  CHECK(batch.AppendToken(slot, 60));
+  CHECK(batch.row(slot).num_drafts == 2);
+  CHECK_FALSE(batch.AppendToken(slot, 7));
+  CHECK(batch.row(slot).num_drafts == 0);
+  CHECK(batch.token_ids(slot).size() == 5);
+  CHECK_FALSE(batch.AppendToken(slot, 52));
 }
 
 TEST_CASE("step layout: padding alone has any number of tokens") {

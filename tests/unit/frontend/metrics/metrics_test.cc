@@ -665,6 +665,53 @@ TEST_CASE("the statistics line shows rates since the previous line") {
   CHECK_FALSE(busy);
 }
 
+// Drafts and accepted ones of requests, as counts of a step.
+wire::SpecDecodingStats DraftStats(std::vector<std::pair<int64_t, int64_t>> drafted_accepted) {
+  wire::SpecDecodingStats stats;
+  stats.num_spec_tokens = 3;
+  stats.num_accepted_tokens_per_pos.resize(3);
+  for (const auto& [drafted, accepted] : drafted_accepted) {
+    ++stats.num_drafts;
+    stats.num_draft_tokens += drafted;
+    stats.num_accepted_tokens += accepted;
+    for (size_t i = 0; i < static_cast<size_t>(accepted); ++i) {
+      ++stats.num_accepted_tokens_per_pos[i];
+    }
+  }
+  return stats;
+}
+
+TEST_CASE("series of drafts are absent without speculation, and counted with it") {
+  Metrics metrics = MakeMetrics();
+  CHECK(metrics.Scrape().find("spec_decode") == std::string::npos);
+  wire::SchedulerStats stats;
+  stats.spec_decoding_stats = DraftStats({{1, 0}, {3, 3}});
+  metrics.Record(0, stats);
+  stats.spec_decoding_stats = DraftStats({{3, 2}});
+  metrics.Record(0, stats);
+  const std::string page = metrics.Scrape();
+  for (const char* end : {"position=\"0\"} 2", "position=\"1\"} 2", "position=\"2\"} 1"}) {
+    CHECK(page.find(end) != std::string::npos);
+  }
+  CHECK(page.find("position=\"3\"") == std::string::npos);
+  CHECK(page.find("vllm:spec_decode_num_draft_tokens_total{") != std::string::npos);
+}
+
+// What vLLM 0.33 wrote for the same counts.
+TEST_CASE("the line about drafts") {
+  DraftLog log(100);
+  CHECK(log.Line(110).empty());
+  log.Record(DraftStats({{1, 0}, {3, 3}}));
+  log.Record(DraftStats({{1, 0}, {1, 0}}));
+  log.Record(DraftStats({{1, 0}, {2, 1}}));
+  log.Record(DraftStats({{3, 1}, {1, 0}}));
+  CHECK(log.Line(120) ==
+        "SpecDecoding metrics: Mean acceptance length: 1.62, Accepted throughput: 0.50 tokens/s, "
+        "Drafted throughput: 1.30 tokens/s, Accepted: 5 tokens, Drafted: 13 tokens, "
+        "Per-position acceptance rate: 0.375, 0.125, 0.125, Avg Draft acceptance rate: 38.5%");
+  CHECK(log.Line(130).empty());
+}
+
 TEST_CASE("the line's interval comes from the environment") {
   ::unsetenv("TANDEM_LOG_STATS_INTERVAL");
   ::unsetenv("VLLM_LOG_STATS_INTERVAL");

@@ -1,0 +1,212 @@
+#include "engine_core/speculation/speculative_config.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kFlag = "--speculative-config: ";
+constexpr std::string_view kBuilt = "built are ngram (also written ngram_gpu) and suffix";
+constexpr int64_t kMaxDrafts = 128;
+// An index holds one entry per token and length.
+constexpr int32_t kMaxLookup = 64, kMaxLookupLengths = 16;
+
+template <class... Parts>
+Status Refused(const Parts&... parts) {
+  std::string text(kFlag);
+  (text.append(parts), ...);
+  return InvalidArgumentError(text);
+}
+
+Status WrongValue(const std::string& key, const Json& value, std::string_view allowed) {
+  return Refused(key, " is ", value.dump(-1, ' ', true, Json::error_handler_t::replace),
+                 ", must be ", allowed);
+}
+
+// What the keys say, before they are checked against each other.
+struct Keys {
+  std::string method, model;
+  std::optional<int32_t> num_drafts, lookup_min, lookup_max;
+  SpeculativeConfig config;
+};
+
+Status SetCount(const std::string& key, const Json& value, int64_t max,
+                std::optional<int32_t>* out) {
+  if (!value.is_number_integer() || value < 1 || value > max) {
+    return WrongValue(key, value, "a whole number from 1 to " + std::to_string(max));
+  }
+  *out = value.get<int32_t>();
+  return OkStatus();
+}
+
+Status SetNumber(const std::string& key, const Json& value, double max, double* out) {
+  if (!value.is_number() || value < 0 || value > max) {
+    return WrongValue(key, value, "a number from 0 to " + std::to_string(static_cast<int>(max)));
+  }
+  *out = value.get<double>();
+  return OkStatus();
+}
+
+Status SetSuffix(const std::string& key, const Json& value, SuffixOptions* options) {
+  if (key == "suffix_decoding_max_spec_factor") {
+    return SetNumber(key, value, 128, &options->max_spec_factor);
+  }
+  if (key == "suffix_decoding_min_token_prob") {
+    return SetNumber(key, value, 1, &options->min_token_prob);
+  }
+  const bool is_depth = key == "suffix_decoding_max_tree_depth";
+  if (!is_depth && key != "suffix_decoding_max_cached_requests") {
+    return Refused("no key is called ", key);
+  }
+  const int64_t least = is_depth ? 1 : 0, most = is_depth ? 128 : 100'000;
+  if (!value.is_number_integer() || value < least || value > most) {
+    return WrongValue(
+        key, value, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  (is_depth ? options->max_tree_depth : options->max_cached_requests) = value.get<int32_t>();
+  return OkStatus();
+}
+
+Status SetWord(const std::string& key, const Json& value, std::string* out) {
+  if (!value.is_string()) return WrongValue(key, value, "a string");
+  *out = value.get<std::string>();
+  return OkStatus();
+}
+
+// [[first batch, last batch, drafts], …]; batches that no range names take the entry before them.
+Status SetByBatch(const std::string& key, const Json& value, SpeculativeConfig* config) {
+  constexpr std::string_view kForm = "[[first, last, drafts], …] with ascending batch sizes from 1";
+  if (!value.is_array()) return WrongValue(key, value, kForm);
+  int64_t last = 0;
+  for (const Json& range : value) {
+    const bool is_range =
+        range.is_array() && range.size() == 3 && std::ranges::all_of(range, [](const Json& number) {
+          return number.is_number_integer() && number >= 0 && number < 1 << 20;
+        });
+    if (!is_range || range[0] <= last || range[1] < range[0]) return WrongValue(key, value, kForm);
+    last = range[1];
+    config->by_batch.push_back({range[0], range[2]});
+  }
+  return OkStatus();
+}
+
+// Keys about drafters that have a model, and about other ways to verify. Their defaults change
+// nothing.
+Status CheckUnused(const std::string& key, const Json& value) {
+  if (key == "rejection_sample_method") {
+    // Both emit what the model alone would have drawn; so does ours.
+    if (value == "standard" || value == "block") return OkStatus();
+    return WrongValue(key, value,
+                      "\"standard\" or \"block\": nothing that changes outputs is built");
+  }
+  if (key == "enforce_eager")
+    return value.is_boolean() ? OkStatus() : WrongValue(key, value, "true or false");
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kDefaults = {{
+      {"draft_tensor_parallel_size", "1"},
+      {"quantization", "null"},
+      {"max_model_len", "null"},
+      {"revision", "null"},
+      {"code_revision", "null"},
+      {"attention_backend", "null"},
+      {"kv_cache_dtype", "null"},
+      {"moe_backend", "null"},
+      {"disable_padded_drafter_batch", "false"},
+      {"disable_eagle_block_drop", "false"},
+      {"disable_lookahead_block_hashes", "false"},
+      {"parallel_drafting", "false"},
+      {"use_heterogeneous_vocab", "false"},
+      {"draft_sample_method", "\"greedy\""},
+      {"synthetic_acceptance_rates", "null"},
+      {"synthetic_acceptance_length", "null"},
+      {"fly_window_size", "null"},
+      {"fly_entropy_threshold", "null"},
+  }};
+  const auto row = std::ranges::find(kDefaults, key, [](const auto& r) { return r.first; });
+  if (key == "tensor_parallel_size") {
+    return Refused("no key is called tensor_parallel_size; vLLM's is draft_tensor_parallel_size");
+  }
+  if (row == kDefaults.end()) return Refused("no key is called ", key);
+  if (value.is_null() || value.dump() == row->second) return OkStatus();
+  return WrongValue(key, value, std::string(row->second) + ", as it has no use with this method");
+}
+
+Status SetKey(const std::string& key, const Json& value, Keys* keys) {
+  if (key == "method") return SetWord(key, value, &keys->method);
+  if (key == "model") return value.is_null() ? OkStatus() : SetWord(key, value, &keys->model);
+  if (key == "num_speculative_tokens") return SetCount(key, value, kMaxDrafts, &keys->num_drafts);
+  if (key == "prompt_lookup_min") return SetCount(key, value, kMaxLookup, &keys->lookup_min);
+  if (key == "prompt_lookup_max") return SetCount(key, value, kMaxLookup, &keys->lookup_max);
+  if (key == "num_speculative_tokens_per_batch_size") {
+    return value.is_null() ? OkStatus() : SetByBatch(key, value, &keys->config);
+  }
+  if (key.starts_with("suffix_decoding_")) return SetSuffix(key, value, &keys->config.suffix);
+  if (key == "adaptive") {
+    if (!value.is_boolean()) return WrongValue(key, value, "true or false");
+    keys->config.adaptive = value;
+    return OkStatus();
+  }
+  return CheckUnused(key, value);
+}
+
+Status SetMethod(Keys* keys) {
+  std::string method = keys->method;
+  if (method.empty() && (keys->model == "ngram" || keys->model == "[ngram]")) method = "ngram";
+  if (method == "ngram" || method == "ngram_gpu") {
+    keys->config.method = DraftMethod::kNgram;
+    return OkStatus();
+  }
+  if (method == "suffix") {
+    keys->config.method = DraftMethod::kSuffix;
+    return OkStatus();
+  }
+  if (!method.empty()) return Refused("method ", method, " is not built; ", kBuilt);
+  if (keys->model.empty()) return Refused("method is missing; ", kBuilt);
+  return Refused("model ", keys->model,
+                 " asks for a drafter that has a model, which is not built; ", kBuilt);
+}
+
+Status SetNgram(const Keys& keys, SpeculativeConfig* config) {
+  constexpr int32_t kDefault = 5;
+  config->prompt_lookup_min = keys.lookup_min.value_or(keys.lookup_max.value_or(kDefault));
+  config->prompt_lookup_max = keys.lookup_max.value_or(config->prompt_lookup_min);
+  const int32_t num_lengths = config->prompt_lookup_max - config->prompt_lookup_min + 1;
+  if (num_lengths >= 1 && num_lengths <= kMaxLookupLengths) return OkStatus();
+  return Refused("prompt_lookup_min ", std::to_string(config->prompt_lookup_min),
+                 " and prompt_lookup_max ", std::to_string(config->prompt_lookup_max),
+                 ": the second must not be less, nor more than ",
+                 std::to_string(kMaxLookupLengths - 1), " above");
+}
+
+}  // namespace
+
+StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
+  if (text.empty()) return SpeculativeConfig();
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Refused("not a JSON object");
+  Keys keys;
+  for (const auto& [key, value] : json.items()) RETURN_IF_ERROR(SetKey(key, value, &keys));
+  RETURN_IF_ERROR(SetMethod(&keys));
+  SpeculativeConfig config = keys.config;
+  if (config.method == DraftMethod::kNgram) RETURN_IF_ERROR(SetNgram(keys, &config));
+  if (config.method == DraftMethod::kSuffix && !keys.num_drafts) {
+    keys.num_drafts = config.suffix.max_tree_depth;
+  }
+  if (!keys.num_drafts) return Refused("num_speculative_tokens is missing");
+  config.num_speculative_tokens = *keys.num_drafts;
+  for (const DraftConfig::FromBatch& from : config.by_batch) {
+    if (from.num_drafts <= config.num_speculative_tokens) continue;
+    return Refused("num_speculative_tokens_per_batch_size asks for ",
+                   std::to_string(from.num_drafts), " drafts, num_speculative_tokens is ",
+                   std::to_string(config.num_speculative_tokens));
+  }
+  return config;
+}
+
+}  // namespace tandem

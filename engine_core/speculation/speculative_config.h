@@ -1,0 +1,43 @@
+#pragma once
+
+// --speculative-config: a JSON object with vLLM's keys, and "adaptive", which is ours.
+// Pure; any thread. Failure: INVALID_ARGUMENT that names the key, its value and what is allowed; a
+// method that is not built is refused by name.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine_core/scheduler/scheduler_config.h"
+
+namespace tandem {
+
+enum class DraftMethod { kNone, kNgram, kSuffix };
+
+// Of method suffix.
+struct SuffixOptions {
+  int32_t max_tree_depth = 24;          // longest string whose places are counted
+  int32_t max_cached_requests = 10000;  // whose outputs are kept for all; 0: none
+  double max_spec_factor = 1;           // drafts per token that matches
+  double min_token_prob = 0.1;          // of each draft
+};
+
+struct SpeculativeConfig {
+  DraftMethod method = DraftMethod::kNone;
+  int32_t num_speculative_tokens = 0;  // the most drafts of a request in a step
+  // Tokens at the end of a request that are looked for in what comes before them.
+  int32_t prompt_lookup_min = 0;
+  int32_t prompt_lookup_max = 0;
+  SuffixOptions suffix = {};
+  std::vector<DraftConfig::FromBatch> by_batch = {};
+  // Fewer drafts, or none, where they would not pay (DraftPolicy).
+  bool adaptive = true;
+
+  bool drafts() const { return method != DraftMethod::kNone; }
+};
+
+// An empty text: no speculation.
+StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text);
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+"""Speculative decoding through the whole server: the same texts as without, its series, and flags that are refused.
+
+Usage: speculation_test.py [unittest arguments]
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import MODEL, Pair, bin_dir
+
+CONFIG = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
+STORY = "One day a fox met a bear. The fox said hello to the bear. The bear said hello to the fox. One day a fox met"
+
+
+def bodies():
+    base = {"prompt": STORY, "max_tokens": 60}
+    yield {**base, "temperature": 0}
+    yield {**base, "temperature": 0, "logprobs": 3, "ignore_eos": True}
+    yield {**base, "temperature": 0.7, "seed": 7, "n": 2, "min_p": 0.02}
+    yield {**base, "temperature": 0, "frequency_penalty": 0.4, "min_tokens": 30, "stop": ["bear."]}
+    yield {**base, "temperature": 0, "logit_bias": {"20": 3.0}, "prompt_logprobs": 1}
+    yield {**base, "temperature": 0, "structured_outputs": {"regex": "(hello |fox ){3,20}"}}
+    yield {**base, "temperature": 0, "use_beam_search": True, "n": 2, "max_tokens": 10}
+
+
+def choices(server, body):
+    status, reply = server.post("/v1/completions", body)
+    assert status == 200, reply
+    reply = json.loads(reply)
+    return reply["choices"], reply["usage"]["completion_tokens"]
+
+
+class Speculation(unittest.TestCase):
+    def test_the_same_texts(self):
+        config = json.dumps({**CONFIG, "adaptive": False})
+        with Pair() as plain, Pair("--speculative-config", config) as drafting:
+            self.assertNotIn("spec_decode", plain.get("/metrics")[1].decode())
+            for body in bodies():
+                with self.subTest(body=body):
+                    self.assertEqual(choices(drafting, body), choices(plain, body))
+            drafted = drafting.total("vllm:spec_decode_num_draft_tokens_total")
+            accepted = drafting.total("vllm:spec_decode_num_accepted_tokens_total")
+            self.assertGreater(accepted, 0)
+            self.assertGreater(drafted, accepted)
+            self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
+
+    def test_asynchronous_scheduling_and_streams(self):
+        flags = ("--async-scheduling", "--speculative-config", json.dumps(CONFIG))
+        body = {"prompt": STORY, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True}
+        texts = []
+        with Pair() as plain, Pair(*flags) as drafting:
+            for server in (plain, drafting):
+                events = server.post("/v1/completions", body)[1].decode().split("\n\n")
+                deltas = [json.loads(event[6:]) for event in events if event.startswith("data: {")]
+                texts.append("".join(delta["choices"][0]["text"] for delta in deltas if delta["choices"]))
+        self.assertTrue(texts[0])
+        self.assertEqual(texts[0], texts[1])
+
+    def test_what_is_not_built_is_refused_by_name(self):
+        for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "medusa"),
+                              ({**CONFIG, "nonsense": 1}, "nonsense")):
+            run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--speculative-config", json.dumps(config),
+                                  "--handshake-address", "ipc:///nowhere/socket"], capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("--speculative-config", run.stdout + run.stderr)
+            self.assertIn(words, run.stdout + run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

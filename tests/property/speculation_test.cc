@@ -1,0 +1,215 @@
+// Outputs with drafts are the outputs without: every token, logprob and reason to stop, whatever is
+// sampled, cut, cached, preempted, or resumed. Each run draws its conditions from a seed (printed
+// on failure).
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/support/dice.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+struct TestRequest {
+  std::string id;
+  std::vector<TokenId> prompt;
+  wire::SamplingParams params;
+  int32_t arrival_step = 0;
+};
+
+constexpr int32_t kMaxModelLen = 192;
+
+// Every kind of sampling; prompts that repeat themselves, so that there is something to draft.
+wire::SamplingParams DrawParams(int i, Dice* dice) {
+  wire::SamplingParams params = GreedyParams(dice->Roll(1, 60));
+  if (dice->Roll(0, 1) == 1) params.logprobs = dice->Roll(0, 3);
+  if (i % 3 != 0) {
+    params.temperature = i % 3 == 1 ? 0.3 : 0.8;
+    params.top_p = dice->Roll(0, 1) == 1 ? 0.8 : 1.0;
+    params.top_k = dice->Roll(0, 1) == 1 ? 5 : 0;
+    params.min_p = dice->Roll(0, 1) == 1 ? 0.05 : 0;
+    if (dice->Roll(0, 2) > 0) params.seed = dice->Roll(0, 1 << 20);
+  }
+  if (dice->Roll(0, 2) == 0) {
+    params.repetition_penalty = 1.1;
+    params.frequency_penalty = 0.2;
+    params.presence_penalty = 0.1;
+  }
+  // Few tokens repeat themselves soon.
+  if (dice->Roll(0, 1) == 0) params.allowed_token_ids = {4, 5, 6};
+  if (dice->Roll(0, 3) == 0) params.logit_bias = {{dice->Roll(3, 100), 2.0}};
+  if (dice->Roll(0, 3) == 0) params.prompt_logprobs = 1;
+  if (dice->Roll(0, 2) == 0) {
+    for (int s = 0; s < 20; ++s) params.stop_token_ids.push_back(dice->Roll(3, 200));
+    params.all_stop_token_ids = params.stop_token_ids;
+    params.min_tokens = dice->Roll(0, std::min(8, params.max_tokens));
+  }
+  if (dice->Roll(0, 3) == 0) params.repetition_detection = wire::RepetitionDetection{8, 1, 5};
+  return params;
+}
+
+std::vector<TestRequest> DrawRequests(int32_t vocab_size, Dice* dice) {
+  std::vector<TokenId> shared;
+  for (int i = 0; i < 64; ++i) shared.push_back(dice->Roll(3, std::min(vocab_size, 40) - 1));
+  std::vector<TestRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    TestRequest& r = requests.emplace_back();
+    r.id = "request-" + std::to_string(i);
+    r.prompt.assign(shared.begin(), shared.begin() + dice->Roll(1, 64));
+    const int32_t own = dice->Roll(1, 50);
+    for (int32_t t = 0; t < own; ++t) r.prompt.push_back(dice->Roll(3, 8));
+    r.params = DrawParams(i, dice);
+    r.arrival_step = dice->Roll(0, 12);
+  }
+  return requests;
+}
+
+void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests) {
+  for (int32_t step = 0; step <= 12; ++step) {
+    for (const TestRequest& r : requests) {
+      if (r.arrival_step == step) engine->Add(r.id, r.prompt, r.params);
+    }
+    engine->Step();
+  }
+  engine->RunAll();
+}
+
+void CheckSame(const Transcript& got, const Transcript& expected) {
+  REQUIRE(got.error == expected.error);
+  CHECK(got.finished);
+  CHECK(got.token_ids == expected.token_ids);
+  CHECK(got.finish_reason == expected.finish_reason);
+  CHECK(got.stop_reason == expected.stop_reason);
+  CHECK(got.rows == expected.rows);
+  CHECK(got.prompt_logprobs == expected.prompt_logprobs);
+}
+
+SpeculativeConfig DrawSpeculation(Dice* dice) {
+  SpeculativeConfig speculation;
+  speculation.method = dice->Roll(0, 2) == 0 ? DraftMethod::kSuffix : DraftMethod::kNgram;
+  speculation.suffix.max_cached_requests = dice->Roll(0, 3);
+  speculation.num_speculative_tokens = dice->Roll(1, 7);
+  speculation.prompt_lookup_min = dice->Roll(1, 2);
+  speculation.prompt_lookup_max = speculation.prompt_lookup_min + dice->Roll(0, 2);
+  speculation.adaptive = dice->Roll(0, 2) == 0;
+  if (dice->Roll(0, 3) == 0)
+    speculation.by_batch = {{1, speculation.num_speculative_tokens}, {3, 1}};
+  return speculation;
+}
+
+struct Counts {
+  int64_t num_accepted = 0, num_rejected = 0, num_preemptions = 0, num_cached = 0;
+
+  void Add(EngineDriver* engine, const std::vector<TestRequest>& requests) {
+    const auto stats = engine->scheduler().TakeStats().spec_decoding_stats;
+    if (stats) num_accepted += stats->num_accepted_tokens;
+    if (stats) num_rejected += stats->num_draft_tokens - stats->num_accepted_tokens;
+    for (const TestRequest& r : requests) {
+      num_preemptions += engine->transcript(r.id).num_preemptions;
+      num_cached += engine->transcript(r.id).num_cached_tokens;
+    }
+  }
+};
+
+// One world without drafts, in which nothing happens, and several with.
+void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* counts) {
+  Dice dice(seed);
+  EngineDriver plain(base);
+  const int32_t vocab_size = plain.runner().limits().vocab_size;
+  const std::vector<TestRequest> requests = DrawRequests(vocab_size, &dice);
+  RunTogether(&plain, requests);
+  for (int world = 0; world < 3; ++world) {
+    EngineDriverOptions options = base;
+    options.speculation = DrawSpeculation(&dice);
+    options.async_scheduling = dice.Roll(0, 2) == 0;
+    options.max_num_batched_tokens = dice.Roll(0, 1) == 0 ? 256 : dice.Roll(9, 40);
+    options.num_blocks = dice.Roll(0, 1) == 0 ? 64 : dice.Roll(9, 14);
+    options.enable_prefix_caching = dice.Roll(0, 3) > 0;
+    options.max_num_seqs = dice.Roll(2, 8);
+    INFO(base.model_dir << ", seed " << seed << ", world " << world);
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    counts->Add(&engine, requests);
+    for (const TestRequest& r : requests) {
+      INFO(r.id);
+      CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+    }
+    // The same requests again: prompts and earlier outputs come from the cache.
+    engine.Forget();
+    RunTogether(&engine, requests);
+    counts->Add(&engine, requests);
+    for (const TestRequest& r : requests) {
+      INFO(r.id << " again");
+      CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+    }
+  }
+}
+
+EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool reference) {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+  options.reference_backend = reference;
+  options.dtype = dtype;
+  options.max_model_len = kMaxModelLen;
+  return options;
+}
+
+TEST_CASE("Drafts change no output: every architecture") {
+  Counts counts;
+  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder;
+    CompareWorlds(options, 1, &counts);
+  }
+  CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+}
+
+TEST_CASE("Drafts change no output: many conditions") {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    CompareWorlds(BaseOptions("llama_plain", DType::kF32, seed % 3 == 0), seed, &counts);
+  }
+  CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+  CHECK(counts.num_preemptions > 0);
+  CHECK(counts.num_cached > 0);
+}
+
+TEST_CASE("Drafts change no output: an int8 cache, and a request that goes on after a death") {
+  EngineDriverOptions base = BaseOptions("llama_plain", DType::kBf16, false);
+  base.kv_format = KvFormat::kInt8;
+  Counts counts;
+  CompareWorlds(base, 5, &counts);
+
+  Dice dice(6);
+  const std::vector<TokenId> prompt = DrawRequests(40, &dice)[1].prompt;
+  wire::SamplingParams params = GreedyParams(50);
+  params.frequency_penalty = 0.05;
+  EngineDriver plain(base);
+  plain.Add("a", prompt, params);
+  plain.RunAll();
+  const std::vector<TokenId> whole = plain.transcript("a").token_ids;
+  base.speculation = {.method = DraftMethod::kNgram,
+                      .num_speculative_tokens = 4,
+                      .prompt_lookup_min = 1,
+                      .prompt_lookup_max = 3,
+                      .adaptive = false};
+  for (const int32_t num_before : {1, 17, 49}) {
+    std::vector<TokenId> known = prompt;
+    known.insert(known.end(), whole.begin(), whole.begin() + num_before);
+    EngineDriver engine(base);
+    engine.Add("a~1", known, params, num_before);
+    engine.RunAll();
+    CHECK(engine.transcript("a~1").token_ids ==
+          std::vector<TokenId>(whole.begin() + num_before, whole.end()));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
