@@ -2,6 +2,8 @@
 // message, no byte is lost to a crash, and each piece is whole UTF-8.
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <random>
 
@@ -115,14 +117,21 @@ std::string Sum(const MessageFormat& format, const std::vector<std::string>& pie
   return sum;
 }
 
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// TANDEM_SEED repeats a run, TANDEM_CASES sets its length.
 TEST_CASE("parsers: random markers give one message under every cutting") {
-  const unsigned seed = std::random_device()();
+  const auto seed = static_cast<unsigned>(FromEnvironment("TANDEM_SEED", std::random_device()()));
+  const uint64_t num_cases = FromEnvironment("TANDEM_CASES", 3000);
   std::cout << "seed " << seed << "\n";
   std::mt19937 random(seed);
   std::vector<const ReasoningFormat*> reasonings = {nullptr};
   for (const ReasoningFormat& format : ReasoningFormats()) reasonings.push_back(&format);
   const ToolSet tools;
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < num_cases; ++round) {
     MessageFormat format;
     const auto parsers = ToolParsers();
     format.tool_parser = &parsers[random() % parsers.size()];
