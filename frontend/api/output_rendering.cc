@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
 #include "frontend/api/error.h"
+#include "frontend/api/render.h"
 #include "frontend/openai/derender_request.h"
 
 namespace tandem {
@@ -113,6 +116,44 @@ struct Source {
   std::vector<TokenId> prompt_tail;
 };
 
+// ---- An event of a stream ----
+
+// Adds a later delta or choice to an earlier one: texts and lists grow, other values take over.
+void Fold(const Json& later, Json* earlier) {
+  for (const auto& [key, value] : later.items()) {
+    Json& own = (*earlier)[key];
+    if (value.is_string() && own.is_string() && (key == "content" || key == "text")) {
+      own = own.get<std::string>() + value.get<std::string>();
+    } else if (value.is_object() && own.is_object()) {
+      Fold(value, &own);
+    } else if (value.is_array() && own.is_array()) {
+      own.insert(own.end(), value.begin(), value.end());
+    } else if (!value.is_null() || own.is_null()) {
+      own = value;
+    }
+  }
+}
+
+// The events of a writer as one; null when there is none.
+StatusOr<Json> FoldedEvents(std::string_view text, bool role_was_sent) {
+  constexpr std::string_view kData = "data: ";
+  Json folded;
+  for (std::string_view line : Split(text, '\n')) {
+    if (!line.starts_with(kData)) continue;
+    ASSIGN_OR_RETURN(JsonDocument event, ParseJson(line.substr(kData.size())));
+    if (folded.is_null()) {
+      folded = std::move(event.mutable_value());
+    } else {
+      Fold(event->at("choices").front(), &folded["choices"].front());
+    }
+  }
+  if (folded.is_null() || !role_was_sent) return folded;
+  if (Json& choice = folded["choices"].front(); choice.contains("delta")) {
+    choice["delta"].erase("role");
+  }
+  return folded;
+}
+
 // Feeds tokens to the parts that a running request feeds, and returns the writer's body.
 class Derenderer {
  public:
@@ -136,7 +177,9 @@ class Derenderer {
     for (const Source& source : sources) {
       for (const GeneratedTokens::Choice& choice : source.generated->choices) {
         usage.completion_tokens += static_cast<int64_t>(choice.token_ids.size());
-        RETURN_IF_ERROR(Write(source, choice, index++, writer.get(), usage));
+        OutputProcessor processor = MakeProcessor(source);
+        const std::string reason = choice.finish_reason.value_or("stop");
+        RETURN_IF_ERROR(Write(source, choice, reason, index++, &processor, writer.get(), usage));
       }
     }
     writer->WriteEnd(usage);
@@ -150,7 +193,60 @@ class Derenderer {
     return std::move(response);
   }
 
+  // What an event adds to those before it, as one event of the writer's stream.
+  StatusOr<Json> RespondToEvent(const GenerationCall& call, const Source& source,
+                                const DerenderState& state, Usage usage) {
+    ASSIGN_OR_RETURN(std::vector<TokenId> prior,
+                     CheckedIds(state.prior_token_ids, "stream_state", context_, max_model_len_));
+    WriterInput input = prepared_.writer;
+    input.stream = true;
+    input.stream_usage = {};
+    input.prompts = {PromptsOf(prepared_.processed).front()};
+    std::string text;
+    input.out = &text;
+    const auto writer = call.MakeWriter(std::move(input));
+    OutputProcessor processor = MakeProcessor(source);
+    usage.completion_tokens = static_cast<int64_t>(prior.size());
+    if (!prior.empty()) {
+      wire::EngineCoreOutput before;
+      before.new_token_ids = std::move(prior);
+      processor.Process(before).Clear();  // shown by the events before this one
+    }
+    Json next = {{"prior_token_ids", state.prior_token_ids}, {"role_sent", state.role_sent}};
+    for (const GeneratedTokens::Choice& choice : source.generated->choices) {
+      usage.completion_tokens += static_cast<int64_t>(choice.token_ids.size());
+      next["role_sent"] = true;
+      for (const int64_t id : choice.token_ids) next["prior_token_ids"].push_back(id);
+      if (processor.finished()) continue;
+      RETURN_IF_ERROR(
+          Write(source, choice, choice.finish_reason, 0, &processor, writer.get(), usage));
+    }
+    ASSIGN_OR_RETURN(Json chunk, FoldedEvents(text, state.role_sent));
+    if (chunk.is_null()) {
+      const bool is_last = source.generated->choices.empty();
+      chunk = EmptyChunk(call, is_last ? UsageJson(usage) : Json(nullptr));
+    }
+    if (!source.generated->request_id.empty()) chunk["id"] = source.generated->request_id;
+    return Json{{"chunk", std::move(chunk)}, {"stream_state", std::move(next)}};
+  }
+
  private:
+  OutputProcessor MakeProcessor(const Source& source) const {
+    return {context_.input_processor->tokenizer(), prepared_.output, source.prompt_tail};
+  }
+
+  // Of an event that adds nothing, or that has no choices: the last one of a stream.
+  Json EmptyChunk(const GenerationCall& call, Json usage) const {
+    const bool is_chat = call.request_type() == RequestType::kChatCompletions;
+    const ResponseHead& head = prepared_.writer.head;
+    return {{"id", head.id},
+            {"object", is_chat ? "chat.completion.chunk" : "text_completion"},
+            {"created", head.created},
+            {"model", head.model},
+            {"choices", Json::array()},
+            {"usage", std::move(usage)}};
+  }
+
   Status CheckCounts(const std::vector<Source>& sources) const {
     const auto limit = static_cast<size_t>(context_.input_processor->config().max_n_sequences);
     size_t num_choices = 0;
@@ -161,16 +257,15 @@ class Derenderer {
                                              " that this server allows (--max-n-sequences)");
   }
 
-  Status Write(const Source& source, const GeneratedTokens::Choice& choice, int index,
-               ResponseWriter* writer, const Usage& usage) {
+  Status Write(const Source& source, const GeneratedTokens::Choice& choice,
+               const std::optional<std::string>& finish_reason, int index,
+               OutputProcessor* processor, ResponseWriter* writer, const Usage& usage) {
     ASSIGN_OR_RETURN(std::vector<TokenId> ids,
                      CheckedIds(choice.token_ids, source.field, context_, max_model_len_));
-    OutputProcessor processor(context_.input_processor->tokenizer(), prepared_.output,
-                              source.prompt_tail);
     // Of a choice that ended by itself the last token may be the one that stopped it, which is no
     // text; a stop string ends it among its tokens.
     wire::EngineCoreOutput last;
-    last.finish_reason = WireReason(choice.finish_reason);
+    if (finish_reason) last.finish_reason = WireReason(*finish_reason);
     const auto& stops = prepared_.processed.requests.front().sampling_params.all_stop_token_ids;
     const bool is_stop_token = last.finish_reason == wire::FinishReason::kStop && !ids.empty() &&
                                std::find(stops.begin(), stops.end(), ids.back()) != stops.end();
@@ -180,9 +275,9 @@ class Derenderer {
     }
     wire::EngineCoreOutput output;
     output.new_token_ids = std::move(ids);
-    RETURN_IF_ERROR(WriteDelta(source, choice, processor.Process(output), index, writer, usage));
-    if (processor.finished()) return OkStatus();
-    writer->WriteDelta(index, processor.Process(last), usage);
+    RETURN_IF_ERROR(WriteDelta(source, choice, processor->Process(output), index, writer, usage));
+    if (processor->finished() || !finish_reason) return OkStatus();
+    writer->WriteDelta(index, processor->Process(last), usage);
     return OkStatus();
   }
 
@@ -233,7 +328,8 @@ StatusOr<std::string> DerenderedChat(std::string_view body, const RequestHeaders
   ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context.options.json_limits));
   ASSIGN_OR_RETURN(DerenderChatRequest request,
                    ParseDerenderChatRequest(std::move(json.mutable_value())));
-  const GeneratedTokens& generated = *request.generate_response;
+  const GeneratedTokens& generated =
+      request.stream ? *request.generate_chunk : *request.generate_response;
   const bool is_plain = request.chat_request.is_null();
   Json original = Original(request.chat_request, request.model);
   if (is_plain) {
@@ -247,12 +343,17 @@ StatusOr<std::string> DerenderedChat(std::string_view body, const RequestHeaders
   RETURN_IF_ERROR(call->Parse(JsonDocument(std::move(original))));
   ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, context, call.get()));
   if (is_plain) prepared.output.message = nullptr;
-  Source source{&generated, "generate_response", {}};
+  Source source{&generated, request.stream ? "generate_chunk" : "generate_response", {}};
   ASSIGN_OR_RETURN(source.prompt_tail, CheckedIds(request.prompt_token_ids, "prompt_token_ids",
                                                   context, headers.context.max_model_len));
   Usage usage;
   usage.prompt_tokens = request.prompt_tokens;
   Derenderer derenderer(context, headers.context.max_model_len, prepared);
+  if (request.stream) {
+    ASSIGN_OR_RETURN(const Json event,
+                     derenderer.RespondToEvent(*call, source, request.stream_state, usage));
+    return DumpJson(event);
+  }
   ASSIGN_OR_RETURN(Json response, derenderer.Respond(*call, {source}, usage));
   if (!generated.prompt_logprobs.is_null()) {
     response["prompt_logprobs"] = *generated.prompt_logprobs;
@@ -265,6 +366,7 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
   ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context.options.json_limits));
   ASSIGN_OR_RETURN(DerenderCompletionRequest request,
                    ParseDerenderCompletionRequest(std::move(json.mutable_value())));
+  if (request.stream) request.generate_responses = {std::move(*request.generate_chunk)};
   const size_t num_prompts = request.generate_responses.size();
   Json original = Original(request.completion_request, request.model);
   if (request.completion_request.is_null()) {
@@ -283,7 +385,8 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
   std::vector<Source> sources;
   Usage usage;
   for (size_t i = 0; i < num_prompts; ++i) {
-    Source source{&request.generate_responses[i], "generate_responses", {}};
+    const char* const field = request.stream ? "generate_chunk" : "generate_responses";
+    Source source{&request.generate_responses[i], field, {}};
     if (!request.completion_request.is_null()) {
       source.prompt_tail = prepared.processed.requests[i].prompt_token_ids;
     }
@@ -291,8 +394,11 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
     if (!request.prompt_tokens.empty()) usage.prompt_tokens += request.prompt_tokens[i];
   }
   Derenderer derenderer(context, headers.context.max_model_len, prepared);
-  ASSIGN_OR_RETURN(const Json response, derenderer.Respond(*call, sources, usage));
-  return DumpJson(response);
+  StatusOr<Json> response = request.stream ? derenderer.RespondToEvent(*call, sources.front(),
+                                                                       request.stream_state, usage)
+                                           : derenderer.Respond(*call, sources, usage);
+  if (!response.ok()) return response.status();
+  return DumpJson(*response);
 }
 
 Awaitable<void> HandleDerenderChat(Exchange& exchange, ApiContext* context) {

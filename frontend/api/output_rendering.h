@@ -3,6 +3,8 @@
 // POST /v1/chat/completions/derender and /v1/completions/derender: what /inference/v1/generate has
 // returned as the response that a chat or a completion would have been. The request that it was
 // rendered from, when it comes along, decides about stop strings, parsers and what is shown.
+// Of a stream each event is a request of its own; what must be known from the ones before it is in
+// stream_state, which the client passes on.
 // Thread: handlers on the exchange's shard; the work is pure, on the text pool.
 
 #include <string>

@@ -31,7 +31,7 @@ StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {
   return choice;
 }
 
-StatusOr<GeneratedTokens> ReadGenerated(const Json& value) {
+StatusOr<GeneratedTokens> ReadGenerated(const Json& value, bool is_event = false) {
   if (!value.is_object()) return Wrong("be an object");
   GeneratedTokens generated;
   if (const Json* id = Find(value, "request_id")) {
@@ -39,7 +39,7 @@ StatusOr<GeneratedTokens> ReadGenerated(const Json& value) {
     generated.request_id = id->get<std::string>();
   }
   const Json* choices = Find(value, "choices");
-  if (choices == nullptr || !choices->is_array() || choices->empty()) {
+  if (choices == nullptr || !choices->is_array() || (choices->empty() && !is_event)) {
     return Wrong("have a list of choices");
   }
   for (const Json& each : *choices) {
@@ -62,6 +62,27 @@ Status TakeObject(Json& value, JsonDocument* out) {
 }
 
 }  // namespace
+
+Status ParseChunk(Json& value, DerenderEvent* out) {
+  ASSIGN_OR_RETURN(out->generate_chunk, ReadGenerated(value, /*is_event=*/true));
+  if (out->generate_chunk->choices.size() > 1) return Wrong("have at most one choice");
+  return OkStatus();
+}
+
+Status ParseState(Json& value, DerenderEvent* out) {
+  if (!value.is_object()) return Wrong("be an object");
+  DerenderState& state = out->stream_state;
+  if (const Json* ids = Find(value, "prior_token_ids")) {
+    if (!ReadValue(*ids, &state.prior_token_ids).empty()) {
+      return Wrong("have prior_token_ids that are a list of integers");
+    }
+  }
+  if (const Json* sent = Find(value, "role_sent")) {
+    if (!sent->is_boolean()) return Wrong("have a role_sent that is true or false");
+    state.role_sent = sent->get<bool>();
+  }
+  return OkStatus();
+}
 
 Status ParseGeneratedTokens(Json& value, DerenderChatRequest* out) {
   ASSIGN_OR_RETURN(out->generate_response, ReadGenerated(value));
@@ -89,10 +110,10 @@ StatusOr<DerenderChatRequest> ParseDerenderChatRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   DerenderChatRequest request;
   BodyErrors errors;
+  ParseFields<DerenderEvent>(body, kDerenderEventFields, &request, &errors);
   ParseFields<DerenderChatRequest>(body, kDerenderChatFields, &request, &errors);
-  if (IsAbsent(body, "generate_response")) {
-    errors.AddForm("body.generate_response", "is required");
-  }
+  const char* const needed = request.stream ? "generate_chunk" : "generate_response";
+  if (IsAbsent(body, needed)) errors.AddForm(std::string("body.") + needed, "is required");
   RETURN_IF_ERROR(errors.Result());
   return request;
 }
@@ -101,12 +122,16 @@ StatusOr<DerenderCompletionRequest> ParseDerenderCompletionRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   DerenderCompletionRequest request;
   BodyErrors errors;
-  ParseFields<DerenderCompletionRequest>(body, kDerenderCompletionFields, &request, &errors);
-  if (IsAbsent(body, "generate_responses")) {
-    errors.AddForm("body.generate_responses", "is required");
+  ParseFields<DerenderEvent>(body, kDerenderEventFields, &request, &errors);
+  // Of an event's one prompt it is a number.
+  if (request.stream && body.contains("prompt_tokens") && body["prompt_tokens"].is_number()) {
+    body["prompt_tokens"] = Json::array({body["prompt_tokens"]});
   }
+  ParseFields<DerenderCompletionRequest>(body, kDerenderCompletionFields, &request, &errors);
+  const char* const needed = request.stream ? "generate_chunk" : "generate_responses";
+  if (IsAbsent(body, needed)) errors.AddForm(std::string("body.") + needed, "is required");
   RETURN_IF_ERROR(errors.Result());
-  const size_t num_responses = request.generate_responses.size();
+  const size_t num_responses = request.stream ? 1 : request.generate_responses.size();
   if (!request.prompt_tokens.empty() && request.prompt_tokens.size() != num_responses) {
     return InvalidArgumentError("prompt_tokens has " +
                                 std::to_string(request.prompt_tokens.size()) +

@@ -1,7 +1,8 @@
 #pragma once
 
 // The bodies of POST /v1/chat/completions/derender and /v1/completions/derender: what
-// /inference/v1/generate has returned, and the request that it was rendered from.
+// /inference/v1/generate has returned, or one event of its stream, and the request that it was
+// rendered from.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ namespace tandem {
 struct GeneratedTokens {
   struct Choice {
     std::vector<int64_t> token_ids;
-    std::string finish_reason = "stop";
+    std::optional<std::string> finish_reason;  // absent: a whole choice has stopped
     JsonDocument logprobs;  // {"content": [{token, logprob, top_logprobs}]} or null
   };
 
@@ -27,7 +28,20 @@ struct GeneratedTokens {
   JsonDocument kv_transfer_params;
 };
 
-struct DerenderChatRequest {
+// What the client of a stream passes on from one event to the next.
+struct DerenderState {
+  std::vector<int64_t> prior_token_ids;  // of earlier events
+  bool role_sent = false;
+};
+
+// An event of a stream, and the state that the one before it gave.
+struct DerenderEvent {
+  bool stream = false;
+  std::optional<GeneratedTokens> generate_chunk;
+  DerenderState stream_state;
+};
+
+struct DerenderChatRequest : DerenderEvent {
   std::optional<std::string> model;
   std::optional<GeneratedTokens> generate_response;
   int64_t prompt_tokens = 0;
@@ -35,17 +49,33 @@ struct DerenderChatRequest {
   JsonDocument chat_request;  // object or null
 };
 
-struct DerenderCompletionRequest {
+struct DerenderCompletionRequest : DerenderEvent {
   std::optional<std::string> model;
   std::vector<GeneratedTokens> generate_responses;  // one per prompt
-  std::vector<int64_t> prompt_tokens;               // of each, or none
+  std::vector<int64_t> prompt_tokens;               // of each, or none; of an event one
   JsonDocument completion_request;                  // object or null
 };
 
+Status ParseChunk(Json& value, DerenderEvent* out);
+Status ParseState(Json& value, DerenderEvent* out);
 Status ParseGeneratedTokens(Json& value, DerenderChatRequest* out);
 Status ParseOriginalChat(Json& value, DerenderChatRequest* out);
 Status ParseGeneratedList(Json& value, DerenderCompletionRequest* out);
 Status ParseOriginalCompletion(Json& value, DerenderCompletionRequest* out);
+
+inline constexpr ApiField<DerenderEvent> kDerenderEventFields[] = {
+    {"stream", &DerenderEvent::stream, {}, "One event: generate_chunk in place of a response."},
+    {"generate_chunk",
+     &ParseChunk,
+     {},
+     "An event of a stream of /inference/v1/generate, with one choice.",
+     field_schema::kObject},
+    {"stream_state",
+     &ParseState,
+     {},
+     "stream_state of the event before it; null for the first.",
+     field_schema::kObject},
+};
 
 inline constexpr ApiField<DerenderChatRequest> kDerenderChatFields[] = {
     {"model", &DerenderChatRequest::model, {}, "A served model name; absent: the first one."},
@@ -67,7 +97,6 @@ inline constexpr ApiField<DerenderChatRequest> kDerenderChatFields[] = {
      {},
      "The chat request; without it reasoning and calls stay in the content.",
      field_schema::kObject},
-    {"stream", Unsupported{"false"}, {}, "Events one by one."},
 };
 
 inline constexpr ApiField<DerenderCompletionRequest> kDerenderCompletionFields[] = {
@@ -86,7 +115,6 @@ inline constexpr ApiField<DerenderCompletionRequest> kDerenderCompletionFields[]
      {},
      "The completion request, with the same prompts.",
      field_schema::kObject},
-    {"stream", Unsupported{"false"}, {}, "Events one by one."},
 };
 
 StatusOr<DerenderChatRequest> ParseDerenderChatRequest(Json body);

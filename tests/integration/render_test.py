@@ -76,6 +76,58 @@ class Rendering(unittest.TestCase):
         self.assertNotIn("token_id:", json.dumps(content))
         self.assertEqual(len(content[0]["top_logprobs"]), 2)
 
+    def events(self, path, body):
+        status, text = self.server.post(path, {**body, "stream": True})
+        self.assertEqual(status, 200, text)
+        return [json.loads(line[6:]) for line in text.decode().split("\n\n") if line.startswith("data: {")]
+
+    @staticmethod
+    def added_up(events):
+        """The parts of a chat's message, and why it ended."""
+        parts, reasons = {"role": "", "content": "", "reasoning": "", "calls": ""}, []
+        for event in events:
+            for choice in event["choices"]:
+                for key in ("role", "content", "reasoning"):
+                    parts[key] += choice["delta"].get(key) or ""
+                for tool_call in choice["delta"].get("tool_calls") or []:
+                    parts["calls"] += tool_call["function"].get("name", "") + tool_call["function"]["arguments"]
+                reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
+        return parts, reasons
+
+    def test_a_stream_in_three_steps_is_the_stream(self):
+        text = "<think>Look.</think>One moment. " + call("get_weather", city="Oslo") + "<|im_end|>"
+        for fields in ({}, {"tools": [WEATHER]}, {"stop": ["mom"]}, {"max_completion_tokens": 5}):
+            with self.subTest(fields):
+                body = {**CHAT, **fields}
+                self.server.reply(text)
+                whole = self.events("/v1/chat/completions", body)
+                rendered = self.ask("/v1/chat/completions/render", body)
+                self.server.reply(text)
+                state, pieces = None, []
+                for event in self.events("/inference/v1/generate", rendered):
+                    answer = self.ask("/v1/chat/completions/derender", {
+                        "stream": True, "generate_chunk": event, "stream_state": state, "chat_request": body,
+                        "prompt_token_ids": rendered["token_ids"]})
+                    state = answer["stream_state"]
+                    pieces.append(answer["chunk"])
+                self.assertEqual(self.added_up(pieces), self.added_up(whole))
+                self.assertEqual({piece["id"] for piece in pieces}, {rendered["request_id"]})
+
+    def test_a_stream_of_a_completion_in_three_steps(self):
+        body = {"prompt": "Once upon", "max_tokens": 6, "temperature": 0}
+        rendered = self.ask("/v1/completions/render", body)[0]
+        self.server.reply(" a time")
+        state, text = None, ""
+        for event in self.events("/inference/v1/generate", rendered):
+            answer = self.ask("/v1/completions/derender", {
+                "stream": True, "generate_chunk": event, "stream_state": state, "completion_request": body})
+            state = answer["stream_state"]
+            text += "".join(choice["text"] for choice in answer["chunk"]["choices"])
+        self.assertEqual(text, " a time")
+        for wrong in ({"stream": True}, {"stream": True, "generate_chunk": {"choices": [{}, {}]}},
+                      {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prior_token_ids": [-1]}}):
+            self.ask("/v1/completions/derender", {**wrong, "completion_request": body}, status=400)
+
     def test_without_the_request_all_text_is_content(self):
         generated = {"request_id": "r", "choices": [
             {"index": 0, "finish_reason": "length", "token_ids": self.tokens("<think>Look.</think>Rain.")}]}
@@ -126,7 +178,7 @@ class Rendering(unittest.TestCase):
         for body, param in (({}, "body.generate_response"), ({"generate_response": {"choices": []}}, "body.generate_response"),
                             ({"generate_response": {"choices": [{"token_ids": [10**6]}]}}, "generate_response"),
                             ({"generate_response": {"choices": [{"token_ids": "x"}]}}, "body.generate_response"),
-                            ({"generate_response": {"choices": [choice]}, "stream": True}, "stream"),
+                            ({"generate_response": {"choices": [choice]}, "stream": True}, "body.generate_chunk"),
                             ({"generate_response": {"choices": [choice]}, "chat_request": {}}, "body.messages"),
                             ({"generate_response": {"choices": [choice]}, "model": "other"}, "model"),
                             ({"generate_response": {"choices": [{**choice, "logprobs": {"content": [{"token": "x"}]}}]}},
