@@ -1,15 +1,17 @@
-"""Speculative decoding through the whole server: the same texts as without, its series, and flags that are refused.
+"""Speculative decoding through the whole server: the same texts as without, also after a death, its series, and flags that are refused.
 
 Usage: speculation_test.py [unittest arguments]
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair, bin_dir
+from pair import LIMIT, MODEL, Pair, bin_dir
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
 STORY = "One day a fox met a bear. The fox said hello to the bear. The bear said hello to the fox. One day a fox met"
@@ -33,6 +35,22 @@ def choices(server, body):
     return reply["choices"], reply["usage"]["completion_tokens"]
 
 
+def text_of(server, body, at_20=None):
+    """Of a stream. at_20: called once, after 20 events."""
+    request = urllib.request.Request(server.url + "/v1/completions", data=json.dumps(body).encode(),
+                                     headers={"Content-Type": "application/json"})
+    text, num_events = "", 0
+    with urllib.request.urlopen(request, timeout=LIMIT) as reply:
+        for line in reply:
+            if not line.startswith(b"data: {"):
+                continue
+            text += "".join(choice["text"] for choice in json.loads(line[6:])["choices"])
+            num_events += 1
+            if num_events == 20 and at_20 is not None:
+                at_20()
+    return text
+
+
 class Speculation(unittest.TestCase):
     def test_the_same_texts(self):
         config = json.dumps({**CONFIG, "adaptive": False})
@@ -50,14 +68,17 @@ class Speculation(unittest.TestCase):
     def test_asynchronous_scheduling_and_streams(self):
         flags = ("--async-scheduling", "--speculative-config", json.dumps(CONFIG))
         body = {"prompt": STORY, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True}
-        texts = []
         with Pair() as plain, Pair(*flags) as drafting:
-            for server in (plain, drafting):
-                events = server.post("/v1/completions", body)[1].decode().split("\n\n")
-                deltas = [json.loads(event[6:]) for event in events if event.startswith("data: {")]
-                texts.append("".join(delta["choices"][0]["text"] for delta in deltas if delta["choices"]))
-        self.assertTrue(texts[0])
-        self.assertEqual(texts[0], texts[1])
+            text = text_of(plain, body)
+            self.assertTrue(text)
+            self.assertEqual(text_of(drafting, body), text)
+
+    def test_a_request_outlives_its_engine(self):
+        body = {"prompt": STORY, "max_tokens": 400, "temperature": 0.5, "seed": 3, "ignore_eos": True, "stream": True}
+        with Pair() as plain, Pair("--speculative-config", json.dumps({**CONFIG, "adaptive": False})) as drafting:
+            whole = text_of(plain, body)
+            self.assertEqual(text_of(drafting, body, at_20=lambda: os.kill(drafting.pid_of("tandem-engine-core"), 9)), whole)
+            self.assertEqual(drafting.total("tandem:engine_restarts_total"), 1)
 
     def test_what_is_not_built_is_refused_by_name(self):
         for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "medusa"),
