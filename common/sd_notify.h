@@ -13,6 +13,9 @@ namespace tandem {
 
 Status SdNotify(std::string_view lines);
 
+// Ours, for `tandem serve`: another process serves in place of the sender, which ends by itself.
+inline constexpr std::string_view kLeavingNotice = "X_TANDEM_LEAVING=1";
+
 // WATCHDOG_USEC: how long this process may give no sign of life; nullopt: nobody watches it.
 std::optional<double> WatchdogSeconds();
 // Such a sign. Never waits: a watcher that does not read now misses one of several.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -366,6 +367,14 @@ void EngineCore::On(const ShutdownRequest&) {
   shutdown_deadline_ = clock_->Monotonic() + options_.shutdown_timeout_s;
   LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests, "
            << options_.shutdown_timeout_s << " s to finish";
+  EnforceShutdown();
+}
+
+void EngineCore::On(const LeaveRequest&) {
+  if (shutting_down()) return;
+  shutdown_deadline_ = std::numeric_limits<double>::infinity();
+  LOG_INFO << "another engine has taken over, " << scheduler_.num_requests()
+           << " requests are left to finish here";
   EnforceShutdown();
 }
 

@@ -88,7 +88,7 @@ class EngineCore {
   // Changes of the prefix cache since the last call; none without enable_events.
   std::vector<KvCacheEvent> TakeKvEvents() { return kv_cache_.TakeEvents(); }
 
-  // After a ShutdownRequest new requests are aborted and calls fail.
+  // After a ShutdownRequest or LeaveRequest new requests are aborted and calls fail.
   bool shutting_down() const { return shutdown_deadline_.has_value(); }
   // Shutting down, no request is left, and every message has been taken.
   bool done() const { return shutting_down() && !HasWork(); }
@@ -141,6 +141,7 @@ class EngineCore {
   void On(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
   void On(const GrammarCompiled& compiled);
   void On(const ShutdownRequest&);
+  void On(const LeaveRequest&);
   void On(const LogStateRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
   Status CheckGrammar(const wire::EngineCoreRequest& request) const;

@@ -18,10 +18,13 @@ namespace tandem {
 // Asked a second time: at once.
 struct ShutdownRequest {};
 
+// Another engine has taken over: this one ends when the requests that it still has have ended.
+struct LeaveRequest {};
+
 // The operator wants to see requests, queues and blocks in the log.
 struct LogStateRequest {};
 
 using EngineEvent = std::variant<wire::EngineInput, GrammarCompiled, GrammarResult, ShutdownRequest,
-                                 LogStateRequest>;
+                                 LeaveRequest, LogStateRequest>;
 
 }  // namespace tandem

@@ -20,6 +20,7 @@ enum class EventKind : uint8_t {
   kGrammarResult,
   kShutdown,
   kLogState,
+  kLeave,
 };
 
 // ---- one event ----
@@ -87,6 +88,7 @@ void Pack(const GrammarResult& result, ByteWriter* out) {
 
 void Pack(const ShutdownRequest&, ByteWriter* out) { out->Fixed(EventKind::kShutdown); }
 void Pack(const LogStateRequest&, ByteWriter* out) { out->Fixed(EventKind::kLogState); }
+void Pack(const LeaveRequest&, ByteWriter* out) { out->Fixed(EventKind::kLeave); }
 
 wire::UtilityRequest UnpackUtility(ByteReader* in) {
   wire::UtilityRequest call;
@@ -135,6 +137,8 @@ StatusOr<EngineEvent> UnpackKind(EventKind kind, ByteReader* in) {
       return EngineEvent(ShutdownRequest{});
     case EventKind::kLogState:
       return EngineEvent(LogStateRequest{});
+    case EventKind::kLeave:
+      return EngineEvent(LeaveRequest{});
   }
   return DataLossError("an event of an unknown kind");
 }

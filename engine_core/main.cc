@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <new>
@@ -32,6 +33,7 @@
 #include "engine_core/recorder/flight_folder.h"
 #include "engine_core/run_replay.h"
 #include "engine_core/startup_log.h"
+#include "engine_core/tokenizer_hash.h"
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -80,7 +82,7 @@ class SignalThread {
         events_->Push(LogStateRequest{});
         if (EngineFlight* flight = flight_) flight->Write("SIGUSR1");
       }
-      if (signal == SIGHUP) LOG_INFO << "[reload] the engine core has nothing to read again";
+      if (signal == SIGHUP) LOG_INFO << "[reload] the engine core reads nothing: see the frontend";
     }
   }
   void Stop(int signal) {
@@ -103,8 +105,12 @@ class SignalThread {
   std::thread thread_;
 };
 
+// The reason is also what systemd and `tandem swap` show.
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
+  std::string line = "STATUS=" + status.message();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  (void)SdNotify(line);
   return exit_status;
 }
 
@@ -125,7 +131,7 @@ void EndLost(const std::string& what) {
   _exit(kExitFailed);
 }
 
-wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
+wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const EngineSetup& setup) {
   const ExecutorLimits& limits = setup.runner.limits;
   const CacheSize cache = SizeOf(limits);
   wire::EngineCoreReadyResponse ready;
@@ -141,6 +147,7 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineSetup& setup) {
   ready.kv_cache_size_tokens = cache.tokens;
   ready.kv_cache_max_concurrency = cache.max_concurrency;
   ready.tandem_version = kVersion;
+  ready.tokenizer_hash = TokenizerHash(config.model);
   return ready;
 }
 
@@ -184,17 +191,35 @@ void AnnounceReady(const EngineConfig& config, SignalThread* signals, StartupLog
            << config.handshake_address;
 }
 
-// Serves until SIGTERM, or until the executor is lost.
+// What ends an engine besides signals: its frontend serves with another one, or does not want it.
+// Written on the wire's thread before the event that ends the loop.
+struct Dismissal {
+  void On(const Status& reason) {
+    refusal = reason;
+    if (!reason.ok()) return events->Push(ShutdownRequest{});
+    (void)SdNotify("STATUS=another engine core has taken over\n" + std::string(kLeavingNotice));
+    events->Push(LeaveRequest{});
+  }
+
+  Mailbox<EngineEvent>* events;
+  Status refusal = OkStatus();
+};
+
+// Serves until SIGTERM, until another engine has taken over, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
           EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
           SignalThread* signals, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
+  Dismissal dismissal = {.events = events};
   wire::EngineEndpoint endpoint(
-      {.handshake_address = config.handshake_address, .engine_index = setup.engine.engine_index},
+      {.handshake_address = config.handshake_address,
+       .engine_index = setup.engine.engine_index,
+       .takes_over = config.take_over,
+       .on_leave = [&dismissal](const Status& why) { dismissal.On(why); }},
       [events](wire::EngineInput input) { events->Push(std::move(input)); });
   if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
-  wire::EngineCoreReadyResponse ready = ReadyResponse(setup);
+  wire::EngineCoreReadyResponse ready = ReadyResponse(config, setup);
   EngineLoopWire loop_wire = {.events = events,
                               .send =
                                   [&](int32_t client_index, wire::EngineCoreOutputs message) {
@@ -225,6 +250,9 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
     return Fail(kExitFailed, end);
   }
   endpoint.Close();
+  if (!dismissal.refusal.ok()) {
+    return Fail(kExitBadModel, dismissal.refusal.WithContext("the frontend refuses this engine"));
+  }
   LOG_INFO << "[shutdown] engine core ended";
   return kExitOk;
 }

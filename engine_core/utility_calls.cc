@@ -3,8 +3,11 @@
 #include <string>
 #include <string_view>
 
+#include "common/log.h"
+#include "common/log_level.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/msgpack_reader.h"
+#include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
 namespace {
@@ -123,6 +126,16 @@ Result ListLoras(const wire::UtilityRequest&, EngineCore*) {
   return StatusOr<wire::RawValue>(wire::PackedArray({}));
 }
 
+// Ours: the level of the frontend's settings file.
+Result SetLevelOfLog(const wire::UtilityRequest& call, EngineCore*) {
+  Arguments arguments(call.args);
+  const std::string level = arguments.NextString("");
+  if (!arguments.status().ok()) return arguments.status();
+  RETURN_IF_ERROR(SetLogLevel(level));
+  LOG_INFO << "[reload] log level " << level;
+  return Nil();
+}
+
 struct Method {
   std::string_view name;
   Result (*call)(const wire::UtilityRequest& call, EngineCore* engine);
@@ -144,6 +157,7 @@ constexpr Method kMethods[] = {
     {"get_weight_version", GetWeightVersion},
     {"set_weight_version", SetWeightVersion},
     {"list_loras", ListLoras},
+    {wire::kSetLogLevelMethod, SetLevelOfLog},
 };
 
 }  // namespace

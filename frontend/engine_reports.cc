@@ -65,7 +65,19 @@ void EngineReports::RecordEngine(int engine_index, const Status& status) {
   was_ready_[i] = was_ready_[i] || status.ok();
 }
 
+void EngineReports::RecordTakeOver(const EngineClient& client, int engine_index) {
+  metrics_->engine(engine_index).engine_swaps.Increment();
+  newest_[static_cast<size_t>(engine_index)].Begin();
+  if (client.engine_info() != nullptr) RecordFacts(*client.engine_info());
+}
+
 void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {
+  RecordFacts(info);
+  LOG_INFO << "Application startup complete.";
+  (void)SdNotify("READY=1\nSTATUS=serving");
+}
+
+void EngineReports::RecordFacts(const wire::EngineCoreReadyResponse& info) {
   MetricLabels facts = {{"block_size", std::to_string(info.block_size)},
                         {"num_gpu_blocks", std::to_string(info.num_gpu_blocks)}};
   if (info.kv_cache_size_tokens) {
@@ -73,8 +85,6 @@ void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {
   }
   metrics_->SetMaxModelLen(info.max_model_len);
   for (int i = 0; i < metrics_->num_engines(); ++i) metrics_->SetCacheConfig(i, facts);
-  LOG_INFO << "Application startup complete.";
-  (void)SdNotify("READY=1\nSTATUS=serving");
 }
 
 Awaitable<void> EngineReports::WriteLines() {

@@ -30,6 +30,8 @@ class EngineReports {
                    StepTokens* step_tokens);
   // An engine came or went. First shard.
   void RecordHealth(const EngineClient& client);
+  // An engine took over from another. First shard.
+  void RecordTakeOver(const EngineClient& client, int engine_index);
   // Writes the statistics line of each engine every few seconds; never ends. First shard.
   Awaitable<void> WriteLines();
 
@@ -37,6 +39,7 @@ class EngineReports {
   void RecordInOrder(int engine_index, wire::SchedulerStats stats, double engine_time);
   void RecordEngine(int engine_index, const Status& status);
   void RecordReady(const wire::EngineCoreReadyResponse& info);
+  void RecordFacts(const wire::EngineCoreReadyResponse& info);
 
   Metrics* const metrics_;
   Shard* const first_shard_;

@@ -36,6 +36,7 @@
 #include "frontend/shutdown.h"
 #include "frontend/text/tokenizer.h"
 #include "frontend/watchdog.h"
+#include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
@@ -172,11 +173,20 @@ std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const ApiOptions&
   return context;
 }
 
+// Engines of ours follow the level of the settings file. Empty: the file has never had one.
+void SendLogLevel(const std::string& level, EngineClient* client) {
+  for (int i = 0; i < client->num_engines() && !level.empty(); ++i) {
+    if (client->engine_info(i).peer() != wire::Peer::kTandem) continue;
+    client->CallUtility(i, wire::kSetLogLevelMethod, wire::PackedArray({wire::PackedString(level)}),
+                        [](const auto&) {});
+  }
+}
+
 // Each shard's client reports what its engines send and what becomes of the requests they leave,
 // the first one also which engines are there.
 void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
-                   const std::vector<std::unique_ptr<ApiContext>>& contexts, Metrics* metrics,
-                   EngineReports* reports) {
+                   const std::vector<std::unique_ptr<ApiContext>>& contexts,
+                   const std::string* log_level, Metrics* metrics, EngineReports* reports) {
   for (size_t i = 0; i < clients.size(); ++i) {
     clients[i]->OnStats([reports, context = contexts[i].get()](
                             int engine, const wire::SchedulerStats& stats, double engine_time) {
@@ -186,9 +196,17 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
     clients[i]->OnResumeOutcome([metrics](ResumeOutcome outcome) {
       metrics->frontend().requests_resumed[outcome].Increment();
     });
+    clients[i]->OnTakeOver([metrics, reports, client = clients[i].get(), is_first = i == 0](
+                               int engine, int64_t num_moved) {
+      metrics->frontend().requests_moved.Increment(static_cast<double>(num_moved));
+      if (is_first) reports->RecordTakeOver(*client, engine);
+    });
   }
   EngineClient* const first = clients.front().get();
-  first->OnHealthChange([reports, first] { reports->RecordHealth(*first); });
+  first->OnHealthChange([reports, first, log_level] {
+    reports->RecordHealth(*first);
+    SendLogLevel(*log_level, first);
+  });
 }
 
 // Null without --ssl-certfile.
@@ -248,9 +266,12 @@ Status WritePortFile(const std::string& path, int port) {
 struct Reloading {
   const FrontendConfig* given;  // without the settings file
   const std::vector<std::unique_ptr<ApiContext>>* contexts;
+  const std::vector<std::unique_ptr<EngineClient>>* clients;
   AdmissionGate* admission_gate;
   HttpServer* server;
+  std::string* engine_log_level;
 
+  // On the first shard.
   void Reload() const {
     const StatusOr<FrontendConfig> config = WithSettingsFile(*given);
     auto keys = config.ok() ? ReadApiKeys(*config) : config.status();
@@ -267,6 +288,10 @@ struct Reloading {
     admission_gate->SetLimits(config->admission);
     server->ReplaceApiKeys(std::move(keys).value(), config->server.limits.requests_per_key);
     if (*tls) server->ReplaceTls(*std::move(tls));
+    if (!engine_log_level->empty() || config->log_level != given->log_level) {
+      *engine_log_level = config->log_level;
+      SendLogLevel(*engine_log_level, clients->front().get());
+    }
     for (const auto& each : *contexts) {
       each->engine_client->RunOnShard(
           [context = each.get(), timeout_s = config->api.request_timeout_s] {
@@ -330,7 +355,9 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
     clients.push_back(MakeEngineClient(config, shard.get(), &endpoint, &clock));
     contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
   }
-  ReportEngines(clients, contexts, &metrics, &reports);
+  // Of the engines; first shard.
+  std::string log_level = config.log_level == given.log_level ? "" : config.log_level;
+  ReportEngines(clients, contexts, &log_level, &metrics, &reports);
 
   const std::vector<Route> routes = ApiRoutes(Pointers(contexts));
   ASSIGN_OR_RETURN(server, MakeServer(config, routes, &metrics, Pointers(shards)));
@@ -341,7 +368,8 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
   RETURN_IF_ERROR(endpoint.Start());
   LogStart(config, routes, server->address(), endpoint.handshake_address());
 
-  const Reloading reloading = {&given, &contexts, &admission_gate, server.get()};
+  const Reloading reloading = {&given,          &contexts,    &clients,
+                               &admission_gate, server.get(), &log_level};
   ProcessSignals signals(
       shards[0].get(), signal_fd,
       {.reload = [&] { reloading.Reload(); }, .log_state = [&clients] { LogState(clients); }});

@@ -288,7 +288,8 @@ struct MapOf<EngineStatus> {
   static constexpr auto kKeys =
       std::tuple(Key<&T::status, Sent::kAlways>{"status"}, Key<&T::local, Sent::kAlways>{"local"},
                  Key<&T::headless, Sent::kAlways>{"headless"},
-                 Key<&T::parallel_config_hash>{"parallel_config_hash"});
+                 Key<&T::parallel_config_hash>{"parallel_config_hash"},
+                 Key<&T::takes_over>{"tandem_takes_over"});
 };
 
 template <>
@@ -306,7 +307,8 @@ struct MapOf<InitMessage> {
   using T = InitMessage;
   static constexpr auto kKeys =
       std::tuple(Key<&T::addresses, Sent::kAlways>{"addresses"},
-                 Key<&T::parallel_config, Sent::kAlways, Form::kMapIfEmpty>{"parallel_config"});
+                 Key<&T::parallel_config, Sent::kAlways, Form::kMapIfEmpty>{"parallel_config"},
+                 Key<&T::seat>{"tandem_seat"});
 };
 
 template <>
@@ -340,7 +342,7 @@ struct MapOf<EngineCoreReadyResponse> {
       Key<&T::coord_store_port, Sent::kAlways>{"coord_store_port"},
       Key<&T::coordinator_input_address, Sent::kAlways>{"coordinator_input_address"},
       Key<&T::coordinator_output_address, Sent::kAlways>{"coordinator_output_address"},
-      Key<&T::tandem_version>{"tandem_version"});
+      Key<&T::tandem_version>{"tandem_version"}, Key<&T::tokenizer_hash>{"tandem_tokenizer"});
 };
 
 }  // namespace tandem::wire

@@ -475,6 +475,7 @@ struct EngineStatus {  // map, engine → handshake socket: HELLO, later READY
   bool local = true;
   bool headless = false;
   std::optional<std::string> parallel_config_hash;  // READY of a data-parallel engine
+  bool takes_over = false;                          // ours: see EngineEndpointOptions
 
   friend bool operator==(const EngineStatus&, const EngineStatus&) = default;
 };
@@ -492,6 +493,8 @@ struct EngineAddresses {  // map; one input and one output per client, position 
 struct InitMessage {  // map, frontend → engine, the reply to HELLO
   EngineAddresses addresses;
   RawValue parallel_config;  // map; empty: {}
+  // Ours, to an engine that takes over: its number from now on, in place of its index.
+  std::optional<int32_t> seat;
 
   friend bool operator==(const InitMessage&, const InitMessage&) = default;
 };
@@ -531,6 +534,7 @@ struct EngineCoreReadyResponse {
   std::optional<std::string> coordinator_output_address;
   // Ours, left out when absent. Other frontends ignore unknown keys.
   std::optional<std::string> tandem_version;
+  std::optional<std::string> tokenizer_hash;  // of the file in the model's folder
 
   Peer peer() const { return tandem_version ? Peer::kTandem : Peer::kForeign; }
   friend bool operator==(const EngineCoreReadyResponse&, const EngineCoreReadyResponse&) = default;

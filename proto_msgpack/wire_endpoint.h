@@ -7,7 +7,10 @@
 //   input ROUTER, one per client   ADD, ABORT, UTILITY    DEALER
 //   output PULL, one per client    EngineCoreOutputs      PUSH
 //
-// The identity of an engine's DEALERs is its index, 2 bytes little-endian.
+// The identity of an engine's DEALERs is its index, 2 bytes little-endian. An engine of ours may
+// take over from the one of its index that runs: the frontend gives it the other one of the two
+// seats that each index has (index and index + num_engines), whose number is the identity of its
+// inputs. Callbacks, Send and outputs have seats; without a take-over a seat is the engine's index.
 // Threads: each endpoint runs one wire thread (plus ZMQ's own). Methods may be called from any
 // thread; callbacks run on the wire thread and must only post. When idle, both sleep in the kernel.
 // A peer that vanishes is noticed when its connection closes (at once on ipc, by the kernel's
@@ -33,6 +36,15 @@ struct EncodedMessage;
 // A utility call that our engine's wire thread answers by itself, with nil, so that a step under
 // way does not delay it: the process runs and reads. Only for engines that are Tandem's.
 inline constexpr std::string_view kPingMethod = "tandem_ping";
+// Likewise: the client sends no requests any more, because another engine has taken over. When all
+// clients have said so, on_leave is called with OK.
+inline constexpr std::string_view kLeaveMethod = "tandem_leave";
+// Likewise: the frontend does not want the engine. on_leave is called with the reason, the
+// argument.
+inline constexpr std::string_view kRefuseMethod = "tandem_refuse";
+
+// Answered by our engine's loop: (level), as --log-level.
+inline constexpr std::string_view kSetLogLevelMethod = "tandem_set_log_level";
 
 struct FrontendEndpointOptions {
   // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). Bound.
@@ -48,8 +60,9 @@ struct FrontendEndpointOptions {
 // What one client (network shard) is called with, on the wire thread. They must only post.
 struct FrontendClientCallbacks {
   std::function<void(EngineCoreOutputs)> on_outputs;
-  std::function<void(int engine_index, const EngineCoreReadyResponse&)> on_engine_ready;
-  std::function<void(int engine_index, const Status& why)> on_engine_lost;
+  // While the engine in the other seat of its index is ready, this one takes over from it.
+  std::function<void(int seat, const EngineCoreReadyResponse&)> on_engine_ready;
+  std::function<void(int seat, const Status& why)> on_engine_lost;
 };
 
 class FrontendEndpoint {
@@ -65,7 +78,7 @@ class FrontendEndpoint {
 
   // Queues one message for an engine. Dropped when the engine is not connected (on_engine_lost is
   // called before or after).
-  void Send(int client_index, int engine_index, RequestType type, EncodedMessage message);
+  void Send(int client_index, int seat, RequestType type, EncodedMessage message);
   // Returns a message that was delivered, so that its memory is used for the next one.
   void Recycle(EngineCoreOutputs outputs);
 
@@ -84,6 +97,10 @@ struct EngineEndpointOptions {
   int engine_index = 0;
   bool local = true;
   bool headless = false;
+  // If an engine of this index serves the frontend, take over from it; else wait until it is gone.
+  bool takes_over = false;
+  // On the wire thread; must only post. OK: another engine has taken over, no request follows.
+  std::function<void(const Status& why)> on_leave = {};
   size_t max_message_bytes = 64u << 20;  // a larger message from a frontend is dropped
 };
 

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
 
@@ -29,6 +30,7 @@ struct Client {
   Socket output;
   bool was_connected = false;
   bool lost = false;
+  bool has_left = false;    // it sends requests to another engine
   bool comes_back = false;  // since the last events
 };
 
@@ -65,12 +67,14 @@ class EngineEndpoint::Loop {
   void SendStatus(std::string_view word);
   void ReceiveInputs(Client* client);
   void HandleInput(std::span<const std::string_view> frames);
+  bool HandleOwnCall(const UtilityRequest& call);
   void AnswerPing(const UtilityRequest& call);
+  void Leave(int32_t client_index);
   void RefuseAdd(std::string_view body, const Status& why);
   void ApplyConnectionEvents();
   void LoseClient(size_t client_index);
   void SendOutgoing();
-  void SendOutputs(const Outgoing& out);
+  void SendOutputs(Outgoing* out);
   void RebuildPollSet();
 
   const EngineEndpointOptions options_;
@@ -83,6 +87,8 @@ class EngineEndpoint::Loop {
   Socket handshake_;
   std::vector<Client> clients_;
   Phase phase_ = Phase::kHello;
+  int seat_ = 0;             // what the frontend calls this engine
+  bool is_leaving_ = false;  // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
   PollSet poll_;
   ReceivedMessage received_;
@@ -154,6 +160,10 @@ void EngineEndpoint::Loop::Restart(const std::string& why) {
            << options_.handshake_address;
   for (size_t i = 0; i < clients_.size(); ++i) LoseClient(i);
   clients_.clear();
+  if (is_leaving_) {
+    handshake_.Close();
+    return RebuildPollSet();
+  }
   StartHandshake();
   const Status status = handshake_.Connect(options_.handshake_address);
   CHECK(status.ok()) << status.ToString();  // it was good in Start
@@ -166,6 +176,7 @@ void EngineEndpoint::Loop::SendStatus(std::string_view word) {
   status.status = word;
   status.local = options_.local;
   status.headless = options_.headless;
+  status.takes_over = options_.takes_over && word == kStatusHello;
   Encode(status, &encoded_);
   const std::string_view frames[] = {encoded_.body};
   handshake_.Send(frames);
@@ -184,6 +195,7 @@ void EngineEndpoint::Loop::ReceiveInit() {
       LOG_WARNING << "the frontend lists " << init.addresses.inputs.size() << " inputs and "
                   << init.addresses.outputs.size() << " outputs";
     } else {
+      seat_ = init.seat.value_or(options_.engine_index);
       ConnectClients(init.addresses);
     }
   }
@@ -197,7 +209,7 @@ void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
   for (size_t i = 0; i < clients_.size(); ++i) {
     Client& client = clients_[i];
     client.input.Open(context_, zmq::socket_type::dealer);
-    client.input.SetIdentity(EngineIdentity(options_.engine_index));
+    client.input.SetIdentity(EngineIdentity(seat_));
     client.input.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
     client.input.NoticeVanishedHosts();
     client.output.Open(context_, zmq::socket_type::push);
@@ -262,7 +274,7 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
   }
   if (input.ok()) {
     const auto* call = std::get_if<UtilityRequest>(&*input);
-    if (call != nullptr && call->method == kPingMethod) return AnswerPing(*call);
+    if (call != nullptr && HandleOwnCall(*call)) return;
     deliver_(*std::move(input));
     return;
   }
@@ -273,13 +285,38 @@ void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames)
   if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
 }
 
+bool EngineEndpoint::Loop::HandleOwnCall(const UtilityRequest& call) {
+  if (call.method == kPingMethod) {
+    AnswerPing(call);
+  } else if (call.method == kLeaveMethod) {
+    Leave(call.client_index);
+  } else if (call.method == kRefuseMethod) {
+    MsgpackReader arguments(call.args.packed);
+    const bool has_reason = arguments.ArraySize() > 0;
+    is_leaving_ = true;
+    const std::string why = has_reason ? std::string(arguments.String()) : "no reason given";
+    if (options_.on_leave) options_.on_leave(FailedPreconditionError(why));
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void EngineEndpoint::Loop::AnswerPing(const UtilityRequest& call) {
   Outgoing out;
   out.client_index = call.client_index;
-  out.outputs.engine_index = options_.engine_index;
   out.outputs.timestamp = SystemClock().Monotonic();
   out.outputs.utility_output.emplace().call_id = call.call_id;
-  SendOutputs(out);
+  SendOutputs(&out);
+}
+
+void EngineEndpoint::Loop::Leave(int32_t client_index) {
+  if (client_index < 0 || static_cast<size_t>(client_index) >= clients_.size()) return;
+  clients_[static_cast<size_t>(client_index)].has_left = true;
+  const bool all = std::all_of(clients_.begin(), clients_.end(),
+                               [](const Client& client) { return client.has_left || client.lost; });
+  if (!all || std::exchange(is_leaving_, true)) return;
+  if (options_.on_leave) options_.on_leave(OkStatus());
 }
 
 // A request that cannot be decoded still gets an error output, if its sender can be read.
@@ -288,14 +325,13 @@ void EngineEndpoint::Loop::RefuseAdd(std::string_view body, const Status& why) {
   if (!sender) return;
   Outgoing out;
   out.client_index = sender->client_index;
-  out.outputs.engine_index = options_.engine_index;
   out.outputs.timestamp = SystemClock().Monotonic();
   EngineCoreOutput& output = out.outputs.outputs.emplace_back();
   output.request_id = sender->request_id;
   output.finish_reason = FinishReason::kError;
   output.error = EngineCoreError{std::string(kErrorValidation), why.message(), false};
   out.outputs.finished_requests = {sender->request_id};
-  SendOutputs(out);
+  SendOutputs(&out);
 }
 
 void EngineEndpoint::Loop::ApplyConnectionEvents() {
@@ -345,16 +381,17 @@ void EngineEndpoint::Loop::SendOutgoing() {
       SendReadyWhenPossible();
       continue;
     }
-    SendOutputs(out);
+    SendOutputs(&out);
     spent_.Push(std::move(out.outputs));
   }
   drained_.clear();
 }
 
-void EngineEndpoint::Loop::SendOutputs(const Outgoing& out) {
-  const auto client_index = static_cast<size_t>(out.client_index);
+void EngineEndpoint::Loop::SendOutputs(Outgoing* out) {
+  const auto client_index = static_cast<size_t>(out->client_index);
   if (client_index >= clients_.size() || clients_[client_index].lost) return;
-  Encode(out.outputs, &encoded_);
+  out->outputs.engine_index = seat_;
+  Encode(out->outputs, &encoded_);
   frames_.assign(1, encoded_.body);
   frames_.insert(frames_.end(), encoded_.aux.begin(), encoded_.aux.end());
   clients_[client_index].output.Send(frames_);

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/engine_seats.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
 
@@ -61,25 +62,9 @@ struct Client {
   Socket output;
 };
 
-// One engine: HELLO → connected → a ready response on each input → ready. Alive while a connection
-// that it sent one of these on is open.
-struct Engine {
-  enum class State { kNew, kConnected, kReady } state = State::kNew;
-  int handshake_connection = -1;
-  std::vector<int> input_connections;  // one per client, -1: none
-  bool hello_waits = false;            // another HELLO came while the engine was alive
-  int waiting_connection = -1;
-
-  bool alive() const {
-    return handshake_connection >= 0 ||
-           std::any_of(input_connections.begin(), input_connections.end(),
-                       [](int connection) { return connection >= 0; });
-  }
-};
-
 struct Outgoing {
   int client_index = 0;
-  int engine_index = 0;
+  int seat = 0;
   RequestType type = RequestType::kAdd;
   EncodedMessage message;
 };
@@ -91,10 +76,8 @@ class FrontendEndpoint::Loop {
   explicit Loop(FrontendEndpointOptions options)
       : options_(std::move(options)),
         clients_(static_cast<size_t>(options_.num_clients)),
-        engines_(static_cast<size_t>(options_.num_engines)),
-        outgoing_([this] { wake_up_.Signal(); }) {
-    for (Engine& engine : engines_) engine.input_connections.assign(clients_.size(), -1);
-  }
+        engines_(static_cast<size_t>(options_.num_engines), clients_.size()),
+        outgoing_([this] { wake_up_.Signal(); }) {}
   ~Loop() {
     if (lock_fd_ >= 0) close(lock_fd_);
   }
@@ -121,14 +104,16 @@ class FrontendEndpoint::Loop {
   void ApplyConnectionEvents();
   void ForgetConnection(size_t client_index, int connection);
   void ForgetHandshakeConnection(int connection);
-  void Hello(size_t engine_index, int connection);
-  void Lost(size_t engine_index, const std::string& why);
+  void Hello(size_t engine_index, int connection, bool takes_over);
+  void BecomeReady(size_t seat, const EngineCoreReadyResponse& response);
+  void Refuse(size_t seat, const Status& why);
+  void Lost(size_t seat, const std::string& why);
   void AcceptWaitingHello(size_t engine_index);
-  // The engine a message's first frame names, or nullopt after logging it.
-  std::optional<size_t> EngineOf(std::string_view identity, std::string_view what);
+  // What a message's first frame names, below `limit`; or nullopt after logging it.
+  std::optional<size_t> NumberOf(std::string_view identity, size_t limit, std::string_view what);
 
   Listening handshake_;
-  std::vector<Engine> engines_;
+  EngineSeats engines_;
   InitMessage init_;
   int lock_fd_ = -1;
   PollSet poll_;
@@ -212,33 +197,35 @@ void FrontendEndpoint::Loop::SendOutgoing() {
   if (!outgoing_.Drain(&drained_)) return;
   std::vector<std::string_view> frames;
   for (const Outgoing& out : drained_) {
-    const std::string identity = EngineIdentity(out.engine_index);
+    const std::string identity = EngineIdentity(out.seat);
     const char type = static_cast<char>(out.type);
     frames.assign({identity, std::string_view(&type, 1), out.message.body});
     frames.insert(frames.end(), out.message.aux.begin(), out.message.aux.end());
     if (!clients_[static_cast<size_t>(out.client_index)].input.socket.Send(frames)) {
-      LOG_DEBUG << "engine " << out.engine_index << " is gone, a message to it was dropped";
+      LOG_DEBUG << "engine " << engines_.IndexOf(static_cast<size_t>(out.seat))
+                << " is gone, a message to it was dropped";
     }
   }
   drained_.clear();
 }
 
-std::optional<size_t> FrontendEndpoint::Loop::EngineOf(std::string_view identity,
+std::optional<size_t> FrontendEndpoint::Loop::NumberOf(std::string_view identity, size_t limit,
                                                        std::string_view what) {
   const int index = EngineIndexOf(identity);
-  if (index >= 0 && static_cast<size_t>(index) < engines_.size()) {
+  if (index >= 0 && static_cast<size_t>(index) < limit) {
     return static_cast<size_t>(index);
   }
   if (!complaints_.Next()) return std::nullopt;
   LOG_WARNING << what << " of an unknown engine (identity of " << identity.size()
-              << " bytes, index " << index << ", engines expected: " << engines_.size() << ")";
+              << " bytes, index " << index << ", engines expected: " << engines_.num_engines()
+              << ")";
   return std::nullopt;
 }
 
 void FrontendEndpoint::Loop::ReceiveHandshakes() {
   while (handshake_.socket.Receive(&received_)) {
     const auto frames = received_.frames();
-    const auto engine_index = EngineOf(frames[0], "handshake");
+    const auto engine_index = NumberOf(frames[0], engines_.num_engines(), "handshake");
     if (!engine_index) continue;
     EngineStatus message;
     const Status status = received_.total_bytes() > options_.max_message_bytes
@@ -250,7 +237,9 @@ void FrontendEndpoint::Loop::ReceiveHandshakes() {
     } else if (message.status == kStatusHello) {
       const int connection = received_.connection();
       ApplyConnectionEvents();  // it may have closed since; `received_` is not valid after this
-      if (handshake_.connections.contains(connection)) Hello(*engine_index, connection);
+      if (handshake_.connections.contains(connection)) {
+        Hello(*engine_index, connection, message.takes_over);
+      }
     } else if (message.status == kStatusReady) {
       LOG_DEBUG << "engine " << *engine_index << " sent READY";
     } else {
@@ -260,44 +249,47 @@ void FrontendEndpoint::Loop::ReceiveHandshakes() {
   }
 }
 
-void FrontendEndpoint::Loop::Hello(size_t engine_index, int connection) {
-  Engine& engine = engines_[engine_index];
-  if (engine.alive() && engine.handshake_connection != connection) {
-    LOG_WARNING << "a second engine " << engine_index << " waits until the first is gone";
-    engine.hello_waits = true;
-    engine.waiting_connection = connection;
+void FrontendEndpoint::Loop::Hello(size_t engine_index, int connection, bool takes_over) {
+  const std::optional<size_t> seat = engines_.SeatFor(engine_index, connection, takes_over);
+  if (!seat) {
+    LOG_WARNING << "another engine " << engine_index << " waits until "
+                << (takes_over ? "the one before has left" : "this one is gone");
+    engines_.waiting(engine_index) = {connection, takes_over};
     return;
   }
+  init_.seat.reset();
+  if (*seat != engine_index) init_.seat = static_cast<int32_t>(*seat);
   Encode(init_, &encoded_);
   const std::string identity = EngineIdentity(static_cast<int>(engine_index));
   const std::string_view frames[] = {identity, encoded_.body};
   if (!handshake_.socket.Send(frames)) return;
-  engine.state = Engine::State::kConnected;
-  engine.handshake_connection = connection;
-  engine.hello_waits = false;
+  engines_[*seat].state = SeatedEngine::State::kConnected;
+  engines_[*seat].handshake_connection = connection;
   LOG_INFO << "engine " << engine_index << " connected";
 }
 
 void FrontendEndpoint::Loop::AcceptWaitingHello(size_t engine_index) {
-  Engine& engine = engines_[engine_index];
-  if (!engine.hello_waits || engine.alive()) return;
-  engine.hello_waits = false;
-  if (handshake_.connections.contains(engine.waiting_connection)) {
-    Hello(engine_index, engine.waiting_connection);
-  }
+  const std::optional<WaitingHello> hello = engines_.waiting(engine_index);
+  if (!hello) return;
+  const bool is_there = handshake_.connections.contains(hello->connection);
+  const bool has_seat =
+      engines_.SeatFor(engine_index, hello->connection, hello->takes_over).has_value();
+  if (is_there && !has_seat) return;
+  engines_.waiting(engine_index).reset();
+  if (is_there) Hello(engine_index, hello->connection, hello->takes_over);
 }
 
 void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
   Client& client = clients_[client_index];
   while (client.input.socket.Receive(&received_)) {
     const auto frames = received_.frames();
-    const auto engine_index = EngineOf(frames[0], "ready response");
-    if (!engine_index) continue;
-    Engine& engine = engines_[*engine_index];
+    const auto seat = NumberOf(frames[0], engines_.size(), "ready response");
+    if (!seat) continue;
+    SeatedEngine& engine = engines_[*seat];
     EngineCoreReadyResponse response;
     const Status status = Decode(frames.subspan(1), &response);
     if (!status.ok()) {
-      LOG_WARNING << "ready response of engine " << *engine_index
+      LOG_WARNING << "ready response of engine " << engines_.IndexOf(*seat)
                   << " cannot be decoded: " << status.message();
       continue;
     }
@@ -305,20 +297,36 @@ void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
     ApplyConnectionEvents();
     if (!client.input.connections.contains(connection)) continue;
     // An engine that lost its connection to one client and kept the others sends no HELLO again.
-    const bool has_met = engine.state != Engine::State::kNew || engine.alive();
+    const bool has_met = engine.state != SeatedEngine::State::kNew || engine.alive();
     if (!has_met) continue;
     engine.input_connections[client_index] = connection;
-    const bool all = std::all_of(engine.input_connections.begin(), engine.input_connections.end(),
-                                 [](int c) { return c >= 0; });
-    if (!all || engine.state == Engine::State::kReady) continue;
-    engine.state = Engine::State::kReady;
-    LOG_INFO << "engine " << *engine_index << " is ready";
-    for (const Client& each : clients_) {
-      if (each.callbacks.on_engine_ready) {
-        each.callbacks.on_engine_ready(static_cast<int>(*engine_index), response);
-      }
+    const bool is_new = engine.state != SeatedEngine::State::kReady &&
+                        engine.state != SeatedEngine::State::kRefused;
+    if (is_new && engine.is_connected_to_all()) BecomeReady(*seat, response);
+  }
+}
+
+void FrontendEndpoint::Loop::BecomeReady(size_t seat, const EngineCoreReadyResponse& response) {
+  const Status fits = engines_.CheckSuccessor(seat, response);
+  if (!fits.ok()) return Refuse(seat, fits);
+  engines_.SetReady(seat, response);
+  LOG_INFO << "engine " << engines_.IndexOf(seat) << " is ready";
+  for (const Client& each : clients_) {
+    if (each.callbacks.on_engine_ready) {
+      each.callbacks.on_engine_ready(static_cast<int>(seat), response);
     }
   }
+}
+
+void FrontendEndpoint::Loop::Refuse(size_t seat, const Status& why) {
+  LOG_ERROR << "another engine " << engines_.IndexOf(seat) << " is refused: " << why.message();
+  engines_[seat].state = SeatedEngine::State::kRefused;
+  UtilityRequest call;
+  call.method = kRefuseMethod;
+  call.args = PackedStrings({why.message()});
+  Outgoing out = {0, static_cast<int>(seat), RequestType::kUtility, {}};
+  Encode(call, &out.message);
+  outgoing_.Push(std::move(out));
 }
 
 void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
@@ -331,7 +339,8 @@ void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
     // The message does not name its engine. Of several engines the one that died also closes its
     // connections, which identifies it.
     LOG_ERROR << "an engine reports that it is dead";
-    if (engines_.size() == 1) Lost(0, "it reported its own death");
+    const std::optional<size_t> only = engines_.OnlyAlive();
+    if (only) Lost(*only, "it reported its own death");
     return;
   }
   if (received_.total_bytes() > options_.max_message_bytes) {
@@ -390,34 +399,38 @@ void FrontendEndpoint::Loop::ForgetHandshakeConnection(int connection) {
   for (size_t i = 0; i < engines_.size(); ++i) {
     if (engines_[i].handshake_connection != connection) continue;
     engines_[i].handshake_connection = -1;
-    AcceptWaitingHello(i);
+    AcceptWaitingHello(engines_.IndexOf(i));
   }
 }
 
 void FrontendEndpoint::Loop::ForgetConnection(size_t client_index, int connection) {
   for (size_t i = 0; i < engines_.size(); ++i) {
-    Engine& engine = engines_[i];
+    SeatedEngine& engine = engines_[i];
     if (engine.input_connections[client_index] != connection) continue;
     engine.input_connections[client_index] = -1;
     // What it sent before it died is delivered before its loss is reported.
     for (size_t c = 0; c < clients_.size(); ++c) ReceiveOutputs(c);
     Lost(i, "its connection closed");
-    AcceptWaitingHello(i);
+    AcceptWaitingHello(engines_.IndexOf(i));
   }
 }
 
-void FrontendEndpoint::Loop::Lost(size_t engine_index, const std::string& why) {
-  Engine& engine = engines_[engine_index];
-  const bool was_ready = engine.state == Engine::State::kReady;
-  engine.state = Engine::State::kNew;
+void FrontendEndpoint::Loop::Lost(size_t seat, const std::string& why) {
+  SeatedEngine& engine = engines_[seat];
+  const bool was_ready = engine.state == SeatedEngine::State::kReady;
+  engine.state = SeatedEngine::State::kNew;
   engine.handshake_connection = -1;
   if (!was_ready) return;
-  LOG_ERROR << "engine " << engine_index << " is lost: " << why;
-  const Status status =
-      UnavailableError("engine " + std::to_string(engine_index) + " is lost: " + why);
+  const std::string name = "engine " + std::to_string(engines_.IndexOf(seat));
+  if (engines_.is_current(seat)) {
+    LOG_ERROR << name << " is lost: " << why;
+  } else {
+    LOG_INFO << "the one that was " << name << " before has left";
+  }
+  const Status status = UnavailableError(name + " is lost: " + why);
   for (const Client& client : clients_) {
     if (client.callbacks.on_engine_lost) {
-      client.callbacks.on_engine_lost(static_cast<int>(engine_index), status);
+      client.callbacks.on_engine_lost(static_cast<int>(seat), status);
     }
   }
 }
@@ -431,9 +444,8 @@ void FrontendEndpoint::SetClient(int client_index, FrontendClientCallbacks callb
 }
 Status FrontendEndpoint::Start() { return loop_->Start(); }
 std::string FrontendEndpoint::handshake_address() const { return loop_->handshake_address_; }
-void FrontendEndpoint::Send(int client_index, int engine_index, RequestType type,
-                            EncodedMessage message) {
-  loop_->outgoing_.Push({client_index, engine_index, type, std::move(message)});
+void FrontendEndpoint::Send(int client_index, int seat, RequestType type, EncodedMessage message) {
+  loop_->outgoing_.Push({client_index, seat, type, std::move(message)});
 }
 void FrontendEndpoint::Recycle(EngineCoreOutputs outputs) {
   loop_->spent_.Push(std::move(outputs));

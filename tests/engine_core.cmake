@@ -43,8 +43,8 @@ tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_t
 tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/kv_event_batch_test.cc
        unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
-       unit/engine_core/watchdog_test.cc
-  DEPS tests/simulation engine_core proto_msgpack)
+       unit/engine_core/tokenizer_hash_test.cc unit/engine_core/watchdog_test.cc
+  DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_recorder LABEL unit SRCS unit/engine_core/recorder/flight_ring_test.cc
   DEPS engine_core/recorder tests/support/files)
 tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc

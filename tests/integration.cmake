@@ -43,6 +43,7 @@ target_link_libraries(faulty-engine PRIVATE ${faulty_engine_deps} Threads::Threa
 target_link_options(faulty-engine PRIVATE -Wl,--wrap=_ZN6tandem10InputBatch11AppendTokenENS_11RequestSlotEi)
 python_test_classes(flight_recorder integration/flight_recorder_test.py)
 python_test_classes(resume integration/resume_test.py)
+python_test_classes(swap integration/swap_test.py)
 python_test_classes(operations integration/operations_test.py)
 python_test_classes(deadlines integration/deadlines_test.py)
 python_test_classes(speculation integration/speculation_test.py)

@@ -51,7 +51,62 @@ bool IsList(const Flag& flag) {
   return std::holds_alternative<std::vector<std::string>*>(flag.target);
 }
 
+// Where the values end that begin at `begin`.
+size_t ValuesEnd(const std::vector<std::string>& args, size_t begin, bool takes_value,
+                 bool is_list) {
+  size_t end = begin;
+  if (takes_value && end < args.size()) ++end;
+  while (takes_value && is_list && end < args.size() && !IsFlag(args[end])) ++end;
+  return end;
+}
+
+bool IsComplete(const std::string& argument) { return argument.find('=') != argument.npos; }
+
+// A flag with its values.
+struct GivenFlag {
+  const Flag* flag;
+  std::vector<std::string> words;
+};
+
+std::vector<GivenFlag> GivenFlags(const std::vector<Flag>& flags,
+                                  const std::vector<std::string>& args) {
+  const auto positional = std::find_if(flags.begin(), flags.end(),
+                                       [](const Flag& flag) { return flag.rules.positional; });
+  std::vector<GivenFlag> given;
+  for (size_t i = 0; i < args.size();) {
+    const size_t begin = i++;
+    if (!IsFlag(args[begin])) {
+      given.push_back({&*positional, {"--" + std::string(positional->name), args[begin]}});
+      continue;
+    }
+    const Flag* flag = FindFlag(flags, args[begin]);
+    i = ValuesEnd(args, i, !IsComplete(args[begin]) && !flag->is_bool(), IsList(*flag));
+    given.push_back({flag,
+                     {args.begin() + static_cast<std::ptrdiff_t>(begin),
+                      args.begin() + static_cast<std::ptrdiff_t>(i)}});
+  }
+  return given;
+}
+
 }  // namespace
+
+std::vector<std::string> ChangedFlags(const std::vector<Flag>& flags,
+                                      const std::vector<std::string>& words,
+                                      const std::vector<std::string>& changes) {
+  const std::vector<GivenFlag> changed = GivenFlags(flags, changes);
+  std::vector<std::string> result;
+  const auto append = [&result](const GivenFlag& given) {
+    result.insert(result.end(), given.words.begin(), given.words.end());
+  };
+  for (const GivenFlag& before : GivenFlags(flags, words)) {
+    const bool is_replaced =
+        std::any_of(changed.begin(), changed.end(),
+                    [&before](const GivenFlag& after) { return after.flag == before.flag; });
+    if (!is_replaced) append(before);
+  }
+  for (const GivenFlag& after : changed) append(after);
+  return result;
+}
 
 StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                                            const std::vector<Flag>& frontend_flags,
@@ -74,13 +129,9 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
       return UnknownFlagError(all, argument);
     }
 
-    const bool takes_value = argument.find('=') == argument.npos &&
-                             (flag != nullptr ? !flag->is_bool() : meaningless->takes_value);
-    size_t end = i;
-    if (takes_value && end < args.size()) ++end;
-    while (takes_value && flag != nullptr && IsList(*flag) && end < args.size() &&
-           !IsFlag(args[end]))
-      ++end;
+    const bool takes_value =
+        !IsComplete(argument) && (flag != nullptr ? !flag->is_bool() : meaningless->takes_value);
+    const size_t end = ValuesEnd(args, i, takes_value, flag != nullptr && IsList(*flag));
 
     const auto copy_to = [&](std::vector<std::string>* out) {
       out->push_back(argument);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Splits one command line between the frontend's and the engine core's flag tables, and hides the
-// keys in one. Thread: main.
+// Splits one command line between the frontend's and the engine core's flag tables, changes flags
+// of one, and hides the keys in one. Thread: main.
 
 #include <string>
 #include <vector>
@@ -22,6 +22,12 @@ struct PairCommandLine {
 StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                                            const std::vector<Flag>& frontend_flags,
                                            const std::vector<Flag>& engine_flags);
+
+// `words` with `changes`: a flag of the changes replaces that flag of the words. Bare words become
+// the values of the positional flag. REQUIRES: both have known flags only.
+std::vector<std::string> ChangedFlags(const std::vector<Flag>& flags,
+                                      const std::vector<std::string>& words,
+                                      const std::vector<std::string>& changes);
 
 // Overwrites API keys in argv, so that ps does not show them. For after a copy was made.
 void HideKeys(int argc, char** argv);

@@ -1,7 +1,7 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
-// `tandem chat` is a conversation with a running server, `tandem bench` measures one, `tandem
-// record` copies the flight recorder of its engine, `tandem run-batch` and `tandem complete` run
-// requests without one.
+// `tandem swap` replaces one of them, `tandem chat` is a conversation with a running server,
+// `tandem bench` measures one, `tandem record` copies the flight recorder of its engine, `tandem
+// run-batch` and `tandem complete` run requests without one.
 
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/record.h"
 #include "deploy/cli/serve.h"
+#include "deploy/cli/swap.h"
 
 namespace {
 
@@ -55,6 +56,8 @@ int RunComplete(const std::vector<std::string>& args) { return RunOffline("compl
 
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
+    {"swap", tandem::RunSwap,
+     "[flags]: replace the engine core of a running serve, losing no request"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
     {"record", tandem::RunRecord,

@@ -1,5 +1,6 @@
 #include "deploy/cli/serve.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "common/exit_status.h"
@@ -70,6 +71,33 @@ std::vector<std::string> KeyEnvironment(const FrontendConfig& config) {
   return {"TANDEM_API_KEY=" + lines};
 }
 
+// The engine core's words with those of a swap, which was asked for in `folder`.
+StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::string>& words,
+                                                      const std::vector<std::string>& changes,
+                                                      const std::string& folder) {
+  FrontendConfig frontend_config;
+  EngineConfig before, after;
+  const std::vector<Flag> frontend_flags = FrontendFlags(frontend_config);
+  const std::vector<Flag> engine_flags = EngineFlags(after);
+  for (const std::string& word : changes) {
+    if (FindFlag(frontend_flags, word) == nullptr || FindFlag(engine_flags, word) != nullptr)
+      continue;
+    return InvalidArgumentError(word + " is the frontend's: a swap replaces the engine core");
+  }
+  ASSIGN_OR_RETURN(const PairCommandLine pair,
+                   SplitCommandLine(changes, frontend_flags, engine_flags));
+  std::vector<std::string> changed = ChangedFlags(engine_flags, words, pair.engine_core);
+  RETURN_IF_ERROR(ParseFlags(EngineFlags(before), words, kAbout).status());
+  RETURN_IF_ERROR(ParseFlags(engine_flags, changed, kAbout).status());
+  RETURN_IF_ERROR(CheckOnePair(FrontendConfig(), after));
+  if (!after.handshake_address.empty() || !after.data_parallel_address.empty()) {
+    return InvalidArgumentError("the address of the frontend stays as it is");
+  }
+  if (after.model == before.model) return changed;
+  const std::filesystem::path model = std::filesystem::path(folder) / after.model;
+  return ChangedFlags(engine_flags, changed, {"--model", model.lexically_normal().string()});
+}
+
 }  // namespace
 
 int RunServe(const std::vector<std::string>& args) {
@@ -116,10 +144,22 @@ int RunServe(const std::vector<std::string>& args) {
   if (!frontend.ok()) return Refuse(frontend.status(), kExitFailed);
   if (!engine.ok()) return Refuse(engine.status(), kExitFailed);
 
+  const auto changed_engine =
+      [handshake_address](const Supervisor::Program& now, const std::vector<std::string>& changes,
+                          const std::string& directory) -> StatusOr<Supervisor::Program> {
+    ASSIGN_OR_RETURN(std::vector<std::string> words,
+                     ChangedEngineWords(now.words, changes, directory));
+    ASSIGN_OR_RETURN(std::vector<std::string> argv,
+                     ProgramCommand("tandem-engine-core", words, handshake_address));
+    argv.emplace_back("--take-over");
+    return Supervisor::Program{
+        .name = now.name, .argv = std::move(argv), .words = std::move(words)};
+  };
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
   Supervisor supervisor(
-      *folder, {"frontend", *frontend, KeyEnvironment(frontend_config)}, {"engine core", *engine},
+      *folder, {"frontend", *frontend, KeyEnvironment(frontend_config)},
+      {.name = "engine core", .argv = *engine, .words = pair->engine_core}, changed_engine,
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);

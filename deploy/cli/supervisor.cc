@@ -41,18 +41,17 @@ bool IsTraced(pid_t pid) {
 }  // namespace
 
 StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  std::string path =
-      std::string(base != nullptr && *base == '/' ? base : "/tmp") + "/tandem-XXXXXX";
+  std::string path = RuntimeBase() + "/" + std::string(kRuntimeFolderPrefix) + "XXXXXX";
   if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, "make folder " + path);
   return path;
 }
 
 Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-                       Timeouts timeouts)
+                       ChangedProgram changed_engine, Timeouts timeouts)
     : runtime_directory_(std::move(runtime_directory)),
       timeouts_(timeouts),
       had_terminal_(HasTerminal()),
+      changed_engine_(std::move(changed_engine)),
       members_{Member{.program = std::move(frontend),
                       .child = {},
                       .is_frontend = true,
@@ -62,7 +61,7 @@ Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program 
                       .beats = BeatWatch(timeouts.hang_s)}} {}
 
 Supervisor::~Supervisor() {
-  for (Member& member : members_) member.child = ChildProcess();
+  for (Member* member : Members()) member->child = ChildProcess();
   for (const int fd : {signal_fd_, notify_fd_}) {
     if (fd >= 0) close(fd);
   }
@@ -76,18 +75,26 @@ StatusOr<int> Supervisor::Run() {
   // The engine first, because loading takes longest.
   RETURN_IF_ERROR(StartMember(members_[1]));
   RETURN_IF_ERROR(StartMember(members_[0]));
-  while (!exit_code_ || members_[0].child.running() || members_[1].child.running()) {
+  while (!exit_code_ || AnyRuns()) {
     // A negative descriptor is skipped by poll.
-    pollfd fds[] = {{signal_fd_, POLLIN, 0},
-                    {notify_fd_, POLLIN, 0},
-                    {members_[0].child.pidfd(), POLLIN, 0},
-                    {members_[1].child.pidfd(), POLLIN, 0}};
-    if (poll(fds, std::size(fds), PollTimeoutMs()) < 0 && errno != EINTR)
+    std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
+                               {notify_fd_, POLLIN, 0},
+                               {control_.fd(), POLLIN, 0},
+                               {swap_ && next_engine_ ? swap_->fd() : -1, POLLIN, 0}};
+    std::vector<pid_t> pids;
+    for (const Member* member : Members()) {
+      fds.push_back({member->child.pidfd(), POLLIN, 0});
+      pids.push_back(member->child.pid());
+    }
+    if (poll(fds.data(), fds.size(), PollTimeoutMs()) < 0 && errno != EINTR)
       return ErrnoError(errno, "poll");
     if (fds[0].revents != 0) OnSignal();
     if (fds[1].revents != 0) OnNotify();
-    if (fds[2].revents != 0) OnExit(members_[0]);
-    if (fds[3].revents != 0) OnExit(members_[1]);
+    if (fds[3].revents != 0) GiveUpSwap("the command that asked for it has ended");
+    if (fds[2].revents != 0) OnControl();
+    for (size_t i = 0; i < pids.size(); ++i) {
+      if (fds[i + 4].revents != 0) OnExit(pids[i]);
+    }
     LookForBeats();
     StartDueMembers();
     if (kill_at_ && clock_.Monotonic() >= *kill_at_) {
@@ -123,7 +130,27 @@ Status Supervisor::OpenDescriptors() {
       bind(notify_fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return ErrnoError(errno, "bind " + path);
   }
-  return OkStatus();
+  return control_.Listen(runtime_directory_);
+}
+
+std::vector<Supervisor::Member*> Supervisor::Members() {
+  std::vector<Member*> members = {&members_[0], &members_[1]};
+  if (next_engine_) members.push_back(&*next_engine_);
+  if (leaving_engine_) members.push_back(&*leaving_engine_);
+  return members;
+}
+
+Supervisor::Member* Supervisor::MemberOf(pid_t pid) {
+  for (Member* member : Members()) {
+    if (member->child.running() && member->child.pid() == pid) return member;
+  }
+  return nullptr;
+}
+
+bool Supervisor::AnyRuns() {
+  const std::vector<Member*> members = Members();
+  return std::any_of(members.begin(), members.end(),
+                     [](const Member* member) { return member->child.running(); });
 }
 
 Status Supervisor::StartMember(Member& member) {
@@ -151,28 +178,28 @@ void Supervisor::StartDueMembers() {
   }
 }
 
-int Supervisor::PollTimeoutMs() const {
+int Supervisor::PollTimeoutMs() {
   std::optional<double> next = kill_at_;
   const auto consider = [&next](std::optional<double> at) {
     if (at && (!next || *at < *next)) next = at;
   };
-  for (const Member& member : members_) {
-    consider(member.start_again_at);
-    consider(member.beats.next_look());
+  for (const Member* member : Members()) {
+    consider(member->start_again_at);
+    consider(member->beats.next_look());
   }
   if (!next) return -1;
   return static_cast<int>(std::ceil(std::max(0.0, *next - clock_.Monotonic()) * 1000));
 }
 
 void Supervisor::LookForBeats() {
-  for (Member& member : members_) {
-    const std::optional<double> next = member.beats.next_look();
+  for (Member* member : Members()) {
+    const std::optional<double> next = member->beats.next_look();
     if (!next || clock_.Monotonic() < *next) continue;
-    if (!member.beats.Look(clock_.Monotonic()) || IsTraced(member.child.pid())) continue;
-    LOG_ERROR << member.program.name << " has given no sign of life for " << timeouts_.hang_s
+    if (!member->beats.Look(clock_.Monotonic()) || IsTraced(member->child.pid())) continue;
+    LOG_ERROR << member->program.name << " has given no sign of life for " << timeouts_.hang_s
               << " s: killing it";
-    member.beats.Stop();
-    member.child.Signal(SIGKILL);
+    member->beats.Stop();
+    member->child.Signal(SIGKILL);
   }
 }
 
@@ -187,9 +214,9 @@ void Supervisor::OnSignal(int signal) {
   const bool is_end = signal == SIGTERM || signal == SIGINT ||
                       (signal == SIGHUP && had_terminal_ && !HasTerminal());
   if (!is_end) {
-    for (const Member& member : members_) member.child.Signal(signal);
+    for (const Member* member : Members()) member->child.Signal(signal);
   } else if (exit_code_) {
-    LOG_WARNING << "second signal: killing both processes";
+    LOG_WARNING << "second signal: killing all processes";
     KillAll();
   } else {
     LOG_INFO << "[shutdown] signal " << signal;
@@ -215,22 +242,28 @@ void Supervisor::OnNotify() {
       if (header->cmsg_type == SCM_CREDENTIALS)
         std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
     }
-    const std::vector<std::string_view> lines =
-        Split(std::string_view(text, static_cast<size_t>(size)), '\n');
-    const auto has = [&lines](std::string_view line) {
-      return std::find(lines.begin(), lines.end(), line) != lines.end();
-    };
-    for (Member& member : members_) {
-      if (member.child.pid() != sender.pid) continue;
-      if (has("WATCHDOG=1")) member.beats.OnBeat();
-      if (has("READY=1") && !member.is_ready) OnReady(member);
+    for (const auto line : Split(std::string_view(text, static_cast<size_t>(size)), '\n')) {
+      // A notice may change which member has the process.
+      if (Member* const member = MemberOf(sender.pid)) OnNotice(*member, line);
     }
   }
+}
+
+void Supervisor::OnNotice(Member& member, std::string_view line) {
+  constexpr std::string_view kStatus = "STATUS=";
+  if (line == "WATCHDOG=1") member.beats.OnBeat();
+  if (line.starts_with(kStatus)) member.status = line.substr(kStatus.size());
+  if (line == kLeavingNotice && &member == &members_[1] && next_engine_) return CompleteSwap();
+  if (line == "READY=1" && !member.is_ready) OnReady(member);
 }
 
 void Supervisor::OnReady(Member& member) {
   member.is_ready = true;
   if (!exit_code_) member.beats.Start(clock_.Monotonic());
+  // The one before has died meanwhile: nobody is left to take over from.
+  if (next_engine_ && &member == &*next_engine_ && !members_[1].child.running()) {
+    return CompleteSwap();
+  }
   if (!member.is_frontend || ready_) return;
   ready_ = true;
   char seconds[16];
@@ -241,18 +274,24 @@ void Supervisor::OnReady(Member& member) {
     LOG_WARNING << status.message();
 }
 
+void Supervisor::OnExit(pid_t pid) {
+  if (Member* const member = MemberOf(pid)) OnExit(*member);
+}
+
 void Supervisor::OnExit(Member& member) {
   const ChildProcess::Exit exit = member.child.Reap();
   member.beats.Stop();
-  if (exit_code_) {
-    AdvanceStop();
-    return;
-  }
+  if (next_engine_ && &member == &*next_engine_) return OnNextEngineExit(exit);
+  if (leaving_engine_ && &member == &*leaving_engine_) return OnLeavingEngineExit(exit);
+  if (exit_code_) return AdvanceStop();
   LOG_ERROR << member.program.name << " " << exit.ToString();
   if (!ready_) {
     Stop(exit.clean() ? kExitFailed : exit.code());
     return;
   }
+  if (member.is_frontend) GiveUpSwap("the frontend has ended");
+  // The next engine core is about to take its place.
+  if (!member.is_frontend && next_engine_) return;
   PlanRestart(member);
 }
 
@@ -273,22 +312,97 @@ void Supervisor::PlanRestart(Member& member) {
 void Supervisor::Stop(int exit_code) {
   exit_code_ = exit_code;
   kill_at_ = clock_.Monotonic() + timeouts_.stop_s;
-  for (Member& member : members_) {
-    member.start_again_at.reset();
-    member.beats.Stop();  // an end has a limit of its own
+  for (Member* member : Members()) {
+    member->start_again_at.reset();
+    member->beats.Stop();  // an end has a limit of its own
   }
+  GiveUpSwap("the server is stopped");
   if (const Status status = SdNotify("STOPPING=1"); !status.ok()) LOG_WARNING << status.message();
   AdvanceStop();
 }
 
 // The frontend first: its running streams need the engine until it has drained.
 void Supervisor::AdvanceStop() {
-  const Member& next = members_[0].child.running() ? members_[0] : members_[1];
-  next.child.Signal(SIGTERM);
+  if (members_[0].child.running()) return members_[0].child.Signal(SIGTERM);
+  members_[1].child.Signal(SIGTERM);
+  if (leaving_engine_) leaving_engine_->child.Signal(SIGTERM);
 }
 
-void Supervisor::KillAll() const {
-  for (const Member& member : members_) member.child.Signal(SIGKILL);
+void Supervisor::KillAll() {
+  for (const Member* member : Members()) member->child.Signal(SIGKILL);
+}
+
+// ---- Another engine core ----
+
+void Supervisor::OnControl() {
+  std::optional<ControlRequest> request = control_.Accept();
+  if (!request) return;
+  const std::vector<std::string>& words = request->words();
+  if (words.size() >= 2 && words[0] == "swap") return BeginSwap(*std::move(request));
+  request->End(kExitBadFlags, "a request that this version does not know");
+}
+
+// words: "swap", the asker's folder, flags.
+void Supervisor::BeginSwap(ControlRequest request) {
+  if (!ready_ || exit_code_ || !members_[1].is_ready || !members_[1].child.running()) {
+    return request.End(kExitFailed, "the server is starting or stopping");
+  }
+  if (next_engine_) return request.End(kExitFailed, "another swap is under way");
+  if (leaving_engine_) {
+    return request.End(kExitFailed, "the engine core before still ends its last requests");
+  }
+  const auto& words = request.words();
+  StatusOr<Program> program =
+      changed_engine_(members_[1].program, {words.begin() + 2, words.end()}, words[1]);
+  if (!program.ok()) return request.End(kExitBadFlags, program.status().message());
+  Member next = {.program = *std::move(program), .child = {}, .beats = BeatWatch(timeouts_.hang_s)};
+  if (const Status status = StartMember(next); !status.ok()) {
+    return request.End(kExitFailed, status.message());
+  }
+  next_engine_.emplace(std::move(next));
+  swap_.emplace(std::move(request));
+  const std::string pid = std::to_string(next_engine_->child.pid());
+  LOG_INFO << "[swap] started another engine core, pid " << pid;
+  swap_->Report("engine core " + pid + " is starting");
+}
+
+void Supervisor::CompleteSwap() {
+  Member before = std::move(members_[1]);
+  members_[1] = *std::move(next_engine_);
+  next_engine_.reset();
+  const std::string line =
+      "engine core " + std::to_string(members_[1].child.pid()) + " has taken over";
+  LOG_INFO << "[swap] " << line;
+  if (!before.child.running()) return EndSwap(kExitOk, line);
+  if (swap_) swap_->Report(line);
+  leaving_engine_.emplace(std::move(before));
+}
+
+void Supervisor::GiveUpSwap(std::string_view why) {
+  if (!next_engine_) return;
+  LOG_WARNING << "[swap] given up: " << why;
+  next_engine_->status = why;
+  next_engine_->child.Signal(SIGKILL);
+}
+
+void Supervisor::OnNextEngineExit(const ChildProcess::Exit& exit) {
+  const std::string line = "the new engine core " + exit.ToString() + ": " + next_engine_->status;
+  LOG_ERROR << "[swap] " << line << "; the one before serves on";
+  next_engine_.reset();
+  EndSwap(exit.clean() ? kExitFailed : exit.code(), line);
+  // It waited for the new one to take its place.
+  if (!exit_code_ && !members_[1].child.running()) PlanRestart(members_[1]);
+}
+
+void Supervisor::OnLeavingEngineExit(const ChildProcess::Exit& exit) {
+  LOG_INFO << "[swap] the engine core before " << exit.ToString();
+  leaving_engine_.reset();
+  EndSwap(kExitOk, "the engine core before has ended");
+}
+
+void Supervisor::EndSwap(int exit_status, const std::string& line) {
+  if (swap_) swap_->End(exit_status, line);
+  swap_.reset();
 }
 
 }  // namespace tandem

@@ -9,13 +9,19 @@
 //   debugger holds it.
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
 //   second signal, or stop_s without an end, kills both. Exit status 0.
+// - A swap (control_socket.h): a second engine core is started and takes over from the first, which
+//   then ends by itself. If the second one ends before that, or its asker does, the first one
+//   stays.
 // - SIGHUP and SIGUSR1 are passed on to both; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: both report to a socket of ours as they would to systemd; the frontend's
 //   READY=1 is passed on.
 // Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
 // end.
 
+#include <sys/types.h>
+
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +30,7 @@
 #include "common/status.h"
 #include "deploy/cli/beat_watch.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/control_socket.h"
 #include "deploy/cli/restart_policy.h"
 
 namespace tandem {
@@ -34,7 +41,11 @@ class Supervisor {
     std::string name;  // for the log
     std::vector<std::string> argv;
     std::vector<std::string> environment = {};  // besides ours: "NAME=value"
+    std::vector<std::string> words = {};        // its flags as they were given
   };
+  // The engine core's program with other flags, or why there is none. `directory`: the asker's.
+  using ChangedProgram = std::function<StatusOr<Program>(
+      const Program& now, const std::vector<std::string>& changes, const std::string& directory)>;
 
   // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
   static StatusOr<std::string> MakeRuntimeDirectory();
@@ -45,7 +56,7 @@ class Supervisor {
   };
 
   Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-             Timeouts timeouts);
+             ChangedProgram changed_engine, Timeouts timeouts);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -58,31 +69,53 @@ class Supervisor {
     Program program;
     ChildProcess child;
     bool is_frontend = false;
-    bool is_ready = false;  // since its last start
+    bool is_ready = false;    // since its last start
+    std::string status = {};  // what it reported last
     BeatWatch beats;
     RestartPolicy restarts = {};
     std::optional<double> start_again_at = {};  // when a restart is due
   };
 
   Status OpenDescriptors();
+  // Frontend and engine core, then the engine cores of a swap that are there.
+  std::vector<Member*> Members();
+  Member* MemberOf(pid_t pid);
+  bool AnyRuns();
   Status StartMember(Member& member);
   void StartDueMembers();
-  int PollTimeoutMs() const;
+  int PollTimeoutMs();
   void OnSignal();
   void OnSignal(int signal);
   void OnNotify();
+  void OnNotice(Member& member, std::string_view line);
   void OnReady(Member& member);
   void LookForBeats();
+  void OnExit(pid_t pid);
   void OnExit(Member& member);
   void PlanRestart(Member& member);
   void Stop(int exit_code);
   void AdvanceStop();
-  void KillAll() const;
+  void KillAll();
+
+  void OnControl();
+  void BeginSwap(ControlRequest request);
+  void CompleteSwap();
+  void GiveUpSwap(std::string_view why);
+  void OnNextEngineExit(const ChildProcess::Exit& exit);
+  void OnLeavingEngineExit(const ChildProcess::Exit& exit);
+  void EndSwap(int exit_status, const std::string& line);
 
   const std::string runtime_directory_;
   const Timeouts timeouts_;
   const bool had_terminal_;
+  const ChangedProgram changed_engine_;
   std::array<Member, 2> members_;  // frontend, engine core
+  // A swap: who asked for it, and the engine core that is to take over, until it has; then the one
+  // before, until it has ended.
+  std::optional<ControlRequest> swap_;
+  std::optional<Member> next_engine_;
+  std::optional<Member> leaving_engine_;
+  ControlSocket control_;
   SystemClock clock_;
   double started_at_ = 0;
   int signal_fd_ = -1;

@@ -80,6 +80,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address"},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port of the frontend", {.min = 0, .max = 65535}},
       {"data-parallel-rank", &c.data_parallel_rank, "Index of this engine among its frontend's", {.min = 0, .max = 65535}},
+      {"take-over", &c.take_over, "If an engine of this rank serves the frontend already: take its requests over, once the model is loaded, and let it end. Without this flag a second engine waits until the first is gone"},
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests get after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
       {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: no limit. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
       {"flight-recorder", &c.flight_recorder, "Keep what goes into the engine in memory, and write it to a file when the process fails"},

@@ -70,6 +70,7 @@ struct EngineConfig {
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
   int64_t data_parallel_rank = 0;
+  bool take_over = false;
   double shutdown_timeout = 0;
   std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "grammar/packets.h"
+#include "common/packets.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/log.h"
-#include "grammar/packets.h"
+#include "common/packets.h"
 #include "grammar/protocol.h"
 
 namespace tandem {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "grammar/packets.h"
+#include "common/packets.h"
 
 namespace tandem {
 namespace {

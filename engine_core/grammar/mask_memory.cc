@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "grammar/packets.h"
+#include "common/packets.h"
 
 namespace tandem {
 

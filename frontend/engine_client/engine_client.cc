@@ -1,5 +1,6 @@
 #include "frontend/engine_client/engine_client.h"
 
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -44,10 +45,12 @@ EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* 
       alive_(std::make_shared<char>()),
       next_seed_(RandomWord()),
       events_([this] { RunOnShard([this] { DrainEvents(); }); }),
+      seats_(static_cast<size_t>(options.num_engines)),
       health_(options.num_engines, options.health),
       balancer_(options.num_engines, options.num_clients),
       running_(options.num_engines, options.resume.max_kept_bytes),
       resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
+  std::iota(seats_.begin(), seats_.end(), 0);
   Register();
 }
 
@@ -60,18 +63,17 @@ void EngineClient::Register() {
     event.outputs = std::move(outputs);
     events_.Push(std::move(event));
   };
-  callbacks.on_engine_ready = [this](int engine_index,
-                                     const wire::EngineCoreReadyResponse& response) {
+  callbacks.on_engine_ready = [this](int seat, const wire::EngineCoreReadyResponse& response) {
     Event event;
     event.kind = Event::Kind::kReady;
-    event.engine_index = engine_index;
+    event.seat = seat;
     event.response = response;
     events_.Push(std::move(event));
   };
-  callbacks.on_engine_lost = [this](int engine_index, const Status& why) {
+  callbacks.on_engine_lost = [this](int seat, const Status& why) {
     Event event;
     event.kind = Event::Kind::kLost;
-    event.engine_index = engine_index;
+    event.seat = seat;
     event.why = why;
     events_.Push(std::move(event));
   };
@@ -167,13 +169,14 @@ void EngineClient::EndAll(const Status& why) {
 }
 
 void EngineClient::SendAborts() {
-  for (int i = 0; i < options_.num_engines; ++i) SendAborts(i);
+  for (int i = 0; i < 2 * options_.num_engines; ++i) SendAborts(i);
 }
 
 void EngineClient::SendAborts(int engine_index) {
   const wire::AbortRequest aborts = running_.TakeAborts(engine_index);
   // An engine that died forgot its requests.
-  if (aborts.empty() || !health_.connected(engine_index)) return;
+  const bool is_predecessor = engine_index >= options_.num_engines;
+  if (aborts.empty() || (!is_predecessor && !health_.connected(engine_index))) return;
   wire::EncodedMessage message;
   wire::Encode(aborts, &message);
   Send(engine_index, wire::RequestType::kAbort, std::move(message));
@@ -197,8 +200,9 @@ void EngineClient::CallUtility(int engine_index, std::string_view method, wire::
 void EngineClient::Send(int engine_index, wire::RequestType type, wire::EncodedMessage message) {
   size_t num_bytes = message.body.size();
   for (const std::string& frame : message.aux) num_bytes += frame.size();
-  endpoint_->Send(options_.client_index, engine_index, type, std::move(message));
-  if (health_.OnSent(engine_index, num_bytes)) {
+  endpoint_->Send(options_.client_index, SeatOf(engine_index), type, std::move(message));
+  const bool is_predecessor = engine_index >= options_.num_engines;
+  if (!is_predecessor && health_.OnSent(engine_index, num_bytes)) {
     CallUtility(engine_index, kProbeMethod, {}, [](const auto&) {});
   }
 }
@@ -224,18 +228,32 @@ void EngineClient::DrainEvents() {
         endpoint_->Recycle(std::move(event.outputs));
         break;
       case Event::Kind::kReady:
-        HandleReady(event.engine_index, event.response);
+        HandleReady(event.seat, event.response);
         break;
       case Event::Kind::kLost:
-        HandleLost(event.engine_index, event.why);
+        HandleLost(event.seat, event.why);
         break;
     }
   }
   drained_.clear();
 }
 
+int EngineClient::IndexOf(int seat) const {
+  const int engine_index = seat % options_.num_engines;
+  const bool is_current = seats_[static_cast<size_t>(engine_index)] == seat;
+  return is_current ? engine_index : Predecessor(engine_index, options_.num_engines);
+}
+
+int EngineClient::SeatOf(int engine_index) const {
+  if (engine_index < options_.num_engines) return seats_[static_cast<size_t>(engine_index)];
+  const int current = seats_[static_cast<size_t>(engine_index - options_.num_engines)];
+  return (current + options_.num_engines) % (2 * options_.num_engines);
+}
+
 void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
-  if (health_.OnMessage(outputs.engine_index) && on_health_change_) on_health_change_();
+  const int engine_index = IndexOf(outputs.engine_index);
+  const bool is_predecessor = engine_index >= options_.num_engines;
+  if (!is_predecessor && health_.OnMessage(engine_index) && on_health_change_) on_health_change_();
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
     running_.HandleOutput(output, outputs.timestamp);
   }
@@ -243,22 +261,61 @@ void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
   for (const RequestId& request_id : outputs.finished_requests) {
     running_.HandleFinished(request_id);
   }
-  if (outputs.scheduler_stats) {
-    balancer_.OnStats(outputs.engine_index, *outputs.scheduler_stats);
-    if (on_stats_) on_stats_(outputs.engine_index, *outputs.scheduler_stats, outputs.timestamp);
+  if (outputs.scheduler_stats && !is_predecessor) {
+    balancer_.OnStats(engine_index, *outputs.scheduler_stats);
+    if (on_stats_) on_stats_(engine_index, *outputs.scheduler_stats, outputs.timestamp);
   }
 }
 
-void EngineClient::HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response) {
+void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& response) {
+  const int engine_index = seat % options_.num_engines;
+  if (IndexOf(seat) != engine_index && health_.connected(engine_index)) {
+    return HandleTakeOver(engine_index, seat, response);
+  }
+  seats_[static_cast<size_t>(engine_index)] = seat;
   health_.OnReady(engine_index, response);
   balancer_.OnReady(engine_index);
   if (on_health_change_) on_health_change_();
   ResumeWaiting();  // before requests that are newer
 }
 
-void EngineClient::HandleLost(int engine_index, const Status& why) {
-  health_.OnLost(engine_index, why);
-  if (on_health_change_) on_health_change_();
+void EngineClient::HandleTakeOver(int engine_index, int seat,
+                                  const wire::EngineCoreReadyResponse& response) {
+  const int predecessor = Predecessor(engine_index, options_.num_engines);
+  seats_[static_cast<size_t>(engine_index)] = seat;
+  running_.MakePredecessor(engine_index);
+  calls_.Rename(engine_index, predecessor);
+  health_.OnReady(engine_index, response);
+  health_.OnProbeReply(engine_index);  // the one that is open went to the predecessor
+  balancer_.OnReady(engine_index);
+  const int64_t num_moved =
+      resumption_.OnTakenOver(engine_index, response.max_model_len, thread_.clock->Monotonic());
+  const int64_t num_left = running_.num_per_engine()[static_cast<size_t>(predecessor)];
+  LOG_INFO << "engine " << engine_index << " was replaced: " << num_moved << " requests move, "
+           << num_left << " end where they run";
+  SendAborts(predecessor);
+  SendLeave(predecessor);
+  ResumeWaiting();
+  if (on_take_over_) on_take_over_(engine_index, num_moved);
+  if (on_health_change_) on_health_change_();  // one that had hung is ready again
+}
+
+void EngineClient::SendLeave(int engine_index) {
+  wire::UtilityRequest call;
+  call.client_index = options_.client_index;
+  call.method = wire::kLeaveMethod;
+  wire::EncodedMessage message;
+  wire::Encode(call, &message);
+  Send(engine_index, wire::RequestType::kUtility, std::move(message));
+}
+
+void EngineClient::HandleLost(int seat, const Status& why) {
+  const int engine_index = IndexOf(seat);
+  const bool is_predecessor = engine_index >= options_.num_engines;
+  if (!is_predecessor) {
+    health_.OnLost(engine_index, why);
+    if (on_health_change_) on_health_change_();
+  }
   (void)running_.TakeAborts(engine_index);  // it forgot its requests
   resumption_.OnLost(engine_index, why, thread_.clock->Monotonic());
   calls_.FailAllOf(engine_index, why);

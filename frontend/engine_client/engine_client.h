@@ -8,8 +8,10 @@
 // engine message at a time.
 // Failure: no healthy engine or too many requests is a Status of Submit. When an engine of ours
 // dies, its requests go on with the next one that is there, within options.resume; those of another
-// program's engine end with OnError(UNAVAILABLE). An engine of ours that has requests and replies
-// to nothing for health.hang_timeout_s counts as dead until its next message.
+// program's engine end with OnError(UNAVAILABLE). When an engine takes over from the one that has
+// its index, requests move to it at once; what it cannot go on with ends where it runs. An engine
+// of ours that has requests and replies to nothing for health.hang_timeout_s counts as dead until
+// its next message.
 
 #include <cstdint>
 #include <functional>
@@ -119,6 +121,11 @@ class EngineClient {
   void OnResumeOutcome(std::function<void(ResumeOutcome)> callback) {
     on_resume_outcome_ = std::move(callback);
   }
+  // Called when one engine took over from another, with the number of requests that moved. There
+  // was no moment without an engine.
+  void OnTakeOver(std::function<void(int engine_index, int64_t num_moved)> callback) {
+    on_take_over_ = std::move(callback);
+  }
   // Called whenever health() may have changed.
   void OnHealthChange(std::function<void()> callback) { on_health_change_ = std::move(callback); }
 
@@ -126,7 +133,7 @@ class EngineClient {
   struct Event {  // from the wire thread
     enum class Kind { kOutputs, kReady, kLost } kind = Kind::kOutputs;
     wire::EngineCoreOutputs outputs;
-    int engine_index = 0;
+    int seat = 0;
     wire::EngineCoreReadyResponse response;
     Status why;
   };
@@ -137,8 +144,13 @@ class EngineClient {
   void Register();
   void DrainEvents();
   void HandleOutputs(const wire::EngineCoreOutputs& outputs);
-  void HandleReady(int engine_index, const wire::EngineCoreReadyResponse& response);
-  void HandleLost(int engine_index, const Status& why);
+  void HandleReady(int seat, const wire::EngineCoreReadyResponse& response);
+  void HandleTakeOver(int engine_index, int seat, const wire::EngineCoreReadyResponse& response);
+  void SendLeave(int engine_index);
+  void HandleLost(int seat, const Status& why);
+  // The wire's seats and our engine indices, the predecessors' included (running_requests.h).
+  int IndexOf(int seat) const;
+  int SeatOf(int engine_index) const;
   void WatchEngines();
   void LookAtEngines();
   void HandleHung(int engine_index, const Status& why);
@@ -159,6 +171,7 @@ class EngineClient {
   uint64_t next_seed_;           // of a request without one, before it is mixed
   Mailbox<Event> events_;
   std::vector<Event> drained_;
+  std::vector<int> seats_;  // where each engine is
   EngineHealth health_;
   EngineBalancer balancer_;
   RunningRequests running_;
@@ -169,6 +182,7 @@ class EngineClient {
   bool are_engines_watched_ = false;
   Status ended_;  // not OK after EndAll
   StatsCallback on_stats_;
+  std::function<void(int engine_index, int64_t num_moved)> on_take_over_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;
   std::function<void()> on_health_change_;
 };

@@ -7,6 +7,15 @@
 #include "common/log.h"
 
 namespace tandem {
+namespace {
+
+// What the request may grow to.
+int64_t MostTokens(const RunningRequest& running) {
+  return static_cast<int64_t>(running.num_prompt_tokens) +
+         running.request.sampling_params.max_tokens;
+}
+
+}  // namespace
 
 Resumption::Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health,
                        Calls calls)
@@ -23,8 +32,32 @@ void Resumption::OnLost(int engine_index, const Status& why, double now) {
   const size_t num_waiting_before = waiting_.size();
   for (const RequestId& request_id : ids) OnDeath(request_id, why, now);
   if (ids.empty()) return;
-  LOG_ERROR << "engine " << engine_index << " took " << ids.size() << " requests with it, "
-            << waiting_.size() - num_waiting_before << " of them will be sent again";
+  LOG_ERROR << "engine " << engine_index % running_->num_engines() << " took " << ids.size()
+            << " requests with it, " << waiting_.size() - num_waiting_before
+            << " of them will be sent again";
+}
+
+int64_t Resumption::OnTakenOver(int engine_index, int64_t max_model_len, double now) {
+  std::optional<RequestId> suspect;
+  if (probation_ && probation_->engine_index == engine_index) {
+    health_->SetReserved(engine_index, false);
+    suspect = std::exchange(probation_, std::nullopt)->request_id;
+  }
+  int64_t num_moved = 0;
+  for (const RequestId& request_id :
+       running_->RequestsOf(Predecessor(engine_index, running_->num_engines()))) {
+    RunningRequest* const running = running_->Find(request_id);
+    if (!running->is_kept || MostTokens(*running) > max_model_len) continue;
+    ++num_moved;
+    running_->TakeBack(running);
+    Wait({.request_id = request_id,
+          .order = running->order,
+          .is_suspect = suspect == request_id,
+          .deadline = now + limits_.timeout_s,
+          .why = UnavailableError("the engine was replaced"),
+          .is_alive = true});
+  }
+  return num_moved;
 }
 
 void Resumption::OnDeath(const RequestId& request_id, const Status& why, double now) {
@@ -62,7 +95,7 @@ void Resumption::Wait(Waiting waiting) {
 }
 
 void Resumption::Report(const Waiting& waiting, ResumeOutcome outcome) {
-  if (!waiting.has_outcome) calls_.report(outcome);
+  if (!waiting.is_alive) calls_.report(outcome);
 }
 
 void Resumption::Fail(const RequestId& request_id, ResumeOutcome outcome, const Status& status) {
@@ -96,7 +129,7 @@ void Resumption::EndPassedProbation(double now) {
         .order = running->order,
         .deadline = now + limits_.timeout_s,
         .why = UnavailableError("the engine runs other requests first"),
-        .has_outcome = true});
+        .is_alive = true});
 }
 
 void Resumption::BeginProbation(double now) {
@@ -117,9 +150,9 @@ void Resumption::BeginProbation(double now) {
 
 std::optional<int> Resumption::EmptyEngine(std::optional<int> rank) const {
   const std::vector<int64_t>& num_running = running_->num_per_engine();
-  for (size_t i = 0; i < num_running.size(); ++i) {
-    const int index = static_cast<int>(i);
-    const bool fits = (!rank || *rank == index) && num_running[i] == 0;
+  for (int index = 0; index < running_->num_engines(); ++index) {
+    const bool is_empty = num_running[static_cast<size_t>(index)] == 0;
+    const bool fits = (!rank || *rank == index) && is_empty;
     if (fits && health_->CheckTakesRequests(index).ok() && health_->is_ours(index)) return index;
   }
   return std::nullopt;
@@ -142,9 +175,11 @@ void Resumption::SendOthers() {
 
 void Resumption::Send(const Waiting& waiting, int engine_index, bool alone) {
   RunningRequest* const running = running_->Find(waiting.request_id);
-  running->deaths.OnSent(alone);
+  // The outputs from before a move count on, or the next death would make a suspect of the request.
+  if (alone || !waiting.is_alive) running->deaths.OnSent(alone);
   running_->JoinEngine(running, engine_index);
-  LOG_INFO << "request resumed id=" << running->request.request_id << " engine=" << engine_index
+  LOG_INFO << "request " << (waiting.is_alive ? "moved" : "resumed")
+           << " id=" << running->request.request_id << " engine=" << engine_index
            << " output_tokens=" << running->request.own.num_prior_output_tokens
            << (alone ? " alone" : "");
   calls_.send(*running, engine_index);

@@ -1,9 +1,10 @@
 #pragma once
 
-// Requests go on after the death of their engine: which of them, when, in which order, and until
-// when they may wait. The rules for one request are in resume_policy.h; this applies them to all.
-// Thread: the shard's. Knows no sockets and no clock: the caller sends requests and passes the
-// time. Units: seconds of the monotonic clock. Borrows everything.
+// Requests go on after the death of their engine, or when another one takes over from it: which of
+// them, when, in which order, and until when they may wait. The rules for one request are in
+// resume_policy.h; this applies them to all. Thread: the shard's. Knows no sockets and no clock:
+// the caller sends requests and passes the time. Units: seconds of the monotonic clock. Borrows
+// everything.
 //
 // Requests wait in order of arrival for an engine that takes requests. Suspects come first, one at
 // a time, each alone on an engine: the engine is reserved, and a request that has passed is taken
@@ -34,6 +35,11 @@ class Resumption {
 
   // The engine died: each of its requests begins to wait or ends with OnError.
   void OnLost(int engine_index, const Status& why, double now);
+  // An engine that takes requests of at most max_model_len tokens has the index, and the requests
+  // of the one before are its predecessor's (RunningRequests): those that the next one can go on
+  // with begin to wait. A move is no death: nothing is counted against a request. Returns how many
+  // move.
+  int64_t OnTakenOver(int engine_index, int64_t max_model_len, double now);
   // No request waits or is on probation.
   bool idle() const { return waiting_.empty() && !probation_; }
   // Sends what can be sent. Call it after anything that may let a request go on: an engine is
@@ -50,8 +56,8 @@ class Resumption {
     int64_t order = 0;
     bool is_suspect = false;
     double deadline = 0;
-    Status why;                // its engine's end
-    bool has_outcome = false;  // reported before: it was taken back
+    Status why;             // its engine's end
+    bool is_alive = false;  // so is that engine: the request was taken back
   };
   struct Probation {
     RequestId request_id;

@@ -50,8 +50,8 @@ int64_t KeptBytes(const RunningRequest& running) {
 
 RunningRequests::RunningRequests(int num_engines, int64_t max_kept_bytes)
     : max_kept_bytes_(max_kept_bytes),
-      num_per_engine_(static_cast<size_t>(num_engines)),
-      aborts_(static_cast<size_t>(num_engines)) {}
+      num_per_engine_(2 * static_cast<size_t>(num_engines)),
+      aborts_(num_per_engine_.size()) {}
 
 void RunningRequests::Add(wire::EngineCoreRequest request, int engine_index, bool can_resume,
                           OutputSink* sink) {
@@ -150,6 +150,17 @@ std::vector<RequestId> RunningRequests::RequestsOf(int engine_index) const {
   return ids;
 }
 
+void RunningRequests::MakePredecessor(int engine_index) {
+  const int predecessor = Predecessor(engine_index, num_engines());
+  for (auto& [request_id, running] : running_) {
+    if (running.engine_index == engine_index) running.engine_index = predecessor;
+  }
+  const auto from = static_cast<size_t>(engine_index), to = static_cast<size_t>(predecessor);
+  num_per_engine_[to] += std::exchange(num_per_engine_[from], 0);
+  wire::AbortRequest aborts = std::exchange(aborts_[from], {});
+  aborts_[to].insert(aborts_[to].end(), aborts.begin(), aborts.end());
+}
+
 void RunningRequests::LeaveEngine(RunningRequest* running) {
   CHECK(running->is_kept && running->engine_index != kNoEngine);
   --num_per_engine_[static_cast<size_t>(running->engine_index)];
@@ -240,6 +251,8 @@ std::string RunningRequests::DebugString() const {
     text << "  " << id << " engine ";
     if (running.engine_index == kNoEngine) {
       text << "none";
+    } else if (running.engine_index >= num_engines()) {
+      text << running.engine_index - num_engines() << "'s predecessor";
     } else {
       text << running.engine_index;
     }

@@ -6,6 +6,9 @@
 // on with it after the death of another (Resumption decides that). Does not own sinks.
 // A sink may submit and abort from inside a call: every function here allows it.
 //
+// Engine indices are those of the engines that serve, and Predecessor(i, …) of the engine that
+// engine i has taken over from, while that one ends the requests that could not be moved.
+//
 // An engine knows a request by its sent id: the request's own id, and after n resends that id with
 // "~n". What a dead engine had sent may arrive after the request was sent to the next one; by then
 // its id is unknown.
@@ -27,6 +30,7 @@
 namespace tandem {
 
 constexpr int kNoEngine = -1;
+constexpr int Predecessor(int engine_index, int num_engines) { return engine_index + num_engines; }
 
 struct RunningRequest {
   // As the next engine would get it: the outputs of earlier runs end the prompt, request_id is the
@@ -53,7 +57,9 @@ class RunningRequests {
   // nullptr when it is not running. Valid until it ends.
   RunningRequest* Find(const RequestId& request_id);
   size_t size() const { return running_.size(); }
+  // By engine index, the predecessors' last.
   const std::vector<int64_t>& num_per_engine() const { return num_per_engine_; }
+  int num_engines() const { return static_cast<int>(num_per_engine_.size() / 2); }
   int64_t kept_bytes() const { return kept_bytes_; }
 
   // Passes an output to its sink. Outputs of requests that are not running are ignored.
@@ -65,6 +71,9 @@ class RunningRequests {
 
   // The engine's requests, in order of arrival.
   std::vector<RequestId> RequestsOf(int engine_index) const;
+  // Another engine has the index from now on; the requests and unsent aborts of the one that had it
+  // are its predecessor's.
+  void MakePredecessor(int engine_index);
   // The request leaves its engine: it has a new sent id and all its tokens are its prompt.
   // REQUIRES: is_kept.
   void LeaveEngine(RunningRequest* running);

@@ -21,6 +21,12 @@ void UtilityCalls::HandleReply(const wire::UtilityOutput& reply) {
   }
 }
 
+void UtilityCalls::Rename(int from, int to) {
+  for (auto& [id, call] : calls_) {
+    if (call.engine_index == from) call.engine_index = to;
+  }
+}
+
 void UtilityCalls::FailAllOf(int engine_index, const Status& why) {
   // A callback may make a new call, so all are taken out first.
   std::vector<Callback> callbacks;

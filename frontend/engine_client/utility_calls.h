@@ -21,6 +21,8 @@ class UtilityCalls {
   uint64_t Add(int engine_index, Callback callback);
   // Ids that are unknown are ignored.
   void HandleReply(const wire::UtilityOutput& reply);
+  // Another engine has the index `from` from now on; the one before it is `to`.
+  void Rename(int from, int to);
   void FailAllOf(int engine_index, const Status& why);
 
  private:

@@ -104,6 +104,7 @@ struct EngineMetrics {
   LabelledSet<Counter, FinishedReason, 5> request_success{in, "vllm:request_success_total", "Requests that ended, by reason.", "finished_reason", kFinishedReasons};
   Counter corrupted_requests{in, "vllm:corrupted_requests_total", "Requests whose logits held NaN or infinity."};
   Counter engine_restarts{in, "tandem:engine_restarts_total", "Times the engine came back after it was lost."};
+  Counter engine_swaps{in, "tandem:engine_swaps_total", "Times another engine took over while this one served."};
   Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", IterationTokensBuckets()};
 
   // Latencies: see request_stats.h for what each interval is.
@@ -145,6 +146,7 @@ struct FrontendMetrics {
   Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
   Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
+  Counter requests_moved{in, "tandem:requests_moved_total", "Requests that moved to an engine which took over from theirs."};
 };
 // clang-format on
 

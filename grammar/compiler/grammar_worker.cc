@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/packets.h"
 #include "grammar/compiler/crash_report.h"
 #include "grammar/compiler/token_matcher.h"
-#include "grammar/packets.h"
 #include "grammar/protocol.h"
 
 namespace tandem {

@@ -15,10 +15,10 @@
 #include <string>
 
 #include "common/log.h"
+#include "common/packets.h"
 #include "common/strings.h"
 #include "grammar/compiler/grammar_worker.h"
 #include "grammar/compiler/vocabulary.h"
-#include "grammar/packets.h"
 #include "grammar/protocol.h"
 
 namespace tandem {

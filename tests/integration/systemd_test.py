@@ -21,6 +21,7 @@ import pair
 
 UNITS = pair.bin_dir().parent / "systemd"
 NAMES = ("tandem-frontend", "tandem-engine-core")
+INSTANCE = "tandem-engine-core@"
 
 
 def unit_text(name):
@@ -35,8 +36,8 @@ class Units(unittest.TestCase):
             self.skipTest("systemd-analyze is not installed")
         with tempfile.TemporaryDirectory() as folder:
             paths = []
-            for name in NAMES:
-                paths.append(f"{folder}/{name}.service")
+            for name in (*NAMES, INSTANCE):
+                paths.append(f"{folder}/{name.replace('@', '@b')}.service")
                 # The account and the documentation exist only on an installed host.
                 text = re.sub(r"^(User|Group|Documentation)=.*\n", "", unit_text(name), flags=re.M)
                 pathlib.Path(paths[-1]).write_text(text)
@@ -47,7 +48,7 @@ class Units(unittest.TestCase):
     def test_both_are_confined(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is not installed")
-        for name in NAMES:
+        for name in (*NAMES, INSTANCE):
             with self.subTest(name):
                 result = subprocess.run(
                     ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=20",
@@ -64,6 +65,12 @@ class Units(unittest.TestCase):
         self.assertIn("\nUnsetEnvironment=TANDEM_API_KEY VLLM_API_KEY\n", engine)
         # Subscribers of --kv-events-config reach it over the network.
         self.assertNotIn("PrivateNetwork=yes", engine)
+
+    def test_a_second_engine_core_takes_over_and_has_an_environment_of_its_own(self):
+        engine, instance = unit_text(NAMES[1]), unit_text(INSTANCE)
+        self.assertIn(" --take-over ", engine)
+        self.assertEqual(instance.replace("EnvironmentFile=-/etc/tandem/engine-core-%i.env\n", "")
+                         .replace("engine core %i:", "engine core:"), engine)
 
     def test_both_start_and_report_ready(self):
         with tempfile.TemporaryDirectory() as folder:

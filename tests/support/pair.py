@@ -3,6 +3,7 @@
 Readiness comes the way systemd gets it: READY=1 on NOTIFY_SOCKET. Nothing here sleeps for a fixed
 time; `wait_for` checks again until a condition holds or a generous limit has passed.
 """
+import http.client
 import json
 import os
 import pathlib
@@ -73,12 +74,14 @@ class Pair:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(self.folder.name + "/notify")
         self.notify.settimeout(LIMIT)
-        argv = [str((programs or bin_dir()) / "tandem"), "serve", str(model), "--host", "127.0.0.1", "--port", "0",
-                "--port-file", str(self.port_file), *map(str, flags)]
+        self.programs = programs or bin_dir()
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name,
+                            "XDG_STATE_HOME": self.folder.name + "/state"}
+        argv = self.command_line("serve", model, "--host", "127.0.0.1", "--port", "0", "--port-file", self.port_file,
+                                 *flags)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={
-                **os.environ, "NOTIFY_SOCKET": self.folder.name + "/notify", "XDG_RUNTIME_DIR": self.folder.name,
-                "XDG_STATE_HOME": self.folder.name + "/state"})
+                **self.environment, "NOTIFY_SOCKET": self.folder.name + "/notify"})
         if wait:
             try:
                 self.wait_ready()
@@ -93,6 +96,17 @@ class Pair:
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port_file.read_text().strip()}"
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", int(self.port_file.read_text()), timeout=LIMIT)
+
+    def command(self, *words):
+        """Runs `tandem` with these words, beside the server: the finished process with its output."""
+        return subprocess.run(self.command_line(*words), env=self.environment, capture_output=True, text=True,
+                              timeout=LIMIT)
+
+    def command_line(self, *words):
+        return [str(self.programs / "tandem"), *map(str, words)]
 
     @property
     def log(self):

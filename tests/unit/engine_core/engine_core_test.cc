@@ -615,6 +615,21 @@ TEST_CASE("Shutdown with time: running requests finish, those out of time are ab
   CHECK(engine.core->done());
 }
 
+TEST_CASE("An engine that leaves ends when its requests have, and takes no others") {
+  Engine engine;
+  engine.Add("a", 20);
+  engine.Add("b", 40);
+  engine.Step();
+  engine.core->Handle(LeaveRequest{});
+  engine.core->Handle(LeaveRequest{});
+  engine.Add("late");
+  CHECK_FALSE(engine.core->done());
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
+  CHECK(engine.core->done());
+}
+
 TEST_CASE("Shutdown asked for twice does not wait for running requests") {
   EngineCoreOptions options;
   options.shutdown_timeout_s = 1000;

@@ -22,9 +22,11 @@ namespace {
 
 struct Engine {
   explicit Engine(const TempFolder& folder, int index = 0)
-      : endpoint(EngineIn(folder, index), inbox.Pusher()) {
+      : Engine(EngineIn(folder, index), TestReadyResponse(index)) {}
+  Engine(EngineEndpointOptions options, EngineCoreReadyResponse ready)
+      : endpoint(std::move(options), inbox.Pusher()) {
     REQUIRE(endpoint.Start().ok());
-    endpoint.AnnounceReady(TestReadyResponse(index));
+    endpoint.AnnounceReady(std::move(ready));
   }
   template <class T>
   T Next() {
@@ -272,6 +274,96 @@ TEST_CASE("wire: a second engine of the same index waits until the first is gone
   frontend.Next(ClientEvent::Kind::kLost);
   frontend.Next(ClientEvent::Kind::kReady);
   CheckTraffic(frontend, second);
+}
+
+// One of ours that takes over, if its tokenizer is the other one's. `left` gets why it is to leave.
+std::unique_ptr<Engine> Successor(const TempFolder& folder, const std::string& tokenizer,
+                                  Inbox<Status>* left, int index = 0) {
+  EngineEndpointOptions options = EngineIn(folder, index);
+  options.takes_over = true;
+  options.on_leave = left->Pusher();
+  EngineCoreReadyResponse ready = TestReadyResponse(index);
+  ready.tandem_version = "1";
+  ready.tokenizer_hash = tokenizer;
+  return std::make_unique<Engine>(std::move(options), std::move(ready));
+}
+
+void SendLeave(Frontend& frontend, int seat, int client_index) {
+  UtilityRequest call;
+  call.client_index = client_index;
+  call.method = kLeaveMethod;
+  EncodedMessage message;
+  Encode(call, &message);
+  frontend.endpoint.Send(client_index, seat, RequestType::kUtility, std::move(message));
+}
+
+TEST_CASE("wire: an engine takes over from one of its index, and that one from it") {
+  const TempFolder folder;
+  Frontend frontend(folder, 2, 2);
+  Inbox<Status> left;
+  std::unique_ptr<Engine> engine = Successor(folder, "a", &left, 1);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 1);
+  frontend.Next(ClientEvent::Kind::kReady, 1);
+  for (const int seat : {3, 1, 3}) {
+    const int before = seat == 3 ? 1 : 3;
+    std::unique_ptr<Engine> next = Successor(folder, "a", &left, 1);
+    CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == seat);
+    CHECK(frontend.Next(ClientEvent::Kind::kReady, 1).engine_index == seat);
+    CheckTraffic(frontend, *engine, before);  // both are there
+    CheckTraffic(frontend, *next, seat, 1);
+    SendLeave(frontend, before, 0);
+    CheckTraffic(frontend, *engine, before);
+    CHECK_FALSE(left.box.WaitFor(std::chrono::milliseconds(0)));
+    SendLeave(frontend, before, 1);
+    const std::optional<Status> why = left.Next();
+    CHECK((why && why->ok()));
+    CheckTraffic(frontend, *engine, before);  // what it has may end
+    engine = std::move(next);
+    CHECK(frontend.Next(ClientEvent::Kind::kLost).engine_index == before);
+    CHECK(frontend.Next(ClientEvent::Kind::kLost, 1).engine_index == before);
+  }
+  CheckTraffic(frontend, *engine, 3);
+}
+
+TEST_CASE("wire: an engine that may not take over gets the reason") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Inbox<Status> left;
+  auto first = std::make_unique<Engine>(folder);  // of another program
+  frontend.Next(ClientEvent::Kind::kReady);
+  auto second = Successor(folder, "a", &left);
+  std::optional<Status> why = left.Next();
+  REQUIRE(why.has_value());
+  CHECK(why->message() == "only Tandem's engines take over from each other");
+  CheckTraffic(frontend, *first);
+  second.reset();
+  first.reset();
+  frontend.Next(ClientEvent::Kind::kLost);
+  second = Successor(folder, "a", &left);
+  frontend.Next(ClientEvent::Kind::kReady);
+  const auto third = Successor(folder, "b", &left);
+  why = left.Next();
+  REQUIRE(why.has_value());
+  CHECK(why->message().starts_with("the tokenizer in the model's folder is not"));
+  CheckTraffic(frontend, *second);
+}
+
+TEST_CASE("wire: a third engine waits until the first one has left") {
+  const TempFolder folder;
+  Frontend frontend(folder);
+  Inbox<Status> left;
+  auto first = Successor(folder, "a", &left);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 0);
+  auto second = Successor(folder, "a", &left);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 1);
+  const auto third = Successor(folder, "a", &left);
+  CheckTraffic(frontend, *first, 0);
+  CheckTraffic(frontend, *second, 1);
+  first.reset();
+  CHECK(frontend.Next(ClientEvent::Kind::kLost).engine_index == 0);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 0);
+  CheckTraffic(frontend, *third, 0);
+  CheckTraffic(frontend, *second, 1);
 }
 
 // Between hosts a connection may break by itself. The engine sends its ready response again on the

@@ -54,5 +54,21 @@ TEST_CASE("SplitCommandLine refuses an unknown flag and names the nearest of bot
   CHECK(t.Split({"--hots", "x"}).status().message() == "unknown flag --hots; did you mean --host?");
 }
 
+TEST_CASE("ChangedFlags replaces flags however they are spelled, and keeps the others") {
+  Tables t;
+  const auto changed = [&t](const Words& words, const Words& changes) {
+    return ChangedFlags(t.engine, words, changes);
+  };
+  CHECK(changed({"m", "--max-num-seqs", "-1", "--enable_prefix_caching"},
+                {"--max_num_seqs=4", "--no-enable-prefix-caching"}) ==
+        Words{"--model", "m", "--max_num_seqs=4", "--no-enable-prefix-caching"});
+  CHECK(changed({"m", "--max-model-len", "4k"}, {"other"}) ==
+        Words{"--max-model-len", "4k", "--model", "other"});
+  CHECK(changed({"--model=m"}, {"--model", "n"}) == Words{"--model", "n"});
+  CHECK(ChangedFlags(t.frontend, {"--served-model-name", "a", "b", "--host", "::1"},
+                     {"--served-model-name", "c"}) ==
+        Words{"--host", "::1", "--served-model-name", "c"});
+}
+
 }  // namespace
 }  // namespace tandem

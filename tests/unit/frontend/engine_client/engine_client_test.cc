@@ -83,6 +83,22 @@ struct Engine {
     ready.tandem_version = std::move(tandem_version);
     endpoint.AnnounceReady(std::move(ready));
   }
+  // One of ours, which takes over from the one of its index.
+  Engine(const TempFolder& folder, wire::Inbox<Status>* left)
+      : index(0), endpoint(TakingOver(folder, left), inbox.Pusher()) {
+    REQUIRE(endpoint.Start().ok());
+    wire::EngineCoreReadyResponse ready = wire::TestReadyResponse();
+    ready.tandem_version = "1";
+    ready.tokenizer_hash = "t";
+    endpoint.AnnounceReady(std::move(ready));
+  }
+  static wire::EngineEndpointOptions TakingOver(const TempFolder& folder,
+                                                wire::Inbox<Status>* left) {
+    wire::EngineEndpointOptions options = wire::EngineIn(folder);
+    options.takes_over = true;
+    options.on_leave = left->Pusher();
+    return options;
+  }
   template <class T>
   T Next() {
     std::optional<wire::EngineInput> input = inbox.Next();
@@ -321,6 +337,50 @@ TEST_CASE("engine_client: one of our engines goes on where another died") {
   CHECK(outcomes == std::vector<ResumeOutcome>{ResumeOutcome::kAborted, ResumeOutcome::kResumed,
                                                ResumeOutcome::kResumed});
   CHECK(b.num_calls == 0);
+}
+
+TEST_CASE("engine_client: requests move to an engine that takes over, those before it end there") {
+  Setup setup;
+  setup.engines[0] = nullptr;
+  setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+  wire::Inbox<Status> left;
+  setup.engines[0] = std::make_unique<Engine>(setup.folder, &left);
+  setup.shard.RunUntil([&] { return setup.client.healthy(); });
+  Sink a, b;
+  setup.SubmitTaken({{"a", &a}, {"b", &b}});
+  setup.engine().Step({"a"});
+  setup.shard.RunUntil([&] { return a.num_calls == 1; });
+  Status late_reply = UnavailableError("none");
+  setup.client.CallUtility(0, "is_sleeping", {},
+                           [&](const auto& result) { late_reply = result.status(); });
+  int64_t num_moved = 0;
+  setup.client.OnTakeOver([&](int, int64_t moved) { num_moved += moved; });
+
+  Engine next(setup.folder, &left);
+  setup.shard.RunUntil([&] { return num_moved == 2; });
+  CHECK(setup.client.healthy());
+  const auto call = setup.engine().Next<wire::UtilityRequest>();
+  CHECK(setup.engine().Next<wire::AbortRequest>() == wire::AbortRequest{"a", "b"});
+  const std::optional<Status> why = left.Next();
+  CHECK((why && why->ok()));
+  const auto again = next.Next<wire::EngineCoreRequest>();
+  CHECK(again.request_id == "a~1");
+  CHECK(again.prompt_token_ids == std::vector<TokenId>{1, 2, 1});
+  CHECK(next.Next<wire::EngineCoreRequest>().request_id == "b~1");
+  setup.engine().Step({"a", "b"}, {"b"});  // too late
+  EngineCoreOutputs reply;
+  reply.utility_output.emplace().call_id = call.call_id;
+  setup.engine().endpoint.Send(0, std::move(reply));
+  setup.shard.RunUntil([&] { return late_reply.ok(); });
+  CHECK((a.num_calls == 1 && b.num_calls == 0));
+
+  setup.engines[0] = nullptr;  // nobody misses it
+  next.Step({"a~1", "b~1"}, {"a~1", "b~1"});
+  setup.shard.RunUntil([&] { return a.over() && b.over(); });
+  CHECK(a.finish_reason == FinishReason::kStop);
+  CHECK(setup.client.healthy());
+  REQUIRE(setup.Submit("c", &a).ok());
+  CHECK(next.Next<wire::EngineCoreRequest>().request_id == "c");
 }
 
 TEST_CASE("engine_client: an engine of ours gets the prompt of n choices once, others n times") {

@@ -50,7 +50,7 @@ struct Setup {
   }
   StatusOr<int> Choose(std::optional<int> rank) {
     Status why = UnavailableError("none");
-    for (int i = 0; i < static_cast<int>(running.num_per_engine().size()); ++i) {
+    for (int i = 0; i < running.num_engines(); ++i) {
       if (rank && *rank != i) continue;
       why = health.CheckTakesRequests(i);
       if (why.ok()) return i;
@@ -83,6 +83,13 @@ struct Setup {
     running.Add(std::move(request), engine, /*can_resume=*/true, sinks[id].get());
     running.Find(id)->deaths.OnSent(/*alone=*/false);
     return *sinks[id];
+  }
+  // Another engine has the index now.
+  int64_t TakeOver(int64_t max_model_len = 4096, int engine = 0) {
+    running.MakePredecessor(engine);
+    const int64_t num_moved = resumption.OnTakenOver(engine, max_model_len, now);
+    resumption.SendWaiting(now);
+    return num_moved;
   }
   // One output of each of these, by their own ids.
   void Step(const std::vector<std::string>& ids, bool finishes = false) {
@@ -124,7 +131,7 @@ TEST_CASE("resumption: requests wait in order of arrival for the engine to come 
   CHECK(setup.resumption.idle());
   CHECK_FALSE(setup.resumption.next_deadline().has_value());
   CHECK(a.engines == std::vector<int>{0});
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2, 0});
   CHECK(setup.outcomes == Outcomes{{ResumeOutcome::kResumed, 2}, {ResumeOutcome::kAborted, 1}});
 }
 
@@ -228,7 +235,7 @@ TEST_CASE("resumption: one that passed makes room for the next suspect") {
   setup.Step({"c"});
   CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"b~2"});
   CHECK(setup.TakeSent() == Sent{"a~3@0"});
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2, 0});
   CHECK(setup.outcomes == Outcomes{{ResumeOutcome::kResumed, 3 + 3}});
 }
 
@@ -289,6 +296,66 @@ TEST_CASE("resumption: sinks may abort others while their engine's death is hand
   CHECK_FALSE(setup.sinks["a"]->error.ok());
   CHECK(b.error.ok());
   CHECK(setup.running.size() == 0);
+}
+
+TEST_CASE("resumption: requests move to an engine that takes over, and nothing is counted") {
+  Setup setup({.max_restarts = 2});
+  const Sink& a = setup.Add("a");
+  setup.Add("b");
+  setup.Step({"b"});
+  CHECK(setup.TakeOver() == 2);
+  CHECK(setup.running.TakeAborts(Predecessor(0, 1)) == wire::AbortRequest{"a", "b"});
+  CHECK(setup.running.TakeAborts(0).empty());
+  CHECK(setup.TakeSent() == Sent{"a~1@0", "b~1@0"});
+  CHECK(setup.running.Find("b")->request.own.num_prior_output_tokens == 1);
+  CHECK(a.engines == std::vector<int>{0});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2, 0});
+  for (int i = 0; i < 5; ++i) setup.TakeOver();
+  CHECK(setup.outcomes.empty());
+  CHECK(setup.running.Find("a")->deaths.num_deaths() == 0);
+}
+
+TEST_CASE("resumption: outputs from before a move still clear a request of suspicion") {
+  Setup setup({.max_restarts = 1000});
+  setup.Add("a");
+  setup.Add("b");
+  setup.DieAndComeBack();
+  setup.Step({"a", "b"});
+  setup.TakeOver();
+  setup.TakeSent();
+  setup.DieAndComeBack();
+  CHECK(setup.TakeSent() == Sent{"a~3@0", "b~3@0"});  // at once, none is alone
+}
+
+TEST_CASE("resumption: a suspect is alone on the engine that takes over, too") {
+  Setup setup({.max_restarts = 1000});
+  setup.Add("a");
+  setup.Add("b");
+  setup.DieAndComeBack();
+  setup.DieAndComeBack();
+  setup.TakeSent();
+  CHECK(setup.TakeOver() == 1);  // the other one waits
+  CHECK(setup.TakeSent() == Sent{"a~3@0"});
+  CHECK_FALSE(setup.health.CheckTakesRequests(0).ok());
+  setup.Step({"a"});
+  CHECK(setup.TakeSent() == Sent{"b~2@0"});
+}
+
+TEST_CASE("resumption: what the next engine cannot go on with ends where it runs") {
+  Setup setup({.max_kept_bytes = 2 * 3 * sizeof(TokenId)});
+  const Sink& too_long = setup.Add("too long");
+  setup.running.Find("too long")->request.sampling_params.max_tokens = 61;
+  setup.Add("fits");
+  setup.running.Find("fits")->request.sampling_params.max_tokens = 60;
+  const Sink& not_kept = setup.Add("not kept");  // there is room for two
+  CHECK(setup.TakeOver(/*max_model_len=*/63) == 1);
+  CHECK(setup.TakeSent() == Sent{"fits~1@0"});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{1, 2});
+  CHECK(setup.running.TakeAborts(Predecessor(0, 1)) == wire::AbortRequest{"fits"});
+  setup.Step({"too long"}, /*finishes=*/true);
+  CHECK(too_long.finished);
+  setup.resumption.OnLost(Predecessor(0, 1), UnavailableError("gone"), setup.now);
+  CHECK(not_kept.error.message() == "gone");
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_CASE("running_requests: outputs reach their sink until the finish") {
   Setup setup;
   Recorder a;
   setup.Add("a", 1, &a);
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 1});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 1, 0, 0});
   setup.running.HandleOutput(setup.Output("a", {7, 8}), 1);
   CHECK(setup.running.DebugString() == "  a engine 1 prompt 3 emitted 2\n");
   setup.running.HandleOutput(setup.Output("unknown", {7}), 1);
@@ -67,7 +67,7 @@ TEST_CASE("running_requests: outputs reach their sink until the finish") {
   setup.running.HandleFinished("a");
   CHECK(a.calls == Calls{"output 2 1", "output 1 finished 2"});
   CHECK(setup.running.size() == 0);
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 0});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 0, 0, 0});
 }
 
 TEST_CASE("running_requests: an engine's error ends the request with its kind of Status") {
@@ -116,7 +116,7 @@ TEST_CASE("running_requests: a request that leaves its engine takes its outputs 
   CHECK(running.request.prompt_token_ids == std::vector<TokenId>{1, 2, 3, 7, 8});
   CHECK(running.request.own.num_prior_output_tokens == 2);
   CHECK(setup.running.DebugString() == "  a~x engine none prompt 3 emitted 2\n");
-  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 0});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{0, 0, 0, 0});
 
   // What the first engine had sent arrives late.
   setup.running.HandleOutput(setup.Output("a~x", {9}), 2);
@@ -247,7 +247,7 @@ TEST_CASE("running_requests: sinks may abort others and take their own id again"
   SECTION("in the last call") {
     a.during_call = [&] { setup.Add("a", 1, &again); };
     setup.running.HandleOutput(setup.Output("a", {1}, wire::FinishReason::kStop), 1);
-    CHECK(setup.running.num_per_engine() == std::vector<int64_t>{1, 1});
+    CHECK(setup.running.num_per_engine() == std::vector<int64_t>{1, 1, 0, 0});
     setup.running.HandleOutput(setup.Output("a", {1}), 2);
     CHECK(again.calls == Calls{"output 1 2"});
   }

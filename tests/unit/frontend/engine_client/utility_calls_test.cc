@@ -44,5 +44,17 @@ TEST_CASE("utility_calls: calls of a lost engine fail, those of others wait on")
   CHECK(setup.results == std::vector<std::string>{"gone", "other: x", "next: gone again"});
 }
 
+TEST_CASE("utility_calls: calls to an engine that was replaced are still its own") {
+  Setup setup;
+  const uint64_t before = setup.calls.Add(0, setup.Note("before"));
+  setup.calls.Add(0, setup.Note("lost"));
+  setup.calls.Rename(0, 2);
+  setup.calls.HandleReply({before, std::nullopt, {"x"}});
+  const uint64_t after = setup.calls.Add(0, setup.Note("after"));
+  setup.calls.FailAllOf(2, UnavailableError("gone"));
+  setup.calls.HandleReply({after, std::nullopt, {"y"}});
+  CHECK(setup.results == std::vector<std::string>{"before: x", "lost: gone", "after: y"});
+}
+
 }  // namespace
 }  // namespace tandem

@@ -76,14 +76,17 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:request_prefill_kv_computed_tokens", "histogram"},
     {"vllm:request_num_preemptions", "histogram"},
     {"tandem:engine_restarts_total", "counter"},
+    {"tandem:engine_swaps_total", "counter"},
     {"tandem:requests_resumed_total", "counter"},
     {"tandem:stored_responses", "gauge"},
     {"tandem:stored_response_bytes", "gauge"},
+    {"tandem:requests_moved_total", "counter"},
 };
 
 const std::set<std::string_view> kOfTheFrontend = {
     "vllm:admission_rejections_total", "vllm:tool_call_parser_invocations_total",
-    "tandem:requests_resumed_total", "tandem:stored_responses", "tandem:stored_response_bytes"};
+    "tandem:requests_resumed_total",   "tandem:stored_responses",
+    "tandem:stored_response_bytes",    "tandem:requests_moved_total"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();

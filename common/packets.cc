@@ -1,4 +1,4 @@
-#include "grammar/packets.h"
+#include "common/packets.h"
 
 #include <poll.h>
 #include <sys/mman.h>

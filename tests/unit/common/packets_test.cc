@@ -1,4 +1,4 @@
-#include "grammar/packets.h"
+#include "common/packets.h"
 
 #include <catch2/catch.hpp>
 #include <string>

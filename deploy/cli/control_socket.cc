@@ -1,0 +1,128 @@
+#include "deploy/cli/control_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "common/packets.h"
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kName = "/control";
+constexpr int kRequestMs = 1000;  // for a sender, which is a program of ours, to send its words
+constexpr char kLine = 'l', kEnd = 'e';
+
+StatusOr<sockaddr_un> Address(const std::string& folder) {
+  const std::string path = folder + std::string(kName);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return InvalidArgumentError("folder " + folder + "'s name is too long for a socket in it");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+// A server of this user that listens in the folder, or none.
+UniqueFd ConnectIn(const std::string& folder, pid_t pid) {
+  const StatusOr<sockaddr_un> address = Address(folder);
+  if (!address.ok()) return UniqueFd();
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    return UniqueFd();
+  }
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return UniqueFd();
+  const bool is_meant = peer.uid == geteuid() && (pid == 0 || peer.pid == pid);
+  return is_meant ? std::move(fd) : UniqueFd();
+}
+
+}  // namespace
+
+// ---- The server ----
+
+// What cannot be sent had a reader that is gone.
+void ControlRequest::Report(std::string_view line) const {
+  (void)SendPacket(fd(), (kLine + std::string(line)).substr(0, kMaxPacketBytes));
+}
+
+void ControlRequest::End(int exit_status, std::string_view line) const {
+  const std::string head = {kEnd, static_cast<char>(exit_status)};
+  (void)SendPacket(fd(), (head + std::string(line)).substr(0, kMaxPacketBytes));
+}
+
+Status ControlSocket::Listen(const std::string& folder) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, Address(folder));
+  listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_) return ErrnoError(errno, "control socket");
+  constexpr int kBacklog = 16;
+  if (bind(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      listen(fd(), kBacklog) != 0) {
+    return ErrnoError(errno, "bind " + folder + std::string(kName));
+  }
+  return OkStatus();
+}
+
+std::optional<ControlRequest> ControlSocket::Accept() const {
+  UniqueFd connection(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!connection) return std::nullopt;
+  const StatusOr<Packet> packet = ReceivePacket(connection.get(), kRequestMs);
+  if (!packet.ok()) return std::nullopt;
+  std::vector<std::string> words;
+  for (const std::string_view word : Split(packet->bytes, '\0')) words.emplace_back(word);
+  return ControlRequest(std::move(connection), std::move(words));
+}
+
+// ---- The command ----
+
+std::string RuntimeBase() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  return base != nullptr && *base == '/' ? base : "/tmp";
+}
+
+StatusOr<UniqueFd> ConnectToServer(pid_t pid) {
+  UniqueFd found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(RuntimeBase(), error)) {
+    if (!entry.path().filename().string().starts_with(kRuntimeFolderPrefix)) continue;
+    UniqueFd server = ConnectIn(entry.path(), pid);
+    if (!server) continue;
+    if (found) {
+      return FailedPreconditionError(
+          "several servers run; name one by --server and its process id");
+    }
+    found = std::move(server);
+  }
+  if (found) return found;
+  return NotFoundError(
+      (pid == 0 ? std::string("no `tandem serve` of this user runs")
+                : "process " + std::to_string(pid) + " is no `tandem serve` of this user") +
+      " (looked in " + RuntimeBase() + ")");
+}
+
+StatusOr<ControlEnd> Ask(const UniqueFd& server, const std::vector<std::string>& words,
+                         const std::function<void(std::string_view line)>& report) {
+  std::string request;
+  for (const std::string& word : words)
+    request += (request.empty() ? "" : std::string(1, '\0')) + word;
+  if (request.size() > kMaxPacketBytes) return InvalidArgumentError("the command line is too long");
+  RETURN_IF_ERROR(SendPacket(server.get(), request));
+  while (true) {
+    const StatusOr<Packet> reply = ReceivePacket(server.get());
+    if (!reply.ok()) return UnavailableError("the server has ended");
+    const std::string& bytes = reply->bytes;
+    if (bytes.size() >= 2 && bytes.front() == kEnd) {
+      return ControlEnd{static_cast<unsigned char>(bytes[1]), bytes.substr(2)};
+    }
+    report(std::string_view(bytes).substr(1));
+  }
+}
+
+}  // namespace tandem

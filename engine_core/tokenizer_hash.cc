@@ -1,0 +1,57 @@
+#include "engine_core/tokenizer_hash.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "common/read_file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+
+bool StandsIn(const std::string& name) {
+  return name == "tokenizer.model" || name == "tiktoken.model" || name.ends_with(".tiktoken");
+}
+
+// tokenizer.json, else those that stand in for it, in order of their names.
+std::vector<fs::path> TokenizerFiles(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder / "tokenizer.json", error)) return {folder / "tokenizer.json"};
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (StandsIn(entry.path().filename())) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::optional<std::string> TokenizerHash(const std::string& model_folder) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  const std::vector<fs::path> files = TokenizerFiles(model_folder);
+  for (const fs::path& path : files) {
+    const StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
+    if (!text.ok()) return std::nullopt;
+    XXH3_128bits_update(&state, text->data(), text->size());
+  }
+  if (files.empty()) return std::nullopt;
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  char digits[33];
+  std::snprintf(digits, sizeof digits, "%016llx%016llx",
+                static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return digits;
+}
+
+}  // namespace tandem

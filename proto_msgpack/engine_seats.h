@@ -1,0 +1,66 @@
+#pragma once
+
+// Where the engines of a frontend are: two seats for each engine index, so that an engine can take
+// over from the one of its index. A seat's number is the index, or the index plus the number of
+// engines; it is the engine's identity on the input sockets. Thread: the wire thread. Knows no
+// sockets: the frontend's endpoint reports connections.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "proto_msgpack/schema.h"
+
+namespace tandem::wire {
+
+// The engine in one seat: HELLO → connected → a ready response on each input → ready. Alive while a
+// connection that it sent one of these on is open.
+struct SeatedEngine {
+  enum class State { kNew, kConnected, kReady, kRefused } state = State::kNew;
+  int handshake_connection = -1;
+  std::vector<int> input_connections;  // one per client, -1: none
+  // Of the ready response.
+  Peer peer = Peer::kForeign;
+  std::optional<std::string> tokenizer_hash;
+
+  bool alive() const;
+  bool is_connected_to_all() const;
+};
+
+// A HELLO that waits for a seat.
+struct WaitingHello {
+  int connection = -1;
+  bool takes_over = false;
+};
+
+class EngineSeats {
+ public:
+  EngineSeats(size_t num_engines, size_t num_clients);
+
+  size_t num_engines() const { return current_.size(); }
+  size_t size() const { return engines_.size(); }
+  SeatedEngine& operator[](size_t seat) { return engines_[seat]; }
+  size_t IndexOf(size_t seat) const { return seat % num_engines(); }
+  // The only seat with an engine, if there is one such seat.
+  std::optional<size_t> OnlyAlive() const;
+
+  // The seat for an engine that sent HELLO over this connection; nullopt: it must wait. Engines
+  // that do not take over may be other programs, which know no seat but their index.
+  std::optional<size_t> SeatFor(size_t engine_index, int connection, bool takes_over) const;
+  std::optional<WaitingHello>& waiting(size_t engine_index) { return waiting_[engine_index]; }
+
+  // The engine is ready; from now on it is its index's current one.
+  void SetReady(size_t seat, const EngineCoreReadyResponse& response);
+  // OK unless another engine of the index is ready whose requests this one cannot go on with.
+  Status CheckSuccessor(size_t seat, const EngineCoreReadyResponse& response) const;
+  bool is_current(size_t seat) const { return current_[IndexOf(seat)] == seat; }
+
+ private:
+  std::vector<size_t> current_;                       // of each index, the seat that was ready last
+  std::vector<std::optional<WaitingHello>> waiting_;  // of each index
+  std::vector<SeatedEngine> engines_;                 // in each seat
+};
+
+}  // namespace tandem::wire

@@ -1,0 +1,29 @@
+#include "engine_core/tokenizer_hash.h"
+
+#include "tests/support/files/temp_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+TEST_CASE("TokenizerHash is of the file that the frontend would read") {
+  const TempFolder folder;
+  CHECK_FALSE(TokenizerHash(folder.path()).has_value());
+  CHECK_FALSE(TokenizerHash("/no/such/folder").has_value());
+  folder.Write("qwen.tiktoken", "IQ== 0");
+  const auto of_tiktoken = TokenizerHash(folder.path());
+  REQUIRE(of_tiktoken.has_value());
+  folder.Write("config.json", "{}");
+  CHECK(TokenizerHash(folder.path()) == of_tiktoken);
+  folder.Write("tokenizer.json", "{}");
+  const auto of_json = TokenizerHash(folder.path());
+  CHECK(of_json != of_tiktoken);
+  folder.Write("qwen.tiktoken", "Ig== 0");
+  CHECK(TokenizerHash(folder.path()) == of_json);
+  folder.Write("tokenizer.json", "{ }");
+  CHECK(TokenizerHash(folder.path()) != of_json);
+}
+
+}  // namespace
+}  // namespace tandem
