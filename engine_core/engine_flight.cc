@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
@@ -10,6 +11,13 @@
 
 namespace tandem {
 namespace {
+
+// A checkpoint of a full cache: the hash of each block, and the tokens in it. It must fit into an
+// eighth of the ring, with room for requests that wait.
+int64_t DefaultRingBytes(const ExecutorLimits& limits) {
+  const int64_t bytes_per_block = 40 + 3 * int64_t{limits.block_size};
+  return std::max(int64_t{32} << 20, 12 * bytes_per_block * limits.num_blocks);
+}
 
 std::string DescribeFlight(EngineConfig config, const EngineSetup& setup,
                            const std::string& backend, double unix_time) {
@@ -34,7 +42,8 @@ StatusOr<std::unique_ptr<EngineFlight>> EngineFlight::Start(EngineConfig config,
                                                             const std::string& backend,
                                                             const Clock* clock, Executor* executor,
                                                             RequestGrammars* grammars) {
-  const auto size = static_cast<size_t>(config.flight_recorder_size);
+  const auto size = static_cast<size_t>(
+      config.flight_recorder_size.value_or(DefaultRingBytes(setup.runner.limits)));
   const std::string path = FlightFolder::Choose(config.flight_recorder_dir);
   ASSIGN_OR_RETURN(
       FlightRing ring,

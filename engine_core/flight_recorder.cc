@@ -1,5 +1,7 @@
 #include "engine_core/flight_recorder.h"
 
+#include <utility>
+
 #include "common/log.h"
 #include "engine_core/engine_core.h"
 
@@ -18,26 +20,27 @@ void FlightRecorder::AddGap(const char* why) {
 
 void FlightRecorder::Checkpoint(const EngineCore& engine, std::vector<EngineEvent>* pending) {
   if (engine.has_steps_in_flight()) return;
+  if (!engine.CanSave()) {
+    next_checkpoint_ = ring_->num_bytes() + checkpoint_bytes_ / 8;
+    return Warn("a prompt of embeddings is running");
+  }
   const bool is_saved =
-      engine.CanSave() &&
       ring_->Append(static_cast<uint8_t>(RecordKind::kCheckpoint), [&](ByteWriter* out) {
         out->Signed(num_submitted_);
         out->Signed(num_collected_);
         engine.Save(out);
       });
-  // Without one, the next attempt comes soon.
-  next_checkpoint_ = ring_->num_bytes() + checkpoint_bytes_ / (is_saved ? 1 : 8);
-  if (is_saved) {
-    // A replay that begins here has not seen them.
-    for (EngineEvent& event : *pending) AddEvent(&event);
-  } else if (!has_warned_) {
-    has_warned_ = true;
-    LOG_WARNING
-        << "[flight recorder] no checkpoint, so recordings of this time cannot be replayed: "
-        << (engine.CanSave()
-                ? "the requests and KV blocks are too many, raise --flight-recorder-size"
-                : "a prompt of embeddings is running");
-  }
+  // An attempt costs time, and a segment of older records.
+  next_checkpoint_ = ring_->num_bytes() + checkpoint_bytes_ * (is_saved ? 1 : 2);
+  if (!is_saved) return Warn("its requests are too many, raise --flight-recorder-size");
+  // A replay that begins here has not seen them.
+  for (EngineEvent& event : *pending) AddEvent(&event);
+}
+
+void FlightRecorder::Warn(const char* why) {
+  if (std::exchange(has_warned_, true)) return;
+  LOG_WARNING << "[flight recorder] no checkpoint now, so a recording may not be replayable: "
+              << why;
 }
 
 // ---- what the engine sees ----

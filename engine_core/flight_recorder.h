@@ -55,6 +55,7 @@ class FlightRecorder {
 
  private:
   void AddGap(const char* why);
+  void Warn(const char* why);
 
   FlightRing* const ring_;
   const uint64_t checkpoint_bytes_;

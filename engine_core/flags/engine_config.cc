@@ -84,7 +84,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests get after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
       {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: no limit. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
       {"flight-recorder", &c.flight_recorder, "Keep what goes into the engine in memory, and write it to a file when the process fails"},
-      {"flight-recorder-size", &c.flight_recorder_size, "Bytes of the flight recorder's ring and of its files", {.min = 1 << 20, .max = 4294967296.0}},
+      {"flight-recorder-size", &c.flight_recorder_size, "Bytes of the flight recorder's ring and of its files. Default: 32 MiB, more for many KV blocks", {.min = 1 << 20, .max = 4294967296.0}},
       {"flight-recorder-dir", &c.flight_recorder_dir, "Folder of the flight recorder's files. Default: $STATE_DIRECTORY, else tandem in $XDG_STATE_HOME or in ~/.local/state"},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
   };

@@ -75,7 +75,7 @@ struct EngineConfig {
   std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";
   bool flight_recorder = true;
-  int64_t flight_recorder_size = int64_t{32} << 20;
+  std::optional<int64_t> flight_recorder_size;
   std::string flight_recorder_dir;
 };
 

@@ -77,7 +77,10 @@ void RequestTable::Save(ByteWriter* out) const {
   CHECK(departed_.empty() && holding_->empty()) << "steps or transfers are in flight";
   out->Signed(num_added_);
   out->Varint(requests_.size());
-  for (const Request* request : InOrderOfAdding()) SaveRequest(*request, out);
+  for (const Request* request : InOrderOfAdding()) {
+    if (!out->fits()) return;  // it would be in vain
+    SaveRequest(*request, out);
+  }
   SaveIds(running_, out);
   SaveIds(waiting_->InOrder(), out);
   out->List(std::span<const RequestSlot>(free_slots_));

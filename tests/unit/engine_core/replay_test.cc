@@ -133,6 +133,7 @@ class RecordedLoad {
   ReplayOptions Options() const {
     return {.engine = scenario_.options, .limits = scenario_.limits, .grammars = {}};
   }
+  void SendEmbeddings() { sends_embeddings_ = true; }
   const Scenario& scenario() const { return scenario_; }
   SimExecutor& model() { return *model_; }
 
@@ -153,6 +154,13 @@ class RecordedLoad {
       events_.Push(wire::EngineInput(request));
     }
     if (live_.empty()) return events_.Push(ShutdownRequest{});
+    if (sends_embeddings_ && next_ > scenario_.order.size() / 2) {
+      sends_embeddings_ = false;
+      wire::EngineCoreRequest request = scenario_.streams.begin()->second.request;
+      request.request_id = "embedded";
+      request.prompt_embeds = wire::PackedInt(1);
+      events_.Push(wire::EngineInput(std::move(request)));
+    }
     if (random_.Chance(0.05)) events_.Push(wire::EngineInput(wire::AbortRequest{*live_.begin()}));
     if (random_.Chance(0.02)) {
       Call("reset_prefix_cache", wire::PackedArray({wire::PackedBool(random_.Chance(0.5))}));
@@ -188,6 +196,7 @@ class RecordedLoad {
   size_t next_ = 0;
   std::set<RequestId> live_;
   bool is_paused_ = false;
+  bool sends_embeddings_ = false;
   uint64_t num_calls_ = 0;
 };
 
@@ -310,6 +319,23 @@ TEST_CASE("Replay: a process that ended in the middle of a step is followed into
   options.model = nullptr;
   const ReplayResult recorded = MustReplay(file, options);
   CHECK(recorded.end == "the recorded process ended in step " + std::to_string(step));
+}
+
+TEST_CASE("Replay: what is not recorded is a gap, after which a checkpoint comes soon") {
+  REQUIRE(InitLog("replay", "ERROR").ok());
+  RecordedLoad load(kSeed, kLargeRing);
+  load.SendEmbeddings();
+  REQUIRE(load.Run().ok());
+  const FlightFile file = Parse(load.Bytes());
+  ReplayOptions options = load.Options();
+  const ReplayResult nearest = MustReplay(file, options);
+  CHECK_FALSE(nearest.difference);
+  CHECK(nearest.end == "the end of the recording");
+  options.from_first = true;
+  const ReplayResult first = MustReplay(file, options);
+  CHECK_FALSE(first.difference);
+  CHECK(first.end.find("a prompt of embeddings arrived") != std::string::npos);
+  CHECK(first.last_step < nearest.last_step);
 }
 
 TEST_CASE("Replay: a recording without a checkpoint, or with a broken one, is refused") {

@@ -1,5 +1,10 @@
 #include "engine_core/watchdog.h"
 
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "common/mailbox.h"
 #include "common/thread_clock.h"
 
 #include <catch2/catch.hpp>
@@ -31,6 +36,24 @@ TEST_CASE("watchdog: a loop lives while it turns, rests or computes") {
   Compute(0.002);  // one step without an end in sight
   CHECK(pulse.Lives());
   CHECK_FALSE(pulse.Lives());
+}
+
+TEST_CASE("watchdog: a loop that gives no sign of life is reported before its process is killed") {
+  setenv("WATCHDOG_USEC", "40000", 1);
+  LoopPulse pulse;
+  Mailbox<int> reports;
+  {
+    const LoopWatchdog watchdog(&pulse, [&reports] { reports.Push(1); });
+    REQUIRE(reports.WaitFor(std::chrono::seconds(20)));
+  }
+  pulse.BeginRest();
+  std::vector<int> taken;
+  reports.Drain(&taken);
+  {
+    const LoopWatchdog watchdog(&pulse, [&reports] { reports.Push(1); });
+    CHECK_FALSE(reports.WaitFor(std::chrono::milliseconds(100)));
+  }
+  unsetenv("WATCHDOG_USEC");
 }
 
 }  // namespace
