@@ -139,6 +139,19 @@ class FlightRecorder(unittest.TestCase):
             self.check_equal(path, "--replay-from", "first")
             self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded")
 
+    def test_drafts_are_replayed(self):
+        config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": false}'
+        for scheduling in ("--no-async-scheduling", "--async-scheduling"):
+            with self.subTest(scheduling), Recorded(
+                    engine_flags=("--max-num-seqs", 1, "--speculative-config", config, scheduling)) as server:
+                self.assertEqual(set(load(server, 12)), {200})
+                path = server.write_file()
+                _, num_steps, _ = self.check_equal(path, "--replay-from", "first")
+                # One request at a time: with fewer steps than outputs, drafts were accepted.
+                num_outputs = sum((60 + i % 9) * KINDS[i % len(KINDS)].get("n", 1) for i in range(12))
+                self.assertLess(num_steps, num_outputs)
+                self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded")
+
     def test_a_recording_of_a_gpu_needs_no_gpu(self):
         flags = ("--block-size", 32, "--no-async-scheduling", "--max-num-seqs", 4)
         with Recorded(engine_flags=flags) as server:
