@@ -17,7 +17,7 @@ uint32_t OutputAt(const uint32_t* words, int64_t n) {
 
 StatusOr<DecodedMatrix> DecodeAwq(const ModuleTensors& tensors, MatrixShape shape,
                                   const CheckpointQuantization& /*quantization*/) {
-  const auto [rows, columns] = shape;
+  const int64_t rows = shape.rows, columns = shape.columns;
   const int64_t words_per_input = rows / 8;
   ASSIGN_OR_RETURN(const StoredTensor stored_zeros, tensors.Get(".qzeros", "I32"));
   const int64_t num_groups = stored_zeros.shape().empty() ? 0 : stored_zeros.shape()[0];

@@ -40,7 +40,7 @@ StatusOr<std::vector<float>> Mxfp4Scales(const ModuleTensors& tensors, int64_t r
 
 StatusOr<DecodedMatrix> DecodeFp4(const ModuleTensors& tensors, MatrixShape shape,
                                   const CheckpointQuantization& /*quantization*/) {
-  const auto [rows, columns] = shape;
+  const int64_t rows = shape.rows, columns = shape.columns;
   const std::string_view suffix = tensors.Has(".weight_packed") ? ".weight_packed" : ".weight";
   const bool is_mxfp4 = tensors.DTypeOf(".weight_scale") == "U8";
   DecodedMatrix codes(DType::kI8, rows, columns);

@@ -90,7 +90,7 @@ StatusOr<GroupTable> ReadGroups(const ModuleTensors& tensors, int64_t num_groups
 
 StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape shape,
                                    const CheckpointQuantization& quantization) {
-  const auto [rows, columns] = shape;
+  const int64_t rows = shape.rows, columns = shape.columns;
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
   ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, stored, shape));
   const std::vector<uint32_t> words = WordsOf(stored);

@@ -47,7 +47,7 @@ Status RefuseGroupIndex(const ModuleTensors& tensors) {
 
 StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, MatrixShape shape,
                                              const CheckpointQuantization& /*quantization*/) {
-  const auto [rows, columns] = shape;
+  const int64_t rows = shape.rows, columns = shape.columns;
   RETURN_IF_ERROR(CheckShape(tensors, shape));
   RETURN_IF_ERROR(RefuseGroupIndex(tensors));
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));

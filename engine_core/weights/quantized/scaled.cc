@@ -32,7 +32,7 @@ StatusOr<DecodedMatrix> ReadNumbers(const ModuleTensors& tensors, MatrixShape sh
 
 StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape shape,
                                      const CheckpointQuantization& quantization) {
-  const auto [rows, columns] = shape;
+  const int64_t rows = shape.rows, columns = shape.columns;
   ASSIGN_OR_RETURN(DecodedMatrix matrix, ReadNumbers(tensors, shape));
   const std::string_view suffix =
       tensors.Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";

@@ -258,7 +258,8 @@ TEST_CASE("engine config: formats of weights and KV cache") {
   CHECK(Setup({"model", "--kv-cache-dtype", "bfloat16"}).runner.kv_format == KvFormat::kCompute);
 
   EngineConfig config;
-  const auto parsed = ParseFlags(EngineFlags(config), {"model", "--quantization", "awq"}, "test");
+  const auto parsed =
+      ParseFlags(EngineFlags(config), {"model", "--quantization", "bitsandbytes"}, "test");
   CHECK_THAT(parsed.status().message(), Contains("none int8 int4 int4-g32 int4-g128"));
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "fp8_e4m3"}),
              Contains("auto int8 bfloat16") && Contains("fp8 is not built"));
@@ -297,13 +298,26 @@ TEST_CASE("engine config: the step timeout by flag, variable and device") {
   unsetenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS");
 }
 
-TEST_CASE("engine config: every choice of --quantization is a weight format") {
+TEST_CASE("engine config: every choice of --quantization is a weight format or a checkpoint's") {
   EngineConfig config;
   const std::vector<Flag> flags = EngineFlags(config);
   for (const std::string_view word : FindFlag(flags, "--quantization")->rules.choices) {
     CAPTURE(word);
-    const EngineSetup setup = Setup({"model", "--quantization", std::string(word)});
-    CHECK((setup.formats.layers == WeightFormat::kCompute) == (word == "none"));
+    const std::vector<std::string> args = {"model", "--quantization", std::string(word)};
+    if (!IsMethodName(word)) {
+      CHECK((Setup(args).formats.layers == WeightFormat::kCompute) == (word == "none"));
+      continue;
+    }
+    CHECK_THAT(SetupError(args), Contains("is for a checkpoint that comes quantized"));
+    ModelConfig model = SmallModel();
+    model.quantization.method = QuantizationMethod::kFp8;
+    if (NamesMethod(word, QuantizationMethod::kFp8)) {
+      CHECK(Setup(args, model).formats.layers == WeightFormat::kCompute);
+    } else {
+      const auto setup = MakeSetup(ParseOk(args), model);
+      CHECK_THAT(setup.status().message(),
+                 Contains("specified in the model config (fp8) does not match"));
+    }
   }
 }
 
