@@ -32,7 +32,7 @@ StatusOr<DecodedMatrix> ReadNumbers(const ModuleTensors& tensors, MatrixShape sh
 
 StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape shape,
                                      const CheckpointQuantization& quantization) {
-  const int64_t rows = shape.rows, columns = shape.columns;
+  const int64_t rows = shape.rows;
   ASSIGN_OR_RETURN(DecodedMatrix matrix, ReadNumbers(tensors, shape));
   const std::string_view suffix =
       tensors.Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";
