@@ -194,7 +194,7 @@ TEST_CASE("step layout: a request that fails runs, and makes no logits") {
   CHECK_FALSE(layout.has_host_rows);
 }
 
-TEST_CASE("step layout: drafts make rows; those that were not accepted are not supposed") {
+TEST_CASE("step layout: drafts make rows, those that were not accepted are not supposed") {
   Steps steps;
   steps.Admit(0, 6);
   // The scheduler supposes that two more tokens were accepted, and leaves room for three drafts.

@@ -60,7 +60,7 @@ TEST_CASE("Of a batch, the request whose drafts are right gets them") {
   CHECK(candidates[1].num_taken == 4);
 }
 
-TEST_CASE("Drafts after a wrong one are no evidence; a new request starts afresh") {
+TEST_CASE("Drafts after a wrong one are no evidence, a new request starts afresh") {
   DraftPolicy policy(1, Cheap());
   const double first = policy.chance(0);
   policy.Learn(0, Tokens{1, 2, 3}, Tokens{1, 9, 3});
