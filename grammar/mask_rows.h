@@ -1,9 +1,9 @@
 #pragma once
 
 // The memory in which masks are written, as both sides see it: rows, each with the mask of a
-// request's next token and the run that begins there. A run is a number of tokens that must follow
-// one another, because each is the only one that the grammar allows.
-// Pure; any thread. Borrows the memory.
+// request's next token, or of the one after a draft, and the run that begins there. A run is a
+// number of tokens that must follow one another, because each is the only one that the grammar
+// allows. Pure; any thread. Borrows the memory.
 
 #include <cstddef>
 #include <cstdint>

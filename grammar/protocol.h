@@ -63,6 +63,9 @@ struct MatcherStep {
   bool allows_special_tokens = false;
   std::span<const TokenId> tokens;  // sampled since its last step
   int32_t max_run = 0;              // tokens of a run that are of use; below 2: none is looked for
+  // Guesses of what follows the tokens: the mask of the place after each goes to the rows after
+  // mask_row, up to the first guess that is refused. The matcher stays where it is.
+  std::span<const TokenId> drafts = {};
 };
 
 // The words of a step in a packet; a packet may hold many steps.

@@ -40,7 +40,9 @@ GrammarService::GrammarService(const GrammarServiceOptions& options, MaskMemory 
 StatusOr<std::unique_ptr<GrammarService>> GrammarService::Create(
     const GrammarServiceOptions& options, const Clock* clock,
     std::function<void(GrammarCompiled)> post) {
-  ASSIGN_OR_RETURN(MaskMemory masks, MaskMemory::Create(options.max_num_seqs, options.vocab_size));
+  ASSIGN_OR_RETURN(
+      MaskMemory masks,
+      MaskMemory::Create(options.max_num_seqs * (1 + options.max_drafts), options.vocab_size));
   std::unique_ptr<GrammarService> service(new GrammarService(options, std::move(masks)));
   service->thread_ =
       std::make_unique<GrammarThread>(GrammarThreadOptions{.program = options.program,
@@ -151,9 +153,9 @@ void GrammarService::Foresee(const Scheduler& scheduler) {
     if (!is_decoding || !request->has_grammar_begun()) continue;
     User* user = FindUser(request->order);
     if (user == nullptr || user->foreseen_row >= 0) continue;
-    user->foreseen_row = Index(request->slot);
+    user->foreseen_row = RowOf(request->slot);
     foreseen_.push_back(request->order);
-    AddMatcherStep(*request, user->foreseen_row, user);
+    AddMatcherStep(*request, user->foreseen_row, request->drafts.token_ids, user);
   }
   SendPackets();
 }
@@ -165,14 +167,19 @@ void GrammarService::BeginMasks(Step* step) {
   std::vector<RowInStep> unforeseen;
   for (size_t i = 0; i < step->requests.size(); ++i) {
     const Request& request = *step->requests[i];
-    if (!output.requests[i].needs_sample || !request.has_grammar_begun()) continue;
+    const ScheduledRequest& scheduled = output.requests[i];
+    if (!scheduled.needs_sample || !request.has_grammar_begun()) continue;
+    const auto num_drafts = static_cast<size_t>(scheduled.num_draft_tokens);
     const RowInStep row = {.request_order = request.order,
                            .request_idx = static_cast<int32_t>(i),
-                           .row = Index(output.requests[i].slot),
-                           .max_run = MaxRun(request)};
+                           .row = RowOf(scheduled.slot),
+                           .num_drafts = scheduled.num_draft_tokens,
+                           .max_run = MaxRun(request, num_drafts)};
     rows_in_step_.push_back(row);
-    output.token_masks.push_back({.request_idx = row.request_idx,
-                                  .words = masks_.rows().mask(static_cast<size_t>(row.row))});
+    for (int32_t place = 0; place <= row.num_drafts; ++place) {
+      output.token_masks.push_back(
+          {.request_idx = row.request_idx, .words = MaskAt(row.row + place)});
+    }
     const User* user = FindUser(request.order);
     if (user == nullptr || user->foreseen_row != row.row) unforeseen.push_back(row);
   }
@@ -183,17 +190,19 @@ void GrammarService::BeginMasks(Step* step) {
   ForgetForeseen();
   if (rows_in_step_.empty()) return;
   step_ = &output;
-  if (has_others) std::ranges::sort(output.token_masks, {}, &TokenMask::request_idx);
+  if (has_others) std::ranges::stable_sort(output.token_masks, {}, &TokenMask::request_idx);
   output.finish_token_masks = [this] { FinishMasks(); };
   for (const RowInStep& row : unforeseen) {
     User* user = FindUser(row.request_order);
-    const Request& request = *step->requests[static_cast<size_t>(row.request_idx)];
-    if (user != nullptr) AddMatcherStep(request, row.row, user);
+    const auto i = static_cast<size_t>(row.request_idx);
+    if (user == nullptr) continue;
+    AddMatcherStep(*step->requests[i], row.row, output.Drafts(output.requests[i]), user);
   }
   SendPackets();
 }
 
-void GrammarService::AddMatcherStep(const Request& request, int32_t row, User* user) {
+void GrammarService::AddMatcherStep(const Request& request, int32_t row,
+                                    std::span<const TokenId> drafts, User* user) {
   HeldGrammar* grammar = user->grammar;
   if (!user->has_matcher) user->num_taken = request.grammar_begin();
   const auto first = static_cast<size_t>(request.num_prompt_tokens + user->num_taken);
@@ -204,7 +213,8 @@ void GrammarService::AddMatcherStep(const Request& request, int32_t row, User* u
           !request.wire.sampling_params.skip_special_tokens ||
           request.wire.sampling_params.structured_outputs->structural_tag.has_value(),
       .tokens = std::span(request.token_ids).subspan(first),
-      .max_run = MaxRun(request)};
+      .max_run = MaxRun(request, drafts.size()),
+      .drafts = drafts};
   if (std::ranges::count(asked_, grammar) == 0) asked_.push_back(grammar);
   grammar->last_use = ++num_uses_;
   user->has_matcher = true;
@@ -243,8 +253,9 @@ void GrammarService::ForgetForeseen() {
 }
 
 // Tokens of a run that the request may take without a look at logits.
-int32_t GrammarService::MaxRun(const Request& request) const {
-  if (!options_.finds_runs || !IsChosenByMaskAlone(request)) return 0;
+int32_t GrammarService::MaxRun(const Request& request, size_t num_drafts) const {
+  // Drafts stand where the run would; those that are right are the run.
+  if (!options_.finds_runs || num_drafts > 0 || !IsChosenByMaskAlone(request)) return 0;
   const int32_t most =
       std::min(options_.max_model_len - request.num_tokens(),
                request.wire.sampling_params.max_tokens - request.num_output_tokens());
@@ -257,7 +268,7 @@ void GrammarService::FinishMasks() {
     if (FindUser(row.request_order) != nullptr) {
       TakeRun(row, step_);
     } else {
-      std::ranges::fill(masks_.rows().mask(static_cast<size_t>(row.row)), -1);
+      for (int32_t i = 0; i <= row.num_drafts; ++i) std::ranges::fill(MaskAt(row.row + i), -1);
     }
   }
   rows_in_step_.clear();

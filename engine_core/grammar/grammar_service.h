@@ -4,6 +4,7 @@
 // and gives each step the masks of its requests. The masks are made by other processes while the
 // model runs; the executor waits for them before it samples. Where a mask allows one token, the
 // tokens that must follow it come along with the mask, so that the next step computes all of them.
+// A request with drafts gets a mask for each, and no run.
 // Thread: engine loop; `post` is called on the grammar thread. Owns: the thread, the sockets of all
 // grammars, the memory of the masks.
 // Failure of a grammar ends its requests with an error, or, when its process was killed, lets them
@@ -39,8 +40,8 @@ struct GrammarServiceOptions {
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;
   GrammarDefaults defaults;
-  // Of forced tokens; not beside a drafter, whose drafts they would overtake.
-  bool finds_runs = true;
+  bool finds_runs = true;  // of forced tokens
+  int32_t max_drafts = 0;  // of a request in a step
 };
 
 class GrammarService final : public RequestGrammars {
@@ -77,8 +78,9 @@ class GrammarService final : public RequestGrammars {
   struct RowInStep {
     int64_t request_order = 0;
     int32_t request_idx = 0;
-    int32_t row = 0;      // of the memory
-    int32_t max_run = 0;  // tokens
+    int32_t row = 0;         // of the memory: its first
+    int32_t num_drafts = 0;  // as many rows more
+    int32_t max_run = 0;     // tokens
   };
 
   GrammarService(const GrammarServiceOptions& options, MaskMemory masks);
@@ -87,11 +89,16 @@ class GrammarService final : public RequestGrammars {
   bool MakeRoom();
   void DropIdle(size_t num_kept);
   User* FindUser(int64_t order);  // nullptr: it has no grammar that can be asked
-  void AddMatcherStep(const Request& request, int32_t row, User* user);
+  int32_t RowOf(RequestSlot slot) const { return Index(slot) * (1 + options_.max_drafts); }
+  std::span<int32_t> MaskAt(int32_t row) const {
+    return masks_.rows().mask(static_cast<size_t>(row));
+  }
+  void AddMatcherStep(const Request& request, int32_t row, std::span<const TokenId> drafts,
+                      User* user);
   void SendPackets();
   void ReceiveReplies();
   void ForgetForeseen();
-  int32_t MaxRun(const Request& request) const;
+  int32_t MaxRun(const Request& request, size_t num_drafts) const;
   void TakeRun(const RowInStep& row, SchedulerOutput* output) const;
   void Lose(HeldGrammar* grammar, const Status& status);
   void Fail(int64_t order, User* user, const Status& status);

@@ -19,6 +19,7 @@ Status HeldGrammar::Add(MatcherStep step) {
     MatcherStep part = step;
     part.mask_row = kNoMaskRow;
     part.tokens = tokens.first(kMaxStepTokens);
+    part.drafts = {};
     tokens = tokens.subspan(kMaxStepTokens);
     RETURN_IF_ERROR(Add(part));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory in which tandem-grammar's processes write token masks: a file that they map too, one
-// row for each slot of the batch (grammar/mask_rows.h).
+// The memory in which tandem-grammar's processes write token masks: a file that they map too, a row
+// for each slot of the batch and one for each draft of its request (grammar/mask_rows.h).
 // Thread: engine loop; others read masks_file alone. Failure: memory, in Create.
 
 #include <cstddef>

@@ -63,6 +63,9 @@ class GrammarWorker {
       const size_t size = matcher.FindRun(step.allows_special_tokens, mask, run.subspan(1, most));
       run[0] = static_cast<int32_t>(size);
     }
+    if (step.drafts.size() < masks_.count() - row) {
+      matcher.FillMasksAfter(step.allows_special_tokens, step.drafts, masks_, row);
+    }
     return MatcherOutcome::kOk;
   }
 

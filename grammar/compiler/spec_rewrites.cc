@@ -73,6 +73,32 @@ StatusOr<Json> ConvertedTag(const Json& tag) {
       {"format", {{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tags}}}};
 }
 
+// Between [ and ], where it begins with an escaped caret.
+std::string WithoutLeadingCaret(std::string_view members) {
+  members.remove_prefix(2);
+  while (members.starts_with("^") || members.starts_with("\\^")) {
+    members.remove_prefix(members[0] == '^' ? 1 : 2);
+  }
+  if (members.empty()) return "\\^";
+  // A range from the caret goes on from the next character.
+  const bool is_range = members.size() > 1 && members[0] == '-';
+  return std::string("(\\^|[") + (is_range ? "_" : "") + std::string(members) + "])";
+}
+
+// Whether a pattern changed.
+bool RewritePatterns(Json* part) {
+  bool is_changed = false;
+  for (auto& [key, value] : part->items()) {
+    if (key == "const" || key == "enum" || key == "default" || key == "examples") continue;
+    if (value.is_structured()) is_changed |= RewritePatterns(&value);
+    if (key != "pattern" || !value.is_string()) continue;
+    std::string rewritten = WithoutLeadingCarets(value.get_ref<const std::string&>());
+    is_changed |= rewritten != value.get_ref<const std::string&>();
+    value = std::move(rewritten);
+  }
+  return is_changed;
+}
+
 }  // namespace
 
 bool LooksLikeLark(std::string_view grammar) {
@@ -90,6 +116,36 @@ StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json, JsonBlan
   ASSIGN_OR_RETURN(Json current, ConvertedTag(tag));
   if (blanks != JsonBlanks::kAny) CapBlanks(&current);
   return current.dump();
+}
+
+std::string WithoutLeadingCarets(std::string_view regex) {
+  std::string rewritten;
+  size_t done = 0;
+  size_t at = 0;
+  const auto end_of_class = [regex](size_t from) {
+    while (from < regex.size() && regex[from] != ']') from += regex[from] == '\\' ? 2 : 1;
+    return std::min(from, regex.size());
+  };
+  while (at < regex.size()) {
+    if (regex[at] != '[') {
+      at += regex[at] == '\\' ? 2 : 1;
+      continue;
+    }
+    const size_t end = end_of_class(at + 1);
+    const std::string_view members = regex.substr(at + 1, end - at - 1);
+    if (end < regex.size() && members.starts_with("\\^")) {
+      rewritten.append(regex, done, at - done).append(WithoutLeadingCaret(members));
+      done = end + 1;
+    }
+    at = end + 1;
+  }
+  return rewritten.append(regex.substr(done));
+}
+
+std::string WithoutLeadingCaretsInPatterns(const std::string& json) {
+  if (json.find("pattern") == json.npos) return json;
+  Json parsed = Json::parse(json, nullptr, false);
+  return parsed.is_structured() && RewritePatterns(&parsed) ? parsed.dump() : json;
 }
 
 std::string PlainMessage(std::string_view message) {

@@ -20,6 +20,12 @@ bool LooksLikeLark(std::string_view grammar);
 StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json,
                                            JsonBlanks blanks = JsonBlanks::kAny);
 
+// xgrammar 0.2.8 takes [\^a] for [^a]: the same set of characters as (\^|[a]).
+std::string WithoutLeadingCarets(std::string_view regex);
+// The same for each `pattern` of a JSON schema or a structural tag, where it is not an instance's.
+// What is not JSON, and what needs no change, is returned as it is.
+std::string WithoutLeadingCaretsInPatterns(const std::string& json);
+
 // What a library's message says, without times, source files and the conditions it checked.
 std::string PlainMessage(std::string_view message);
 

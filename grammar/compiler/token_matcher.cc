@@ -7,8 +7,10 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "common/strings.h"
+#include "common/token_mask.h"
 #include "grammar/compiler/json_schema_check.h"
 #include "grammar/compiler/spec_rewrites.h"
 #include "grammar/compiler/utf8_so_far.h"
@@ -40,15 +42,16 @@ std::string WithoutHarmless(const std::string& warnings) {
 
 xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
                                             xgrammar::GrammarCompiler& compiler) {
+  const std::string schema = WithoutLeadingCaretsInPatterns(spec.text);
   switch (spec.blanks) {
     case JsonBlanks::kAny:
-      return compiler.CompileJSONSchema(spec.text);
+      return compiler.CompileJSONSchema(schema);
     case JsonBlanks::kPython:
-      return compiler.CompileJSONSchema(spec.text, /*any_whitespace=*/false);
+      return compiler.CompileJSONSchema(schema, /*any_whitespace=*/false);
     case JsonBlanks::kNone:
       break;
   }
-  return compiler.CompileJSONSchema(spec.text, /*any_whitespace=*/false, std::nullopt,
+  return compiler.CompileJSONSchema(schema, /*any_whitespace=*/false, std::nullopt,
                                     std::pair<std::string, std::string>(",", ":"));
 }
 
@@ -59,7 +62,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
       RETURN_IF_ERROR(CheckJsonSchema(spec.text));
       return CompileJsonSchema(spec, compiler);
     case GrammarKind::kRegex:
-      return compiler.CompileRegex(spec.text);
+      return compiler.CompileRegex(WithoutLeadingCarets(spec.text));
     case GrammarKind::kGrammar:
       return LooksLikeLark(spec.text) ? compiler.CompileLark(spec.text)
                                       : compiler.CompileGrammar(spec.text);
@@ -67,7 +70,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
       break;
   }
   ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text, spec.blanks));
-  return compiler.CompileStructuralTag(tag);
+  return compiler.CompileStructuralTag(WithoutLeadingCaretsInPatterns(tag));
 }
 
 std::string_view NameOf(GrammarKind kind) {
@@ -170,13 +173,35 @@ size_t TokenMatcher::FindRun(bool allows_special_tokens, std::span<const int32_t
     FillMask(allows_special_tokens, mask_);
     only = OnlyToken(mask_);
   }
-  if (num_accepted > 0) {
-    matcher_.Rollback(num_accepted);
-    open_character_ = open_character;
-    // To fill a mask also prepares the matcher for the token that follows it.
-    FillMask(allows_special_tokens, mask_);
-  }
+  RollBack(allows_special_tokens, num_accepted, open_character);
   return size;
+}
+
+size_t TokenMatcher::FillMasksAfter(bool allows_special_tokens, std::span<const TokenId> drafts,
+                                    const MaskRows& masks, size_t row) {
+  const std::string open_character = open_character_;
+  mask_.resize(masks.mask(row).size());
+  size_t num_allowed = 0;
+  int num_accepted = 0;
+  for (const TokenId draft : drafts) {
+    if (!IsAllowed(masks.mask(row + num_allowed), draft)) break;
+    if (!matcher_.IsTerminated()) {
+      if (!Accept(draft)) break;
+      ++num_accepted;
+    }
+    FillMask(allows_special_tokens, masks.mask(row + ++num_allowed));
+  }
+  RollBack(allows_special_tokens, num_accepted, open_character);
+  return num_allowed;
+}
+
+void TokenMatcher::RollBack(bool allows_special_tokens, int num_tokens,
+                            std::string open_character) {
+  if (num_tokens == 0) return;
+  matcher_.Rollback(num_tokens);
+  open_character_ = std::move(open_character);
+  // To fill a mask also prepares the matcher for the token that follows it.
+  FillMask(allows_special_tokens, mask_);
 }
 
 void TokenMatcher::RefuseBrokenCharacters(std::span<int32_t> words) const {

@@ -15,6 +15,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "grammar/compiler/vocabulary.h"
+#include "grammar/mask_rows.h"
 #include "grammar/protocol.h"
 
 namespace tandem {
@@ -36,8 +37,13 @@ class TokenMatcher {
   // mask here. The matcher stays where it is.
   size_t FindRun(bool allows_special_tokens, std::span<const int32_t> words,
                  std::span<TokenId> run);
+  // Writes the mask after each of the drafts to the rows after `row`, which has the mask here, and
+  // returns the number of drafts that may follow one another. The matcher stays where it is.
+  size_t FillMasksAfter(bool allows_special_tokens, std::span<const TokenId> drafts,
+                        const MaskRows& masks, size_t row);
 
  private:
+  void RollBack(bool allows_special_tokens, int num_tokens, std::string open_character);
   void RefuseBrokenCharacters(std::span<int32_t> words) const;
 
   const GrammarVocabulary* vocabulary_;

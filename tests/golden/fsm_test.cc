@@ -2,14 +2,15 @@
 // tests/golden/fsm/cases.json, and with TANDEM_GOLDENS all that were recorded. Each text is spelled
 // by the tokenizer and by single bytes; every token must be in the mask before it is taken.
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/token_mask.h"
 #include "frontend/text/tokenizer.h"
 #include "grammar/compiler/token_matcher.h"
+#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -22,10 +23,7 @@ constexpr int32_t kVocabSize = 3072;
 const std::string kModel = std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny";
 
 Json ReadCases() {
-  std::string folder = std::string(TANDEM_GOLDEN_DIR);
-  const char* more = std::getenv("TANDEM_GOLDENS");
-  if (more != nullptr && *more != '\0') folder = more;
-  std::ifstream file(folder + "/fsm/cases.json");
+  std::ifstream file(WholeGoldens().value_or(TANDEM_GOLDEN_DIR) + "/fsm/cases.json");
   REQUIRE(file.good());
   return Json::parse(file)["cases"];
 }
@@ -89,7 +87,7 @@ class Checker {
     std::vector<int32_t> mask((kVocabSize + 31) / 32);
     for (const TokenId id : ids) {
       matcher.FillMask(/*allows_special_tokens=*/false, mask);
-      const bool allowed = (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+      const bool allowed = IsAllowed(mask, id);
       CHECK(matcher.Accept(id) == allowed);
       if (!allowed) return false;
     }

@@ -2,7 +2,6 @@
 // same name in TANDEM_GOLDENS): the model's text becomes the same response, and as a stream the
 // same message; an Anthropic body becomes the same chat request.
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +14,7 @@
 #include "frontend/parsers/message_parser.h"
 #include "tests/support/anthropic_events.h"
 #include "tests/support/api_model.h"
+#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -25,10 +25,9 @@ using nlohmann::json;
 
 // The rows of a file in the small set, or of its namesake in the large one.
 std::vector<json> ReadRows(const std::string& small, const std::string& large) {
-  const char* more = std::getenv("TANDEM_GOLDENS");
-  const bool all = more != nullptr && *more != '\0';
+  const auto more = WholeGoldens();
   const std::string path =
-      all ? std::string(more) + "/api_events/" + large : TANDEM_GOLDEN_DIR "/api_events/" + small;
+      more ? *more + "/api_events/" + large : TANDEM_GOLDEN_DIR "/api_events/" + small;
   CAPTURE(path);
   std::ifstream file(path);
   std::vector<json> rows;

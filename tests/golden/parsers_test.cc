@@ -2,7 +2,6 @@
 // every single place, and once at random; the result is one of those that the case allows, the same
 // each time.
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,8 @@
 #include <sstream>
 
 #include "frontend/parsers/message_parser.h"
+
+#include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {

@@ -3,11 +3,12 @@
 // format.
 
 #include "frontend/parsers/tool_grammar.h"
+#include "tests/support/files/golden_folders.h"
 
-#include <catch2/catch.hpp>
-#include <cstdlib>
 #include <fstream>
 #include <string>
+
+#include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
@@ -17,9 +18,7 @@ using Choice = MessageFormat::Choice;
 
 Json ReadRecorded() {
   std::string path = std::string(TANDEM_GOLDEN_DIR) + "/parsers/tool_requests.json";
-  if (const char* more = std::getenv("TANDEM_GOLDENS"); more != nullptr && *more != '\0') {
-    path = std::string(more) + "/tool_parsers/requests.json";
-  }
+  if (const auto more = WholeGoldens()) path = *more + "/tool_parsers/requests.json";
   INFO(path);
   std::ifstream file(path);
   REQUIRE(file.good());

@@ -2,15 +2,11 @@
 // valid by an obvious validator. TANDEM_SEED repeats a run, TANDEM_CASES sets how many schemas.
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "frontend/text/tokenizer.h"
-#include "grammar/compiler/token_matcher.h"
-#include "tests/support/dice.h"
+#include "tests/support/environment.h"
+#include "tests/support/masked_writer.h"
 
 #include <catch2/catch.hpp>
 
@@ -18,14 +14,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int32_t kVocabSize = 3072;
-const std::string kModel = std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny";
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // ---- schemas ----
 
@@ -143,61 +131,10 @@ bool IsValid(const Json& schema, const Json& value) {
 
 // ---- outputs ----
 
-class Writer {
- public:
-  explicit Writer(uint64_t seed)
-      : tokenizer_(*Tokenizer::Load(kModel)),
-        vocabulary_(*GrammarVocabulary::Load(kModel, kVocabSize)),
-        dice_(seed) {}
-
-  Dice& dice() { return dice_; }
-  StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec) {
-    return CompileGrammar(spec, &vocabulary_);
-  }
-
-  // A whole output; empty when it does not end soon.
-  std::string Write(const xgrammar::CompiledGrammar& grammar) {
-    constexpr int kMaxTokens = 500;
-    TokenMatcher matcher(grammar, &vocabulary_);
-    std::vector<int32_t> mask((kVocabSize + 31) / 32);
-    std::string text;
-    for (int i = 0; i < kMaxTokens; ++i) {
-      matcher.FillMask(/*allows_special_tokens=*/false, mask);
-      const TokenId token = Draw(mask);
-      REQUIRE(token >= 0);
-      REQUIRE(matcher.Accept(token));
-      if (token == *tokenizer_->eos_id() || token == 0) return text;
-      text += tokenizer_->TokenBytes(token);
-    }
-    return "";
-  }
-
- private:
-  // Tokens that close something are drawn more often, so that outputs end.
-  TokenId Draw(std::span<const int32_t> mask) {
-    std::vector<TokenId> allowed, closing;
-    for (TokenId id = 0; id < kVocabSize; ++id) {
-      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) continue;
-      allowed.push_back(id);
-      const std::string_view bytes = tokenizer_->TokenBytes(id);
-      const bool ends = id == *tokenizer_->eos_id() || bytes == "\"" || bytes == "}" ||
-                        bytes == "]" || bytes == "," || bytes == ":";
-      if (ends) closing.push_back(id);
-    }
-    if (allowed.empty()) return -1;
-    const auto& pool = !closing.empty() && dice_.Chance(3) ? closing : allowed;
-    return pool[static_cast<size_t>(dice_.Roll(0, static_cast<int32_t>(pool.size()) - 1))];
-  }
-
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  GrammarVocabulary vocabulary_;
-  Dice dice_;
-};
-
 TEST_CASE("outputs that masks allow are JSON and valid by their schema") {
   const uint64_t seed = FromEnvironment("TANDEM_SEED", 41);
   const auto num_cases = static_cast<int>(FromEnvironment("TANDEM_CASES", 60));
-  Writer writer(seed);
+  MaskedWriter writer(seed);
   int num_whole = 0, num_written = 0;
   for (int i = 0; i < num_cases; ++i) {
     const Json schema = DrawObject(writer.dice(), 3);
@@ -207,12 +144,12 @@ TEST_CASE("outputs that masks allow are JSON and valid by their schema") {
     INFO(grammar.status().ToString());
     REQUIRE(grammar.ok());
     for (int j = 0; j < 3; ++j) {
-      const std::string text = writer.Write(*grammar);
+      const std::optional<std::string> text = writer.Write(*grammar);
       ++num_written;
-      if (text.empty()) continue;
+      if (!text) continue;
       ++num_whole;
-      INFO(text);
-      const Json value = Json::parse(text, nullptr, false);
+      INFO(*text);
+      const Json value = Json::parse(*text, nullptr, false);
       REQUIRE_FALSE(value.is_discarded());
       REQUIRE(IsValid(schema, value));
     }

@@ -1,14 +1,15 @@
 // Random text made of the formats' own markers: whatever it is, every cutting gives the same
 // message, no byte is lost to a crash, and each piece is whole UTF-8.
 
-#include <catch2/catch.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <random>
 
 #include "common/strings.h"
 #include "frontend/parsers/message_parser.h"
+#include "tests/support/environment.h"
+
+#include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
@@ -115,11 +116,6 @@ std::string Sum(const MessageFormat& format, const std::vector<std::string>& pie
   std::string sum = order + "|" + reasoning + "|" + content;
   for (const ToolCallDelta& call : calls) sum += "|" + call.name + "(" + call.arguments + ")";
   return sum;
-}
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 // TANDEM_SEED repeats a run, TANDEM_CASES sets its length.

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -21,11 +22,12 @@ TEST_CASE("a spec is packed and unpacked, and differs from one with other option
 }
 
 TEST_CASE("steps go through a packet in order") {
-  const std::vector<TokenId> tokens = {7, 8, 9};
+  const std::vector<TokenId> tokens = {7, 8, 9}, drafts = {10, -1};
   std::vector<int32_t> packet;
-  AppendStep({int64_t{-5} << 32 | 3, 4, true, tokens, 9}, &packet);
+  AppendStep({int64_t{-5} << 32 | 3, 4, true, tokens, 9, drafts}, &packet);
   AppendStep({12, kClosesMatcher, false, {}}, &packet);
-  CHECK(packet.size() == NumStepWords({0, 0, false, tokens}) + NumStepWords({0, 0, false, {}}));
+  CHECK(packet.size() ==
+        NumStepWords({0, 0, false, tokens, 0, drafts}) + NumStepWords({0, 0, false, {}}));
   std::span<const int32_t> left = packet;
   const auto first = TakeStep(&left);
   REQUIRE(first);
@@ -34,6 +36,7 @@ TEST_CASE("steps go through a packet in order") {
   CHECK(first->allows_special_tokens);
   CHECK(first->max_run == 9);
   CHECK(std::vector<TokenId>(first->tokens.begin(), first->tokens.end()) == tokens);
+  CHECK(std::vector<TokenId>(first->drafts.begin(), first->drafts.end()) == drafts);
   const auto second = TakeStep(&left);
   REQUIRE(second);
   CHECK(second->matcher_id == 12);
@@ -43,14 +46,20 @@ TEST_CASE("steps go through a packet in order") {
 
 TEST_CASE("a packet that is cut or lies about its tokens is refused") {
   std::vector<int32_t> packet;
-  AppendStep({1, 0, false, std::vector<TokenId>{1, 2}}, &packet);
+  const std::vector<TokenId> tokens = {1, 2}, drafts = {3};
+  AppendStep({1, 0, false, tokens, 0, drafts}, &packet);
   for (size_t size = 0; size < packet.size(); ++size) {
     std::span<const int32_t> left = std::span(packet).first(size);
     CHECK_FALSE(TakeStep(&left));
   }
-  packet[4] = -1;
-  std::span<const int32_t> left = packet;
-  CHECK_FALSE(TakeStep(&left));
+  for (const size_t count : {4, 6}) {
+    for (const int32_t lie : {-1, 3, INT32_MAX}) {
+      const int32_t before = std::exchange(packet[count], lie);
+      std::span<const int32_t> left = packet;
+      CHECK_FALSE(TakeStep(&left));
+      packet[count] = before;
+    }
+  }
 }
 
 }  // namespace

@@ -44,35 +44,36 @@ TokenId ByteToken(int byte) {
 }
 
 // Draws tokens; the end as soon as it is allowed, half of the time. A draw depends on the tokens
-// before it alone.
+// before it alone. As drafts it proposes the outputs of another run, now and then a wrong token.
 class DrawingExecutor final : public Executor {
  public:
   explicit DrawingExecutor(const ExecutorLimits& limits) : limits_(limits) {}
+  using Outputs = std::map<RequestId, std::vector<TokenId>>;
+  void DraftFrom(const Outputs* outputs) { known_ = outputs; }
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(const SchedulerOutput& step) override {
     if (step.finish_token_masks) step.finish_token_masks();
     ModelOutput& result = results_.emplace_back();
     for (const AdmittedRequest& admitted : step.admitted) {
-      rows_[step.requests[static_cast<size_t>(admitted.request_idx)].slot].assign(
-          admitted.token_ids.begin(), admitted.token_ids.end());
+      const RequestSlot slot = step.requests[static_cast<size_t>(admitted.request_idx)].slot;
+      rows_[slot].assign(admitted.token_ids.begin(), admitted.token_ids.end());
+      admitted_[slot] = {*admitted.request_id, admitted.num_prompt_tokens};
     }
     size_t next_mask = 0;
     for (size_t i = 0; i < step.requests.size(); ++i) {
       const ScheduledRequest& request = step.requests[i];
       std::vector<TokenId>& row = rows_[request.slot];
-      const auto end =
-          static_cast<size_t>(request.num_computed_tokens + request.num_scheduled_tokens);
+      const auto end = static_cast<size_t>(request.num_computed_tokens +
+                                           request.num_scheduled_tokens - request.num_draft_tokens);
       REQUIRE(end <= row.size());
       REQUIRE(request.needs_sample == (end == row.size()));
-      TokenMask mask;
-      if (next_mask < step.token_masks.size() &&
-          step.token_masks[next_mask].request_idx == static_cast<int32_t>(i)) {
-        mask = step.token_masks[next_mask++];
+      std::vector<TokenMask> masks;
+      while (next_mask < step.token_masks.size() &&
+             step.token_masks[next_mask].request_idx == static_cast<int32_t>(i)) {
+        masks.push_back(step.token_masks[next_mask++]);
       }
-      result.sampled_token_ids.push_back(request.needs_sample ? Draw(row, mask.words) : kNoToken);
-      if (!request.needs_sample) continue;
-      row.push_back(result.sampled_token_ids.back());
-      for (const TokenId forced : step.Forced(mask)) row.push_back(forced);
+      result.sampled_token_ids.push_back(kNoToken);
+      if (request.needs_sample) Sample(step, request, masks, &result);
     }
     CHECK(next_mask == step.token_masks.size());
     num_masks += step.token_masks.size();
@@ -85,8 +86,48 @@ class DrawingExecutor final : public Executor {
   }
 
   size_t num_masks = 0;
+  int num_accepted = 0, num_rejected = 0;
 
  private:
+  void Sample(const SchedulerOutput& step, const ScheduledRequest& request,
+              const std::vector<TokenMask>& masks, ModelOutput* result) {
+    std::vector<TokenId>& row = rows_[request.slot];
+    const std::span<const TokenId> drafts = step.Drafts(request);
+    REQUIRE((masks.empty() || masks.size() == drafts.size() + 1));
+    DraftResult drafted = {
+        .request_idx = static_cast<int32_t>(result->sampled_token_ids.size()) - 1,
+        .num_verified = request.num_draft_tokens,
+        .begin = static_cast<int32_t>(result->draft_token_ids.size())};
+    for (size_t place = 0; place <= drafts.size(); ++place) {
+      const TokenId token =
+          Draw(row, masks.empty() ? std::span<const int32_t>() : masks[place].words);
+      row.push_back(token);
+      result->sampled_token_ids.back() = token;
+      if (place == drafts.size() || token != drafts[place]) break;
+      result->draft_token_ids.push_back(token);
+      ++drafted.num_accepted;
+    }
+    num_accepted += drafted.num_accepted;
+    num_rejected += drafted.num_verified - drafted.num_accepted;
+    if (!masks.empty()) {
+      for (const TokenId forced : step.Forced(masks[0])) row.push_back(forced);
+    }
+    if (known_ != nullptr) Propose(row, admitted_[request.slot], &drafted, result);
+    if (drafted.num_verified > 0 || drafted.num_proposed > 0) result->drafts.push_back(drafted);
+  }
+  void Propose(const std::vector<TokenId>& row, const std::pair<RequestId, int32_t>& admitted,
+               DraftResult* drafted, ModelOutput* result) {
+    const auto& [id, num_prompt_tokens] = admitted;
+    const std::vector<TokenId>& outputs = known_->at(id);
+    const size_t num_outputs = row.size() - static_cast<size_t>(num_prompt_tokens);
+    for (size_t i = num_outputs; i < outputs.size() && i < num_outputs + 3; ++i) {
+      if (row.size() + 1 + i - num_outputs >= static_cast<size_t>(limits_.max_model_len)) break;
+      result->draft_token_ids.push_back(dice_.Chance(4) ? dice_.Roll(0, kVocabSize - 1)
+                                                        : outputs[i]);
+      ++drafted->num_proposed;
+    }
+  }
+
   static TokenId Draw(const std::vector<TokenId>& row, std::span<const int32_t> mask) {
     if (mask.empty()) return 300;
     uint64_t seed = kSeed;
@@ -104,10 +145,13 @@ class DrawingExecutor final : public Executor {
 
   ExecutorLimits limits_;
   std::map<RequestSlot, std::vector<TokenId>> rows_;
+  std::map<RequestSlot, std::pair<RequestId, int32_t>> admitted_;  // and the prompt's length
   std::vector<ModelOutput> results_;
+  const Outputs* known_ = nullptr;
+  Dice dice_{kSeed};
 };
 
-ExecutorLimits SmallLimits(int32_t num_blocks) {
+ExecutorLimits SmallLimits(int32_t num_blocks, int32_t num_drafts) {
   ExecutorLimits limits;
   limits.num_blocks = num_blocks;
   limits.block_size = 4;
@@ -115,14 +159,15 @@ ExecutorLimits SmallLimits(int32_t num_blocks) {
   limits.max_num_batched_tokens = 256;
   limits.max_model_len = 128;
   limits.vocab_size = kVocabSize;
+  limits.drafts.num_speculative_tokens = num_drafts;
   return limits;
 }
 
 class Engine {
  public:
   explicit Engine(bool async = false, int32_t num_blocks = 129, GrammarDefaults defaults = {},
-                  bool finds_runs = true)
-      : executor(SmallLimits(num_blocks)) {
+                  bool finds_runs = true, int32_t num_drafts = 0)
+      : executor(SmallLimits(num_blocks, num_drafts)) {
     auto service = GrammarService::Create(
         {.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
          .model_folder = kModel,
@@ -130,7 +175,8 @@ class Engine {
          .max_num_seqs = 4,
          .max_model_len = 128,
          .defaults = defaults,
-         .finds_runs = finds_runs},
+         .finds_runs = finds_runs,
+         .max_drafts = num_drafts},
         &clock, [this](GrammarCompiled compiled) { compiled_.Push(std::move(compiled)); });
     REQUIRE(service.ok());
     grammars = *std::move(service);
@@ -299,6 +345,42 @@ TEST_CASE("runs of forced tokens give the outputs that single tokens give, with 
   CHECK(runs.outputs == singles.outputs);
   CHECK(runs.reasons == singles.reasons);
   CHECK(runs.executor.num_masks * 2 < singles.executor.num_masks);
+}
+
+TEST_CASE("drafts under a grammar give the outputs that no drafts give") {
+  const bool async = GENERATE(false, true);
+  const int32_t num_blocks = GENERATE(129, 40);
+  CAPTURE(async, num_blocks, kSeed);
+  Engine plain(false, 129, {}, /*finds_runs=*/false);
+  Engine drafting(async, num_blocks, {}, /*finds_runs=*/true, /*num_drafts=*/3);
+  drafting.executor.DraftFrom(&plain.outputs);
+  Dice dice(kSeed + 2);
+  for (int i = 0; i < 24; ++i) {
+    wire::EngineCoreRequest request = plain.MakeRequest("r" + std::to_string(i));
+    wire::StructuredOutputs& wanted = request.sampling_params.structured_outputs.emplace();
+    if (dice.Chance(2)) {
+      wanted.regex = DrawRegex(dice);
+    } else {
+      wanted.json = wire::PackedString(kSchema);
+    }
+    DrawParams(dice, &request.sampling_params);
+    CAPTURE(i);
+    plain.core->Handle(wire::EngineCoreRequest(request));
+    plain.Finish();
+    drafting.core->Handle(std::move(request));
+  }
+  if (!async) {  // this executor verifies drafts that it is given
+    drafting.core->Handle(drafting.MakeRequest("free"));
+    plain.core->Handle(plain.MakeRequest("free"));
+    plain.Finish();
+  }
+  drafting.Finish();
+  for (const auto& [id, error] : drafting.errors) UNSCOPED_INFO(id << ": " << error);
+  CHECK(drafting.errors.empty());
+  CHECK(drafting.outputs == plain.outputs);
+  CHECK(drafting.reasons == plain.reasons);
+  CHECK(drafting.executor.num_accepted > 100);
+  CHECK(drafting.executor.num_rejected > 100);
 }
 
 TEST_CASE("an invalid grammar ends its requests alone, with what is wrong") {

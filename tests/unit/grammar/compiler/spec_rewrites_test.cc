@@ -33,6 +33,28 @@ TEST_CASE("the older form of structural tags becomes today's") {
       Contains("not JSON"));
 }
 
+TEST_CASE("classes of a regex that begin with a caret keep their characters") {
+  const auto rewritten = [](const char* regex) { return WithoutLeadingCarets(regex); };
+  CHECK(rewritten("[^a]+[a^]\\[\\^]") == "[^a]+[a^]\\[\\^]");
+  CHECK(rewritten("x[\\^]*") == "x\\^*");
+  CHECK(rewritten("[\\^a-]{2}[b]") == "(\\^|[a-]){2}[b]");
+  CHECK(rewritten("[\\^-z]") == "(\\^|[_-z])");
+  CHECK(rewritten("[\\^-]") == "(\\^|[-])");
+  CHECK(rewritten("[\\^^\\^\\]é]") == "(\\^|[\\]é])");
+  CHECK(rewritten("[\\^") == "[\\^");
+  CHECK(rewritten("[\\") == "[\\");
+}
+
+TEST_CASE("patterns of schemas are rewritten, instances are not") {
+  const std::string schema =
+      R"j({"properties":{"pattern":{"pattern":"[\\^a]"}},"enum":[{"pattern":"[\\^a]"}]})j";
+  CHECK(WithoutLeadingCaretsInPatterns(schema) ==
+        R"j({"properties":{"pattern":{"pattern":"(\\^|[a])"}},"enum":[{"pattern":"[\\^a]"}]})j");
+  for (const char* same : {R"({ "pattern": "[^a]" })", R"("pattern [\\^")", R"({"pattern": )"}) {
+    CHECK(WithoutLeadingCaretsInPatterns(same) == same);
+  }
+}
+
 TEST_CASE("the JSON of structural tags has one blank at a time where any are not wanted") {
   const char* tag = R"({"type": "structural_tag", "format": {"type": "sequence", "elements": [
       {"type": "json_schema", "json_schema": {"properties": {"json_schema": {}}}},

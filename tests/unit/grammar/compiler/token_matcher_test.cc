@@ -1,8 +1,11 @@
 #include "grammar/compiler/token_matcher.h"
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
+
+#include "common/token_mask.h"
+
+#include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
@@ -56,7 +59,7 @@ TEST_CASE("special tokens stand for their text only where asked for") {
   std::vector<int32_t> mask((kVocabSize + 31) / 32);
   const auto allows = [&](bool special_tokens) {
     matcher.FillMask(special_tokens, mask);
-    return (mask[static_cast<size_t>(special) / 32] >> (special % 32) & 1) != 0;
+    return IsAllowed(mask, special);
   };
   CHECK_FALSE(allows(false));
   CHECK(allows(true));
@@ -90,6 +93,54 @@ TEST_CASE("a run is what must follow token by token, and finding it changes noth
     REQUIRE(matcher.Accept(run[i]));
   }
   CHECK(find(16).empty());  // one of three
+}
+
+TEST_CASE("masks after drafts, up to the first that is refused, and the matcher stays") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  const auto grammar = CompileGrammar(
+      {GrammarKind::kGrammar, JsonBlanks::kAny, R"(root ::= "\x01" [\x02\x03] "\x04" "\x05")"},
+      &vocabulary);
+  REQUIRE(grammar.ok());
+  TokenMatcher matcher(*grammar, &vocabulary);
+  const auto token = [&](char byte) {
+    for (TokenId id = 0; id < kVocabSize; ++id) {
+      if (vocabulary.text(id) == std::string(1, byte)) return id;
+    }
+    FAIL("no token for byte " << int{byte});
+    return TokenId{-1};
+  };
+  constexpr size_t kNumRows = 6;
+  std::vector<int32_t> words(kNumRows * MaskRows::NumRowWords(kVocabSize));
+  const MaskRows masks(words, kVocabSize);
+  const auto fill = [&](std::vector<TokenId> drafts) {
+    matcher.FillMask(false, masks.mask(1));
+    return matcher.FillMasksAfter(false, drafts, masks, 1);
+  };
+  const auto allowed = [&](size_t row) {
+    std::string bytes;
+    for (TokenId id = 0; id < kVocabSize; ++id) {
+      const bool is_allowed = IsAllowed(masks.mask(row), id);
+      if (is_allowed && vocabulary.text(id).size() == 1) bytes += vocabulary.text(id);
+    }
+    return bytes;
+  };
+  for (int again = 0; again < 2; ++again) {
+    CHECK(fill({token(1), token(3), token(4), token(5)}) == 4);
+    CHECK(allowed(1) == "\x01");
+    CHECK(allowed(2) == "\x02\x03");
+    CHECK(allowed(3) == "\x04");
+    CHECK(allowed(4) == "\x05");
+    CHECK(fill({token(1), token(4), token(4)}) == 1);
+    CHECK(allowed(2) == "\x02\x03");
+    CHECK(fill({token(2)}) == 0);
+    CHECK(fill({-1}) == 0);
+    CHECK(fill({kVocabSize + 40}) == 0);
+    CHECK(fill({}) == 0);
+    CHECK(allowed(1) == "\x01");
+  }
+  REQUIRE(matcher.Accept(token(1)));
+  CHECK(fill({token(2), token(4), token(5)}) == 3);
+  CHECK(allowed(2) == "\x04");
 }
 
 }  // namespace
