@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "common/read_file.h"
+#include "gguf/gguf_file.h"
 
 namespace tandem {
 namespace {
@@ -34,18 +35,39 @@ std::vector<fs::path> TokenizerFiles(const fs::path& folder) {
   return files;
 }
 
+bool HashFiles(const fs::path& folder, XXH3_state_t* state) {
+  const std::vector<fs::path> files = TokenizerFiles(folder);
+  for (const fs::path& path : files) {
+    const StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
+    if (!text.ok()) return false;
+    XXH3_128bits_update(state, text->data(), text->size());
+  }
+  return !files.empty();
+}
+
+// False for a folder that has another tokenizer.
+bool HashGguf(const std::string& model, XXH3_state_t* state) {
+  std::error_code error;
+  if (fs::exists(fs::path(model) / "tokenizer.json", error)) return false;
+  const StatusOr<std::string> path = FindGgufFile(model);
+  if (!path.ok() || path->empty()) return false;
+  const auto file = GgufFile::Open(*path);
+  if (!file.ok()) return false;
+  for (const auto& [key, value] : (*file)->metadata().values()) {
+    if (!key.starts_with("tokenizer.ggml.")) continue;
+    XXH3_128bits_update(state, key.data(), key.size());
+    XXH3_128bits_update(state, value.bytes.data(), value.bytes.size());
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<std::string> TokenizerHash(const std::string& model_folder) {
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  const std::vector<fs::path> files = TokenizerFiles(model_folder);
-  for (const fs::path& path : files) {
-    const StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
-    if (!text.ok()) return std::nullopt;
-    XXH3_128bits_update(&state, text->data(), text->size());
-  }
-  if (files.empty()) return std::nullopt;
+  const bool is_hashed = HashGguf(model_folder, &state) || HashFiles(model_folder, &state);
+  if (!is_hashed) return std::nullopt;
   const XXH128_hash_t hash = XXH3_128bits_digest(&state);
   char digits[33];
   std::snprintf(digits, sizeof digits, "%016llx%016llx",

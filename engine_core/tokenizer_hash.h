@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-// nullopt: the folder has no such file, or none that can be read.
+// Of a GGUF file: of its keys for the tokenizer. nullopt: the folder has no such file, or none that
+// can be read.
 std::optional<std::string> TokenizerHash(const std::string& model_folder);
 
 }  // namespace tandem

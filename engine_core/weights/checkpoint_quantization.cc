@@ -43,19 +43,32 @@ Status ParseAwq(const Json& config, CheckpointQuantization* /*result*/) {
   return OkStatus();
 }
 
-Status ParseFp8(const Json& config, CheckpointQuantization* result) {
-  result->has_quantized_activations = true;
-  const Json* block = Find(config, "weight_block_size");
+// Its tensors say the rest. fp4's table stands in the file as nf4's does.
+Status ParseBitsandbytes(const Json& config, CheckpointQuantization* result) {
+  bool in_8_bits = false;
+  RETURN_IF_ERROR(ReadBool(config, "load_in_8bit", &in_8_bits));
+  result->has_quantized_activations = in_8_bits;
+  return OkStatus();
+}
+
+// The rows and columns that share a scale, where the object has the key.
+Status ParseBlockSize(const Json& config, const char* key, CheckpointQuantization* result) {
+  const Json* block = Find(config, key);
   if (block == nullptr) return OkStatus();
   const bool is_pair = block->is_array() && block->size() == 2 &&
                        std::all_of(block->begin(), block->end(), [](const Json& size) {
                          return size.is_number_unsigned() && size.get<uint64_t>() > 0 &&
                                 size.get<uint64_t>() <= 1 << 20;
                        });
-  if (!is_pair) return BadValue("weight_block_size", *block, "two integers in [1, 1048576]");
+  if (!is_pair) return BadValue(key, *block, "two integers in [1, 1048576]");
   result->block_rows = (*block)[0].get<int64_t>();
   result->block_columns = (*block)[1].get<int64_t>();
   return OkStatus();
+}
+
+Status ParseFp8(const Json& config, CheckpointQuantization* result) {
+  result->has_quantized_activations = true;
+  return ParseBlockSize(config, "weight_block_size", result);
 }
 
 // Keys that change what the stored numbers mean, in a way that is not read.
@@ -93,11 +106,8 @@ Status ParseCompressedTensors(const Json& config, CheckpointQuantization* result
     if (Find(group, "input_activations") != nullptr) result->has_quantized_activations = true;
     const Json* weights = Find(group, "weights");
     if (weights == nullptr || !weights->is_object()) continue;
-    const Json* block = Find(*weights, "block_structure");
-    if (block != nullptr) {
-      status = ParseFp8(Json{{"weight_block_size", *block}}, result);
-      if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
-    }
+    status = ParseBlockSize(*weights, "block_structure", result);
+    if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
   }
   return OkStatus();
 }
@@ -119,18 +129,20 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
 struct MethodRow {
   QuantizationMethod method;
   std::string_view name;
-  std::vector<std::string_view> aliases;  // of --quantization and of quant_method
-  Status (*parse)(const Json&, CheckpointQuantization*);
+  std::vector<std::string_view> aliases;                  // of --quantization and of quant_method
+  Status (*parse)(const Json&, CheckpointQuantization*);  // null: no config.json names it
 };
 
 const std::vector<MethodRow>& Methods() {
   static const std::vector<MethodRow> rows = {
       {QuantizationMethod::kAwq, "awq", {"auto_awq", "awq_marlin", "marlin"}, ParseAwq},
+      {QuantizationMethod::kBitsandbytes, "bitsandbytes", {}, ParseBitsandbytes},
       {QuantizationMethod::kCompressedTensors,
        "compressed-tensors",
        {"compressed_tensors"},
        ParseCompressedTensors},
       {QuantizationMethod::kFp8, "fp8", {}, ParseFp8},
+      {QuantizationMethod::kGguf, "gguf", {}, nullptr},
       {QuantizationMethod::kGptq, "gptq", {"auto_gptq", "gptq_marlin", "marlin"}, ParseGptq},
       {QuantizationMethod::kModelOpt, "modelopt", {"modelopt_fp4"}, ParseModelOpt},
   };
@@ -175,6 +187,7 @@ StatusOr<CheckpointQuantization> ParseQuantization(const Json& config) {
   if (method.empty() && Find(config, "quant_algo") != nullptr) method = "modelopt";
   std::string supported;
   for (const MethodRow& row : Methods()) {
+    if (row.parse == nullptr) continue;
     if (row.name == method ||
         (method != "marlin" && std::count(row.aliases.begin(), row.aliases.end(), method) > 0)) {
       return ParseAs(row, config);

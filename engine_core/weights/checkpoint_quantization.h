@@ -13,7 +13,17 @@
 
 namespace tandem {
 
-enum class QuantizationMethod { kNone, kAwq, kCompressedTensors, kFp8, kGptq, kModelOpt };
+// kGguf: a GGUF file, whatever its tensors are stored as.
+enum class QuantizationMethod {
+  kNone,
+  kAwq,
+  kBitsandbytes,
+  kCompressedTensors,
+  kFp8,
+  kGguf,
+  kGptq,
+  kModelOpt
+};
 
 struct CheckpointQuantization {
   QuantizationMethod method = QuantizationMethod::kNone;
@@ -23,6 +33,8 @@ struct CheckpointQuantization {
   // FP8 in blocks: rows and columns that share a scale.
   int64_t block_rows = 128;
   int64_t block_columns = 128;
+  // GGUF: how many tensors are stored as what: "25 Q6_K, 169 Q4_K, 97 F32".
+  std::string tensor_types = {};
 };
 
 // "gptq"; "none" for kNone.

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/read_file.h"
+#include "engine_core/weights/gguf_config.h"
+#include "engine_core/weights/hf_overrides.h"
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
 
@@ -280,8 +282,29 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
 }
 
 StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules) {
-  ASSIGN_OR_RETURN(const std::string config,
-                   ReadFile(model_dir + "/config.json", kMaxJsonFileBytes));
+  return ReadModelConfig(model_dir, find_rules, {});
+}
+
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules,
+                                      std::string_view hf_overrides) {
+  ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model_dir));
+  if (!gguf.empty()) {
+    if (!hf_overrides.empty()) {
+      return InvalidArgumentError("--hf-overrides changes config.json, which " + gguf +
+                                  " does not have");
+    }
+    ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
+    return ReadGgufConfig(*file, find_rules);
+  }
+  ASSIGN_OR_RETURN(std::string config, ReadFile(model_dir + "/config.json", kMaxJsonFileBytes));
+  if (!hf_overrides.empty()) {
+    StatusOr<Json> file = ParseJsonObject(config);
+    if (!file.ok()) return file.status().WithContext(model_dir + "/config.json");
+    const StatusOr<Json> changes = ParseJsonObject(hf_overrides);
+    if (!changes.ok()) return changes.status().WithContext("--hf-overrides");
+    file->update(*changes, /*merge_objects=*/true);
+    config = file->dump();
+  }
   ASSIGN_OR_RETURN(const std::string generation,
                    ReadFileIfAny(model_dir + "/generation_config.json", kMaxJsonFileBytes));
   StatusOr<ModelConfig> parsed = ParseModelConfig(config, generation, find_rules);

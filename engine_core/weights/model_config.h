@@ -1,6 +1,7 @@
 #pragma once
 
-// The shape of a model, from config.json and generation_config.json of an HF folder, in either
+// The shape of a model, from a GGUF file's keys (gguf_config.h), or from config.json and
+// generation_config.json of an HF folder, in either
 // spelling: transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype).
 // A text model's part may stand below text_config. What an architecture does differently with the
 // keys is in its ConfigRules; models/registry.cc has those of every architecture.
@@ -89,6 +90,7 @@ struct ModelConfig {
   int32_t UniformWindow() const;
 };
 
+// Of a folder or a GGUF file.
 StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules);
 
 // The same from the files' text; `generation_config` may be empty.

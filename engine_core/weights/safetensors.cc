@@ -1,13 +1,9 @@
 #include "engine_core/weights/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -16,8 +12,10 @@
 #include <optional>
 #include <span>
 
+#include "common/mapped_file.h"
 #include "common/random.h"
 #include "common/read_file.h"
+#include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -27,14 +25,6 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own reader
 constexpr int kMaxDims = 8;
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return text + "]";
-}
 
 std::optional<DType> DTypeOf(std::string_view name) {
   if (name == "F32") return DType::kF32;
@@ -58,49 +48,6 @@ int64_t FormatElementBytes(std::string_view dtype) {
   const auto it = kBytes.find(dtype);
   return it == kBytes.end() ? 0 : it->second;
 }
-
-// Gives pages of a mapping back to the kernel. Only those that lie wholly inside the bytes: a
-// neighbour may still be in use. A dropped page is read again from the page cache when touched, so
-// this is never wrong.
-void ReleasePages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t skipped = (page - begin % page) % page;
-  if (bytes.size() < skipped + page) return;
-  madvise(const_cast<std::byte*>(bytes.data()) + skipped, (bytes.size() - skipped) / page * page,
-          MADV_DONTNEED);
-}
-
-// A read-only mapping of a whole file.
-class MappedFile {
- public:
-  static StatusOr<MappedFile> Open(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ErrnoError(errno, "open " + path);
-    struct stat info = {};
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-      close(fd);
-      return InvalidArgumentError(path + ": not a regular file");
-    }
-    const size_t size = static_cast<size_t>(info.st_size);
-    void* data = size == 0 ? MAP_FAILED : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int map_error = errno;
-    close(fd);
-    if (size == 0) return DataLossError(path + ": the file is empty");
-    if (data == MAP_FAILED) return ErrnoError(map_error, "mmap " + path);
-    return MappedFile({static_cast<const std::byte*>(data), size});
-  }
-  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile() {
-    if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  std::span<const std::byte> bytes_;
-};
 
 struct Entry {
   std::string dtype;
@@ -383,10 +330,11 @@ WeightTensor::~WeightTensor() {
 StoredTensor::StoredTensor(StoredTensor&& other) noexcept
     : dtype_(std::move(other.dtype_)),
       shape_(std::move(other.shape_)),
+      memory_(std::move(other.memory_)),
       bytes_(std::exchange(other.bytes_, {})) {}
 
 StoredTensor::~StoredTensor() {
-  if (!bytes_.empty()) ReleasePages(bytes_);
+  if (memory_.empty() && !bytes_.empty()) ReleasePages(bytes_);
 }
 
 int64_t StoredTensor::num_elements() const {

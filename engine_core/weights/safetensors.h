@@ -1,13 +1,13 @@
 #pragma once
 
-// Named tensors of a model: from safetensors files (mapped, never copied when aligned) or made up
-// (`--load-format dummy`). The file format: 8 bytes little-endian header length, a JSON object of
-// {name: {dtype, shape, data_offsets}}, then the data.
-// Thread: one loader at a time. Ownership: a WeightTensor's bytes stay valid while it and the
-// Weights it came from live; destroying it gives the pages it touched back to the kernel, so that
-// packing a model does not keep both copies resident.
-// Failure: every length, offset, shape and dtype is checked before use; the Status names the file
-// and the tensor. Files must not be truncated by others while they are mapped (SIGBUS).
+// Named tensors of a model: from safetensors files (mapped, never copied when aligned), made up
+// (`--load-format dummy`), or from a GGUF file (gguf_weights.h). The file format of safetensors: 8
+// bytes little-endian header length, a JSON object of {name: {dtype, shape, data_offsets}}, then
+// the data. Thread: one loader at a time. Ownership: a WeightTensor's bytes stay valid while it and
+// the Weights it came from live; destroying it gives the pages it touched back to the kernel, so
+// that packing a model does not keep both copies resident. Failure: every length, offset, shape and
+// dtype is checked before use; the Status names the file and the tensor. Files must not be
+// truncated by others while they are mapped (SIGBUS).
 
 #include <cstddef>
 #include <cstdint>
@@ -42,13 +42,19 @@ class WeightTensor {
   bool is_mapped_ = false;
 };
 
-// A tensor as the file has it, of any of the format's types: what a quantized matrix is made of.
+// A tensor as the file has it, of any of the file's types: what a quantized matrix is made of.
 // Movable; the bytes are not aligned. Gives its pages back as a WeightTensor does.
 class StoredTensor {
  public:
   // bytes: in a mapping.
   StoredTensor(std::string dtype, std::vector<int64_t> shape, std::span<const std::byte> bytes)
       : dtype_(std::move(dtype)), shape_(std::move(shape)), bytes_(bytes) {}
+  // A copy, where a file has the rows in another order.
+  StoredTensor(std::string dtype, std::vector<int64_t> shape, std::vector<std::byte> memory)
+      : dtype_(std::move(dtype)),
+        shape_(std::move(shape)),
+        memory_(std::move(memory)),
+        bytes_(memory_) {}
   StoredTensor(StoredTensor&& other) noexcept;
   StoredTensor& operator=(StoredTensor&&) = delete;
   ~StoredTensor();
@@ -61,6 +67,7 @@ class StoredTensor {
  private:
   std::string dtype_;
   std::vector<int64_t> shape_;
+  std::vector<std::byte> memory_;
   std::span<const std::byte> bytes_;
 };
 

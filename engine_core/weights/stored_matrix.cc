@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/shape_text.h"
 #include "engine_core/weights/quantized/layouts.h"
 
 namespace tandem {
@@ -60,11 +61,36 @@ StatusOr<LoadedMatrix> DecodedPart(DecodedMatrix whole, const StoredMatrix& stor
   return LoadedMatrix(std::move(whole), part);
 }
 
+StatusOr<LoadedMatrix> BlocksPart(StoredTensor tensor, const BlockFormat& format,
+                                  const StoredMatrix& stored) {
+  const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
+  if (stored.is_transposed || stored.stack_size > 0 ||
+      tensor.shape() != std::vector<int64_t>{stored.rows, stored.columns}) {
+    return InvalidArgumentError("tensor " + stored.name + ".weight has shape " +
+                                ShapeText(tensor.shape()) + ", the config needs [" +
+                                std::to_string(stored.rows) + ", " +
+                                std::to_string(stored.columns) + "]");
+  }
+  void* const bytes = const_cast<std::byte*>(tensor.bytes().data());  // a view that is only read
+  const MatrixSource whole(
+      Tensor(bytes, DType::kI8, {stored.rows, stored.columns / format.size * format.num_bytes}),
+      format);
+  const MatrixSource part =
+      whole.Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  return LoadedMatrix(std::move(tensor), part);
+}
+
 }  // namespace
 
 StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization& quantization,
                                   const StoredMatrix& stored) {
   const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
+  if (quantization.method == QuantizationMethod::kGguf && weights.Has(stored.name + ".weight")) {
+    ASSIGN_OR_RETURN(StoredTensor tensor, weights.GetStored(stored.name + ".weight"));
+    if (const BlockFormat* const format = FindBlockFormat(tensor.dtype())) {
+      return BlocksPart(std::move(tensor), *format, stored);
+    }
+  }
   const ModuleTensors tensors(&weights, stored.name);
   if (const DecodeMatrix decode = FindLayout(tensors, quantization)) {
     if (stored.is_transposed || stored.stack_size > 0) {

@@ -1,8 +1,9 @@
 #pragma once
 
 // One matrix of a checkpoint, or a part of it, as a source for Backend::Pack: what stands between
-// the tensors of a file and the matrices of a model. A matrix is stored as numbers, or in one of
-// the layouts of quantized checkpoints (quantized/layouts.h). Thread: one loader at a time.
+// the tensors of a file and the matrices of a model. A matrix is stored as numbers, in blocks
+// (kernels/block_format.h), or in one of the layouts of quantized checkpoints
+// (quantized/layouts.h). Thread: one loader at a time.
 // Ownership: a LoadedMatrix keeps its source's memory (pages of the mapped file, or a copy) and
 // gives it back when it is destroyed, which is once it is packed. Failure: as Weights::Get.
 
@@ -44,10 +45,12 @@ class LoadedMatrix {
       : tensor_(std::move(tensor)), source_(source) {}
   LoadedMatrix(DecodedMatrix codes, const MatrixSource& source)
       : tensor_(std::move(codes)), source_(source) {}
+  LoadedMatrix(StoredTensor blocks, const MatrixSource& source)
+      : tensor_(std::move(blocks)), source_(source) {}
   const MatrixSource& source() const { return source_; }
 
  private:
-  std::variant<WeightTensor, DecodedMatrix> tensor_;
+  std::variant<WeightTensor, DecodedMatrix, StoredTensor> tensor_;
   MatrixSource source_;
 };
 

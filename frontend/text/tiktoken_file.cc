@@ -11,6 +11,7 @@
 #include "frontend/text/base64.h"
 #include "frontend/text/bpe.h"
 #include "frontend/text/byte_level.h"
+#include "frontend/text/split_patterns.h"
 
 namespace tandem {
 namespace {
@@ -21,12 +22,6 @@ constexpr TokenId kMaxVocabSize = 1 << 24;
 
 // ---- Families ----
 
-// Words with their case-blind contractions, digits one by one or by three, punctuation, line ends.
-constexpr char kQwenPattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr char kLlama3Pattern[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // Runs of Han by themselves, words cut where a lower-case letter is followed by an upper-case one.
 // The original writes "but not Han" as an intersection of classes, which PCRE2 lacks.
 #define UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
@@ -55,7 +50,7 @@ struct Family {
 const std::vector<Family>& Families() {
   static const std::vector<Family> families = {
       {.tokenizer_class = "QWenTokenizer",
-       .pattern = kQwenPattern,
+       .pattern = kQwenSplit,
        .special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
        .numbered = "<|extra_",
        .num_numbered = 205,
@@ -66,11 +61,11 @@ const std::vector<Family>& Families() {
        .num_numbered = 256,
        .number_is_id = true},
       {.tokenizer_class = "ChatGLM4Tokenizer",
-       .pattern = kLlama3Pattern,
+       .pattern = kLlama3Split,
        .prefix = {"[gMASK]", "<sop>"}},
       // What transformers makes of such a file when no class of its own reads it.
-      {.tokenizer_class = "PreTrainedTokenizerFast", .pattern = kLlama3Pattern},
-      {.tokenizer_class = "PreTrainedTokenizer", .pattern = kLlama3Pattern},
+      {.tokenizer_class = "PreTrainedTokenizerFast", .pattern = kLlama3Split},
+      {.tokenizer_class = "PreTrainedTokenizer", .pattern = kLlama3Split},
   };
   return families;
 }
@@ -78,7 +73,7 @@ const std::vector<Family>& Families() {
 // Llama 3 as Meta ships it has no tokenizer_config.json; its number of ranks identifies it.
 const Family& Llama3() {
   static const Family family = {
-      .pattern = kLlama3Pattern,
+      .pattern = kLlama3Split,
       .special_tokens = {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>",
                          "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|step_id|>",
                          "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",

@@ -8,9 +8,11 @@
 #include "common/strings.h"
 #include "common/utf8.h"
 #include "frontend/text/encoded_text_cache.h"
+#include "frontend/text/gguf_tokenizer.h"
 #include "frontend/text/sentencepiece_file.h"
 #include "frontend/text/tiktoken_file.h"
 #include "frontend/text/tokenizer_file.h"
+#include "gguf/gguf_file.h"
 
 namespace tandem {
 namespace {
@@ -82,6 +84,11 @@ Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::~Tokenizer() = default;
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& model_folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(model_folder + "/tokenizer.json", error)) {
+    ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model_folder));
+    if (!gguf.empty()) return LoadGguf(gguf);
+  }
   const std::string config_path = model_folder + "/tokenizer_config.json";
   ASSIGN_OR_RETURN(const std::string config_json, ReadFileIfAny(config_path, kMaxFileBytes));
   ASSIGN_OR_RETURN(std::string chat_template,
@@ -92,6 +99,14 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& mo
     (*tokenizer)->parts_->config.chat_template = std::move(chat_template);
   }
   return tokenizer;
+}
+
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadGguf(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> gguf, GgufFile::Open(path));
+  TokenizerConfig config;
+  auto file = ReadGgufTokenizer(gguf->metadata(), &config);
+  if (!file.ok()) return file.status().WithContext(path);
+  return Build(*std::move(file), std::move(config));
 }
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadFiles(const std::string& model_folder,

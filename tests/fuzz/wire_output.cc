@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "common/check.h"
 #include "proto_msgpack/codec.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/wire_record.h"
 
 namespace tandem::wire {
 namespace {
@@ -18,17 +18,9 @@ void Try(Frames frames) {
   if constexpr (std::is_same_v<Record, EngineCoreOutputs>) {
     if (record.is_empty()) return;
   }
-  EncodedMessage first, second;
-  Encode(record, &first);
-  std::vector<std::string_view> sent = {first.body};
-  sent.insert(sent.end(), first.aux.begin(), first.aux.end());
-  // Into the used record, as the endpoints do.
-  const Status again = Decode(sent, &record);
-  CHECK(again.ok()) << again.ToString();
-  Encode(record, &second);
-  // Their bytes are compared, because NaN differs from itself.
-  CHECK(first.body == second.body);
-  CHECK(first.aux == second.aux);
+  CheckSendsAgain(
+      record, [](const Record& each, EncodedMessage* message) { Encode(each, message); },
+      [](Frames again, Record* used) { return Decode(again, used); });
 }
 
 }  // namespace

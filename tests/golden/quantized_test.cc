@@ -3,16 +3,21 @@
 
 #include <openssl/sha.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/strings.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/safetensors.h"
 #include "engine_core/weights/stored_matrix.h"
+#include "gguf/gguf_file.h"
+#include "kernels/block_format.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
@@ -118,6 +123,131 @@ TEST_CASE("quantized checkpoints: logits equal HF's over the same weights") {
       }
     }
   }
+}
+
+std::vector<std::string> GgufFolders() {
+  std::vector<std::string> folders;
+  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "quantized", "goldens.json")) {
+    if (std::filesystem::exists(folder + "/model.gguf")) folders.push_back(folder);
+  }
+  REQUIRE(!folders.empty());
+  return folders;
+}
+
+// Of a tensor as the file has it.
+MatrixSource SourceOf(const GgufTensor& tensor, std::vector<std::byte>* aligned) {
+  aligned->assign(tensor.bytes.begin(), tensor.bytes.end());
+  const int64_t columns = tensor.shape.back();
+  int64_t num_rows = 1;
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) num_rows *= tensor.shape[i];
+  const int64_t row_bytes = columns / tensor.type->block_size * tensor.type->block_bytes;
+  if (const BlockFormat* const format = FindBlockFormat(tensor.type->name)) {
+    return {Tensor(aligned->data(), DType::kI8, {num_rows, row_bytes}), *format};
+  }
+  const DType dtype = tensor.type->name == "F32"   ? DType::kF32
+                      : tensor.type->name == "F16" ? DType::kF16
+                                                   : DType::kBf16;
+  return Tensor(aligned->data(), dtype, {num_rows, columns});
+}
+
+TEST_CASE("GGUF checkpoints: every matrix is read to the bit") {
+  for (const std::string& folder : GgufFolders()) {
+    const auto file = GgufFile::Open(folder + "/model.gguf");
+    REQUIRE(file.ok());
+    const json recorded = ReadJson(folder + "/dequantized.json");
+    for (const json& wanted : recorded["tensors"]) {
+      const std::string name = wanted["tensor"];
+      CAPTURE(folder, name);
+      const GgufTensor* const tensor = (*file)->Find(name);
+      REQUIRE(tensor != nullptr);
+      CHECK(json(tensor->shape) == wanted["shape"]);
+      std::vector<std::byte> aligned;
+      CHECK(Sha256Of(NumbersOf(SourceOf(*tensor, &aligned))) == wanted["sha256"]);
+    }
+  }
+}
+
+TEST_CASE("GGUF checkpoints: logits equal HF's over the same weights") {
+  constexpr double kTolerance = 2e-3;
+  for (const std::string& folder : GgufFolders()) {
+    const std::string file = folder + "/model.gguf";
+    const GoldenLogits logits(folder);
+    const json goldens = ReadGoldens(folder);
+    for (const json& prompt : goldens["prompts"]) {
+      const int index = prompt["index"];
+      CAPTURE(folder, index);
+      const auto ids = prompt["prompt_ids"].get<std::vector<int32_t>>();
+      const std::vector<float> expected = logits.Get("f32." + std::to_string(index));
+      for (const DType dtype : {DType::kF32, DType::kBf16}) {
+        CAPTURE(DTypeName(dtype));
+        const auto backend = MakeTestBackend(false, dtype, 1);
+        const auto rows = AllLogits(ReadModelConfig(file), file, 256, backend.get(), ids);
+        const double tolerance = dtype == DType::kF32
+                                     ? kTolerance
+                                     : 2 * prompt["bf16_max_abs_diff"].get<double>() + 0.05;
+        CHECK(MaxDifference(rows.back(), expected.data()) <= tolerance);
+      }
+    }
+  }
+}
+
+// Blocks of all bits: whole rows, and parts that begin within a block.
+void CheckBlocks(const MatrixSource& source, const float* wanted) {
+  const std::vector<float> numbers = NumbersOf(source);
+  CHECK(std::equal(numbers.begin(), numbers.end(), wanted));
+  const int64_t columns = source.columns();
+  const std::vector<float> part =
+      NumbersOf(source.Rows(1, source.rows() - 1).Columns(7, columns - 9));
+  for (int64_t n = 1; n < source.rows(); ++n) {
+    const float* const row = part.data() + (n - 1) * (columns - 9);
+    CHECK(std::equal(row, row + columns - 9, wanted + n * columns + 7));
+  }
+}
+
+TEST_CASE("GGUF units: blocks of all bits") {
+  const std::vector<std::string> found =
+      GoldenFolders(TANDEM_GOLDEN_DIR, "quantized", "units.json");
+  REQUIRE(found.size() == 1);
+  const TempFolder folder;
+  std::filesystem::create_symlink(found[0] + "/units.safetensors",
+                                  folder.PathOf("model.safetensors"));
+  const auto weights = OpenSafetensors(folder.path());
+  REQUIRE(weights.ok());
+  int num_units = 0;
+  const json units = ReadJson(found[0] + "/units.json");
+  for (const json& unit : units["cases"]) {
+    if (unit["kind"] != "gguf_block") continue;
+    const std::string name = unit["name"];
+    CAPTURE(name);
+    const json &stored = unit["in"]["bytes"][1], &shape = unit["out"]["value"][1];
+    const auto bytes = (*weights)->GetStored(name + ".bytes");
+    const auto wanted = (*weights)->Get(name + ".value", shape[0], shape[1]);
+    REQUIRE(bytes.ok());
+    REQUIRE(wanted.ok());
+    std::vector<std::byte> copy(bytes->bytes().begin(), bytes->bytes().end());
+    const BlockFormat* const format = FindBlockFormat(unit["type"].get<std::string>());
+    REQUIRE(format != nullptr);
+    CheckBlocks({Tensor(copy.data(), DType::kI8, {stored[0], stored[1]}), *format},
+                wanted->view().Data<float>());
+    ++num_units;
+  }
+  CHECK(num_units == 11);
+}
+
+// What the gguf package makes of random bytes, for formats that the units lack.
+TEST_CASE("GGUF units: IQ4_XS and MXFP4") {
+  const json recorded = ReadJson(TANDEM_GOLDEN_DIR "/quantized/units/gguf_blocks.json");
+  for (const auto& [name, unit] : recorded.items()) {
+    CAPTURE(name);
+    std::string bytes = HexDecode(unit["bytes"].get<std::string>()).value();
+    const std::string numbers = HexDecode(unit["numbers"].get<std::string>()).value();
+    std::vector<float> wanted(numbers.size() / sizeof(float));
+    std::memcpy(wanted.data(), numbers.data(), numbers.size());
+    const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / 2;
+    CheckBlocks({Tensor(bytes.data(), DType::kI8, {2, row_bytes}), *FindBlockFormat(name)},
+                wanted.data());
+  }
+  CHECK(recorded.size() == 2);
 }
 
 // From a unit's own keys, in place of config.json.

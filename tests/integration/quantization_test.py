@@ -46,7 +46,7 @@ class Quantized(unittest.TestCase):
         self.check(8, "--kv-cache-dtype", "int8")
 
     def test_unknown_names_list_the_known(self):
-        for flag, name, word in (("--quantization", "bitsandbytes", "int8 int4"),
+        for flag, name, word in (("--quantization", "hqq", "int8 int4"),
                                  ("--kv-cache-dtype", "fp8", "auto int8")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, flag, name],
                                  capture_output=True, text=True, timeout=60)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine_core/weights/quantized/code_words.h"
 #include "engine_core/weights/quantized/layouts.h"
 
 namespace tandem {
@@ -12,16 +13,10 @@ namespace {
 constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
                            kGroups = ".g_idx";
 
-// Bits of a code, from the number of words that K codes take.
-StatusOr<int> BitsOf(const ModuleTensors& tensors, const StoredTensor& codes, MatrixShape shape) {
-  for (const int bits : {2, 4, 8}) {
-    const bool fits = shape.columns * bits % 32 == 0 && shape.rows * bits % 32 == 0;
-    if (fits && codes.shape() == std::vector<int64_t>{shape.columns * bits / 32, shape.rows}) {
-      return bits;
-    }
-  }
-  return tensors.Error(kCodes, "does not hold " + std::to_string(shape.rows) + " x " +
-                                   std::to_string(shape.columns) + " codes of 2, 4 or 8 bits");
+// Both the codes of an output and the zeros of a group fill their words.
+std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
+  if (matrix.columns * bits % 32 != 0 || matrix.rows * bits % 32 != 0) return {};
+  return {NumWords(matrix.columns, bits), matrix.rows};
 }
 
 // The group of each input.
@@ -72,7 +67,7 @@ StatusOr<GroupTable> ReadGroups(const ModuleTensors& tensors, int64_t num_groups
                                 int bits, bool zeros_are_less_one) {
   GroupTable table;
   ASSIGN_OR_RETURN(table.scales, tensors.Floats(kScales, {num_groups, rows}));
-  const int64_t words_per_group = rows * bits / 32;
+  const int64_t words_per_group = NumWords(rows, bits);
   ASSIGN_OR_RETURN(const std::vector<uint32_t> words,
                    tensors.Words(kZeros, {num_groups, words_per_group}));
   const uint32_t mask = (1u << bits) - 1;
@@ -92,7 +87,7 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
                                    const CheckpointQuantization& quantization) {
   const int64_t rows = shape.rows, columns = shape.columns;
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
-  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, stored, shape));
+  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, WordsShape));
   const std::vector<uint32_t> words = WordsOf(stored);
   // Each input has its group's scale, so their number is that of the table's rows.
   ASSIGN_OR_RETURN(const StoredTensor zeros, tensors.Get(kZeros, "I32"));
@@ -106,10 +101,8 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
   ASSIGN_OR_RETURN(const std::vector<int32_t> groups, GroupsOf(tensors, columns, num_groups));
   const std::optional<int64_t> group_size = SizeOfGroups(groups, num_groups);
 
-  const int64_t per_word = 32 / bits;
   const auto code_at = [&](int64_t n, int64_t k) {
-    const uint32_t word = words[static_cast<size_t>(k / per_word * rows + n)];
-    return SignedCode(word >> (k % per_word * bits) & ((1u << bits) - 1), bits);
+    return SignedCode(CodeAt(words.data() + n, k, bits, rows), bits);
   };
   if (!group_size) {
     DecodedMatrix numbers(DType::kF32, rows, columns);

@@ -15,6 +15,8 @@ struct Layout {
 constexpr Layout kLayouts[] = {
     {".qweight", "I32", QuantizationMethod::kGptq, DecodeGptq},
     {".qweight", "I32", QuantizationMethod::kAwq, DecodeAwq},
+    {".weight", "U8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes4},
+    {".weight", "I8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes8},
     {".weight_packed", "I32", QuantizationMethod::kNone, DecodePackedIntegers},
     {".weight_packed", "U8", QuantizationMethod::kNone, DecodeFp4},
     {".weight", "U8", QuantizationMethod::kNone, DecodeFp4},

@@ -31,6 +31,11 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
                                    const CheckpointQuantization& quantization);
 StatusOr<DecodedMatrix> DecodeAwq(const ModuleTensors& tensors, MatrixShape shape,
                                   const CheckpointQuantization& quantization);
+// bitsandbytes: codes of nf4 or fp4 with scales for runs of numbers, and int8 rows.
+StatusOr<DecodedMatrix> DecodeBitsandbytes4(const ModuleTensors& tensors, MatrixShape shape,
+                                            const CheckpointQuantization& quantization);
+StatusOr<DecodedMatrix> DecodeBitsandbytes8(const ModuleTensors& tensors, MatrixShape shape,
+                                            const CheckpointQuantization& quantization);
 // compressed-tensors: integers of 2, 4 or 8 bits in words.
 StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, MatrixShape shape,
                                              const CheckpointQuantization& quantization);

@@ -5,14 +5,11 @@
 #include <cstring>
 #include <limits>
 
+#include "common/shape_text.h"
+#include "engine_core/weights/quantized/code_words.h"
+
 namespace tandem {
 namespace {
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
 
 bool IsFloat(std::string_view dtype) {
   return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F8_E4M3";
@@ -30,8 +27,12 @@ std::string ModuleTensors::DTypeOf(std::string_view suffix) const {
   return tensor.ok() ? tensor->dtype() : "";
 }
 
+StatusOr<StoredTensor> ModuleTensors::Get(std::string_view suffix) const {
+  return weights_->GetStored(NameOf(suffix));
+}
+
 StatusOr<StoredTensor> ModuleTensors::Get(std::string_view suffix, std::string_view dtype) const {
-  ASSIGN_OR_RETURN(StoredTensor tensor, weights_->GetStored(NameOf(suffix)));
+  ASSIGN_OR_RETURN(StoredTensor tensor, Get(suffix));
   if (tensor.dtype() != dtype) {
     return Error(suffix, "has dtype " + tensor.dtype() + ", must be " + std::string(dtype));
   }
@@ -41,22 +42,28 @@ StatusOr<StoredTensor> ModuleTensors::Get(std::string_view suffix, std::string_v
 StatusOr<StoredTensor> ModuleTensors::Get(std::string_view suffix, std::string_view dtype,
                                           std::initializer_list<int64_t> shape) const {
   ASSIGN_OR_RETURN(StoredTensor tensor, Get(suffix, dtype));
-  if (tensor.shape() == std::vector<int64_t>(shape)) return tensor;
+  RETURN_IF_ERROR(CheckShape(suffix, tensor, shape));
+  return tensor;
+}
+
+Status ModuleTensors::CheckShape(std::string_view suffix, const StoredTensor& tensor,
+                                 std::initializer_list<int64_t> shape) const {
+  if (tensor.shape() == std::vector<int64_t>(shape)) return OkStatus();
   return Error(suffix, "has shape " + ShapeText(tensor.shape()) + ", must be " + ShapeText(shape));
 }
 
 StatusOr<std::vector<float>> ModuleTensors::Floats(std::string_view suffix,
                                                    std::initializer_list<int64_t> shape) const {
-  const std::string dtype = DTypeOf(suffix);
-  if (!dtype.empty() && !IsFloat(dtype)) {
-    return Error(suffix, "has dtype " + dtype + ", must be F32, F16, BF16 or F8_E4M3");
+  ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix));
+  if (!IsFloat(tensor.dtype())) {
+    return Error(suffix, "has dtype " + tensor.dtype() + ", must be F32, F16, BF16 or F8_E4M3");
   }
-  ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix, dtype, shape));
+  RETURN_IF_ERROR(CheckShape(suffix, tensor, shape));
   return FloatsOf(tensor);
 }
 
 StatusOr<float> ModuleTensors::Scalar(std::string_view suffix) const {
-  ASSIGN_OR_RETURN(const StoredTensor tensor, weights_->GetStored(NameOf(suffix)));
+  ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix));
   if (!IsFloat(tensor.dtype()) || tensor.num_elements() != 1) {
     return Error(suffix, "has dtype " + tensor.dtype() + " and shape " + ShapeText(tensor.shape()) +
                              ", must be one float");
@@ -68,12 +75,6 @@ StatusOr<std::vector<uint32_t>> ModuleTensors::Words(std::string_view suffix,
                                                      std::initializer_list<int64_t> shape) const {
   ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix, "I32", shape));
   return WordsOf(tensor);
-}
-
-std::vector<uint32_t> WordsOf(const StoredTensor& tensor) {
-  std::vector<uint32_t> words(static_cast<size_t>(tensor.num_elements()));
-  std::memcpy(words.data(), tensor.bytes().data(), words.size() * sizeof(uint32_t));
-  return words;
 }
 
 std::vector<float> FloatsOf(const StoredTensor& tensor) {

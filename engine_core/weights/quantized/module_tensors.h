@@ -25,7 +25,8 @@ class ModuleTensors {
   bool Has(std::string_view suffix) const { return weights_->Has(NameOf(suffix)); }
   // "" when the tensor is absent.
   std::string DTypeOf(std::string_view suffix) const;
-  // Of any shape. dtype: as the file spells it.
+  // Of any type and shape, of any shape, or of exactly these. dtype: as the file spells it.
+  StatusOr<StoredTensor> Get(std::string_view suffix) const;
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype) const;
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype,
                              std::initializer_list<int64_t> shape) const;
@@ -41,26 +42,15 @@ class ModuleTensors {
   Status Error(std::string_view suffix, const std::string& problem) const;
 
  private:
+  Status CheckShape(std::string_view suffix, const StoredTensor& tensor,
+                    std::initializer_list<int64_t> shape) const;
   std::string NameOf(std::string_view suffix) const { return module_ + std::string(suffix); }
   Weights* weights_;
   std::string module_;
 };
 
-// The words of an I32 tensor.
-std::vector<uint32_t> WordsOf(const StoredTensor& tensor);
 // The numbers of a tensor of F32, F16, BF16 or F8_E4M3. REQUIRES: one of these.
 std::vector<float> FloatsOf(const StoredTensor& tensor);
-
-// Value i of those that words hold in `bits` bits each, the lowest first.
-inline uint32_t CodeAt(const uint32_t* words, int64_t i, int bits) {
-  const int64_t per_word = 32 / bits;
-  return words[i / per_word] >> (i % per_word * bits) & ((1u << bits) - 1);
-}
-
-// How a code or a zero stands in a MatrixSource: 8 bits less 128, so that they fit into int8.
-inline int32_t SignedCode(uint32_t code, int bits) {
-  return static_cast<int32_t>(code) - (bits == 8 ? 128 : 0);
-}
 
 // e4m3 without infinities.
 float Fp8ToFloat(uint8_t code);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "engine_core/weights/quantized/code_words.h"
 #include "engine_core/weights/quantized/layouts.h"
 
 namespace tandem {
@@ -12,16 +13,8 @@ namespace {
 constexpr std::string_view kCodes = ".weight_packed", kScales = ".weight_scale",
                            kZeros = ".weight_zero_point", kShape = ".weight_shape";
 
-int64_t NumWords(int64_t num_codes, int bits) { return (num_codes * bits + 31) / 32; }
-
-StatusOr<int> BitsOf(const ModuleTensors& tensors, const StoredTensor& codes, MatrixShape shape) {
-  for (const int bits : {2, 4, 8}) {
-    if (codes.shape() == std::vector<int64_t>{shape.rows, NumWords(shape.columns, bits)}) {
-      return bits;
-    }
-  }
-  return tensors.Error(kCodes, "does not hold " + std::to_string(shape.rows) + " x " +
-                                   std::to_string(shape.columns) + " codes of 2, 4 or 8 bits");
+std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
+  return {matrix.rows, NumWords(matrix.columns, bits)};
 }
 
 Status CheckShape(const ModuleTensors& tensors, MatrixShape shape) {
@@ -51,10 +44,9 @@ StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, Matri
   RETURN_IF_ERROR(CheckShape(tensors, shape));
   RETURN_IF_ERROR(RefuseGroupIndex(tensors));
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
-  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, stored, shape));
+  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, WordsShape));
   const std::vector<uint32_t> words = WordsOf(stored);
-  ASSIGN_OR_RETURN(const StoredTensor stored_scales,
-                   tensors.Get(kScales, tensors.DTypeOf(kScales)));
+  ASSIGN_OR_RETURN(const StoredTensor stored_scales, tensors.Get(kScales));
   const int64_t num_groups = stored_scales.shape().size() == 2 ? stored_scales.shape()[1] : 0;
   if (num_groups < 1 || columns % num_groups != 0) {
     return tensors.Error(kScales, "has " + std::to_string(num_groups) + " groups for " +
@@ -78,11 +70,9 @@ StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, Matri
   if (!has_zeros) return codes;
   ASSIGN_OR_RETURN(const std::vector<uint32_t> zeros,
                    tensors.Words(kZeros, {NumWords(rows, bits), num_groups}));
-  const int64_t per_word = 32 / bits;
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t g = 0; g < num_groups; ++g) {
-      const uint32_t word = zeros[static_cast<size_t>(n / per_word * num_groups + g)];
-      const uint32_t zero = word >> (n % per_word * bits) & ((1u << bits) - 1);
+      const uint32_t zero = CodeAt(zeros.data() + g, n, bits, num_groups);
       codes.zeros.push_back(static_cast<float>(SignedCode(zero, bits)));
     }
   }

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::string_view kNumbers = ".weight";
 
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 StatusOr<DecodedMatrix> ReadNumbers(const ModuleTensors& tensors, MatrixShape shape) {
   const bool is_int8 = tensors.DTypeOf(kNumbers) == "I8";
   ASSIGN_OR_RETURN(const StoredTensor stored,
@@ -36,7 +34,7 @@ StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape s
   ASSIGN_OR_RETURN(DecodedMatrix matrix, ReadNumbers(tensors, shape));
   const std::string_view suffix =
       tensors.Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";
-  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(suffix, tensors.DTypeOf(suffix)));
+  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(suffix));
   const std::vector<int64_t>& found = stored.shape();
   if (stored.num_elements() == 1) {
     ASSIGN_OR_RETURN(const float scale, tensors.Scalar(suffix));
@@ -53,8 +51,9 @@ StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape s
   }
   matrix.group_size = quantization.block_columns;
   const int64_t num_blocks = matrix.num_groups();
+  const int64_t num_block_rows = (rows + quantization.block_rows - 1) / quantization.block_rows;
   ASSIGN_OR_RETURN(const std::vector<float> blocks,
-                   tensors.Floats(suffix, {CeilDivide(rows, quantization.block_rows), num_blocks}));
+                   tensors.Floats(suffix, {num_block_rows, num_blocks}));
   for (int64_t n = 0; n < rows; ++n) {
     const float* const block_row = blocks.data() + n / quantization.block_rows * num_blocks;
     matrix.scales.insert(matrix.scales.end(), block_row, block_row + num_blocks);

@@ -8,12 +8,18 @@
 
 namespace tandem {
 
+std::optional<std::string> WholeGoldens() {
+  const char* folder = std::getenv("TANDEM_GOLDENS");
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  return folder;
+}
+
 std::vector<std::string> GoldenFolders(const std::string& golden_dir, const std::string& kind,
                                        const std::string& file) {
   std::vector<std::string> roots = {golden_dir};
-  if (const char* more = std::getenv("TANDEM_GOLDENS"); more != nullptr && *more != '\0') {
-    CHECK(std::filesystem::is_directory(std::string(more) + "/" + kind)) << more << "/" << kind;
-    roots.emplace_back(more);
+  if (const auto more = WholeGoldens()) {
+    CHECK(std::filesystem::is_directory(*more + "/" + kind)) << *more << "/" << kind;
+    roots.push_back(*more);
   }
   std::map<std::string, std::string> folders;
   for (const std::string& root : roots) {

@@ -3,10 +3,14 @@
 // Where recorded results lie: tests/golden of the source tree, and the larger set that the variable
 // TANDEM_GOLDENS names when it is set. Pure but for the file system.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tandem {
+
+// The folder that TANDEM_GOLDENS names; nullopt when it is not set, or empty.
+std::optional<std::string> WholeGoldens();
 
 // The folders <root>/<kind>/<name> that hold `file`, sorted by name; of two with one name the one
 // in TANDEM_GOLDENS counts. Dies when TANDEM_GOLDENS is set and has no folder <kind>.

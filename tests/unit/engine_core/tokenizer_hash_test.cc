@@ -1,5 +1,8 @@
 #include "engine_core/tokenizer_hash.h"
 
+#include <string>
+
+#include "tests/support/files/gguf_bytes.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
@@ -23,6 +26,21 @@ TEST_CASE("TokenizerHash is of the file that the frontend would read") {
   CHECK(TokenizerHash(folder.path()) == of_json);
   folder.Write("tokenizer.json", "{ }");
   CHECK(TokenizerHash(folder.path()) != of_json);
+}
+
+TEST_CASE("TokenizerHash of a GGUF file is of its keys for the tokenizer") {
+  const TempFolder folder;
+  const auto hash_of = [&folder](const std::string& token, const std::string& name) {
+    folder.Write(
+        "m.gguf",
+        GgufBytes().String("general.name", name).Strings("tokenizer.ggml.tokens", {token}).Build());
+    const auto hash = TokenizerHash(folder.PathOf("m.gguf"));
+    REQUIRE(hash.has_value());
+    CHECK(TokenizerHash(folder.path()) == hash);
+    return *hash;
+  };
+  CHECK(hash_of("a", "x") == hash_of("a", "y"));
+  CHECK(hash_of("a", "x") != hash_of("b", "x"));
 }
 
 }  // namespace

@@ -323,6 +323,23 @@ TEST_CASE("model config: an error names the key, its value and what is allowed")
   CHECK_THAT(Refusal("rope_parameters", 3), Contains("rope_parameters"));
 }
 
+TEST_CASE("model config: --hf-overrides replaces keys of config.json, also nested ones") {
+  const std::string folder = kModels + "llama_rope_linear";
+  const auto usual = ReadModelConfig(folder);
+  REQUIRE(usual.ok());
+  const auto changed = ReadModelConfig(
+      folder, R"({"max_position_embeddings": 77, "rope_scaling": {"factor": 16.0}})");
+  INFO(changed.status().message());
+  REQUIRE(changed.ok());
+  CHECK(changed->max_position_embeddings == 77);
+  CHECK(changed->rope.type == usual->rope.type);
+  CHECK(changed->rope.factor == 16);
+  CHECK(changed->vocab_size == usual->vocab_size);
+  CHECK_THAT(ReadModelConfig(folder, "[]").status().message(), Contains("--hf-overrides"));
+  CHECK_THAT(ReadModelConfig(folder, R"({"vocab_size": "many"})").status().message(),
+             Contains("vocab_size"));
+}
+
 TEST_CASE("model config: text that is not JSON, and a folder without config.json") {
   CHECK_THAT(ParseModelConfig("{", "").status().message(), Contains("config.json"));
   CHECK_THAT(ParseModelConfig(std::string(100'000, '['), "").status().message(), Contains("deep"));

@@ -67,9 +67,10 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
   CHECK(method_of({{"quant_method", "compressed_tensors"}}) ==
         QuantizationMethod::kCompressedTensors);
   CHECK(method_of({{"quant_algo", "NVFP4"}}) == QuantizationMethod::kModelOpt);
-  CHECK_THAT(RefusalOf({{"quant_method", "bitsandbytes"}}),
-             Contains("quant_method bitsandbytes is not supported; supported: awq, "
+  CHECK_THAT(RefusalOf({{"quant_method", "hqq"}}),
+             Contains("quant_method hqq is not supported; supported: awq, bitsandbytes, "
                       "compressed-tensors, fp8, gptq, modelopt"));
+  CHECK_THAT(RefusalOf({{"quant_method", "gguf"}}), Contains("quant_method gguf is not supported"));
   CHECK_THAT(RefusalOf(Json::object()), Contains("quant_method (none)"));
   CHECK_THAT(RefusalOf({{"quant_method", "awq"}, {"version", "gemv"}}), Contains("version gemv"));
   CHECK_THAT(RefusalOf({{"quant_method", "gptq"}, {"checkpoint_format", "marlin"}}),
@@ -91,12 +92,90 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
              Contains("quant_algo w4a8_awq"));
 }
 
+TEST_CASE("quantization_config: blocks of weights say nothing about activations") {
+  const Json weights = {{"block_structure", {64u, 32u}}};
+  const auto parse = [](const Json& group) {
+    return ParseQuantization(
+        {{"quant_method", "compressed-tensors"}, {"config_groups", {{"g", group}}}});
+  };
+  const auto weight_only = parse({{"weights", weights}});
+  REQUIRE(weight_only.ok());
+  CHECK(weight_only->block_rows == 64);
+  CHECK(weight_only->block_columns == 32);
+  CHECK_FALSE(weight_only->has_quantized_activations);
+  CHECK(parse({{"weights", weights}, {"input_activations", Json::object()}})
+            ->has_quantized_activations);
+  CHECK_THAT(parse({{"weights", {{"block_structure", 3}}}}).status().message(),
+             Contains("config_groups: g: block_structure"));
+}
+
 TEST_CASE("quantization: the flag may name the method of the checkpoint, as vLLM spells it") {
   CHECK(NamesMethod("gptq_marlin", QuantizationMethod::kGptq));
   CHECK(NamesMethod("marlin", QuantizationMethod::kAwq));
   CHECK_FALSE(NamesMethod("awq", QuantizationMethod::kGptq));
   CHECK(IsMethodName("compressed-tensors"));
   CHECK_FALSE(IsMethodName("int8"));
+}
+
+template <class T>
+std::string BytesOf(const std::vector<T>& numbers) {
+  return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
+}
+
+// A module "m" of bitsandbytes as numbers.
+std::vector<float> Bitsandbytes(Shape shape, const std::vector<TensorBytes>& tensors) {
+  const TempFolder folder;
+  WriteTensors(folder, tensors);
+  const auto weights = OpenSafetensors(folder.path());
+  REQUIRE(weights.ok());
+  const auto quantization = ParseQuantization({{"quant_method", "bitsandbytes"}});
+  REQUIRE(quantization.ok());
+  const auto matrix = LoadMatrix(**weights, *quantization,
+                                 {.name = "m", .rows = shape.rows, .columns = shape.columns});
+  INFO(matrix.status().message());
+  REQUIRE(matrix.ok());
+  std::vector<float> numbers(static_cast<size_t>(shape.rows * shape.columns));
+  for (int64_t n = 0; n < shape.rows; ++n) {
+    matrix->source().Read(n, 0, shape.columns, DType::kF32, numbers.data() + n * shape.columns);
+  }
+  return numbers;
+}
+
+TensorBytes QuantState(const std::string& json) {
+  return {
+      "m.weight.quant_state.bitsandbytes__nf4", "U8", {static_cast<int64_t>(json.size())}, json};
+}
+
+// Codes 1 to 6 of a [2, 3] matrix, whose numbers are the codes; blocks of four cross its rows.
+std::vector<TensorBytes> Codes4() {
+  std::vector<float> map;
+  for (int i = 0; i < 16; ++i) map.push_back(static_cast<float>(i));
+  return {{"m.weight", "U8", {3, 1}, "\x12\x34\x56"},
+          {"m.weight.quant_map", "F32", {16}, BytesOf(map)}};
+}
+
+TEST_CASE("bitsandbytes: 4-bit codes with scales, which may be codes themselves") {
+  std::vector<TensorBytes> plain = Codes4();
+  plain.push_back({"m.weight.absmax", "F32", {2}, BytesOf<float>({2, 0.5f})});
+  plain.push_back(QuantState(R"({"blocksize": 4, "quant_type": "nf4"})"));
+  CHECK(Bitsandbytes({2, 3}, plain) == std::vector<float>{2, 4, 6, 8, 2.5f, 3});
+
+  std::vector<TensorBytes> nested = Codes4();
+  std::vector<float> nested_map(256, 0);
+  nested_map[7] = 0.5f;
+  nested_map[9] = -0.25f;
+  nested.push_back({"m.weight.absmax", "U8", {2}, "\x07\x09"});
+  nested.push_back({"m.weight.nested_absmax", "F32", {1}, BytesOf<float>({2})});
+  nested.push_back({"m.weight.nested_quant_map", "F32", {256}, BytesOf(nested_map)});
+  nested.push_back(
+      QuantState(R"({"blocksize": 4, "nested_blocksize": 256, "nested_offset": 1.0})"));
+  CHECK(Bitsandbytes({2, 3}, nested) == std::vector<float>{2, 4, 6, 8, 2.5f, 3});
+}
+
+TEST_CASE("bitsandbytes: int8 rows by their largest number") {
+  CHECK(Bitsandbytes({2, 2}, {{"m.weight", "I8", {2, 2}, BytesOf<int8_t>({127, -127, 1, 0})},
+                              {"m.SCB", "F32", {2}, BytesOf<float>({254, 127})}}) ==
+        std::vector<float>{254, -254, 1, 0});
 }
 
 TEST_CASE("quantized matrices: what does not fit is refused by name") {
@@ -108,6 +187,8 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
   const Shape shape = {8, 32};
   SECTION("GPTQ") {
     CHECK_THAT(DecodeRefusal(gptq, {8, 40}, {codes, zeros, scales}),
+               Contains("m.qweight does not hold 8 x 40 codes"));
+    CHECK_THAT(DecodeRefusal(gptq, {8, 40}, {{"m.qweight", "I32", {}, Zeros(4)}, zeros, scales}),
                Contains("m.qweight does not hold 8 x 40 codes"));
     CHECK_THAT(DecodeRefusal(gptq, shape, {codes, scales}), Contains("m.qzeros"));
     CHECK_THAT(DecodeRefusal(gptq, shape, {codes, zeros}), Contains("m.scales"));
@@ -127,6 +208,26 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
   SECTION("AWQ") {
     CHECK_THAT(DecodeRefusal(awq, {32, 4}, {codes, zeros, scales}), Contains("must be [4, 4]"));
     CHECK_THAT(DecodeRefusal(awq, {60, 4}, {codes, zeros, scales}), Contains("60 outputs"));
+  }
+  SECTION("bitsandbytes") {
+    const Json config = {{"quant_method", "bitsandbytes"}};
+    const TensorBytes absmax = {"m.weight.absmax", "F32", {2}, Zeros(8)};
+    const auto refusal = [&](Shape of, std::vector<TensorBytes> more) {
+      for (const TensorBytes& tensor : Codes4()) more.push_back(tensor);
+      return DecodeRefusal(config, of, more);
+    };
+    CHECK_THAT(refusal({2, 5}, {}), Contains("m.weight has shape [3, 1], must be [5, 1]"));
+    CHECK_THAT(refusal({2, 3}, {absmax}), Contains("quant_state.bitsandbytes__nf4"));
+    CHECK_THAT(refusal({2, 3}, {absmax, QuantState("{")}), Contains("not a JSON object"));
+    CHECK_THAT(refusal({2, 3}, {absmax, QuantState(R"({"blocksize": 0})")}),
+               Contains("has a bad value: blocksize is 0"));
+    CHECK_THAT(refusal({2, 3}, {absmax, QuantState(R"({"blocksize": 2})")}),
+               Contains("m.weight.absmax has shape [2], must be [3]"));
+    CHECK_THAT(refusal({2, 3}, {{"m.weight.absmax", "U8", {2}, Zeros(2)},
+                                QuantState(R"({"blocksize": 4})")}),
+               Contains("m.weight.nested_quant_map"));
+    CHECK_THAT(DecodeRefusal(config, {2, 2}, {{"m.weight", "I8", {2, 2}, Zeros(4)}}),
+               Contains("m.SCB"));
   }
   SECTION("compressed-tensors") {
     const TensorBytes packed = {"m.weight_packed", "I32", {8, 4}, Zeros(128)};

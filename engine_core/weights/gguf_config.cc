@@ -1,0 +1,204 @@
+#include "engine_core/weights/gguf_config.h"
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine_core/weights/gguf_architectures.h"
+#include "engine_core/weights/json_file.h"
+#include "gguf/end_tokens.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+// A key, without the architecture before it, and config.json's name for it.
+struct KeyRow {
+  std::string_view gguf;
+  const char* hf;
+  bool is_number = false;  // else an integer
+};
+constexpr KeyRow kKeys[] = {
+    {"block_count", "num_hidden_layers"},
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon", true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.sliding_window_pattern", "sliding_window_pattern"},
+    {"attn_logit_softcapping", "attn_logit_softcapping", true},
+    {"final_logit_softcapping", "final_logit_softcapping", true},
+    {"rope.freq_base", "rope_theta", true},
+    {"rope.freq_base_swa", "rope_local_base_freq", true},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+};
+
+// Of rope.scaling.
+constexpr KeyRow kScalingKeys[] = {
+    {"factor", "factor", true},
+    {"original_context_length", "original_max_position_embeddings"},
+    {"attn_factor", "attention_factor", true},
+    {"yarn_beta_fast", "beta_fast", true},
+    {"yarn_beta_slow", "beta_slow", true},
+};
+
+Status CopyKey(const GgufMetadata& metadata, const std::string& key, const KeyRow& row,
+               Json* config) {
+  if (!metadata.Has(key)) return OkStatus();
+  if (row.is_number) {
+    ASSIGN_OR_RETURN((*config)[row.hf], metadata.Number(key, 0));
+  } else {
+    ASSIGN_OR_RETURN((*config)[row.hf], metadata.Integer(key, 0));
+  }
+  return OkStatus();
+}
+
+// Numbers by which rope's frequencies are divided.
+StatusOr<Json> ReadFactors(const GgufFile& file, const char* name) {
+  const GgufTensor& tensor = *file.Find(name);
+  if (tensor.type->name != "F32" || tensor.shape.size() != 1) {
+    return InvalidArgumentError("tensor " + std::string(name) + " must be a vector of F32");
+  }
+  Json factors = Json::array();
+  for (int64_t i = 0; i < tensor.shape[0]; ++i) {
+    float factor;
+    std::memcpy(&factor, tensor.bytes.data() + i * int64_t{sizeof factor}, sizeof factor);
+    factors.push_back(factor);
+  }
+  return factors;
+}
+
+// llama3's scaling is stored as what it makes of each frequency, LongRoPE's as its two lists.
+Status AddRopeFactors(const GgufFile& file, Json* config, Json* scaling) {
+  constexpr const char *kOne = "rope_freqs.weight", *kShort = "rope_factors_short.weight",
+                       *kLong = "rope_factors_long.weight";
+  if (file.Find(kOne) != nullptr) {
+    ASSIGN_OR_RETURN(const Json factors, ReadFactors(file, kOne));
+    *scaling = {{"type", "longrope"},
+                {"short_factor", factors},
+                {"long_factor", factors},
+                {"attention_factor", 1}};
+  } else if (file.Find(kShort) != nullptr && file.Find(kLong) != nullptr) {
+    ASSIGN_OR_RETURN((*scaling)["short_factor"], ReadFactors(file, kShort));
+    ASSIGN_OR_RETURN((*scaling)["long_factor"], ReadFactors(file, kLong));
+    (*scaling)["type"] = "longrope";
+    const auto original = scaling->find("original_max_position_embeddings");
+    if (original != scaling->end()) (*config)["original_max_position_embeddings"] = *original;
+  }
+  return OkStatus();
+}
+
+Status AddRope(const GgufFile& file, const std::string& prefix, Json* config) {
+  const GgufMetadata& metadata = file.metadata();
+  Json scaling = Json::object();
+  ASSIGN_OR_RETURN(const std::string_view type, metadata.String(prefix + "rope.scaling.type", ""));
+  if (!type.empty() && type != "none") scaling["type"] = std::string(type);
+  for (const KeyRow& row : kScalingKeys) {
+    RETURN_IF_ERROR(
+        CopyKey(metadata, prefix + "rope.scaling." + std::string(row.gguf), row, &scaling));
+  }
+  RETURN_IF_ERROR(AddRopeFactors(file, config, &scaling));
+  if (scaling.contains("type")) (*config)["rope_scaling"] = scaling;
+  return OkStatus();
+}
+
+// head_dim and what of it RoPE turns.
+Status AddHeads(const GgufMetadata& metadata, const std::string& prefix, Json* config) {
+  ASSIGN_OR_RETURN(const int64_t hidden, metadata.Integer(prefix + "embedding_length", 0));
+  ASSIGN_OR_RETURN(const int64_t heads, metadata.Integer(prefix + "attention.head_count", 0));
+  if (hidden < 1 || heads < 1) {
+    return InvalidArgumentError("keys " + prefix + "embedding_length and " + prefix +
+                                "attention.head_count must be above 0");
+  }
+  ASSIGN_OR_RETURN(const int64_t key_length,
+                   metadata.Integer(prefix + "attention.key_length", hidden / heads));
+  ASSIGN_OR_RETURN(const int64_t value_length,
+                   metadata.Integer(prefix + "attention.value_length", key_length));
+  if (key_length < 1 || value_length != key_length) {
+    return UnimplementedError("key " + prefix + "attention.value_length is " +
+                              std::to_string(value_length) + ", must equal attention.key_length " +
+                              std::to_string(key_length));
+  }
+  (*config)["head_dim"] = key_length;
+  ASSIGN_OR_RETURN(const int64_t rotated,
+                   metadata.Integer(prefix + "rope.dimension_count", key_length));
+  if (rotated != key_length) {
+    (*config)["partial_rotary_factor"] =
+        static_cast<double>(rotated) / static_cast<double>(key_length);
+  }
+  return OkStatus();
+}
+
+// Gemma's largest models scale scores by another size than that of a head.
+void AddScoreScale(const GgufArchitecture& architecture, Json* config) {
+  const bool is_27b = (architecture.name == "gemma2" && (*config)["num_hidden_layers"] == 46) ||
+                      (architecture.name == "gemma3" && (*config)["num_hidden_layers"] == 62);
+  if (!architecture.name.starts_with("gemma")) return;
+  (*config)["query_pre_attn_scalar"] = is_27b ? (*config)["hidden_size"].get<int64_t>() /
+                                                    (*config)["num_attention_heads"].get<int64_t>()
+                                              : (*config)["head_dim"].get<int64_t>();
+}
+
+StatusOr<std::string> ConfigJson(const GgufFile& file) {
+  const GgufMetadata& metadata = file.metadata();
+  ASSIGN_OR_RETURN(const GgufArchitecture* architecture, FindGgufArchitecture(metadata));
+  const std::string prefix = std::string(architecture->name) + ".";
+  ASSIGN_OR_RETURN(Json config, ParseJsonObject(architecture->config));
+  for (const KeyRow& row : kKeys) {
+    RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, &config));
+  }
+  const bool is_mixture = config.value("num_local_experts", int64_t{0}) > 0;
+  if (is_mixture && architecture->hf_mixture.empty()) {
+    return UnimplementedError(prefix + "expert_count is not 0: mixtures of experts are supported " +
+                              "for llama and qwen3moe");
+  }
+  const std::string hf_name(is_mixture ? architecture->hf_mixture : architecture->hf_name);
+  config["architectures"] = {hf_name};
+  if (!is_mixture) config.erase("num_local_experts");
+  RETURN_IF_ERROR(AddHeads(metadata, prefix, &config));
+  RETURN_IF_ERROR(AddRope(file, prefix, &config));
+  AddScoreScale(*architecture, &config);
+  const GgufTensor* const embedding = file.Find("token_embd.weight");
+  if (embedding == nullptr) return NotFoundError("tensor token_embd.weight is missing");
+  config["vocab_size"] = embedding->shape[0];
+  config["tie_word_embeddings"] = file.Find("output.weight") == nullptr;
+  config["attention_bias"] =
+      !architecture->has_qkv_bias &&
+      (file.Find("blk.0.attn_q.bias") != nullptr || file.Find("blk.0.attn_output.bias") != nullptr);
+  config["mlp_bias"] = file.Find("blk.0.ffn_up.bias") != nullptr;
+  ASSIGN_OR_RETURN(config["eos_token_id"], GgufEndTokens(metadata));
+  return config.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// "97 F32, 169 Q4_K, 25 Q6_K".
+std::string TensorTypes(const GgufFile& file) {
+  std::map<std::string_view, int64_t> counts;
+  for (const auto& [name, tensor] : file.tensors()) ++counts[tensor.type->name];
+  std::string text;
+  for (const auto& [type, count] : counts) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + std::string(type);
+  }
+  return text;
+}
+
+}  // namespace
+
+StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file, FindConfigRules find_rules) {
+  const auto text = ConfigJson(file);
+  if (!text.ok()) return text.status().WithContext(file.path());
+  auto config = ParseModelConfig(*text, "", find_rules);
+  if (!config.ok()) return config.status().WithContext(file.path() + ": its keys as");
+  config->quantization.method = QuantizationMethod::kGguf;
+  config->quantization.tensor_types = TensorTypes(file);
+  return config;
+}
+
+}  // namespace tandem

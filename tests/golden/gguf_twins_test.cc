@@ -1,0 +1,303 @@
+// Each tiny model written as the GGUF file that llama.cpp's converter would make of it: names,
+// order of rows, stacked experts, norms plus one, keys. Its logits must be those of the folder.
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/models/registry.h"
+#include "engine_core/weights/safetensors.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/gguf_bytes.h"
+#include "tests/support/files/temp_folder.h"
+#include "tests/support/golden_logits.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+struct Renaming {
+  std::string from, to;
+};
+
+// Replaced one after the other.
+const std::vector<Renaming> kRenamings = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"model.layers.", "blk."},
+    {"self_attn.qkv_proj", "attn_qkv"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"input_layernorm", "attn_norm"},
+    {"block_sparse_moe.gate.", "ffn_gate_inp."},
+    {"block_sparse_moe.", "mlp."},
+    {".w1.", ".gate_proj."},
+    {".w2.", ".down_proj."},
+    {".w3.", ".up_proj."},
+    {"mlp.gate_up_proj", "ffn_up"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate.", "ffn_gate_inp."},
+    {"transformer.wte", "token_embd"},
+    {"transformer.wpe", "position_embd"},
+    {"transformer.ln_f", "output_norm"},
+    {"transformer.h.", "blk."},
+    {"ln_1", "attn_norm"},
+    {"ln_2", "ffn_norm"},
+    {"attn.c_attn", "attn_qkv"},
+    {"attn.c_proj", "attn_output"},
+    {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"},
+};
+
+struct Twin {
+  std::string folder;
+  std::string architecture;
+  std::vector<Renaming> norms = {{"post_attention_layernorm", "ffn_norm"}};
+  bool has_paired_rows = false;
+  bool adds_one_to_norms = false;
+  bool is_transposed = false;
+};
+
+const std::vector<Renaming> kNormsAfter = {{"post_attention_layernorm", "post_attention_norm"},
+                                           {"pre_feedforward_layernorm", "ffn_norm"},
+                                           {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+const std::vector<Twin> kTwins = {
+    {.folder = "gemma", .architecture = "gemma", .adds_one_to_norms = true},
+    {.folder = "gemma2", .architecture = "gemma2", .norms = kNormsAfter, .adds_one_to_norms = true},
+    {.folder = "gemma3_text",
+     .architecture = "gemma3",
+     .norms = kNormsAfter,
+     .adds_one_to_norms = true},
+    {.folder = "gpt2", .architecture = "gpt2", .is_transposed = true},
+    {.folder = "llama_bias_headdim", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "llama_fp16", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "llama_fp32", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "llama_rope_linear", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "llama_tied", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "mixtral", .architecture = "llama", .has_paired_rows = true},
+    {.folder = "olmo2", .architecture = "olmo2", .norms = kNormsAfter},
+    {.folder = "phi3", .architecture = "phi3"},
+    {.folder = "phi3_partial_rotary", .architecture = "phi3"},
+    {.folder = "qwen2", .architecture = "qwen2"},
+    {.folder = "qwen3", .architecture = "qwen3"},
+};
+
+std::string ReadText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  REQUIRE(in);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// What GGUF has no keys for, as its architectures have it.
+json WithoutOddities(json config) {
+  if (config.contains("query_pre_attn_scalar")) {
+    config["query_pre_attn_scalar"] = config["head_dim"];
+  }
+  return config;
+}
+
+void WriteKeys(const json& config, const std::string& architecture, GgufBytes* out) {
+  const std::string prefix = architecture + ".";
+  out->String("general.architecture", architecture);
+  const auto find = [&](const char* name, const char* gpt2_name) -> const json* {
+    for (const char* each : {name, gpt2_name}) {
+      if (each != nullptr && config.contains(each) && !config[each].is_null()) return &config[each];
+    }
+    return nullptr;
+  };
+  const auto integer = [&](const std::string& key, const char* name,
+                           const char* gpt2_name = nullptr) {
+    if (const json* value = find(name, gpt2_name)) {
+      out->Integer(prefix + key, value->get<uint32_t>());
+    }
+  };
+  const auto number = [&](const std::string& key, const char* name) {
+    if (const json* value = find(name, nullptr)) out->Float(prefix + key, value->get<float>());
+  };
+  integer("block_count", "num_hidden_layers", "n_layer");
+  integer("context_length", "max_position_embeddings", "n_positions");
+  integer("embedding_length", "hidden_size", "n_embd");
+  integer("feed_forward_length", "intermediate_size");
+  if (architecture == "gpt2") out->Integer("gpt2.feed_forward_length", 256);
+  integer("attention.head_count", "num_attention_heads", "n_head");
+  integer("attention.head_count_kv", "num_key_value_heads");
+  integer("attention.key_length", "head_dim");
+  integer("attention.value_length", "head_dim");
+  integer("attention.sliding_window", "sliding_window");
+  integer("attention.sliding_window_pattern", "sliding_window_pattern");
+  integer("expert_count", "num_local_experts");
+  integer("expert_used_count", "num_experts_per_tok");
+  number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
+  number("attention.layer_norm_epsilon", "layer_norm_epsilon");
+  number("attn_logit_softcapping", "attn_logit_softcapping");
+  number("final_logit_softcapping", "final_logit_softcapping");
+  number("rope.freq_base", "rope_theta");
+  number("rope.freq_base_swa", "rope_local_base_freq");
+  if (config.contains("partial_rotary_factor")) {
+    const float head_dim =
+        config["hidden_size"].get<float>() / config["num_attention_heads"].get<float>();
+    out->Integer(prefix + "rope.dimension_count",
+                 static_cast<uint32_t>(head_dim * config["partial_rotary_factor"].get<float>()));
+  }
+  if (const json* scaling = find("rope_scaling", nullptr)) {
+    out->String(prefix + "rope.scaling.type", "linear");
+    out->Float(prefix + "rope.scaling.factor", (*scaling)["factor"].get<float>());
+  }
+}
+
+struct Numbers {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+
+  size_t row_bytes() const { return bytes.size() / static_cast<size_t>(shape[0]); }
+};
+
+std::vector<float> FloatsOf(const Numbers& numbers) {
+  std::vector<float> floats;
+  const size_t size = numbers.dtype == "F32" ? 4 : 2;
+  for (size_t i = 0; i < numbers.bytes.size(); i += size) {
+    float number = 0;
+    uint16_t half = 0;
+    std::memcpy(size == 4 ? static_cast<void*>(&number) : &half, numbers.bytes.data() + i, size);
+    if (size == 2) number = numbers.dtype == "F16" ? HalfToFloat(half) : ToFloat(Bf16{half});
+    floats.push_back(number);
+  }
+  return floats;
+}
+
+Numbers AsF32(const Numbers& numbers, float offset) {
+  std::string bytes;
+  for (const float number : FloatsOf(numbers)) bytes += RawBytes(number + offset);
+  return {"F32", numbers.shape, bytes};
+}
+
+// Rows of each head in the order 0, h/2, 1, h/2 + 1 ...
+Numbers Paired(const Numbers& numbers, size_t head_dim) {
+  Numbers paired = numbers;
+  const size_t size = numbers.row_bytes();
+  for (size_t row = 0; row < static_cast<size_t>(numbers.shape[0]); ++row) {
+    const size_t r = row % head_dim, from = row - r + r / 2 + r % 2 * head_dim / 2;
+    paired.bytes.replace(row * size, size, numbers.bytes.substr(from * size, size));
+  }
+  return paired;
+}
+
+Numbers Transposed(const Numbers& numbers) {
+  const auto rows = static_cast<size_t>(numbers.shape[0]),
+             columns = static_cast<size_t>(numbers.shape[1]);
+  const size_t size = numbers.row_bytes() / columns;
+  Numbers turned = {numbers.dtype, {numbers.shape[1], numbers.shape[0]}, ""};
+  for (size_t column = 0; column < columns; ++column) {
+    for (size_t row = 0; row < rows; ++row) {
+      turned.bytes += numbers.bytes.substr((row * columns + column) * size, size);
+    }
+  }
+  return turned;
+}
+
+std::string NameOf(const Twin& twin, std::string name) {
+  for (const auto* renamings : {&twin.norms, &kRenamings}) {
+    for (const Renaming& renaming : *renamings) {
+      const size_t place = name.find(renaming.from);
+      if (place != std::string::npos) name.replace(place, renaming.from.size(), renaming.to);
+    }
+  }
+  // "blk.0.mlp.experts.3.gate_proj.weight" is a part of "blk.0.ffn_gate_exps.weight".
+  const size_t experts = name.find("mlp.experts.");
+  if (experts == std::string::npos) return name;
+  const size_t part = name.find('.', experts + 12) + 1;
+  return name.substr(0, experts) + "ffn_" + name.substr(part, name.find("_proj") - part) +
+         "_exps.weight";
+}
+
+// The folder's tensors as the converter writes them, by their names.
+std::map<std::string, Numbers> Convert(const Twin& twin, const std::string& folder,
+                                       size_t head_dim) {
+  const std::string file = ReadText(folder + "/model.safetensors");
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  const json header = json::parse(file.substr(8, header_bytes));
+  std::map<std::string, Numbers> converted;
+  for (const auto& [hf_name, entry] : header.items()) {
+    if (hf_name == "__metadata__") continue;
+    const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+    Numbers numbers = {entry["dtype"], entry["shape"].get<std::vector<int64_t>>(),
+                       file.substr(8 + header_bytes + begin, end - begin)};
+    const std::string name = NameOf(twin, hf_name);
+    const bool is_qk =
+        name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
+    if (twin.has_paired_rows && is_qk) numbers = Paired(numbers, head_dim);
+    if (twin.is_transposed && numbers.shape.size() == 2 && name.starts_with("blk.")) {
+      numbers = Transposed(numbers);
+    }
+    const bool is_norm = name.find("norm.weight") != std::string::npos;
+    if (numbers.shape.size() == 1) {
+      numbers = AsF32(numbers, is_norm && twin.adds_one_to_norms ? 1 : 0);
+    }
+    if (!name.ends_with("_exps.weight")) {
+      converted[name] = numbers;
+      continue;
+    }
+    Numbers& stack = converted[name];
+    if (stack.shape.empty()) stack = {numbers.dtype, {0, numbers.shape[0], numbers.shape[1]}, ""};
+    ++stack.shape[0];
+    stack.bytes += numbers.bytes;
+  }
+  return converted;
+}
+
+void WriteTensors(const std::map<std::string, Numbers>& tensors, GgufBytes* out) {
+  for (const auto& [name, numbers] : tensors) {
+    const uint32_t type = numbers.dtype == "F32" ? 0 : numbers.dtype == "F16" ? 1 : 30;
+    out->Tensor(name, type, {numbers.shape.rbegin(), numbers.shape.rend()}, numbers.bytes);
+  }
+}
+
+TEST_CASE("GGUF twins: the same logits as from the folder") {
+  for (const Twin& twin : kTwins) {
+    CAPTURE(twin.folder);
+    const std::string folder = TANDEM_GOLDEN_DIR "/models/" + twin.folder;
+    const json config = WithoutOddities(json::parse(ReadText(folder + "/config.json")));
+    const auto expected_config = ParseModelConfig(config.dump(), "");
+    REQUIRE(expected_config.ok());
+    GgufBytes bytes;
+    WriteKeys(config, twin.architecture, &bytes);
+    WriteTensors(Convert(twin, folder, static_cast<size_t>(expected_config->head_dim)), &bytes);
+    const TempFolder temp;
+    temp.Write("twin.gguf", bytes.Build());
+    const std::string path = temp.PathOf("twin.gguf");
+    const auto twin_config = ReadModelConfig(path);
+    CAPTURE(twin_config.status().message());
+    REQUIRE(twin_config.ok());
+
+    const auto ids = ReadGoldens(folder)["prompts"][0]["prompt_ids"].get<std::vector<int32_t>>();
+    const auto backend = MakeTestBackend(false, DType::kF32, 1);
+    const auto expected = AllLogits(expected_config, folder, 256, backend.get(), ids);
+    const auto found = AllLogits(twin_config, path, 256, backend.get(), ids);
+    REQUIRE(found.size() == expected.size());
+    // One is added to Gemma's norms and taken off again, which rounds.
+    const double tolerance = twin.adds_one_to_norms ? 1e-3 : 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      CHECK(MaxDifference(found[i], expected[i].data()) <= tolerance);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
