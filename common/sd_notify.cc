@@ -4,10 +4,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "common/strings.h"
 
@@ -41,6 +43,12 @@ Status Send(std::string_view lines, int flags) {
 }  // namespace
 
 Status SdNotify(std::string_view lines) { return Send(lines, 0); }
+
+void NotifyFailure(std::string_view why) {
+  std::string line = "STATUS=" + std::string(why);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  (void)SdNotify(line);
+}
 
 std::optional<double> WatchdogSeconds() {
   const char* usec = std::getenv("WATCHDOG_USEC");

@@ -12,9 +12,17 @@
 namespace tandem {
 
 Status SdNotify(std::string_view lines);
+// "STATUS=…" of a process that is about to fail: what systemd and the commands that asked for the
+// process show.
+void NotifyFailure(std::string_view why);
 
 // Ours, for `tandem serve`: another process serves in place of the sender, which ends by itself.
 inline constexpr std::string_view kLeavingNotice = "X_TANDEM_LEAVING=1";
+
+// Likewise: the sender is to be replaced by a new process that takes over from it. For a process
+// whose parent's id is in this variable.
+inline constexpr std::string_view kReloadNotice = "X_TANDEM_RELOAD=1";
+inline constexpr const char* kSupervisorVariable = "TANDEM_SUPERVISOR_PID";
 
 // WATCHDOG_USEC: how long this process may give no sign of life; nullopt: nobody watches it.
 std::optional<double> WatchdogSeconds();

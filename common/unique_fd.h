@@ -20,6 +20,7 @@ class UniqueFd {
   ~UniqueFd() { Reset(); }
 
   int get() const { return fd_; }
+  [[nodiscard]] int Release() { return std::exchange(fd_, -1); }
   explicit operator bool() const { return fd_ >= 0; }
   void Reset() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));

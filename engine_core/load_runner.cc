@@ -1,5 +1,6 @@
 #include "engine_core/load_runner.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/open_weights.h"
 
 namespace tandem {
 namespace {
@@ -31,15 +33,38 @@ HostMemory ReadMemory(const Backend& backend) {
           .resident_bytes = memory.total_bytes - memory.free_bytes};
 }
 
-StatusOr<std::unique_ptr<Weights>> OpenWeights(const EngineConfig& config) {
-  if (config.load_format == "dummy") return MakeDummyWeights(static_cast<uint64_t>(config.seed));
-  return OpenSafetensors(config.model);
+// The drafter's configuration; nullopt: it has no model.
+StatusOr<std::optional<ModelConfig>> ReadDraftConfig(const ModelConfig& target,
+                                                     const SpeculativeConfig& speculation) {
+  if (!speculation.has_model()) return std::optional<ModelConfig>();
+  StatusOr<ModelConfig> draft = ReadModelConfig(speculation.model);
+  if (!draft.ok()) return draft.status().WithContext("--speculative-config: model");
+  RETURN_IF_ERROR(CheckDraftModel(target, *draft, speculation));
+  return std::optional<ModelConfig>(*std::move(draft));
+}
+
+StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const EngineSetup& setup,
+                               const ModelConfig& draft_config, Backend* backend) {
+  const SpeculativeConfig& speculation = setup.runner.speculation;
+  DraftModel draft = {
+      .model = nullptr,
+      .config = draft_config,
+      .max_positions = DraftPositions(draft_config, speculation, setup.runner.limits),
+      .draws = speculation.draws_drafts};
+  ModelLimits limits = ModelLimitsOf(setup.runner.limits);
+  limits.max_positions = draft.max_positions;
+  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
+                   OpenWeights(speculation.model, config.load_format, draft_config,
+                               static_cast<uint64_t>(config.seed)));
+  ASSIGN_OR_RETURN(draft.model,
+                   LoadModel({draft.config, limits, *weights, *backend, setup.formats}));
+  return draft;
 }
 
 // Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
 // leaves free, which is measured by running it.
-Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* setup,
-                    StartupLog* startup) {
+Status FinishRunner(int64_t bytes_per_block, int64_t worker_bytes, ModelRunner* runner,
+                    EngineSetup* setup, StartupLog* startup) {
   const bool is_device = !runner->backend().device().memory_is_host();
   if (is_device) {
     const int64_t free_before = runner->backend().device().memory().free_bytes;
@@ -51,7 +76,9 @@ Status FinishRunner(int64_t bytes_per_block, ModelRunner* runner, EngineSetup* s
                       " MiB; " + WithCommas(after.free_bytes >> 20) + " of " +
                       WithCommas(after.total_bytes >> 20) + " MiB are free");
   }
-  RETURN_IF_ERROR(SizeKvCache(bytes_per_block, ReadMemory(runner->backend()), setup));
+  HostMemory memory = ReadMemory(runner->backend());
+  memory.resident_bytes += worker_bytes;
+  RETURN_IF_ERROR(SizeKvCache(bytes_per_block, memory, setup));
   const ExecutorLimits& limits = setup->runner.limits;
   RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
   const SpeculativeConfig& speculation = setup->runner.speculation;
@@ -70,7 +97,10 @@ void LogCheckpoint(const ModelConfig& model, const EngineSetup& setup) {
   const CheckpointQuantization& stored = model.quantization;
   if (stored.method == QuantizationMethod::kNone) return;
   const bool is_kept = setup.formats.layers == WeightFormat::kCompute;
-  LOG_INFO << "the checkpoint is quantized by " << MethodName(stored.method) << "; its weights are "
+  LOG_INFO << (stored.method == QuantizationMethod::kGguf
+                   ? "the model is a GGUF file of " + stored.tensor_types + " tensors"
+                   : "the checkpoint is quantized by " + std::string(MethodName(stored.method)))
+           << "; its weights are "
            << (is_kept ? "kept as " + std::string(DTypeName(setup.backend.dtype)) +
                              " (less memory: --quantization int8 or int4)"
                        : "quantized again by --quantization")
@@ -86,26 +116,55 @@ void LogAttention(const EngineSetup& setup) {
            << " attention backend: " << setup.attention_reason;
 }
 
-int64_t KvBytesPerBlock(const ModelConfig& config, const Backend& backend,
-                        const EngineSetup& setup) {
-  return backend.KvBytesPerBlock(
-      KvSpecOf(config, setup.runner.limits.block_size, 0, setup.runner.kv_format));
+// Of the target at all ranks, which are on this host, and, in the same blocks, of a drafter with a
+// model.
+int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<ModelConfig>& draft,
+                        const Backend& backend, const EngineSetup& setup) {
+  const auto bytes = [&](const ModelConfig& model, const RankPlace& place) {
+    return backend.KvBytesPerBlock(
+        KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place));
+  };
+  int64_t sum = draft ? bytes(*draft, {}) : 0;
+  for (int rank = 0; rank < setup.ranks.num_ranks(); ++rank) {
+    sum += bytes(config, setup.ranks.PlaceOf(rank));
+  }
+  return sum;
+}
+
+// The rank's part, or all of it.
+StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const ModelConfig& model,
+                                          const EngineSetup& setup, RankGroup* ranks,
+                                          Backend* backend, StartupLog* startup) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Weights> weights,
+      OpenWeights(config.model, config.load_format, model, static_cast<uint64_t>(config.seed)));
+  startup->Done("weights mapped");
+  const ModelLimits limits = ModelLimitsOf(setup.runner.limits);
+  LoadContext context = {model, limits, *weights, *backend, setup.formats};
+  if (ranks != nullptr) {
+    context.stage = ranks->place().stage;
+    context.share = ranks->place().share;
+    context.splits_experts = setup.splits_experts;
+    if (context.share.size > 1) context.ranks = ranks->communicator();
+  }
+  return LoadModel(context);
 }
 
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
 // error's advice needs it.
-Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMemory& memory,
-                 EngineSetup* setup) {
-  const int64_t bytes_per_block = KvBytesPerBlock(config, backend, *setup);
+Status PlanStart(const ModelConfig& config, const std::optional<ModelConfig>& draft,
+                 const Backend& backend, const HostMemory& memory, EngineSetup* setup) {
+  const int64_t bytes_per_block = KvBytesPerBlock(config, draft, backend, *setup);
   ExecutorLimits& limits = setup->runner.limits;
   const StatusOr<int32_t> max_model_len =
       ChooseMaxModelLen(setup->auto_max_model_len, bytes_per_block, limits, memory);
   if (max_model_len.ok()) limits.max_model_len = *max_model_len;
-  setup->memory_plan = PlanMemory(config, limits,
-                                  {.dtype = setup->backend.dtype,
-                                   .formats = setup->formats,
-                                   .kv_bytes_per_block = bytes_per_block,
-                                   .is_device = !backend.device().memory_is_host()});
+  const MemoryPlanInput input = {.dtype = setup->backend.dtype,
+                                 .formats = setup->formats,
+                                 .kv_bytes_per_block = bytes_per_block,
+                                 .is_device = !backend.device().memory_is_host()};
+  setup->memory_plan = PlanMemory(config, limits, input);
+  if (draft) setup->memory_plan->AddDrafter(PlanMemory(*draft, limits, input));
   if (!max_model_len.ok()) return max_model_len.status();
   return CheckFits(*setup->memory_plan, memory);
 }
@@ -113,22 +172,31 @@ Status PlanStart(const ModelConfig& config, const Backend& backend, const HostMe
 // Packs the weights, then makes the runner and its KV cache from the memory that is left.
 StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
                                                   const ModelConfig& model_config,
+                                                  const std::optional<ModelConfig>& draft_config,
                                                   std::unique_ptr<Backend> backend,
-                                                  EngineSetup* setup, StartupLog* startup) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, OpenWeights(config));
-  startup->Done("weights mapped");
-  const int64_t bytes_per_block = KvBytesPerBlock(model_config, *backend, *setup);
-  const ModelLimits model_limits = ModelLimitsOf(setup->runner.limits);
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadModel({model_config, model_limits, *weights, *backend, setup->formats}));
-  weights.reset();
+                                                  EngineSetup* setup, LoadedRunner* loaded,
+                                                  StartupLog* startup) {
+  const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      LoadPart(config, model_config, *setup, loaded->ranks.get(), backend.get(), startup));
+  DraftModel draft;
+  if (draft_config) {
+    ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, backend.get()));
+  }
   startup->Done("weights packed",
                 "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
+  if (loaded->workers != nullptr) {
+    RETURN_IF_ERROR(loaded->workers->AwaitReady());
+    startup->Done("workers", "all " + std::to_string(setup->ranks.num_ranks()) + " ranks have " +
+                                 "their part of the model");
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                    ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
-                                                   model_config, setup->runner));
+                                                   model_config, setup->runner, std::move(draft)));
   startup->Done("step buffers");
-  RETURN_IF_ERROR(FinishRunner(bytes_per_block, runner.get(), setup, startup));
+  const int64_t worker_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
+  RETURN_IF_ERROR(FinishRunner(bytes_per_block, worker_bytes, runner.get(), setup, startup));
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
@@ -141,7 +209,33 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
   return runner;
 }
 
+// The workers get the flags of this process, with the limits that it has chosen.
+Status StartWorkers(EngineConfig config, const ModelConfig& model_config, EngineSetup* setup,
+                    LoadedRunner* loaded) {
+  config.max_model_len = setup->runner.limits.max_model_len;
+  config.max_num_seqs = setup->runner.limits.max_num_seqs;
+  config.max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens;
+  ASSIGN_OR_RETURN(loaded->ranks, RankGroup::Create(GroupShapeOf(*setup, model_config)));
+  ASSIGN_OR_RETURN(loaded->workers,
+                   WorkerProcesses::Start(ToArguments(EngineFlags(config)), loaded->ranks.get()));
+  setup->runner.ranks = loaded->ranks.get();
+  return OkStatus();
+}
+
 }  // namespace
+
+StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
+                                               const ModelConfig& model_config,
+                                               const EngineSetup& setup, RankGroup* group,
+                                               StartupLog* startup) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup));
+  startup->Done("device", std::string(backend->description()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadPart(config, model_config, setup, group, backend.get(), startup));
+  startup->Done("weights packed");
+  return RankRunner::Create(std::move(backend), std::move(model), model_config, setup.runner,
+                            group);
+}
 
 CacheSize SizeOf(const ExecutorLimits& limits) {
   const int64_t tokens = int64_t{limits.num_blocks - 1} * limits.block_size;
@@ -162,11 +256,17 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   LogAttention(*setup);
   LoadedRunner loaded;
   loaded.memory = ReadMemory(*backend);
-  if (const Status fits = PlanStart(model_config, *backend, loaded.memory, setup); !fits.ok()) {
+  ASSIGN_OR_RETURN(const std::optional<ModelConfig> draft_config,
+                   ReadDraftConfig(model_config, setup->runner.speculation));
+  if (const Status fits = PlanStart(model_config, draft_config, *backend, loaded.memory, setup);
+      !fits.ok()) {
     return loaded.WithAdvice(fits, *setup);
   }
+  if (setup->ranks.num_ranks() > 1) {
+    RETURN_IF_ERROR(StartWorkers(config, model_config, setup, &loaded));
+  }
   StatusOr<std::unique_ptr<ModelRunner>> runner =
-      MakeRunner(config, model_config, std::move(backend), setup, startup);
+      MakeRunner(config, model_config, draft_config, std::move(backend), setup, &loaded, startup);
   if (!runner.ok()) return loaded.WithAdvice(runner.status(), *setup);
   loaded.runner = *std::move(runner);
   return loaded;

@@ -10,11 +10,17 @@
 #include "common/status.h"
 #include "engine_core/config.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_group.h"
+#include "engine_core/executor/rank_runner.h"
 #include "engine_core/startup_log.h"
+#include "engine_core/workers/worker_processes.h"
 
 namespace tandem {
 
 struct LoadedRunner {
+  // Of a model that several ranks run; else null.
+  std::unique_ptr<RankGroup> ranks;
+  std::unique_ptr<WorkerProcesses> workers;
   std::unique_ptr<ModelRunner> runner;
   HostMemory memory;  // before anything was allocated
 
@@ -24,9 +30,16 @@ struct LoadedRunner {
   }
 };
 
-// Completes the setup by what depends on memory.
+// Completes the setup by what depends on memory. Starts the processes of the other ranks.
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
                                   EngineSetup* setup, StartupLog* startup);
+
+// The part of another rank, in that rank's process; `setup` is as LoadRunner had it when it started
+// the process.
+StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
+                                               const ModelConfig& model_config,
+                                               const EngineSetup& setup, RankGroup* group,
+                                               StartupLog* startup);
 
 struct CacheSize {
   int64_t tokens = 0;

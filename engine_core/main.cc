@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <new>
@@ -19,6 +18,7 @@
 #include "common/sd_notify.h"
 #include "common/strings.h"
 #include "common/version.h"
+#include "engine_core/cache_facts.h"
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
 #include "engine_core/engine_flight.h"
@@ -32,9 +32,11 @@
 #include "engine_core/models/registry.h"
 #include "engine_core/recorder/flight_folder.h"
 #include "engine_core/run_replay.h"
+#include "engine_core/run_worker.h"
 #include "engine_core/startup_log.h"
 #include "engine_core/tokenizer_hash.h"
 #include "engine_core/watchdog.h"
+#include "engine_core/workers/cpu_bind.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -105,12 +107,9 @@ class SignalThread {
   std::thread thread_;
 };
 
-// The reason is also what systemd and `tandem swap` show.
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
-  std::string line = "STATUS=" + status.message();
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  (void)SdNotify(line);
+  NotifyFailure(status.message());
   return exit_status;
 }
 
@@ -129,6 +128,20 @@ void EndLost(const std::string& what) {
   WriteLastFlight(("watchdog: " + what).c_str());
   LOG_FATAL << "the executor does not answer: " << what;
   _exit(kExitFailed);
+}
+
+void EndWithoutRank(const std::string& what) {
+  WriteLastFlight(("a rank is lost: " + what).c_str());
+  LOG_FATAL << "the model has lost a rank: " << what;
+  _exit(kExitFailed);
+}
+
+// This process's own CPUs of --cpu-bind.
+Status BindOwnRank(const EngineConfig& config) {
+  const RankCounts ranks = RankCountsOf(config);
+  ASSIGN_OR_RETURN(const auto cpus, ParseCpuBind(config.cpu_bind, ranks.num_ranks()));
+  if (cpus.empty()) return OkStatus();
+  return BindToCpus(cpus[static_cast<size_t>(ranks.output_rank())]);
 }
 
 wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const EngineSetup& setup) {
@@ -177,7 +190,7 @@ StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& conf
        .max_num_seqs = limits.max_num_seqs,
        .max_model_len = limits.max_model_len,
        .defaults = setup.grammars.defaults,
-       .finds_runs = limits.drafts.num_speculative_tokens == 0},
+       .max_drafts = limits.drafts.num_speculative_tokens},
       clock, [events](GrammarCompiled compiled) { events->Push(std::move(compiled)); });
 }
 
@@ -261,10 +274,11 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
   SignalThread signals(&events);
-  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
+  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model, config.hf_overrides);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  if (const Status bound = BindOwnRank(config); !bound.ok()) return Fail(kExitBadFlags, bound);
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
                               WithCommas(setup->runner.limits.max_model_len));
@@ -273,20 +287,30 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   const auto fail = [&](const Status& status) {
     return Fail(kExitBadModel, loaded->WithAdvice(status, *setup));
   };
+  WorkerProcesses* workers = loaded->workers.get();
+  if (workers != nullptr) workers->Watch(config.worker_timeout_seconds, EndWithoutRank);
   std::optional<WatchedExecutor> watched;
   Executor* executor = loaded->runner.get();
   if (setup->step_timeout_s > 0) {
-    executor = &watched.emplace(executor, setup->step_timeout_s, clock, EndLost);
+    executor = &watched.emplace(
+        executor, setup->step_timeout_s, clock, [workers](const std::string& what) {
+          EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
+        });
   }
   StatusOr<std::unique_ptr<GrammarService>> grammars =
       StartGrammars(config, *setup, clock, &events);
   if (!grammars.ok()) return fail(grammars.status());
   setup->engine.grammars = grammars->get();
+  setup->engine.cache_facts = CacheFacts(config, *setup);
   const Clock* engine_clock = clock;
   if (config.flight_recorder) {
     const std::string description(loaded->runner->backend().description());
+    // A replay on another host must not choose other defaults.
+    EngineConfig recorded = config;
+    recorded.max_num_seqs = setup->runner.limits.max_num_seqs;
+    recorded.max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens;
     auto started =
-        EngineFlight::Start(config, *setup, description, clock, executor, grammars->get());
+        EngineFlight::Start(recorded, *setup, description, clock, executor, grammars->get());
     if (!started.ok()) return fail(started.status());
     flight = *std::move(started);
     signals.OnStateRequest(flight.get());
@@ -304,6 +328,9 @@ int RunEngineCore(const std::vector<std::string>& args) {
   std::set_new_handler(EndWithoutMemory<kExitBadModel>);
   const SystemClock clock;
   StartupLog startup(&clock);
+  if (const std::optional<int> rank = WorkerRankOf(args)) {
+    return RunWorker(*rank, {args.begin() + 1, args.end()}, &startup);
+  }
   EngineConfig config;
   ReplayConfig replay;
   std::vector<Flag> table = EngineFlags(config);

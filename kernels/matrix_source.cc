@@ -34,6 +34,12 @@ MatrixSource MatrixSource::Rows(int64_t begin, int64_t count) const {
 
 MatrixSource MatrixSource::Columns(int64_t begin, int64_t count) const {
   MatrixSource part = *this;
+  if (blocks != nullptr) {
+    CHECK(begin >= 0 && count >= 0 && begin + count <= num_columns) << begin << "+" << count;
+    part.first_column += begin;
+    part.num_columns = count;
+    return part;
+  }
   part.values = values.Columns(begin, count);
   if (group_size == 0) return part;
   CHECK_EQ(begin % group_size, 0);
@@ -48,6 +54,27 @@ void MatrixSource::Read(int64_t row, int64_t begin, int64_t count, DType dtype, 
     return ConvertTensor(Tensor(out, dtype, {1, count}), values.Rows(row, 1).Columns(begin, count));
   }
   CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << DTypeName(dtype);
+  if (blocks != nullptr) return ReadBlocks(row, begin, count, dtype, out);
+  ReadCodes(row, begin, count, dtype, out);
+}
+
+void MatrixSource::ReadBlocks(int64_t row, int64_t begin, int64_t count, DType dtype,
+                              void* out) const {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.Row<int8_t>(row));
+  alignas(64) float block[kMaxBlockSize];
+  for (int64_t done = 0; done < count;) {
+    const int64_t column = first_column + begin + done;
+    const int64_t skipped = column % blocks->size;
+    const int64_t taken = std::min(blocks->size - skipped, count - done);
+    blocks->read(bytes + column / blocks->size * blocks->num_bytes, block);
+    ConvertTensor(Tensor(static_cast<std::byte*>(out) + done * SizeOf(dtype), dtype, {1, taken}),
+                  Tensor(block + skipped, DType::kF32, {1, taken}));
+    done += taken;
+  }
+}
+
+void MatrixSource::ReadCodes(int64_t row, int64_t begin, int64_t count, DType dtype,
+                             void* out) const {
   const void* codes = values.Rows(row, 1).data;
   const float* row_scales = scales.empty() ? nullptr : scales.Row<float>(row);
   const float* row_zeros = zeros.empty() ? nullptr : zeros.Row<float>(row);

@@ -1,6 +1,7 @@
 #pragma once
 
-// What Backend::Pack reads: a weight matrix [n, k] in host memory, as numbers or as codes:
+// What Backend::Pack reads: a weight matrix [n, k] in host memory, as numbers, as blocks of bytes
+// (kernels/block_format.h), or as codes:
 //   w[n, k] = (values[n, k] - zeros[n, k / group_size]) * scales[n, k / group_size]
 // Numbers are values without scales and zeros. Codes are the integers of a quantized checkpoint,
 // one a byte: 4-bit codes as they are, unsigned 8-bit codes and their zeros less 128, twice the
@@ -11,21 +12,30 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/block_format.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
 
 struct MatrixSource {
-  Tensor values;           // [n, k] f32, bf16, f16 or i8
+  Tensor values;           // [n, k] f32, bf16, f16 or i8; of blocks: [n, bytes of a row] i8
   Tensor scales;           // [n, groups] f32; empty: 1
   Tensor zeros;            // [n, groups] f32; empty: 0
   int64_t group_size = 0;  // columns that share a scale and a zero; 0: all columns
+  const BlockFormat* blocks = nullptr;  // null: values are numbers or codes
+  int64_t first_column = 0;             // of blocks, in the stored rows
+  int64_t num_columns = 0;              // of blocks
 
   MatrixSource() = default;
   MatrixSource(const Tensor& numbers) : values(numbers) {}  // NOLINT(google-explicit-constructor)
+  // bytes: [n, bytes of a row] i8.
+  MatrixSource(const Tensor& bytes, const BlockFormat& format)
+      : values(bytes),
+        blocks(&format),
+        num_columns(bytes.shape[1] / format.num_bytes * format.size) {}
 
   int64_t rows() const { return values.shape[0]; }
-  int64_t columns() const { return values.shape[1]; }
+  int64_t columns() const { return blocks != nullptr ? num_columns : values.shape[1]; }
   int64_t num_groups() const {
     return group_size == 0 ? 1 : (columns() + group_size - 1) / group_size;
   }
@@ -37,10 +47,16 @@ struct MatrixSource {
 
   // Whether each row is int8 numbers times one scale, so that WeightFormat::kInt8 takes them as
   // they are.
-  bool IsInt8Rows() const { return values.dtype == DType::kI8 && group_size == 0 && zeros.empty(); }
+  bool IsInt8Rows() const {
+    return values.dtype == DType::kI8 && blocks == nullptr && group_size == 0 && zeros.empty();
+  }
 
   // out[i] = w[row, begin + i] for i < count, as f32 or bf16; numbers also in their own type.
   void Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
+
+ private:
+  void ReadBlocks(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
+  void ReadCodes(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
 };
 
 // Matrices of equal k, one below the other. Borrows them.

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "common/strings.h"
-#include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/model_sizes.h"
 #include "engine_core/models/rank_share.h"
 
 namespace tandem {

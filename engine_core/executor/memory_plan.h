@@ -34,6 +34,15 @@ struct MemoryPlan {
   int64_t token_counts = 0;     // when all max_num_seqs requests have penalties
   int64_t kv_of_a_request = 0;  // of max_model_len tokens
 
+  // A second model that runs under the same limits; its keys and values lie in the same blocks, and
+  // are counted already.
+  void AddDrafter(const MemoryPlan& drafter) {
+    weights += drafter.weights;
+    rope += drafter.rope;
+    activations += drafter.activations;
+    logits += drafter.logits;
+  }
+
   // Without weights, angles and KV cache: memory that the first step of that size touches.
   int64_t step_bytes() const { return activations + logits + token_counts; }
 };

@@ -1,5 +1,6 @@
 #include "engine_core/models/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine_core/models/rope_table.h"
@@ -7,17 +8,45 @@
 namespace tandem {
 namespace {
 
-// A table of rows [num_rows, H].
+// Some rows of a table [num_rows, H].
 StatusOr<std::unique_ptr<PackedMatrix>> LoadTable(const LoadContext& context,
                                                   const std::string& name, int64_t num_rows,
-                                                  WeightFormat format) {
+                                                  Slice rows, WeightFormat format) {
   const StoredMatrix block[] = {
-      {.name = name, .rows = num_rows, .columns = context.config.hidden_size}};
+      {.name = name, .rows = num_rows, .columns = context.config.hidden_size, .row_slice = rows}};
   ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, block, {.format = format}));
   return std::move(table.weight);
 }
 
+// The rank's rows of a table of the vocabulary.
+StatusOr<std::unique_ptr<PackedMatrix>> LoadVocabulary(const LoadContext& context,
+                                                       const std::string& name) {
+  const int64_t num_ids = context.config.vocab_size;
+  return LoadTable(context, name, num_ids, context.share.OfAbout(num_ids),
+                   context.formats.embedding);
+}
+
+// Ranks that outnumber the key-value heads hold copies of them.
+bool IsFirstCopy(const LoadContext& context) {
+  const int64_t num_copies = std::max<int64_t>(1, context.share.size / context.config.num_kv_heads);
+  return context.share.rank % num_copies == 0;
+}
+
 }  // namespace
+
+Decoder::Decoder(const LoadContext& context, DecoderOptions options)
+    : device_(&context.backend.device()),
+      ops_(&context.backend.ops()),
+      options_(std::move(options)),
+      ranks_(context.ranks),
+      all_heads_(HeadsOf(context.config)),
+      heads_(context.heads()),
+      hidden_(context.share.Of(context.config.hidden_size)),
+      inner_(context.share.Of(context.config.intermediate_size)),
+      vocabulary_(context.share.OfAbout(context.config.vocab_size)),
+      writes_k_(IsFirstCopy(context)) {
+  CHECK_EQ(context.share.size, ranks_ == nullptr ? 1 : ranks_->size());
+}
 
 StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions options) {
   Decoder decoder(context, std::move(options));
@@ -37,23 +66,20 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
 
 Status Decoder::LoadEmbedding(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  ASSIGN_OR_RETURN(embedding_, LoadTable(context, options_.embedding, config.vocab_size,
-                                         context.formats.embedding));
+  ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding));
   if (options_.positions.empty()) return OkStatus();
-  ASSIGN_OR_RETURN(position_table_,
-                   LoadTable(context, options_.positions, config.max_position_embeddings,
-                             WeightFormat::kCompute));
+  const int64_t num_positions = config.max_position_embeddings;
+  ASSIGN_OR_RETURN(position_table_, LoadTable(context, options_.positions, num_positions,
+                                              {0, num_positions}, WeightFormat::kCompute));
   return OkStatus();
 }
 
 Status Decoder::LoadHead(const LoadContext& context) {
   const ModelConfig& config = context.config;
   if (!config.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(lm_head_,
-                     LoadTable(context, "lm_head", config.vocab_size, context.formats.embedding));
+    ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, "lm_head"));
   } else if (embedding_ == nullptr) {
-    ASSIGN_OR_RETURN(embedding_, LoadTable(context, options_.embedding, config.vocab_size,
-                                           context.formats.embedding));
+    ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding));
   }
   ASSIGN_OR_RETURN(final_norm_,
                    options_.has_layer_norm
@@ -89,8 +115,6 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
   const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
   const int64_t hidden = config.hidden_size;
-  const int64_t inner = context.share.Of(config.intermediate_size).count;
-  const HeadShare heads = context.heads();
   if (context.stage.is_first()) {
     ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
   }
@@ -98,29 +122,63 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     ASSIGN_OR_RETURN(positions_, device.Allocate(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, hidden}));
-  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads.qkv_size()}));
-  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads.q_size()}));
-  ASSIGN_OR_RETURN(attended_, device.Allocate(act, {tokens, heads.q_size()}));
-  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, inner}));
-  ASSIGN_OR_RETURN(activated_, device.Allocate(act, {tokens, inner}));
+  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size()}));
+  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads_.q_size()}));
+  ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_heads_.q_size()}));
+  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, inner_.count}));
+  ASSIGN_OR_RETURN(activated_, context.AllocateShared(act, {tokens, config.intermediate_size}));
   if (context.stage.is_last()) {
     ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
     ASSIGN_OR_RETURN(last_normed_, device.Allocate(act, {rows, hidden}));
   }
+  if (ranks_ == nullptr) return OkStatus();
+  const int64_t q_size = all_heads_.q_size(), kv_size = all_heads_.kv_size();
+  ASSIGN_OR_RETURN(own_ids_, device.Allocate(DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(branch_, context.AllocateShared(act, {tokens, hidden}));
+  ASSIGN_OR_RETURN(projections_, context.AllocateShared(act, {tokens, q_size + kv_size}));
+  ASSIGN_OR_RETURN(projection_, device.Allocate(act, {tokens, q_size}));
+  ASSIGN_OR_RETURN(all_logits_, context.AllocateShared(DType::kF32, {rows, config.vocab_size}));
   return OkStatus();
 }
 
 void Decoder::Embed(const Tensor& token_ids, const Tensor& positions,
-                    std::span<const EmbeddedRows> embedded) {
+                    std::span<const EmbeddedRows> embedded, const Tensor& room) {
   num_tokens_ = token_ids.rows();
-  residual_ = RowsOf(embedded_);
-  ops_->Embedding(residual_, token_ids, *embedding_, options_.embedding_scale);
+  residual_ = room.empty() ? RowsOf(embedded_) : room;
+  if (ranks_ == nullptr) {
+    EmbedRows(0, token_ids, positions);
+  } else {
+    EmbedOwnRows(token_ids, positions);
+  }
+  // Their token ids are 0, so no other rank writes there.
   for (const EmbeddedRows& rows : embedded) {
     device_->StartCopyIn(residual_.Rows(rows.first, rows.values.rows()), rows.values);
   }
+  Meet();
+}
+
+void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions) {
+  const Tensor out = residual_.Rows(begin, ids.rows());
+  ops_->Embedding(out, ids, *embedding_, options_.embedding_scale);
   if (position_table_ == nullptr) return;
-  ops_->Embedding(RowsOf(positions_), positions, *position_table_);
-  ops_->Add(residual_, RowsOf(positions_));
+  const Tensor learned = positions_.view().Rows(begin, ids.rows());
+  ops_->Embedding(learned, positions, *position_table_);
+  ops_->Add(out, learned);
+}
+
+void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
+  const auto* ids = token_ids.Data<int32_t>();
+  auto* own_ids = own_ids_.view().Data<int32_t>();
+  const auto is_own = [&](int64_t t) {
+    own_ids[t] = ids[t] - static_cast<int32_t>(vocabulary_.begin);
+    return own_ids[t] >= 0 && own_ids[t] < vocabulary_.count;
+  };
+  for (int64_t end = 0; end < num_tokens_; ++end) {
+    const int64_t begin = end;
+    while (end < num_tokens_ && is_own(end)) ++end;
+    if (end == begin) continue;
+    EmbedRows(begin, own_ids_.view().Rows(begin, end - begin), positions.Rows(begin, end - begin));
+  }
 }
 
 void Decoder::Continue(const Tensor& hidden) {
@@ -156,13 +214,16 @@ void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, Linear
 
 void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer& post_norm) {
   if (post_norm.weight.view().empty()) {
-    ops_->Linear(residual_, x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
-    return;
+    ops_->Linear(OwnResidual(), x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
+    return Meet();
   }
-  const Tensor branch = RowsOf(normed_);  // the norm that it contains is not needed any more
-  ops_->Linear(branch, x, *out.weight, out.bias);
-  ops_->RmsNorm(branch, branch, post_norm.weight, norm_epsilon_);
-  ops_->Add(residual_, branch);
+  const Tensor normed = RowsOf(normed_);  // the norm that it contains is not needed any more
+  const Tensor branch = ranks_ == nullptr ? normed : RowsOf(branch_);
+  ops_->Linear(branch.Columns(hidden_.begin, hidden_.count), x, *out.weight, out.bias);
+  Meet();
+  ops_->RmsNorm(normed, branch, post_norm.weight, norm_epsilon_);
+  ops_->Add(OwnResidual(), normed.Columns(hidden_.begin, hidden_.count));
+  Meet();
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
@@ -175,39 +236,70 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
                        .k_norm = layer.k_norm,
                        .norm_epsilon = norm_epsilon_};
   MultiplyNormed(qkv, layer.qkv);
-  if (!layer.q_projection_norm.view().empty()) {
-    const int64_t q_size = q.shape[1], k_size = layer.k_projection_norm.view().rows();
-    const Tensor q_part = qkv.Columns(0, q_size), k_part = qkv.Columns(q_size, k_size);
-    ops_->RmsNorm(q_part, q_part, layer.q_projection_norm, norm_epsilon_);
-    ops_->RmsNorm(k_part, k_part, layer.k_projection_norm, norm_epsilon_);
-  }
+  if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
-  ops_->PagedAttention(attended, q, kv, layer.options, plan);
+  ops_->PagedAttention(attended.Columns(heads_.q_rows().begin, heads_.q_size()), q, kv,
+                       layer.options, plan);
+  Meet();
   AddBranch(attended, layer.out, layer.post_norm);
+}
+
+void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
+  const Tensor q = qkv.Columns(0, heads_.q_size());
+  const Tensor k = qkv.Columns(heads_.q_size(), heads_.kv_size());
+  if (ranks_ == nullptr) {
+    ops_->RmsNorm(q, q, layer.q_projection_norm, norm_epsilon_);
+    return ops_->RmsNorm(k, k, layer.k_projection_norm, norm_epsilon_);
+  }
+  const Tensor all_q = RowsOf(projections_).Columns(0, all_heads_.q_size());
+  const Tensor all_k = RowsOf(projections_).Columns(all_heads_.q_size(), all_heads_.kv_size());
+  const auto own = [](const Tensor& all, Slice columns) {
+    return all.Columns(columns.begin, columns.count);
+  };
+  ops_->Convert(own(all_q, heads_.q_rows()), q);
+  if (writes_k_) ops_->Convert(own(all_k, heads_.kv_rows()), k);
+  Meet();
+  const Tensor normed_q = RowsOf(projection_), normed_k = normed_q.Columns(0, all_k.shape[1]);
+  ops_->RmsNorm(normed_q, all_q, layer.q_projection_norm, norm_epsilon_);
+  ops_->Convert(q, own(normed_q, heads_.q_rows()));
+  ops_->RmsNorm(normed_k, all_k, layer.k_projection_norm, norm_epsilon_);
+  ops_->Convert(k, own(normed_k, heads_.kv_rows()));
 }
 
 void Decoder::RunMlp(const MlpLayer& layer) {
   const Tensor activated = RowsOf(activated_);
+  const Tensor own = activated.Columns(inner_.begin, inner_.count);
   switch (layer.activation) {
     case Activation::kSiluAndMul:
-      MultiplyNormed(activated, layer.up, LinearEpilogue::kSiluAndMul);
+      MultiplyNormed(own, layer.up, LinearEpilogue::kSiluAndMul);
       break;
     case Activation::kGeluAndMul:
-      MultiplyNormed(activated, layer.up, LinearEpilogue::kGeluAndMul);
+      MultiplyNormed(own, layer.up, LinearEpilogue::kGeluAndMul);
       break;
     case Activation::kGelu: {
       const Tensor up = RowsOf(up_);
       MultiplyNormed(up, layer.up);
-      ops_->Gelu(activated, up);
+      ops_->Gelu(own, up);
       break;
     }
   }
+  Meet();
   AddBranch(activated, layer.down, layer.post_norm);
 }
 
 void Decoder::RunMixture(const MoeLayer& layer) { mixer_->Run(layer, residual_, Normed()); }
 
+// The first meeting: the logits made before have been taken out. The second: these are there.
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
+  if (ranks_ == nullptr) return OwnLogits(logits, rows);
+  Meet();
+  const Tensor all = all_logits_.view().Rows(0, rows.rows());
+  OwnLogits(all.Columns(vocabulary_.begin, vocabulary_.count), rows);
+  Meet();
+  if (!logits.empty()) device_->CopyIn(logits, all);
+}
+
+void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
   const PackedMatrix& head = lm_head_ ? *lm_head_ : *embedding_;
   ops_->GatherRows(last, residual_, rows);

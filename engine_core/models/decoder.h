@@ -3,10 +3,11 @@
 // What the layers of a stage run on: the hidden states of the step, the buffers that all layers
 // share, the embedding before the first layer and the head after the last one. A layer calls Norm,
 // Attend, RunMlp and RunMixture in the order of its architecture.
+// Where several ranks share the stage, tensors that the next product needs as a whole are in memory
+// that all ranks see: each writes its columns, then they meet. The weights are the rank's rows.
 // Thread: engine loop. Owns: weights of embedding and head, activations; borrows the backend.
-// Shapes: T tokens, H hidden, V vocabulary; sizes of heads and of the MLP are the rank's own
-// (rank_share.h). "act" and "res" are the backend's activation and
-// residual types.
+// Shapes: T tokens, H hidden, V vocabulary; "own" sizes are the rank's (rank_share.h). "act" and
+// "res" are the backend's activation and residual types.
 
 #include <memory>
 #include <optional>
@@ -44,9 +45,9 @@ class Decoder {
   static StatusOr<Decoder> Load(const LoadContext& context, DecoderOptions options);
 
   // Starts a step: residual = the embeddings of the tokens at those positions ([T] i32 each), or
-  // the rows given in their place.
+  // the rows given in their place. It is at `room` ([T, H] res) unless that is empty.
   void Embed(const Tensor& token_ids, const Tensor& positions,
-             std::span<const EmbeddedRows> embedded);
+             std::span<const EmbeddedRows> embedded, const Tensor& room);
   // Starts a step: residual = hidden, which the step overwrites.  [T, H] res.
   void Continue(const Tensor& hidden);
 
@@ -61,7 +62,7 @@ class Decoder {
 
   // The hidden states of the step.  [T, H] res.
   const Tensor& residual() const { return residual_; }
-  // logits = head(final_norm(residual[rows])).
+  // logits = head(final_norm(residual[rows])). With several ranks, of those of the first.
   void Logits(const Tensor& logits, const Tensor& rows);
 
  private:
@@ -69,14 +70,26 @@ class Decoder {
     OwnedTensor cos, sin;  // empty views: the model has no RoPE
   };
 
-  Decoder(const LoadContext& context, DecoderOptions options)
-      : device_(&context.backend.device()),
-        ops_(&context.backend.ops()),
-        options_(std::move(options)) {}
+  Decoder(const LoadContext& context, DecoderOptions options);
   Status LoadEmbedding(const LoadContext& context);
   Status LoadHead(const LoadContext& context);
   StatusOr<RopeTensors> LoadRope(const LoadContext& context, const RopeConfig& rope) const;
   Status AllocateActivations(const LoadContext& context);
+
+  // Waits until the other ranks have written their parts, too.
+  void Meet() const {
+    if (ranks_ != nullptr) ranks_->Meet();
+  }
+  // The rows [begin, begin + ids.rows()) of the residual.
+  void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions);
+  // Those whose ids are in the rank's part of the vocabulary.
+  void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions);
+  // The norms of whole projections, of which each rank has a part.
+  void NormProjections(const AttentionLayer& layer, const Tensor& qkv);
+  // The rank's columns of the logits of rows.
+  void OwnLogits(const Tensor& logits, const Tensor& rows);
+  // The rank's columns of the residual.
+  Tensor OwnResidual() const { return residual_.Columns(hidden_.begin, hidden_.count); }
 
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
   // normed_, computed if it is still to be.
@@ -90,10 +103,14 @@ class Decoder {
   Device* device_;
   Ops* ops_;
   DecoderOptions options_;
+  SharedCommunicator* ranks_;  // null: there is one
   float norm_epsilon_ = 0;
-  std::unique_ptr<PackedMatrix> embedding_;       // [V, H]; the first stage, or a tied head
+  HeadShare all_heads_, heads_;                   // of the model, of the rank
+  Slice hidden_, inner_, vocabulary_;             // the rank's columns
+  bool writes_k_;                                 // not a copy of what another rank writes
+  std::unique_ptr<PackedMatrix> embedding_;       // [own V, H]; the first stage, or a tied head
   std::unique_ptr<PackedMatrix> position_table_;  // [max positions, H]; null: none
-  std::unique_ptr<PackedMatrix> lm_head_;         // [V, H]; null: tied to the embedding
+  std::unique_ptr<PackedMatrix> lm_head_;         // [own V, H]; null: tied to the embedding
   NormLayer final_norm_;                          // of the last stage
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
@@ -104,13 +121,19 @@ class Decoder {
   OwnedTensor positions_;    // [T, H] res, with position_table_
   OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
   Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
-  OwnedTensor qkv_;          // [T, qkv_size] act
-  OwnedTensor q_;            // [T, q_size] act
-  OwnedTensor attended_;     // [T, q_size] act
-  OwnedTensor up_;           // [T, intermediate] act, of layers without a gate
-  OwnedTensor activated_;    // [T, intermediate] act
+  OwnedTensor qkv_;          // [T, own qkv_size] act
+  OwnedTensor q_;            // [T, own q_size] act
+  OwnedTensor attended_;     // [T, q_size] act, shared
+  OwnedTensor up_;           // [T, own intermediate] act, of layers without a gate
+  OwnedTensor activated_;    // [T, intermediate] act, shared
   OwnedTensor last_;         // [max_logits_rows, H] res
   OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm
+  // With several ranks.
+  OwnedTensor own_ids_;      // [T] i32: ids less the first of the rank's vocabulary
+  OwnedTensor branch_;       // [T, H] act, shared: what a post_norm reads
+  OwnedTensor projections_;  // [T, q_size + kv_size] act, shared: what their norms read
+  OwnedTensor projection_;   // [T, q_size] act: one of them, normed
+  OwnedTensor all_logits_;   // [max_logits_rows, V] f32, shared
 };
 
 }  // namespace tandem

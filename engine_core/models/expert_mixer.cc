@@ -1,5 +1,6 @@
 #include "engine_core/models/expert_mixer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tandem {
@@ -20,14 +21,27 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
 
 }  // namespace
 
+Slice OwnExperts(const LoadContext& context, const MoeShape& shape) {
+  return context.splits_experts ? context.share.Of(shape.num_experts) : Slice{0, shape.num_experts};
+}
+
+ExpertMixer::ExpertMixer(const LoadContext& context, const MoeShape& shape)
+    : ops_(&context.backend.ops()),
+      shape_(shape),
+      ranks_(context.ranks),
+      splits_experts_(context.splits_experts),
+      experts_(OwnExperts(context, shape)),
+      inner_(context.share.Of(shape.intermediate_size)),
+      hidden_(context.share.Of(context.config.hidden_size)) {}
+
 StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeShape& shape) {
   RETURN_IF_ERROR(CheckShape(context.config, shape));
   Device& device = context.backend.device();
-  ExpertMixer mixer(&context.backend.ops(), shape);
+  ExpertMixer mixer(context, shape);
   const DType act = context.backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens, pairs = tokens * shape.top_k;
   const int64_t experts = shape.num_experts, top_k = shape.top_k;
-  const int64_t inner = context.share.Of(shape.intermediate_size).count;
+  const int64_t inner = shape.intermediate_size, hidden = context.config.hidden_size;
   ASSIGN_OR_RETURN(mixer.logits_, device.Allocate(DType::kF32, {tokens, experts}));
   ASSIGN_OR_RETURN(mixer.ids_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.weights_, device.Allocate(DType::kF32, {tokens, top_k}));
@@ -36,8 +50,14 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ASSIGN_OR_RETURN(mixer.pair_tokens_, device.Allocate(DType::kI32, {pairs}));
   ASSIGN_OR_RETURN(mixer.pairs_of_token_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.pair_weights_, device.Allocate(DType::kF32, {tokens, top_k}));
-  ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, context.config.hidden_size}));
+  ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, hidden}));
+  if (!context.splits_experts) {
+    ASSIGN_OR_RETURN(mixer.activated_, context.AllocateShared(act, {pairs, inner}));
+    return mixer;
+  }
   ASSIGN_OR_RETURN(mixer.activated_, device.Allocate(act, {pairs, inner}));
+  ASSIGN_OR_RETURN(mixer.results_, context.AllocateShared(act, {pairs, hidden}));
+  ASSIGN_OR_RETURN(mixer.own_chosen_, device.Allocate(DType::kI32, {mixer.experts_.count}));
   return mixer;
 }
 
@@ -49,6 +69,19 @@ ExpertPairs ExpertMixer::Pairs(int64_t num_tokens) const {
           .weights = pair_weights_.view().Rows(0, num_tokens)};
 }
 
+ExpertPairs ExpertMixer::OwnPairs(const ExpertPairs& pairs) const {
+  ExpertPairs own = pairs;
+  own.begin = pairs.begin.Rows(experts_.begin, experts_.count + 1);
+  own.chosen = own_chosen_;
+  auto* chosen = own_chosen_.view().Data<int32_t>();
+  std::fill_n(chosen, experts_.count, -1);
+  const auto* begin = own.begin.Data<int32_t>();
+  for (int32_t e = 0; e < experts_.count; ++e) {
+    if (begin[e + 1] > begin[e]) *chosen++ = e;
+  }
+  return own;
+}
+
 void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed) {
   const int64_t num_tokens = normed.rows();
   const Tensor logits = logits_.view().Rows(0, num_tokens);
@@ -58,12 +91,37 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   ops_->RouteTopK(ids, weights, logits, shape_.renormalize);
   const ExpertPairs pairs = Pairs(num_tokens);
   ops_->GroupByExpert(pairs, ids, weights);
-  const Tensor rows = rows_.view().Rows(0, pairs.tokens.rows());
-  const Tensor activated = activated_.view().Rows(0, pairs.tokens.rows());
-  ops_->GatherRows(rows, normed, pairs.tokens);
+  const int64_t num_pairs = pairs.tokens.rows();
+  ops_->GatherRows(rows_.view().Rows(0, num_pairs), normed, pairs.tokens);
+  const Tensor results = (splits_experts_ ? results_ : rows_).view().Rows(0, num_pairs);
+  if (splits_experts_) {
+    RunOwnExperts(layer, OwnPairs(pairs), results);
+  } else {
+    RunShares(layer, pairs, results);
+  }
+  ops_->AddWeightedRows(residual.Columns(hidden_.begin, hidden_.count),
+                        results.Columns(hidden_.begin, hidden_.count), pairs.of_token,
+                        pairs.weights);
+  Meet();
+}
+
+void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs,
+                            const Tensor& results) {
+  const Tensor rows = rows_.view().Rows(0, results.rows());
+  const Tensor activated = activated_.view().Rows(0, results.rows());
+  ops_->ExpertLinear(activated.Columns(inner_.begin, inner_.count), rows, *layer.gate_up, pairs,
+                     LinearEpilogue::kSiluAndMul);
+  Meet();
+  ops_->ExpertLinear(results.Columns(hidden_.begin, hidden_.count), activated, *layer.down, pairs);
+}
+
+void ExpertMixer::RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs,
+                                const Tensor& results) {
+  const Tensor rows = rows_.view().Rows(0, results.rows());
+  const Tensor activated = activated_.view().Rows(0, results.rows());
   ops_->ExpertLinear(activated, rows, *layer.gate_up, pairs, LinearEpilogue::kSiluAndMul);
-  ops_->ExpertLinear(rows, activated, *layer.down, pairs);
-  ops_->AddWeightedRows(residual, rows, pairs.of_token, pairs.weights);
+  ops_->ExpertLinear(results, activated, *layer.down, pairs);
+  Meet();
 }
 
 }  // namespace tandem

@@ -5,10 +5,13 @@
 //   mlp_e(normed)
 // Router: a linear layer, Ops::RouteTopK on its float32 output. A token's result depends on that
 // token alone.
+// Several ranks share the work in one of two ways. Each has its rows of all experts: what goes into
+// the down products is shared. Or each has some experts as a whole (expert parallelism): what comes
+// out of them is shared. Each rank adds up its own columns, so no sum is cut in either way.
 // Thread: engine loop. Owns: the buffers of a step, which all mixtures of a stage share, allocated
 // when the model is loaded.
-// Shapes: T tokens, H hidden, E experts, K of them per token, I the experts' inner size (of
-// this rank).
+// Shapes: T tokens, H hidden, E experts, K of them per token, I the experts' inner size; "own"
+// sizes are the rank's.
 
 #include <memory>
 
@@ -25,9 +28,12 @@ struct MoeShape {
 
 struct MoeLayer {
   LinearLayer router;                      // [E, H]
-  std::unique_ptr<PackedExperts> gate_up;  // [2 I, H] each
-  std::unique_ptr<PackedExperts> down;     // [H, I] each
+  std::unique_ptr<PackedExperts> gate_up;  // [2 own I, H] each, or own experts: [2 I, H]
+  std::unique_ptr<PackedExperts> down;     // [own H, I] each, or own experts: [H, I]
 };
+
+// The experts of which the rank has something.
+Slice OwnExperts(const LoadContext& context, const MoeShape& shape);
 
 class ExpertMixer {
  public:
@@ -37,19 +43,32 @@ class ExpertMixer {
   void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed);
 
  private:
-  ExpertMixer(Ops* ops, const MoeShape& shape) : ops_(ops), shape_(shape) {}
+  ExpertMixer(const LoadContext& context, const MoeShape& shape);
   // The pairs of a step of num_tokens.
   ExpertPairs Pairs(int64_t num_tokens) const;
+  // Those of the rank's experts, which count from 0 there.
+  ExpertPairs OwnPairs(const ExpertPairs& pairs) const;
+  // results[i, own columns or experts] = the mlp of pair i.
+  void RunShares(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results);
+  void RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results);
+  void Meet() const {
+    if (ranks_ != nullptr) ranks_->Meet();
+  }
 
   Ops* ops_;
   MoeShape shape_;
-  OwnedTensor logits_;   // [T, E] f32
-  OwnedTensor ids_;      // [T, K] i32
-  OwnedTensor weights_;  // [T, K] f32
+  SharedCommunicator* ranks_;  // null: there is one
+  bool splits_experts_;
+  Slice experts_, inner_, hidden_;  // the rank's
+  OwnedTensor logits_;              // [T, E] f32
+  OwnedTensor ids_;                 // [T, K] i32
+  OwnedTensor weights_;             // [T, K] f32
   // The parts of ExpertPairs.
   OwnedTensor pair_begin_, chosen_experts_, pair_tokens_, pairs_of_token_, pair_weights_;
-  OwnedTensor rows_;       // [T * K, H] act: what goes into the experts, then what comes out
-  OwnedTensor activated_;  // [T * K, I] act
+  OwnedTensor rows_;        // [T * K, H] act: what goes into the experts, then what comes out
+  OwnedTensor activated_;   // [T * K, I] act, shared unless experts are split
+  OwnedTensor results_;     // [T * K, H] act, shared: what comes out where experts are split
+  OwnedTensor own_chosen_;  // [E] i32, likewise
 };
 
 }  // namespace tandem

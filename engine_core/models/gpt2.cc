@@ -22,24 +22,21 @@ StatusOr<LlamaLayer> LoadGpt2Layer(const LoadContext& context, const LayerPlace&
   const ModelConfig& config = context.config;
   const std::string& prefix = place.prefix;
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const Slice all = {0, hidden}, inner_slice = context.share.Of(inner);
-  const Slice q = context.heads().q_rows();
-  const auto matrix = [&](const char* name, int64_t rows, Slice row_slice, int64_t columns,
-                          Slice column_slice) {
+  const Slice hidden_slice = context.share.Of(hidden), q = context.heads().q_rows();
+  const auto matrix = [&](const char* name, int64_t rows, Slice row_slice, int64_t columns) {
     return StoredMatrix{.name = prefix + name,
                         .rows = rows,
                         .columns = columns,
                         .row_slice = row_slice,
-                        .column_slice = column_slice,
-                        .is_transposed = true};
+                        // GGUF has them as all others.
+                        .is_transposed = config.quantization.method != QuantizationMethod::kGguf};
   };
-  const StoredMatrix qkv[] = {
-      matrix(".attn.c_attn", 3 * hidden, q, hidden, all),
-      matrix(".attn.c_attn", 3 * hidden, q.Shifted(hidden), hidden, all),
-      matrix(".attn.c_attn", 3 * hidden, q.Shifted(2 * hidden), hidden, all)};
-  const StoredMatrix out[] = {matrix(".attn.c_proj", hidden, all, hidden, q)};
-  const StoredMatrix up[] = {matrix(".mlp.c_fc", inner, inner_slice, hidden, all)};
-  const StoredMatrix down[] = {matrix(".mlp.c_proj", hidden, all, inner, inner_slice)};
+  const StoredMatrix qkv[] = {matrix(".attn.c_attn", 3 * hidden, q, hidden),
+                              matrix(".attn.c_attn", 3 * hidden, q.Shifted(hidden), hidden),
+                              matrix(".attn.c_attn", 3 * hidden, q.Shifted(2 * hidden), hidden)};
+  const StoredMatrix out[] = {matrix(".attn.c_proj", hidden, hidden_slice, hidden)};
+  const StoredMatrix up[] = {matrix(".mlp.c_fc", inner, context.share.Of(inner), hidden)};
+  const StoredMatrix down[] = {matrix(".mlp.c_proj", hidden, hidden_slice, inner)};
   const LinearOptions options = {.has_bias = true};
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.input_norm, LoadLayerNorm(context, prefix + ".ln_1"));

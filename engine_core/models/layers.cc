@@ -88,7 +88,7 @@ StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerP
   const StoredMatrix out[] = {{.name = place.prefix + ".self_attn.o_proj",
                                .rows = context.config.hidden_size,
                                .columns = HeadsOf(context.config).q_size(),
-                               .column_slice = context.heads().q_rows()}};
+                               .row_slice = context.share.Of(context.config.hidden_size)}};
   return LoadLinear(context, out, {.has_bias = has_bias});
 }
 
@@ -120,7 +120,7 @@ StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& pl
   const StoredMatrix down[] = {{.name = place.prefix + ".mlp.down_proj",
                                 .rows = config.hidden_size,
                                 .columns = config.intermediate_size,
-                                .column_slice = context.share.Of(config.intermediate_size)}};
+                                .row_slice = context.share.Of(config.hidden_size)}};
   MlpLayer layer;
   if (config.hidden_act == "gelu_pytorch_tanh") {
     layer.activation = Activation::kGeluAndMul;

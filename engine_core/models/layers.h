@@ -78,12 +78,12 @@ AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx
 
 // The rank's rows of <prefix>.self_attn.{q,k,v}_proj.
 std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place);
-// The rank's columns of <prefix>.self_attn.o_proj.
+// The rank's rows of <prefix>.self_attn.o_proj.
 StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
                                         bool has_bias);
 // Both.
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place);
-// The rank's rows of <prefix>.mlp.{gate,up}_proj and columns of down_proj.
+// The rank's rows of <prefix>.mlp.{gate,up}_proj and of down_proj.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place);
 // The same with gate and up stored in another way.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,

@@ -10,6 +10,7 @@
 #include "engine_core/weights/model_config.h"
 #include "engine_core/weights/safetensors.h"
 #include "kernels/backend.h"
+#include "kernels/shared_communicator.h"
 
 namespace tandem {
 
@@ -26,9 +27,17 @@ struct LoadContext {
   Backend& backend;
   WeightFormats formats = {};
   RankShare stage = {};  // which of the model's layers to load
-  RankShare share = {};  // which heads and inner columns of each of them
+  RankShare share = {};  // which output rows of each of them
+  // The ranks of the stage, which outlive the model; null: there is one.
+  SharedCommunicator* ranks = nullptr;
+  bool splits_experts = false;  // the ranks have whole experts, else a share of each
 
   HeadShare heads() const { return HeadsOf(config, share); }
+  // Zeros; where there are other ranks, in memory that all of them see.
+  StatusOr<OwnedTensor> AllocateShared(DType dtype, std::initializer_list<int64_t> shape) const {
+    return ranks != nullptr ? ranks->Allocate(dtype, shape)
+                            : backend.device().Allocate(dtype, shape);
+  }
 };
 
 }  // namespace tandem

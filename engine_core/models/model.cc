@@ -9,7 +9,7 @@ Model::Model(std::vector<std::unique_ptr<Stage>> stages) : stages_(std::move(sta
 }
 
 void Model::Forward(const ModelStep& step) {
-  Tensor hidden;
+  Tensor hidden = step.hidden;
   int first_layer = 0;
   for (const auto& stage : stages_) {
     hidden = stage->Forward(step, first_layer, hidden);

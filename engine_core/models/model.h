@@ -1,7 +1,8 @@
 #pragma once
 
-// A decoder-only language model over a Backend: a sequence of stages, each a run of its layers.
-// Today there is one stage, the whole model.
+// A decoder-only language model over a Backend, or a rank's part of one: a sequence of stages, each
+// a run of its layers. Mostly there is one stage: the whole model, or the rank's.
+// Ranks that share a stage call the same functions with the same step.
 // Thread: engine loop. Owns: packed weights and the activations, both allocated when it is loaded;
 // borrows the backend, which outlives it. Forward and Logits allocate nothing and wait for nothing
 // that a device computes, so both can be captured (Device::BeginCapture).
@@ -23,6 +24,7 @@ class Model {
   // last hidden states until the next call.
   void Forward(const ModelStep& step);
   // logits[i, :] = the logits of the step's token rows[i].  logits: [R, V] f32; rows: [R] i32.
+  // Only the first share gets them, and others give an empty tensor.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows);
 
  private:

@@ -24,34 +24,37 @@ struct MixtureLayer final : Layer {
   }
 };
 
-// The rank's part of one expert.
+// What the rank has of one expert.
 struct ExpertBlocks {
   std::array<StoredMatrix, 2> gate_up;
   std::array<StoredMatrix, 1> down;
 };
 
+// Of an expert that the rank has something of.
+Slice OwnRows(const LoadContext& context, int64_t rows) {
+  return context.splits_experts ? Slice{0, rows} : context.share.Of(rows);
+}
+
 // An expert with matrices of its own, "<prefix><gate>" and so on.
 ExpertBlocks ExpertApart(const LoadContext& context, const MoeFamily& family,
                          const std::string& prefix) {
   const int64_t hidden = context.config.hidden_size, inner = family.shape.intermediate_size;
-  const auto rows_of = [&](const std::string& part) {
+  const auto matrix = [&](const std::string& part, int64_t rows, int64_t columns) {
     return StoredMatrix{.name = prefix + part,
-                        .rows = inner,
-                        .columns = hidden,
-                        .row_slice = context.share.Of(inner)};
+                        .rows = rows,
+                        .columns = columns,
+                        .row_slice = OwnRows(context, rows)};
   };
-  return {.gate_up = {rows_of(family.names.gate), rows_of(family.names.up)},
-          .down = {{{.name = prefix + family.names.down,
-                     .rows = hidden,
-                     .columns = inner,
-                     .column_slice = context.share.Of(inner)}}}};
+  return {
+      .gate_up = {matrix(family.names.gate, inner, hidden), matrix(family.names.up, inner, hidden)},
+      .down = {matrix(family.names.down, hidden, inner)}};
 }
 
 // Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I].
 ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
                            const std::string& stack, int64_t e) {
   const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
-  const Slice slice = context.share.Of(inner);
+  const Slice slice = OwnRows(context, inner);
   const auto rows = [&](Slice part) {
     return StoredMatrix{.name = stack + ".gate_up_proj",
                         .rows = 2 * inner,
@@ -64,7 +67,7 @@ ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
           .down = {{{.name = stack + ".down_proj",
                      .rows = hidden,
                      .columns = inner,
-                     .column_slice = slice,
+                     .row_slice = OwnRows(context, hidden),
                      .stack_idx = e,
                      .stack_size = shape.num_experts}}}};
 }
@@ -80,7 +83,8 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                                   .columns = context.config.hidden_size}};
   ASSIGN_OR_RETURN(layer.router, LoadLinear(context, router, {.format = WeightFormat::kCompute}));
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
-  for (int64_t e = 0; e < family.shape.num_experts; ++e) {
+  const Slice experts = OwnExperts(context, family.shape);
+  for (int64_t e = experts.begin; e < experts.end(); ++e) {
     const ExpertBlocks expert =
         is_stacked ? ExpertOfStack(context, family.shape, stack, e)
                    : ExpertApart(context, family, block + ".experts." + std::to_string(e) + ".");

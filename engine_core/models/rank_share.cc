@@ -1,6 +1,7 @@
 #include "engine_core/models/rank_share.h"
 
 #include <algorithm>
+#include <string>
 
 #include "common/check.h"
 
@@ -9,6 +10,47 @@ namespace tandem {
 Slice RankShare::Of(int64_t n) const {
   CHECK(rank >= 0 && rank < size && n % size == 0) << n << " for rank " << rank << " of " << size;
   return {.begin = n / size * rank, .count = n / size};
+}
+
+Slice RankShare::OfAbout(int64_t n) const {
+  const int64_t most = (n + size - 1) / size, begin = std::min(n, most * rank);
+  return {.begin = begin, .count = std::min(most, n - begin)};
+}
+
+Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
+  const int tensor_parallel_size = sizes.tensor_parallel_size;
+  const std::string flag = "--tensor-parallel-size " + std::to_string(tensor_parallel_size);
+  const auto check_divides = [&](const char* name, int64_t n) {
+    if (n % tensor_parallel_size == 0) return OkStatus();
+    return InvalidArgumentError(flag + ": must divide the model's " + name + ", which is " +
+                                std::to_string(n));
+  };
+  RETURN_IF_ERROR(check_divides("num_attention_heads", config.num_heads));
+  RETURN_IF_ERROR(check_divides("hidden_size", config.hidden_size));
+  RETURN_IF_ERROR(check_divides("intermediate_size", config.intermediate_size));
+  if (sizes.splits_experts) {
+    RETURN_IF_ERROR(check_divides("number of experts", config.num_experts));
+  } else if (!config.mixture_layers.empty()) {
+    RETURN_IF_ERROR(check_divides("moe_intermediate_size", config.moe_intermediate_size));
+  }
+  if (RankShare{tensor_parallel_size - 1, tensor_parallel_size}.OfAbout(config.vocab_size).count <
+      1) {
+    return InvalidArgumentError(flag + ": is too much for the model's vocab_size, which is " +
+                                std::to_string(config.vocab_size));
+  }
+  if (config.num_kv_heads % tensor_parallel_size != 0 &&
+      tensor_parallel_size % config.num_kv_heads != 0) {
+    return InvalidArgumentError(
+        flag + ": must divide the model's num_key_value_heads or be a multiple of it, which is " +
+        std::to_string(config.num_kv_heads));
+  }
+  if (sizes.pipeline_parallel_size > config.num_layers) {
+    return InvalidArgumentError("--pipeline-parallel-size " +
+                                std::to_string(sizes.pipeline_parallel_size) +
+                                ": must be at most the model's number of layers, which is " +
+                                std::to_string(config.num_layers));
+  }
+  return OkStatus();
 }
 
 Slice LayersOf(int64_t num_layers, RankShare stage) {

@@ -1,13 +1,16 @@
 #pragma once
 
-// Which part of a model one rank holds: the layers of a stage, and of each layer the heads of a
-// share. Every loader takes its sizes from here, so that they are the rank's own.
-// Today every rank is rank 0 of 1 and holds all of it: nothing turns another size on yet.
-// Values, any thread. REQUIRES: a share's size divides the number of heads and the inner sizes, and
-// divides the number of key-value heads or is a multiple of it.
+// Which part of a model one rank holds: the layers of a stage, and of each layer the output rows of
+// a share. Every loader takes its sizes from here, so that they are the rank's own.
+// Every matrix is split by its output rows alone, so each number that a rank computes is computed
+// as one rank would: no sum is cut. What the next matrix needs of the other ranks it reads from
+// them (kernels/shared_communicator.h). Values, any thread. REQUIRES: a share's size divides the
+// number of heads, the hidden size and the inner sizes, and divides the number of key-value heads
+// or is a multiple of it (CheckRanks).
 
 #include <cstdint>
 
+#include "common/status.h"
 #include "engine_core/weights/model_config.h"
 #include "engine_core/weights/slice.h"
 #include "kernels/ops.h"
@@ -22,7 +25,24 @@ struct RankShare {
   bool is_last() const { return rank == size - 1; }
   // This rank's part of n items, which `size` divides.
   Slice Of(int64_t n) const;
+  // The same where it does not: the last ranks have fewer, perhaps none.
+  Slice OfAbout(int64_t n) const;
+  bool operator==(const RankShare&) const = default;
 };
+
+// Where a rank stands: in which stage of the pipeline, and with which share of its layers.
+struct RankPlace {
+  RankShare stage;
+  RankShare share;
+};
+
+// Whether a model can be split so. INVALID_ARGUMENT names the size that cannot.
+struct RankSizes {
+  int tensor_parallel_size = 1;
+  int pipeline_parallel_size = 1;
+  bool splits_experts = false;
+};
+Status CheckRanks(const ModelConfig& config, const RankSizes& sizes);
 
 // The layers of one stage of a pipeline: runs of equal length, with one layer more in the last
 // stage but one and in those before it where `size` does not divide num_layers (the last stage has
@@ -39,7 +59,7 @@ struct HeadShare {
   int64_t q_size() const { return heads.count * head_dim; }
   int64_t kv_size() const { return kv_heads.count * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
-  // The rows of the projections, columns of the output projection.
+  // The rows of the projections; q_rows are also the rank's part of what attention computes.
   Slice q_rows() const { return {heads.begin * head_dim, q_size()}; }
   Slice kv_rows() const { return {kv_heads.begin * head_dim, kv_size()}; }
   AttentionShape attention_shape() const;

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/weights/hf_overrides.h"
+
 namespace tandem {
 
 // Each in the file of its name.
@@ -96,8 +98,8 @@ std::string KnownArchitectures() {
   return names;
 }
 
-StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir) {
-  return ReadModelConfig(model_dir, RulesOf);
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, std::string_view hf_overrides) {
+  return ReadModelConfig(model_dir, RulesOf, hf_overrides);
 }
 
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config,
@@ -108,10 +110,11 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config,
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages) {
   ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
   CHECK(num_stages >= 1 && num_stages <= context.config.num_layers) << num_stages;
+  CHECK(num_stages == 1 || context.stage.size == 1) << "stages of a stage";
   std::vector<std::unique_ptr<Stage>> stages;
   for (int rank = 0; rank < num_stages; ++rank) {
     LoadContext part = context;
-    part.stage = {.rank = rank, .size = num_stages};
+    if (num_stages > 1) part.stage = {.rank = rank, .size = num_stages};
     ASSIGN_OR_RETURN(std::unique_ptr<Stage> stage, row->load(part));
     stages.push_back(std::move(stage));
   }

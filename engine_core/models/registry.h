@@ -18,11 +18,12 @@ std::string KnownArchitectures();
 
 // The config of a model folder, by the rules of its architecture. An unknown architecture is an
 // error that lists the known ones.
-StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir);
+StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,
+                                      std::string_view hf_overrides = {});
 // The same from text; `generation_config` may be empty.
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config);
 
-// Loads a model of the config's architecture in stages. Nothing asks for more than one yet.
+// Loads a model of the config's architecture in stages, or the one stage of context.stage alone.
 // REQUIRES: at most as many stages as layers.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages = 1);
 

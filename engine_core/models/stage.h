@@ -22,6 +22,9 @@ struct ModelStep {
   std::span<const EmbeddedRows> embedded = {};  // rows that have no token id
   const AttentionPlan* plan = nullptr;
   const KvCache* kv_cache = nullptr;
+  // Where the hidden states are, [T, H] res: those that the stages of earlier ranks have left
+  // there, or room for the first stage's. Empty: the model's own memory.
+  Tensor hidden = {};
 };
 
 class Layer {
@@ -44,9 +47,10 @@ class Stage {
 
   // The hidden states after this stage's layers, [T, H] res, valid until the next call. The keys
   // and values of its layers are those of the cache from `first_layer` on. `hidden` is what the
-  // previous stage returned, in backend memory, and is overwritten; the first stage ignores it.
+  // previous stage returned, in backend memory, and is overwritten; for the first stage it is only
+  // room, or empty.
   Tensor Forward(const ModelStep& step, int first_layer, const Tensor& hidden);
-  // As Model::Logits. REQUIRES: the last stage.
+  // As Model::Logits.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows) { decoder_.Logits(logits, rows); }
 
  private:

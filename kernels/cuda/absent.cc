@@ -1,10 +1,13 @@
 // Stands in for the cuda backend in builds without a CUDA compiler.
 
 #include "kernels/backend.h"
+#include "kernels/cuda_facts.h"
 
 namespace tandem {
 
 bool HasCudaDevice() { return false; }
+
+std::optional<CudaFacts> ReadCudaFacts() { return std::nullopt; }
 
 bool HasFlashInfer() { return false; }
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sampling/sampler.h"
+#include "kernels/cuda_facts.h"
 #include "kernels/op_checks.h"
 
 namespace tandem {
@@ -18,6 +19,17 @@ constexpr int64_t kRowAlignBytes = 16;
 bool HasCudaDevice() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+std::optional<CudaFacts> ReadCudaFacts() {
+  cudaDeviceProp properties;
+  if (!HasCudaDevice() || cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
+    return std::nullopt;
+  }
+  return CudaFacts{.name = properties.name,
+                   .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                   .major = properties.major,
+                   .minor = properties.minor};
 }
 
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options) {

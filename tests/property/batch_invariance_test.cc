@@ -15,13 +15,6 @@
 namespace tandem {
 namespace {
 
-struct TestRequest {
-  std::string id;
-  std::vector<TokenId> prompt;
-  wire::SamplingParams params;
-  int32_t arrival_step = 0;
-};
-
 constexpr int32_t kMaxModelLen = 256;
 
 EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool reference) {
@@ -58,7 +51,7 @@ std::vector<TestRequest> MakeRequests(uint64_t seed) {
       r.params.frequency_penalty = 0.3;
     }
     if (i == 3) r.params.prompt_logprobs = 2;
-    r.arrival_step = dice.Roll(0, 12);
+    r.arrival_step = dice.Roll(0, kLastArrivalStep);
   }
   return requests;
 }
@@ -101,17 +94,6 @@ std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
   return transcripts;
 }
 
-// Adds each request at its step.
-void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests) {
-  for (int32_t step = 0; step <= 12; ++step) {
-    for (const TestRequest& r : requests) {
-      if (r.arrival_step == step) engine->Add(r.id, r.prompt, r.params);
-    }
-    engine->Step();
-  }
-  engine->RunAll();
-}
-
 struct Seen {
   int64_t cached_tokens = 0;
   int64_t preemptions = 0;
@@ -128,8 +110,10 @@ void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& req
   }
 }
 
+// Runs on `ranks` what one rank has run alone.
 void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
-                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4) {
+                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4,
+                     const RankCounts& ranks = {}) {
   Seen seen;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     CAPTURE(base.model_dir, seed);
@@ -137,6 +121,7 @@ void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint6
     std::vector<TestRequest> requests = MakeRequests(seed);
     const std::vector<Transcript> alone = RunAlone(base, requests);
     EngineDriverOptions options = base;
+    options.ranks = ranks;
     options.num_threads = base.reference_backend ? 1 : dice.Roll(1, 3);
     options.max_num_seqs = dice.Roll(2, 8);
     options.max_num_batched_tokens = dice.Roll(options.max_num_seqs, 200);
@@ -200,6 +185,15 @@ TEST_CASE("batch invariance: mistral, with blocks before its window freed") {
   // 9 blocks are the most that one request may hold.
   CheckInvariance(BaseOptions("mistral_swa", DType::kBf16, false), 600, 6, 1 + 9);
   CheckInvariance(BaseOptions("mistral_swa", DType::kF32, false), 700, 6, 1 + 9);
+}
+
+TEST_CASE("batch invariance: ranks that share layers, stages of layers, and both") {
+  constexpr int32_t kTight = kMaxModelLen / 32 + 4;
+  CheckInvariance(BaseOptions("llama_plain", DType::kBf16, false), 800, 3, kTight, {.tensor = 2});
+  CheckInvariance(BaseOptions("llama_plain", DType::kBf16, false), 830, 4, kTight, {.pipeline = 2});
+  CheckInvariance(BaseOptions("gemma2", DType::kBf16, false), 860, 3, kTight, {.pipeline = 4});
+  CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 890, 2, kTight,
+                  {.tensor = 2, .pipeline = 2});
 }
 
 TEST_CASE("batch invariance: llama on the reference backend") {

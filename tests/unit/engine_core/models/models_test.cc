@@ -61,15 +61,13 @@ TEST_CASE("models: an unknown activation is refused") {
 
 // The logits after `ids` in one step, on the reference backend.
 std::vector<float> LastLogits(const ModelConfig& config, Weights& weights, std::vector<int32_t> ids,
-                              int num_stages = 1, RankShare share = {}) {
+                              int num_stages = 1) {
   const auto count = static_cast<int64_t>(ids.size());
   const auto backend = MakeReferenceBackend();
   const ModelLimits limits = {.max_tokens = count, .max_logits_rows = 4, .max_positions = 64};
-  LoadContext context = {config, limits, weights, *backend};
-  context.share = share;
-  const auto model = LoadModel(context, num_stages);
+  const auto model = LoadModel({config, limits, weights, *backend}, num_stages);
   REQUIRE(model.ok());
-  const AttentionShape shape = HeadsOf(config, share).attention_shape();
+  const AttentionShape shape = HeadsOf(config).attention_shape();
   const auto cache = backend->AllocateKvCache({.num_layers = static_cast<int>(config.num_layers),
                                                .num_kv_heads = shape.num_kv_heads,
                                                .head_dim = shape.head_dim,
@@ -100,24 +98,6 @@ TEST_CASE("models: a model in several stages gives the bits of one stage") {
   for (int num_stages = 2; num_stages <= config.num_layers; ++num_stages) {
     CHECK(LastLogits(config, **weights, ids, num_stages) == whole);
   }
-}
-
-// Without the sum over ranks the logits are wrong, but every size fits and no part is the whole.
-TEST_CASE("models: every kind of layer loads and runs as the share of one rank") {
-  const std::string model = GENERATE("llama_bias_headdim", "gemma3_text", "gpt2", "mixtral", "phi3",
-                                     "qwen2", "qwen3_moe");
-  CAPTURE(model);
-  const ModelConfig config = ConfigOf(model);
-  const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/" + model);
-  REQUIRE(weights.ok());
-  const std::vector<int32_t> ids = {5, 6, 7, 8, 300};
-  const std::vector<float> whole = LastLogits(config, **weights, ids);
-  const std::vector<float> first = LastLogits(config, **weights, ids, 1, {.rank = 0, .size = 2});
-  const std::vector<float> second = LastLogits(config, **weights, ids, 1, {.rank = 1, .size = 2});
-  for (const float logit : first) REQUIRE(std::isfinite(logit));
-  CHECK(first != whole);
-  CHECK(second != whole);
-  CHECK(first != second);
 }
 
 TEST_CASE("models: dummy weights give any shape finite logits") {

@@ -64,5 +64,49 @@ TEST_CASE("rank share: ranks that outnumber the key-value heads hold copies of t
   CHECK(kv_heads == std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1});
 }
 
+TEST_CASE("rank share: a vocabulary that does not divide leaves the last ranks less") {
+  const auto share = [](int rank) { return RankShare{.rank = rank, .size = 4}; };
+  CHECK(share(0).OfAbout(10) == Slice{0, 3});
+  CHECK(share(2).OfAbout(10) == Slice{6, 3});
+  CHECK(share(3).OfAbout(10) == Slice{9, 1});
+  CHECK(share(3).OfAbout(8) == Slice{6, 2});
+  CHECK(share(3).OfAbout(5) == Slice{5, 0});
+}
+
+TEST_CASE(
+    "rank share: a model that cannot be split so is refused with the size that is in the way") {
+  ModelConfig config;
+  config.num_layers = 3;
+  config.num_heads = 8;
+  config.num_kv_heads = 4;
+  config.hidden_size = 64;
+  config.intermediate_size = 96;
+  config.vocab_size = 512;
+  CHECK(CheckRanks(config, {.tensor_parallel_size = 2, .pipeline_parallel_size = 3}).ok());
+  CHECK(CheckRanks(config, {.tensor_parallel_size = 8}).ok());
+  const auto refusal = [&](const RankSizes& sizes) { return CheckRanks(config, sizes).message(); };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(refusal({.tensor_parallel_size = 3}),
+             Contains("--tensor-parallel-size 3") && Contains("num_attention_heads, which is 8"));
+  CHECK_THAT(refusal({.pipeline_parallel_size = 4}),
+             Contains("--pipeline-parallel-size 4") && Contains("number of layers, which is 3"));
+  config.intermediate_size = 99;
+  CHECK_THAT(refusal({.tensor_parallel_size = 2}), Contains("intermediate_size, which is 99"));
+  config.intermediate_size = 96;
+  config.num_heads = 12;
+  config.hidden_size = 60;
+  config.num_kv_heads = 6;
+  CHECK_THAT(refusal({.tensor_parallel_size = 4}), Contains("num_key_value_heads"));
+  config.mixture_layers = {true, true, true};
+  config.num_experts = 5;
+  config.moe_intermediate_size = 31;
+  CHECK_THAT(refusal({.tensor_parallel_size = 2}), Contains("moe_intermediate_size, which is 31"));
+  CHECK_THAT(refusal({.tensor_parallel_size = 2, .splits_experts = true}),
+             Contains("number of experts, which is 5"));
+  config.moe_intermediate_size = 32;
+  config.vocab_size = 1;
+  CHECK_THAT(refusal({.tensor_parallel_size = 2}), Contains("vocab_size, which is 1"));
+}
+
 }  // namespace
 }  // namespace tandem

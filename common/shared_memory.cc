@@ -1,0 +1,33 @@
+#include "common/shared_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/check.h"
+
+namespace tandem {
+
+StatusOr<SharedMemory> SharedMemory::Create(const char* name, int64_t bytes) {
+  UniqueFd file(memfd_create(name, MFD_CLOEXEC));
+  if (!file) return ErrnoError(errno, "memfd_create");
+  if (ftruncate(file.get(), bytes) != 0) return ErrnoError(errno, "ftruncate of a memfd");
+  return SharedMemory(std::move(file));
+}
+
+StatusOr<SharedMemory::Mapping> SharedMemory::Map(int64_t begin, int64_t bytes) const {
+  CHECK(begin % kPageBytes == 0 && bytes > 0) << begin << "+" << bytes;
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, file_.get(), begin);
+  if (memory == MAP_FAILED) {
+    return ResourceExhaustedError(
+        "cannot map " + std::to_string(bytes) +
+        " bytes of shared memory: " + ErrnoError(errno, "mmap").message());
+  }
+  return Mapping(static_cast<std::byte*>(memory), Unmap{static_cast<size_t>(bytes)});
+}
+
+void SharedMemory::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
+
+}  // namespace tandem

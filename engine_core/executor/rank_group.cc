@@ -1,0 +1,189 @@
+#include "engine_core/executor/rank_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+// The parts of the memory, far enough from each other for any model: untouched pages are free.
+constexpr int64_t kPart = int64_t{1} << 40;
+constexpr int64_t kHiddenBegin = kPart;
+int64_t StageBegin(int stage) { return kPart * (2 + stage); }
+
+constexpr int64_t kAlign = 64;
+int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// A record: this, query_start [R + 1], context_len [R], and the numbers of StepInputs.
+struct alignas(64) RecordHeader {
+  int32_t num_blocks = 0;
+  int64_t step = 0;
+  StepShape shape = {};
+};
+
+int64_t LengthsBytes(int64_t num_requests) {
+  return Aligned((2 * num_requests + 1) * int64_t{sizeof(int32_t)});
+}
+
+int64_t RecordBytes(const StepShape& shape) {
+  return int64_t{sizeof(RecordHeader)} + LengthsBytes(shape.num_requests) +
+         StepInputs::NumNumbers(shape) * int64_t{sizeof(int32_t)};
+}
+
+}  // namespace
+
+RankPlace RankCounts::PlaceOf(int rank) const {
+  return {.stage = {.rank = rank / tensor, .size = pipeline},
+          .share = {.rank = rank % tensor, .size = tensor}};
+}
+
+RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits& limits,
+                                  int64_t hidden_size, int spins) {
+  const int64_t tokens = limits.max_num_batched_tokens;
+  const StepShape most = {
+      .num_tokens = tokens,
+      .num_requests = limits.max_num_seqs,
+      .num_logits_rows = tokens,
+      .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size};
+  return {.counts = counts,
+          .max_tokens = tokens,
+          .hidden_size = hidden_size,
+          .max_record_bytes = RecordBytes(most),
+          .spins = spins};
+}
+
+StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(const RankGroupShape& shape) {
+  ASSIGN_OR_RETURN(SharedMemory memory,
+                   SharedMemory::Create("tandem-ranks", StageBegin(shape.counts.pipeline)));
+  std::unique_ptr<RankGroup> group(
+      new RankGroup(std::move(memory), shape, shape.counts.output_rank()));
+  RETURN_IF_ERROR(group->MapAll());
+  return group;
+}
+
+StatusOr<std::unique_ptr<RankGroup>> RankGroup::Open(UniqueFd file, const RankGroupShape& shape,
+                                                     int rank) {
+  CHECK(rank >= 0 && rank < shape.counts.num_ranks() && rank != shape.counts.output_rank()) << rank;
+  std::unique_ptr<RankGroup> group(new RankGroup(SharedMemory::Open(std::move(file)), shape, rank));
+  RETURN_IF_ERROR(group->MapAll());
+  return group;
+}
+
+RankGroup::RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank)
+    : memory_(std::move(memory)), shape_(shape), rank_(rank), place_(shape.counts.PlaceOf(rank)) {}
+
+// One step more than can be in flight, and the record of a KV cache.
+RingShape RankGroup::ring_shape() const {
+  return {.num_readers = counts().num_ranks() - 1,
+          .num_slots = counts().pipeline + 2,
+          .slot_bytes = shape_.max_record_bytes};
+}
+
+Status RankGroup::MapAll() {
+  const int64_t lines_bytes = counts().num_ranks() * int64_t{sizeof(RankLine)};
+  const int64_t stages_bytes = counts().pipeline * int64_t{sizeof(StageLine)};
+  ASSIGN_OR_RETURN(
+      control_, memory_.Map(0, lines_bytes + stages_bytes + BroadcastRing::BytesOf(ring_shape())));
+  lines_ = reinterpret_cast<RankLine*>(control_.get());
+  stages_ = reinterpret_cast<StageLine*>(control_.get() + lines_bytes);
+  ring_.emplace(ring_shape(), control_.get() + lines_bytes + stages_bytes, shape_.spins);
+  const int64_t hidden_bytes =
+      shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)} * counts().pipeline;
+  ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, hidden_bytes));
+  ASSIGN_OR_RETURN(communicator_,
+                   SharedCommunicator::Create({&memory_, StageBegin(place_.stage.rank)},
+                                              place_.share.rank, place_.share.size, shape_.spins));
+  return OkStatus();
+}
+
+// ---- the output rank ----
+
+RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs,
+                                                const StepLayout& layout) {
+  const RecordHeader header = {.step = ++num_published_, .shape = inputs.shape()};
+  lines_[rank_].step.store(header.step, std::memory_order_relaxed);
+  std::byte* to = ring_->BeginWrite().data();
+  if (to == nullptr) return {header.step, inputs.host()};  // abandoned
+  std::memcpy(to, &header, sizeof header);
+  auto* lengths = reinterpret_cast<int32_t*>(to + sizeof header);
+  lengths = std::ranges::copy(layout.query_start, lengths).out;
+  std::ranges::copy(layout.context_len, lengths);
+  auto* numbers =
+      reinterpret_cast<int32_t*>(to + sizeof header + LengthsBytes(header.shape.num_requests));
+  std::ranges::copy(inputs.numbers(), numbers);
+  ring_->EndWrite(RecordBytes(header.shape));
+  return {header.step, StepInputs::ViewsOf(header.shape, numbers)};
+}
+
+void RankGroup::PublishKvCache(int32_t num_blocks) {
+  const RecordHeader header = {.num_blocks = num_blocks};
+  std::byte* to = ring_->BeginWrite().data();
+  if (to == nullptr) return;
+  std::memcpy(to, &header, sizeof header);
+  ring_->EndWrite(sizeof header);
+}
+
+// ---- the other ranks ----
+
+std::optional<RankGroup::Record> RankGroup::Read() {
+  const std::span<const std::byte> bytes = ring_->Read(reader());
+  if (bytes.empty()) return std::nullopt;
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  Record record = {.num_blocks = header.num_blocks, .step = header.step};
+  if (record.num_blocks > 0) return record;
+  lines_[rank_].step.store(record.step, std::memory_order_relaxed);
+  const auto num_requests = static_cast<size_t>(header.shape.num_requests);
+  const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);
+  record.query_start = {lengths, num_requests + 1};
+  record.context_len = {lengths + num_requests + 1, num_requests};
+  // Views have no const; nothing writes here but the output rank.
+  auto* numbers = reinterpret_cast<int32_t*>(const_cast<std::byte*>(
+      bytes.data() + sizeof header + LengthsBytes(header.shape.num_requests)));
+  record.inputs = StepInputs::ViewsOf(header.shape, numbers);
+  return record;
+}
+
+void RankGroup::Release() { ring_->Release(reader()); }
+
+// ---- all ----
+
+Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
+  if (!place_.stage.is_first()) {
+    StageLine& before = stages_[place_.stage.rank - 1];
+    const auto wanted = static_cast<uint32_t>(step);
+    const auto is_there = [&] {
+      return static_cast<int32_t>(before.num_steps.load() - wanted) >= 0;
+    };
+    for (int i = 0; i < shape_.spins && !is_there(); ++i) CpuRelax();
+    while (!is_there() && !ring_->abandoned()) {
+      before.num_asleep.fetch_add(1);
+      const uint32_t seen = before.num_steps.load();
+      if (!is_there()) FutexWait(before.num_steps, seen, kFutexPatienceMs);
+      before.num_asleep.fetch_sub(1);
+    }
+  }
+  const int64_t slot = step % counts().pipeline;
+  const int64_t begin = slot * shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)};
+  return Tensor(hidden_.get() + begin, DType::kF32, {num_tokens, shape_.hidden_size});
+}
+
+void RankGroup::EndStage(int64_t step) {
+  if (!place_.share.is_first() || place_.stage.is_last()) return;
+  StageLine& own = stages_[place_.stage.rank];
+  own.num_steps.store(static_cast<uint32_t>(step));
+  if (own.num_asleep.load() > 0) FutexWakeAll(own.num_steps);
+}
+
+void RankGroup::Abandon() {
+  ring_->Abandon();
+  communicator_->Abandon();
+}
+
+Status RankGroup::status() {
+  if (ring_->abandoned()) return UnavailableError("another rank of the model is lost");
+  return OkStatus();
+}
+
+}  // namespace tandem

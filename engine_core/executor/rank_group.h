@@ -1,0 +1,129 @@
+#pragma once
+
+// What the ranks of one engine share while they run a model together: memory, and the steps that go
+// through it. The engine core's process is one of the ranks, the first of the last stage: it
+// schedules, and samples from the logits that are made there. All others only run their part of
+// the model, for which the numbers of StepInputs are all they need: they know no requests.
+//
+// A step is published once, in a slot of a BroadcastRing, which every rank reads in place. Its
+// hidden states have one tensor in shared memory, in which stage after stage goes on. Rank numbers
+// are vLLM's: the ranks of a stage are neighbours.
+//
+// Thread: engine loop of each rank; lines() any. Owns: the memory. Failure: memory, in Create and
+// Open; a rank that is lost is noticed outside (engine_core/workers), and Abandon ends all waits.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "common/broadcast_ring.h"
+#include "common/shared_memory.h"
+#include "common/status.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/executor/step_inputs.h"
+#include "engine_core/executor/step_layout.h"
+#include "engine_core/models/rank_share.h"
+#include "kernels/shared_communicator.h"
+
+namespace tandem {
+
+struct RankCounts {
+  int tensor = 1;    // ranks that share each stage
+  int pipeline = 1;  // stages
+
+  int num_ranks() const { return tensor * pipeline; }
+  // The engine core's.
+  int output_rank() const { return num_ranks() - tensor; }
+  RankPlace PlaceOf(int rank) const;
+};
+
+// Equal at all ranks.
+struct RankGroupShape {
+  RankCounts counts;
+  int64_t max_tokens = 0;  // of a step
+  int64_t hidden_size = 0;
+  int64_t max_record_bytes = 0;
+  int spins = kFutexSpins;
+
+  static RankGroupShape Of(const RankCounts& counts, const ExecutorLimits& limits,
+                           int64_t hidden_size, int spins = kFutexSpins);
+};
+
+// What a rank is at, for the watcher of its process.
+struct alignas(64) RankLine {
+  std::atomic<int64_t> step{0};  // the first is 1
+  // A thread of the rank's process copies the one to the other, so a process that is stopped shows.
+  FutexWord ping{0};
+  FutexWord pong{0};
+};
+
+class RankGroup {
+ public:
+  // The output rank's; the memory is new.
+  static StatusOr<std::unique_ptr<RankGroup>> Create(const RankGroupShape& shape);
+  // Another rank's.
+  static StatusOr<std::unique_ptr<RankGroup>> Open(UniqueFd file, const RankGroupShape& shape,
+                                                   int rank);
+
+  int file() const { return memory_.file(); }
+  int rank() const { return rank_; }
+  const RankCounts& counts() const { return shape_.counts; }
+  const RankPlace& place() const { return place_; }
+  // The ranks of this stage.
+  SharedCommunicator* communicator() { return communicator_.get(); }
+  RankLine* lines() { return lines_; }  // by rank
+
+  // ---- the output rank ----
+  struct PublishedStep {
+    int64_t number = 0;
+    StepInputs::Views inputs;  // in the ring, until as many steps as stages have come after it
+  };
+  PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout);
+  // From now on the ranks have caches of num_blocks blocks.
+  void PublishKvCache(int32_t num_blocks);
+
+  // ---- the other ranks ----
+  struct Record {
+    int32_t num_blocks = 0;  // > 0: of a new KV cache; else this is a step
+    int64_t step = 0;
+    StepInputs::Views inputs = {};
+    std::span<const int32_t> query_start = {}, context_len = {};
+  };
+  // The next one, once it is there, valid until Release; nullopt: abandoned.
+  std::optional<Record> Read();
+  void Release();
+
+  // ---- all ----
+  // The step's hidden states, [num_tokens, H] f32, once the stage before has done its part.
+  Tensor AwaitHidden(int64_t step, int64_t num_tokens);
+  // This stage has done its part. REQUIRES: all its ranks have met since.
+  void EndStage(int64_t step);
+  void Abandon();
+  Status status();
+
+ private:
+  struct alignas(64) StageLine {
+    FutexWord num_steps{0};  // done, modulo 2^32
+    FutexWord num_asleep{0};
+  };
+
+  RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank);
+  Status MapAll();
+  RingShape ring_shape() const;
+  int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
+
+  SharedMemory memory_;
+  RankGroupShape shape_;
+  int rank_;
+  RankPlace place_;
+  SharedMemory::Mapping control_, hidden_;
+  RankLine* lines_ = nullptr;
+  StageLine* stages_ = nullptr;
+  std::optional<BroadcastRing> ring_;
+  std::unique_ptr<SharedCommunicator> communicator_;
+  int64_t num_published_ = 0;
+};
+
+}  // namespace tandem

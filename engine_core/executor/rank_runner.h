@@ -1,0 +1,48 @@
+#pragma once
+
+// A rank other than the engine core's: runs its part of the model for each step that is published
+// (rank_group.h), and has the KV of its heads and layers. What the step is for it does not know.
+// Thread: one, that of Run. Owns: backend, model, KV cache; borrows the group. Failure: memory.
+
+#include <memory>
+
+#include "common/status.h"
+#include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_group.h"
+
+namespace tandem {
+
+class RankRunner {
+ public:
+  // REQUIRES: `model` is the part of group's place, loaded over `backend` with ModelLimitsOf limits
+  // at least as large.
+  static StatusOr<std::unique_ptr<RankRunner>> Create(std::unique_ptr<Backend> backend,
+                                                      std::unique_ptr<Model> model,
+                                                      const ModelConfig& config,
+                                                      const ModelRunnerOptions& options,
+                                                      RankGroup* group);
+
+  // Returns when the group is abandoned (OK), or why this rank cannot go on.
+  Status Run();
+
+ private:
+  RankRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
+             const KvCacheSpec& kv_spec, int64_t max_logits_rows, RankGroup* group)
+      : backend_(std::move(backend)),
+        model_(std::move(model)),
+        kv_spec_(kv_spec),
+        max_logits_rows_(max_logits_rows),
+        group_(group) {}
+  Status AllocateKvCache(int32_t num_blocks);
+  void RunStep(const RankGroup::Record& step);
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<AttentionPlan> plan_;
+  KvCacheSpec kv_spec_;
+  int64_t max_logits_rows_;
+  RankGroup* group_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,183 @@
+#include "engine_core/workers/worker_processes.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+#include "common/log.h"
+#include "common/packets.h"
+#include "common/spawn.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kPingMs = 200;
+constexpr int kEndMs = 2000;  // for a worker to end by itself
+
+bool WaitFor(int fd, int timeout_ms) {
+  pollfd waited = {fd, POLLIN, 0};
+  int count = 0;
+  while ((count = poll(&waited, 1, timeout_ms)) < 0 && errno == EINTR) {
+  }
+  return count > 0;
+}
+
+}  // namespace
+
+std::string RankName(const RankCounts& counts, int rank) {
+  const RankPlace place = counts.PlaceOf(rank);
+  std::string name;
+  if (counts.pipeline > 1) name = "PP" + std::to_string(place.stage.rank);
+  if (counts.tensor > 1) {
+    name += (name.empty() ? "TP" : "_TP") + std::to_string(place.share.rank);
+  }
+  return name;
+}
+
+StatusOr<std::unique_ptr<WorkerProcesses>> WorkerProcesses::Start(
+    const std::vector<std::string>& flags, RankGroup* group) {
+  std::unique_ptr<WorkerProcesses> processes(new WorkerProcesses(group));
+  processes->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (!processes->stop_) return ErrnoError(errno, "eventfd");
+  for (int rank = 0; rank < group->counts().num_ranks(); ++rank) {
+    if (rank != group->rank()) RETURN_IF_ERROR(processes->StartOne(rank, flags));
+  }
+  return processes;
+}
+
+Status WorkerProcesses::StartOne(int rank, const std::vector<std::string>& flags) {
+  ASSIGN_OR_RETURN(auto sockets, MakePacketSockets());
+  std::vector<std::string> argv = {OwnProgramPath(), kWorkerRankArgument + std::to_string(rank)};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  const int fds[] = {sockets.second.get(), group_->file()};
+  static_assert(kWorkerSocket == kFirstSpawnedFd && kWorkerMemory == kFirstSpawnedFd + 1);
+  Worker& worker = workers_.emplace_back();
+  worker.rank = rank;
+  worker.socket = std::move(sockets.first);
+  ASSIGN_OR_RETURN(worker.pid, Spawn(argv, fds));
+  worker.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, worker.pid, 0)));
+  if (!worker.pidfd) return ErrnoError(errno, "pidfd_open");
+  return OkStatus();
+}
+
+Status WorkerProcesses::AwaitReady() {
+  for (Worker& worker : workers_) {
+    const StatusOr<Packet> packet = ReceivePacket(worker.socket.get());
+    if (!packet.ok()) {
+      const std::string who = Describe(worker);
+      return UnavailableError(who + " " + EndOf(&worker) + " while it loaded");
+    }
+    ASSIGN_OR_RETURN(const WorkerReady ready, UnpackReady(packet->bytes));
+    RETURN_IF_ERROR(CheckReady(worker, ready));
+    resident_bytes_ += ready.resident_bytes;
+  }
+  return OkStatus();
+}
+
+Status WorkerProcesses::CheckReady(const Worker& worker, const WorkerReady& ready) {
+  if (!ready.status.ok()) return ready.status.WithContext(Describe(worker));
+  const bool is_neighbour = group_->counts().PlaceOf(worker.rank).stage == group_->place().stage;
+  if (is_neighbour && ready.memory_end != group_->communicator()->end()) {
+    return InternalError(Describe(worker) + " shares " + std::to_string(ready.memory_end) +
+                         " bytes and not " + std::to_string(group_->communicator()->end()));
+  }
+  return OkStatus();
+}
+
+std::string WorkerProcesses::Describe(const Worker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " (" + RankName(group_->counts(), worker.rank) +
+         ", pid " + std::to_string(worker.pid) + ")";
+}
+
+std::string WorkerProcesses::EndOf(Worker* worker) {
+  int status = 0;
+  while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  worker->pid = -1;
+  if (WIFEXITED(status)) return "ended with status " + std::to_string(WEXITSTATUS(status));
+  const int number = WTERMSIG(status);
+  return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
+
+std::string WorkerProcesses::Positions() const {
+  std::ostringstream text;
+  for (int rank = 0; rank < group_->counts().num_ranks(); ++rank) {
+    text << (rank == 0 ? "" : "; ") << "rank " << rank << " (" << RankName(group_->counts(), rank)
+         << ") at step " << group_->lines()[rank].step.load();
+  }
+  return text.str();
+}
+
+// ---- the watcher ----
+
+void WorkerProcesses::Watch(double hang_seconds, OnLost on_lost) {
+  on_lost_ = std::move(on_lost);
+  watcher_ = std::thread([this, hang_seconds] { Run(hang_seconds); });
+}
+
+void WorkerProcesses::Run(double hang_seconds) {
+  SetThreadName("worker-watch");
+  const int most_unanswered = std::max(1, static_cast<int>(hang_seconds * 1000 / kPingMs));
+  std::vector<pollfd> waited = {{stop_.get(), POLLIN, 0}};
+  for (const Worker& worker : workers_) waited.push_back({worker.pidfd.get(), POLLIN, 0});
+  for (;;) {
+    const int count = poll(waited.data(), waited.size(), hang_seconds > 0 ? kPingMs : -1);
+    if (waited[0].revents != 0) return;
+    if (count == 0 && !PingAll(most_unanswered)) return;
+    for (size_t i = 0; count > 0 && i < workers_.size(); ++i) {
+      if (waited[i + 1].revents == 0) continue;
+      const std::string who = Describe(workers_[i]);
+      return Lose(&workers_[i], who + " " + EndOf(&workers_[i]));
+    }
+  }
+}
+
+// Only pings count, not time: a host that stood still has not lost a rank.
+bool WorkerProcesses::PingAll(int most_unanswered) {
+  for (Worker& worker : workers_) {
+    RankLine& line = group_->lines()[worker.rank];
+    const bool is_answered = line.pong.load() == line.ping.load();
+    worker.num_unanswered = is_answered ? 0 : worker.num_unanswered + 1;
+    if (worker.num_unanswered >= most_unanswered) {
+      std::ostringstream how;
+      how << Describe(worker) << " has given no sign of life for " << most_unanswered * kPingMs
+          << " ms";
+      Lose(&worker, how.str());
+      return false;
+    }
+    if (!is_answered) continue;
+    line.ping.fetch_add(1);
+    (void)SendPacket(worker.socket.get(), "p");
+  }
+  return true;
+}
+
+void WorkerProcesses::Lose(Worker* worker, const std::string& how) {
+  group_->Abandon();
+  on_lost_(how + ", in step " + std::to_string(group_->lines()[worker->rank].step.load()));
+}
+
+WorkerProcesses::~WorkerProcesses() {
+  if (watcher_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
+    watcher_.join();
+  }
+  for (Worker& worker : workers_) worker.socket.Reset();  // which ends it
+  for (Worker& worker : workers_) {
+    if (worker.pid < 0) continue;
+    if (!worker.pidfd || !WaitFor(worker.pidfd.get(), kEndMs)) kill(worker.pid, SIGKILL);
+    EndOf(&worker);
+  }
+}
+
+}  // namespace tandem

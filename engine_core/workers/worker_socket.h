@@ -1,0 +1,30 @@
+#pragma once
+
+// What an engine core and one of its workers send each other over a packet socket (packets.h).
+// First the worker: one message, WorkerReady. Then the engine core sends pings, which a thread of
+// the worker notes in its RankLine. An end of the socket is the end of the other process.
+
+#include <cstdint>
+#include <string>
+
+#include "common/status.h"
+
+namespace tandem {
+
+// The descriptors of a worker, in the order of Spawn.
+constexpr int kWorkerSocket = 3;
+constexpr int kWorkerMemory = 4;
+
+// The first argument of a worker, followed by the number of its rank.
+constexpr char kWorkerRankArgument[] = "--worker-rank=";
+
+struct WorkerReady {
+  Status status;               // not OK: it cannot load its part
+  int64_t resident_bytes = 0;  // of its process
+  int64_t memory_end = 0;      // SharedCommunicator::end
+};
+
+std::string PackReady(const WorkerReady& ready);
+StatusOr<WorkerReady> UnpackReady(const std::string& bytes);
+
+}  // namespace tandem

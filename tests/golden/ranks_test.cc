@@ -1,0 +1,174 @@
+// Every model of the set `models`, split over ranks in every way: the bits are those of one rank,
+// which models_test.cc holds to the recorded numbers. Ranks are threads here.
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
+#include "tests/support/golden_logits.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+struct Split {
+  RankCounts ranks;
+  bool splits_experts = false;
+};
+
+constexpr Split kTwoShares = {.ranks = {.tensor = 2}};
+constexpr Split kTwoSharesOfExperts = {.ranks = {.tensor = 2}, .splits_experts = true};
+constexpr Split kFourShares = {.ranks = {.tensor = 4}};
+constexpr Split kFourSharesOfExperts = {.ranks = {.tensor = 4}, .splits_experts = true};
+constexpr Split kTwoStages = {.ranks = {.pipeline = 2}};
+constexpr Split kThreeStages = {.ranks = {.pipeline = 3}};
+constexpr Split kFourStages = {.ranks = {.pipeline = 4}};
+constexpr Split kBoth = {.ranks = {.tensor = 2, .pipeline = 2}};
+
+std::vector<Transcript> RunAllPrompts(const std::string& folder, const json& goldens,
+                                      const EngineDriverOptions& base, const Split& split) {
+  EngineDriverOptions options = base;
+  options.model_dir = folder;
+  options.max_num_batched_tokens = 96;
+  options.ranks = split.ranks;
+  options.splits_experts = split.splits_experts;
+  EngineDriver engine(options);
+  for (const json& prompt : goldens["prompts"]) {
+    wire::SamplingParams params = GreedyParams(goldens["n_greedy"]);
+    params.logprobs = 5;
+    if (prompt["index"].get<int>() % 2 == 1) {
+      params.prompt_logprobs = 3;
+      params.skip_reading_prefix_cache = true;
+      params.temperature = 0.8;
+      params.seed = 7;
+    }
+    engine.Add(std::to_string(prompt["index"].get<int>()),
+               prompt["prompt_ids"].get<std::vector<TokenId>>(), params);
+  }
+  engine.RunAll();
+  std::vector<Transcript> transcripts;
+  for (const json& prompt : goldens["prompts"]) {
+    transcripts.push_back(engine.transcript(std::to_string(prompt["index"].get<int>())));
+  }
+  return transcripts;
+}
+
+bool SameBits(const wire::LogprobsRows& a, const wire::LogprobsRows& b) {
+  return a.num_rows == b.num_rows && a.num_columns == b.num_columns && a.token_ids == b.token_ids &&
+         a.ranks == b.ranks &&
+         std::equal(a.logprobs.begin(), a.logprobs.end(), b.logprobs.begin(), b.logprobs.end(),
+                    [](float x, float y) {
+                      return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+                    });
+}
+
+void CheckSame(const std::vector<Transcript>& expected, const std::vector<Transcript>& got) {
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i, got[i].error);
+    REQUIRE(expected[i].error.empty());
+    CHECK(got[i].token_ids == expected[i].token_ids);
+    REQUIRE(got[i].rows.size() == expected[i].rows.size());
+    for (size_t row = 0; row < got[i].rows.size(); ++row) {
+      CAPTURE(row);
+      CHECK(SameBits(got[i].rows[row], expected[i].rows[row]));
+    }
+    CHECK(SameBits(got[i].prompt_logprobs, expected[i].prompt_logprobs));
+  }
+}
+
+// Runs the whole models and each way of splitting them.
+void CheckSplits(const EngineDriverOptions& base, const std::vector<Split>& splits,
+                 const std::vector<std::string>& only = {}) {
+  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+    const std::string name = folder.substr(folder.rfind('/') + 1);
+    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+    const json goldens = ReadGoldens(folder);
+    const bool is_mixture = name == "mixtral" || name == "qwen3_moe";
+    const std::vector<Transcript> expected = RunAllPrompts(folder, goldens, base, {});
+    for (const Split& split : splits) {
+      if (split.splits_experts && !is_mixture) continue;
+      CAPTURE(name, split.ranks.tensor, split.ranks.pipeline, split.splits_experts);
+      CheckSame(expected, RunAllPrompts(folder, goldens, base, split));
+    }
+  }
+}
+
+TEST_CASE("ranks: all models have the same bits with 2 ranks that share each layer") {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    CAPTURE(DTypeName(dtype));
+    EngineDriverOptions options;
+    options.dtype = dtype;
+    CheckSplits(options, {kTwoShares, kTwoSharesOfExperts});
+  }
+}
+
+TEST_CASE("ranks: all models have the same bits in 2 stages, and with 2 ranks in each") {
+  EngineDriverOptions options;
+  options.dtype = DType::kBf16;
+  CheckSplits(options, {kTwoStages, kBoth});
+}
+
+TEST_CASE("ranks: more ranks than key-value heads hold copies of them") {
+  EngineDriverOptions options;
+  options.dtype = DType::kBf16;
+  CheckSplits(options, {kFourShares, kFourSharesOfExperts},
+              {"llama_plain", "olmo2", "gemma2", "gpt2", "qwen3_moe"});
+}
+
+TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by rows, as well") {
+  for (const char* quantization : {"int8", "int4"}) {
+    CAPTURE(quantization);
+    EngineDriverOptions options;
+    options.dtype = DType::kBf16;
+    options.formats = WeightFormatsOf(quantization);
+    options.kv_format = KvFormat::kInt8;
+    CheckSplits(options, {kTwoShares}, {"llama_plain", "gpt2", "phi3", "mixtral"});
+  }
+}
+
+// A matrix whose columns share scales, or come in blocks, is cut between its rows alone.
+TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
+  json prompts = {{"n_greedy", 8}, {"prompts", json::array()}};
+  for (int index = 0; index < 4; ++index) {
+    json ids = json::array();
+    for (int i = 0; i < 3 + 9 * index; ++i) ids.push_back(3 + (37 * i + 11 * index) % 300);
+    prompts["prompts"].push_back({{"index", index}, {"prompt_ids", ids}});
+  }
+  int num_models = 0;
+  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "quantized", "goldens.json")) {
+    if (folder.ends_with("/gpt_oss_mxfp4")) continue;  // its architecture is not built
+    const std::string file = folder + "/model.gguf";
+    const std::string model = std::filesystem::exists(file) ? file : folder;
+    const bool is_mixture = folder.find("moe") != std::string::npos;
+    CAPTURE(model);
+    const std::vector<Transcript> expected = RunAllPrompts(model, prompts, {}, {});
+    CheckSame(expected, RunAllPrompts(model, prompts, {}, kTwoShares));
+    if (is_mixture) CheckSame(expected, RunAllPrompts(model, prompts, {}, kTwoSharesOfExperts));
+    ++num_models;
+  }
+  CHECK(num_models > 10);
+}
+
+TEST_CASE("ranks: the reference backend") {
+  EngineDriverOptions options;
+  options.reference_backend = true;
+  CheckSplits(options, {kBoth}, {"llama_tied", "olmo2", "qwen3_moe"});
+}
+
+TEST_CASE("ranks: a pipeline of as many stages as layers") {
+  EngineDriverOptions options;
+  CheckSplits(options, {kThreeStages}, {"llama_plain"});
+  CheckSplits(options, {kFourStages}, {"gemma2"});
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""A model split over processes: the same responses as from one, and what happens when one of them dies or hangs.
+
+Usage: workers_test.py [unittest arguments]
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, Pair, bin_dir, is_alive, wait_for
+from speculation_test import STORY, bodies, choices, text_of
+
+ONE_THREAD = ("--threads", "1")
+STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ignore_eos": True, "stream": True}
+
+
+def workers_of(engine):
+    """{command name: pid} of an engine core's children that are workers."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{engine}/task").glob("*/children"):
+        for pid in map(int, task.read_text().split()):
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if any(word.startswith(b"--worker-rank=") for word in words):
+                found[pathlib.Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+    return found
+
+
+class Responses(unittest.TestCase):
+    def check(self, *flags):
+        with Pair(*ONE_THREAD) as whole, Pair(*ONE_THREAD, *flags) as split:
+            for body in bodies():
+                with self.subTest(body=body):
+                    self.assertEqual(choices(split, body), choices(whole, body))
+            self.assertEqual(text_of(split, STREAM), text_of(whole, STREAM))
+
+    def test_tensor_parallel(self):
+        self.check("--tensor-parallel-size", "2")
+
+    def test_pipeline_parallel(self):
+        self.check("-pp", "2")
+
+    def test_both(self):
+        self.check("-tp", "2", "-pp", "2")
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        self.server = Pair(*ONE_THREAD, "-tp", "2", "-pp", "2")
+        self.addCleanup(self.server.__exit__, False)
+        self.engine = self.server.pid_of("tandem-engine-core")
+
+    def test_names(self):
+        self.assertEqual(sorted(workers_of(self.engine)), ["tandem-PP0_TP0", "tandem-PP0_TP1", "tandem-PP1_TP1"])
+        names = {name.read_text().strip() for name in pathlib.Path(f"/proc/{self.engine}/task").glob("*/comm")}
+        self.assertIn("worker-watch", names)
+
+    def test_a_rank_that_dies_ends_the_engine_and_streams_go_on(self):
+        whole = text_of(self.server, STREAM)
+        worker = workers_of(self.engine)["tandem-PP0_TP1"]
+        self.assertEqual(text_of(self.server, STREAM, at_20=lambda: os.kill(worker, signal.SIGKILL)), whole)
+        line = re.search(r"FATAL .*the model has lost a rank: (.*)", self.server.log)
+        self.assertRegex(line[1], r"rank 1 \(PP0_TP1, pid \d+\) was killed by signal 9 .*, in step \d+")
+        self.assertNotEqual(self.server.pid_of("tandem-engine-core"), self.engine)
+
+    def test_a_rank_that_is_stopped_counts_as_lost(self):
+        whole = text_of(self.server, STREAM)
+        worker = workers_of(self.engine)["tandem-PP1_TP1"]
+        self.assertEqual(text_of(self.server, STREAM, at_20=lambda: os.kill(worker, signal.SIGSTOP)), whole)
+        self.assertRegex(self.server.log,
+                         r"FATAL .*rank 3 \(PP1_TP1, pid \d+\) has given no sign of life for 1000 ms, in step \d+")
+        wait_for(lambda: not is_alive(worker), "the stopped process is gone")
+
+    def test_a_rank_that_dies_while_nothing_runs_is_replaced_with_its_engine(self):
+        worker = workers_of(self.engine)["tandem-PP0_TP0"]
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: self.server.total("tandem:engine_restarts_total") == 1, "the next engine serves")
+        self.assertFalse(is_alive(self.engine))
+        self.assertTrue(text_of(self.server, {**STREAM, "max_tokens": 5}))
+
+    def test_a_recording_is_replayed_by_one_process(self):
+        self.assertTrue(text_of(self.server, STREAM))
+        os.kill(self.engine, signal.SIGUSR1)
+        folder = pathlib.Path(self.server.folder.name) / "state" / "tandem"
+        file = wait_for(lambda: next(folder.glob("*.flight"), None), "the recording is written")
+        replay = subprocess.run([bin_dir() / "tandem-engine-core", "--replay", file], capture_output=True, text=True,
+                                timeout=LIMIT)
+        self.assertEqual(replay.returncode, 0, replay.stdout)
+        self.assertRegex(replay.stdout, r"[1-9]\d* tokens computed again and equal")
+
+    def test_no_worker_outlives_its_engine(self):
+        workers = workers_of(self.engine).values()
+        os.kill(self.engine, signal.SIGKILL)
+        wait_for(lambda: not any(map(is_alive, workers)), "the workers are gone")
+
+    def test_workers_end_with_an_engine_that_ends_in_order(self):
+        workers = workers_of(self.engine).values()
+        os.kill(self.engine, signal.SIGTERM)
+        wait_for(lambda: not any(map(is_alive, workers)), "the workers are gone")
+        self.assertNotIn("lost a rank", self.server.log)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

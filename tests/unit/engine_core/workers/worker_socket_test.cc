@@ -1,0 +1,39 @@
+#include "engine_core/workers/worker_socket.h"
+
+#include "common/packets.h"
+#include "engine_core/workers/worker_processes.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+TEST_CASE("worker socket: what a worker reports arrives") {
+  const WorkerReady ready =
+      UnpackReady(PackReady({.status = OkStatus(), .resident_bytes = 5, .memory_end = 1 << 20}))
+          .value();
+  CHECK(ready.status == OkStatus());
+  CHECK(ready.resident_bytes == 5);
+  CHECK(ready.memory_end == 1 << 20);
+  const Status failure = ResourceExhaustedError("no memory for \xff\n2 matrices");
+  CHECK(UnpackReady(PackReady({.status = failure})).value().status == failure);
+}
+
+TEST_CASE("worker socket: a message fits a packet, and a short one is an error") {
+  const Status failure = InternalError(std::string(1 << 20, 'x'));
+  const std::string bytes = PackReady({.status = failure});
+  CHECK(bytes.size() == kMaxPacketBytes);
+  CHECK(UnpackReady(bytes).value().status.code() == StatusCode::kInternal);
+  CHECK_FALSE(UnpackReady("").ok());
+  CHECK_FALSE(UnpackReady("p").ok());
+}
+
+TEST_CASE("rank names are those of vLLM's workers") {
+  CHECK(RankName({.tensor = 2}, 1) == "TP1");
+  CHECK(RankName({.pipeline = 3}, 2) == "PP2");
+  CHECK(RankName({.tensor = 2, .pipeline = 2}, 1) == "PP0_TP1");
+  CHECK(RankName({.tensor = 2, .pipeline = 2}, 2) == "PP1_TP0");
+}
+
+}  // namespace
+}  // namespace tandem
