@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "common/shape_text.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -13,12 +14,6 @@ std::optional<PromptEmbeddings::Type> TypeOf(std::string_view dtype) {
   if (dtype == "float16") return PromptEmbeddings::Type::kFloat16;
   if (dtype == "bfloat16") return PromptEmbeddings::Type::kBfloat16;
   return std::nullopt;
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
 }
 
 // Cannot overflow: the tensor's data is there, and its sizes fit 30 bits.

@@ -30,7 +30,7 @@ class ReplayedClock final : public Clock {
   mutable double last_ = 0;
 };
 
-// Recorded waits and failures; the mask of a request allows the recorded token alone, and forces
+// Recorded waits and failures; the masks of a request allow the recorded tokens alone, and force
 // what was recorded.
 class ReplayedGrammars final : public RequestGrammars {
  public:
@@ -63,6 +63,18 @@ class ReplayedGrammars final : public RequestGrammars {
   std::deque<std::vector<int32_t>> masks_;  // of the step
 };
 
+// What a step has emitted for its i-th request, forced tokens left out.
+std::vector<TokenId> TokensOf(const ModelOutput& result, size_t i) {
+  std::vector<TokenId> tokens;
+  for (const DraftResult& drafted : result.drafts) {
+    if (static_cast<size_t>(drafted.request_idx) != i) continue;
+    const std::span<const TokenId> accepted = result.Accepted(drafted);
+    tokens.assign(accepted.begin(), accepted.end());
+  }
+  if (i < result.sampled_token_ids.size()) tokens.push_back(result.sampled_token_ids[i]);
+  return tokens;
+}
+
 void ReplayedGrammars::BeginMasks(Step* step) {
   masks_.clear();
   SchedulerOutput& output = step->output;
@@ -76,17 +88,20 @@ void ReplayedGrammars::BeginMasks(Step* step) {
       static_cast<size_t>((options_.limits.vocab_size + kBitsPerWord - 1) / kBitsPerWord);
   for (size_t i = 0; i < step->requests.size(); ++i) {
     if (!output.requests[i].needs_sample || !step->requests[i]->has_grammar_begun()) continue;
-    const TokenId token =
-        i < recorded.sampled_token_ids.size() ? recorded.sampled_token_ids[i] : kNoToken;
-    const bool is_known = token >= 0 && token < options_.limits.vocab_size;
-    std::vector<int32_t>& words = masks_.emplace_back(num_words, is_known ? 0 : -1);
-    if (is_known) {
-      words[static_cast<size_t>(token / kBitsPerWord)] =
-          static_cast<int32_t>(1u << (token % kBitsPerWord));
+    const std::vector<TokenId> tokens = TokensOf(recorded, i);
+    for (size_t place = 0; place <= static_cast<size_t>(output.requests[i].num_draft_tokens);
+         ++place) {
+      const TokenId token = place < tokens.size() ? tokens[place] : kNoToken;
+      const bool is_known = token >= 0 && token < options_.limits.vocab_size;
+      std::vector<int32_t>& words = masks_.emplace_back(num_words, is_known ? 0 : -1);
+      if (is_known) {
+        words[static_cast<size_t>(token / kBitsPerWord)] =
+            static_cast<int32_t>(1u << (token % kBitsPerWord));
+      }
+      output.token_masks.push_back({.request_idx = static_cast<int32_t>(i), .words = words});
     }
-    output.token_masks.push_back({.request_idx = static_cast<int32_t>(i), .words = words});
   }
-  std::ranges::sort(output.token_masks, {}, &TokenMask::request_idx);
+  std::ranges::stable_sort(output.token_masks, {}, &TokenMask::request_idx);
   SetForced(forced, &output);
 }
 

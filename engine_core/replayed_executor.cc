@@ -80,7 +80,7 @@ Status ReplayedExecutor::Collect(ModelOutput* result) {
     *result = std::move(recorded);
   } else {
     CompareResult(recorded, *result);
-    // A drafter may guess by what a clock told it; what it guesses changes no token.
+    // What is guessed changes no token (NameDrafts).
     result->drafts = std::move(recorded.drafts);
     result->draft_token_ids = std::move(recorded.draft_token_ids);
   }
@@ -125,6 +125,7 @@ const Request* ReplayedExecutor::RequestAt(RequestSlot slot) const {
 
 Status ReplayedExecutor::RunModel(const SchedulerOutput& step, ModelOutput* result) {
   SchedulerOutput own = step;
+  NameDrafts(&own);
   params_.clear();
   RETURN_IF_ERROR(FreeSlots(std::exchange(own.freed_slots, {})));
   for (size_t i = 0; i < own.requests.size(); ++i) {
@@ -141,6 +142,32 @@ Status ReplayedExecutor::RunModel(const SchedulerOutput& step, ModelOutput* resu
   RETURN_IF_ERROR(options_.model->Execute(own, result));
   for (const ScheduledRequest& scheduled : own.requests) MarkWritten(scheduled);
   return OkStatus();
+}
+
+// A step that overlaps another names no drafts, because the worker has them before the scheduler
+// does. They depend on more than tokens (a clock, earlier requests), so the model proposes none and
+// gets those that were recorded with the result of the step before.
+void ReplayedExecutor::NameDrafts(SchedulerOutput* step) const {
+  step->num_drafts_wanted = 0;
+  if (ids_.size() < 2) return;
+  const std::optional<std::string_view> payload = cursor_->ResultOf(num_submitted_ - 1);
+  ModelOutput recorded;
+  ForcedRuns forced;
+  int64_t number = 0;
+  if (!payload || !UnpackCollected(*payload, &number, &recorded, &forced).ok()) return;
+  const std::vector<RequestId>&before = ids_[ids_.size() - 2], &now = ids_.back();
+  for (const DraftResult& drafted : recorded.drafts) {
+    const auto i = static_cast<size_t>(drafted.request_idx);
+    const auto found = i < before.size() ? std::ranges::find(now, before[i]) : now.end();
+    if (found == now.end()) continue;
+    const ScheduledRequest& request = step->requests[static_cast<size_t>(found - now.begin())];
+    const std::span<const TokenId> proposed = recorded.Proposed(drafted);
+    const size_t count = std::min(proposed.size(), static_cast<size_t>(request.num_draft_tokens));
+    for (size_t j = 0; j < count; ++j) {
+      TokenId& draft = step->draft_token_ids[static_cast<size_t>(request.drafts_begin) + j];
+      if (draft == kNoToken) draft = proposed[j];
+    }
+  }
 }
 
 Status ReplayedExecutor::FreeSlots(const std::vector<RequestSlot>& slots) {
@@ -167,7 +194,8 @@ void ReplayedExecutor::Enter(const Request& request, size_t request_idx, Schedul
                             .request_id = &request.id(),
                             .sampling_params = WithoutPromptLogprobs(request),
                             .token_ids = request.token_ids,
-                            .num_prompt_tokens = request.num_prompt_tokens});
+                            .num_prompt_tokens = request.num_prompt_tokens,
+                            .embeddings = request.extra_keys.embeddings});
 }
 
 // They went to a client before the checkpoint or are not compared.
@@ -206,7 +234,8 @@ Status ReplayedExecutor::Warm(const Request& request, const ScheduledRequest& sc
                                .request_id = &request.id(),
                                .sampling_params = WithoutPromptLogprobs(request),
                                .token_ids = request.token_ids,
-                               .num_prompt_tokens = request.num_prompt_tokens});
+                               .num_prompt_tokens = request.num_prompt_tokens,
+                               .embeddings = request.extra_keys.embeddings});
     }
     RETURN_IF_ERROR(options_.model->Execute(step, &nothing));
     begin += count;

@@ -59,6 +59,7 @@ class ReplayedExecutor final : public Executor {
   Status Compare(const SchedulerOutput& step);
   void CompareResult(const ModelOutput& recorded, const ModelOutput& result);
   Status RunModel(const SchedulerOutput& step, ModelOutput* result);
+  void NameDrafts(SchedulerOutput* step) const;
   Status FreeSlots(const std::vector<RequestSlot>& slots);
   Status Warm(const Request& request, const ScheduledRequest& scheduled);
   void Enter(const Request& request, size_t request_idx, SchedulerOutput* step);

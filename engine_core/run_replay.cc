@@ -43,10 +43,13 @@ int ReportReplay(const ReplayConfig& config, const StatusOr<ReplayResult>& resul
 
 int ReplayWith(const EngineConfig& config, const ReplayConfig& replay, const FlightFile& file,
                const FlightAbout& about, StartupLog* startup) {
-  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model);
+  const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model, config.hf_overrides);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  // One rank computes the same bits; the steps in flight stay those of the pipeline.
+  setup->ranks = {};
+  setup->splits_experts = false;
   TakeOver(about, &*setup);
   ReplayOptions options = {.engine = setup->engine,
                            .limits = setup->runner.limits,

@@ -37,16 +37,17 @@ struct ExecutorLimits {
   int32_t hidden_size = 0;  // columns of prompt embeddings; 0: they are not accepted
   // What the drafter needs; by default there is none.
   DraftConfig drafts = {};
+  // Steps that were submitted and not collected: at most this many.
+  size_t max_steps_in_flight = 2;
 };
 
-// Steps that were submitted and not collected.
-constexpr size_t kMaxStepsInFlight = 2;
+constexpr size_t kMaxStepsInFlight = 8;  // of any executor
 
 class Executor {
  public:
   virtual ~Executor() = default;
   virtual const ExecutorLimits& limits() const = 0;
-  // REQUIRES: fewer than kMaxStepsInFlight steps are in flight.
+  // REQUIRES: fewer than limits().max_steps_in_flight steps are in flight.
   virtual Status Submit(const SchedulerOutput& step) = 0;
   // The result of the oldest step in flight.
   virtual Status Collect(ModelOutput* result) = 0;

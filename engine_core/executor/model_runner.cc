@@ -4,51 +4,21 @@
 #include <limits>
 #include <utility>
 
-#include "engine_core/models/rank_share.h"
-
 namespace tandem {
 namespace {
 
-// Logits are made in chunks of rows, so that a large batch over a large vocabulary stays bounded.
-constexpr int64_t kMaxLogitsBytes = int64_t{256} << 20;
-// Rows of drafts that are made together with those of the requests.
-constexpr int64_t kMostDraftRows = 64;
-
-int64_t MaxLogitsRows(const ExecutorLimits& limits) {
-  const int64_t fitting = kMaxLogitsBytes / (int64_t{limits.vocab_size} * int64_t{sizeof(float)});
-  const int64_t num_drafts = int64_t{limits.max_num_seqs} * limits.drafts.num_speculative_tokens;
-  return std::clamp<int64_t>(fitting, 1,
-                             limits.max_num_seqs + std::min(num_drafts, kMostDraftRows));
+RankPlace PlaceOf(const RankGroup* ranks) {
+  return ranks == nullptr ? RankPlace() : ranks->place();
 }
 
 }  // namespace
-
-KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
-                     KvFormat format) {
-  return {.num_layers = static_cast<int>(config.num_layers),
-          .num_kv_heads = static_cast<int>(HeadsOf(config).kv_heads.count),
-          .head_dim = static_cast<int>(config.head_dim),
-          .block_size = block_size,
-          .num_blocks = num_blocks,
-          .format = format};
-}
-
-AttentionShape AttentionShapeOf(const ModelConfig& config) {
-  return HeadsOf(config).attention_shape();
-}
-
-ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
-  return {.max_tokens = limits.max_num_batched_tokens,
-          .max_logits_rows = MaxLogitsRows(limits),
-          .max_positions = limits.max_model_len};
-}
 
 ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
                          const ModelConfig& config, const ModelRunnerOptions& options)
     : limits_(options.limits),
       backend_(std::move(backend)),
-      kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format)),
-      attention_shape_(AttentionShapeOf(config)),
+      kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format, PlaceOf(options.ranks))),
+      attention_shape_(AttentionShapeOf(config, PlaceOf(options.ranks).share)),
       model_(std::move(model)),
       batch_(limits_,
              {.vocab_size = limits_.vocab_size,
@@ -57,19 +27,24 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
               .process_seed = options.process_seed},
              !backend_->device().memory_is_host()),
       graphs_(&backend_->device(), options.graph_sizes,
-              std::min<int64_t>(limits_.max_num_seqs, MaxLogitsRows(limits_))) {
-  if (!options.speculation.drafts()) return;
-  CHECK(backend_->device().memory_is_host()) << "drafts are not built for devices";
-  CHECK_EQ(limits_.drafts.num_speculative_tokens, options.speculation.num_speculative_tokens);
-  drafts_.emplace(options.speculation, &batch_, options.process_seed);
+              std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
+      ranks_(options.ranks),
+      runs_late_(PlaceOf(options.ranks).stage.size > 1) {
+  CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
+  CHECK(ranks_ == nullptr || backend_->device().memory_is_host())
+      << "ranks are not built for devices";
+  CHECK(!runs_late_ || (!options.speculation.drafts() && limits_.hidden_size == 0))
+      << "drafts and embeddings are not built for pipelines";
 }
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
                                                            std::unique_ptr<Model> model,
                                                            const ModelConfig& config,
-                                                           const ModelRunnerOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
-                   CreateWithoutCache(std::move(backend), std::move(model), config, options));
+                                                           const ModelRunnerOptions& options,
+                                                           DraftModel draft) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelRunner> runner,
+      CreateWithoutCache(std::move(backend), std::move(model), config, options, std::move(draft)));
   if (!options.graph_sizes.empty()) RETURN_IF_ERROR(runner->RunFirstSteps());
   RETURN_IF_ERROR(runner->AllocateKvCache(options.limits.num_blocks, options.limits.max_model_len));
   RETURN_IF_ERROR(runner->CaptureGraphs());
@@ -78,11 +53,26 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backe
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
     std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const ModelConfig& config,
-    const ModelRunnerOptions& options) {
+    const ModelRunnerOptions& options, DraftModel draft) {
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(std::move(backend), std::move(model), config, options));
   RETURN_IF_ERROR(runner->Allocate());
+  if (options.speculation.drafts()) {
+    RETURN_IF_ERROR(runner->MakeDrafts(options, std::move(draft)));
+  }
   return runner;
+}
+
+Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel draft) {
+  CHECK(backend_->device().memory_is_host()) << "drafts are not built for devices";
+  CHECK_EQ(limits_.drafts.num_speculative_tokens, options.speculation.num_speculative_tokens);
+  std::unique_ptr<ModelDrafter> drafter;
+  if (draft.model != nullptr) {
+    ASSIGN_OR_RETURN(drafter, ModelDrafter::Create(backend_.get(), std::move(draft),
+                                                   options.kv_format, &batch_));
+  }
+  drafts_.emplace(options.speculation, &batch_, std::move(drafter), options.process_seed);
+  return OkStatus();
 }
 
 Status ModelRunner::Allocate() {
@@ -98,8 +88,9 @@ Status ModelRunner::Allocate() {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
   }
-  ASSIGN_OR_RETURN(sampler_,
-                   StepSampler::Create(backend_.get(), MaxLogitsRows(limits_), tokens, &batch_));
+  ASSIGN_OR_RETURN(
+      sampler_,
+      StepSampler::Create(backend_.get(), ModelLimitsOf(limits_).max_logits_rows, tokens, &batch_));
   for (StepInFlight& step : steps_) {
     step.layout.Reserve(seqs);
     step.samples.requests.reserve(static_cast<size_t>(seqs));
@@ -115,6 +106,8 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
   limits_.max_model_len = max_model_len;
   kv_spec_.num_blocks = num_blocks;
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
+  if (drafts_) RETURN_IF_ERROR(drafts_->AllocateKvCache(num_blocks));
+  if (ranks_ != nullptr) ranks_->PublishKvCache(num_blocks);
   return OkStatus();
 }
 
@@ -128,7 +121,7 @@ Status ModelRunner::RunFirstSteps() {
       std::min(int64_t{limits_.max_num_batched_tokens}, seqs * int64_t{limits_.max_model_len});
   const auto run = [&](int64_t num_tokens) {
     SendPadding(num_tokens, (num_tokens + seqs - 1) / seqs);
-    RunModel();
+    RunModel(*newest_);
   };
   run(most);
   RETURN_IF_ERROR(backend_->device().status());
@@ -144,41 +137,42 @@ Status ModelRunner::RunFirstSteps() {
 void ModelRunner::MeasureSteps() {
   if (!drafts_) return;
   std::vector<StepCost::Point> points;
-  for (const int32_t num_rows : {1, 2, 4, 8, 16, 32}) {
+  for (const int32_t num_rows : kMeasuredRows) {
     if (num_rows > std::min<int64_t>(limits_.max_num_batched_tokens, limits_.max_model_len)) break;
     // The first of each size may touch memory that no step has touched before.
     double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 2; ++i) {
       const double begin = host_clock_.Monotonic();
       SendPadding(num_rows, num_rows);
-      RunModel();
+      RunModel(*newest_);
       least = std::min(least, host_clock_.Monotonic() - begin);
     }
     points.push_back({num_rows, least});
   }
-  drafts_->SetCost(StepCost(std::move(points)));
+  drafts_->Measure(StepCost(std::move(points)));
 }
 
 Status ModelRunner::CaptureGraphs() {
-  return graphs_.Capture([this](int64_t size) { SendPadding(size, 1); }, [this] { RunModel(); });
+  return graphs_.Capture([this](int64_t size) { SendPadding(size, 1); },
+                         [this] { RunModel(*newest_); });
 }
 
 void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request) {
   newest_->layout.LayOutPadding(num_tokens, tokens_per_request,
                                 std::min(num_tokens, sampler_->max_logits_rows()),
                                 limits_.block_size);
-  SendInputs(newest_->layout);
+  SendInputs(newest_);
 }
 
 // ---- steps ----
 
 Status ModelRunner::Submit(const SchedulerOutput& step) {
-  if (MustFinishFirst(step)) FinishStep(newest_);
+  if (MustFinishFirst(step)) FinishAll();
   ModelOutput* result = results_.Push();
   TakeIn(step);
   if (step.empty()) return OkStatus();
   if (newest_->result != nullptr) ++num_overlapped_;
-  newest_ = newest_ == &steps_[0] ? &steps_[1] : &steps_[0];
+  newest_ = newest_ == &steps_[limits_.max_steps_in_flight - 1] ? &steps_[0] : newest_ + 1;
   CHECK(newest_->result == nullptr);
   newest_->result = result;
   const double begin = host_clock_.Monotonic();
@@ -191,26 +185,41 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   // Graphs read token ids alone.
   const DecodeGraphs::Graph* graph = embedded_.rows().empty() ? graphs_.Find(layout) : nullptr;
   if (graph != nullptr) layout.PadTo(graph->size);
-  SendInputs(layout);
+  SendInputs(newest_);
   clock_.Begin(&newest_->times);
   if (graph != nullptr) {
     graphs_.Replay(*graph);
-  } else {
-    RunModel();
+  } else if (!runs_late_) {
+    RunModel(*newest_);
   }
   if (samples_later) sampler_->TakeMasks(step, &newest_->samples);
   if (!layout.has_host_rows) {
     const int64_t count = layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
-    for (int64_t first = chunk; first < count; first += chunk) RunLogits(first);
+    for (int64_t first = chunk; first < count; first += chunk) RunLogits(*newest_, first);
     clock_.End(&newest_->times);
     sampler_->StartFetch(layout);
   }
   sampler_->AppendUnknownTokens(layout, newest_->samples);
   newest_->seconds = host_clock_.Monotonic() - begin;
+  return status();
+}
+
+Status ModelRunner::status() const {
+  if (ranks_ != nullptr) RETURN_IF_ERROR(ranks_->status());
   return backend_->device().status();
 }
 
 bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
+  // A step that has not run yet has nothing in common with this one, unless a request of it has
+  // ended early: another may get its row of the batch.
+  if (runs_late_) {
+    return std::ranges::any_of(steps_, [&](const StepInFlight& in_flight) {
+      if (in_flight.result == nullptr) return false;
+      return std::ranges::any_of(in_flight.layout.requests, [&](const ScheduledRequest& request) {
+        return std::ranges::find(step.freed_slots, request.slot) != step.freed_slots.end();
+      });
+    });
+  }
   if (newest_->result == nullptr) return false;
   if (newest_->layout.has_host_rows) return true;
   // Its logprobs of a prompt are kept in the request's row.
@@ -224,16 +233,27 @@ Status ModelRunner::Collect(ModelOutput* result) {
     if (step.result != nullptr && results_.IsOldest(step.result)) FinishStep(&step);
   }
   results_.Pop(result);
-  return OkStatus();
+  return ranks_ == nullptr ? OkStatus() : status();
+}
+
+// Oldest first.
+void ModelRunner::FinishAll() {
+  const auto num_steps = static_cast<ptrdiff_t>(limits_.max_steps_in_flight);
+  const ptrdiff_t newest = newest_ - steps_.data();
+  for (ptrdiff_t i = 1; i <= num_steps; ++i) {
+    StepInFlight& step = steps_[static_cast<size_t>((newest + i) % num_steps)];
+    if (step.result != nullptr && (runs_late_ || &step == newest_)) FinishStep(&step);
+  }
 }
 
 void ModelRunner::FinishStep(StepInFlight* step) {
   const double begin = host_clock_.Monotonic();
+  if (runs_late_) RunModel(*step);
   if (step->layout.has_host_rows) {
-    CHECK(step == newest_) << "its logits are gone";
+    CHECK(step == newest_ || runs_late_) << "its logits are gone";
     const int64_t count = step->layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = 0; first < count; first += chunk) {
-      if (first > 0) RunLogits(first);
+      if (first > 0) RunLogits(*step, first);
       sampler_->SampleOnHost(step->layout, first, &step->samples);
     }
     clock_.End(&step->times);
@@ -243,8 +263,8 @@ void ModelRunner::FinishStep(StepInFlight* step) {
   clock_.Add(step->times);
   sampler_->Fold(step->layout, &step->samples, step->result);
   if (drafts_) {
-    drafts_->Fold(step->layout, step->samples, step->result);
     drafts_->Observe(step->layout, step->seconds + host_clock_.Monotonic() - begin);
+    drafts_->Fold(step->layout, step->samples, step->result);
   }
   step->result = nullptr;
 }
@@ -259,50 +279,50 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
     const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
     sampler_->Admit(request.slot);
-    if (drafts_) drafts_->Admit(request.slot);
+    if (drafts_) drafts_->Admit(request.slot, *admitted.sampling_params);
   }
   for (const ScheduledRequest& request : step.requests) {
     batch_.AppendBlocks(request.slot, step.NewBlocks(request));
+    if (drafts_) drafts_->AppendBlocks(request, step.NewBlocks(request));
   }
   if (drafts_) drafts_->Place(step);
 }
 
-void ModelRunner::SendInputs(const StepLayout& layout) {
+void ModelRunner::SendInputs(StepInFlight* step) {
+  const StepLayout& layout = step->layout;
   inputs_.Begin({.num_tokens = layout.num_tokens(),
                  .num_requests = layout.num_requests(),
                  .num_logits_rows = layout.num_logits_rows(),
                  .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = layout.max_blocks});
-  const StepInputs::Views &host = inputs_.host(), &device = inputs_.device();
   inputs_.Fill(layout, batch_);
-  sampler_->FillRows(layout, host.sampling_rows);
-  AttentionBatch attention;
-  attention.query_start = layout.query_start;
-  attention.context_len = layout.context_len;
-  attention.positions = device.positions;
-  attention.slot_mapping = device.slots;
-  attention.block_table = device.block_table;
-  if (host.attention_work.rows() > 0) {
-    attention.host_work = host.attention_work;
-    attention.work = device.attention_work;
+  sampler_->FillRows(layout, inputs_.host().sampling_rows);
+  if (ranks_ != nullptr) {
+    step->published = ranks_->PublishStep(inputs_, layout);
+    return;
   }
-  plan_->Fill(attention);
+  FillPlan(layout, inputs_, plan_.get());
   inputs_.Send();
 }
 
-void ModelRunner::RunModel() {
-  const Tensor& token_ids = inputs_.device().token_ids;
-  sampler_->FillSampledInputs(token_ids);
-  model_->Forward({.token_ids = token_ids,
-                   .embedded = embedded_.rows(),
-                   .plan = plan_.get(),
-                   .kv_cache = kv_cache_.get()});
+void ModelRunner::RunModel(const StepInFlight& step) {
+  const StepInputs::Views& inputs = InputsOf(step);
+  sampler_->FillSampledInputs(inputs.token_ids);
+  ModelStep model_step = {.token_ids = inputs.token_ids,
+                          .embedded = embedded_.rows(),
+                          .plan = plan_.get(),
+                          .kv_cache = kv_cache_.get()};
+  if (ranks_ != nullptr) {
+    plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
+    model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
+  }
+  model_->Forward(model_step);
   embedded_.SetSent();
-  RunLogits(0);
+  RunLogits(step, 0);
 }
 
-void ModelRunner::RunLogits(int64_t first) {
-  const StepInputs::Views& inputs = inputs_.device();
+void ModelRunner::RunLogits(const StepInFlight& step, int64_t first) {
+  const StepInputs::Views& inputs = InputsOf(step);
   const int64_t count = std::min(sampler_->max_logits_rows(), inputs.logits_rows.rows() - first);
   if (count == 0) return;
   const Tensor logits = sampler_->logits(count);

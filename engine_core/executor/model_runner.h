@@ -8,6 +8,9 @@
 // host has seen them.
 // Token masks may still be made while the model runs on the host: they are taken in after it.
 // Drafts go through StepDrafts; only where memory is the host's.
+// Where several ranks run the model, the step's inputs go to them as well (RankGroup). As the last
+// stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
+// already work on the next.
 // Places of what comes later. Adapters: a part of StepInputs and a field of ModelStep. Pooling: a
 // sibling of StepSampler that reads hidden states instead of logits.
 //
@@ -26,6 +29,9 @@
 #include "engine_core/executor/embedded_inputs.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
+#include "engine_core/executor/model_drafter.h"
+#include "engine_core/executor/model_sizes.h"
+#include "engine_core/executor/rank_group.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/step_clock.h"
 #include "engine_core/executor/step_drafts.h"
@@ -37,12 +43,6 @@
 
 namespace tandem {
 
-// The part of the cache's shape that the model decides.
-KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
-                     KvFormat format = KvFormat::kCompute);
-
-AttentionShape AttentionShapeOf(const ModelConfig& config);
-
 struct ModelRunnerOptions {
   ExecutorLimits limits;
   KvFormat kv_format = KvFormat::kCompute;
@@ -52,24 +52,25 @@ struct ModelRunnerOptions {
   // Ascending; batches for which decode steps are captured, where the backend can.
   std::vector<int64_t> graph_sizes = {};
   SpeculativeConfig speculation = {};
+  // The ranks that run the model together, of which this is the output rank; null: there is one.
+  RankGroup* ranks = nullptr;
 };
-
-// What a model must have room for to run under these limits.
-ModelLimits ModelLimitsOf(const ExecutorLimits& limits);
 
 class ModelRunner final : public Executor {
  public:
-  // REQUIRES: `model` was loaded over `backend` with ModelLimitsOf limits at least as large.
+  // REQUIRES: `model`, and that of `draft`, were loaded over `backend` with ModelLimitsOf limits at
+  // least as large.
   static StatusOr<std::unique_ptr<ModelRunner>> Create(std::unique_ptr<Backend> backend,
                                                        std::unique_ptr<Model> model,
                                                        const ModelConfig& config,
-                                                       const ModelRunnerOptions& options);
+                                                       const ModelRunnerOptions& options,
+                                                       DraftModel draft = {});
 
   // Create in its parts, for a caller that sizes the KV cache by the memory that is left:
   // everything but the cache (num_blocks is not read yet);
   static StatusOr<std::unique_ptr<ModelRunner>> CreateWithoutCache(
       std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, const ModelConfig& config,
-      const ModelRunnerOptions& options);
+      const ModelRunnerOptions& options, DraftModel draft = {});
   // steps of the largest size and of ever smaller ones, after which all memory that steps need is
   // taken, and a backend has chosen what it chooses when it first meets a size;
   Status RunFirstSteps();
@@ -99,6 +100,7 @@ class ModelRunner final : public Executor {
     ModelOutput* result = nullptr;  // null: there is none
     StepLayout layout;
     StepSamples samples;
+    RankGroup::PublishedStep published;  // with several ranks
     StepClock::Step times;
     double seconds = 0;  // in Submit and FinishStep
   };
@@ -106,21 +108,28 @@ class ModelRunner final : public Executor {
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
               const ModelConfig& config, const ModelRunnerOptions& options);
   Status Allocate();
+  Status MakeDrafts(const ModelRunnerOptions& options, DraftModel draft);
+  Status status() const;
 
   // Whether the newest step must be finished before this one is taken in: the host samples inputs
   // of it, or a row goes away in which one of its results is gathered.
   bool MustFinishFirst(const SchedulerOutput& step) const;
   void TakeIn(const SchedulerOutput& step);
   // Inputs and attention plan, on their way before the next ops.
-  void SendInputs(const StepLayout& layout);
+  void SendInputs(StepInFlight* step);
   // A step of padding alone.
   void SendPadding(int64_t num_tokens, int64_t tokens_per_request);
   // The layers, and the first rows of logits.
-  void RunModel();
+  void RunModel(const StepInFlight& step);
   // The rows of logits from `first` on that are made at a time; the device's are sampled.
-  void RunLogits(int64_t first);
-  // From a step's logits to its result.
+  void RunLogits(const StepInFlight& step, int64_t first);
+  // Where the model reads the step's numbers.
+  const StepInputs::Views& InputsOf(const StepInFlight& step) const {
+    return ranks_ != nullptr ? step.published.inputs : inputs_.device();
+  }
+  // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
+  void FinishAll();
 
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
@@ -140,6 +149,8 @@ class ModelRunner final : public Executor {
   StepInFlight* newest_ = &steps_[0];
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
+  RankGroup* ranks_;
+  bool runs_late_;  // the last stage of several
   StepClock clock_;
   SystemClock host_clock_;  // of the steps' seconds
 };

@@ -9,12 +9,16 @@
 namespace tandem {
 namespace {
 
+// A pass of a drafter whose cost was not measured, relative to a step.
+constexpr double kUnmeasuredPass = 0.1;
+
 bool WasSampled(const ScheduledRequest& request, const StepSamples::Request& sampled) {
   return request.needs_sample && sampled.result.status.ok();
 }
 
 std::unique_ptr<Drafter> MakeDrafter(const SpeculativeConfig& config, int32_t num_slots,
                                      uint64_t seed) {
+  if (config.has_model()) return nullptr;
   if (config.method == DraftMethod::kSuffix) {
     return std::make_unique<SuffixDrafter>(num_slots, config.suffix);
   }
@@ -24,29 +28,53 @@ std::unique_ptr<Drafter> MakeDrafter(const SpeculativeConfig& config, int32_t nu
 
 }  // namespace
 
-StepDrafts::StepDrafts(const SpeculativeConfig& config, InputBatch* batch, uint64_t seed)
-    : batch_(batch), drafter_(MakeDrafter(config, batch->limits().max_num_seqs, seed)) {
+StepDrafts::StepDrafts(const SpeculativeConfig& config, InputBatch* batch,
+                       std::unique_ptr<ModelDrafter> model, uint64_t seed)
+    : batch_(batch),
+      model_(std::move(model)),
+      drafter_(MakeDrafter(config, batch->limits().max_num_seqs, seed)) {
+  CHECK_EQ(model_ != nullptr, config.has_model());
   const auto num_slots = static_cast<size_t>(batch->limits().max_num_seqs);
   proposals_.resize(num_slots);
   for (std::vector<TokenId>& proposal : proposals_) {
     proposal.reserve(static_cast<size_t>(config.num_speculative_tokens));
   }
+  max_tokens_.resize(num_slots);
   candidates_.reserve(num_slots);
-  if (config.adaptive) policy_.emplace(batch->limits().max_num_seqs, StepCost());
+  wishes_.reserve(num_slots);
+  if (!config.adaptive) return;
+  policy_.emplace(batch->limits().max_num_seqs, StepCost());
+  if (model_) policy_->SetDraftCost(StepCost({{1, kUnmeasuredPass}, {2, 1.1 * kUnmeasuredPass}}));
 }
 
-void StepDrafts::SetCost(StepCost cost) {
-  if (policy_) policy_->cost() = std::move(cost);
+Status StepDrafts::AllocateKvCache(int32_t num_blocks) {
+  return model_ ? model_->AllocateKvCache(num_blocks) : OkStatus();
+}
+
+void StepDrafts::Measure(StepCost step) {
+  if (!policy_) return;
+  policy_->cost() = std::move(step);
+  if (model_) policy_->SetDraftCost(StepCost(model_->Measure()));
 }
 
 // ---- before a step is laid out ----
 
-void StepDrafts::Remove(RequestSlot slot) { drafter_->End(Index(slot)); }
+void StepDrafts::Remove(RequestSlot slot) {
+  if (drafter_) drafter_->End(Index(slot));
+}
 
-void StepDrafts::Admit(RequestSlot slot) {
-  drafter_->Begin(Index(slot), batch_->row(slot).num_tokens);
+void StepDrafts::Admit(RequestSlot slot, const wire::SamplingParams& params) {
+  const InputBatch::Row& row = batch_->row(slot);
+  if (drafter_) drafter_->Begin(Index(slot), row.num_tokens);
   ProposalOf(slot).clear();
+  const int64_t most = int64_t{row.num_prompt_tokens} + params.max_tokens;
+  max_tokens_[static_cast<size_t>(Index(slot))] =
+      static_cast<int32_t>(std::min<int64_t>(most, batch_->limits().max_model_len));
   if (policy_) policy_->Begin(Index(slot));
+}
+
+void StepDrafts::AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids) {
+  if (model_) model_->AppendBlocks(request, block_ids);
 }
 
 void StepDrafts::Place(const SchedulerOutput& step) {
@@ -66,19 +94,25 @@ void StepDrafts::Fold(const StepLayout& layout, const StepSamples& samples, Mode
     if (!WasSampled(request, samples.requests[i])) continue;
     if (policy_) policy_->Learn(Index(request.slot), ProposalOf(request.slot), Emitted(request));
     Propose(request.slot);
-    const auto num_proposed = static_cast<int32_t>(ProposalOf(request.slot).size());
-    candidates_.push_back({Index(request.slot), num_proposed, num_proposed});
+    const int32_t num_drafts =
+        model_ ? MostDrafts(request.slot) : static_cast<int32_t>(ProposalOf(request.slot).size());
+    candidates_.push_back({.slot = Index(request.slot),
+                           .num_drafts = num_drafts,
+                           .num_behind = model_ ? model_->NumBehind(request.slot) : 0,
+                           .num_taken = num_drafts});
   }
   if (policy_) policy_->Choose(candidates_);
+  if (model_) ProposeWithModel(layout, samples);
   auto candidate = candidates_.begin();
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
     if (!WasSampled(request, samples.requests[i])) continue;
+    const auto num_proposed = static_cast<int32_t>(ProposalOf(request.slot).size());
     Report(request,
            {.request_idx = static_cast<int32_t>(i),
-            .num_verified = request.num_draft_tokens,
+            .num_verified = request.num_draft_tokens - samples.requests[i].num_refused_drafts,
             .num_accepted = samples.requests[i].num_tokens - 1,
-            .num_proposed = candidate++->num_taken},
+            .num_proposed = std::min(candidate++->num_taken, num_proposed)},
            result);
   }
 }
@@ -89,14 +123,43 @@ std::span<const TokenId> StepDrafts::Emitted(const ScheduledRequest& request) co
   return batch_->token_ids(request.slot).subspan(static_cast<size_t>(num_before));
 }
 
-void StepDrafts::Propose(RequestSlot slot) {
-  const std::span<const TokenId> tokens = batch_->token_ids(slot);
-  std::vector<TokenId>& proposal = ProposalOf(slot);
-  proposal.clear();
+int32_t StepDrafts::MostDrafts(RequestSlot slot) const {
   // A token is sampled after the last draft.
-  const int64_t room = int64_t{batch_->limits().max_model_len} - std::ssize(tokens) - 1;
-  const int64_t most = std::clamp<int64_t>(room, 0, num_wanted_);
-  drafter_->Propose(Index(slot), tokens, static_cast<int32_t>(most), &proposal);
+  const int32_t num_tokens = batch_->row(slot).num_tokens;
+  const int32_t room = batch_->limits().max_model_len - num_tokens - 1;
+  const int32_t most = std::clamp(room, 0, num_wanted_);
+  if (!model_) return most;
+  // Its last token is there; guesses from tokens cost nothing then.
+  if (num_tokens >= max_tokens_[static_cast<size_t>(Index(slot))]) return 0;
+  return std::min(most, model_->RoomFor(slot));
+}
+
+void StepDrafts::Propose(RequestSlot slot) {
+  ProposalOf(slot).clear();
+  if (!drafter_) return;
+  drafter_->Propose(Index(slot), batch_->token_ids(slot), MostDrafts(slot), &ProposalOf(slot));
+}
+
+// Prompts are taken in chunk by chunk, unless drafts have mostly been wrong.
+void StepDrafts::ProposeWithModel(const StepLayout& layout, const StepSamples& samples) {
+  wishes_.clear();
+  const bool takes_in_prompts = !policy_ || policy_->MayDraft();
+  auto candidate = candidates_.begin();
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    const ScheduledRequest& request = layout.requests[i];
+    if (WasSampled(request, samples.requests[i])) {
+      if (const int32_t num_drafts = candidate++->num_taken; num_drafts > 0) {
+        wishes_.push_back({.slot = request.slot,
+                           .num_tokens = batch_->row(request.slot).num_tokens,
+                           .num_drafts = num_drafts,
+                           .drafts = &ProposalOf(request.slot)});
+      }
+    } else if (takes_in_prompts && !request.needs_sample) {
+      wishes_.push_back({.slot = request.slot,
+                         .num_tokens = request.num_computed_tokens + request.num_scheduled_tokens});
+    }
+  }
+  model_->Propose(wishes_);
 }
 
 void StepDrafts::Report(const ScheduledRequest& request, DraftResult drafted, ModelOutput* result) {

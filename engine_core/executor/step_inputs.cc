@@ -39,19 +39,35 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
 
 }  // namespace
 
+int64_t StepInputs::NumNumbers(const StepShape& shape) {
+  Cutter cutter(nullptr);
+  CutViews(shape, &cutter);
+  return cutter.end();
+}
+
+StepInputs::Views StepInputs::ViewsOf(const StepShape& shape, int32_t* numbers) {
+  Cutter cutter(numbers);
+  return CutViews(shape, &cutter);
+}
+
+std::span<const int32_t> StepInputs::numbers() const {
+  const Tensor& host = staging_.view().empty() ? numbers_.view() : staging_.view();
+  return {host.Data<int32_t>(), static_cast<size_t>(size_)};
+}
+
 StatusOr<StepInputs> StepInputs::Create(Device* device, const StepShape& most) {
   StepInputs inputs;
   inputs.device_ = device;
-  Cutter cutter(nullptr);
-  CutViews(most, &cutter);
-  ASSIGN_OR_RETURN(inputs.numbers_, device->Allocate(DType::kI32, {cutter.end()}));
+  const int64_t size = NumNumbers(most);
+  ASSIGN_OR_RETURN(inputs.numbers_, device->Allocate(DType::kI32, {size}));
   if (device->memory_is_host()) return inputs;
-  ASSIGN_OR_RETURN(inputs.staging_, device->AllocateStaging(DType::kI32, {cutter.end()}));
+  ASSIGN_OR_RETURN(inputs.staging_, device->AllocateStaging(DType::kI32, {size}));
   return inputs;
 }
 
 void StepInputs::Begin(const StepShape& shape) {
   device_->WaitFor(sent_);
+  shape_ = shape;
   Cutter numbers(numbers_.view().Data<int32_t>());
   device_views_ = host_views_ = CutViews(shape, &numbers);
   size_ = numbers.end();
@@ -97,10 +113,32 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
   }
 }
 
+void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan) {
+  const StepInputs::Views &host = inputs.host(), &device = inputs.device();
+  AttentionBatch attention = AttentionBatchOf(device, layout.query_start, layout.context_len);
+  if (host.attention_work.rows() > 0) {
+    attention.host_work = host.attention_work;
+    attention.work = device.attention_work;
+  }
+  plan->Fill(attention);
+}
+
 void StepInputs::Send() {
   if (staging_.view().empty()) return;
   device_->StartCopyIn(numbers_.view().Rows(0, size_), staging_.view().Rows(0, size_));
   sent_ = device_->SetMark();
+}
+
+AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
+                                std::span<const int32_t> query_start,
+                                std::span<const int32_t> context_len) {
+  AttentionBatch batch;
+  batch.query_start = query_start;
+  batch.context_len = context_len;
+  batch.positions = inputs.positions;
+  batch.slot_mapping = inputs.slots;
+  batch.block_table = inputs.block_table;
+  return batch;
 }
 
 }  // namespace tandem

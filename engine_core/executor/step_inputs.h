@@ -9,10 +9,12 @@
 // Failure: memory, in Create.
 
 #include <cstdint>
+#include <span>
 
 #include "common/status.h"
 #include "engine_core/executor/step_layout.h"
 #include "kernels/device.h"
+#include "kernels/paged_kv.h"
 
 namespace tandem {
 
@@ -39,9 +41,13 @@ class StepInputs {
     Tensor attention_work;  // [.]
     Tensor block_table;     // [R, table_columns]
   };
+  // The numbers of a step of this shape, and the parts that they are cut into.
+  static int64_t NumNumbers(const StepShape& shape);
+  static Views ViewsOf(const StepShape& shape, int32_t* numbers);
   // Places the parts for a step of this shape. The copy of the step before is done, so the host may
   // write.
   void Begin(const StepShape& shape);
+  const StepShape& shape() const { return shape_; }
   const Views& host() const { return host_views_; }
   const Views& device() const { return device_views_; }  // for ops
   // Writes a layout of the shape that Begin was given: all parts but attention_work
@@ -49,14 +55,25 @@ class StepInputs {
   void Fill(const StepLayout& layout, const InputBatch& batch);
   // Starts the copy; it is done before the next ops.
   void Send();
+  // All numbers of the step, on the host.
+  std::span<const int32_t> numbers() const;
 
  private:
   Device* device_ = nullptr;
   OwnedTensor numbers_;
   OwnedTensor staging_;  // empty: numbers_ are in the host's memory
+  StepShape shape_;
   Views host_views_, device_views_;
   int64_t size_ = 0;  // of this step
   int64_t sent_ = 0;  // mark
 };
+
+// Describes the step to its attention plan, after StepInputs::Fill and before Send.
+void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan);
+
+// What attention takes of them, without the plan's own work.
+AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
+                                std::span<const int32_t> query_start,
+                                std::span<const int32_t> context_len);
 
 }  // namespace tandem

@@ -40,9 +40,14 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
         << row.num_blocks << " blocks";
     max_blocks = std::max(max_blocks, int64_t{row.num_blocks});
     const auto request_idx = static_cast<int32_t>(i);
-    const bool has_mask = next_mask < step.token_masks.size() &&
-                          step.token_masks[next_mask].request_idx == request_idx;
-    const int32_t mask_idx = has_mask ? static_cast<int32_t>(next_mask++) : -1;
+    const size_t first_mask = next_mask;
+    while (next_mask < step.token_masks.size() &&
+           step.token_masks[next_mask].request_idx == request_idx) {
+      ++next_mask;
+    }
+    const auto num_masks = static_cast<int32_t>(next_mask - first_mask);
+    CHECK(num_masks == 0 || num_masks > request.num_draft_tokens) << "a draft without a mask";
+    const int32_t mask_idx = num_masks == 0 ? -1 : static_cast<int32_t>(first_mask);
     if (row.status.ok()) AddLogitsRows(request_idx, row, mask_idx);
     query_start.push_back(query_start.back() + request.num_scheduled_tokens);
     context_len.push_back(end);
@@ -59,7 +64,8 @@ void StepLayout::LayOutDrafts(const InputBatch::Row& row, ScheduledRequest* requ
   request->num_scheduled_tokens = num_known + row.num_drafts;
 }
 
-// Of the request whose tokens come next.
+// Of the request whose tokens come next. mask_idx: of the first row that samples; the masks of the
+// others follow.
 void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx) {
   const ScheduledRequest& request = requests[static_cast<size_t>(request_idx)];
   const int32_t begin = request.num_computed_tokens, end = begin + request.num_scheduled_tokens;
@@ -75,10 +81,10 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, 
     for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
   }
   if (request.needs_sample) {
-    // A mask is that of the first token.
-    CHECK(mask_idx < 0 || request.num_draft_tokens == 0) << "a mask beside drafts";
-    for (int32_t p = end - 1 - request.num_draft_tokens; p < end; ++p) add(p, -1);
-    logits_rows.back().mask_idx = mask_idx;
+    for (int32_t p = end - 1 - request.num_draft_tokens; p < end; ++p) {
+      add(p, -1);
+      if (mask_idx >= 0) logits_rows.back().mask_idx = mask_idx++;
+    }
   }
   if (logits_rows.size() == num_before) return;
   if (!row.samples_on_device) {
@@ -89,6 +95,18 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, 
   max_device_logprobs = std::max(max_device_logprobs, row.sampling.num_logprobs);
   if (row.prompt_logprobs) {
     max_device_logprobs = std::max(max_device_logprobs, row.sampling.num_prompt_logprobs);
+  }
+}
+
+void StepLayout::AddChunk(const InputBatch& batch, RequestSlot slot, int32_t begin, int32_t count,
+                          bool makes_logits) {
+  const auto request_idx = static_cast<int32_t>(requests.size());
+  requests.push_back({.slot = slot, .num_computed_tokens = begin, .num_scheduled_tokens = count});
+  query_start.push_back(query_start.back() + count);
+  context_len.push_back(begin + count);
+  max_blocks = std::max(max_blocks, int64_t{batch.row(slot).num_blocks});
+  if (makes_logits) {
+    logits_rows.push_back({.request_idx = request_idx, .token_row = query_start.back() - 1});
   }
 }
 

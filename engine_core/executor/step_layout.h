@@ -45,6 +45,11 @@ struct StepLayout {
 
   // REQUIRES: the batch has taken in the step's frees, admissions and blocks.
   void LayOut(const SchedulerOutput& step, const InputBatch& batch);
+  // In place of LayOut, for a drafter: chunks of requests, drafts among their tokens, at most one
+  // row of logits of each.
+  void Begin() { Clear(); }
+  void AddChunk(const InputBatch& batch, RequestSlot slot, int32_t begin, int32_t count,
+                bool makes_logits);
   // Nothing but padding: num_tokens tokens, of which the first num_logits_rows make logits, in
   // requests of tokens_per_request tokens (the last may have fewer).
   void LayOutPadding(int64_t num_tokens, int64_t tokens_per_request, int64_t num_logits_rows,

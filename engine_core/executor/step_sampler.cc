@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/token_mask.h"
 #include "engine_core/sampling/row_math.h"
 
 namespace tandem {
@@ -48,8 +49,15 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
                                                           .max_logits_rows = max_logits_rows,
                                                           .max_rows = max_rows,
                                                           .max_tokens = limits.max_model_len}));
-  ASSIGN_OR_RETURN(sampler.masks_,
-                   TokenMasks::Create(&backend->device(), limits.max_num_seqs, limits.vocab_size));
+  // A device's steps share one: the copy of the next step's masks waits for the ops before it.
+  const size_t num_mask_sets = backend->device().memory_is_host() ? limits.max_steps_in_flight : 1;
+  const int64_t max_masks =
+      int64_t{limits.max_num_seqs} * (1 + limits.drafts.num_speculative_tokens);
+  while (sampler.masks_.size() < num_mask_sets) {
+    ASSIGN_OR_RETURN(TokenMasks masks,
+                     TokenMasks::Create(&backend->device(), max_masks, limits.vocab_size));
+    sampler.masks_.push_back(std::move(masks));
+  }
   CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
   sampler.host_runs_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
@@ -64,6 +72,8 @@ void StepSampler::Admit(RequestSlot slot) {
 }
 
 void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
+  samples->mask_set = next_mask_set_;
+  next_mask_set_ = (next_mask_set_ + 1) % masks_.size();
   samples->requests.resize(layout.requests.size());
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
@@ -77,18 +87,28 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
         .is_settled = false,
         .is_on_host = request.needs_sample && row.status.ok() && !row.samples_on_device,
         .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
-        .forced = {}};
+        .forced = {},
+        .num_refused_drafts = 0};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
 }
 
 void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
   if (step.finish_token_masks) step.finish_token_masks();
-  masks_.Send(step.token_masks);
-  for (const TokenMask& mask : step.token_masks) {
+  masks_[samples->mask_set].Send(step.token_masks);
+  size_t place = 0;  // among the masks of a request
+  for (size_t i = 0; i < step.token_masks.size(); ++i) {
+    const TokenMask& mask = step.token_masks[i];
+    const bool is_first = i == 0 || step.token_masks[i - 1].request_idx != mask.request_idx;
+    place = is_first ? 0 : place + 1;
+    const auto request_idx = static_cast<size_t>(mask.request_idx);
+    StepSamples::Request& sampled = samples->requests[request_idx];
     const std::span<const TokenId> forced = step.Forced(mask);
-    samples->requests[static_cast<size_t>(mask.request_idx)].forced.assign(forced.begin(),
-                                                                           forced.end());
+    if (is_first) sampled.forced.assign(forced.begin(), forced.end());
+    const std::span<const TokenId> drafts = step.Drafts(step.requests[request_idx]);
+    if (place >= drafts.size() || IsAllowed(mask.words, drafts[place])) continue;
+    const auto num_refused = static_cast<int32_t>(drafts.size() - place);
+    sampled.num_refused_drafts = std::max(sampled.num_refused_drafts, num_refused);
   }
 }
 
@@ -118,7 +138,7 @@ void StepSampler::FillSampledInputs(const Tensor& token_ids) {
 }
 
 void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first) {
-  if (device_ != nullptr) device_->Sample(logits, sampling_rows, masks_.device(), first);
+  if (device_ != nullptr) device_->Sample(logits, sampling_rows, masks_[0].device(), first);
 }
 
 // ---- after them ----
@@ -148,6 +168,7 @@ void StepSampler::AppendForced(RequestSlot slot, const StepSamples::Request& sam
 
 void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
   host_runs_.clear();
+  host_masks_ = &masks_[samples->mask_set];
   const int64_t end =
       std::min(first + max_logits_rows(), static_cast<int64_t>(layout.logits_rows.size()));
   for (int64_t row_idx = first; row_idx < end; ++row_idx) {
@@ -224,7 +245,7 @@ SampleResult StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_
   input.config = &row.sampling;
   input.counts = &row.counts;
   input.output_ids = batch_->output_ids(slot);
-  if (logits_row.mask_idx >= 0) input.token_mask = masks_.host_mask(logits_row.mask_idx);
+  if (logits_row.mask_idx >= 0) input.token_mask = host_masks_->host_mask(logits_row.mask_idx);
   input.position = row.num_tokens;
   if (row.sampling.num_logprobs >= 0) {
     input.logprobs = AddLogprobs(row.sampling.num_logprobs, &sampled->logprobs);

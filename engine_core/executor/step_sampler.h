@@ -36,8 +36,10 @@ struct StepSamples {
     bool is_on_host = false;  // the host samples its tokens
     bool has_prompt_logprobs = false;  // they are complete with this token
     std::vector<TokenId> forced;       // what follows the token
+    int32_t num_refused_drafts = 0;    // by its masks: the first of them, and those after it
   };
   std::vector<Request> requests;  // of each of StepLayout::requests
+  size_t mask_set = 0;            // where the step's token masks are
   // Of each of StepLayout::logits_rows: values that are not finite, in a prompt's row.
   std::vector<int64_t> prompt_nans;
 };
@@ -106,7 +108,9 @@ class StepSampler {
   InputBatch* batch_;
   std::unique_ptr<DeviceSampler> device_;  // null: memory is the host's, and so is all sampling
   SharedTensor logits_;                    // [max_logits_rows, V] f32
-  TokenMasks masks_;
+  std::vector<TokenMasks> masks_;          // those of the steps in flight take turns
+  size_t next_mask_set_ = 0;
+  const TokenMasks* host_masks_ = nullptr;  // of the step that the host samples
   std::unique_ptr<ScratchPool> scratch_;
   std::vector<Run> host_runs_;  // of the host, among the logits made last
 };

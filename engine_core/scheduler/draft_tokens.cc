@@ -59,7 +59,7 @@ std::span<const TokenId> DraftTokens::SettleDrafts(const ScheduledRequest& sched
       << request->id() << ": " << num_accepted << " drafts accepted, " << drafted->num_verified
       << " verified, " << scheduled.num_draft_tokens << " scheduled";
   CHECK_LE(drafted->num_proposed, config_.num_speculative_tokens) << request->id();
-  Count(*drafted);
+  Count(*drafted, request);
   if (!is_stale) {
     const std::span<const TokenId> proposed = result.Proposed(*drafted);
     request->drafts.token_ids.assign(proposed.begin(), proposed.end());
@@ -67,8 +67,9 @@ std::span<const TokenId> DraftTokens::SettleDrafts(const ScheduledRequest& sched
   return result.Accepted(*drafted);
 }
 
-void DraftTokens::Count(const DraftResult& drafted) {
+void DraftTokens::Count(const DraftResult& drafted, Request* request) {
   if (drafted.num_verified == 0) return;
+  CountForRequest(drafted, request);
   ++stats_.num_drafts;
   stats_.num_draft_tokens += drafted.num_verified;
   stats_.num_accepted_tokens += drafted.num_accepted;
@@ -76,6 +77,30 @@ void DraftTokens::Count(const DraftResult& drafted) {
     ++stats_.num_draft_tokens_per_pos[i];
     if (i < static_cast<size_t>(drafted.num_accepted)) ++stats_.num_accepted_tokens_per_pos[i];
   }
+}
+
+void DraftTokens::CountForRequest(const DraftResult& drafted, Request* request) const {
+  if (config_.report == DraftReport::kNone) return;
+  auto& metrics = request->drafts.metrics;
+  if (metrics == nullptr) metrics = std::make_unique<wire::RequestSpecDecodeMetrics>(NoMetrics());
+  ++metrics->histogram[static_cast<size_t>(drafted.num_accepted)];
+  metrics->num_draft_tokens += drafted.num_verified;
+  if (config_.report != DraftReport::kEveryStep) return;
+  metrics->per_step_accepted.push_back(drafted.num_accepted);
+  metrics->per_step_drafted.push_back(drafted.num_verified);
+}
+
+wire::Rare<wire::RawValue> DraftTokens::MetricsOf(const Request& request) const {
+  if (config_.report == DraftReport::kNone) return {};
+  const auto& metrics = request.drafts.metrics;
+  return wire::Packed(metrics == nullptr ? NoMetrics() : *metrics);
+}
+
+wire::RequestSpecDecodeMetrics DraftTokens::NoMetrics() const {
+  wire::RequestSpecDecodeMetrics none;
+  none.num_spec_tokens = config_.num_speculative_tokens;
+  none.histogram.resize(static_cast<size_t>(config_.num_speculative_tokens) + 1);
+  return none;
 }
 
 std::optional<wire::SpecDecodingStats> DraftTokens::TakeStats() {

@@ -5,11 +5,11 @@
 // would have sampled itself, so it yields several tokens. Here: the number of drafts of a request,
 // the room that they and the drafter need, their way into a step and back, and their statistics.
 // Without a drafter (num_speculative_tokens 0) all of these are 0.
-// A request whose next tokens may need masks that depend on the drafts before them (grammars, a
-// thinking budget that may end) gets none.
-// In vLLM's words: spec_token_ids, num_lookahead_tokens, scheduled_spec_decode_tokens.
-// Thread: engine loop. Owns the statistics. Counts are tokens. Steady decode allocates nothing,
-// except for the statistics of a step that has verified drafts.
+// A request whose next tokens may need masks that nobody makes gets none: before its grammar
+// begins, and where a thinking budget may end within the drafts. In vLLM's words: spec_token_ids,
+// num_lookahead_tokens, scheduled_spec_decode_tokens. Thread: engine loop. Owns the statistics.
+// Counts are tokens. Steady decode allocates nothing, except for the statistics of a step that has
+// verified drafts.
 //
 // Life of a draft: it comes with the result of the step that samples the token before it. The
 // request's next step computes it, counted as computed and as an output to come. That step's result
@@ -67,17 +67,21 @@ class DraftTokens {
 
   // Statistics since the last call; nullopt if nothing was verified.
   std::optional<wire::SpecDecodingStats> TakeStats();
+  // Of a request that ends; absent where nothing is to be reported.
+  wire::Rare<wire::RawValue> MetricsOf(const Request& request) const;
 
  private:
   static bool MayDraft(const Request& request, int32_t num_drafts) {
-    return !request.needs_grammar &&
+    return (!request.needs_grammar || request.has_grammar_begun()) &&
            !request.reasoning.MayForceAfter(request.num_output_placeholders + num_drafts);
   }
   std::span<const TokenId> SettleDrafts(const ScheduledRequest& scheduled,
                                         const ModelOutput& result, const DraftResult* drafted,
                                         bool is_stale, Request* request);
-  void Count(const DraftResult& drafted);
+  void Count(const DraftResult& drafted, Request* request);
+  void CountForRequest(const DraftResult& drafted, Request* request) const;
   wire::SpecDecodingStats NoCounts() const;
+  wire::RequestSpecDecodeMetrics NoMetrics() const;
 
   DraftConfig config_;
   int32_t max_model_len_;

@@ -12,7 +12,7 @@ namespace tandem {
 
 void PackRequest(const wire::EngineCoreRequest& record, std::span<const TokenId> token_ids,
                  ByteWriter* out) {
-  CHECK(record.prompt_token_ids.empty() && record.prompt_embeds.is_nil()) << record.request_id;
+  CHECK(record.prompt_token_ids.empty()) << record.request_id;
   wire::EncodedMessage message;
   wire::Encode(record, &message, wire::Peer::kTandem);
   out->Bytes(message.body);

@@ -1,7 +1,7 @@
 #pragma once
 
 // A request's record of the wire as the flight recorder keeps it: the wire's own bytes, and the
-// prompt's ids apart, which are most of it. Prompts of embeddings are not kept.
+// prompt's ids apart, which are most of it.
 // Pure; any thread. Failure: bytes that PackRequest has not written are DATA_LOSS.
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// REQUIRES: the record has no token ids and no embeddings of its own.
+// REQUIRES: the record has no token ids of its own.
 void PackRequest(const wire::EngineCoreRequest& record, std::span<const TokenId> token_ids,
                  ByteWriter* out);
 StatusOr<wire::EngineCoreRequest> UnpackRequest(ByteReader* in);

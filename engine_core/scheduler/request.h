@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/reasoning_marks.h"
+#include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -37,6 +38,8 @@ struct RequestDrafts {
   // For its next step, while no step is in flight: the result of one brings new drafts.
   std::vector<TokenId> token_ids;
   int32_t num_in_flight = 0;  // of its placeholders; they may turn out wrong
+  // What they came to; null: not counted, or none was verified.
+  std::unique_ptr<wire::RequestSpecDecodeMetrics> metrics;
 
   void Clear() {
     token_ids.clear();

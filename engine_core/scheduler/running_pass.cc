@@ -20,7 +20,10 @@ bool IsMoreUrgent(const Request* a, const Request* b) {
 
 void RunningPass::Run(StepPlan* plan) {
   const std::vector<Request*>& running = parts_.requests.running();
+  const int32_t num_steps = parts_.config.num_pipeline_steps;
+  const auto most = (static_cast<int32_t>(running.size()) + num_steps - 1) / num_steps;
   for (size_t i = 0; i < running.size() && plan->budget_tokens() > 0;) {
+    if (plan->num_running() == most) return;
     Request* request = running[i];
     const int32_t num_tokens = NumTokensFor(*request, *plan);
     if (num_tokens == 0) {
@@ -41,7 +44,10 @@ void RunningPass::Run(StepPlan* plan) {
 // 0: the request gets nothing in this step; later ones may.
 int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) const {
   if (request.mid_prefill && plan.holds_prefills()) return 0;
-  const bool must_wait = request.awaits_masked_token() || ThinkingBudgets::MustWait(request);
+  const bool awaits_token =
+      parts_.config.num_pipeline_steps > 1 && request.num_output_placeholders > 0;
+  const bool must_wait =
+      awaits_token || request.awaits_masked_token() || ThinkingBudgets::MustWait(request);
   if (must_wait || request.will_reach_max_tokens()) return 0;
   const int32_t num_wanted = request.num_uncomputed_tokens() + parts_.drafts.NumFor(request);
   return std::min({num_wanted, plan.chunk_limit(), plan.budget_tokens(),

@@ -107,8 +107,7 @@ class Scheduler {
   const AdapterSlots& adapters() const { return parts_.requests.adapters(); }
   const Request* Find(const RequestId& id) const { return parts_.requests.Find(id); }
   // A checkpoint: requests, queues and blocks, also those of the KV cache, as they are; statistics
-  // are left out. REQUIRES: CanSave, and no step is in flight.
-  bool CanSave() const;
+  // are left out. REQUIRES: no step is in flight.
   void Save(ByteWriter* out) const;
   // Into a new scheduler and cache of the same configuration. DATA_LOSS: not what Save has written.
   Status Load(ByteReader* in);

@@ -1,7 +1,7 @@
 // Checkpoints of the scheduler: every request with its tokens, queues and slots in their order.
 // They are taken when no step is in flight, so nothing of a step belongs to one; statistics that
 // were not sent yet, and stamps for clients, are left out. REQUIRES: what no flag turns on is not
-// used: connectors and adapters; and no prompts of embeddings.
+// used: connectors and adapters.
 
 #include "common/check.h"
 #include "engine_core/scheduler/packed_request.h"
@@ -16,6 +16,32 @@ size_t NumArrivedTokens(const Request& request) {
          static_cast<size_t>(request.wire.own.num_prior_output_tokens);
 }
 
+void SaveEmbeddings(const PromptEmbeddings* embeddings, ByteWriter* out) {
+  out->Fixed(embeddings != nullptr);
+  if (embeddings == nullptr) return;
+  out->Fixed(embeddings->type);
+  out->Signed(embeddings->num_rows);
+  out->Signed(embeddings->num_columns);
+  out->Bytes(embeddings->data);
+}
+
+StatusOr<std::shared_ptr<const PromptEmbeddings>> LoadEmbeddings(ByteReader* in) {
+  if (in->Fixed<uint8_t>() == 0) return std::shared_ptr<const PromptEmbeddings>();
+  PromptEmbeddings embeddings;
+  embeddings.type = in->Fixed<PromptEmbeddings::Type>();
+  embeddings.num_rows = static_cast<int32_t>(in->Signed());
+  embeddings.num_columns = static_cast<int32_t>(in->Signed());
+  embeddings.data = in->Bytes();
+  const bool has_rows = embeddings.num_rows > 0 && embeddings.num_columns > 0 &&
+                        embeddings.type <= PromptEmbeddings::Type::kBfloat16;
+  const size_t num_bytes = embeddings.data.size();
+  if (!has_rows || num_bytes % embeddings.row_bytes() != 0 ||
+      num_bytes / embeddings.row_bytes() != static_cast<size_t>(embeddings.num_rows)) {
+    return DataLossError("the embeddings of a prompt are broken");
+  }
+  return std::make_shared<const PromptEmbeddings>(std::move(embeddings));
+}
+
 void SaveRequest(const Request& request, ByteWriter* out) {
   CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.loads_kv &&
         request.adapter_id() == 0)
@@ -23,6 +49,7 @@ void SaveRequest(const Request& request, ByteWriter* out) {
   const std::span<const TokenId> tokens = request.token_ids;
   PackRequest(request.wire, tokens.first(NumArrivedTokens(request)), out);
   out->List(tokens.subspan(NumArrivedTokens(request)));
+  SaveEmbeddings(request.extra_keys.embeddings.get(), out);
   out->Signed(request.order);
   out->Fixed(request.status);
   out->Signed(Index(request.slot));
@@ -41,6 +68,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   ASSIGN_OR_RETURN(wire::EngineCoreRequest record, UnpackRequest(in));
   std::vector<TokenId> sampled;
   in->List(&sampled);
+  ASSIGN_OR_RETURN(std::shared_ptr<const PromptEmbeddings> embeddings, LoadEmbeddings(in));
   const int64_t order = in->Signed();
   if (record.own.num_prior_output_tokens < 0 ||
       record.prompt_token_ids.size() <= static_cast<size_t>(record.own.num_prior_output_tokens)) {
@@ -48,6 +76,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   }
   auto request = std::make_unique<Request>(std::move(record), order);
   request->token_ids.insert(request->token_ids.end(), sampled.begin(), sampled.end());
+  request->extra_keys.embeddings = std::move(embeddings);
   request->reasoning.Read(request->token_ids);
   request->status = in->Fixed<wire::RequestStatus>();
   request->slot = RequestSlot{static_cast<int32_t>(in->Signed())};
@@ -129,13 +158,6 @@ Status RequestTable::Load(ByteReader* in) {
 }
 
 // ---- the whole ----
-
-bool Scheduler::CanSave() const {
-  for (const Request* request : parts_.requests.InOrderOfAdding()) {
-    if (request->extra_keys.embeddings != nullptr) return false;
-  }
-  return true;
-}
 
 void Scheduler::Save(ByteWriter* out) const {
   out->Fixed(pause_state_);

@@ -14,10 +14,13 @@ namespace tandem {
 // connector.
 enum class KvLoadFailurePolicy { kFail, kRecompute };
 
+// What the last output of a request reports about its drafts.
+enum class DraftReport { kNone, kSummary, kEveryStep };
+
 // What the executor's drafter needs of the scheduler.
 struct DraftConfig {
   int32_t num_speculative_tokens = 0;  // drafts of a request that a step verifies; 0: no drafter
-  // KV positions after those of a step that the drafter writes to; no drafter has any yet.
+  // KV positions after those of a step that the drafter writes to.
   int32_t num_lookahead_tokens = 0;
   // Tokens of max_num_batched_tokens that the drafter takes for each request of a step.
   int32_t num_input_slots = 0;
@@ -31,6 +34,7 @@ struct DraftConfig {
     int32_t num_drafts = 0;
   };
   std::vector<FromBatch> by_batch = {};
+  DraftReport report = DraftReport::kNone;
 };
 
 struct SchedulerConfig {
@@ -46,6 +50,9 @@ struct SchedulerConfig {
   bool long_prefill_token_threshold_adaptive = false;
   bool reserve_full_isl = true;  // admit only what fits as a whole
   int32_t prefill_schedule_interval = 1;
+  // Steps that the stages of a pipeline have under way at once. Above 1, running requests are
+  // spread over them, and a request waits for the token that it has in flight.
+  int32_t num_pipeline_steps = 1;
   int32_t max_loras = 0;  // adapters that may be in the batch together; no flag sets it yet
   DraftConfig drafts;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;

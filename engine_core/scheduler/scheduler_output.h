@@ -76,7 +76,8 @@ struct AdmittedRequest {
   std::shared_ptr<const PromptEmbeddings> embeddings = {};
 };
 
-// Limits the tokens that a request may sample in this step.
+// Limits the tokens that a request may sample in this step. One with drafts has a mask more for
+// each, in their order: those after a draft that its mask refuses are not read.
 struct TokenMask {
   int32_t request_idx = 0;         // into SchedulerOutput::requests; it needs a sample
   std::span<const int32_t> words;  // bit i % 32 of word i / 32 allows token i
@@ -94,7 +95,7 @@ struct SchedulerOutput {
   // Flat; see the ranges above. kNoToken stands for the worker's own latest guess; where it has
   // none, the place is only room and is not accepted.
   std::vector<TokenId> draft_token_ids;
-  std::vector<TokenMask> token_masks;     // ascending request_idx; of the requests that have one
+  std::vector<TokenMask> token_masks;     // ascending request_idx; of the requests that have any
   std::vector<TokenId> forced_token_ids;  // flat; see the ranges above
   // Set: the words of the masks are still being written, and this waits for them and for what is
   // forced. An executor calls it before it reads either, as late as it can.

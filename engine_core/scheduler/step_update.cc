@@ -67,7 +67,10 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
       own.drafted = &*drafted++;
     }
     if (mask != step.output.token_masks.end() && static_cast<size_t>(mask->request_idx) == i) {
-      own.forced = step.output.Forced(*mask++);
+      own.forced = step.output.Forced(*mask);
+    }
+    while (mask != step.output.token_masks.end() && static_cast<size_t>(mask->request_idx) == i) {
+      ++mask;
     }
     UpdateRequest(step.output.requests[i], *result, own, step.requests[i], outputs);
   }
@@ -144,6 +147,7 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
+    record.spec_decode_metrics = parts_.drafts.MetricsOf(*request);
     parts_.requests.Finish(request, stop->status);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -13,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFlag = "--speculative-config: ";
-constexpr std::string_view kBuilt = "built are ngram (also written ngram_gpu) and suffix";
+constexpr std::string_view kBuilt =
+    "built are ngram (also written ngram_gpu), suffix and draft_model";
 constexpr int64_t kMaxDrafts = 128;
 // An index holds one entry per token and length.
 constexpr int32_t kMaxLookup = 64, kMaxLookupLengths = 16;
@@ -97,8 +99,8 @@ Status SetByBatch(const std::string& key, const Json& value, SpeculativeConfig* 
   return OkStatus();
 }
 
-// Keys about drafters that have a model, and about other ways to verify. Their defaults change
-// nothing.
+// Keys of which only the defaults are built, about drafters that have a model and other ways to
+// verify.
 Status CheckUnused(const std::string& key, const Json& value) {
   if (key == "rejection_sample_method") {
     // Both emit what the model alone would have drawn; so does ours.
@@ -108,10 +110,9 @@ Status CheckUnused(const std::string& key, const Json& value) {
   }
   if (key == "enforce_eager")
     return value.is_boolean() ? OkStatus() : WrongValue(key, value, "true or false");
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kDefaults = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kDefaults = {{
       {"draft_tensor_parallel_size", "1"},
       {"quantization", "null"},
-      {"max_model_len", "null"},
       {"revision", "null"},
       {"code_revision", "null"},
       {"attention_backend", "null"},
@@ -122,7 +123,6 @@ Status CheckUnused(const std::string& key, const Json& value) {
       {"disable_lookahead_block_hashes", "false"},
       {"parallel_drafting", "false"},
       {"use_heterogeneous_vocab", "false"},
-      {"draft_sample_method", "\"greedy\""},
       {"synthetic_acceptance_rates", "null"},
       {"synthetic_acceptance_length", "null"},
       {"fly_window_size", "null"},
@@ -134,7 +134,7 @@ Status CheckUnused(const std::string& key, const Json& value) {
   }
   if (row == kDefaults.end()) return Refused("no key is called ", key);
   if (value.is_null() || value.dump() == row->second) return OkStatus();
-  return WrongValue(key, value, std::string(row->second) + ", as it has no use with this method");
+  return WrongValue(key, value, std::string(row->second) + ", nothing else is built");
 }
 
 Status SetKey(const std::string& key, const Json& value, Keys* keys) {
@@ -146,6 +146,16 @@ Status SetKey(const std::string& key, const Json& value, Keys* keys) {
   if (key == "num_speculative_tokens_per_batch_size") {
     return value.is_null() ? OkStatus() : SetByBatch(key, value, &keys->config);
   }
+  if (key == "draft_sample_method") {
+    keys->config.draws_drafts = value == "probabilistic";
+    if (keys->config.draws_drafts || value == "greedy") return OkStatus();
+    return WrongValue(key, value, "\"greedy\" or \"probabilistic\"");
+  }
+  if (key == "max_model_len") {
+    return value.is_null() ? OkStatus()
+                           : SetCount(key, value, std::numeric_limits<int32_t>::max(),
+                                      &keys->config.max_model_len);
+  }
   if (key.starts_with("suffix_decoding_")) return SetSuffix(key, value, &keys->config.suffix);
   if (key == "adaptive") {
     if (!value.is_boolean()) return WrongValue(key, value, "true or false");
@@ -153,6 +163,17 @@ Status SetKey(const std::string& key, const Json& value, Keys* keys) {
     return OkStatus();
   }
   return CheckUnused(key, value);
+}
+
+// Without "method", the folder's name decides, as in vLLM.
+std::string MethodOfName(const std::string& model) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kParts = {
+      {{"eagle3", "eagle3"}, {"eagle-", "eagle"}, {"dflash", "dflash"}, {"dspark", "dspark"}}};
+  const std::string name = model.substr(model.find_last_of('/') + 1);
+  for (const auto& [part, method] : kParts) {
+    if (name.find(part) != name.npos) return std::string(method);
+  }
+  return "draft_model";
 }
 
 Status SetMethod(Keys* keys) {
@@ -166,10 +187,15 @@ Status SetMethod(Keys* keys) {
     keys->config.method = DraftMethod::kSuffix;
     return OkStatus();
   }
-  if (!method.empty()) return Refused("method ", method, " is not built; ", kBuilt);
-  if (keys->model.empty()) return Refused("method is missing; ", kBuilt);
-  return Refused("model ", keys->model,
-                 " asks for a drafter that has a model, which is not built; ", kBuilt);
+  if (method.empty()) {
+    if (keys->model.empty()) return Refused("method is missing; ", kBuilt);
+    method = MethodOfName(keys->model);
+  }
+  if (method != "draft_model") return Refused("method ", method, " is not built; ", kBuilt);
+  if (keys->model.empty()) return Refused("method draft_model needs a model, its folder");
+  keys->config.method = DraftMethod::kDraftModel;
+  keys->config.model = keys->model;
+  return OkStatus();
 }
 
 Status SetNgram(const Keys& keys, SpeculativeConfig* config) {
@@ -197,6 +223,9 @@ StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
   if (config.method == DraftMethod::kNgram) RETURN_IF_ERROR(SetNgram(keys, &config));
   if (config.method == DraftMethod::kSuffix && !keys.num_drafts) {
     keys.num_drafts = config.suffix.max_tree_depth;
+  }
+  if (config.draws_drafts && !config.has_model()) {
+    return Refused("draft_sample_method probabilistic is for a drafter that has a model");
   }
   if (!keys.num_drafts) return Refused("num_speculative_tokens is missing");
   config.num_speculative_tokens = *keys.num_drafts;

@@ -5,6 +5,7 @@
 // method that is not built is refused by name.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@
 
 namespace tandem {
 
-enum class DraftMethod { kNone, kNgram, kSuffix };
+enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel };
 
 // Of method suffix.
 struct SuffixOptions {
@@ -34,7 +35,15 @@ struct SpeculativeConfig {
   // Fewer drafts, or none, where they would not pay (DraftPolicy).
   bool adaptive = true;
 
+  // Of method draft_model: the drafter's folder, and the most tokens of a request that it drafts
+  // for.
+  std::string model = {};
+  std::optional<int32_t> max_model_len = {};
+  // Each draft is drawn as the target's token will be, with the same draw; else the likeliest one.
+  bool draws_drafts = false;
+
   bool drafts() const { return method != DraftMethod::kNone; }
+  bool has_model() const { return method == DraftMethod::kDraftModel; }
 };
 
 // An empty text: no speculation.

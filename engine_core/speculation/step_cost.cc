@@ -24,7 +24,7 @@ StepCost::StepCost(std::vector<Point> points) : points_(std::move(points)) {
 }
 
 // Linear between the points, and beyond the last.
-double StepCost::Expected(int32_t num_rows) const {
+double StepCost::Seconds(int32_t num_rows) const {
   if (points_.size() == 1) return points_[0].seconds;
   size_t i = 1;
   while (i + 1 < points_.size() && points_[i].num_rows < num_rows) ++i;
@@ -34,7 +34,7 @@ double StepCost::Expected(int32_t num_rows) const {
 }
 
 double StepCost::Extra(int32_t num_requests, int32_t num_drafts) const {
-  return Expected(num_requests + num_drafts) / Expected(num_requests) - 1;
+  return Seconds(num_requests + num_drafts) / Seconds(num_requests) - 1;
 }
 
 double StepCost::Relative(int32_t num_requests, int32_t num_drafts) const {
@@ -42,7 +42,7 @@ double StepCost::Relative(int32_t num_requests, int32_t num_drafts) const {
 }
 
 void StepCost::Observe(int32_t num_requests, int32_t num_drafts, double seconds) {
-  const double taken = seconds / Expected(num_requests);
+  const double taken = seconds / Seconds(num_requests);
   if (num_drafts == 0) {
     plain_ = plain_ == 0 ? taken : plain_ + kWeight * (taken - plain_);
     correction_ += kForgotten * (1 - correction_);

@@ -21,15 +21,16 @@ class StepCost {
 
   // Of a step with num_drafts rows beyond those of its requests; 1: it costs nothing more.
   double Relative(int32_t num_requests, int32_t num_drafts) const;
+  // Of a step with num_rows rows, as it was timed.
+  double Seconds(int32_t num_rows) const;
   // A decode step has taken this long.
   void Observe(int32_t num_requests, int32_t num_drafts, double seconds);
 
  private:
-  double Expected(int32_t num_rows) const;
   double Extra(int32_t num_requests, int32_t num_drafts) const;
 
   std::vector<Point> points_;
-  double plain_ = 0;       // what steps without drafts take, over Expected; 0: not known yet
+  double plain_ = 0;       // what steps without drafts take, over Seconds; 0: not known yet
   double correction_ = 1;  // of Extra
 };
 

@@ -3,6 +3,9 @@
 
   TANDEM_BIN_DIR=build/release/bin tests/bench/speculation.py models/160m
   TANDEM_BIN_DIR=build/release/bin tests/bench/speculation.py deploy/models/tandem-tiny --tokens 512
+  tests/bench/make_model --out models --drafter-layers 1 1.1b
+  TANDEM_BIN_DIR=build/release/bin tests/bench/speculation.py models/1.1b-pair --drafter models/1.1b-drafter
+  TANDEM_BIN_DIR=build/release/bin tests/bench/speculation.py models/1.1b --drafter models/1.1b-drafter  # mostly wrong
 
 Two servers run side by side; the one that is not asked sleeps. Each round asks both for the same text and checks that it is the
 same. Cases: "repeats", greedy text after a prompt that says one thing several times (models with random weights fall into
@@ -56,11 +59,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--config", default=NGRAM, help="--speculative-config of the second server")
+    parser.add_argument("--drafter", help="folder of a draft model, in place of --config")
+    parser.add_argument("--drafts", type=int, default=4, help="of the draft model in a step")
     parser.add_argument("--cases", nargs="+", default=["repeats", "novel"], choices=["repeats", "novel"])
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
+    if args.drafter:
+        args.config = json.dumps({"model": args.drafter, "num_speculative_tokens": args.drafts})
     flags = ("--served-model-name", "m", "--max-model-len", 1024)
     with contextlib.ExitStack() as stack:
         plain = stack.enter_context(Pair(*flags, model=args.model))

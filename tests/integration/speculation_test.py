@@ -25,6 +25,8 @@ def bodies():
     yield {**base, "temperature": 0, "frequency_penalty": 0.4, "min_tokens": 30, "stop": ["bear."]}
     yield {**base, "temperature": 0, "logit_bias": {"20": 3.0}, "prompt_logprobs": 1}
     yield {**base, "temperature": 0, "structured_outputs": {"regex": "(hello |fox ){3,20}"}}
+    yield {**base, "temperature": 0.8, "seed": 5, "structured_outputs": {"regex": "((hello to the |said )?(fox|bear)[.] ?){9}"}}
+    yield {**base, "temperature": 0, "structured_outputs": {"json": {"type": "array", "items": {"const": "fox"}, "minItems": 5, "maxItems": 9}}}
     yield {**base, "temperature": 0, "use_beam_search": True, "n": 2, "max_tokens": 10}
 
 
@@ -65,6 +67,31 @@ class Speculation(unittest.TestCase):
             self.assertGreater(drafted, accepted)
             self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
 
+    def test_metrics_of_a_request(self):
+        flags = ("--speculative-config", json.dumps({**CONFIG, "adaptive": False}), "--per-request-spec-decode-metrics")
+        body = {"prompt": STORY, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        with Pair(*flags, "detailed") as server:
+            metrics = json.loads(server.post("/v1/completions", body)[1])["metrics"]["speculative_decoding"]
+            self.assertEqual(metrics["num_draft_tokens"], server.total("vllm:spec_decode_num_draft_tokens_total"))
+            self.assertEqual(metrics["num_accepted_draft_tokens"], server.total("vllm:spec_decode_num_accepted_tokens_total"))
+            self.assertEqual(metrics["num_spec_steps"], sum(metrics["acceptance_histogram"]))
+            self.assertEqual(len(metrics["acceptance_histogram"]), 5)
+            self.assertEqual(sum(metrics["per_step_accepted"]), metrics["num_accepted_draft_tokens"])
+            self.assertEqual(sum(metrics["per_step_drafted"]), metrics["num_draft_tokens"])
+            self.assertAlmostEqual(metrics["mean_acceptance_length"],
+                                   1 + metrics["num_accepted_draft_tokens"] / metrics["num_spec_steps"])
+            self.assertIsNone(json.loads(server.post("/v1/completions", {**body, "n": 2, "temperature": 0.5})[1])["metrics"])
+
+    def test_a_model_that_drafts(self):
+        # The model itself is nearly always right, whatever is sampled greedily.
+        config = json.dumps({"model": str(MODEL), "num_speculative_tokens": 3, "adaptive": False})
+        with Pair() as plain, Pair("--speculative-config", config) as drafting:
+            for body in bodies():
+                with self.subTest(body=body):
+                    self.assertEqual(choices(drafting, body), choices(plain, body))
+            self.assertGreater(drafting.total("vllm:spec_decode_num_accepted_tokens_total"),
+                               drafting.total("vllm:spec_decode_num_draft_tokens_total") / 2)
+
     def test_asynchronous_scheduling_and_streams(self):
         flags = ("--async-scheduling", "--speculative-config", json.dumps(CONFIG))
         body = {"prompt": STORY, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True}
@@ -82,6 +109,8 @@ class Speculation(unittest.TestCase):
 
     def test_what_is_not_built_is_refused_by_name(self):
         for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "medusa"),
+                              ({"model": str(MODEL.parents[2] / "tests/golden/models/llama_plain"), "num_speculative_tokens": 2},
+                               "vocabulary"),
                               ({**CONFIG, "nonsense": 1}, "nonsense")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--speculative-config", json.dumps(config),
                                   "--handshake-address", "ipc:///nowhere/socket"], capture_output=True, text=True, timeout=60)

@@ -2,9 +2,8 @@
 // had filled blocks (R7), recorded with the never-computed blocks unregistered. spec_directed: one
 // situation each, with drafts and adapters; TANDEM_GOLDENS has random families of them too.
 
+#include "tests/support/files/golden_folders.h"
 #include "tests/support/traces/scheduler_traces.h"
-
-#include <cstdlib>
 
 #include <catch2/catch.hpp>
 
@@ -34,12 +33,12 @@ TEST_CASE("vLLM traces with drafts and adapters, directed: every field of every 
 }
 
 TEST_CASE("vLLM traces with drafts and adapters, random families of TANDEM_GOLDENS") {
-  const char* more = std::getenv("TANDEM_GOLDENS");
-  if (more == nullptr || *more == '\0') {
+  const auto more = WholeGoldens();
+  if (!more) {
     WARN("SKIPPED: TANDEM_GOLDENS is not set");
     return;
   }
-  const std::string folder = std::string(more) + "/scheduler_spec/";
+  const std::string folder = *more + "/scheduler_spec/";
   CHECK(ReplayTraces(folder + "directed.jsonl.gz") == 24);
   CHECK(ReplayTraces(folder + "traces.jsonl.gz") == 27);
 }

@@ -70,7 +70,7 @@ class Files(unittest.TestCase):
     def test_both_hold_the_same_numbers(self):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder)
-            make_model.make("tiny", out, 1, True)
+            make_model.make("tiny", make_model.SHAPES["tiny"], out, 1, True)
             data = (out / "tiny" / "model.safetensors").read_bytes()
             size = struct.unpack("<Q", data[:8])[0]
             header = json.loads(data[8:8 + size])

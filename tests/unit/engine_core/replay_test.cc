@@ -49,7 +49,9 @@ class SimGrammars final : public RequestGrammars {
     for (size_t i = 0; i < step->requests.size(); ++i) {
       const Request& request = *step->requests[i];
       if (!step->output.requests[i].needs_sample || !request.has_grammar_begun()) continue;
-      step->output.token_masks.push_back({static_cast<int32_t>(i), words_});
+      for (int32_t place = 0; place <= step->output.requests[i].num_draft_tokens; ++place) {
+        step->output.token_masks.push_back({static_cast<int32_t>(i), words_});
+      }
       if (random_->Chance(0.05)) failures_.push_back({request.id(), request.order, {}, true});
     }
   }
@@ -133,7 +135,7 @@ class RecordedLoad {
   ReplayOptions Options() const {
     return {.engine = scenario_.options, .limits = scenario_.limits, .grammars = {}};
   }
-  void SendEmbeddings() { sends_embeddings_ = true; }
+  void SendLargeRequest() { sends_large_request_ = true; }
   const Scenario& scenario() const { return scenario_; }
   SimExecutor& model() { return *model_; }
 
@@ -154,11 +156,12 @@ class RecordedLoad {
       events_.Push(wire::EngineInput(request));
     }
     if (live_.empty()) return events_.Push(ShutdownRequest{});
-    if (sends_embeddings_ && next_ > scenario_.order.size() / 2) {
-      sends_embeddings_ = false;
+    if (sends_large_request_ && next_ > scenario_.order.size() / 2) {
+      sends_large_request_ = false;
       wire::EngineCoreRequest request = scenario_.streams.begin()->second.request;
-      request.request_id = "embedded";
+      request.request_id = "large";
       request.prompt_embeds = wire::PackedInt(1);
+      request.aux_frames.emplace_back(ring_.bytes(), 'x');
       events_.Push(wire::EngineInput(std::move(request)));
     }
     if (random_.Chance(0.05)) events_.Push(wire::EngineInput(wire::AbortRequest{*live_.begin()}));
@@ -196,7 +199,7 @@ class RecordedLoad {
   size_t next_ = 0;
   std::set<RequestId> live_;
   bool is_paused_ = false;
-  bool sends_embeddings_ = false;
+  bool sends_large_request_ = false;
   uint64_t num_calls_ = 0;
 };
 
@@ -321,10 +324,10 @@ TEST_CASE("Replay: a process that ended in the middle of a step is followed into
   CHECK(recorded.end == "the recorded process ended in step " + std::to_string(step));
 }
 
-TEST_CASE("Replay: what is not recorded is a gap, after which a checkpoint comes soon") {
+TEST_CASE("Replay: what is too large is a gap, after which a checkpoint comes soon") {
   REQUIRE(InitLog("replay", "ERROR").ok());
   RecordedLoad load(kSeed, kLargeRing);
-  load.SendEmbeddings();
+  load.SendLargeRequest();
   REQUIRE(load.Run().ok());
   const FlightFile file = Parse(load.Bytes());
   ReplayOptions options = load.Options();
@@ -334,7 +337,7 @@ TEST_CASE("Replay: what is not recorded is a gap, after which a checkpoint comes
   options.from_first = true;
   const ReplayResult first = MustReplay(file, options);
   CHECK_FALSE(first.difference);
-  CHECK(first.end.find("a prompt of embeddings arrived") != std::string::npos);
+  CHECK(first.end.find("larger than a segment") != std::string::npos);
   CHECK(first.last_step < nearest.last_step);
 }
 

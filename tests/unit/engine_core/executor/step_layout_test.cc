@@ -182,6 +182,22 @@ TEST_CASE("step layout: a token mask belongs to the row that samples") {
   CHECK_THAT(mask_idxs, Equals(std::vector<int32_t>{-1, -1, -1, 1}));
 }
 
+TEST_CASE("step layout: each draft has a token mask of its own") {
+  Steps steps;
+  const std::vector<TokenId> drafts = {50, 51};
+  for (const int slot : {0, 1, 2}) steps.Admit(slot, 3);
+  steps.Run(0, 0, 3, {BlockId{1}}, true);
+  steps.Mask();
+  steps.Run(1, 2, 3, {BlockId{2}, BlockId{4}, BlockId{5}}, true);
+  steps.last().num_draft_tokens = 2;
+  steps.batch().SetDrafts(RequestSlot{1}, drafts);
+  for (int i = 0; i < 3; ++i) steps.Mask();
+  steps.Run(2, 0, 3, {BlockId{3}}, true);
+  std::vector<int32_t> mask_idxs;
+  for (const LogitsRow& row : steps.LayOut().logits_rows) mask_idxs.push_back(row.mask_idx);
+  CHECK_THAT(mask_idxs, Equals(std::vector<int32_t>{0, 1, 2, 3, -1}));
+}
+
 TEST_CASE("step layout: a request that fails runs, and makes no logits") {
   Steps steps;
   wire::SamplingParams params;

@@ -19,8 +19,13 @@ constexpr TokenId kStopToken = 7;
 // A scheduler whose steps the test updates by hand. Output n of a request is token 100 + n.
 class Pipeline {
  public:
-  explicit Pipeline(int32_t num_blocks = 40)
-      : kv_(SmallCache(num_blocks)), scheduler_(SmallConfig(), &kv_) {}
+  explicit Pipeline(int32_t num_blocks = 40, int32_t num_pipeline_steps = 1)
+      : kv_(SmallCache(num_blocks)), scheduler_(ConfigOf(num_pipeline_steps), &kv_) {}
+  static SchedulerConfig ConfigOf(int32_t num_pipeline_steps) {
+    SchedulerConfig config = SmallConfig();
+    config.num_pipeline_steps = num_pipeline_steps;
+    return config;
+  }
 
   void Add(const RequestId& id, int32_t num_prompt_tokens, int32_t max_tokens = 20,
            TokenId first_token = 0) {
@@ -72,6 +77,34 @@ class Pipeline {
   std::vector<RequestId> finished_;
   double now_ = 0;
 };
+
+TEST_CASE("stages: running requests are spread over the steps, and wait for their tokens") {
+  Pipeline pipeline(40, /*num_pipeline_steps=*/2);
+  pipeline.Add("a", 5, 20, 100);
+  pipeline.Add("b", 5, 20, 200);
+  pipeline.Add("c", 5, 20, 300);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 5}, {1, 5}, {2, 5}});
+  CHECK(pipeline.ScheduleAndList() == Scheduled{});  // all of them are under way
+  pipeline.Update(100);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 1}, {1, 1}});
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{2, 1}});
+  CHECK(pipeline.ScheduleAndList() == Scheduled{});
+  pipeline.Update(101);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 1}, {1, 1}});
+  pipeline.Update(101);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{2, 1}});
+}
+
+TEST_CASE("stages: the chunks of a prompt follow each other without waiting") {
+  Pipeline pipeline(40, /*num_pipeline_steps=*/2);
+  pipeline.Add("a", 60, 20, 100);
+  pipeline.Add("b", 60, 20, 200);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 60}, {1, 4}});
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{1, 56}});
+  CHECK(pipeline.ScheduleAndList() == Scheduled{});
+  pipeline.Update(100);
+  CHECK(pipeline.ScheduleAndList() == Scheduled{{0, 1}});
+}
 
 TEST_CASE("R1 async: a decode is scheduled after the step that samples its input") {
   Pipeline pipeline;

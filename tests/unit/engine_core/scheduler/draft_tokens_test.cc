@@ -183,6 +183,51 @@ TEST_CASE("R25: the statistics count each verification and each position") {
   CHECK_FALSE(bench.scheduler_.TakeStats().spec_decoding_stats.has_value());
 }
 
+TEST_CASE("R25: the last output of a request reports its drafts, where that is wanted") {
+  const DraftReport report =
+      GENERATE(DraftReport::kNone, DraftReport::kSummary, DraftReport::kEveryStep);
+  Bench bench({.num_speculative_tokens = 3, .report = report});
+  bench.Start("a", 5, {11, 12, 13});
+  bench.Schedule();
+  CHECK_FALSE(bench.Update({{{11, 12, 30}, {31, 32}}})[0].spec_decode_metrics);
+  bench.Schedule();
+  CHECK_FALSE(bench.Update({{{40}}})[0].spec_decode_metrics);
+  bench.Schedule();
+  const Records last = bench.Update({{{kStopToken}}});
+  REQUIRE(last[0].finish_reason);
+  if (report == DraftReport::kNone) {
+    CHECK_FALSE(last[0].spec_decode_metrics);
+    return;
+  }
+  REQUIRE(last[0].spec_decode_metrics);
+  const auto metrics = wire::UnpackSpecDecodeMetrics(*last[0].spec_decode_metrics);
+  REQUIRE(metrics.ok());
+  CHECK(metrics->num_spec_tokens == 3);
+  CHECK(metrics->num_draft_tokens == 5);
+  CHECK(metrics->histogram == std::vector<int64_t>{1, 0, 1, 0});
+  const bool is_detailed = report == DraftReport::kEveryStep;
+  CHECK(metrics->per_step_accepted ==
+        (is_detailed ? std::vector<int64_t>{2, 0} : std::vector<int64_t>()));
+  CHECK(metrics->per_step_drafted ==
+        (is_detailed ? std::vector<int64_t>{3, 2} : std::vector<int64_t>()));
+}
+
+TEST_CASE("A request under a grammar has drafts, one whose grammar is to begin has none") {
+  const bool has_begun = GENERATE(true, false);
+  Bench bench;
+  wire::EngineCoreRequest request = CountingRequest("a", 5, 20, 100);
+  if (!has_begun) {
+    request.own.reasoning.emplace().end = {99};
+    request.reasoning_ended = false;
+  }
+  REQUIRE(bench.scheduler_.Add(std::move(request), 1, {.grammar = true}).ok());
+  bench.scheduler_.EndGrammarWait({"a", bench.Find("a").order, OkStatus()}, &bench.outputs_);
+  bench.Schedule();
+  bench.Update({{{1}, {11, 12}}});
+  REQUIRE(bench.Find("a").has_grammar_begun() == has_begun);
+  CHECK(bench.ScheduleDrafts() == (has_begun ? Tokens{11, 12} : Tokens()));
+}
+
 // ---- R26, R27: token by token ----
 
 TEST_CASE("R26: drafts accepted after a stop are dropped, with their rows of logprobs") {

@@ -72,6 +72,42 @@ TEST_CASE("Drafts after a wrong one are no evidence, a new request starts afresh
   CHECK(policy.chance(0) == first);
 }
 
+// Passes of a drafter that take this share of a step.
+StepCost Passes(double share) { return StepCost({{1, share}, {33, 1.5 * share}}); }
+
+TEST_CASE("Drafts of a model are made while their passes pay") {
+  const auto num_taken = [](int32_t num_requests, double share, int num_right_of_ten) {
+    DraftPolicy policy = Trained(num_requests, Cheap(), num_right_of_ten);
+    policy.SetDraftCost(Passes(share));
+    return NumTaken(std::move(policy), num_requests, 5);
+  };
+  CHECK(num_taken(1, 0.05, 10) == 5);
+  CHECK(num_taken(1, 0.2, 10) == 5);
+  CHECK(num_taken(1, 2.0, 10) == 0);
+  CHECK(num_taken(1, 0.05, 0) == 0);
+  CHECK(num_taken(1, 0.3, 5) < num_taken(1, 0.01, 5));
+  CHECK(num_taken(8, 0.05, 10) > num_taken(8, 2.0, 10));
+}
+
+TEST_CASE("A drafter that is always wrong is tried again, seldom") {
+  DraftPolicy policy(1, Cheap());
+  policy.SetDraftCost(Passes(0.1));
+  CHECK(policy.MayDraft());
+  int num_passes = 0;
+  for (int step = 0; step < 2000; ++step) {
+    Candidates candidates = {{.slot = 0, .num_drafts = 3, .num_behind = 1}};
+    policy.Choose(candidates);
+    num_passes += candidates[0].num_taken;
+    policy.Learn(0, Tokens(static_cast<size_t>(candidates[0].num_taken), 1), Tokens{2});
+  }
+  CHECK(num_passes > 2);
+  CHECK(num_passes < 60);
+  // Nor do others begin with it.
+  CHECK(policy.chance(0) < 0.3);
+  policy.Begin(0);
+  CHECK(policy.chance(0) < 0.4);
+}
+
 TEST_CASE("No request, no drafts, and drafts without proposals are none") {
   CHECK(NumTaken(Trained(1, Cheap(), 10), 0, 5) == 0);
   CHECK(NumTaken(Trained(1, Cheap(), 10), 1, 0) == 0);
