@@ -42,7 +42,9 @@ StageEnd WaitForStageEnd(double timeout_s, Mailbox<ShutdownEvent>* events) {
     for (const ShutdownEvent event : arrived) {
       if (event == ShutdownEvent::kDrained) return StageEnd::kDrained;
     }
-    if (!arrived.empty()) return StageEnd::kSignal;
+    for (const ShutdownEvent event : arrived) {
+      if (event == ShutdownEvent::kSignal) return StageEnd::kSignal;
+    }
   }
   return StageEnd::kTimeout;
 }
@@ -82,8 +84,22 @@ void ProcessSignals::Handle(uint32_t signal) {
       return calls_.reload();
     case SIGUSR1:
       return calls_.log_state();
+    case SIGUSR2:
+      return calls_.hand_over();
     default:
       LOG_INFO << "signal " << signal << " has no meaning here";
+  }
+}
+
+bool WaitForEnd(HttpServer* server, Mailbox<ShutdownEvent>* events) {
+  std::vector<ShutdownEvent> arrived;
+  while (true) {
+    events->Wait();
+    events->Drain(&arrived);
+    for (const ShutdownEvent event : arrived) {
+      if (event != ShutdownEvent::kRetired) return event == ShutdownEvent::kSignal;
+      server->WhenDrained([events] { events->Push(ShutdownEvent::kDrained); });
+    }
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // The frontend's signals, and how it ends: SIGTERM or SIGINT, then a drain in stages that each have
-// a time limit. SIGHUP and SIGUSR1 end nothing. Thread: main, except that signals are read on a
-// shard.
+// a time limit; or after another process has taken over. Other signals end nothing. Thread: main,
+// except that signals are read on a shard.
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,11 @@ class HttpServer;
 // that reports them.
 StatusOr<int> OpenSignals();
 
-enum class ShutdownEvent { kSignal, kDrained };
+enum class ShutdownEvent {
+  kSignal,
+  kRetired,  // another process serves
+  kDrained,
+};
 
 // Passes SIGTERM and SIGINT on to the thread that waits for the end, and calls functions on the
 // shard for the others.
@@ -31,6 +35,7 @@ class ProcessSignals {
   struct Calls {
     std::function<void()> reload;     // SIGHUP
     std::function<void()> log_state;  // SIGUSR1
+    std::function<void()> hand_over;  // SIGUSR2
   };
 
   // fd: from OpenSignals; owned from now on. REQUIRES: the shard has not started and outlives this.
@@ -47,6 +52,10 @@ class ProcessSignals {
   Mailbox<ShutdownEvent> events_;
   Socket socket_;
 };
+
+// Returns when the process is to end. True: a signal came, and Drain is to follow. False: the
+// server has retired, and its last connection has ended.
+bool WaitForEnd(HttpServer* server, Mailbox<ShutdownEvent>* events);
 
 // Lets running requests finish for up to timeout_s or until another signal, then ends them with an
 // error that their clients can read, then cuts the connections of clients that do not read.

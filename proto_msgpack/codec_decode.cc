@@ -347,6 +347,13 @@ StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::st
   return view;
 }
 
+StatusOr<RequestSpecDecodeMetrics> UnpackSpecDecodeMetrics(const RawValue& value) {
+  RequestSpecDecodeMetrics metrics;
+  const std::string_view frames[] = {value.packed};
+  RETURN_IF_ERROR(DecodeRecord(frames, &metrics));
+  return metrics;
+}
+
 std::optional<Sender> FindSender(std::string_view add_body) {
   constexpr uint32_t kClientIndex = 11;
   MsgpackReader reader(add_body);

@@ -295,6 +295,10 @@ RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_fr
   });
 }
 
+RawValue Packed(const RequestSpecDecodeMetrics& metrics) {
+  return PackedBy([&](Writer& w) { Pack(w, metrics); });
+}
+
 RawValue PackedBool(bool value) {
   return PackedBy([&](Writer& w) { Pack(w, value); });
 }

@@ -17,11 +17,25 @@ struct Sink {
 
 class Writer {
  public:
-  Writer(KvHashForm form, size_t hash_bytes) : form_(form), hash_bytes_(hash_bytes) {}
+  Writer(KvHashForm form, KvEventEncoding encoding, size_t hash_bytes)
+      : form_(form), encoding_(encoding), hash_bytes_(hash_bytes) {}
   std::string Take() { return std::move(sink_.bytes); }
 
   void Array(size_t size) { packer_.pack_array(static_cast<uint32_t>(size)); }
   void Map(size_t size) { packer_.pack_map(static_cast<uint32_t>(size)); }
+  // An event of a type; each field begins with Field.
+  void Event(std::string_view type, size_t num_fields) {
+    if (encoding_ == KvEventEncoding::kMap) {
+      Map(num_fields + 1);
+      String("type");
+    } else {
+      Array(num_fields + 1);
+    }
+    String(type);
+  }
+  void Field(std::string_view name) {
+    if (encoding_ == KvEventEncoding::kMap) String(name);
+  }
   void Nil() { packer_.pack_nil(); }
   void Bool(bool value) { value ? packer_.pack_true() : packer_.pack_false(); }
   void Int(int64_t value) { packer_.pack_int64(value); }
@@ -51,6 +65,7 @@ class Writer {
 
  private:
   const KvHashForm form_;
+  const KvEventEncoding encoding_;
   const size_t hash_bytes_;
   Sink sink_;
   msgpack::packer<Sink> packer_{sink_};
@@ -59,26 +74,24 @@ class Writer {
 constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
 
 void Pack(Writer& w, const KvBlockStored& stored) {
-  w.Map(stored.sliding_window > 0 ? 12 : 11);
-  w.String("type");
-  w.String("BlockStored");
-  w.String("block_hashes");
+  w.Event("BlockStored", stored.sliding_window > 0 ? 11 : 10);
+  w.Field("block_hashes");
   w.Array(stored.block_hashes.size());
   for (const KvBlockHash& hash : stored.block_hashes) w.Hash(hash);
-  w.String("parent_block_hash");
+  w.Field("parent_block_hash");
   stored.parent_block_hash ? w.Hash(*stored.parent_block_hash) : w.Nil();
-  w.String("token_ids");
+  w.Field("token_ids");
   w.Array(stored.token_ids.size());
   for (const TokenId token : stored.token_ids) w.Int(token);
-  w.String("block_size");
+  w.Field("block_size");
   w.Int(stored.block_size);
-  w.String("lora_id");
+  w.Field("lora_id");
   stored.lora ? w.Int(stored.lora->id) : w.Nil();
-  w.String("medium");
+  w.Field("medium");
   w.String(kMedium);
-  w.String("lora_name");
+  w.Field("lora_name");
   stored.lora ? w.String(stored.lora->name) : w.Nil();
-  w.String("extra_keys");
+  w.Field("extra_keys");
   w.Array(stored.block_hashes.size());
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
     if (i >= stored.extra_keys.size() || stored.extra_keys[i].empty()) {
@@ -88,41 +101,35 @@ void Pack(Writer& w, const KvBlockStored& stored) {
     w.Array(stored.extra_keys[i].size());
     for (const std::string& value : stored.extra_keys[i]) w.String(value);
   }
-  w.String("group_idx");
+  w.Field("group_idx");
   w.Int(0);
-  w.String("kv_cache_spec_kind");
+  w.Field("kv_cache_spec_kind");
   if (stored.sliding_window == 0) {
     w.String("full_attention");
     return;
   }
   w.String("sliding_window");
-  w.String("kv_cache_spec_sliding_window");
+  w.Field("kv_cache_spec_sliding_window");
   w.Int(stored.sliding_window);
 }
 
 void Pack(Writer& w, const KvBlockRemoved& removed) {
-  w.Map(4);
-  w.String("type");
-  w.String("BlockRemoved");
-  w.String("block_hashes");
+  w.Event("BlockRemoved", 3);
+  w.Field("block_hashes");
   w.Array(1);
   w.Hash(removed.block_hash);
-  w.String("medium");
+  w.Field("medium");
   w.String(kMedium);
-  w.String("group_idx");
+  w.Field("group_idx");
   w.Int(0);
 }
 
-void Pack(Writer& w, const KvAllBlocksCleared&) {
-  w.Map(1);
-  w.String("type");
-  w.String("AllBlocksCleared");
-}
+void Pack(Writer& w, const KvAllBlocksCleared&) { w.Event("AllBlocksCleared", 0); }
 
 }  // namespace
 
-std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form) {
-  Writer w(form, batch.hash_bytes);
+std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form, KvEventEncoding encoding) {
+  Writer w(form, encoding, batch.hash_bytes);
   w.Array(3);
   w.Number(batch.ts);
   w.Array(batch.events.size());
@@ -134,7 +141,7 @@ std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form) {
 }
 
 RawValue PackedKvEventsConfig(const KvEventsConfig& config) {
-  Writer w(KvHashForm::kInteger, 0);
+  Writer w(KvHashForm::kInteger, KvEventEncoding::kMap, 0);
   w.Map(8);
   w.String("enable_kv_cache_events");
   w.Bool(config.enable_kv_cache_events);

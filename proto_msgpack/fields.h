@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem::wire {
@@ -238,6 +239,17 @@ struct MapOf<SpecDecodingStats> {
                  Key<&T::num_accepted_tokens, Sent::kAlways>{"num_accepted_tokens"},
                  Key<&T::num_accepted_tokens_per_pos, Sent::kAlways>{"num_accepted_tokens_per_pos"},
                  Key<&T::num_draft_tokens_per_pos, Sent::kAlways>{"num_draft_tokens_per_pos"});
+};
+
+template <>
+struct MapOf<RequestSpecDecodeMetrics> {
+  using T = RequestSpecDecodeMetrics;
+  static constexpr auto kKeys =
+      std::tuple(Key<&T::num_spec_tokens, Sent::kAlways>{"num_spec_tokens"},
+                 Key<&T::histogram, Sent::kAlways>{"histogram"},
+                 Key<&T::num_draft_tokens, Sent::kAlways>{"num_draft_tokens"},
+                 Key<&T::per_step_accepted, Sent::kAlways>{"per_step_accepted"},
+                 Key<&T::per_step_drafted, Sent::kAlways>{"per_step_drafted"});
 };
 
 template <>

@@ -168,7 +168,8 @@ void KvEventPublisher::Loop::Run() {
 void KvEventPublisher::Loop::SendQueued() {
   if (!queue_.Drain(&drained_)) return;
   for (const Numbered& numbered : drained_) {
-    std::string payload = EncodeKvEvents(numbered.batch, options_.hash_form);
+    std::string payload =
+        EncodeKvEvents(numbered.batch, options_.hash_form, options_.config.encoding);
     const std::string sequence = BigEndian(numbered.sequence);
     const std::string_view frames[] = {options_.config.topic, sequence, payload};
     publisher_.Send(frames);

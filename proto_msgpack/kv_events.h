@@ -1,9 +1,9 @@
 #pragma once
 
 // Changes of an engine's prefix cache as routers get them, in vLLM 0.33's form: a batch is the
-// array [Unix time, events, data-parallel rank], an event a map with "type" first. Also the
-// publisher's configuration, with vLLM's keys and defaults.
-// Thread: plain values and pure functions.
+// array [Unix time, events, data-parallel rank], an event a map with "type" first, or an array.
+// Also the publisher's configuration, with vLLM's keys and defaults. Thread: plain values and pure
+// functions.
 
 #include <array>
 #include <cstdint>
@@ -51,7 +51,12 @@ struct KvEventBatch {
 // kInteger: the last 8 bytes, big-endian, as an unsigned integer. kBytes: all hash_bytes.
 enum class KvHashForm { kInteger, kBytes };
 
-std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form);
+// kMap: an event is a map with "type" first, as vLLM 0.33 sends it; kArray: [type, field, ...] in
+// the same order, as earlier versions did and as llm-d's indexer reads.
+enum class KvEventEncoding { kMap, kArray };
+
+std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form,
+                           KvEventEncoding encoding = KvEventEncoding::kMap);
 
 struct KvEventsConfig {
   bool enable_kv_cache_events = false;
@@ -62,6 +67,7 @@ struct KvEventsConfig {
   int64_t hwm = 100'000;             // batches kept for one slow subscriber
   int64_t max_queue_size = 100'000;  // batches between the engine and the publisher
   std::string topic;
+  KvEventEncoding encoding = KvEventEncoding::kMap;  // ours; no key of vLLM's
 
   bool publishes() const { return enable_kv_cache_events && publisher == "zmq"; }
 };

@@ -27,6 +27,8 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/unique_fd.h"
+#include "proto_msgpack/ipc_folder.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem::wire {
@@ -42,12 +44,25 @@ inline constexpr std::string_view kLeaveMethod = "tandem_leave";
 // Likewise: the frontend does not want the engine. on_leave is called with the reason, the
 // argument.
 inline constexpr std::string_view kRefuseMethod = "tandem_refuse";
+// Likewise, while one frontend hands over to the next (docs/design.md): (address), the engine meets
+// the frontend there as well; and the frontend that calls it has the handshake address now.
+inline constexpr std::string_view kJoinMethod = "tandem_join";
+inline constexpr std::string_view kHomeMethod = "tandem_home";
 
 // Answered by our engine's loop: (level), as --log-level.
 inline constexpr std::string_view kSetLogLevelMethod = "tandem_set_log_level";
+// Likewise: () -> [virtual bytes, resident bytes, CPU ms, start in Unix ms, open files] of the
+// process.
+inline constexpr std::string_view kProcessMethod = "tandem_process";
+// Likewise: () -> [name, value, name, value, ...], vLLM's facts about the KV cache as texts.
+inline constexpr std::string_view kCacheFactsMethod = "tandem_cache_facts";
+
+// Client indices are below it, over all frontends of an engine.
+inline constexpr int kMaxClients = 1024;
 
 struct FrontendEndpointOptions {
-  // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). Bound.
+  // "ipc:///path/file" or "tcp://host:port" ("tcp://host:0" picks a free port). With ipc the file
+  // is a link to the socket of the frontend that serves (ipc_folder.h).
   std::string handshake_address;
   // Where input and output sockets are bound: "ipc:///dir" or "tcp://host". The folder of ipc
   // sockets is created when missing; only this user may have access to it (0700).
@@ -55,6 +70,7 @@ struct FrontendEndpointOptions {
   int num_engines = 1;
   int num_clients = 1;                    // one per network shard
   size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
+  std::string owner = {};                 // the ending of ipc names; empty: the process id
 };
 
 // What one client (network shard) is called with, on the wire thread. They must only post.
@@ -73,8 +89,24 @@ class FrontendEndpoint {
   // REQUIRES: before Start, once for each client.
   void SetClient(int client_index, FrontendClientCallbacks callbacks);
   Status Start();
-  // The bound handshake address, with the real port. REQUIRES: started.
+  // For a frontend that is to take over from the one that serves in the same folder and shares its
+  // lock: engines come only when the other one introduces them, until Publish. REQUIRES: ipc.
+  Status StartBeside(UniqueFd folder_lock);
+  // Once started. The bound handshake address, with the real port; and the one where only engines
+  // come that were introduced.
   std::string handshake_address() const;
+  std::string own_address() const;
+
+  // Engines of ours that are ready now meet the frontend at this address as well.
+  void Introduce(std::string own_address);
+  // The handshake address leads to this frontend from now on, and its engines look here for the
+  // next one. Start does it.
+  Status Publish();
+  // Another frontend has the address now and shares the folder's lock: this one lets go of it, and
+  // introduces nobody any more. REQUIRES: ipc.
+  void Retire();
+  // Where the sockets are and who has the lock; nullptr with tcp. REQUIRES: started.
+  IpcFolder* folder() const;
 
   // Queues one message for an engine. Dropped when the engine is not connected (on_engine_lost is
   // called before or after).

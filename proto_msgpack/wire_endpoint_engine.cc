@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -8,7 +10,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mailbox.h"
-#include "proto_msgpack/codec.h"
+#include "proto_msgpack/frontend_link.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
@@ -16,23 +18,9 @@
 namespace tandem::wire {
 namespace {
 
-constexpr int kHandshakeLingerMs = 5000;
-constexpr int kOutputLingerMs = 4000;
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
-// An engine often starts some milliseconds before its frontend: try again at once, then ever
-// more rarely, up to once a second.
-constexpr int kReconnectMs = 1;
-constexpr int kMaxReconnectMs = 1000;
-
-// One frontend client: where its requests come from and where its outputs go.
-struct Client {
-  Socket input;
-  Socket output;
-  bool was_connected = false;
-  bool lost = false;
-  bool has_left = false;    // it sends requests to another engine
-  bool comes_back = false;  // since the last events
-};
+// For a frontend to which another one has introduced us: it listens already, or it is gone.
+constexpr double kJoinSeconds = 10;
 
 struct Outgoing {
   int client_index = 0;
@@ -40,61 +28,79 @@ struct Outgoing {
   std::optional<EngineCoreReadyResponse> ready;
 };
 
+// The argument of a call that has one text.
+std::string TextOf(const UtilityRequest& call) {
+  MsgpackReader arguments(call.args.packed);
+  return arguments.ArraySize() > 0 ? std::string(arguments.String()) : "";
+}
+
+// The names of a frontend's ipc sockets end alike (ipc_folder.h).
+bool AreOfOneFrontend(std::string_view a, std::string_view b) {
+  constexpr std::string_view kIpc = "ipc://";
+  const size_t a_end = a.rfind('_'), b_end = b.rfind('_');
+  return a.starts_with(kIpc) && b.starts_with(kIpc) && a_end != a.npos && b_end != b.npos &&
+         a.substr(a_end) == b.substr(b_end);
+}
+
 }  // namespace
 
 class EngineEndpoint::Loop {
  public:
   Loop(EngineEndpointOptions options, std::function<void(EngineInput)> deliver)
-      : options_(std::move(options)),
-        deliver_(std::move(deliver)),
-        outgoing_([this] { wake_up_.Signal(); }) {}
+      : options_(std::move(options)), outgoing_([this] { wake_up_.Signal(); }) {
+    shared_ = {.context = &context_,
+               .options = &options_,
+               .ready = &ready_,
+               .deliver = std::move(deliver),
+               .handle_call = [this](FrontendLink* from,
+                                     const UtilityRequest& call) { return HandleCall(from, call); },
+               .admit = [this](FrontendLink* link,
+                               const EngineAddresses& clients) { return Admit(link, clients); },
+               .on_new_sockets = [this] { has_new_sockets_ = true; }};
+  }
 
   Status Start();
   void Close(bool is_dead);
 
  private:
-  // kHello: waiting for the addresses. kConnecting: waiting for the model and for the connections
-  // to open. kReady: READY was sent.
-  enum class Phase { kHello, kConnecting, kReady };
+  struct Link {
+    std::unique_ptr<FrontendLink> link;
+    double join_until = 0;  // of one that was introduced
+    bool is_unwanted = false;
+  };
 
   void Run();
-  void StartHandshake();
-  void Restart(const std::string& why);
-  void ReceiveInit();
-  void ConnectClients(const EngineAddresses& addresses);
-  void SendReadyResponse(Client* client);
-  void SendReadyWhenPossible();
-  void SendStatus(std::string_view word);
-  void ReceiveInputs(Client* client);
-  void HandleInput(std::span<const std::string_view> frames);
-  bool HandleOwnCall(const UtilityRequest& call);
-  void AnswerPing(const UtilityRequest& call);
-  void Leave(int32_t client_index);
-  void RefuseAdd(std::string_view body, const Status& why);
-  void ApplyConnectionEvents();
-  void LoseClient(size_t client_index);
+  Status LookForHome();
+  bool HandleCall(FrontendLink* from, const UtilityRequest& call);
+  void AnswerPing(FrontendLink* from, const UtilityRequest& call);
+  void Join(const std::string& address);
+  void MakeHome(FrontendLink* link);
+  void Leave();
+  void LeaveFor(const Status& why);
+  std::optional<int> Admit(FrontendLink* link, const EngineAddresses& clients);
+  std::optional<int> FreeIndices(int num_clients) const;
+  void SetUnwanted(const FrontendLink* link);
+  void DropLinks();
+  bool is_over(const Link& each, double now) const;
+  int WaitMs() const;
   void SendOutgoing();
   void SendOutputs(Outgoing* out);
   void RebuildPollSet();
 
   const EngineEndpointOptions options_;
-  const std::function<void(EngineInput)> deliver_;
   WakeUp wake_up_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> dead_{false};
 
   zmq::context_t context_ = MakeContext();  // outlives every socket
-  Socket handshake_;
-  std::vector<Client> clients_;
-  Phase phase_ = Phase::kHello;
-  int seat_ = 0;             // what the frontend calls this engine
+  FrontendLink::Shared shared_;
+  std::vector<Link> links_;
+  // To the frontend that has options_.handshake_address; nullptr: none is looked for.
+  FrontendLink* home_ = nullptr;
   bool is_leaving_ = false;  // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
+  bool has_new_sockets_ = false;
   PollSet poll_;
-  ReceivedMessage received_;
-  EncodedMessage encoded_;
-  ComplaintLimit complaints_;
-  std::vector<std::string_view> frames_;
   std::vector<Outgoing> drained_;
   std::thread thread_;
 
@@ -105,22 +111,19 @@ class EngineEndpoint::Loop {
 };
 
 Status EngineEndpoint::Loop::Start() {
-  StartHandshake();
   // A wrong address fails here; a missing frontend is not an error.
-  RETURN_IF_ERROR(handshake_.Connect(options_.handshake_address));
-  SendStatus(kStatusHello);
+  RETURN_IF_ERROR(LookForHome());
   RebuildPollSet();
   thread_ = std::thread([this] { Run(); });
   return OkStatus();
 }
 
-void EngineEndpoint::Loop::StartHandshake() {
-  phase_ = Phase::kHello;
-  handshake_.Open(context_, zmq::socket_type::dealer);
-  handshake_.SetIdentity(EngineIdentity(options_.engine_index));
-  handshake_.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
-  handshake_.NoticeVanishedHosts();
-  handshake_.Monitor(context_);
+Status EngineEndpoint::Loop::LookForHome() {
+  auto link = std::make_unique<FrontendLink>(&shared_, options_.handshake_address);
+  RETURN_IF_ERROR(link->Start());
+  home_ = link.get();
+  links_.push_back({.link = std::move(link)});
+  return OkStatus();
 }
 
 void EngineEndpoint::Loop::Close(bool is_dead) {
@@ -134,251 +137,191 @@ void EngineEndpoint::Loop::Close(bool is_dead) {
 void EngineEndpoint::Loop::Run() {
   SetThreadName("wire");
   while (!stop_) {
-    poll_.Wait();
+    poll_.Wait(WaitMs());
     wake_up_.Clear();
     SendOutgoing();
-    for (Client& client : clients_) ReceiveInputs(&client);
-    ReceiveInit();
-    ApplyConnectionEvents();
+    // By number: a message may add a link.
+    for (size_t i = 0; i < links_.size(); ++i) links_[i].link->ReceiveInputs();
+    for (size_t i = 0; i < links_.size(); ++i) links_[i].link->ReceiveInit();
+    for (const Link& each : links_) each.link->ApplyConnectionEvents();
+    DropLinks();
+    if (std::exchange(has_new_sockets_, false)) RebuildPollSet();
   }
   SendOutgoing();
-  for (Client& client : clients_) {
-    if (dead_ && !client.lost) {
-      const std::string_view frames[] = {kEngineCoreDead};
-      client.output.Send(frames);
-    }
-    client.input.Close();
-    client.output.Close(client.lost ? 0 : kOutputLingerMs);
-  }
-  handshake_.Close();
+  for (const Link& each : links_) each.link->Close(dead_);
 }
 
-// Starts from the beginning: the frontend is gone, the next one needs a HELLO.
-void EngineEndpoint::Loop::Restart(const std::string& why) {
-  // INFO: a frontend may come and go. The loop logs the requests that it drops.
-  LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
-           << options_.handshake_address;
-  for (size_t i = 0; i < clients_.size(); ++i) LoseClient(i);
-  clients_.clear();
-  if (is_leaving_) {
-    handshake_.Close();
-    return RebuildPollSet();
+void EngineEndpoint::Loop::RebuildPollSet() {
+  poll_.Reset(wake_up_);
+  for (const Link& each : links_) each.link->AddTo(&poll_);
+}
+
+// ---- Frontends ----
+
+std::optional<int> EngineEndpoint::Loop::Admit(FrontendLink* link, const EngineAddresses& clients) {
+  const std::string& input = clients.inputs.front();
+  for (Link& each : links_) {
+    if (each.link.get() == link) continue;
+    if (each.link->input_address() == input) {
+      // We have met this frontend by its other address.
+      SetUnwanted(link);
+      if (home_ == link) home_ = each.link.get();
+      return std::nullopt;
+    }
+    // It waits there for what this link has.
+    const bool waits = each.link->num_clients() == 0 && each.link.get() != home_;
+    if (waits && AreOfOneFrontend(each.link->address(), input)) each.is_unwanted = true;
   }
-  StartHandshake();
-  const Status status = handshake_.Connect(options_.handshake_address);
+  const auto num_clients = static_cast<int>(clients.inputs.size());
+  const std::optional<int> first = FreeIndices(num_clients);
+  if (!first) LOG_ERROR << "a frontend with " << num_clients << " clients is one too many";
+  return first;
+}
+
+std::optional<int> EngineEndpoint::Loop::FreeIndices(int num_clients) const {
+  // Behind no link, or behind one of them.
+  std::optional<int> first;
+  const auto consider = [&](int begin) {
+    const int end = begin + num_clients;
+    const bool is_free = std::all_of(links_.begin(), links_.end(), [&](const Link& each) {
+      const int taken = each.link->first_client();
+      return each.link->num_clients() == 0 || end <= taken ||
+             taken + each.link->num_clients() <= begin;
+    });
+    if (is_free && end <= kMaxClients && (!first || begin < *first)) first = begin;
+  };
+  consider(0);
+  for (const Link& each : links_) {
+    consider(each.link->first_client() + each.link->num_clients());
+  }
+  return first;
+}
+
+void EngineEndpoint::Loop::SetUnwanted(const FrontendLink* link) {
+  for (Link& each : links_) {
+    if (each.link.get() == link) each.is_unwanted = true;
+  }
+}
+
+bool EngineEndpoint::Loop::is_over(const Link& each, double now) const {
+  const bool is_late = each.join_until > 0 && !each.link->has_met() && now >= each.join_until;
+  return each.is_unwanted || is_late || !each.link->lost().empty();
+}
+
+void EngineEndpoint::Loop::DropLinks() {
+  const double now = SystemClock().Monotonic();
+  for (size_t i = 0; i < links_.size();) {
+    Link& each = links_[i];
+    if (!is_over(each, now)) {
+      ++i;
+      continue;
+    }
+    // INFO: a frontend may come and go. The loop logs the requests that it drops.
+    const std::string& why = each.link->lost();
+    const bool was_home = home_ == each.link.get();
+    if (was_home) {
+      LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
+               << options_.handshake_address;
+      home_ = nullptr;
+    } else if (!why.empty()) {
+      LOG_INFO << "the frontend beside it is gone (" << why << ")";
+    }
+    each.link->Lose();
+    has_new_sockets_ = true;
+    links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (home_ != nullptr || is_leaving_) return;
+  const Status status = LookForHome();
   CHECK(status.ok()) << status.ToString();  // it was good in Start
-  SendStatus(kStatusHello);
-  RebuildPollSet();
 }
 
-void EngineEndpoint::Loop::SendStatus(std::string_view word) {
-  EngineStatus status;
-  status.status = word;
-  status.local = options_.local;
-  status.headless = options_.headless;
-  status.takes_over = options_.takes_over && word == kStatusHello;
-  Encode(status, &encoded_);
-  const std::string_view frames[] = {encoded_.body};
-  handshake_.Send(frames);
-}
-
-void EngineEndpoint::Loop::ReceiveInit() {
-  while (handshake_.is_open() && handshake_.Receive(&received_)) {
-    InitMessage init;
-    const Status status = Decode(received_.frames(), &init);
-    if (phase_ != Phase::kHello) {
-      LOG_WARNING << "the frontend repeats its first message";
-    } else if (!status.ok()) {
-      LOG_WARNING << "the frontend's first message cannot be decoded: " << status.message();
-    } else if (init.addresses.inputs.empty() ||
-               init.addresses.inputs.size() != init.addresses.outputs.size()) {
-      LOG_WARNING << "the frontend lists " << init.addresses.inputs.size() << " inputs and "
-                  << init.addresses.outputs.size() << " outputs";
-    } else {
-      seat_ = init.seat.value_or(options_.engine_index);
-      ConnectClients(init.addresses);
-    }
+// Until the next frontend that does not appear is given up.
+int EngineEndpoint::Loop::WaitMs() const {
+  const double now = SystemClock().Monotonic();
+  std::optional<double> wait_s;
+  for (const Link& each : links_) {
+    if (each.join_until == 0 || each.link->has_met()) continue;
+    const double left_s = std::max(0.0, each.join_until - now);
+    if (!wait_s || left_s < *wait_s) wait_s = left_s;
   }
+  return wait_s ? static_cast<int>(std::ceil(*wait_s * 1000)) : -1;
 }
 
-void EngineEndpoint::Loop::ConnectClients(const EngineAddresses& addresses) {
-  if (addresses.coordinator_input) {
-    LOG_WARNING << "the frontend names a data-parallel coordinator, which is not used";
+void EngineEndpoint::Loop::Join(const std::string& address) {
+  for (const Link& each : links_) {
+    const bool has_met = AreOfOneFrontend(each.link->input_address(), address);
+    if ((each.link->address() == address || has_met) && !each.is_unwanted) return;
   }
-  clients_.resize(addresses.inputs.size());
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    Client& client = clients_[i];
-    client.input.Open(context_, zmq::socket_type::dealer);
-    client.input.SetIdentity(EngineIdentity(seat_));
-    client.input.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
-    client.input.NoticeVanishedHosts();
-    client.output.Open(context_, zmq::socket_type::push);
-    client.output.NoticeVanishedHosts();
-    client.input.Monitor(context_);
-    Status status = client.input.Connect(addresses.inputs[i]);
-    if (status.ok()) status = client.output.Connect(addresses.outputs[i]);
-    if (!status.ok()) {
-      LOG_ERROR << "the frontend's addresses cannot be used: " << status.message();
-      clients_.clear();
-      return;  // waits for the next frontend, whose addresses may be good
-    }
-  }
-  phase_ = Phase::kConnecting;
-  RebuildPollSet();
-  if (ready_) {
-    for (Client& client : clients_) SendReadyResponse(&client);
-  }
-}
-
-void EngineEndpoint::Loop::SendReadyResponse(Client* client) {
-  Encode(*ready_, &encoded_);
-  const std::string_view frames[] = {encoded_.body};
-  client->input.Send(frames);
-}
-
-// READY ends the handshake; from then on the inputs' connections show that the frontend lives.
-void EngineEndpoint::Loop::SendReadyWhenPossible() {
-  if (phase_ != Phase::kConnecting || !ready_) return;
-  for (const Client& client : clients_) {
-    if (!client.was_connected) return;
-  }
-  SendStatus(kStatusReady);
-  handshake_.Close(kHandshakeLingerMs);
-  phase_ = Phase::kReady;
-  RebuildPollSet();
-  LOG_INFO << "ready for " << clients_.size() << " client(s)";
-}
-
-void EngineEndpoint::Loop::ReceiveInputs(Client* client) {
-  while (client->input.Receive(&received_)) HandleInput(received_.frames());
-}
-
-void EngineEndpoint::Loop::HandleInput(std::span<const std::string_view> frames) {
-  if (frames.size() < 2 || frames[0].size() != 1) {
-    if (complaints_.Next()) {
-      LOG_WARNING << "a message of " << frames.size() << " frames without a request type";
-    }
+  auto link = std::make_unique<FrontendLink>(&shared_, address);
+  if (const Status status = link->Start(); !status.ok()) {
+    LOG_WARNING << "the frontend names another one that cannot be reached: " << status.message();
     return;
   }
-  const auto type = static_cast<uint8_t>(frames[0][0]);
-  auto input = received_.total_bytes() > options_.max_message_bytes
-                   ? ResourceExhaustedError("the request is larger than " +
-                                            std::to_string(options_.max_message_bytes) + " bytes")
-                   : DecodeInput(type, frames.subspan(1));
-  if (auto* request = input.ok() ? std::get_if<EngineCoreRequest>(&*input) : nullptr) {
-    if (request->client_index < 0 ||
-        static_cast<size_t>(request->client_index) >= clients_.size()) {
-      LOG_WARNING << "a request of client " << request->client_index << ", which does not exist";
-      return;
-    }
-  }
-  if (input.ok()) {
-    const auto* call = std::get_if<UtilityRequest>(&*input);
-    if (call != nullptr && HandleOwnCall(*call)) return;
-    deliver_(*std::move(input));
-    return;
-  }
-  if (complaints_.Next()) {
-    LOG_WARNING << "a message of type " << int{type}
-                << " cannot be decoded: " << input.status().message();
-  }
-  if (type == static_cast<uint8_t>(RequestType::kAdd)) RefuseAdd(frames[1], input.status());
+  LOG_INFO << "meeting another frontend at " << address;
+  links_.push_back(
+      {.link = std::move(link), .join_until = SystemClock().Monotonic() + kJoinSeconds});
 }
 
-bool EngineEndpoint::Loop::HandleOwnCall(const UtilityRequest& call) {
+void EngineEndpoint::Loop::MakeHome(FrontendLink* link) {
+  if (home_ == link) return;
+  LOG_INFO << "another frontend serves now";
+  // One that has not replied yet is looked for at the address that leads to this one now.
+  if (home_ != nullptr && !home_->is_ready()) SetUnwanted(home_);
+  home_ = link;
+}
+
+// ---- Calls that are not the engine's ----
+
+bool EngineEndpoint::Loop::HandleCall(FrontendLink* from, const UtilityRequest& call) {
   if (call.method == kPingMethod) {
-    AnswerPing(call);
+    AnswerPing(from, call);
+  } else if (call.method == kJoinMethod) {
+    Join(TextOf(call));
+  } else if (call.method == kHomeMethod) {
+    MakeHome(from);
   } else if (call.method == kLeaveMethod) {
-    Leave(call.client_index);
+    from->SetLeft(call.client_index);
+    Leave();
   } else if (call.method == kRefuseMethod) {
-    MsgpackReader arguments(call.args.packed);
-    const bool has_reason = arguments.ArraySize() > 0;
-    is_leaving_ = true;
-    const std::string why = has_reason ? std::string(arguments.String()) : "no reason given";
-    if (options_.on_leave) options_.on_leave(FailedPreconditionError(why));
+    const std::string why = TextOf(call);
+    if (from == home_) {
+      is_leaving_ = true;
+      LeaveFor(FailedPreconditionError(why.empty() ? "no reason given" : why));
+    } else {
+      LOG_WARNING << "the frontend beside it refuses this engine: " << why;
+      SetUnwanted(from);
+    }
   } else {
     return false;
   }
   return true;
 }
 
-void EngineEndpoint::Loop::AnswerPing(const UtilityRequest& call) {
-  Outgoing out;
-  out.client_index = call.client_index;
-  out.outputs.timestamp = SystemClock().Monotonic();
-  out.outputs.utility_output.emplace().call_id = call.call_id;
-  SendOutputs(&out);
+void EngineEndpoint::Loop::AnswerPing(FrontendLink* from, const UtilityRequest& call) {
+  EngineCoreOutputs outputs;
+  outputs.timestamp = SystemClock().Monotonic();
+  outputs.utility_output.emplace().call_id = call.call_id;
+  from->Send(call.client_index, &outputs);
 }
 
-void EngineEndpoint::Loop::Leave(int32_t client_index) {
-  if (client_index < 0 || static_cast<size_t>(client_index) >= clients_.size()) return;
-  clients_[static_cast<size_t>(client_index)].has_left = true;
-  const bool all = std::all_of(clients_.begin(), clients_.end(),
-                               [](const Client& client) { return client.has_left || client.lost; });
-  if (!all || std::exchange(is_leaving_, true)) return;
-  if (options_.on_leave) options_.on_leave(OkStatus());
+void EngineEndpoint::Loop::Leave() {
+  const bool all = std::all_of(links_.begin(), links_.end(),
+                               [](const Link& each) { return each.link->has_left(); });
+  if (all && !std::exchange(is_leaving_, true)) LeaveFor(OkStatus());
 }
 
-// A request that cannot be decoded still gets an error output, if its sender can be read.
-void EngineEndpoint::Loop::RefuseAdd(std::string_view body, const Status& why) {
-  const std::optional<Sender> sender = FindSender(body);
-  if (!sender) return;
-  Outgoing out;
-  out.client_index = sender->client_index;
-  out.outputs.timestamp = SystemClock().Monotonic();
-  EngineCoreOutput& output = out.outputs.outputs.emplace_back();
-  output.request_id = sender->request_id;
-  output.finish_reason = FinishReason::kError;
-  output.error = EngineCoreError{std::string(kErrorValidation), why.message(), false};
-  out.outputs.finished_requests = {sender->request_id};
-  SendOutputs(&out);
+void EngineEndpoint::Loop::LeaveFor(const Status& why) {
+  if (options_.on_leave) options_.on_leave(why);
 }
 
-void EngineEndpoint::Loop::ApplyConnectionEvents() {
-  ConnectionEvent event;
-  bool all_lost = !clients_.empty();
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    Client& client = clients_[i];
-    bool was_lost = false;  // since the last events; a new peer may have its address now
-    while (client.input.NextEvent(&event)) {
-      client.comes_back = event.opened && client.lost;
-      if (!event.opened) {
-        LoseClient(i);
-        was_lost = true;
-        continue;
-      }
-      client.lost = was_lost;  // reported once; whether it is back is decided below
-      client.was_connected = true;
-    }
-    all_lost = all_lost && client.lost;
-  }
-  if (all_lost) return Restart("its connections closed");
-  for (Client& client : clients_) {
-    if (!std::exchange(client.comes_back, false)) continue;
-    client.lost = false;
-    // A client that comes back while others stayed must learn our identity again.
-    if (ready_) SendReadyResponse(&client);
-  }
-  while (handshake_.NextEvent(&event)) {
-    if (!event.opened) return Restart("it left during the handshake");
-  }
-  SendReadyWhenPossible();
-}
-
-void EngineEndpoint::Loop::LoseClient(size_t client_index) {
-  if (clients_[client_index].lost) return;
-  clients_[client_index].lost = true;
-  deliver_(ClientLost{static_cast<int32_t>(client_index)});
-}
+// ---- Outputs ----
 
 void EngineEndpoint::Loop::SendOutgoing() {
   if (!outgoing_.Drain(&drained_)) return;
   for (Outgoing& out : drained_) {
     if (out.ready) {
       ready_ = std::move(out.ready);
-      if (phase_ != Phase::kConnecting) continue;
-      for (Client& client : clients_) SendReadyResponse(&client);
-      SendReadyWhenPossible();
+      for (const Link& each : links_) each.link->AnnounceReady();
       continue;
     }
     SendOutputs(&out);
@@ -388,19 +331,21 @@ void EngineEndpoint::Loop::SendOutgoing() {
 }
 
 void EngineEndpoint::Loop::SendOutputs(Outgoing* out) {
-  const auto client_index = static_cast<size_t>(out->client_index);
-  if (client_index >= clients_.size() || clients_[client_index].lost) return;
-  out->outputs.engine_index = seat_;
-  Encode(out->outputs, &encoded_);
-  frames_.assign(1, encoded_.body);
-  frames_.insert(frames_.end(), encoded_.aux.begin(), encoded_.aux.end());
-  clients_[client_index].output.Send(frames_);
-}
-
-void EngineEndpoint::Loop::RebuildPollSet() {
-  poll_.Reset(wake_up_);
-  poll_.Add(handshake_);
-  for (Client& client : clients_) poll_.Add(client.input);
+  FrontendLink* receiver = nullptr;
+  for (const Link& each : links_) {
+    const int first = each.link->first_client();
+    const int end = first + each.link->num_clients();
+    if (first <= out->client_index && out->client_index < end) receiver = each.link.get();
+  }
+  if (receiver != home_ && home_ != nullptr && out->outputs.scheduler_stats) {
+    // The statistics belong to the frontend whose metrics are read.
+    EngineCoreOutputs stats;
+    stats.timestamp = out->outputs.timestamp;
+    stats.scheduler_stats = std::exchange(out->outputs.scheduler_stats, std::nullopt);
+    home_->Send(0, &stats);
+  }
+  if (receiver == nullptr || out->outputs.is_empty()) return;
+  receiver->Send(out->client_index - receiver->first_client(), &out->outputs);
 }
 
 EngineEndpoint::EngineEndpoint(EngineEndpointOptions options,

@@ -1,12 +1,7 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 #include <thread>
@@ -26,29 +21,7 @@ constexpr std::string_view kIpc = "ipc://";
 constexpr int kLingerMs = 1000;
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
 
-// Creates the folder of the sockets and locks it: two servers in one folder would replace each
-// other's sockets. Returns the lock's file descriptor.
-StatusOr<int> TakeFolder(const std::string& folder) {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoError(errno, "mkdir " + folder);
-  }
-  struct stat info;
-  if (stat(folder.c_str(), &info) != 0) return ErrnoError(errno, "stat " + folder);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return FailedPreconditionError(folder + " must be a folder of this user with mode 0700");
-  }
-  const std::string path = folder + "/lock";
-  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) return ErrnoError(errno, "open " + path);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    close(fd);
-    return AlreadyExistsError("another server runs in " + folder);
-  }
-  return fd;
-}
+constexpr std::string_view kInput = "input_", kOutput = "output_";
 
 // A bound socket and the connections it has now.
 struct Listening {
@@ -75,27 +48,39 @@ class FrontendEndpoint::Loop {
  public:
   explicit Loop(FrontendEndpointOptions options)
       : options_(std::move(options)),
+        owner_(options_.owner.empty() ? std::to_string(getpid()) : options_.owner),
         clients_(static_cast<size_t>(options_.num_clients)),
         engines_(static_cast<size_t>(options_.num_engines), clients_.size()),
+        calls_([this] { wake_up_.Signal(); }),
         outgoing_([this] { wake_up_.Signal(); }) {}
-  ~Loop() {
-    if (lock_fd_ >= 0) close(lock_fd_);
-  }
 
   Status Start();
+  Status StartBeside(UniqueFd folder_lock);
+  Status Publish();
+  void Introduce(std::string own_address);
+  void Retire();
   void Close();
 
   const FrontendEndpointOptions options_;
+  const std::string owner_;
   zmq::context_t context_ = MakeContext();  // outlives every socket
   std::vector<Client> clients_;
   std::string handshake_address_;
+  std::string own_address_;
+  std::optional<IpcFolder> folder_;
 
   // Shared with other threads.
   WakeUp wake_up_;
   std::atomic<bool> stop_{false};
 
  private:
+  Status BindIn(std::optional<IpcFolder> folder);
+  Status BindHandshake();
+  Status BindClients();
+  std::string IpcAddress(std::string_view name) const;
+  std::string_view handshake_name() const;
   void Run();
+  void RunCalls();
   void SendOutgoing();
   void ReceiveHandshakes();
   void ReceiveReadyResponses(size_t client_index);
@@ -107,6 +92,9 @@ class FrontendEndpoint::Loop {
   void Hello(size_t engine_index, int connection, bool takes_over);
   void BecomeReady(size_t seat, const EngineCoreReadyResponse& response);
   void Refuse(size_t seat, const Status& why);
+  void IntroduceToOthers(size_t seat);
+  void CallEngines(std::string_view method, const RawValue& args);
+  void Call(size_t seat, std::string_view method, const RawValue& args);
   void Lost(size_t seat, const std::string& why);
   void AcceptWaitingHello(size_t engine_index);
   // What a message's first frame names, below `limit`; or nullopt after logging it.
@@ -115,56 +103,124 @@ class FrontendEndpoint::Loop {
   Listening handshake_;
   EngineSeats engines_;
   InitMessage init_;
-  int lock_fd_ = -1;
+  bool is_published_ = false;  // the wire thread's
+  bool stood_by_ = false;
   PollSet poll_;
   ReceivedMessage received_;
   EncodedMessage encoded_;
   ComplaintLimit complaints_;
   std::vector<EngineCoreOutputs> spare_;
   std::vector<Outgoing> drained_;
+  std::vector<std::function<void()>> due_calls_;
   std::thread thread_;
 
  public:
+  Mailbox<std::function<void()>> calls_;
   Mailbox<Outgoing> outgoing_;
   Mailbox<EngineCoreOutputs> spent_;
 };
 
 Status FrontendEndpoint::Loop::Start() {
+  std::optional<IpcFolder> folder;
+  if (options_.data_address.starts_with(kIpc)) {
+    ASSIGN_OR_RETURN(folder, IpcFolder::Take(options_.data_address.substr(kIpc.size()), owner_));
+  }
+  RETURN_IF_ERROR(BindIn(std::move(folder)));
+  RETURN_IF_ERROR(Publish());
+  thread_ = std::thread([this] { Run(); });
+  return OkStatus();
+}
+
+Status FrontendEndpoint::Loop::StartBeside(UniqueFd folder_lock) {
+  stood_by_ = true;
+  const std::string path = options_.data_address.substr(kIpc.size());
+  RETURN_IF_ERROR(BindIn(IpcFolder::Join(path, owner_, std::move(folder_lock))));
+  thread_ = std::thread([this] { Run(); });
+  return OkStatus();
+}
+
+Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
   WarnIfOpenToNetwork(options_.handshake_address);
   WarnIfOpenToNetwork(options_.data_address);
-  const bool is_ipc = options_.data_address.starts_with(kIpc);
-  if (is_ipc) {
-    ASSIGN_OR_RETURN(lock_fd_, TakeFolder(options_.data_address.substr(kIpc.size())));
-  }
-  handshake_.socket.Open(context_, zmq::socket_type::router);
-  handshake_.socket.FollowPeers();
-  handshake_.socket.Monitor(context_);
-  RETURN_IF_ERROR(handshake_.socket.Bind(options_.handshake_address));
-  handshake_address_ = handshake_.socket.bound_address();
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    const std::string suffix = is_ipc ? "/input_" + std::to_string(i) : ":0";
-    Socket& input = clients_[i].input.socket;
-    input.Open(context_, zmq::socket_type::router);
-    input.FollowPeers();
-    input.NoticeVanishedHosts();
-    input.Monitor(context_);
-    RETURN_IF_ERROR(input.Bind(options_.data_address + suffix));
-    init_.addresses.inputs.push_back(input.bound_address());
-
-    Socket& output = clients_[i].output;
-    output.Open(context_, zmq::socket_type::pull);
-    RETURN_IF_ERROR(output.Bind(options_.data_address +
-                                (is_ipc ? "/output_" + std::to_string(i) : std::string(":0"))));
-    init_.addresses.outputs.push_back(output.bound_address());
-  }
+  folder_ = std::move(folder);
+  RETURN_IF_ERROR(BindHandshake());
+  RETURN_IF_ERROR(BindClients());
   poll_.Reset(wake_up_);
   poll_.Add(handshake_.socket);
   for (Client& client : clients_) {
     poll_.Add(client.input.socket);
     poll_.Add(client.output);
   }
-  thread_ = std::thread([this] { Run(); });
   return OkStatus();
+}
+
+// In the folder of the sockets.
+std::string FrontendEndpoint::Loop::IpcAddress(std::string_view name) const {
+  return std::string(kIpc) + folder_->SocketOf(name);
+}
+
+// Empty: it is no file in the folder.
+std::string_view FrontendEndpoint::Loop::handshake_name() const {
+  const std::string_view address = options_.handshake_address;
+  const std::string folder = options_.data_address + "/";
+  const bool is_there = folder_ && address.starts_with(folder);
+  return is_there ? address.substr(folder.size()) : std::string_view();
+}
+
+Status FrontendEndpoint::Loop::BindHandshake() {
+  handshake_.socket.Open(context_, zmq::socket_type::router);
+  handshake_.socket.FollowPeers();
+  handshake_.socket.Monitor(context_);
+  const std::string_view name = handshake_name();
+  const std::string bound = name.empty() ? options_.handshake_address : IpcAddress(name);
+  RETURN_IF_ERROR(handshake_.socket.Bind(bound));
+  own_address_ = handshake_.socket.bound_address();
+  handshake_address_ = name.empty() ? own_address_ : options_.handshake_address;
+  return OkStatus();
+}
+
+Status FrontendEndpoint::Loop::BindClients() {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const auto address = [&](std::string_view name) {
+      return folder_ ? IpcAddress(std::string(name) + std::to_string(i))
+                     : options_.data_address + ":0";
+    };
+    Socket& input = clients_[i].input.socket;
+    input.Open(context_, zmq::socket_type::router);
+    input.FollowPeers();
+    input.NoticeVanishedHosts();
+    input.Monitor(context_);
+    RETURN_IF_ERROR(input.Bind(address(kInput)));
+    init_.addresses.inputs.push_back(input.bound_address());
+
+    Socket& output = clients_[i].output;
+    output.Open(context_, zmq::socket_type::pull);
+    RETURN_IF_ERROR(output.Bind(address(kOutput)));
+    init_.addresses.outputs.push_back(output.bound_address());
+  }
+  return OkStatus();
+}
+
+Status FrontendEndpoint::Loop::Publish() {
+  const std::string_view name = handshake_name();
+  if (name.empty()) return OkStatus();
+  RETURN_IF_ERROR(folder_->Publish(name));
+  calls_.Push([this] {
+    is_published_ = true;
+    CallEngines(kHomeMethod, PackedArray({}));
+  });
+  return OkStatus();
+}
+
+void FrontendEndpoint::Loop::Retire() {
+  folder_->LetGo();
+  calls_.Push([this] { is_published_ = false; });
+}
+
+void FrontendEndpoint::Loop::Introduce(std::string own_address) {
+  calls_.Push([this, own_address = std::move(own_address)] {
+    CallEngines(kJoinMethod, PackedStrings({own_address}));
+  });
 }
 
 void FrontendEndpoint::Loop::Close() {
@@ -179,18 +235,27 @@ void FrontendEndpoint::Loop::Run() {
   while (!stop_) {
     poll_.Wait();
     wake_up_.Clear();
+    RunCalls();
     SendOutgoing();
     for (size_t i = 0; i < clients_.size(); ++i) ReceiveOutputs(i);
     ApplyConnectionEvents();
     ReceiveHandshakes();
     for (size_t i = 0; i < clients_.size(); ++i) ReceiveReadyResponses(i);
   }
+  RunCalls();
   SendOutgoing();
+  if (!handshake_name().empty()) folder_->Withdraw(handshake_name());
   handshake_.socket.Close(kLingerMs);
   for (Client& client : clients_) {
     client.input.socket.Close(kLingerMs);
     client.output.Close();
   }
+}
+
+void FrontendEndpoint::Loop::RunCalls() {
+  if (!calls_.Drain(&due_calls_)) return;
+  for (const auto& call : due_calls_) call();
+  due_calls_.clear();
 }
 
 void FrontendEndpoint::Loop::SendOutgoing() {
@@ -316,17 +381,45 @@ void FrontendEndpoint::Loop::BecomeReady(size_t seat, const EngineCoreReadyRespo
       each.callbacks.on_engine_ready(static_cast<int>(seat), response);
     }
   }
+  IntroduceToOthers(seat);
+  // An engine that was introduced looks for its next frontend elsewhere until then.
+  if (is_published_ && stood_by_ && response.peer() == Peer::kTandem) {
+    Call(seat, kHomeMethod, PackedArray({}));
+  }
+}
+
+// Engines that start find only the frontend that has the address.
+void FrontendEndpoint::Loop::IntroduceToOthers(size_t seat) {
+  const std::string_view name = handshake_name();
+  if (!is_published_ || name.empty() || engines_[seat].peer != Peer::kTandem) return;
+  for (const std::string& path : folder_->OthersOf(name)) {
+    Call(seat, kJoinMethod, PackedStrings({std::string(kIpc) + path}));
+  }
+}
+
+// Each engine of ours that is ready.
+void FrontendEndpoint::Loop::CallEngines(std::string_view method, const RawValue& args) {
+  for (size_t seat = 0; seat < engines_.size(); ++seat) {
+    const SeatedEngine& engine = engines_[seat];
+    const bool is_there = engine.state == SeatedEngine::State::kReady;
+    if (is_there && engine.peer == Peer::kTandem) Call(seat, method, args);
+  }
+}
+
+// Of what the engine's wire thread answers.
+void FrontendEndpoint::Loop::Call(size_t seat, std::string_view method, const RawValue& args) {
+  UtilityRequest call;
+  call.method = method;
+  call.args = args;
+  Outgoing out = {0, static_cast<int>(seat), RequestType::kUtility, {}};
+  Encode(call, &out.message);
+  outgoing_.Push(std::move(out));
 }
 
 void FrontendEndpoint::Loop::Refuse(size_t seat, const Status& why) {
   LOG_ERROR << "another engine " << engines_.IndexOf(seat) << " is refused: " << why.message();
   engines_[seat].state = SeatedEngine::State::kRefused;
-  UtilityRequest call;
-  call.method = kRefuseMethod;
-  call.args = PackedStrings({why.message()});
-  Outgoing out = {0, static_cast<int>(seat), RequestType::kUtility, {}};
-  Encode(call, &out.message);
-  outgoing_.Push(std::move(out));
+  Call(seat, kRefuseMethod, PackedStrings({why.message()}));
 }
 
 void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
@@ -443,7 +536,17 @@ void FrontendEndpoint::SetClient(int client_index, FrontendClientCallbacks callb
   loop_->clients_.at(static_cast<size_t>(client_index)).callbacks = std::move(callbacks);
 }
 Status FrontendEndpoint::Start() { return loop_->Start(); }
+Status FrontendEndpoint::StartBeside(UniqueFd folder_lock) {
+  return loop_->StartBeside(std::move(folder_lock));
+}
 std::string FrontendEndpoint::handshake_address() const { return loop_->handshake_address_; }
+std::string FrontendEndpoint::own_address() const { return loop_->own_address_; }
+void FrontendEndpoint::Introduce(std::string own_address) {
+  loop_->Introduce(std::move(own_address));
+}
+void FrontendEndpoint::Retire() { loop_->Retire(); }
+Status FrontendEndpoint::Publish() { return loop_->Publish(); }
+IpcFolder* FrontendEndpoint::folder() const { return loop_->folder_ ? &*loop_->folder_ : nullptr; }
 void FrontendEndpoint::Send(int client_index, int seat, RequestType type, EncodedMessage message) {
   loop_->outgoing_.Push({client_index, seat, type, std::move(message)});
 }

@@ -1,53 +1,23 @@
 #include "frontend/http/listener.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/strings.h"
 #include "frontend/http/session.h"
 
 namespace tandem {
 
 namespace {
 
-constexpr int kBacklog = 4096;
-constexpr int kSystemdFirstFd = 3;
 constexpr double kAcceptPauseSeconds = 0.1;  // out of descriptors: wait for some to close
-
-// The socket that systemd opened for this process (sd_listen_fds(3)), or -1.
-int InheritedSocket() {
-  const char* pid = std::getenv("LISTEN_PID");
-  const char* count = std::getenv("LISTEN_FDS");
-  if (pid == nullptr || count == nullptr) return -1;
-  if (ParseNumber<int>(pid) != ::getpid() || ParseNumber<int>(count).value_or(0) < 1) return -1;
-  return kSystemdFirstFd;
-}
-
-int BoundPort(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  if (address.ss_family == AF_INET) {
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  }
-  if (address.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -63,22 +33,17 @@ HttpServer::HttpServer(ServerOptions options, Router router, std::vector<Shard*>
   CHECK(options_.error) << "ServerOptions::error is not set";
 }
 
-HttpServer::~HttpServer() {
-  StopListening();
-  if (listen_fd_ >= 0) ::close(listen_fd_);
-}
+HttpServer::~HttpServer() { StopListening(); }
 
 Status HttpServer::Listen() {
-  listen_fd_ = InheritedSocket();
-  is_inherited_ = listen_fd_ >= 0;
-  if (is_inherited_) {
-    port_ = BoundPort(listen_fd_);
-  } else {
-    RETURN_IF_ERROR(options_.uds.empty() ? BindTcp() : BindUnix());
-    if (::listen(listen_fd_, kBacklog) != 0) return ErrnoError(errno, "listen");
-  }
-  int on = 1;
-  if (::ioctl(listen_fd_, FIONBIO, &on) != 0) return ErrnoError(errno, "listening socket");
+  ASSIGN_OR_RETURN(ListeningSocket socket, OpenListeningSocket(options_));
+  Inherit(std::move(socket));
+  StartAccepting();
+  return OkStatus();
+}
+
+void HttpServer::Inherit(ListeningSocket socket) {
+  port_ = socket.port();
   const std::string scheme = options_.tls ? "https://" : "http://";
   if (options_.uds.empty()) {
     const bool v6 = options_.host.find(':') != std::string::npos;
@@ -87,68 +52,13 @@ Status HttpServer::Listen() {
   } else {
     address_ = "unix:" + options_.uds;
   }
-  acceptor_ = std::make_unique<Socket>(shards_[0], std::exchange(listen_fd_, -1));
+  listener_ = std::move(socket);
+}
+
+void HttpServer::StartAccepting() {
+  owns_path_ = true;
+  acceptor_ = std::make_unique<Socket>(shards_[0], listener_.Share().fd.Release());
   acceptor_->NotifyReadable([this] { Accept(); });
-  return OkStatus();
-}
-
-Status HttpServer::BindTcp() {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const std::string host = options_.host.empty() ? "0.0.0.0" : options_.host;
-  const std::string port = std::to_string(options_.port);
-  const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return InvalidArgumentError("--host " + host + ": " + ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return ErrnoError(errno, "socket");
-  listen_fd_ = fd;
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
-    const int bind_error = errno;
-    return ErrnoError(bind_error, bind_error == EADDRINUSE
-                                      ? "cannot listen on " + host + ":" + port +
-                                            " (is another server running there? see --port)"
-                                      : "cannot listen on " + host + ":" + port);
-  }
-  port_ = BoundPort(fd);
-  return OkStatus();
-}
-
-Status HttpServer::BindUnix() {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (options_.uds.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError("--uds " + options_.uds + ": longer than " +
-                                std::to_string(sizeof address.sun_path - 1) + " characters");
-  }
-  std::memcpy(address.sun_path, options_.uds.c_str(), options_.uds.size() + 1);
-  const auto* name = reinterpret_cast<const sockaddr*>(&address);
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return ErrnoError(errno, "socket");
-  listen_fd_ = fd;
-  if (::bind(fd, name, sizeof address) != 0 && errno == EADDRINUSE) {
-    // Only a socket is ever removed, since connecting to a plain file is refused as well.
-    struct stat info {};
-    if (::lstat(options_.uds.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) {
-      return AlreadyExistsError("--uds " + options_.uds + ": exists and is not a socket");
-    }
-    // A socket without a listener was left by a server that is gone.
-    if (::connect(fd, name, sizeof address) == 0 || errno != ECONNREFUSED) {
-      return AlreadyExistsError("cannot listen on " + options_.uds + ": another server uses it");
-    }
-    ::unlink(options_.uds.c_str());
-    if (::bind(fd, name, sizeof address) != 0) return ErrnoError(errno, "bind " + options_.uds);
-  } else if (::access(options_.uds.c_str(), F_OK) != 0) {
-    return ErrnoError(errno, "bind " + options_.uds);
-  }
-  uds_to_remove_ = options_.uds;
-  return OkStatus();
 }
 
 void HttpServer::Accept() {
@@ -195,7 +105,7 @@ void HttpServer::Adopt(int fd, Shard* shard) {
 void HttpServer::Remove(Session* session) {
   auto& list = sessions_[static_cast<size_t>(session->shard().index())];
   list.erase(std::find(list.begin(), list.end(), session));
-  if (--num_connections_ == 0 && draining()) shards_[0]->Post([this] { AdvanceDrain(); });
+  if (--num_connections_ == 0 && closes_connections()) shards_[0]->Post([this] { AdvanceDrain(); });
 }
 
 // ---- The end ----
@@ -207,10 +117,18 @@ void HttpServer::RequestEnded() {
 void HttpServer::BeginDrain() {
   draining_ = true;
   shards_[0]->Post([this] {
-    if (is_inherited_) StopListening();
+    if (listener_.is_from_systemd) StopListening();
   });
   OnEachSession(&Session::CloseIfIdle);
   shards_[0]->Post([this] { AdvanceDrain(); });
+}
+
+void HttpServer::Retire() {
+  retired_ = true;
+  owns_path_ = false;  // the successor does
+  StopListening();
+  shards_[0]->At(SystemClock().Monotonic() + options_.limits.retired_idle_s,
+                 [this] { OnEachSession(&Session::CloseIfLongIdle); });
 }
 
 void HttpServer::CloseAll() {
@@ -233,13 +151,15 @@ void HttpServer::AdvanceDrain() {
     shards_[0]->At(SystemClock().Monotonic() + options_.limits.linger_s,
                    [this] { OnEachSession(&Session::CutUnlessAdmitted); });
   }
-  if (is_leaving_ && drained_ && num_connections() == 0) std::exchange(drained_, Task())();
+  if ((is_leaving_ || retired()) && drained_ && num_connections() == 0)
+    std::exchange(drained_, Task())();
 }
 
 // Removes the name before the socket closes: afterwards another server may take it.
 void HttpServer::StopListening() {
-  if (!uds_to_remove_.empty()) ::unlink(std::exchange(uds_to_remove_, "").c_str());
+  if (std::exchange(owns_path_, false)) ::unlink(listener_.path.c_str());  // none of TCP
   acceptor_.reset();
+  listener_.fd.Reset();
 }
 
 void HttpServer::OnEachSession(void (Session::*act)()) {

@@ -1,13 +1,17 @@
 #pragma once
 
 // The HTTP server: binds, accepts, spreads connections over the shards, drains.
-// Thread: the constructor and Listen before the shards start or on any one thread; BeginDrain and
-// CloseAll from any thread. Owns the listening socket and the sessions' shared state; must outlive
+// Thread: the constructor, Listen and Inherit before the shards start; BeginDrain and CloseAll from
+// any thread. Owns the listening socket and the sessions' shared state; must outlive
 // the shards' threads. A port in use is a Status from Listen. Times are seconds, sizes bytes.
 // A drain waits for the requests that were admitted before it began. Until they have their
 // responses, new connections are still accepted: probes are served, all other requests get 503.
 // Connections that are still open shortly after the last of those responses are cut, so that no
 // probe and no slow sender delays the end.
+// A server retires when another process serves with its listening socket: it accepts nothing more,
+// but every request on a connection that it has is served. It asks clients to close (Connection:
+// close), and a connection is closed when it has been idle for retired_idle_s, not at once: its
+// client may be sending.
 
 #include <atomic>
 #include <memory>
@@ -17,6 +21,7 @@
 
 #include "common/status.h"
 #include "frontend/http/api_keys.h"
+#include "frontend/http/listening_socket.h"
 #include "frontend/http/router.h"
 #include "frontend/http/server_options.h"
 #include "frontend/net/net.h"
@@ -34,6 +39,12 @@ class HttpServer {
 
   // Uses the socket that systemd passes (LISTEN_FDS), if there is one.
   Status Listen();
+  // In place of Listen: connections wait until StartAccepting.
+  void Inherit(ListeningSocket socket);
+  void StartAccepting();  // before the shards start, or on the first one
+  // For another process. REQUIRES: listening; the first shard.
+  ListeningSocket ShareListener() const { return listener_.Share(); }
+  void Retire();                                           // the first shard
   int port() const { return port_; }                       // the bound one; 0 with a UNIX socket
   const std::string& address() const { return address_; }  // "http://127.0.0.1:8000"
 
@@ -42,7 +53,7 @@ class HttpServer {
   void BeginDrain();
   // Stops listening and cuts open connections; the handlers' OnClosed callbacks run.
   void CloseAll();
-  // Runs `ended` on the first shard once the drain is over and no connection is left.
+  // Runs `ended` on the first shard once no connection is left after a drain or a retirement.
   void WhenDrained(Task ended);
 
   // Requests that arrive from now on are checked against these. Any thread.
@@ -59,6 +70,9 @@ class HttpServer {
   // Admitted requests, without probes, whose responses are not sent to the last byte.
   int num_requests() const { return num_requests_; }
   bool draining() const { return draining_; }
+  bool retired() const { return retired_; }
+  // Each connection ends with its next response.
+  bool closes_connections() const { return draining() || retired(); }
 
  private:
   friend class Session;
@@ -69,8 +83,6 @@ class HttpServer {
   void StopListening();
   void AdvanceDrain();
   void OnEachSession(void (Session::*act)());
-  Status BindTcp();
-  Status BindUnix();
 
   const ServerOptions options_;
   std::atomic<std::shared_ptr<const TlsContext>> tls_;  // null: plain HTTP
@@ -79,12 +91,11 @@ class HttpServer {
   const std::vector<Shard*> shards_;
   // Sessions of each shard; touched on that shard only.
   std::vector<std::vector<Session*>> sessions_;
-  int listen_fd_ = -1;                // until the acceptor owns it
-  std::unique_ptr<Socket> acceptor_;  // first shard
-  bool is_inherited_ = false;         // from systemd
+  ListeningSocket listener_;          // first shard
+  std::unique_ptr<Socket> acceptor_;  // likewise; has the same socket
+  bool owns_path_ = false;            // likewise; of the listening socket
   int port_ = 0;
   std::string address_;
-  std::string uds_to_remove_;
   size_t next_shard_ = 0;
   bool is_leaving_ = false;  // first shard; the drain waits for nothing any more
   Task drained_;             // first shard
@@ -93,6 +104,7 @@ class HttpServer {
   std::atomic<int> num_connections_{0};
   std::atomic<int> num_requests_{0};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> retired_{false};
 };
 
 }  // namespace tandem

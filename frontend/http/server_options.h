@@ -28,6 +28,7 @@ struct ServerLimits {
   double body_s = 120;           // from the head to the end of the body: 408
   double write_s = 30;           // while the client reads nothing
   double linger_s = 2;           // for a client that still sends to read a refusal
+  double retired_idle_s = 5;     // at most keep_alive_s, once another process serves
 };
 
 struct CorsOptions {
@@ -53,6 +54,7 @@ struct ServerSettings {
   std::string host;                   // name or address; empty: all interfaces
   int64_t port = 8000;                // 0: any free one
   std::string uds;                    // path of a UNIX socket; replaces host and port
+  std::string root_path;              // where a proxy has the server; removed where a path has it
   std::vector<std::string> api_keys;  // at the start; none: every request may pass
   CorsOptions cors;
   bool request_id_headers = true;

@@ -48,6 +48,13 @@ void SkipEmptyLines(std::string* in) {
   in->erase(0, end);
 }
 
+// A proxy may pass paths on as they came, or without the part that chose this server.
+std::string WithoutRoot(std::string path, std::string_view root) {
+  if (root.empty() || !path.starts_with(root)) return path;
+  if (path.size() == root.size()) return "/";
+  return path[root.size()] == '/' ? path.substr(root.size()) : path;
+}
+
 }  // namespace
 
 // ---- Life ----
@@ -73,6 +80,10 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
 
 void Session::CloseIfIdle() {
   if (idle_ && connection_.in().empty()) connection_.MarkClosed();
+}
+
+void Session::CloseIfLongIdle() {
+  if (Now() - idle_since_ >= options().limits.retired_idle_s) CloseIfIdle();
 }
 
 void Session::CutUnlessAdmitted() {
@@ -112,12 +123,15 @@ Session::Read Session::RefuseRead(int status, std::string_view message) {
 // Idle until the first byte of a request is there.
 Awaitable<bool> Session::AwaitRequest() {
   const ServerLimits& limits = options().limits;
-  const double deadline = Now() + (served_one_ ? limits.keep_alive_s : limits.head_s);
+  double wait_s = served_one_ ? limits.keep_alive_s : limits.head_s;
+  if (server_->retired()) wait_s = std::min(wait_s, limits.retired_idle_s);
+  const double deadline = Now() + wait_s;
   std::string& in = connection_.in();
   for (SkipEmptyLines(&in); in.empty() || in == "\r"; SkipEmptyLines(&in)) {
     connection_.BeginRequest();
     connection_.ReleaseMemory();
     idle_ = true;
+    idle_since_ = Now();
     const bool arrived = co_await connection_.MoreInput(deadline);
     idle_ = false;
     if (!arrived) co_return false;
@@ -148,6 +162,7 @@ Awaitable<Session::Read> Session::ReadHead(RequestReader& reader) {
 void Session::TakeHead(RequestReader& reader) {
   HttpRequest& request = turn_.request;
   request = reader.TakeHead();
+  request.path = WithoutRoot(std::move(request.path), options().root_path);
   request.arrival_time = connection_.arrival().unix_s;
   request.arrival_monotonic = turn_.began;
   const std::string_view id = request.Header("x-request-id");
@@ -300,7 +315,7 @@ void Session::Respond(const Response& response) {
   turn_.responded = true;
   turn_.status = response.status;
   if (connection_.closed()) return;
-  if (server_->draining()) turn_.keep_alive = false;
+  if (server_->closes_connections()) turn_.keep_alive = false;
   turn_.response_bytes = static_cast<double>(response.body.size());
   std::string_view type;
   if (!response.body.empty()) type = response.content_type;
@@ -316,7 +331,7 @@ EventStream& Session::StartEventStream(HeaderList headers) {
   turn_.streaming = true;
   turn_.status = 200;
   if (connection_.closed()) return stream_;
-  if (!turn_.http11 || server_->draining()) turn_.keep_alive = false;
+  if (!turn_.http11 || server_->closes_connections()) turn_.keep_alive = false;
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
   connection_.Write({RenderHead(200, "text/event-stream; charset=utf-8", headers, std::nullopt)});

@@ -29,6 +29,8 @@ class Session : public std::enable_shared_from_this<Session> {
   static Awaitable<void> Run(std::shared_ptr<Session> self);
   // For the server's end: closes a connection that is between two requests.
   void CloseIfIdle();
+  // If it has been so for retired_idle_s.
+  void CloseIfLongIdle();
   void Cut() { connection_.MarkClosed(); }
   // Cuts the connection unless a drain waits for its request.
   void CutUnlessAdmitted();
@@ -74,6 +76,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Connection connection_;
   bool served_one_ = false;
   bool idle_ = false;  // waiting for the first byte of a request
+  double idle_since_ = 0;
   bool in_exchange_ = false;
   uint64_t exchange_number_ = 0;
   uint64_t num_events_sent_ = 0;  // of all exchanges

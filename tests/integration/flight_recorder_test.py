@@ -11,8 +11,10 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import pair
 from pair import bin_dir, wait_for
+from prompt_embeds_test import encoded
 from server import Server
 
 FATAL_TOKEN = 77  # tests/support/engine_fault.cc
@@ -151,6 +153,43 @@ class FlightRecorder(unittest.TestCase):
                 num_outputs = sum((60 + i % 9) * KINDS[i % len(KINDS)].get("n", 1) for i in range(12))
                 self.assertLess(num_steps, num_outputs)
                 self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded")
+
+    def test_drafts_that_depend_on_more_than_tokens_are_replayed(self):
+        # On a clock, and on earlier requests, which a replay from a checkpoint does not know. Overlapping steps do not
+        # name their drafts.
+        for config in ('{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}', '{"method": "suffix"}'):
+            with self.subTest(config), Recorded(
+                    engine_flags=("--max-num-seqs", 3, "--speculative-config", config, "--async-scheduling",
+                                  "--flight-recorder-size", "1M")) as server:
+                for _ in range(3):
+                    self.assertEqual(set(load(server, 6, max_tokens=200)), {200})
+                self.assertGreater(server.total("vllm:spec_decode_num_accepted_tokens_total"), 0)
+                path = server.write_file()
+                for place in ("first", "nearest"):
+                    self.check_equal(path, "--replay-from", place)
+
+    def test_prompts_of_embeddings_are_replayed(self):
+        def ask(i):
+            statuses.append(server.ask("POST", "/v1/completions", {
+                "model": "m", "prompt_embeds": encoded(range(5 + i, 25 + 9 * i)), "max_tokens": 200, "ignore_eos": True,
+                **KINDS[i % len(KINDS)]})[0])
+        with Recorded("--enable-prompt-embeds", engine_flags=("--enable-prompt-embeds", "--max-num-seqs", 3,
+                                                              "--flight-recorder-size", "1M")) as server:
+            for _ in range(40):
+                statuses = []
+                threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(statuses, [200] * 6)
+                path = server.write_file()
+                status, output = replay(path, "--replay-from", "first", "--until-step", 1)
+                if "is after step" in output:  # the first checkpoint is gone, others are there
+                    break
+            self.assertEqual(status, 2, output)
+            for place in ("first", "nearest"):
+                self.check_equal(path, "--replay-from", place)
 
     def test_a_recording_of_a_gpu_needs_no_gpu(self):
         flags = ("--block-size", 32, "--no-async-scheduling", "--max-num-seqs", 4)

@@ -19,6 +19,7 @@ if not shutil.which("gdb"):
 
 SCRIPT = ROOT / "deploy" / "gdb" / "tandem-gdb.py"
 NUM_RUNNING, NUM_WAITING = 2, 3
+NUM_STEPS = 10  # that the engine has done at least, more than a replay looks at
 
 
 def gdb(target, *commands):
@@ -42,7 +43,8 @@ class Gdb(unittest.TestCase):
                                '"ignore_eos": true, "stream": true}',
                                {"Content-Type": "application/json", "X-Request-Id": f"one-{i}"})
             cls.streams.append(connection)
-        wait_for(lambda: cls.server.total("vllm:num_requests_waiting") == NUM_WAITING, "requests run and wait")
+        wait_for(lambda: cls.server.total("vllm:num_requests_waiting") == NUM_WAITING
+                 and cls.server.total("vllm:iteration_tokens_total_count") >= NUM_STEPS, "requests run and wait")
         # Stopped, so that what gdb finds does not change.
         cls.server.engines[0].send_signal(signal.SIGSTOP)
         cls.pids = {"tandem-frontend": cls.server.frontend.pid, "tandem-engine-core": cls.server.engines[0].pid}

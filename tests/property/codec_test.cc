@@ -3,6 +3,7 @@
 // reader.
 
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/request_spec_decode_metrics.h"
 
 #include <sys/resource.h>
 
@@ -310,6 +311,30 @@ EncodedMessage WithTail(const EngineCoreRequest& request, const std::vector<std:
   message.body[2] = static_cast<char>(22 + tail.size());
   for (const std::string& element : tail) message.body += element;
   return message;
+}
+
+TEST_CASE(
+    "codec property: metrics of a request's drafts come back, cut or broken ones are refused") {
+  CAPTURE(kSeed);
+  Draw draw(kSeed);
+  for (int i = 0; i < 100; ++i) {
+    RequestSpecDecodeMetrics metrics;
+    metrics.num_spec_tokens = draw.Int();
+    metrics.num_draft_tokens = draw.Int();
+    for (int64_t n = draw.Below(5); n > 0; --n) metrics.histogram.push_back(draw.Below(100));
+    for (int64_t n = draw.Below(5); n > 0; --n) metrics.per_step_accepted.push_back(draw.Int());
+    for (int64_t n = draw.Below(5); n > 0; --n) metrics.per_step_drafted.push_back(draw.Int());
+    const RawValue packed = Packed(metrics);
+    const auto read = UnpackSpecDecodeMetrics(packed);
+    REQUIRE(read.ok());
+    CHECK(*read == metrics);
+    for (size_t size = 0; size < packed.packed.size(); ++size) {
+      CHECK_FALSE(UnpackSpecDecodeMetrics({packed.packed.substr(0, size)}).ok());
+    }
+  }
+  const RequestSpecDecodeMetrics counts = {.num_spec_tokens = 2, .histogram = {5, 1, 3}};
+  CHECK(counts.num_steps() == 9);
+  CHECK(counts.num_accepted() == 7);
 }
 
 TEST_CASE("codec: a request without fields of our own is vLLM's array of 22 for either peer") {

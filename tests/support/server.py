@@ -18,8 +18,9 @@ class Server:
     """tandem-frontend and its engine cores, each of which the test starts, kills and starts again."""
 
     def __init__(self, *flags, num_engines=1, engine_flags=(), model=MODEL, environment=None,
-                 engine_program="tandem-engine-core"):
+                 engine_program="tandem-engine-core", programs=None):
         self.model, self.engine_program = model, engine_program
+        self.programs = programs or bin_dir()
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-resume-")
         self.root = pathlib.Path(self.folder.name)
         self.environment = {"XDG_STATE_HOME": str(self.root / "state"), **(environment or {})}
@@ -36,7 +37,7 @@ class Server:
 
     def run(self, program, *flags):
         return subprocess.Popen(
-            [str(bin_dir() / program), str(self.model), "--handshake-address", self.handshake, *map(str, flags)],
+            [str(self.programs / program), str(self.model), "--handshake-address", self.handshake, *map(str, flags)],
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
 

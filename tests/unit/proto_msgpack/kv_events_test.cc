@@ -51,6 +51,30 @@ TEST_CASE("KV events: BlockStored is a map with type first, hashes as integers")
   CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger) == want);
 }
 
+TEST_CASE("KV events: as arrays, the tag first and the fields in the same order") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};
+  stored.token_ids = {5, 6};
+  stored.block_size = 1;
+  KvEventBatch batch = Batch(stored);
+  const std::string got = EncodeKvEvents(batch, KvHashForm::kInteger, KvEventEncoding::kArray);
+  CHECK(got == std::string(kBatchHead) +
+                   "\x9b\xab"
+                   "BlockStored\x92\x01\x02\xc0\x92\x05\x06\x01\xc0\xa3GPU\xc0\x92\xc0\xc0\x00\xae"
+                   "full_attention\x03"s);
+  stored.sliding_window = 300;
+  CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger, KvEventEncoding::kArray)
+            .find("\xae"
+                  "sliding_window\xcd\x01\x2c\x03") != std::string::npos);
+  CHECK(EncodeKvEvents(Batch(KvBlockRemoved{HashEndingIn(7)}), KvHashForm::kInteger,
+                       KvEventEncoding::kArray) == std::string(kBatchHead) +
+                                                       "\x94\xac"
+                                                       "BlockRemoved\x91\x07\xa3GPU\x00\x03"s);
+  CHECK(
+      EncodeKvEvents(Batch(KvAllBlocksCleared{}), KvHashForm::kInteger, KvEventEncoding::kArray) ==
+      std::string(kBatchHead) + "\x91\xb0" + "AllBlocksCleared\x03"s);
+}
+
 TEST_CASE("KV events: an adapter is named with its id, and in every block's keys") {
   KvBlockStored stored;
   stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};

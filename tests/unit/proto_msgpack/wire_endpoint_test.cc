@@ -4,6 +4,7 @@
 #include "proto_msgpack/wire_endpoint.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -13,81 +14,15 @@
 #include "common/random.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
-#include "tests/support/wire_pair.h"
+#include "wire_peers.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem::wire {
 namespace {
 
-struct Engine {
-  explicit Engine(const TempFolder& folder, int index = 0)
-      : Engine(EngineIn(folder, index), TestReadyResponse(index)) {}
-  Engine(EngineEndpointOptions options, EngineCoreReadyResponse ready)
-      : endpoint(std::move(options), inbox.Pusher()) {
-    REQUIRE(endpoint.Start().ok());
-    endpoint.AnnounceReady(std::move(ready));
-  }
-  template <class T>
-  T Next() {
-    std::optional<EngineInput> input = inbox.Next();
-    REQUIRE(input.has_value());
-    REQUIRE(std::holds_alternative<T>(*input));
-    return std::get<T>(std::move(*input));
-  }
-
-  Inbox<EngineInput> inbox;
-  EngineEndpoint endpoint;
-};
-
-struct Frontend {
-  explicit Frontend(const TempFolder& folder, int num_engines = 1, int num_clients = 1)
-      : inboxes(static_cast<size_t>(num_clients)),
-        endpoint(FrontendIn(folder, num_engines, num_clients)) {
-    for (int i = 0; i < num_clients; ++i) {
-      endpoint.SetClient(i, CallbacksInto(&inboxes[static_cast<size_t>(i)]));
-    }
-    REQUIRE(endpoint.Start().ok());
-  }
-  ClientEvent Next(ClientEvent::Kind kind, size_t client_index = 0) {
-    std::optional<ClientEvent> event = inboxes[client_index].Next();
-    REQUIRE(event.has_value());
-    REQUIRE(event->kind == kind);
-    return std::move(*event);
-  }
-  void Add(const std::string& id, int engine_index = 0, int client_index = 0) {
-    EngineCoreRequest request;
-    request.request_id = id;
-    request.prompt_token_ids = {1, 2, 3};
-    request.client_index = client_index;
-    EncodedMessage message;
-    Encode(request, &message);
-    endpoint.Send(client_index, engine_index, RequestType::kAdd, std::move(message));
-  }
-
-  std::vector<Inbox<ClientEvent>> inboxes;
-  FrontendEndpoint endpoint;
-};
-
-EngineCoreOutputs OneToken(const std::string& id, TokenId token_id, int engine_index = 0) {
-  EngineCoreOutputs outputs;
-  outputs.engine_index = engine_index;
-  outputs.timestamp = 1.5;
-  outputs.outputs.resize(1);
-  outputs.outputs[0].request_id = id;
-  outputs.outputs[0].new_token_ids = {token_id};
-  return outputs;
-}
-
-// A request there and a token back.
-void CheckTraffic(Frontend& frontend, Engine& engine, int engine_index = 0, int client_index = 0) {
-  frontend.Add("traffic", engine_index, client_index);
-  CHECK(engine.Next<EngineCoreRequest>().request_id == "traffic");
-  engine.endpoint.Send(client_index, OneToken("traffic", 7, engine_index));
-  const ClientEvent event =
-      frontend.Next(ClientEvent::Kind::kOutputs, static_cast<size_t>(client_index));
-  CHECK(event.outputs == OneToken("traffic", 7, engine_index));
-}
+// The name of a socket that a frontend of this process binds.
+std::string OwnName(const std::string& name) { return name + "_" + std::to_string(getpid()); }
 
 TEST_CASE("wire: an engine started before its frontend becomes ready and serves") {
   const TempFolder folder;
@@ -244,7 +179,7 @@ TEST_CASE("wire: a frontend replaced before the engine noticed gets its HELLO") 
   input.FollowPeers();
   input.Monitor(context);
   REQUIRE(handshake.Bind("ipc://" + folder.path() + "/wire/handshake").ok());
-  REQUIRE(input.Bind("ipc://" + folder.path() + "/wire/input_0").ok());
+  REQUIRE(input.Bind("ipc://" + folder.path() + "/wire/" + OwnName("input_0")).ok());
   const auto wait_for = [](Socket& socket) {
     PollSet poll;
     poll.Add(socket);
@@ -390,8 +325,8 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
   PollSet init;
   init.Add(handshake);
   REQUIRE(init.Wait(10'000));
-  const Socket first = connect("input_0", TestReadyResponse());
-  Socket second = connect("input_1", TestReadyResponse());
+  const Socket first = connect(OwnName("input_0"), TestReadyResponse());
+  Socket second = connect(OwnName("input_1"), TestReadyResponse());
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
     frontend.Next(ClientEvent::Kind::kReady, 0);
@@ -399,7 +334,7 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
     second.Close();
     frontend.Next(ClientEvent::Kind::kLost, 0);
     frontend.Next(ClientEvent::Kind::kLost, 1);
-    second = connect("input_1", TestReadyResponse());
+    second = connect(OwnName("input_1"), TestReadyResponse());
   }
 }
 
@@ -437,7 +372,7 @@ TEST_CASE("wire: garbage on every socket does no harm") {
     for (char& c : bytes) c = static_cast<char>(MixBits(seed + draws++));
     return bytes;
   };
-  for (const char* name : {"handshake", "input_0"}) {
+  for (const std::string& name : {std::string("handshake"), OwnName("input_0")}) {
     for (const std::string& identity :
          {std::string("\x09\x00", 2), std::string("four"), std::string("\x00\x01", 2)}) {
       Socket socket;
@@ -454,7 +389,7 @@ TEST_CASE("wire: garbage on every socket does no harm") {
   }
   Socket push;
   push.Open(context, zmq::socket_type::push);
-  REQUIRE(push.Connect(base + "output_0").ok());
+  REQUIRE(push.Connect(base + OwnName("output_0")).ok());
   for (int i = 0; i < 100; ++i) {
     const std::string bytes = random_bytes(60);
     const std::string_view frames[] = {bytes};

@@ -62,21 +62,10 @@ void Settle(TestServer& server) {
   }
 }
 
-std::vector<Route> EchoRoutes() {
-  Route echo;
-  echo.method = "POST";
-  echo.path = "/echo";
-  echo.handler = [](Exchange& exchange) -> Awaitable<void> {
-    exchange.Respond({200, exchange.request().body, "application/json", {}});
-    co_return;
-  };
-  return {echo};
-}
-
 TEST_CASE("an idle connection takes at most 3 kB, whatever it has carried") {
   ServerOptions options;
   options.limits.keep_alive_s = 600;
-  TestServer server(EchoRoutes(), std::move(options));
+  TestServer server({EchoRoute()}, std::move(options));
   const std::string small = Post("application/json", 10);
   const std::string large = Post("application/json", 200 << 10);
   const std::string refused = Post("text/plain", 200 << 10);

@@ -83,6 +83,18 @@ TEST_CASE("requests on one connection get their responses in order") {
   CHECK(client.Post("/echo", "").Has("content-length: 0\r\n"));
 }
 
+TEST_CASE("the root path of a proxy is removed where a path has it") {
+  ServerOptions options;
+  options.root_path = "/llm";
+  TestServer server(BasicRoutes(), std::move(options));
+  Client client(server.port());
+  CHECK(client.Get("/llm/where?a=1").body == "GET /where?a=1 a=1 shard=0");
+  CHECK(client.Get("/where").body.starts_with("GET /where?"));
+  CHECK(client.Get("/llm").status == 404);
+  CHECK(client.Get("/llmwhere").status == 404);
+  CHECK(client.Get("/llm/llm/where").status == 404);
+}
+
 TEST_CASE("pipelined requests are served one by one, in order") {
   TestServer server(BasicRoutes());
   Client client(server.port());
@@ -703,6 +715,158 @@ TEST_CASE("another server may take a UNIX socket as soon as a drain is over") {
   first_shard.Join();
   first.reset();
   CHECK(::access(path.c_str(), F_OK) == 0);  // the first server does not remove the second one's
+}
+
+// Retires a server on its shard, and reports when its last connection has ended.
+void Retire(TestServer& server, std::promise<void>* ended) {
+  server.shard().Post([&server] { server.server().Retire(); });
+  server.server().WhenDrained([ended] { ended->set_value(); });
+}
+
+ServerOptions WithIdleLimit(double retired_idle_s) {
+  ServerOptions options;
+  options.limits.retired_idle_s = retired_idle_s;
+  return options;
+}
+
+TEST_CASE("a retired server accepts nothing, and serves each connection that it has once more") {
+  BusyServer busy(BasicRoutes(), WithIdleLimit(1000));
+  Client idle(busy.port()), half(busy.port());
+  CHECK(idle.Get("/where").status == 200);
+  REQUIRE(half.Send("GET /where HTTP/1.1\r\n"));
+  busy.Pass();
+  std::promise<void> ended;
+  Retire(*busy.server, &ended);
+  std::promise<void> retired;
+  busy.server->shard().Post([&retired] { retired.set_value(); });
+  REQUIRE(Happens(retired));
+  CHECK_FALSE(Client(busy.port()).connected());
+  REQUIRE(half.Send("Host: x\r\n\r\n"));
+  for (const Reply& last : {idle.Post("/echo", "{}"), half.ReadReply()}) {
+    CHECK(last.status == 200);
+    CHECK(last.Has("connection: close"));
+  }
+  CHECK(idle.ReadToEnd());
+  CHECK(half.ReadToEnd());
+  busy.Finish();
+  CHECK(Happens(ended));
+}
+
+TEST_CASE("a retired server closes connections that stay idle") {
+  TestServer server(BasicRoutes(), WithIdleLimit(0.01));
+  Client used(server.port()), silent(server.port());
+  CHECK(used.Get("/where").status == 200);
+  std::promise<void> ended;
+  Retire(server, &ended);
+  CHECK(used.ReadToEnd());
+  CHECK(silent.ReadToEnd());
+  CHECK(Happens(ended));
+}
+
+// Its head was sent without "connection: close", so its client may go on with the connection.
+TEST_CASE("a stream that a retired server ends leaves its connection open for one request") {
+  Event* finish = nullptr;
+  std::promise<void> started;
+  std::vector<Route> routes = BasicRoutes();
+  routes.push_back(Row("GET", "/stream", [&](Exchange& exchange) -> Awaitable<void> {
+    Event event;
+    finish = &event;
+    EventStream& stream = exchange.StartEventStream({});
+    started.set_value();
+    co_await event.Wait();
+    stream.Finish();
+  }));
+  TestServer server(std::move(routes), WithIdleLimit(1000));
+  Client client(server.port());
+  REQUIRE(client.Send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"));
+  REQUIRE(Happens(started));
+  std::promise<void> ended;
+  Retire(server, &ended);
+  server.shard().Post([&finish] { finish->Set(); });
+  const Reply stream = client.ReadReply();
+  CHECK(stream.status == 200);
+  CHECK_FALSE(stream.Has("connection: close"));
+  const Reply last = client.Get("/where");
+  CHECK(last.status == 200);
+  CHECK(last.Has("connection: close"));
+  CHECK(Happens(ended));
+}
+
+TEST_CASE("two servers share a listening socket: what the first leaves waiting the second serves") {
+  const TempFolder folder;
+  for (const std::string& path : {std::string(), folder.PathOf("socket")}) {
+    CAPTURE(path);
+    ServerSettings settings;
+    settings.host = "127.0.0.1";
+    settings.port = 0;
+    settings.uds = path;
+    StatusOr<ListeningSocket> socket = OpenListeningSocket(settings);
+    REQUIRE(socket.ok());
+    const ListeningSocket shared = socket->Share();
+    const auto make = [&settings](Shard* shard) {
+      ServerOptions options(settings);
+      options.error = [](std::string_view, int, std::string_view) { return Response(); };
+      return std::make_unique<HttpServer>(std::move(options), Router(BasicRoutes()),
+                                          std::vector{shard});
+    };
+    Shard first_shard(0), second_shard(0);
+    auto first = make(&first_shard), second = make(&second_shard);
+    first->Inherit(*std::move(socket));
+    first->StartAccepting();
+    second->Inherit(shared.Share());
+    CHECK(second->port() == first->port());
+    first_shard.Start();
+    second_shard.Start();
+    std::promise<void> ended;
+    first_shard.Post([&first] { first->Retire(); });
+    first->WhenDrained([&ended] { ended.set_value(); });
+    REQUIRE(Happens(ended));
+    first_shard.Stop();
+    first_shard.Join();
+    first.reset();
+    if (path.empty()) {
+      Client waiting(second->port());
+      CHECK(waiting.connected());
+      REQUIRE(waiting.Send("GET /where HTTP/1.1\r\nHost: x\r\n\r\n"));
+      second_shard.Post([&second] { second->StartAccepting(); });
+      CHECK(waiting.ReadReply().status == 200);
+    } else {
+      CHECK(::access(path.c_str(), F_OK) == 0);
+      second_shard.Post([&second] { second->StartAccepting(); });
+    }
+    second_shard.Stop();
+    second_shard.Join();
+    second.reset();
+    // Only a server that has served removes the name.
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+}
+
+TEST_CASE("an inherited socket must listen where the settings say") {
+  const TempFolder folder;
+  ServerSettings settings;
+  settings.host = "127.0.0.1";
+  settings.port = 0;
+  const ListeningSocket socket = *OpenListeningSocket(settings);
+  CHECK(CheckListensThere(socket, settings).ok());
+  settings.port = socket.port();
+  CHECK(CheckListensThere(socket, settings).ok());
+  settings.port = socket.port() ^ 1;
+  CHECK(CheckListensThere(socket, settings).code() == StatusCode::kFailedPrecondition);
+  settings.port = 0;
+  settings.host = "127.0.0.2";
+  CHECK_FALSE(CheckListensThere(socket, settings).ok());
+  settings.host = "";
+  CHECK_FALSE(CheckListensThere(socket, settings).ok());
+  settings.uds = folder.PathOf("a");
+  CHECK_FALSE(CheckListensThere(socket, settings).ok());
+  const ListeningSocket named = *OpenListeningSocket(settings);
+  CHECK(CheckListensThere(named, settings).ok());
+  settings.uds = folder.PathOf("b");
+  CHECK_FALSE(CheckListensThere(named, settings).ok());
+  ListeningSocket of_systemd = socket.Share();
+  of_systemd.is_from_systemd = true;
+  CHECK(CheckListensThere(of_systemd, settings).ok());
 }
 
 TEST_CASE("a drain does not cut a response that its client is still reading") {

@@ -24,6 +24,18 @@
 
 namespace tandem {
 
+// POST /echo: the body, as JSON.
+inline Route EchoRoute() {
+  Route echo;
+  echo.method = "POST";
+  echo.path = "/echo";
+  echo.handler = [](Exchange& exchange) -> Awaitable<void> {
+    exchange.Respond({200, exchange.request().body, "application/json", {}});
+    co_return;
+  };
+  return echo;
+}
+
 class TestServer {
  public:
   explicit TestServer(std::vector<Route> routes, ServerOptions options = {}, int num_shards = 1) {

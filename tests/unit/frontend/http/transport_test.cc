@@ -24,14 +24,7 @@ std::vector<Route> Routes() {
     stream.Finish();
     co_return;
   };
-  Route echo;
-  echo.method = "POST";
-  echo.path = "/echo";
-  echo.handler = [](Exchange& exchange) -> Awaitable<void> {
-    exchange.Respond({200, exchange.request().body, "application/json", {}});
-    co_return;
-  };
-  return {events, echo};
+  return {events, EchoRoute()};
 }
 
 // With the line end before it, since a header may end in a 0.

@@ -1,0 +1,213 @@
+#include "frontend/hand_over/hand_over.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/log.h"
+#include "common/packets.h"
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+// The first byte of a packet; the rest is its text.
+constexpr char kTakeOver = 't', kEstate = 'e', kBound = 'b', kServing = 's', kRefused = 'r';
+// The second byte of an estate, whose text is the listening socket's path.
+constexpr char kFromSystemd = 'd', kOwn = 'o';
+constexpr int kReplyMs = 10'000;
+constexpr int kBacklog = 8;
+
+StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return InvalidArgumentError(path + ": too long for the name of a socket");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Status Send(int fd, char kind, std::string_view text, std::span<const int> fds = {}) {
+  return SendPacket(fd, (std::string(1, kind) + std::string(text)).substr(0, kMaxPacketBytes), fds);
+}
+
+// Packets that nobody has read would reset the connection, and the reply would be lost.
+void SendRefusal(int fd, std::string_view why) {
+  (void)Send(fd, kRefused, why);
+  (void)::shutdown(fd, SHUT_RD);
+  while (ReceivePacket(fd, /*timeout_ms=*/0).ok()) {
+  }
+}
+
+pid_t PeerOf(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return is_known && peer.uid == ::geteuid() ? peer.pid : 0;
+}
+
+StatusOr<Estate> EstateIn(Packet packet) {
+  const std::string& bytes = packet.bytes;
+  if (bytes.front() == kRefused) return FailedPreconditionError(bytes.substr(1));
+  if (bytes.size() < 2 || bytes.front() != kEstate || packet.fds.size() != 2) {
+    return InternalError("the frontend that serves replies with something else than its sockets");
+  }
+  Estate estate;
+  estate.folder_lock = std::move(packet.fds[0]);
+  estate.listener.fd = std::move(packet.fds[1]);
+  estate.listener.is_from_systemd = bytes[1] == kFromSystemd;
+  estate.listener.path = bytes.substr(2);
+  return estate;
+}
+
+}  // namespace
+
+// ---- The one that serves ----
+
+HandOverOffer::HandOverOffer(Shard* shard, Calls calls) : shard_(shard), calls_(std::move(calls)) {}
+
+Status HandOverOffer::Listen(const std::string& path) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return ErrnoError(errno, "socket");
+  ::unlink(path.c_str());
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0) {
+    return ErrnoError(errno, "bind " + path);
+  }
+  path_ = path;
+  listener_ = std::make_unique<Socket>(shard_, fd.Release());
+  WatchListener();
+  return OkStatus();
+}
+
+void HandOverOffer::Close(std::string_view why) {
+  if (!path_.empty()) ::unlink(std::exchange(path_, "").c_str());
+  listener_.reset();
+  if (successor_ != nullptr) Refuse(why);
+}
+
+void HandOverOffer::WatchListener() {
+  listener_->NotifyReadable([this] {
+    Accept();
+    if (listener_ != nullptr) WatchListener();
+  });
+}
+
+void HandOverOffer::Accept() {
+  while (true) {
+    UniqueFd fd(::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    const pid_t peer = PeerOf(fd.get());
+    if (peer == 0) continue;
+    if (successor_ != nullptr) {
+      SendRefusal(fd.get(), "another frontend is about to take over");
+      continue;
+    }
+    successor_ = std::make_unique<Socket>(shard_, fd.Release());
+    successor_pid_ = peer;
+    is_introduced_ = false;
+    WatchSuccessor();
+  }
+}
+
+void HandOverOffer::WatchSuccessor() {
+  successor_->NotifyReadable([this] {
+    OnReadable();
+    if (successor_ != nullptr) WatchSuccessor();
+  });
+}
+
+void HandOverOffer::OnReadable() {
+  while (successor_ != nullptr) {
+    const StatusOr<Packet> packet = ReceivePacket(successor_->fd(), /*timeout_ms=*/0);
+    if (packet.status().code() == StatusCode::kDeadlineExceeded) return;
+    if (packet.ok()) {
+      Handle(packet->bytes);
+      continue;
+    }
+    successor_.reset();
+    LOG_WARNING << "[reload] process " << successor_pid_
+                << " has ended before it took over; this one serves on";
+    if (is_introduced_) calls_.take_back();
+  }
+}
+
+void HandOverOffer::Handle(std::string_view packet) {
+  const std::string_view text = packet.substr(1);
+  switch (packet.front()) {
+    case kTakeOver:
+      return HandleTakeOver(text);
+    case kBound:
+      LOG_INFO << "[reload] process " << successor_pid_ << " meets the engines";
+      is_introduced_ = true;
+      return calls_.introduce(std::string(text));
+    case kServing:
+      successor_.reset();
+      return calls_.retire(successor_pid_);
+    default:
+      Refuse("a message that this version does not know");
+  }
+}
+
+void HandOverOffer::HandleTakeOver(std::string_view num_engines) {
+  const StatusOr<Estate> estate = calls_.share(ParseNumber<int>(num_engines).value_or(0));
+  if (!estate.ok()) return Refuse(estate.status().message());
+  const std::array<int, 2> fds = {estate->folder_lock.get(), estate->listener.fd.get()};
+  const char origin = estate->listener.is_from_systemd ? kFromSystemd : kOwn;
+  const Status sent =
+      Send(successor_->fd(), kEstate, std::string(1, origin) + estate->listener.path, fds);
+  if (!sent.ok()) return Refuse(sent.message());
+  LOG_INFO << "[reload] process " << successor_pid_ << " is about to take over";
+}
+
+void HandOverOffer::Refuse(std::string_view why) {
+  LOG_ERROR << "[reload] process " << successor_pid_ << " may not take over: " << why;
+  SendRefusal(successor_->fd(), why);
+  successor_.reset();
+  if (is_introduced_) calls_.take_back();
+}
+
+// ---- The next one ----
+
+StatusOr<std::optional<HandOverClaim>> HandOverClaim::Make(const std::string& path,
+                                                           int num_engines) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  HandOverClaim claim;
+  claim.connection_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const int fd = claim.connection_.get();
+  if (fd < 0) return ErrnoError(errno, "socket");
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == ENOENT || errno == ECONNREFUSED) return std::optional<HandOverClaim>();
+    return ErrnoError(errno, "connect " + path);
+  }
+  // Who is refused at once cannot send this any more, and has a reply.
+  (void)Send(fd, kTakeOver, std::to_string(num_engines));
+  StatusOr<Packet> reply = ReceivePacket(fd, kReplyMs);
+  if (!reply.ok()) return reply.status().WithContext("the frontend that serves does not reply");
+  ASSIGN_OR_RETURN(claim.estate_, EstateIn(*std::move(reply)));
+  return std::optional<HandOverClaim>(std::move(claim));
+}
+
+Status HandOverClaim::SendBound(std::string_view own_address) const {
+  return Send(fd(), kBound, own_address);
+}
+
+Status HandOverClaim::SendServing() const { return Send(fd(), kServing, ""); }
+
+void HandOverClaim::WatchEnd(Shard* shard, std::function<void(const Status&)> on_end) {
+  watched_ = std::make_unique<Socket>(shard, connection_.Release());
+  watched_->NotifyReadable([this, on_end = std::move(on_end)] {
+    const StatusOr<Packet> packet = ReceivePacket(fd(), /*timeout_ms=*/0);
+    const bool is_refused = packet.ok() && packet->bytes.front() == kRefused;
+    on_end(is_refused ? FailedPreconditionError(packet->bytes.substr(1)) : OkStatus());
+  });
+}
+
+}  // namespace tandem
