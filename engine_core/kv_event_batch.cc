@@ -50,6 +50,12 @@ Status SetKey(const std::string& key, const Json& value, wire::KvEventsConfig* c
     if (value.is_null()) return OkStatus();
     return SetString(key, value, &config->replay_endpoint.emplace());
   }
+  if (key == "encoding") {
+    if (value != "map" && value != "array") return WrongValue(key, value, "\"map\" or \"array\"");
+    config->encoding =
+        value == "array" ? wire::KvEventEncoding::kArray : wire::KvEventEncoding::kMap;
+    return OkStatus();
+  }
   if (key == "endpoint") return SetString(key, value, &config->endpoint);
   if (key == "topic") return SetString(key, value, &config->topic);
   if (key == "buffer_steps") return SetCount(key, value, 1, &config->buffer_steps);

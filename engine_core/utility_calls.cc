@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/log_level.h"
+#include "common/process_stats.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -136,6 +137,21 @@ Result SetLevelOfLog(const wire::UtilityRequest& call, EngineCore*) {
   return Nil();
 }
 
+// Ours, for the frontend's /metrics.
+Result DescribeProcess(const wire::UtilityRequest&, EngineCore*) {
+  const std::optional<ProcessStats> stats = ReadProcessStats();
+  if (!stats) return UnavailableError("/proc/self/stat cannot be read");
+  const auto milliseconds = [](double seconds) { return static_cast<int64_t>(seconds * 1e3); };
+  return StatusOr<wire::RawValue>(wire::PackedArray(
+      {wire::PackedInt(stats->virtual_bytes), wire::PackedInt(stats->resident_bytes),
+       wire::PackedInt(milliseconds(stats->cpu_s)),
+       wire::PackedInt(milliseconds(stats->started_at)), wire::PackedInt(stats->open_files)}));
+}
+
+Result DescribeCache(const wire::UtilityRequest&, EngineCore* engine) {
+  return StatusOr<wire::RawValue>(wire::PackedStrings(engine->cache_facts()));
+}
+
 struct Method {
   std::string_view name;
   Result (*call)(const wire::UtilityRequest& call, EngineCore* engine);
@@ -158,6 +174,8 @@ constexpr Method kMethods[] = {
     {"set_weight_version", SetWeightVersion},
     {"list_loras", ListLoras},
     {wire::kSetLogLevelMethod, SetLevelOfLog},
+    {wire::kProcessMethod, DescribeProcess},
+    {wire::kCacheFactsMethod, DescribeCache},
 };
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include "frontend/engine_reports.h"
 
 #include <string>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/sd_notify.h"
 #include "frontend/engine_client/engine_client.h"
+#include "proto_msgpack/msgpack_reader.h"
+#include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
 
@@ -38,17 +41,22 @@ void EngineReports::RecordInOrder(int engine_index, wire::SchedulerStats stats,
   metrics_->Record(engine_index, stats);
 }
 
-void EngineReports::RecordHealth(const EngineClient& client) {
-  for (int i = 0; i < client.num_engines(); ++i) RecordEngine(i, client.engine_status(i));
+void EngineReports::RecordHealth(EngineClient& client) {
+  for (int i = 0; i < client.num_engines(); ++i) RecordEngine(i, client);
   const Status health = client.health();
   if (health.ok() == was_serving_) return;
   was_serving_ = health.ok();
-  if (health.ok()) return RecordReady(*client.engine_info());
-  (void)SdNotify("STATUS=" + health.message());
+  if (!health.ok()) {
+    (void)SdNotify("STATUS=" + health.message());
+    return;
+  }
+  LOG_INFO << "Application startup complete.";
+  (void)SdNotify("READY=1\nSTATUS=serving");
 }
 
-void EngineReports::RecordEngine(int engine_index, const Status& status) {
+void EngineReports::RecordEngine(int engine_index, EngineClient& client) {
   const auto i = static_cast<size_t>(engine_index);
+  const Status status = client.engine_status(engine_index);
   if (status.ok() && !is_ready_[i] && was_ready_[i]) {
     LOG_INFO << "engine " << engine_index << " is back";
     metrics_->engine(engine_index).engine_restarts.Increment();
@@ -60,31 +68,52 @@ void EngineReports::RecordEngine(int engine_index, const Status& status) {
     metrics_->Record(engine_index, wire::SchedulerStats{});
   } else if (!is_ready_[i]) {
     newest_[i].Begin();
+    RecordFacts(engine_index, client);
   }
   is_ready_[i] = status.ok();
   was_ready_[i] = was_ready_[i] || status.ok();
 }
 
-void EngineReports::RecordTakeOver(const EngineClient& client, int engine_index) {
+void EngineReports::RecordTakeOver(EngineClient& client, int engine_index) {
   metrics_->engine(engine_index).engine_swaps.Increment();
   newest_[static_cast<size_t>(engine_index)].Begin();
-  if (client.engine_info() != nullptr) RecordFacts(*client.engine_info());
+  RecordFacts(engine_index, client);
 }
 
-void EngineReports::RecordReady(const wire::EngineCoreReadyResponse& info) {
-  RecordFacts(info);
-  LOG_INFO << "Application startup complete.";
-  (void)SdNotify("READY=1\nSTATUS=serving");
+namespace {
+
+// The reply of wire::kCacheFactsMethod, put over what READY has.
+void AddFacts(const wire::RawValue& packed, MetricLabels* facts) {
+  wire::MsgpackReader reader(packed.packed);
+  const uint32_t num_words = reader.ArraySize();
+  for (uint32_t i = 0; i + 1 < num_words && reader.status().ok(); i += 2) {
+    std::string name(reader.String());
+    std::string value(reader.String());
+    if (reader.status().ok()) (*facts)[std::move(name)] = std::move(value);
+  }
 }
 
-void EngineReports::RecordFacts(const wire::EngineCoreReadyResponse& info) {
+}  // namespace
+
+void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
+  const wire::EngineCoreReadyResponse& info = client.engine_info(engine_index);
+  EngineMetrics& metrics = metrics_->engine(engine_index);
+  metrics.max_num_seqs.Set(info.max_num_seqs);
+  metrics.max_num_batched_tokens.Set(info.max_num_batched_tokens);
+  metrics_->SetMaxModelLen(info.max_model_len);
   MetricLabels facts = {{"block_size", std::to_string(info.block_size)},
                         {"num_gpu_blocks", std::to_string(info.num_gpu_blocks)}};
   if (info.kv_cache_size_tokens) {
     facts["kv_cache_size_tokens"] = std::to_string(*info.kv_cache_size_tokens);
   }
-  metrics_->SetMaxModelLen(info.max_model_len);
-  for (int i = 0; i < metrics_->num_engines(); ++i) metrics_->SetCacheConfig(i, facts);
+  metrics_->SetCacheConfig(engine_index, facts);
+  if (info.peer() != wire::Peer::kTandem) return;
+  client.CallUtility(engine_index, wire::kCacheFactsMethod, {},
+                     [metrics = metrics_, engine_index, facts](const auto& reply) mutable {
+                       if (!reply.ok()) return;
+                       AddFacts(*reply, &facts);
+                       metrics->SetCacheConfig(engine_index, facts);
+                     });
 }
 
 Awaitable<void> EngineReports::WriteLines() {

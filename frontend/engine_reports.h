@@ -29,17 +29,17 @@ class EngineReports {
   void RecordStats(int engine_index, const wire::SchedulerStats& stats, double engine_time,
                    StepTokens* step_tokens);
   // An engine came or went. First shard.
-  void RecordHealth(const EngineClient& client);
+  void RecordHealth(EngineClient& client);
   // An engine took over from another. First shard.
-  void RecordTakeOver(const EngineClient& client, int engine_index);
+  void RecordTakeOver(EngineClient& client, int engine_index);
   // Writes the statistics line of each engine every few seconds; never ends. First shard.
   Awaitable<void> WriteLines();
 
  private:
   void RecordInOrder(int engine_index, wire::SchedulerStats stats, double engine_time);
-  void RecordEngine(int engine_index, const Status& status);
-  void RecordReady(const wire::EngineCoreReadyResponse& info);
-  void RecordFacts(const wire::EngineCoreReadyResponse& info);
+  void RecordEngine(int engine_index, EngineClient& client);
+  // What the engine reported as it became ready, and what it replies when it is asked for more.
+  void RecordFacts(int engine_index, EngineClient& client);
 
   Metrics* const metrics_;
   Shard* const first_shard_;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/version.h"
+#include "frontend/api/engine_process.h"
 #include "frontend/api/error.h"
 #include "frontend/openai/json.h"
 
@@ -60,6 +61,11 @@ Awaitable<void> HandleKvEventSources(Exchange& exchange, ApiContext* context) {
 }
 
 Awaitable<void> HandleMetrics(Exchange& exchange, ApiContext* context) {
+  AskEngineProcesses(context);
+  FrontendMetrics& metrics = context->metrics->frontend();
+  metrics.queued_requests.Set(static_cast<double>(context->admission_gate->num_queued_reqs()));
+  metrics.queued_prompt_tokens.Set(
+      static_cast<double>(context->admission_gate->num_queued_tokens()));
   exchange.Respond({200, context->metrics->Scrape(), std::string(Metrics::kContentType), {}});
   co_return;
 }

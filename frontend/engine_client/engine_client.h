@@ -104,6 +104,7 @@ class EngineClient {
   bool engine_ready(int engine_index) const { return health_.ready(engine_index); }
   // OK, or why it is not ready.
   Status engine_status(int engine_index) const { return health_.CheckReady(engine_index); }
+  int client_index() const { return options_.client_index; }
   int num_engines() const { return options_.num_engines; }
   size_t num_inflight() const { return running_.size(); }
   // Engines and running requests as text, for a debugger.

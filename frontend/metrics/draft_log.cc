@@ -1,19 +1,11 @@
 #include "frontend/metrics/draft_log.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "frontend/metrics/format.h"
+
 namespace tandem {
-namespace {
-
-std::string Format(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-}  // namespace
 
 std::string DraftLog::Line(double now) {
   const double elapsed = std::max(now - std::exchange(last_time_, now), 1e-3);

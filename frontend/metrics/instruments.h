@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/metrics/buckets.h"
+
 namespace prometheus {
 class Counter;
 class Gauge;
@@ -22,7 +24,6 @@ class Registry;
 namespace tandem {
 
 using MetricLabels = std::map<std::string, std::string>;
-using Buckets = std::vector<double>;
 
 // Where the instruments of one owner are declared: a registry and the labels they all carry.
 struct MetricScope {

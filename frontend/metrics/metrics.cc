@@ -1,64 +1,21 @@
 #include "frontend/metrics/metrics.h"
 
-#include <dirent.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <map>
 #include <set>
 
 #include "common/check.h"
-#include "common/read_file.h"
-#include "common/strings.h"
+#include "common/process_stats.h"
 #include "frontend/metrics/exposition.h"
+#include "frontend/metrics/hidden_metrics.h"
 
 namespace tandem {
-
-// ---- Buckets ----
-
-Buckets RequestLatencyBuckets() {
-  return {0.3, 0.5, 0.8, 1.0, 1.5, 2,   2.5, 5,   10,   15,  20,
-          30,  40,  50,  60,  120, 240, 480, 960, 1920, 7680};
-}
-
-Buckets TimeToFirstTokenBuckets() {
-  return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
-          1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
-}
-
-Buckets InterTokenLatencyBuckets() {
-  return {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
-          0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
-}
-
-Buckets IterationTokensBuckets() {
-  return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
-}
-
-Buckets RequestTokensBuckets(int64_t max_tokens) {
-  Buckets buckets;
-  for (int64_t decade = 1;; decade *= 10) {
-    for (const int64_t digit : {1, 2, 5}) {
-      if (digit * decade > max_tokens) return buckets;
-      buckets.push_back(static_cast<double>(digit * decade));
-    }
-  }
-}
-
-Buckets ParamsNBuckets() { return {1, 2, 5, 10, 20}; }
-Buckets NumPreemptionsBuckets() { return {1, 2, 3, 4, 5, 10, 20}; }
-Buckets KvCacheResidencyBuckets() {
-  return {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,  1,   2,
-          5,     10,    20,    30,   60,   120,  300, 600, 1200, 1800};
-}
 
 namespace {
 
@@ -80,57 +37,25 @@ prometheus::MetricFamily Single(const char* name, const char* help, prometheus::
   return family;
 }
 
-double CountOpenFiles() {
-  DIR* dir = ::opendir("/proc/self/fd");
-  if (dir == nullptr) return 0;
-  int count = -3;  // ".", ".." and the descriptor of this listing
-  while (::readdir(dir) != nullptr) ++count;
-  ::closedir(dir);
-  return count;
-}
-
-double BootTime() {
-  std::ifstream stat("/proc/stat");
-  std::string word;
-  double seconds = 0;
-  while (stat >> word) {
-    if (word == "btime" && stat >> seconds) break;
-  }
-  return seconds;
-}
-
-// The process's own series, as Prometheus clients name them; read from /proc on each scrape.
+// The process's own series, as Prometheus clients name them.
 void AppendProcessFamilies(std::vector<prometheus::MetricFamily>* families) {
-  constexpr int64_t kMaxStatBytes = 1 << 16;
-  const auto read = ReadFile("/proc/self/stat", kMaxStatBytes);
-  if (!read.ok()) return;
-  const std::string& text = *read;
-  const size_t after_name = text.rfind(')');
-  if (after_name == std::string::npos) return;
-  // Fields of proc(5) from the third on; the second may hold blanks.
-  const auto fields = Split(std::string_view(text).substr(after_name + 2), ' ');
-  if (fields.size() < 22) return;
-  const auto field = [&fields](size_t number) {
-    return static_cast<double>(ParseNumber<int64_t>(fields[number - 3]).value_or(0));
-  };
-  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  static const double boot_time = BootTime();
+  const std::optional<ProcessStats> stats = ReadProcessStats();
+  if (!stats) return;
   using prometheus::MetricType;
-  families->push_back(Single("process_virtual_memory_bytes", "Virtual memory size in bytes.",
-                             MetricType::Gauge, field(23)));
-  families->push_back(Single("process_resident_memory_bytes", "Resident memory size in bytes.",
-                             MetricType::Gauge,
-                             field(24) * static_cast<double>(::sysconf(_SC_PAGESIZE))));
-  families->push_back(Single("process_start_time_seconds", "Unix time the process started at.",
-                             MetricType::Gauge, boot_time + field(22) / ticks));
-  families->push_back(Single("process_cpu_seconds_total", "User and system CPU time in seconds.",
-                             MetricType::Counter, (field(14) + field(15)) / ticks));
-  families->push_back(
-      Single("process_open_fds", "Open file descriptors.", MetricType::Gauge, CountOpenFiles()));
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  families->push_back(Single("process_max_fds", "Most file descriptors that may be open.",
-                             MetricType::Gauge, static_cast<double>(limit.rlim_cur)));
+  const auto append = [families](const char* name, const char* help, MetricType type, auto value) {
+    families->push_back(Single(name, help, type, static_cast<double>(value)));
+  };
+  append("process_virtual_memory_bytes", "Virtual memory size in bytes.", MetricType::Gauge,
+         stats->virtual_bytes);
+  append("process_resident_memory_bytes", "Resident memory size in bytes.", MetricType::Gauge,
+         stats->resident_bytes);
+  append("process_start_time_seconds", "Unix time the process started at.", MetricType::Gauge,
+         stats->started_at);
+  append("process_cpu_seconds_total", "User and system CPU time in seconds.", MetricType::Counter,
+         stats->cpu_s);
+  append("process_open_fds", "Open file descriptors.", MetricType::Gauge, stats->open_files);
+  append("process_max_fds", "Most file descriptors that may be open.", MetricType::Gauge,
+         stats->max_files);
 }
 
 // A summary without quantiles: a count and a sum for each handler. The library's own summaries keep
@@ -194,13 +119,14 @@ struct Metrics::HttpFamilies {
 Metrics::Metrics(MetricsOptions options)
     : options_(std::move(options)),
       max_model_len_(options_.max_model_len),
-      registry_(std::make_unique<prometheus::Registry>()) {
+      registry_(std::make_unique<prometheus::Registry>()),
+      hit_rates_(static_cast<size_t>(options_.num_engines)) {
   for (int i = 0; i < options_.num_engines; ++i) {
     const MetricScope scope{registry_.get(),
                             {{"engine", std::to_string(i)}, {"model_name", options_.model_name}}};
-    engines_.push_back(std::make_unique<EngineMetrics>(scope));
+    engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.buckets));
     if (options_.kv_cache_metrics) {
-      residency_.push_back(std::make_unique<KvResidencyMetrics>(scope));
+      residency_.push_back(std::make_unique<KvResidencyMetrics>(scope, options_.buckets));
     }
   }
   frontend_ = std::make_unique<FrontendMetrics>(
@@ -224,7 +150,9 @@ Metrics::Metrics(MetricsOptions options)
 Metrics::~Metrics() = default;
 
 std::string Metrics::Scrape() const {
+  for (const auto& engine : engines_) engine->ShowLoad();
   auto families = registry_->Collect();
+  if (options_.show_hidden) AppendHiddenMetrics(&families);
   if (!options_.show_model_series) {
     std::erase_if(families, [](const auto& family) {
       return family.name.starts_with("vllm:") || family.name.starts_with("tandem:");
@@ -240,6 +168,7 @@ std::string Metrics::Scrape() const {
 // Done here and not when the length becomes known: a histogram cannot be replaced while shards
 // observe into it. Buckets are cumulative, so leaving one out loses no count.
 void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const {
+  if (options_.buckets.has_own_request_tokens()) return;
   const auto longest = static_cast<double>(max_model_len_.load());
   const auto is_too_long = [longest](const prometheus::ClientMetric::Bucket& bucket) {
     return bucket.upper_bound > longest && std::isfinite(bucket.upper_bound);
@@ -279,14 +208,19 @@ void RecordDrafts(const wire::SpecDecodingStats& stats, const MetricScope& in) {
 
 }  // namespace
 
+void EngineMetrics::ShowLoad() {
+  const EngineLoad::View now = load.Read();
+  num_requests_running.Set(static_cast<double>(now.running));
+  num_requests_waiting.Set(static_cast<double>(now.waiting));
+  num_requests_waiting_by_reason[WaitingReason::kCapacity].Set(
+      static_cast<double>(now.waiting - now.deferred));
+  num_requests_waiting_by_reason[WaitingReason::kDeferred].Set(static_cast<double>(now.deferred));
+}
+
 void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
   EngineMetrics& metrics = engine(engine_index);
-  const auto waiting = static_cast<double>(stats.num_waiting_reqs);
-  const auto deferred = static_cast<double>(stats.num_skipped_waiting_reqs);
-  metrics.num_requests_running.Set(static_cast<double>(stats.num_running_reqs));
-  metrics.num_requests_waiting.Set(waiting + deferred);
-  metrics.num_requests_waiting_by_reason[WaitingReason::kCapacity].Set(waiting);
-  metrics.num_requests_waiting_by_reason[WaitingReason::kDeferred].Set(deferred);
+  metrics.load.Report(stats.num_running_reqs, stats.num_waiting_reqs,
+                      stats.num_skipped_waiting_reqs);
   metrics.kv_cache_usage_perc.Set(stats.kv_cache_usage);
   const wire::PrefixCacheStats& prefix = stats.prefix_cache_stats;
   if (prefix.queries > 0) {
@@ -297,8 +231,26 @@ void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
     metrics.prefix_cache_hits.Increment(hits);
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
+  HitRateWindow& hit_rate = hit_rates_[static_cast<size_t>(engine_index)];
+  if (prefix.reset) hit_rate.Reset();
+  hit_rate.Add(prefix.requests, prefix.queries, prefix.hits);
+  metrics.gpu_prefix_cache_hit_rate.Set(hit_rate.rate());
   RecordEvictions(engine_index, stats.kv_cache_eviction_events);
   if (stats.spec_decoding_stats) RecordDrafts(*stats.spec_decoding_stats, metrics.in);
+}
+
+void Metrics::RecordProcess(int engine_index, const ProcessStats& stats) {
+  EngineMetrics& metrics = engine(engine_index);
+  metrics.process_resident_memory_bytes.Set(static_cast<double>(stats.resident_bytes));
+  metrics.process_virtual_memory_bytes.Set(static_cast<double>(stats.virtual_bytes));
+  metrics.process_start_time_seconds.Set(stats.started_at);
+  metrics.process_open_fds.Set(static_cast<double>(stats.open_files));
+  // Counts on where another process has taken its place.
+  const double counted = metrics.process_cpu_seconds.Value();
+  const double before = metrics.process_cpu_before;
+  if (stats.cpu_s + before < counted) metrics.process_cpu_before = counted;
+  metrics.process_cpu_seconds.Increment(
+      std::max(0.0, metrics.process_cpu_before + stats.cpu_s - counted));
 }
 
 void Metrics::RecordEvictions(int engine_index,

@@ -15,7 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "common/process_stats.h"
 #include "frontend/engine_client/resume_policy.h"
+#include "frontend/metrics/buckets.h"
+#include "frontend/metrics/engine_load.h"
+#include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/instruments.h"
 #include "proto_msgpack/schema.h"
 
@@ -54,21 +58,10 @@ constexpr Names2 kParserOutcomes = {"tool_call", "no_tool_call"};
 // How often the parser of tool calls ran, by what it found; one request type and mode.
 using ParserInvocations = LabelledSet<Counter, ParserOutcome, 2>;
 
-// Bucket families.
-Buckets RequestLatencyBuckets();
-Buckets TimeToFirstTokenBuckets();
-Buckets InterTokenLatencyBuckets();
-Buckets IterationTokensBuckets();
-Buckets RequestTokensBuckets(int64_t max_tokens);  // 1-2-5 decades up to max_tokens
-Buckets ParamsNBuckets();
-Buckets NumPreemptionsBuckets();
-Buckets KvCacheResidencyBuckets();
-
 // Series of one engine; labels engine and model_name.
 // clang-format off
 struct EngineMetrics {
-  explicit EngineMetrics(const MetricScope& scope)
-      : in(scope), tokens_(RequestTokensBuckets(kMostTokens)) {
+  EngineMetrics(const MetricScope& scope, const BucketFamilies& buckets) : in(scope), buckets_(buckets) {
     engine_sleep_state[SleepState::kAwake].Set(1);
   }
   // Histograms with a bound for every length; a scrape shows bounds up to the model's.
@@ -77,16 +70,22 @@ struct EngineMetrics {
             &request_params_max_tokens, &request_prefill_kv_computed_tokens};
   }
 
+  // The gauges of waiting and running requests show what `load` has now. Before a scrape.
+  void ShowLoad();
+
+  EngineLoad load;
   const MetricScope in;
  private:
-  static constexpr int64_t kMostTokens = 1'000'000'000;
-  const Buckets tokens_;
+  const BucketFamilies& buckets_;
  public:
   // The scheduler's state after its last step.
   Gauge num_requests_running{in, "vllm:num_requests_running", "Requests in the running batch."};
   Gauge num_requests_waiting{in, "vllm:num_requests_waiting", "Requests waiting to run, deferred ones included."};
   LabelledSet<Gauge, WaitingReason, 2> num_requests_waiting_by_reason{in, "vllm:num_requests_waiting_by_reason", "Requests waiting to run, by what they wait for.", "reason", kWaitingReasons};
   Gauge kv_cache_usage_perc{in, "vllm:kv_cache_usage_perc", "KV cache in use, 1 is full.", "vllm:gpu_cache_usage_perc"};
+  Gauge gpu_prefix_cache_hit_rate{in, "vllm:gpu_prefix_cache_hit_rate", "DEPRECATED: divide the rates of vllm:prefix_cache_hits_total and vllm:prefix_cache_queries_total. Share of prompt tokens found in the prefix cache, over the last 1000 requests."};
+  Gauge max_num_seqs{in, "tandem:max_num_seqs", "Most requests of a step."};
+  Gauge max_num_batched_tokens{in, "tandem:max_num_batched_tokens", "Most tokens of a step."};
   LabelledSet<Gauge, SleepState, 3> engine_sleep_state{in, "vllm:engine_sleep_state", "1 for the state the engine is in.", "sleep_state", kSleepStates};
 
   Counter prefix_cache_queries{in, "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "vllm:gpu_prefix_cache_queries_total"};
@@ -105,35 +104,46 @@ struct EngineMetrics {
   Counter corrupted_requests{in, "vllm:corrupted_requests_total", "Requests whose logits held NaN or infinity."};
   Counter engine_restarts{in, "tandem:engine_restarts_total", "Times the engine came back after it was lost."};
   Counter engine_swaps{in, "tandem:engine_swaps_total", "Times another engine took over while this one served."};
-  Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", IterationTokensBuckets()};
+  // The engine's process, as of the scrape before; only for Tandem's own engines.
+  Gauge process_resident_memory_bytes{in, "tandem:engine_process_resident_memory_bytes", "Resident memory of the engine's process."};
+  Gauge process_virtual_memory_bytes{in, "tandem:engine_process_virtual_memory_bytes", "Virtual memory of the engine's process."};
+  Gauge process_start_time_seconds{in, "tandem:engine_process_start_time_seconds", "Unix time the engine's process started at."};
+  Gauge process_open_fds{in, "tandem:engine_process_open_fds", "Open file descriptors of the engine's process."};
+  Counter process_cpu_seconds{in, "tandem:engine_process_cpu_seconds_total", "CPU time of the engine's processes, one after the other."};
+  std::atomic<double> process_cpu_before{0};  // of earlier processes
+  std::atomic<double> process_asked_at{-1e9};  // monotonic, when they were last requested
+  Histogram iteration_tokens{in, "vllm:iteration_tokens_total", "Computed prompt and generated tokens of an engine step.", buckets_["iteration_tokens"]};
 
   // Latencies: see request_stats.h for what each interval is.
-  Histogram time_to_first_token{in, "vllm:time_to_first_token_seconds", "Arrival to first token.", TimeToFirstTokenBuckets()};
-  Histogram inter_token_latency{in, "vllm:inter_token_latency_seconds", "Between two outputs of a request.", InterTokenLatencyBuckets(), "vllm:time_per_output_token_seconds"};
-  Histogram request_time_per_output_token{in, "vllm:request_time_per_output_token_seconds", "Decode time per token after the first, for a request.", InterTokenLatencyBuckets()};
-  Histogram e2e_request_latency{in, "vllm:e2e_request_latency_seconds", "Arrival to the end of a request.", RequestLatencyBuckets()};
-  Histogram request_queue_time{in, "vllm:request_queue_time_seconds", "In the queue, to the first scheduling.", RequestLatencyBuckets()};
-  Histogram request_prefill_time{in, "vllm:request_prefill_time_seconds", "First scheduling to first token.", RequestLatencyBuckets()};
-  Histogram request_decode_time{in, "vllm:request_decode_time_seconds", "First token to last token.", RequestLatencyBuckets()};
-  Histogram request_inference_time{in, "vllm:request_inference_time_seconds", "First scheduling to last token.", RequestLatencyBuckets()};
+  Histogram time_to_first_token{in, "vllm:time_to_first_token_seconds", "Arrival to first token.", buckets_["time_to_first_token"]};
+  Histogram inter_token_latency{in, "vllm:inter_token_latency_seconds", "Between two outputs of a request.", buckets_["inter_token_latency"], "vllm:time_per_output_token_seconds"};
+  Histogram request_time_per_output_token{in, "vllm:request_time_per_output_token_seconds", "Decode time per token after the first, for a request.", buckets_["inter_token_latency"]};
+  Histogram e2e_request_latency{in, "vllm:e2e_request_latency_seconds", "Arrival to the end of a request.", buckets_["request_latency"]};
+  Histogram request_queue_time{in, "vllm:request_queue_time_seconds", "In the queue, to the first scheduling.", buckets_["request_latency"]};
+  Histogram request_prefill_time{in, "vllm:request_prefill_time_seconds", "First scheduling to first token.", buckets_["request_latency"]};
+  Histogram request_decode_time{in, "vllm:request_decode_time_seconds", "First token to last token.", buckets_["request_latency"]};
+  Histogram request_inference_time{in, "vllm:request_inference_time_seconds", "First scheduling to last token.", buckets_["request_latency"]};
 
   // Sizes, one observation per ended request.
-  Histogram request_prompt_tokens{in, "vllm:request_prompt_tokens", "Prompt tokens of a request.", tokens_};
-  Histogram request_generation_tokens{in, "vllm:request_generation_tokens", "Tokens generated for a request.", tokens_};
-  Histogram request_max_num_generation_tokens{in, "vllm:request_max_num_generation_tokens", "Tokens of the longest choice of a request.", tokens_};
-  Histogram request_params_n{in, "vllm:request_params_n", "Choices requested (n).", ParamsNBuckets()};
-  Histogram request_params_max_tokens{in, "vllm:request_params_max_tokens", "Token limit of a request (max_tokens).", tokens_};
-  Histogram request_prefill_kv_computed_tokens{in, "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, not found in a cache.", tokens_};
-  Histogram request_num_preemptions{in, "vllm:request_num_preemptions", "Times a request was preempted.", NumPreemptionsBuckets()};
+  Histogram request_prompt_tokens{in, "vllm:request_prompt_tokens", "Prompt tokens of a request.", buckets_["request_tokens"]};
+  Histogram request_generation_tokens{in, "vllm:request_generation_tokens", "Tokens generated for a request.", buckets_["request_tokens"]};
+  Histogram request_max_num_generation_tokens{in, "vllm:request_max_num_generation_tokens", "Tokens of the longest choice of a request.", buckets_["request_tokens"]};
+  Histogram request_params_n{in, "vllm:request_params_n", "Choices requested (n).", buckets_["request_params_n"]};
+  Histogram request_params_max_tokens{in, "vllm:request_params_max_tokens", "Token limit of a request (max_tokens).", buckets_["request_tokens"]};
+  Histogram request_prefill_kv_computed_tokens{in, "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, not found in a cache.", buckets_["request_tokens"]};
+  Histogram request_num_preemptions{in, "vllm:request_num_preemptions", "Times a request was preempted.", buckets_["request_num_preemptions"]};
 };
 
 // Series of one engine that exist only with --kv-cache-metrics.
 struct KvResidencyMetrics {
-  explicit KvResidencyMetrics(const MetricScope& scope) : in(scope) {}
+  KvResidencyMetrics(const MetricScope& scope, const BucketFamilies& buckets) : in(scope), buckets_(buckets) {}
   const MetricScope in;
-  Histogram kv_block_lifetime{in, "vllm:kv_block_lifetime_seconds", "Sampled KV blocks: allocation to eviction.", KvCacheResidencyBuckets()};
-  Histogram kv_block_idle_before_evict{in, "vllm:kv_block_idle_before_evict_seconds", "Sampled KV blocks: last use to eviction.", KvCacheResidencyBuckets()};
-  Histogram kv_block_reuse_gap{in, "vllm:kv_block_reuse_gap_seconds", "Sampled KV blocks: between one use and the next, the last four.", KvCacheResidencyBuckets()};
+ private:
+  const BucketFamilies& buckets_;
+ public:
+  Histogram kv_block_lifetime{in, "vllm:kv_block_lifetime_seconds", "Sampled KV blocks: allocation to eviction.", buckets_["kv_cache_residency"]};
+  Histogram kv_block_idle_before_evict{in, "vllm:kv_block_idle_before_evict_seconds", "Sampled KV blocks: last use to eviction.", buckets_["kv_cache_residency"]};
+  Histogram kv_block_reuse_gap{in, "vllm:kv_block_reuse_gap_seconds", "Sampled KV blocks: between one use and the next, the last four.", buckets_["kv_cache_residency"]};
 };
 
 // Series of the frontend itself; label model_name.
@@ -143,6 +153,8 @@ struct FrontendMetrics {
   LabelledSet<Counter, RejectionReason, 3> admission_rejections{in, "vllm:admission_rejections_total", "Requests refused because a queue limit was reached.", "reason", kRejectionReasons};
   LabelledSet<LabelledSet<ParserInvocations, ParserMode, 2>, RequestType, 3> tool_call_parser_invocations{in, "vllm:tool_call_parser_invocations_total", "Texts in which tool calls were looked for: whole responses, and deltas of streams.", "request_type", kRequestTypes, "mode", kParserModes, "outcome", kParserOutcomes};
   LabelledSet<Counter, ExpiryStage, 2> requests_expired{in, "tandem:requests_expired_total", "Requests whose time was over, before their first token (queue) or after it (decode).", "stage", kExpiryStages};
+  Gauge queued_requests{in, "tandem:queued_requests", "Requests without a first token, from their arrival on."};
+  Gauge queued_prompt_tokens{in, "tandem:queued_prompt_tokens", "Prompt tokens of these requests."};
   Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
   Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
@@ -165,6 +177,8 @@ struct MetricsOptions {
   int64_t max_model_len = 32768;
   bool kv_cache_metrics = false;  // whether the residency series exist
   bool show_model_series = true;  // false: only the http_ and process_ series are shown
+  bool show_hidden = false;       // retired names too (hidden_metrics.h)
+  BucketFamilies buckets = {};
 };
 
 class Metrics {
@@ -186,6 +200,8 @@ class Metrics {
   // What an engine reports with a step: gauges are set, counts since its last report are added.
   void Record(int engine_index, const wire::SchedulerStats& stats);
   void Record(const HttpSample& sample);
+  // What an engine's process reports of itself. One call at a time.
+  void RecordProcess(int engine_index, const ProcessStats& stats);
   // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
   // is a pause, in which none of the states is 1.
   void RecordSleepLevel(std::optional<int64_t> level);
@@ -206,6 +222,7 @@ class Metrics {
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
+  std::vector<HitRateWindow> hit_rates_;          // of each engine; first shard
   std::vector<prometheus::Gauge*> cache_config_;  // of each engine, or null
   struct HttpFamilies;
   std::unique_ptr<HttpFamilies> http_;

@@ -79,13 +79,20 @@ void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double n
 }
 
 void RequestStats::OnEngineChange(EngineMetrics* metrics, StepTokens* step) {
+  unfinished_.MoveTo(&metrics->load);
   metrics_ = metrics;
   step_ = step;
   is_engine_new_ = true;
+  if (!first_token_) {
+    // Stamps of the other engine's clock; this one stamps anew.
+    queued_.reset();
+    scheduled_.reset();
+  }
 }
 
 void RequestStats::OnFinished(FinishedReason reason, double now) {
   if (std::exchange(ended_, true)) return;
+  unfinished_.End();
   EngineMetrics& m = *metrics_;
   const auto observe = [](Histogram& histogram, std::optional<double> seconds) {
     if (seconds) histogram.Observe(*seconds);
@@ -117,11 +124,13 @@ void RequestStats::OnCorrupted() {
 
 void RequestStats::OnEngineError() {
   if (std::exchange(ended_, true)) return;
+  unfinished_.End();
   metrics_->request_success[FinishedReason::kError].Increment();
 }
 
 void RequestStats::OnClientAbort() {
   if (std::exchange(ended_, true)) return;
+  unfinished_.End();
   metrics_->request_success[FinishedReason::kAbort].Increment();
 }
 

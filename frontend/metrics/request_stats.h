@@ -70,7 +70,11 @@ class RequestStats {
   };
   // The n choices of a prompt share `fan_out`, which must outlive this.
   RequestStats(EngineMetrics* metrics, StepTokens* step, FanOutStats* fan_out, Request request)
-      : metrics_(metrics), step_(step), fan_out_(fan_out), request_(request) {}
+      : metrics_(metrics),
+        step_(step),
+        fan_out_(fan_out),
+        request_(request),
+        unfinished_(&metrics->load) {}
 
   // One output of the engine, in this order: its events, its tokens, its end.
   void OnEvent(RequestEvent event, double engine_time);
@@ -110,6 +114,7 @@ class RequestStats {
   StepTokens* step_;
   FanOutStats* fan_out_;
   const Request request_;
+  UnfinishedRequest unfinished_;
   Stamp queued_, scheduled_, first_token_, last_token_;  // first engine's clock
   double last_token_seen_ = 0;                           // frontend's clock
   bool is_engine_new_ = false;                           // its first token has not arrived

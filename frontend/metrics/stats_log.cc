@@ -6,16 +6,11 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "frontend/metrics/format.h"
 
 namespace tandem {
 
 namespace {
-
-std::string Format(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 std::string EnginePrefix(int engine_index) {
   char text[32];
@@ -24,31 +19,6 @@ std::string EnginePrefix(int engine_index) {
 }
 
 }  // namespace
-
-void HitRateWindow::Add(int64_t requests, int64_t queries, int64_t hits) {
-  if (requests == 0) return;
-  entries_.push_back({requests, queries, hits});
-  total_.requests += requests;
-  total_.queries += queries;
-  total_.hits += hits;
-  while (entries_.size() > 1 && total_.requests > kMaxRequests) {
-    const Entry& oldest = entries_.front();
-    total_.requests -= oldest.requests;
-    total_.queries -= oldest.queries;
-    total_.hits -= oldest.hits;
-    entries_.pop_front();
-  }
-}
-
-void HitRateWindow::Reset() {
-  entries_.clear();
-  total_ = {};
-}
-
-double HitRateWindow::rate() const {
-  if (total_.queries == 0) return 0;
-  return static_cast<double>(total_.hits) / static_cast<double>(total_.queries);
-}
 
 StatsLog::StatsLog(const EngineMetrics* metrics, int engine_index, double now)
     : metrics_(metrics),
@@ -89,11 +59,10 @@ std::string StatsLog::Line(double now, bool* busy) {
   std::string line = prefix_;
   line += "Avg prompt throughput: " + Format("%.1f tokens/s, ", prompt);
   line += "Avg generation throughput: " + Format("%.1f tokens/s, ", generation);
-  line += "Running: " + Format("%.0f reqs, ", metrics_->num_requests_running.Value());
-  line += "Waiting: " + Format("%.0f reqs, ", metrics_->num_requests_waiting.Value());
-  const double deferred =
-      metrics_->num_requests_waiting_by_reason[WaitingReason::kDeferred].Value();
-  if (deferred > 0) line += "Deferred: " + Format("%.0f reqs, ", deferred);
+  const EngineLoad::View load = metrics_->load.Read();
+  line += "Running: " + std::to_string(load.running) + " reqs, ";
+  line += "Waiting: " + std::to_string(load.waiting) + " reqs, ";
+  if (load.deferred > 0) line += "Deferred: " + std::to_string(load.deferred) + " reqs, ";
   if (preemptions > 0) line += "Preemptions: " + Format("%.0f, ", preemptions);
   line += "KV cache usage: " + Format("%.1f%%", metrics_->kv_cache_usage_perc.Value() * 100);
   if (!hit_rate_.empty()) {

@@ -9,35 +9,16 @@
 // writes the line.
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
 #include "common/mailbox.h"
 #include "frontend/metrics/draft_log.h"
+#include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/metrics.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
-
-// Token-weighted share of prompt tokens found in the prefix cache, over the last 1,000 requests.
-class HitRateWindow {
- public:
-  void Add(int64_t requests, int64_t queries, int64_t hits);
-  void Reset();
-  bool empty() const { return entries_.empty(); }
-  double rate() const;
-
- private:
-  static constexpr int64_t kMaxRequests = 1000;
-  struct Entry {
-    int64_t requests;
-    int64_t queries;
-    int64_t hits;
-  };
-  std::deque<Entry> entries_;
-  Entry total_{};
-};
 
 class StatsLog {
  public:

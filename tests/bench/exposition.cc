@@ -14,8 +14,10 @@ namespace {
 
 std::vector<prometheus::MetricFamily> Families(int64_t num_engines) {
   prometheus::Registry registry;
+  const BucketFamilies buckets;
   for (int64_t i = 0; i < num_engines; ++i) {
-    EngineMetrics engine({&registry, {{"engine", std::to_string(i)}, {"model_name", "model"}}});
+    EngineMetrics engine({&registry, {{"engine", std::to_string(i)}, {"model_name", "model"}}},
+                         buckets);
     for (int sample = 1; sample < 1000; ++sample) {
       engine.time_to_first_token.Observe(sample * 0.0123);
       engine.inter_token_latency.Observe(sample * 0.000456);

@@ -15,7 +15,7 @@ RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 
 class Alerts(unittest.TestCase):
     def test_each_metric_of_an_alert_is_there_from_the_first_scrape(self):
-        named = set(re.findall(r"vllm:\w+", RULES.read_text()))
+        named = set(re.findall(r"(?:vllm|tandem):\w+", RULES.read_text()))
         self.assertIn("vllm:corrupted_requests_total", named)
         with Pair("--served-model-name", "m") as server:
             shown = {series.partition("{")[0] for series in server.metrics()}

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "exposition_parser.h"
 #include "frontend/metrics/exposition.h"
+#include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/metrics/stats_log.h"
 #include "tests/support/files/temp_folder.h"
@@ -43,6 +45,13 @@ const std::map<std::string, std::string> kExpected = {
     {"vllm:kv_cache_usage_perc", "gauge"},
     {"vllm:gpu_cache_usage_perc", "gauge"},
     {"vllm:engine_sleep_state", "gauge"},
+    {"vllm:gpu_prefix_cache_hit_rate", "gauge"},
+    {"tandem:max_num_seqs", "gauge"},
+    {"tandem:max_num_batched_tokens", "gauge"},
+    {"tandem:engine_process_resident_memory_bytes", "gauge"},
+    {"tandem:engine_process_cpu_seconds_total", "counter"},
+    {"tandem:queued_requests", "gauge"},
+    {"tandem:queued_prompt_tokens", "gauge"},
     {"vllm:prefix_cache_queries_total", "counter"},
     {"vllm:prefix_cache_hits_total", "counter"},
     {"vllm:gpu_prefix_cache_queries_total", "counter"},
@@ -86,7 +95,8 @@ const std::map<std::string, std::string> kExpected = {
 const std::set<std::string_view> kOfTheFrontend = {
     "vllm:admission_rejections_total", "vllm:tool_call_parser_invocations_total",
     "tandem:requests_resumed_total",   "tandem:stored_responses",
-    "tandem:stored_response_bytes",    "tandem:requests_moved_total"};
+    "tandem:stored_response_bytes",    "tandem:requests_moved_total",
+    "tandem:queued_requests",          "tandem:queued_prompt_tokens"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();
@@ -248,6 +258,147 @@ TEST_CASE("scheduler stats become gauges and prefix counters, under their old na
   CHECK(page.Value("vllm:gpu_prefix_cache_queries_total", kEngine0) == 200);
   CHECK(page.Value("vllm:prefix_cache_hits_total", kEngine0) == 128);
   CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total", {{"source", "device"}}) == 128);
+}
+
+TEST_CASE("a request waits from the moment it is sent, whatever its engine reports") {
+  Metrics metrics = MakeMetrics(2);
+  EngineLoad& load = metrics.engine(0).load;
+  const auto value = [&metrics](const std::string& name, const char* engine) {
+    return Scrape(metrics).Value("vllm:num_requests_" + name, {{"engine", engine}});
+  };
+  const auto report = [&metrics](int64_t running, int64_t waiting, int64_t deferred) {
+    wire::SchedulerStats stats;
+    stats.num_running_reqs = running;
+    stats.num_waiting_reqs = waiting;
+    stats.num_skipped_waiting_reqs = deferred;
+    metrics.Record(0, stats);
+  };
+  // Two requests for an engine that is stopped.
+  std::optional<UnfinishedRequest> first(&load), second(&load), third;
+  CHECK(value("waiting", "0") == 2);
+  CHECK(value("running", "0") == 0);
+  CHECK(Scrape(metrics).Value("vllm:num_requests_waiting_by_reason",
+                              {{"engine", "0"}, {"reason", "capacity"}}) == 2);
+  // It runs one and has the other in its queue; a third is on its way.
+  report(1, 1, 0);
+  CHECK(value("waiting", "0") == 1);
+  third.emplace(&load);
+  CHECK(value("waiting", "0") == 2);
+  CHECK(value("running", "0") == 1);
+  report(2, 0, 1);
+  CHECK(value("waiting", "0") == 1);
+  CHECK(Scrape(metrics).Value("vllm:num_requests_waiting_by_reason",
+                              {{"engine", "0"}, {"reason", "deferred"}}) == 1);
+  // The engine is lost: what it had waits, until another one has it.
+  report(0, 0, 0);
+  CHECK(value("waiting", "0") == 3);
+  first->MoveTo(&metrics.engine(1).load);
+  second->MoveTo(&metrics.engine(1).load);
+  CHECK(value("waiting", "0") == 1);
+  CHECK(value("waiting", "1") == 2);
+  // Ends count once, also when the request lives on.
+  first->End();
+  first->End();
+  first->MoveTo(&load);
+  first.reset();
+  second.reset();
+  third.reset();
+  CHECK(value("waiting", "0") == 0);
+  CHECK(value("waiting", "1") == 0);
+}
+
+TEST_CASE("an aborted request waits no longer before its engine reports it") {
+  Metrics metrics = MakeMetrics();
+  EngineMetrics& engine = metrics.engine(0);
+  StepTokens step(&engine);
+  FanOutStats fan_out(&engine, 1);
+  RequestStats request(&engine, &step, &fan_out, {});
+  CHECK(engine.load.Read().waiting == 1);
+  request.OnClientAbort();
+  CHECK(engine.load.Read().waiting == 0);
+  { RequestStats refused(&engine, &step, &fan_out, {}); }
+  CHECK(engine.load.Read().waiting == 0);
+}
+
+TEST_CASE("the CPU time of an engine counts on when another process takes its place") {
+  Metrics metrics = MakeMetrics();
+  const auto cpu = [&metrics] {
+    return Scrape(metrics).Value("tandem:engine_process_cpu_seconds_total", kEngine0);
+  };
+  metrics.RecordProcess(0, {.resident_bytes = 1000, .cpu_s = 5, .open_files = 7});
+  metrics.RecordProcess(0, {.resident_bytes = 2000, .cpu_s = 8});
+  CHECK(cpu() == 8);
+  metrics.RecordProcess(0, {.resident_bytes = 500, .cpu_s = 1});
+  CHECK(cpu() == 9);
+  metrics.RecordProcess(0, {.resident_bytes = 500, .cpu_s = 3});
+  CHECK(cpu() == 11);
+  CHECK(Scrape(metrics).Value("tandem:engine_process_resident_memory_bytes", kEngine0) == 500);
+}
+
+TEST_CASE("the older hit rate is that of the last thousand requests") {
+  Metrics metrics = MakeMetrics();
+  wire::SchedulerStats stats;
+  stats.prefix_cache_stats.requests = 1;
+  stats.prefix_cache_stats.queries = 100;
+  stats.prefix_cache_stats.hits = 25;
+  metrics.Record(0, stats);
+  CHECK(Scrape(metrics).Value("vllm:gpu_prefix_cache_hit_rate", kEngine0) == 0.25);
+}
+
+TEST_CASE("buckets of a family can be replaced") {
+  const auto buckets = BucketFamilies::Parse(
+      R"({"time_to_first_token": [0.5, 2], "request_tokens": [10, 1000000]})");
+  REQUIRE(buckets.ok());
+  Metrics metrics({.model_name = "m", .num_engines = 1, .max_model_len = 100, .buckets = *buckets});
+  metrics.engine(0).time_to_first_token.Observe(1);
+  const ExpositionParser page = Scrape(metrics);
+  const auto bucket = [&page](const std::string& name, const char* le) {
+    return page.Value(name + "_bucket", {{"le", le}});
+  };
+  CHECK(bucket("vllm:time_to_first_token_seconds", "0.5") == 0);
+  CHECK(bucket("vllm:time_to_first_token_seconds", "2.0") == 1);
+  CHECK(std::isnan(bucket("vllm:time_to_first_token_seconds", "0.001")));
+  // The operator's bounds stay, whatever the model's length is.
+  CHECK(bucket("vllm:request_prompt_tokens", "1e+06") == 0);
+  CHECK(bucket("vllm:inter_token_latency_seconds", "0.01") == 0);
+}
+
+TEST_CASE("buckets that cannot be are refused with the family's name") {
+  const auto refusal = [](const std::string& json) {
+    return BucketFamilies::Parse(json).status().message();
+  };
+  CHECK(refusal("[]") == "must be a JSON object of families and lists of bounds");
+  CHECK(refusal("{") == "must be a JSON object of families and lists of bounds");
+  CHECK(refusal(R"({"ttft": [1]})").starts_with("ttft is no family; known: inter_token_latency "));
+  for (const std::string list :
+       {"[]", "1", "[0]", "[-1, 1]", "[1, 1]", "[2, 1]", "[\"1\"]", "[true]", "[null]"}) {
+    CAPTURE(list);
+    CHECK(refusal("{\"inter_token_latency\": " + list + "}") ==
+          "inter_token_latency: must be ascending numbers above 0, at least one");
+  }
+  CHECK(BucketFamilies::Parse("").ok());
+}
+
+TEST_CASE("retired names appear for the version before only") {
+  CHECK_FALSE(*ShowsHiddenMetrics(""));
+  CHECK(*ShowsHiddenMetrics("0.32"));
+  CHECK(*ShowsHiddenMetrics("0.32.1"));
+  CHECK_FALSE(*ShowsHiddenMetrics("0.31"));
+  CHECK_FALSE(*ShowsHiddenMetrics("0.33"));
+  for (const char* bad : {"1", "x.y", "0.32.1.2", "0.-1", "0."}) {
+    CAPTURE(bad);
+    CHECK_FALSE(ShowsHiddenMetrics(bad).ok());
+  }
+  Metrics metrics({.model_name = "m", .num_engines = 1, .show_hidden = true});
+  metrics.engine(0).prompt_tokens.Increment(3);
+  metrics.engine(0).generation_tokens.Increment(4);
+  metrics.engine(0).request_queue_time.Observe(2);
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("vllm:tokens_total", kEngine0) == 7);
+  CHECK(page.Value("vllm:time_in_queue_requests_sum", kEngine0) == 2);
+  CHECK(page.Value("vllm:num_requests_swapped", kEngine0) == 0);
+  CHECK(page.families().at("vllm:tokens_total").help.starts_with("HIDDEN"));
+  CHECK(Scrape(MakeMetrics()).families().count("vllm:tokens_total") == 0);
 }
 
 TEST_CASE("facts about the cache are labels of a constant 1") {
@@ -585,7 +736,7 @@ TEST_CASE("a request that the engine ended before running it has an end and no i
 TEST_CASE("each of n choices is counted, n and the longest choice once") {
   Fixture f;
   FanOutStats fan_out(&f.engine, 3);
-  std::vector<RequestStats> answers;
+  std::deque<RequestStats> answers;
   for (int i = 0; i < 3; ++i) {
     answers.emplace_back(&f.engine, &f.step, &fan_out,
                          RequestStats::Request{.arrival = 0, .num_prompt_tokens = 4});

@@ -1,0 +1,76 @@
+#include "engine_core/cache_facts.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "engine_core/load_runner.h"
+
+namespace tandem {
+namespace {
+
+std::string Python(bool value) { return value ? "True" : "False"; }
+std::string Python(int64_t value) { return std::to_string(value); }
+std::string Python(double value) { return nlohmann::json(value).dump(); }
+std::string Python(const std::string& value) { return value; }
+template <class T>
+std::string Python(const std::optional<T>& value) {
+  return value ? Python(*value) : "None";
+}
+
+}  // namespace
+
+std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetup& setup) {
+  const ExecutorLimits& limits = setup.runner.limits;
+  const CacheSize cache = SizeOf(limits);
+  std::vector<std::string> facts;
+  const auto add = [&facts](const char* name, const auto& value) {
+    facts.emplace_back(name);
+    facts.push_back(Python(value));
+  };
+  const auto window = limits.sliding_window > 0 ? std::optional<int64_t>(limits.sliding_window)
+                                                : std::optional<int64_t>();
+  add("block_size", int64_t{limits.block_size});
+  add("user_specified_block_size", config.block_size.has_value());
+  add("_block_size_resolved", true);
+  add("num_gpu_blocks", int64_t{limits.num_blocks});
+  add("num_gpu_blocks_override", config.num_gpu_blocks_override);
+  add("kv_cache_size_tokens", cache.tokens);
+  add("kv_cache_max_concurrency", cache.max_concurrency);
+  add("kv_cache_memory_bytes", config.kv_cache_memory_bytes);
+  add("gpu_memory_utilization", setup.kv_cache.utilization.value_or(kDefaultUtilization));
+  add("cache_dtype", config.kv_cache_dtype);
+  add("sliding_window", window);
+  add("enable_prefix_caching", config.enable_prefix_caching);
+  add("prefix_caching_hash_algo", config.prefix_caching_hash_algo);
+  add("hash_block_size", int64_t{limits.block_size});
+  add("cache_hit_alignment_tokens", int64_t{limits.block_size});
+  add("effective_attention_block_size", int64_t{limits.block_size});
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"enable_mamba_shared_prefix_checkpoint", "False"},
+           {"is_attention_free", "False"},
+           {"kv_cache_dtype_skip_layers", "[]"},
+           {"kv_cache_layout", "None"},
+           {"kv_offloading_backend", "native"},
+           {"kv_offloading_size", "None"},
+           {"kv_sharing_fast_prefill", "False"},
+           {"mamba_block_size", "None"},
+           {"mamba_cache_dtype", "auto"},
+           {"mamba_cache_mode", "none"},
+           {"mamba_page_size_padded", "None"},
+           {"mamba_ssm_cache_dtype", "auto"},
+           {"num_cpu_blocks", "None"},
+           {"prefix_cache_retention_interval", "0"},
+           {"prefix_match_unit", "None"},
+           {"replayssm_buffer_len", "16"},
+           {"simple_cpu_offload_num_blocks", "None"},
+           {"skip_page_size_padded", "None"},
+           {"swa_bounded_replay", "True"},
+           {"use_kda_recoverssm", "False"},
+           {"use_replayssm", "False"}}) {
+    add(name, std::string(value));
+  }
+  return facts;
+}
+
+}  // namespace tandem
