@@ -22,6 +22,7 @@ function(tandem_library name header)
 endfunction()
 tandem_library(pcre2 pcre2.h pcre2-8)
 tandem_library(utf8proc utf8proc.h utf8proc)
+tandem_library(yaml_cpp yaml-cpp/yaml.h yaml-cpp)
 tandem_library(xxhash xxhash.h)  # used inline, nothing is linked
 # Its own CMake files want what only its servers need.
 tandem_library(prometheus prometheus/counter.h prometheus-cpp-core)

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -151,10 +152,10 @@ std::string_view TypeName(const Flag& flag) {
       flag.target);
 }
 
+// The shortest text that reads back as the same number.
 std::string FormatExactly(double value) {
   char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.17g", value);
-  return buffer;
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
 }
 
 std::string ValueText(bool value) { return value ? "true" : "false"; }
@@ -183,7 +184,7 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
     if (equals != std::string::npos) {
       text += arg.substr(equals);
     } else if (flag->is_bool()) {
-      text += WithDashes(name) == "--" + std::string(flag->name) ? "=true" : "=false";
+      text += WithDashes(name) == "--no-" + std::string(flag->name) ? "=false" : "=true";
     }
     normal.push_back(std::move(text));
   }
@@ -209,14 +210,9 @@ Status CheckValuesGiven(const std::vector<Flag>& flags, const std::vector<std::s
 constexpr const char* kEnvironmentPrefixes[] = {"TANDEM_", "VLLM_"};  // the first has precedence
 
 std::optional<std::string> FromEnvironment(const Flag& flag) {
-  if (flag.rules.env.empty()) return std::nullopt;
-  for (const char* prefix : kEnvironmentPrefixes) {
-    const std::string name = prefix + std::string(flag.rules.env);
-    const char* value = std::getenv(name.c_str());
-    // An empty value in an environment file means "not set".
-    if (value != nullptr && *value != '\0') return std::string(value);
-  }
-  return std::nullopt;
+  const std::string name = FlagVariable(flag);
+  if (name.empty()) return std::nullopt;
+  return std::string(std::getenv(name.c_str()));
 }
 
 // What one argument has to do with secret flags.
@@ -247,6 +243,34 @@ void Overwrite(char* text) {
 }
 
 }  // namespace
+
+std::optional<std::string> FlagValueText(const Flag& flag) {
+  return std::visit(
+      [](const auto* target) -> std::optional<std::string> {
+        using Target = std::remove_const_t<std::remove_pointer_t<decltype(target)>>;
+        if constexpr (std::is_same_v<Target, std::vector<std::string>>) {
+          std::string text;
+          for (const std::string& word : *target) text += (text.empty() ? "" : " ") + word;
+          return text;
+        } else if constexpr (std::is_same_v<Target, typename Unwrapped<Target>::Type>) {
+          return ValueText(*target);
+        } else {
+          return *target ? std::optional(ValueText(**target)) : std::nullopt;
+        }
+      },
+      flag.target);
+}
+
+std::string FlagVariable(const Flag& flag) {
+  if (flag.rules.env.empty()) return "";
+  for (const char* prefix : kEnvironmentPrefixes) {
+    std::string name = prefix + std::string(flag.rules.env);
+    const char* value = std::getenv(name.c_str());
+    // An empty value in an environment file means "not set".
+    if (value != nullptr && *value != '\0') return name;
+  }
+  return "";
+}
 
 std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,
                                         const std::vector<std::string>& args) {
@@ -412,7 +436,7 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
   for (size_t i = 0; i < flags.size(); ++i) {
     const Flag& flag = flags[i];
     CLI::Option* option = app.add_option("--" + std::string(flag.name), values[i]);
-    const bool is_list = std::holds_alternative<std::vector<std::string>*>(flag.target);
+    const bool is_list = flag.is_list();
     option->expected(1, is_list ? CLI::detail::expected_max_vector_size : 1);
     // Without this CLI11 gives a flag all bare words after it, the positional one included.
     option->allow_extra_args(is_list);

@@ -52,6 +52,7 @@ struct Flag {
     return std::holds_alternative<bool*>(target) ||
            std::holds_alternative<std::optional<bool>*>(target);
   }
+  bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(target); }
 };
 
 enum class FlagOutcome { kRun, kHelpShown };
@@ -77,6 +78,14 @@ void HideSecretVariables(const std::vector<Flag>& flags);
 // Arguments that set every target to the value it has now; targets that hold none, and secret
 // flags, are left out.
 std::vector<std::string> ToArguments(const std::vector<Flag>& flags);
+
+// The target's value as text: a list's words with blanks between them, nullopt where it holds none.
+// Secret values too.
+std::optional<std::string> FlagValueText(const Flag& flag);
+
+// The environment variable that sets the flag where nothing else does, e.g. "TANDEM_MODEL"; "" when
+// there is none.
+std::string FlagVariable(const Flag& flag);
 
 // The row that "--some_name", "--no-some-name" or "-tp" names; nullptr when there is none.
 const Flag* FindFlag(const std::vector<Flag>& flags, std::string_view argument);

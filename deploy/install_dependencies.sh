@@ -6,7 +6,8 @@ set -euo pipefail
 build_packages=(
   build-essential cmake ninja-build ca-certificates ccache python3 python3-pip
   libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
-  libxxhash-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev)
+  libxxhash-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev
+  libyaml-cpp-dev)
 test_packages=(catch2 libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb)
 
 packages=("${build_packages[@]}")

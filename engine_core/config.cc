@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/batch_defaults.h"
+#include "engine_core/compilation_config.h"
 #include "engine_core/executor/graph_sizes.h"
 #include "engine_core/kv_event_batch.h"
+#include "kernels/compute_pool.h"
 
 namespace tandem {
 
@@ -43,10 +47,12 @@ Status SetLengths(const EngineConfig& config, const ModelConfig& model, EngineSe
 }
 
 Status SetBatch(const EngineConfig& config, EngineSetup* setup) {
-  constexpr int64_t kDefaultTokens = 2048, kDefaultSeqs = 128;
+  const BatchDefaults defaults = BatchDefaultsFor(
+      setup->device == "cuda" ? ReadCudaFacts().value_or(CudaFacts()) : std::optional<CudaFacts>(),
+      config.offline, config.performance_mode == "throughput");
   ExecutorLimits& limits = setup->runner.limits;
   const int64_t max_model_len = limits.max_model_len;
-  int64_t tokens = config.max_num_batched_tokens.value_or(kDefaultTokens);
+  int64_t tokens = config.max_num_batched_tokens.value_or(defaults.max_num_batched_tokens);
   if (!config.enable_chunked_prefill) {
     if (config.max_num_batched_tokens && tokens < max_model_len) {
       return InvalidArgumentError("--max-num-batched-tokens " + std::to_string(tokens) +
@@ -55,7 +61,8 @@ Status SetBatch(const EngineConfig& config, EngineSetup* setup) {
     }
     tokens = std::max(tokens, max_model_len);
   }
-  const int64_t seqs = config.max_num_seqs ? *config.max_num_seqs : std::min(kDefaultSeqs, tokens);
+  const int64_t seqs =
+      config.max_num_seqs ? *config.max_num_seqs : std::min(defaults.max_num_seqs, tokens);
   if (seqs > tokens) {
     return InvalidArgumentError("--max-num-seqs " + std::to_string(seqs) +
                                 ": must not be above --max-num-batched-tokens " +
@@ -150,9 +157,27 @@ Status SetAttention(const EngineConfig& config, const ModelConfig& model, Engine
 
 // REQUIRES: the batch's limits are set.
 Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
+  const bool is_cuda = setup->device == "cuda";
+  ASSIGN_OR_RETURN(
+      const CompilationConfig compilation,
+      ParseCompilationConfig(config.compilation_config, config.optimization_level, is_cuda));
+  if (!compilation.note.empty()) LOG_WARNING << "--compilation-config: " << compilation.note;
+  for (const std::string& key : compilation.ignored) {
+    LOG_WARNING << "--compilation-config: " << key
+                << " has no effect: kernels are compiled with the program";
+  }
+  const bool has_sizes = !compilation.capture_sizes.empty() || compilation.max_capture_size;
+  if (has_sizes && (!config.cudagraph_capture_sizes.empty() || config.max_cudagraph_capture_size)) {
+    return InvalidArgumentError(
+        "--compilation-config and --cudagraph-capture-sizes both choose the sizes of graphs: give "
+        "one");
+  }
   GraphSizeOptions options = {.max_num_seqs = setup->runner.limits.max_num_seqs,
                               .max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens,
-                              .max_size = config.max_cudagraph_capture_size};
+                              .max_size = compilation.max_capture_size
+                                              ? compilation.max_capture_size
+                                              : config.max_cudagraph_capture_size,
+                              .sizes = compilation.capture_sizes};
   for (const std::string& word : config.cudagraph_capture_sizes) {
     const std::optional<int64_t> size = ParseNumber<int64_t>(word);
     if (!size || *size < 1 || *size > 65536) {
@@ -161,16 +186,28 @@ Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
     }
     options.sizes.push_back(*size);
   }
-  if (setup->device == "cuda" && !config.enforce_eager) {
+  if (is_cuda && !config.enforce_eager && compilation.captures) {
     setup->runner.graph_sizes = GraphSizes(options);
   }
   return OkStatus();
 }
 
+DraftReport DraftReportOf(std::string_view word) {
+  return word == "detailed"  ? DraftReport::kEveryStep
+         : word == "summary" ? DraftReport::kSummary
+                             : DraftReport::kNone;
+}
+
 Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   ASSIGN_OR_RETURN(setup->runner.speculation, ParseSpeculativeConfig(config.speculative_config));
   const SpeculativeConfig& speculation = setup->runner.speculation;
-  if (!speculation.drafts()) return OkStatus();
+  const DraftReport report = DraftReportOf(config.per_request_spec_decode_metrics);
+  if (!speculation.drafts()) {
+    if (report == DraftReport::kNone) return OkStatus();
+    return InvalidArgumentError("--per-request-spec-decode-metrics " +
+                                config.per_request_spec_decode_metrics +
+                                ": there are no drafts without --speculative-config");
+  }
   if (setup->device == "cuda") {
     return InvalidArgumentError(
         "--speculative-config: is not built for --device cuda, only for cpu");
@@ -178,6 +215,62 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   DraftConfig& drafts = setup->runner.limits.drafts;
   drafts.num_speculative_tokens = speculation.num_speculative_tokens;
   drafts.by_batch = speculation.by_batch;
+  drafts.report = report;
+  if (speculation.has_model()) {
+    // Its last draft's input, and the token that it takes in beyond the target's.
+    drafts.num_lookahead_tokens = speculation.num_speculative_tokens;
+    drafts.num_input_slots = 1;
+  }
+  return OkStatus();
+}
+
+// What has not been built for several ranks is refused by its flag's name.
+Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
+  const RankCounts& ranks = setup.ranks;
+  const std::string flag = ranks.tensor > 1 ? "--tensor-parallel-size" : "--pipeline-parallel-size";
+  if (setup.device == "cuda") {
+    return InvalidArgumentError(flag + ": is not built for --device cuda, only for cpu");
+  }
+  if (setup.runner.speculation.has_model()) {
+    return InvalidArgumentError("--speculative-config: a drafter with a model is not built for " +
+                                flag + " above 1");
+  }
+  if (ranks.pipeline == 1) return OkStatus();
+  const auto refuse = [](const char* name) {
+    return InvalidArgumentError(std::string(name) +
+                                ": is not built for --pipeline-parallel-size above 1");
+  };
+  if (setup.runner.speculation.drafts()) return refuse("--speculative-config");
+  if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
+  if (config.async_scheduling == false) return refuse("--no-async-scheduling");
+  return OkStatus();
+}
+
+Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  setup->ranks = RankCountsOf(config);
+  const RankCounts& ranks = setup->ranks;
+  setup->splits_experts = config.enable_expert_parallel;
+  if (config.enable_expert_parallel && model.mixture_layers.empty()) {
+    return InvalidArgumentError("--enable-expert-parallel: the model has no experts");
+  }
+  if (config.enable_expert_parallel && ranks.tensor == 1) {
+    return InvalidArgumentError(
+        "--enable-expert-parallel: needs --tensor-parallel-size above 1, whose ranks share the "
+        "experts");
+  }
+  if (ranks.num_ranks() == 1) return OkStatus();
+  RETURN_IF_ERROR(CheckRankFlags(config, *setup));
+  RETURN_IF_ERROR(CheckRanks(model, {.tensor_parallel_size = ranks.tensor,
+                                     .pipeline_parallel_size = ranks.pipeline,
+                                     .splits_experts = setup->splits_experts}));
+  // Bound to CPUs, a rank has those that it may use; else they share what there is.
+  if (config.threads == 0 && config.cpu_bind.empty()) {
+    setup->backend.num_threads = std::max(1, NumUsableCpus() / ranks.num_ranks());
+  }
+  if (ranks.pipeline == 1) return OkStatus();
+  setup->runner.limits.max_steps_in_flight = static_cast<size_t>(ranks.pipeline);
+  setup->engine.scheduler.num_pipeline_steps = ranks.pipeline;
+  setup->engine.async_scheduling = true;
   return OkStatus();
 }
 
@@ -230,6 +323,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   SetScheduling(config, &setup);
+  RETURN_IF_ERROR(SetRanks(config, model, &setup));
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
   setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
@@ -237,7 +331,10 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   if (config.enable_prompt_embeds) {
     setup.runner.limits.hidden_size = static_cast<int32_t>(model.hidden_size);
   }
-  setup.runner.limits.sliding_window = model.UniformWindow();
+  // A drafter may see more than the target's window, and take in tokens later.
+  if (!setup.runner.speculation.has_model()) {
+    setup.runner.limits.sliding_window = model.UniformWindow();
+  }
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);
@@ -252,6 +349,17 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
     setup.kv_cache.utilization = kDefaultUtilization;
   }
   return setup;
+}
+
+RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model) {
+  const bool can_all_run = NumUsableCpus() >= setup.backend.num_threads * setup.ranks.num_ranks();
+  return RankGroupShape::Of(setup.ranks, setup.runner.limits, model.hidden_size,
+                            can_all_run ? kFutexSpins : 0);
+}
+
+RankCounts RankCountsOf(const EngineConfig& config) {
+  return {.tensor = static_cast<int>(config.tensor_parallel_size),
+          .pipeline = static_cast<int>(config.pipeline_parallel_size)};
 }
 
 Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup) {

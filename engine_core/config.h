@@ -13,6 +13,7 @@
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_group.h"
 #include "engine_core/flags/engine_config.h"
 #include "engine_core/grammar/grammar_config.h"
 #include "engine_core/models/model.h"
@@ -30,6 +31,8 @@ struct EngineSetup {
   AttentionBackend attention = AttentionBackend::kAuto;  // of cuda; chosen by MakeSetup
   std::string attention_reason;
   WeightFormats formats;
+  RankCounts ranks;
+  bool splits_experts = false;
   ModelRunnerOptions runner;
   EngineCoreOptions engine;
   KvCacheWish kv_cache;
@@ -40,9 +43,13 @@ struct EngineSetup {
   double step_timeout_s = 0;  // 0: none
 };
 
-// Checks flags against the model and each other, and fills in defaults (2048 tokens and 128
-// requests per step).
+// Checks flags against the model and each other, and fills in defaults.
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model);
+
+// What the ranks of the engine share.
+RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model);
+
+RankCounts RankCountsOf(const EngineConfig& config);
 
 // Chooses the number of KV blocks. On a host no step has run by then, so room is left for the step
 // of the memory plan.

@@ -8,7 +8,7 @@ namespace tandem {
 
 bool EngineCore::CanSave() const {
   return in_flight_.empty() && outputs_.empty() && messages_.empty() &&
-         options_.kv_connector == nullptr && scheduler_.CanSave();
+         options_.kv_connector == nullptr;
 }
 
 void EngineCore::Save(ByteWriter* out) const {

@@ -14,12 +14,10 @@
 #include "engine_core/utility_calls.h"
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/choices.h"
+#include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
 namespace {
-
-// A client index beyond this is a broken message, not a frontend.
-constexpr int32_t kMaxClients = 1024;
 
 SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits) {
   config.max_num_seqs = limits.max_num_seqs;
@@ -128,8 +126,8 @@ Status EngineCore::BeginStep(bool may_schedule) {
   if (may_schedule && NeedsStep()) {
     ASSIGN_OR_RETURN(runs, SubmitStep());
   }
-  const bool leaves_it_running =
-      options_.async_scheduling && runs && in_flight_.size() < kMaxStepsInFlight;
+  const bool leaves_it_running = options_.async_scheduling && runs &&
+                                 in_flight_.size() < executor_->limits().max_steps_in_flight;
   if (in_flight_.empty() || leaves_it_running) return OkStatus();
   const StepInFlight oldest = in_flight_.front();
   in_flight_.erase(in_flight_.begin());
@@ -210,7 +208,7 @@ void EngineCore::On(wire::EngineCoreRequest request) {
 
 void EngineCore::OnOne(wire::EngineCoreRequest request) {
   const int32_t client_index = request.client_index;
-  if (client_index < 0 || client_index >= kMaxClients) {
+  if (client_index < 0 || client_index >= wire::kMaxClients) {
     LOG_WARNING << "request of client " << client_index << " dropped: no such client";
     return;
   }
@@ -288,7 +286,7 @@ void EngineCore::On(const wire::ClientLost& lost) {
 }
 
 void EngineCore::On(const wire::UtilityRequest& call) {
-  if (call.client_index < 0 || call.client_index >= kMaxClients) return;
+  if (call.client_index < 0 || call.client_index >= wire::kMaxClients) return;
   if (shutting_down()) {
     Reply(call.client_index, call.call_id, UnavailableError("Server shutting down"));
     return;

@@ -48,6 +48,8 @@ struct EngineCoreOptions {
   // What an accepted request needs besides blocks and the grammar of its structured outputs; empty:
   // nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
+  // Names and values in turn, for vllm:cache_config_info (cache_facts.h).
+  std::vector<std::string> cache_facts = {};
 };
 
 enum class PauseMode {
@@ -99,11 +101,12 @@ class EngineCore {
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
   void Resume();
   bool is_paused() const { return scheduler_.pause_state() != PauseState::kUnpaused; }
+  const std::vector<std::string>& cache_facts() const { return options_.cache_facts; }
   const std::optional<std::string>& weight_version() const { return weight_version_; }
   void set_weight_version(std::string version) { weight_version_ = std::move(version); }
 
   // A checkpoint: all that later steps depend on, but the content of KV blocks. False while a step
-  // is in flight or messages wait, and with a connector or a prompt of embeddings.
+  // is in flight or messages wait, and with a connector.
   bool CanSave() const;
   void Save(ByteWriter* out) const;  // REQUIRES: CanSave
   // Into a new engine of the same options and limits. DATA_LOSS: not what Save has written.

@@ -8,7 +8,6 @@
 namespace tandem {
 
 void FlightRecorder::AddEvent(EngineEvent* event) {
-  if (const char* why = WhyNotRecorded(*event); why != nullptr) return AddGap(why);
   Append(RecordKind::kEvent, [event](ByteWriter* out) { PackEvent(event, out); });
 }
 
@@ -22,7 +21,7 @@ void FlightRecorder::Checkpoint(const EngineCore& engine, std::vector<EngineEven
   if (engine.has_steps_in_flight()) return;
   if (!engine.CanSave()) {
     next_checkpoint_ = ring_->num_bytes() + checkpoint_bytes_ / 8;
-    return Warn("a prompt of embeddings is running");
+    return Warn("a KV connector is used");
   }
   const bool is_saved =
       ring_->Append(static_cast<uint8_t>(RecordKind::kCheckpoint), [&](ByteWriter* out) {

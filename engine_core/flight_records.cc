@@ -175,14 +175,6 @@ std::string_view RecordKindName(RecordKind kind) {
   return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown record";
 }
 
-const char* WhyNotRecorded(const EngineEvent& event) {
-  const auto* input = std::get_if<wire::EngineInput>(&event);
-  if (input == nullptr) return nullptr;
-  const auto* request = std::get_if<wire::EngineCoreRequest>(input);
-  if (request == nullptr || request->prompt_embeds.is_nil()) return nullptr;
-  return "a prompt of embeddings arrived, which are not recorded";
-}
-
 void PackEvent(EngineEvent* event, ByteWriter* out) {
   std::visit([out](auto& kind) { Pack(kind, out); }, *event);
 }

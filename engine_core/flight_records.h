@@ -36,8 +36,6 @@ enum class RecordKind : uint8_t {
 };
 std::string_view RecordKindName(RecordKind kind);
 
-// Why an event is not recorded, or null.
-const char* WhyNotRecorded(const EngineEvent& event);
 // The event is as before when this returns. A grammar's socket is left out.
 void PackEvent(EngineEvent* event, ByteWriter* out);
 StatusOr<EngineEvent> UnpackEvent(std::string_view payload);

@@ -1,5 +1,6 @@
 #include "frontend/config.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include "common/strings.h"
 #include "common/version.h"
 #include "frontend/http/api_keys.h"
+#include "frontend/metrics/hidden_metrics.h"
+#include "gguf/gguf_file.h"
 #include "proto_msgpack/handshake_address.h"
 
 namespace tandem {
@@ -17,14 +20,18 @@ namespace fs = std::filesystem;
 // clang-format off
 std::vector<Flag> FrontendFlags(FrontendConfig& c) {
   return {
-      {"model", &c.model, "Model folder (config.json, tokenizer.json, …)", {.env = "MODEL", .positional = true}},
+      {"model", &c.model, "Model folder (config.json, tokenizer.json, …), or a .gguf file", {.env = "MODEL", .positional = true}},
       {"served-model-name", &c.api.served_model_names, "Names of the model in the API; the first is in responses and metrics. Default: --model"},
-      {"tokenizer", &c.tokenizer, "Folder of the tokenizer. Default: --model"},
+      {"tokenizer", &c.tokenizer, "Folder of the tokenizer, or a .gguf file. Default: --model"},
       {"chat-template", &c.chat_template, "File with a Jinja template, or the template itself. Default: the model's"},
       {"trust-request-chat-template", &c.input.trust_request_chat_template, "Requests may bring a chat template of their own"},
       {"default-chat-template-kwargs", &c.default_chat_template_kwargs, "JSON object of template variables for requests that do not set them"},
       {"generation-config", &c.generation_config, "auto: sampling defaults from the model's file; vllm: none; else a folder"},
       {"override-generation-config", &c.override_generation_config, "JSON object whose values replace those of the generation config"},
+      {"hf-overrides", &c.hf_overrides, "JSON object whose keys replace those of config.json, in objects below them too"},
+      {"chat-template-content-format", &c.input.content_format, "Form in which templates get a message's content: string, openai (a list of parts), or auto: what the template reads", {.choices = {"auto", "string", "openai"}}},
+      {"reasoning-effort-map", &c.reasoning_effort_map, "JSON object: what reasoning_effort of a request becomes for the chat template, e.g. {\"max\": \"high\"}"},
+      {"exclude-tools-when-tool-choice-none", &c.input.exclude_tools_when_tool_choice_none, "Do not show tools to the template when tool_choice is none"},
       {"enable-prompt-embeds", &c.input.enable_prompt_embeds, "Accept completions whose prompt is embeddings; only for trusted clients"},
       {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
       {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},
@@ -39,12 +46,14 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"host", &c.server.host, "Address to listen on. Default: all interfaces"},
       {"port", &c.server.port, "Port to listen on; 0: any free one", {.min = 0, .max = 65535}},
       {"uds", &c.server.uds, "Listen on this UNIX socket in place of host and port"},
+      {"root-path", &c.server.root_path, "Path that a proxy before the server has removed, or left, e.g. /llm"},
       {"port-file", &c.port_file, "Write the bound port to this file once it is open"},
       {"api-server-count", &c.api_server_count, "Network threads, each with its own connections", {.min = 1, .max = 256, .short_name = "asc"}},
       {"text-threads", &c.text_threads, "Threads for templates and tokenizing; 0: half the CPUs, at most 8", {.min = 0, .max = 256}},
       {"ssl-certfile", &c.tls.certificate, "PEM certificate chain; turns on HTTPS"},
       {"ssl-keyfile", &c.tls.key, "PEM key. Default: in --ssl-certfile"},
       {"ssl-ca-certs", &c.tls.client_ca, "PEM file of authorities; clients must present a certificate that one of them signed"},
+      {"ssl-cert-reqs", &c.ssl_cert_reqs, "2: clients must present a certificate, which --ssl-ca-certs alone turns on; 0: without --ssl-ca-certs", {.min = 0, .max = 2}},
       {"ssl-ciphers", &c.tls.ciphers, "OpenSSL cipher list for TLS 1.2"},
 
       {"api-key", &c.api_keys, "Keys, one of which requests must carry as a bearer token or as X-Api-Key", {.env = "API_KEY", .secret = true}},
@@ -58,6 +67,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enable-prompt-tokens-details", &c.api.enable_prompt_tokens_details, "Show cached prompt tokens in usage"},
       {"enable-force-include-usage", &c.api.enable_force_include_usage, "Usage in every stream, requested or not"},
       {"return-tokens-as-token-ids", &c.api.return_tokens_as_token_ids, "Logprobs name tokens as token_id:N"},
+      {"fingerprint-mode", &c.fingerprint_mode, "system_fingerprint of responses: full (name and version), custom (the next flag's value), none (null)", {.choices = {"full", "custom", "none"}}},
+      {"fingerprint-value", &c.fingerprint_value, "Text of --fingerprint-mode custom"},
       {"enable-per-request-metrics", &c.api.enable_per_request_metrics, "Show in responses with one choice how long each stage took"},
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
       {"enable-tokenizer-info-endpoint", &c.enable_tokenizer_info_endpoint, "Show the tokenizer's configuration and the chat template at /tokenizer_info"},
@@ -93,18 +104,24 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests have after SIGTERM; 0: ended at once", {.min = 0, .max = 86400}},
 
       {"handshake-address", &c.handshake_address, "Where engines connect first: ipc:///folder/name or tcp://host:port"},
+      {"take-over", &c.take_over, "If a frontend serves at this handshake address already: take its sockets over once the engines are ready, and let it end after its last connection"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
       {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
       {"max-engine-restarts-per-request", &c.resume.max_restarts, "Deaths of its engine that a request survives; 0: none", {.min = 0, .max = 1 << 30}},
       {"resume-timeout", &c.resume.timeout_s, "Seconds that a request whose engine died waits for one that goes on with it", {.min = 0, .max = 86400}},
       {"max-resume-bytes", &c.resume.max_kept_bytes, "Memory for the tokens of running requests, which an engine needs to go on with them; requests beyond it end with their engine", {.min = 0, .max = 1ll << 50}},
-      {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; with the next flag it sets --handshake-address"},
-      {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535}},
+      {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; with the next flag it sets --handshake-address", {.short_name = "dpa"}},
+      {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535, .short_name = "dpp"}},
 
       {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
+      {"enable-log-requests", &c.api.request_log.requests, "A line for each request as it arrives: its id, size and sampling parameters; at DEBUG its prompt too"},
+      {"enable-log-outputs", &c.api.request_log.outputs, "With the flag before: a line with the text of each finished choice; at DEBUG its token ids too"},
+      {"max-log-len", &c.api.request_log.max_len, "Most characters, or token ids, of a prompt or output in those lines. Default: all", {.min = 0}},
+      {"show-hidden-metrics-for-version", &c.show_hidden_metrics_for_version, "The minor version before vLLM's: show series that were retired with this one"},
+      {"custom-histogram-buckets", &c.custom_histogram_buckets, "JSON object: bounds of families of histograms, e.g. {\"time_to_first_token\": [0.05, 0.2, 1]}"},
       {"disable-uvicorn-access-log", &c.server.disable_access_log, "No line per request"},
       {"disable-access-log-for-endpoints", &c.disable_access_log_for_endpoints, "Comma-separated paths without a line per request"},
   };
@@ -119,7 +136,11 @@ constexpr int64_t kMaxSettingsBytes = 1 << 16;
 Status CheckFolder(std::string_view flag, const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return OkStatus();
-  return NotFoundError("--" + std::string(flag) + " " + path + ": no such folder");
+  const std::string name = "--" + std::string(flag);
+  if (!fs::exists(path, error))
+    return NotFoundError(name + " " + path + ": no such folder or file");
+  const auto file = FindGgufFile(path);
+  return file.ok() ? OkStatus() : file.status().WithContext(name);
 }
 
 // ["a", "b"] → a, b. The form vLLM's list flags have.
@@ -156,7 +177,57 @@ Status FinishParsers(FrontendConfig& config) {
   return OkStatus();
 }
 
+Status FinishEffortMap(FrontendConfig& config) {
+  if (config.reasoning_effort_map.empty()) return OkStatus();
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  const auto bad = [&config](const std::string& what) {
+    return InvalidArgumentError("--reasoning-effort-map " + config.reasoning_effort_map + ": " +
+                                what);
+  };
+  const auto rows =
+      nlohmann::json::parse(config.reasoning_effort_map, nullptr, /*allow_exceptions=*/false);
+  if (!rows.is_object()) return bad("must be a JSON object of efforts and texts");
+  for (const auto& [effort, text] : rows.items()) {
+    if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+      return bad(effort + " is no effort; known: none, minimal, low, medium, high, xhigh, max");
+    }
+    if (!text.is_string()) return bad("the value of " + effort + " must be a text");
+    config.input.reasoning_efforts[effort] = text.get<std::string>();
+  }
+  return OkStatus();
+}
+
+Status FinishFingerprint(FrontendConfig& config) {
+  const bool is_custom = config.fingerprint_mode == "custom";
+  if (is_custom == config.fingerprint_value.empty()) {
+    return InvalidArgumentError(
+        "--fingerprint-mode custom and --fingerprint-value need each other");
+  }
+  std::string& fingerprint = config.api.system_fingerprint;
+  fingerprint = is_custom ? config.fingerprint_value : "tandem-" + std::string(kVersion);
+  if (config.fingerprint_mode == "none") fingerprint.clear();
+  return OkStatus();
+}
+
+// The authorities' file decides; vLLM's second flag must not contradict it.
+Status CheckClientCertificates(const FrontendConfig& config) {
+  const int64_t wanted = config.ssl_cert_reqs.value_or(config.tls.client_ca.empty() ? 0 : 2);
+  if (wanted == (config.tls.client_ca.empty() ? 0 : 2)) return OkStatus();
+  return InvalidArgumentError("--ssl-cert-reqs " + std::to_string(wanted) +
+                              (config.tls.client_ca.empty()
+                                   ? ": needs --ssl-ca-certs, which says whose certificates count"
+                                   : ": with --ssl-ca-certs it must be 2, as every client must "
+                                     "present a certificate"));
+}
+
 Status FinishServer(FrontendConfig& config) {
+  RETURN_IF_ERROR(CheckClientCertificates(config));
+  std::string& root = config.server.root_path;
+  while (root.ends_with('/')) root.pop_back();
+  if (!root.empty() && !root.starts_with('/')) {
+    return InvalidArgumentError("--root-path " + root + ": must begin with a slash");
+  }
   if (config.tls.certificate.empty() && !(config.tls.key + config.tls.client_ca).empty()) {
     return InvalidArgumentError("--ssl-keyfile and --ssl-ca-certs need --ssl-certfile");
   }
@@ -196,11 +267,27 @@ StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config) {
   return keys;
 }
 
+std::vector<std::string> KeyEnvironment(const FrontendConfig& config) {
+  std::string lines;
+  for (const std::string& key : config.api_keys) lines += (lines.empty() ? "" : "\n") + key;
+  if (lines.empty()) return {};
+  return {"TANDEM_API_KEY=" + lines};
+}
+
 Status Finish(FrontendConfig& config) {
   if (config.model.empty()) return InvalidArgumentError("no model: name a model folder");
   if (config.tokenizer.empty()) config.tokenizer = config.model;
   if (config.api.served_model_names.empty()) config.api.served_model_names = {config.model};
-  config.api.system_fingerprint = "tandem-" + std::string(kVersion);
+  RETURN_IF_ERROR(FinishFingerprint(config));
+  RETURN_IF_ERROR(FinishEffortMap(config));
+  ASSIGN_OR_RETURN(config.show_hidden_metrics,
+                   ShowsHiddenMetrics(config.show_hidden_metrics_for_version));
+  StatusOr<BucketFamilies> buckets = BucketFamilies::Parse(config.custom_histogram_buckets);
+  if (!buckets.ok()) return buckets.status().WithContext("--custom-histogram-buckets");
+  config.buckets = *std::move(buckets);
+  if (config.api.request_log.outputs && !config.api.request_log.requests) {
+    return InvalidArgumentError("--enable-log-outputs needs --enable-log-requests");
+  }
   if (!config.default_chat_template_kwargs.empty()) {
     auto kwargs = ParseJson(config.default_chat_template_kwargs);
     if (!kwargs.ok()) return kwargs.status().WithContext("--default-chat-template-kwargs");
@@ -231,32 +318,9 @@ Status CheckModelFolders(const FrontendConfig& config) {
 }
 
 std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config) {
-  const auto text_of = [](const auto& value) -> std::string {
-    using Value = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<Value, bool>) {
-      return value ? "true" : "false";
-    } else if constexpr (std::is_same_v<Value, std::string>) {
-      return value;
-    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
-      std::string list;
-      for (const std::string& item : value) list += (list.empty() ? "" : " ") + item;
-      return list;
-    } else {
-      return nlohmann::json(value).dump();
-    }
-  };
   std::vector<std::pair<std::string, std::string>> described;
   for (const Flag& flag : FrontendFlags(config)) {
-    std::string value = std::visit(
-        [&text_of](const auto* target) -> std::string {
-          using Target = std::decay_t<decltype(*target)>;
-          if constexpr (requires(const Target& t) { t.has_value(); }) {
-            return target->has_value() ? text_of(**target) : "";
-          } else {
-            return text_of(*target);
-          }
-        },
-        flag.target);
+    std::string value = FlagValueText(flag).value_or("");
     if (flag.rules.secret && !value.empty()) value = "***";
     described.emplace_back(flag.name, std::move(value));
   }

@@ -5,6 +5,7 @@
 // Failure: a bad value is INVALID_ARGUMENT naming flag, value and what is allowed.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/http/server_options.h"
+#include "frontend/metrics/buckets.h"
 #include "frontend/processing/input_config.h"
 
 namespace tandem {
@@ -31,7 +33,9 @@ struct FrontendConfig {
   std::string default_chat_template_kwargs;  // JSON of input.default_chat_template_kwargs
   std::string generation_config = "auto";
   std::string override_generation_config;
-  std::string tool_call_parser;  // input.parsers by name, as is the next one
+  std::string hf_overrides;
+  std::string reasoning_effort_map;  // JSON of input.reasoning_efforts
+  std::string tool_call_parser;      // input.parsers by name, as is the next one
   std::string reasoning_parser;
   std::string reasoning_config;            // JSON of texts in input.parsers
   std::string tool_strict_level = "auto";  // input.parsers.strict_level
@@ -42,6 +46,7 @@ struct FrontendConfig {
   std::vector<std::string> api_keys;  // of the command line; server.api_keys has all
   std::string api_key_file;
   TlsFiles tls;
+  std::optional<int64_t> ssl_cert_reqs;
   std::string allowed_origins = "[]";  // JSON of server.cors, as are the next two
   std::string allowed_methods = R"(["*"])";
   std::string allowed_headers = R"(["*"])";
@@ -50,6 +55,8 @@ struct FrontendConfig {
 
   // API
   ApiOptions api;
+  std::string fingerprint_mode = "full";  // api.system_fingerprint, as is the next one
+  std::string fingerprint_value;
   AdmissionLimits admission;
   bool enable_responses_api_store = false;
   StoredResponseLimits stored_responses;
@@ -65,6 +72,7 @@ struct FrontendConfig {
 
   // engines
   std::string handshake_address;
+  bool take_over = false;
   int64_t data_parallel_size = 1;
   EngineHealthLimits engine_health = {.hang_timeout_s = 60};
   ResumeLimits resume;
@@ -76,6 +84,10 @@ struct FrontendConfig {
   std::string settings_file;
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;
+  std::string show_hidden_metrics_for_version;
+  std::string custom_histogram_buckets;  // JSON of buckets
+  bool show_hidden_metrics = false;
+  BucketFamilies buckets;
 };
 
 std::vector<Flag> FrontendFlags(FrontendConfig& config);
@@ -87,12 +99,16 @@ Status Finish(FrontendConfig& config);
 // `config` with what --settings-file, read anew, has in place of the command line's values.
 StatusOr<FrontendConfig> WithSettingsFile(const FrontendConfig& config);
 
-// NOT_FOUND when the model's or the tokenizer's folder is not there. After Finish.
+// NOT_FOUND when the model's or the tokenizer's folder or file is not there. After Finish.
 Status CheckModelFolders(const FrontendConfig& config);
 
 // The keys of --api-key and, read anew, of the key file: --api-key-file, or the file "api-keys"
 // among systemd's credentials.
 StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config);
+
+// The variable "NAME=value" that gives a frontend the keys of --api-key, for programs that start
+// one: ps shows every command line to everybody. None without keys.
+std::vector<std::string> KeyEnvironment(const FrontendConfig& config);
 
 // Each flag and its value, for people; what must stay secret is "***".
 std::vector<std::pair<std::string, std::string>> DescribeConfig(FrontendConfig& config);

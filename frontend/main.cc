@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/log_level.h"
 #include "common/read_file.h"
+#include "common/sd_notify.h"
 #include "common/version.h"
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
@@ -34,6 +35,7 @@
 #include "frontend/net/net.h"
 #include "frontend/processing/input_processor.h"
 #include "frontend/shutdown.h"
+#include "frontend/succession.h"
 #include "frontend/text/tokenizer.h"
 #include "frontend/watchdog.h"
 #include "proto_msgpack/codec.h"
@@ -95,8 +97,9 @@ void LogParsers(const FrontendConfig& config, const ParserConfig& parsers) {
 
 StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfig& config) {
   InputConfig input = config.input;
-  ASSIGN_OR_RETURN(input.defaults, LoadModelDefaults(config.model, config.generation_config,
-                                                     config.override_generation_config));
+  ASSIGN_OR_RETURN(input.defaults,
+                   LoadModelDefaults(config.model, config.generation_config,
+                                     config.override_generation_config, config.hf_overrides));
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, LoadChatTemplate(config, *tokenizer));
   if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
@@ -182,11 +185,18 @@ void SendLogLevel(const std::string& level, EngineClient* client) {
   }
 }
 
+// First shard.
+void ReportHealth(EngineClient* first, const std::string* log_level, EngineReports* reports) {
+  reports->RecordHealth(*first);
+  SendLogLevel(*log_level, first);
+}
+
 // Each shard's client reports what its engines send and what becomes of the requests they leave,
 // the first one also which engines are there.
 void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
                    const std::vector<std::unique_ptr<ApiContext>>& contexts,
-                   const std::string* log_level, Metrics* metrics, EngineReports* reports) {
+                   const std::string* log_level, Succession* succession, Metrics* metrics,
+                   EngineReports* reports) {
   for (size_t i = 0; i < clients.size(); ++i) {
     clients[i]->OnStats([reports, context = contexts[i].get()](
                             int engine, const wire::SchedulerStats& stats, double engine_time) {
@@ -202,11 +212,14 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
       if (is_first) reports->RecordTakeOver(*client, engine);
     });
   }
-  EngineClient* const first = clients.front().get();
-  first->OnHealthChange([reports, first, log_level] {
-    reports->RecordHealth(*first);
-    SendLogLevel(*log_level, first);
-  });
+  for (const auto& client : clients) {
+    client->OnHealthChange([=, each = client.get()] {
+      succession->OnHealthChange(*each);
+      if (each->client_index() == 0 && !succession->stands_by()) {
+        ReportHealth(each, log_level, reports);
+      }
+    });
+  }
 }
 
 // Null without --ssl-certfile.
@@ -307,16 +320,20 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
   }
 }
 
-// Builds everything in order, serves until a signal, and takes it down in the opposite order.
-// given: the command line's configuration, config: with the settings file's values.
-Status Serve(const FrontendConfig& given, FrontendConfig& config,
-             const InputProcessor& input_processor, int signal_fd) {
+// Builds everything in order, serves until a signal or a successor comes, and takes it down in the
+// opposite order. words: the command line; given: its configuration; config: with the settings
+// file's values.
+Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
+             FrontendConfig& config, const InputProcessor& input_processor, int signal_fd) {
+  ASSIGN_OR_RETURN(std::optional<HandOverClaim> claim, Succession::Claim(config));
   ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
                    .num_engines = static_cast<int>(config.data_parallel_size),
                    .kv_cache_metrics = config.kv_cache_metrics,
-                   .show_model_series = !config.disable_log_stats});
+                   .show_model_series = !config.disable_log_stats,
+                   .show_hidden = config.show_hidden_metrics,
+                   .buckets = config.buckets});
   AdmissionGate admission_gate(config.admission);
   const auto shards = MakeShards(static_cast<int>(config.api_server_count));
   EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
@@ -334,6 +351,7 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
 
   std::unique_ptr<HttpServer> server;
   const ServerFacts facts{.model_root = config.model,
+                          .root_path = config.server.root_path,
                           .started_at = static_cast<int64_t>(clock.Unix()),
                           .track_load = config.enable_server_load_tracking,
                           .dev_mode = config.server_dev_mode,
@@ -357,40 +375,51 @@ Status Serve(const FrontendConfig& given, FrontendConfig& config,
   }
   // Of the engines; first shard.
   std::string log_level = config.log_level == given.log_level ? "" : config.log_level;
-  ReportEngines(clients, contexts, &log_level, &metrics, &reports);
+  Succession succession(std::move(claim));
+  ReportEngines(clients, contexts, &log_level, &succession, &metrics, &reports);
 
   const std::vector<Route> routes = ApiRoutes(Pointers(contexts));
   ASSIGN_OR_RETURN(server, MakeServer(config, routes, &metrics, Pointers(shards)));
-  RETURN_IF_ERROR(server->Listen());
+  RETURN_IF_ERROR(succession.Listen(server.get()));
   RETURN_IF_ERROR(WritePortFile(config.port_file, server->port()));
   // The last that may fail: its thread calls the clients, which a return after it would destroy
   // before it has ended.
-  RETURN_IF_ERROR(endpoint.Start());
+  RETURN_IF_ERROR(succession.MeetEngines(&endpoint));
   LogStart(config, routes, server->address(), endpoint.handshake_address());
 
   const Reloading reloading = {&given,          &contexts,    &clients,
                                &admission_gate, server.get(), &log_level};
-  ProcessSignals signals(
-      shards[0].get(), signal_fd,
-      {.reload = [&] { reloading.Reload(); }, .log_state = [&clients] { LogState(clients); }});
+  ProcessSignals signals(shards[0].get(), signal_fd,
+                         {.reload = [&] { reloading.Reload(); },
+                          .log_state = [&clients] { LogState(clients); },
+                          .hand_over = [&] { succession.Reload(); }});
+  succession.Begin({.config = &given,
+                    .words = words,
+                    .shard = shards[0].get(),
+                    .endpoint = &endpoint,
+                    .server = server.get(),
+                    .engines = Pointers(clients),
+                    .on_serving = [&] { ReportHealth(clients[0].get(), &log_level, &reports); },
+                    .events = &signals.events()});
   if (!config.disable_log_stats) shards[0]->Spawn(reports.WriteLines(), "statistics line");
   const ShardWatchdog watchdog(Pointers(shards));
   for (const auto& shard : shards) shard->Start();
 
-  signals.events().Wait();
-  std::vector<ShutdownEvent> arrived;
-  signals.events().Drain(&arrived);
-  Drain(server.get(), clients, config.shutdown_timeout, &signals.events());
+  if (WaitForEnd(server.get(), &signals.events())) {
+    succession.End();
+    Drain(server.get(), clients, config.shutdown_timeout, &signals.events());
+  }
   for (const auto& shard : shards) shard->Stop();
   text_pool.Stop();  // its jobs write into what the shards are about to destroy
   for (const auto& shard : shards) shard->Join();
   endpoint.Close();
   LOG_INFO << "[shutdown] done";
-  return OkStatus();
+  return succession.failure();
 }
 
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
+  NotifyFailure(status.message());
   return exit_status;
 }
 
@@ -398,9 +427,9 @@ int Main(int argc, char** argv) {
   const StatusOr<int> signal_fd = OpenSignals();  // first, so that none ends us from now on
   FrontendConfig given;
   const std::vector<Flag> flags = FrontendFlags(given);
-  const auto outcome =
-      ParseFlags(flags, std::vector<std::string>(argv + 1, argv + argc),
-                 "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto outcome = ParseFlags(
+      flags, words, "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
   HideSecretArguments(flags, argc, argv);
   HideSecretVariables(flags);
   if (outcome.ok() && *outcome == FlagOutcome::kHelpShown) return kExitOk;
@@ -421,7 +450,7 @@ int Main(int argc, char** argv) {
   if (!status.ok()) return Fail(kExitBadModel, status);
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
   if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
-  status = Serve(given, config, **input_processor, *signal_fd);
+  status = Serve(words, given, config, **input_processor, *signal_fd);
   return status.ok() ? kExitOk : Fail(kExitFailed, status);
 }
 

@@ -4,51 +4,14 @@
 #include <string_view>
 
 #include "common/strings.h"
+#include "deploy/cli/vllm_flags.h"
 #include "frontend/config.h"
 
 namespace tandem {
 namespace {
 
-// Units and charts written for vLLM use these. They ask for what we always do, or for what this
-// kind of machine does not have, so ignoring them changes no response.
-struct MeaninglessFlag {
-  std::string_view name;
-  bool takes_value;
-};
-constexpr MeaninglessFlag kMeaningless[] = {
-    {"trust-remote-code", false},
-    {"disable-custom-all-reduce", false},
-    {"disable-frontend-multiprocessing", false},
-    {"enable-scale-out", false},
-    {"gpu-memory-utilization", true},
-    {"device-memory-utilization", true},
-    {"swap-space", true},
-    {"cpu-offload-gb", true},
-    {"download-dir", true},
-    {"tokenizer-mode", true},
-    {"uvicorn-log-level", true},
-    {"distributed-executor-backend", true},
-    {"compilation-config", true},
-    {"worker-cls", true},
-    {"config-format", true},
-};
-
-const MeaninglessFlag* FindMeaningless(std::string_view argument) {
-  std::string name(argument.substr(0, argument.find('=')));
-  std::replace(name.begin(), name.end(), '_', '-');
-  for (const MeaninglessFlag& flag : kMeaningless) {
-    if (name == "--" + std::string(flag.name) || name == "--no-" + std::string(flag.name))
-      return &flag;
-  }
-  return nullptr;
-}
-
 bool IsFlag(const std::string& argument) {
   return argument.size() > 1 && argument[0] == '-' && !ParseNumber<double>(argument);
-}
-
-bool IsList(const Flag& flag) {
-  return std::holds_alternative<std::vector<std::string>*>(flag.target);
 }
 
 // Where the values end that begin at `begin`.
@@ -80,7 +43,7 @@ std::vector<GivenFlag> GivenFlags(const std::vector<Flag>& flags,
       continue;
     }
     const Flag* flag = FindFlag(flags, args[begin]);
-    i = ValuesEnd(args, i, !IsComplete(args[begin]) && !flag->is_bool(), IsList(*flag));
+    i = ValuesEnd(args, i, !IsComplete(args[begin]) && !flag->is_bool(), flag->is_list());
     given.push_back({flag,
                      {args.begin() + static_cast<std::ptrdiff_t>(begin),
                       args.begin() + static_cast<std::ptrdiff_t>(i)}});
@@ -89,6 +52,13 @@ std::vector<GivenFlag> GivenFlags(const std::vector<Flag>& flags,
 }
 
 }  // namespace
+
+Status UnknownNameError(const std::vector<Flag>& flags, std::string_view argument) {
+  std::vector<Flag> all = flags;
+  std::string unused;
+  for (const VllmFlag& row : VllmFlags()) all.push_back({row.name, &unused, ""});
+  return UnknownFlagError(all, argument);
+}
 
 std::vector<std::string> ChangedFlags(const std::vector<Flag>& flags,
                                       const std::vector<std::string>& words,
@@ -122,16 +92,25 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
     const Flag* in_frontend = FindFlag(frontend_flags, argument);
     const Flag* in_engine = FindFlag(engine_flags, argument);
     const Flag* flag = in_frontend != nullptr ? in_frontend : in_engine;
-    const MeaninglessFlag* meaningless = flag == nullptr ? FindMeaningless(argument) : nullptr;
-    if (flag == nullptr && meaningless == nullptr) {
+    const VllmFlag* row = flag == nullptr ? FindVllmFlag(argument) : nullptr;
+    if (flag == nullptr && row == nullptr) {
       std::vector<Flag> all = frontend_flags;
       all.insert(all.end(), engine_flags.begin(), engine_flags.end());
-      return UnknownFlagError(all, argument);
+      return UnknownNameError(all, argument);
     }
 
     const bool takes_value =
-        !IsComplete(argument) && (flag != nullptr ? !flag->is_bool() : meaningless->takes_value);
-    const size_t end = ValuesEnd(args, i, takes_value, flag != nullptr && IsList(*flag));
+        !IsComplete(argument) &&
+        (flag != nullptr ? !flag->is_bool() : row->kind != VllmFlagKind::kSwitch);
+    const bool is_list = flag != nullptr ? flag->is_list() : row->kind == VllmFlagKind::kList;
+    const size_t end = ValuesEnd(args, i, takes_value, is_list);
+    if (row != nullptr) {
+      ASSIGN_OR_RETURN(std::string warning,
+                       JudgeVllmFlag(*row, argument,
+                                     {args.begin() + static_cast<std::ptrdiff_t>(i),
+                                      args.begin() + static_cast<std::ptrdiff_t>(end)}));
+      pair.warnings.push_back(std::move(warning));
+    }
 
     const auto copy_to = [&](std::vector<std::string>* out) {
       out->push_back(argument);
@@ -140,7 +119,6 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
     };
     if (in_frontend != nullptr) copy_to(&pair.frontend);
     if (in_engine != nullptr) copy_to(&pair.engine_core);
-    if (meaningless != nullptr) pair.ignored.push_back(argument);
     i = end;
   }
   return pair;
@@ -148,7 +126,10 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
 
 void HideKeys(int argc, char** argv) {
   FrontendConfig config;
-  HideSecretArguments(FrontendFlags(config), argc, argv);
+  std::vector<Flag> flags = FrontendFlags(config);
+  std::string hub_token;  // vLLM's, which is not used here
+  flags.push_back({"hf-token", &hub_token, "", {.secret = true}});
+  HideSecretArguments(flags, argc, argv);
 }
 
 }  // namespace tandem

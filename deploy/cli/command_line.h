@@ -4,6 +4,7 @@
 // of one, and hides the keys in one. Thread: main.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/flags.h"
@@ -14,14 +15,18 @@ namespace tandem {
 struct PairCommandLine {
   std::vector<std::string> frontend;
   std::vector<std::string> engine_core;
-  std::vector<std::string> ignored;  // vLLM's flags that have no effect here
+  std::vector<std::string> warnings;  // one for each of vLLM's flags that has no effect here
 };
 
 // A flag goes to each table that has it, with its values; a bare word (the model) goes to both.
-// Unknown flags: INVALID_ARGUMENT with the nearest name of either table.
+// Flags of vLLM that no table has: a warning, or INVALID_ARGUMENT with what to do (vllm_flags.h).
+// Unknown flags: INVALID_ARGUMENT with the nearest name that is known.
 StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                                            const std::vector<Flag>& frontend_flags,
                                            const std::vector<Flag>& engine_flags);
+
+// UnknownFlagError whose nearest name may also be one of vLLM's.
+Status UnknownNameError(const std::vector<Flag>& flags, std::string_view argument);
 
 // `words` with `changes`: a flag of the changes replaces that flag of the words. Bare words become
 // the values of the positional flag. REQUIRES: both have known flags only.

@@ -1,7 +1,7 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
-// `tandem swap` replaces one of them, `tandem chat` is a conversation with a running server,
-// `tandem bench` measures one, `tandem record` copies the flight recorder of its engine, `tandem
-// run-batch` and `tandem complete` run requests without one.
+// `tandem swap` and `tandem reload` replace one of them, `tandem chat` is a conversation with a
+// running server, `tandem bench` measures one, `tandem record` copies the flight recorder of its
+// engine, `tandem run-batch` and `tandem complete` run requests without one.
 
 #include <unistd.h>
 
@@ -16,8 +16,8 @@
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/record.h"
+#include "deploy/cli/replace.h"
 #include "deploy/cli/serve.h"
-#include "deploy/cli/swap.h"
 
 namespace {
 
@@ -58,6 +58,8 @@ constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"swap", tandem::RunSwap,
      "[flags]: replace the engine core of a running serve, losing no request"},
+    {"reload", tandem::RunReload,
+     "[flags]: replace the frontend of a running serve, refusing no connection"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
     {"record", tandem::RunRecord,

@@ -1,6 +1,7 @@
 #include "deploy/cli/serve.h"
 
 #include <filesystem>
+#include <functional>
 #include <iostream>
 
 #include "common/exit_status.h"
@@ -8,6 +9,7 @@
 #include "common/log.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/serve_command_line.h"
 #include "deploy/cli/supervisor.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
@@ -16,9 +18,10 @@ namespace tandem {
 namespace {
 
 constexpr double kStopGraceSeconds = 10;  // for what happens beside waiting for requests
+constexpr const char* kTakeOver = "--take-over";
 constexpr std::string_view kAbout =
     "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
-    "MODEL is a Hugging Face folder.";
+    "MODEL is a Hugging Face folder, or org/name of one in the local Hugging Face cache.";
 
 int Refuse(const Status& status, int exit_code) {
   std::cerr << "tandem serve: " << status.message() << std::endl;
@@ -29,13 +32,12 @@ bool WantsHelp(const std::string& argument) {
   return argument == "-h" || argument == "--help" || argument.starts_with("--help=");
 }
 
-// Both tables together; a flag that both have is listed once.
-std::string Help(const std::vector<Flag>& frontend, const std::vector<Flag>& engine,
-                 std::string_view filter) {
-  std::vector<Flag> all = frontend;
-  for (const Flag& flag : engine) {
-    if (FindFlag(frontend, "--" + std::string(flag.name)) == nullptr) all.push_back(flag);
-  }
+std::string Help(std::string_view filter) {
+  ServeFlags own;
+  FrontendConfig frontend;
+  EngineConfig engine;
+  std::vector<Flag> all = ServeFlagTable(own);
+  for (const Flag& flag : PairFlags(frontend, engine)) all.push_back(flag);
   return FlagHelp(all, kAbout, filter);
 }
 
@@ -63,12 +65,22 @@ StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
   return argv;
 }
 
-// The frontend's keys, for its environment: ps shows every command line to everybody.
-std::vector<std::string> KeyEnvironment(const FrontendConfig& config) {
-  std::string lines;
-  for (const std::string& key : config.api_keys) lines += (lines.empty() ? "" : "\n") + key;
-  if (lines.empty()) return {};
-  return {"TANDEM_API_KEY=" + lines};
+// INVALID_ARGUMENT for a flag that only the other process has.
+Status CheckFlagsAreOf(const std::vector<Flag>& own, const std::vector<Flag>& others,
+                       const std::vector<std::string>& changes, std::string_view why) {
+  for (const std::string& word : changes) {
+    if (FindFlag(others, word) == nullptr || FindFlag(own, word) != nullptr) continue;
+    return InvalidArgumentError(word + " is " + std::string(why));
+  }
+  return OkStatus();
+}
+
+// Words with a new model, relative to the folder of the command that asks for it.
+std::vector<std::string> WithModelIn(const std::string& folder, const std::string& model,
+                                     const std::vector<Flag>& flags,
+                                     const std::vector<std::string>& words) {
+  const std::filesystem::path path = std::filesystem::path(folder) / model;
+  return ChangedFlags(flags, words, {"--model", path.lexically_normal().string()});
 }
 
 // The engine core's words with those of a swap, which was asked for in `folder`.
@@ -79,11 +91,8 @@ StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::str
   EngineConfig before, after;
   const std::vector<Flag> frontend_flags = FrontendFlags(frontend_config);
   const std::vector<Flag> engine_flags = EngineFlags(after);
-  for (const std::string& word : changes) {
-    if (FindFlag(frontend_flags, word) == nullptr || FindFlag(engine_flags, word) != nullptr)
-      continue;
-    return InvalidArgumentError(word + " is the frontend's: a swap replaces the engine core");
-  }
+  RETURN_IF_ERROR(CheckFlagsAreOf(engine_flags, frontend_flags, changes,
+                                  "the frontend's: a swap replaces the engine core"));
   ASSIGN_OR_RETURN(const PairCommandLine pair,
                    SplitCommandLine(changes, frontend_flags, engine_flags));
   std::vector<std::string> changed = ChangedFlags(engine_flags, words, pair.engine_core);
@@ -94,72 +103,113 @@ StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::str
     return InvalidArgumentError("the address of the frontend stays as it is");
   }
   if (after.model == before.model) return changed;
-  const std::filesystem::path model = std::filesystem::path(folder) / after.model;
-  return ChangedFlags(engine_flags, changed, {"--model", model.lexically_normal().string()});
+  return WithModelIn(folder, after.model, engine_flags, changed);
+}
+
+StatusOr<Supervisor::Program> ChangedEngine(const std::string& handshake_address,
+                                            const Supervisor::Program& now,
+                                            const std::vector<std::string>& changes,
+                                            const std::string& folder) {
+  ASSIGN_OR_RETURN(std::vector<std::string> words, ChangedEngineWords(now.words, changes, folder));
+  ASSIGN_OR_RETURN(std::vector<std::string> argv,
+                   ProgramCommand("tandem-engine-core", words, handshake_address));
+  argv.emplace_back(kTakeOver);
+  return Supervisor::Program{.name = now.name, .argv = std::move(argv), .words = std::move(words)};
+}
+
+// The frontend with the flags of a reload, which was asked for in `folder`.
+StatusOr<Supervisor::Program> ChangedFrontend(const std::string& handshake_address,
+                                              const Supervisor::Program& now,
+                                              const std::vector<std::string>& changes,
+                                              const std::string& folder) {
+  FrontendConfig before, after;
+  EngineConfig engine_config;
+  const std::vector<Flag> frontend_flags = FrontendFlags(after);
+  const std::vector<Flag> engine_flags = EngineFlags(engine_config);
+  RETURN_IF_ERROR(CheckFlagsAreOf(frontend_flags, engine_flags, changes,
+                                  "the engine core's: a reload replaces the frontend"));
+  ASSIGN_OR_RETURN(const PairCommandLine pair,
+                   SplitCommandLine(changes, frontend_flags, engine_flags));
+  std::vector<std::string> words = ChangedFlags(frontend_flags, now.words, pair.frontend);
+  RETURN_IF_ERROR(ParseFlags(FrontendFlags(before), now.words, kAbout).status());
+  RETURN_IF_ERROR(ParseFlags(frontend_flags, words, kAbout).status());
+  RETURN_IF_ERROR(CheckOnePair(after, EngineConfig()));
+  if (after.model != before.model) words = WithModelIn(folder, after.model, frontend_flags, words);
+  const bool has_keys = WithoutSecrets(frontend_flags, words) != words;
+  words = WithoutSecrets(frontend_flags, words);
+  ASSIGN_OR_RETURN(std::vector<std::string> argv,
+                   ProgramCommand("tandem-frontend", words, handshake_address));
+  argv.emplace_back(kTakeOver);
+  return Supervisor::Program{.name = now.name,
+                             .argv = std::move(argv),
+                             .environment = has_keys ? KeyEnvironment(after) : now.environment,
+                             .words = std::move(words)};
+}
+
+// Prints the values. What only starting can show (the weights, memory, the port) is not checked.
+int CheckConfig(ServeCommandLine& line) {
+  for (const std::string& warning : line.warnings) std::cerr << "tandem serve: " << warning << "\n";
+  FrontendConfig frontend = line.frontend;
+  EngineConfig engine = line.engine;
+  if (const Status status = Finish(frontend); !status.ok()) return Refuse(status, kExitBadFlags);
+  if (const Status status = Finish(engine); !status.ok()) return Refuse(status, kExitBadFlags);
+  if (const Status status = CheckModelFolders(frontend); !status.ok()) {
+    return Refuse(status, kExitBadModel);
+  }
+  std::cout << EffectiveConfig(line);
+  return kExitOk;
 }
 
 }  // namespace
 
 int RunServe(const std::vector<std::string>& args) {
-  FrontendConfig frontend_config;
-  EngineConfig engine_config;
-  const std::vector<Flag> frontend_flags = FrontendFlags(frontend_config);
-  const std::vector<Flag> engine_flags = EngineFlags(engine_config);
   for (const std::string& argument : args) {
     if (!WantsHelp(argument)) continue;
     const size_t equals = argument.find('=');
-    std::cout << Help(frontend_flags, engine_flags,
-                      equals == argument.npos ? "" : argument.substr(equals + 1));
+    std::cout << Help(equals == argument.npos ? "" : argument.substr(equals + 1));
     return 0;
   }
 
-  // Also parsed here, so that a wrong value is refused once and before anything starts.
-  const StatusOr<PairCommandLine> pair = SplitCommandLine(args, frontend_flags, engine_flags);
-  if (!pair.ok()) return Refuse(pair.status(), kExitBadFlags);
-  for (const auto& [flags, words] : {std::pair(&frontend_flags, &pair->frontend),
-                                     std::pair(&engine_flags, &pair->engine_core)}) {
-    const StatusOr<FlagOutcome> parsed = ParseFlags(*flags, *words, kAbout);
-    if (!parsed.ok()) return Refuse(parsed.status(), kExitBadFlags);
-  }
-  if (frontend_config.model.empty()) {
-    return Refuse(InvalidArgumentError("no model: tandem serve MODEL"), kExitBadFlags);
-  }
-  if (const Status status = CheckOnePair(frontend_config, engine_config); !status.ok()) {
+  // All values are also parsed here, so that a wrong one is refused once and before anything
+  // starts.
+  StatusOr<ServeCommandLine> line = ParseServeCommandLine(args);
+  if (!line.ok()) return Refuse(line.status(), kExitBadFlags);
+  const FrontendConfig& frontend_config = line->frontend;
+  const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);
+  if (const Status status = CheckOnePair(frontend_config, line->engine); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
+  if (line->own.check_config) return CheckConfig(*line);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
+  for (const std::string& warning : line->warnings) LOG_WARNING << warning;
+  LOG_INFO << "[config] " << ChangedValues(*line);
   HideSecretVariables(frontend_flags);
-  for (const std::string& flag : pair->ignored)
-    LOG_WARNING << flag << " has no effect here and is ignored";
 
   const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
   if (!folder.ok()) return Refuse(folder.status(), kExitFailed);
   const std::string handshake_address = "ipc://" + *folder + "/handshake";
-  const StatusOr<std::vector<std::string>> frontend = ProgramCommand(
-      "tandem-frontend", WithoutSecrets(frontend_flags, pair->frontend), handshake_address);
+  const std::vector<std::string> frontend_words =
+      WithoutSecrets(frontend_flags, line->frontend_words);
+  const StatusOr<std::vector<std::string>> frontend =
+      ProgramCommand("tandem-frontend", frontend_words, handshake_address);
   const StatusOr<std::vector<std::string>> engine =
-      ProgramCommand("tandem-engine-core", pair->engine_core, handshake_address);
+      ProgramCommand("tandem-engine-core", line->engine_words, handshake_address);
   if (!frontend.ok()) return Refuse(frontend.status(), kExitFailed);
   if (!engine.ok()) return Refuse(engine.status(), kExitFailed);
 
-  const auto changed_engine =
-      [handshake_address](const Supervisor::Program& now, const std::vector<std::string>& changes,
-                          const std::string& directory) -> StatusOr<Supervisor::Program> {
-    ASSIGN_OR_RETURN(std::vector<std::string> words,
-                     ChangedEngineWords(now.words, changes, directory));
-    ASSIGN_OR_RETURN(std::vector<std::string> argv,
-                     ProgramCommand("tandem-engine-core", words, handshake_address));
-    argv.emplace_back("--take-over");
-    return Supervisor::Program{
-        .name = now.name, .argv = std::move(argv), .words = std::move(words)};
-  };
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
   Supervisor supervisor(
-      *folder, {"frontend", *frontend, KeyEnvironment(frontend_config)},
-      {.name = "engine core", .argv = *engine, .words = pair->engine_core}, changed_engine,
+      *folder,
+      {.name = "frontend",
+       .argv = *frontend,
+       .environment = KeyEnvironment(frontend_config),
+       .words = frontend_words},
+      {.name = "engine core", .argv = *engine, .words = line->engine_words},
+      std::bind_front(ChangedFrontend, handshake_address),
+      std::bind_front(ChangedEngine, handshake_address),
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "common/exit_status.h"
 #include "common/log.h"
@@ -47,10 +48,12 @@ StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
 }
 
 Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-                       ChangedProgram changed_engine, Timeouts timeouts)
+                       ChangedProgram changed_frontend, ChangedProgram changed_engine,
+                       Timeouts timeouts)
     : runtime_directory_(std::move(runtime_directory)),
       timeouts_(timeouts),
       had_terminal_(HasTerminal()),
+      changed_frontend_(std::move(changed_frontend)),
       changed_engine_(std::move(changed_engine)),
       members_{Member{.program = std::move(frontend),
                       .child = {},
@@ -80,7 +83,7 @@ StatusOr<int> Supervisor::Run() {
     std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
                                {notify_fd_, POLLIN, 0},
                                {control_.fd(), POLLIN, 0},
-                               {swap_ && next_engine_ ? swap_->fd() : -1, POLLIN, 0}};
+                               {next_ && next_->asker ? next_->asker->fd() : -1, POLLIN, 0}};
     std::vector<pid_t> pids;
     for (const Member* member : Members()) {
       fds.push_back({member->child.pidfd(), POLLIN, 0});
@@ -90,7 +93,10 @@ StatusOr<int> Supervisor::Run() {
       return ErrnoError(errno, "poll");
     if (fds[0].revents != 0) OnSignal();
     if (fds[1].revents != 0) OnNotify();
-    if (fds[3].revents != 0) GiveUpSwap("the command that asked for it has ended");
+    if (fds[3].revents != 0 && next_) {
+      GiveUpReplacement("the command that asked for it has ended");
+      next_->asker.reset();
+    }
     if (fds[2].revents != 0) OnControl();
     for (size_t i = 0; i < pids.size(); ++i) {
       if (fds[i + 4].revents != 0) OnExit(pids[i]);
@@ -135,8 +141,8 @@ Status Supervisor::OpenDescriptors() {
 
 std::vector<Supervisor::Member*> Supervisor::Members() {
   std::vector<Member*> members = {&members_[0], &members_[1]};
-  if (next_engine_) members.push_back(&*next_engine_);
-  if (leaving_engine_) members.push_back(&*leaving_engine_);
+  if (next_) members.push_back(&next_->member);
+  for (Replacement& each : leaving_) members.push_back(&each.member);
   return members;
 }
 
@@ -160,6 +166,7 @@ Status Supervisor::StartMember(Member& member) {
   environment.push_back("NOTIFY_SOCKET=" + runtime_directory_ + "/notify");
   // In place of those that systemd may have given us.
   environment.push_back("WATCHDOG_PID=");
+  environment.push_back(std::string(kSupervisorVariable) + "=" + std::to_string(getpid()));
   environment.push_back("WATCHDOG_USEC=" +
                         std::to_string(static_cast<int64_t>(timeouts_.hang_s * 1e6)));
   ASSIGN_OR_RETURN(member.child, ChildProcess::Start(member.program.argv, environment, {}));
@@ -213,7 +220,9 @@ void Supervisor::OnSignal() {
 void Supervisor::OnSignal(int signal) {
   const bool is_end = signal == SIGTERM || signal == SIGINT ||
                       (signal == SIGHUP && had_terminal_ && !HasTerminal());
-  if (!is_end) {
+  if (signal == SIGUSR2) {
+    BeginReplacement(members_[0], std::nullopt);
+  } else if (!is_end) {
     for (const Member* member : Members()) member->child.Signal(signal);
   } else if (exit_code_) {
     LOG_WARNING << "second signal: killing all processes";
@@ -253,16 +262,19 @@ void Supervisor::OnNotice(Member& member, std::string_view line) {
   constexpr std::string_view kStatus = "STATUS=";
   if (line == "WATCHDOG=1") member.beats.OnBeat();
   if (line.starts_with(kStatus)) member.status = line.substr(kStatus.size());
-  if (line == kLeavingNotice && &member == &members_[1] && next_engine_) return CompleteSwap();
+  if (line == kReloadNotice && &member == &members_[0]) BeginReplacement(member, std::nullopt);
+  if (line == kLeavingNotice && is_to_follow(member)) return CompleteReplacement();
   if (line == "READY=1" && !member.is_ready) OnReady(member);
 }
 
 void Supervisor::OnReady(Member& member) {
   member.is_ready = true;
   if (!exit_code_) member.beats.Start(clock_.Monotonic());
-  // The one before has died meanwhile: nobody is left to take over from.
-  if (next_engine_ && &member == &*next_engine_ && !members_[1].child.running()) {
-    return CompleteSwap();
+  if (next_ && &member == &next_->member) {
+    // A frontend is ready once it has taken over. An engine core has, too, if the one before has
+    // died meanwhile; else that one reports it.
+    if (member.is_frontend || !members_[1].child.running()) CompleteReplacement();
+    return;
   }
   if (!member.is_frontend || ready_) return;
   ready_ = true;
@@ -281,17 +293,16 @@ void Supervisor::OnExit(pid_t pid) {
 void Supervisor::OnExit(Member& member) {
   const ChildProcess::Exit exit = member.child.Reap();
   member.beats.Stop();
-  if (next_engine_ && &member == &*next_engine_) return OnNextEngineExit(exit);
-  if (leaving_engine_ && &member == &*leaving_engine_) return OnLeavingEngineExit(exit);
+  if (next_ && &member == &next_->member) return OnNextExit(exit);
+  if (&member != &members_[0] && &member != &members_[1]) return OnLeavingExit(member, exit);
   if (exit_code_) return AdvanceStop();
   LOG_ERROR << member.program.name << " " << exit.ToString();
   if (!ready_) {
     Stop(exit.clean() ? kExitFailed : exit.code());
     return;
   }
-  if (member.is_frontend) GiveUpSwap("the frontend has ended");
-  // The next engine core is about to take its place.
-  if (!member.is_frontend && next_engine_) return;
+  if (is_to_follow(member)) return;  // the next one takes its place
+  if (member.is_frontend) GiveUpReplacement("the frontend has ended");
   PlanRestart(member);
 }
 
@@ -316,93 +327,141 @@ void Supervisor::Stop(int exit_code) {
     member->start_again_at.reset();
     member->beats.Stop();  // an end has a limit of its own
   }
-  GiveUpSwap("the server is stopped");
+  GiveUpReplacement("the server is stopped");
   if (const Status status = SdNotify("STOPPING=1"); !status.ok()) LOG_WARNING << status.message();
   AdvanceStop();
 }
 
-// The frontend first: its running streams need the engine until it has drained.
+// The frontends first: their running streams need an engine until they have drained.
 void Supervisor::AdvanceStop() {
-  if (members_[0].child.running()) return members_[0].child.Signal(SIGTERM);
-  members_[1].child.Signal(SIGTERM);
-  if (leaving_engine_) leaving_engine_->child.Signal(SIGTERM);
+  bool is_frontend_left = false;
+  for (Member* member : Members()) {
+    if (!member->is_frontend || !member->child.running()) continue;
+    is_frontend_left = true;
+    StopMember(*member);
+  }
+  if (is_frontend_left) return;
+  for (Member* member : Members()) StopMember(*member);
+}
+
+// Once: a second signal would end its wait for requests.
+void Supervisor::StopMember(Member& member) {
+  if (!std::exchange(member.is_stopping, true)) member.child.Signal(SIGTERM);
 }
 
 void Supervisor::KillAll() {
   for (const Member* member : Members()) member->child.Signal(SIGKILL);
 }
 
-// ---- Another engine core ----
+// ---- Another engine core, another frontend ----
+
+std::string_view Supervisor::Tag(const Member& member) {
+  return member.is_frontend ? "[reload] " : "[swap] ";
+}
 
 void Supervisor::OnControl() {
   std::optional<ControlRequest> request = control_.Accept();
   if (!request) return;
   const std::vector<std::string>& words = request->words();
-  if (words.size() >= 2 && words[0] == "swap") return BeginSwap(*std::move(request));
-  request->End(kExitBadFlags, "a request that this version does not know");
+  const bool is_reload = !words.empty() && words[0] == "reload";
+  if (words.size() < 2 || (!is_reload && words[0] != "swap")) {
+    return request->End(kExitBadFlags, "a request that this version does not know");
+  }
+  BeginReplacement(members_[is_reload ? 0 : 1], std::move(request));
 }
 
-// words: "swap", the asker's folder, flags.
-void Supervisor::BeginSwap(ControlRequest request) {
-  if (!ready_ || exit_code_ || !members_[1].is_ready || !members_[1].child.running()) {
-    return request.End(kExitFailed, "the server is starting or stopping");
+std::optional<std::string> Supervisor::WhyNotNow(const Member& now) {
+  if (!ready_ || exit_code_ || !now.is_ready || !now.child.running()) {
+    return "the server is starting or stopping";
   }
-  if (next_engine_) return request.End(kExitFailed, "another swap is under way");
-  if (leaving_engine_) {
-    return request.End(kExitFailed, "the engine core before still ends its last requests");
+  if (next_) {
+    return next_->member.is_frontend ? "another reload is under way" : "another swap is under way";
   }
-  const auto& words = request.words();
-  StatusOr<Program> program =
-      changed_engine_(members_[1].program, {words.begin() + 2, words.end()}, words[1]);
-  if (!program.ok()) return request.End(kExitBadFlags, program.status().message());
-  Member next = {.program = *std::move(program), .child = {}, .beats = BeatWatch(timeouts_.hang_s)};
+  const auto leaves = [&now](const Replacement& each) {
+    return each.member.is_frontend == now.is_frontend;
+  };
+  // The frontend has two seats for an engine.
+  if (!now.is_frontend && std::any_of(leaving_.begin(), leaving_.end(), leaves)) {
+    return "the engine core before still ends its last requests";
+  }
+  return std::nullopt;
+}
+
+// The asker's words: the command, its folder, flags.
+void Supervisor::BeginReplacement(Member& now, std::optional<ControlRequest> asker) {
+  const auto refuse = [&](int exit_status, const std::string& why) {
+    LOG_WARNING << Tag(now) << "refused: " << why;
+    if (asker) asker->End(exit_status, why);
+  };
+  if (const std::optional<std::string> why = WhyNotNow(now)) return refuse(kExitFailed, *why);
+  std::vector<std::string> changes;
+  if (asker) changes.assign(asker->words().begin() + 2, asker->words().end());
+  const ChangedProgram& change = now.is_frontend ? changed_frontend_ : changed_engine_;
+  StatusOr<Program> program = change(now.program, changes, asker ? asker->words()[1] : "");
+  if (!program.ok()) return refuse(kExitBadFlags, program.status().message());
+  Member next = {.program = *std::move(program),
+                 .child = {},
+                 .is_frontend = now.is_frontend,
+                 .beats = BeatWatch(timeouts_.hang_s)};
   if (const Status status = StartMember(next); !status.ok()) {
-    return request.End(kExitFailed, status.message());
+    return refuse(kExitFailed, status.message());
   }
-  next_engine_.emplace(std::move(next));
-  swap_.emplace(std::move(request));
-  const std::string pid = std::to_string(next_engine_->child.pid());
-  LOG_INFO << "[swap] started another engine core, pid " << pid;
-  swap_->Report("engine core " + pid + " is starting");
-}
-
-void Supervisor::CompleteSwap() {
-  Member before = std::move(members_[1]);
-  members_[1] = *std::move(next_engine_);
-  next_engine_.reset();
   const std::string line =
-      "engine core " + std::to_string(members_[1].child.pid()) + " has taken over";
-  LOG_INFO << "[swap] " << line;
-  if (!before.child.running()) return EndSwap(kExitOk, line);
-  if (swap_) swap_->Report(line);
-  leaving_engine_.emplace(std::move(before));
+      next.program.name + " " + std::to_string(next.child.pid()) + " is starting";
+  LOG_INFO << Tag(next) << line;
+  if (asker) asker->Report(line);
+  next_.emplace(Replacement{std::move(next), std::move(asker)});
 }
 
-void Supervisor::GiveUpSwap(std::string_view why) {
-  if (!next_engine_) return;
-  LOG_WARNING << "[swap] given up: " << why;
-  next_engine_->status = why;
-  next_engine_->child.Signal(SIGKILL);
+// Whether a process is about to take over from this member.
+bool Supervisor::is_to_follow(const Member& member) const {
+  return next_ && &member == &members_[next_->member.is_frontend ? 0 : 1];
 }
 
-void Supervisor::OnNextEngineExit(const ChildProcess::Exit& exit) {
-  const std::string line = "the new engine core " + exit.ToString() + ": " + next_engine_->status;
-  LOG_ERROR << "[swap] " << line << "; the one before serves on";
-  next_engine_.reset();
-  EndSwap(exit.clean() ? kExitFailed : exit.code(), line);
+void Supervisor::CompleteReplacement() {
+  Member& now = members_[next_->member.is_frontend ? 0 : 1];
+  Replacement before = {std::move(now), std::move(next_->asker)};
+  now = std::move(next_->member);
+  next_.reset();
+  const std::string line =
+      now.program.name + " " + std::to_string(now.child.pid()) + " has taken over";
+  LOG_INFO << Tag(now) << line;
+  if (!before.member.child.running()) {
+    if (before.asker) before.asker->End(kExitOk, line);
+    return;
+  }
+  if (before.asker) before.asker->Report(line);
+  leaving_.push_back(std::move(before));
+}
+
+void Supervisor::GiveUpReplacement(std::string_view why) {
+  if (!next_) return;
+  LOG_WARNING << Tag(next_->member) << "given up: " << why;
+  next_->member.status = why;
+  next_->member.child.Signal(SIGKILL);
+}
+
+void Supervisor::OnNextExit(const ChildProcess::Exit& exit) {
+  const Replacement next = *std::move(next_);
+  next_.reset();
+  const std::string line =
+      "the new " + next.member.program.name + " " + exit.ToString() + ": " + next.member.status;
+  LOG_ERROR << Tag(next.member) << line << "; the one before serves on";
+  if (next.asker) next.asker->End(exit.clean() ? kExitFailed : exit.code(), line);
+  if (exit_code_) return AdvanceStop();
   // It waited for the new one to take its place.
-  if (!exit_code_ && !members_[1].child.running()) PlanRestart(members_[1]);
+  Member& now = members_[next.member.is_frontend ? 0 : 1];
+  if (!now.child.running()) PlanRestart(now);
 }
 
-void Supervisor::OnLeavingEngineExit(const ChildProcess::Exit& exit) {
-  LOG_INFO << "[swap] the engine core before " << exit.ToString();
-  leaving_engine_.reset();
-  EndSwap(kExitOk, "the engine core before has ended");
-}
-
-void Supervisor::EndSwap(int exit_status, const std::string& line) {
-  if (swap_) swap_->End(exit_status, line);
-  swap_.reset();
+void Supervisor::OnLeavingExit(const Member& member, const ChildProcess::Exit& exit) {
+  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
+                                 [&](const Replacement& each) { return &each.member == &member; });
+  const std::string line = "the " + left->member.program.name + " before ";
+  LOG_INFO << Tag(member) << line << exit.ToString();
+  if (left->asker) left->asker->End(kExitOk, line + "has ended");
+  leaving_.erase(left);
+  if (exit_code_) AdvanceStop();
 }
 
 }  // namespace tandem

@@ -9,9 +9,9 @@
 //   debugger holds it.
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
 //   second signal, or stop_s without an end, kills both. Exit status 0.
-// - A swap (control_socket.h): a second engine core is started and takes over from the first, which
-//   then ends by itself. If the second one ends before that, or its asker does, the first one
-//   stays.
+// - A swap or a reload (control_socket.h; SIGUSR2 is a reload): a second engine core or frontend is
+//   started and takes over from the first, which then ends by itself. If the second one ends before
+//   that, or its asker does, the first one stays.
 // - SIGHUP and SIGUSR1 are passed on to both; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: both report to a socket of ours as they would to systemd; the frontend's
 //   READY=1 is passed on.
@@ -22,6 +22,7 @@
 
 #include <array>
 #include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,7 +44,8 @@ class Supervisor {
     std::vector<std::string> environment = {};  // besides ours: "NAME=value"
     std::vector<std::string> words = {};        // its flags as they were given
   };
-  // The engine core's program with other flags, or why there is none. `directory`: the asker's.
+  // A program that takes over from this one, with other flags; or why there is none. `directory`:
+  // the asker's.
   using ChangedProgram = std::function<StatusOr<Program>(
       const Program& now, const std::vector<std::string>& changes, const std::string& directory)>;
 
@@ -56,7 +58,7 @@ class Supervisor {
   };
 
   Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-             ChangedProgram changed_engine, Timeouts timeouts);
+             ChangedProgram changed_frontend, ChangedProgram changed_engine, Timeouts timeouts);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -69,15 +71,21 @@ class Supervisor {
     Program program;
     ChildProcess child;
     bool is_frontend = false;
-    bool is_ready = false;    // since its last start
+    bool is_ready = false;  // since its last start
+    bool is_stopping = false;
     std::string status = {};  // what it reported last
     BeatWatch beats;
     RestartPolicy restarts = {};
     std::optional<double> start_again_at = {};  // when a restart is due
   };
+  // A process that takes another one's place, or has lost its place, and who asked for it.
+  struct Replacement {
+    Member member;
+    std::optional<ControlRequest> asker = {};
+  };
 
   Status OpenDescriptors();
-  // Frontend and engine core, then the engine cores of a swap that are there.
+  // Frontend and engine core, then those that are about to take over, and those that leave.
   std::vector<Member*> Members();
   Member* MemberOf(pid_t pid);
   bool AnyRuns();
@@ -95,26 +103,26 @@ class Supervisor {
   void PlanRestart(Member& member);
   void Stop(int exit_code);
   void AdvanceStop();
+  static void StopMember(Member& member);
   void KillAll();
 
+  static std::string_view Tag(const Member& member);  // of log lines about its replacement
   void OnControl();
-  void BeginSwap(ControlRequest request);
-  void CompleteSwap();
-  void GiveUpSwap(std::string_view why);
-  void OnNextEngineExit(const ChildProcess::Exit& exit);
-  void OnLeavingEngineExit(const ChildProcess::Exit& exit);
-  void EndSwap(int exit_status, const std::string& line);
+  void BeginReplacement(Member& now, std::optional<ControlRequest> asker);
+  std::optional<std::string> WhyNotNow(const Member& now);
+  void CompleteReplacement();
+  void GiveUpReplacement(std::string_view why);
+  bool is_to_follow(const Member& member) const;
+  void OnNextExit(const ChildProcess::Exit& exit);
+  void OnLeavingExit(const Member& member, const ChildProcess::Exit& exit);
 
   const std::string runtime_directory_;
   const Timeouts timeouts_;
   const bool had_terminal_;
-  const ChangedProgram changed_engine_;
-  std::array<Member, 2> members_;  // frontend, engine core
-  // A swap: who asked for it, and the engine core that is to take over, until it has; then the one
-  // before, until it has ended.
-  std::optional<ControlRequest> swap_;
-  std::optional<Member> next_engine_;
-  std::optional<Member> leaving_engine_;
+  const ChangedProgram changed_frontend_, changed_engine_;
+  std::array<Member, 2> members_;    // frontend, engine core
+  std::optional<Replacement> next_;  // is to take over from the member of its kind
+  std::list<Replacement> leaving_;   // were taken over from
   ControlSocket control_;
   SystemClock clock_;
   double started_at_ = 0;

@@ -18,6 +18,7 @@ namespace tandem {
 struct EngineConfig {
   // model
   std::string model;
+  std::string hf_overrides;  // JSON
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::string quantization = "none";
@@ -30,10 +31,15 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
-  int64_t tensor_parallel_size = 1;    // the only value allowed
-  int64_t pipeline_parallel_size = 1;  // likewise
+  int64_t tensor_parallel_size = 1;
+  int64_t pipeline_parallel_size = 1;
+  bool enable_expert_parallel = false;
+  std::string cpu_bind;
+  double worker_timeout_seconds = 1;
   std::string attention_backend = "auto";
   bool enforce_eager = false;
+  std::optional<int64_t> optimization_level;
+  std::string compilation_config;  // JSON
   std::optional<int64_t> max_cudagraph_capture_size;
   std::vector<std::string> cudagraph_capture_sizes;
 
@@ -52,6 +58,8 @@ struct EngineConfig {
   // scheduler
   std::optional<int64_t> max_num_seqs;
   std::optional<int64_t> max_num_batched_tokens;
+  std::string performance_mode = "balanced";
+  bool offline = false;
   int64_t max_num_scheduled_tokens = 0;
   int64_t max_num_active_seqs = 0;
   int64_t long_prefill_token_threshold = 0;
@@ -64,6 +72,7 @@ struct EngineConfig {
   std::optional<bool> async_scheduling;
   std::string structured_outputs_config;  // JSON
   std::string speculative_config;         // JSON
+  std::string per_request_spec_decode_metrics = "none";
 
   // process
   std::string handshake_address;

@@ -121,7 +121,7 @@ void ChatBody::WriteEnd(const Usage& usage) {
         one_prompt && shape_.return_prompt_text ? Json(*prompt.text) : Json(nullptr)},
        {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
        {"ec_transfer_params", nullptr},
-       {"metrics", TimingsJson(usage.timings)}}));
+       {"metrics", MetricsJson(usage)}}));
 }
 
 // ---- Events ----

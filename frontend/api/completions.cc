@@ -113,7 +113,7 @@ void CompletionBody::WriteEnd(const Usage& usage) {
                          {"usage", UsageJson(usage)},
                          {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
                          {"ec_transfer_params", nullptr},
-                         {"metrics", TimingsJson(usage.timings)}}));
+                         {"metrics", MetricsJson(usage)}}));
 }
 
 // ---- Events ----

@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "frontend/api/admission_gate.h"
+#include "frontend/api/request_log.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/metrics/request_stats.h"
@@ -36,11 +37,13 @@ struct ApiOptions {
   double request_timeout_s = 0;    // from its arrival; 0: none
   std::string system_fingerprint;  // empty: null
   JsonLimits json_limits;
+  RequestLogOptions request_log;
 };
 
 // What endpoints report about the server as a whole.
 struct ServerFacts {
   std::string model_root;  // the folder the model was loaded from
+  std::string root_path;   // where a proxy has the server, or ""
   int64_t started_at = 0;  // unix seconds
   bool track_load = false;
   bool dev_mode = false;                                   // DevRoutes exist

@@ -222,7 +222,7 @@ HeaderList LoadReport(const HttpRequest& request, Metrics* metrics) {
   double usage = 0, waiting = 0;
   for (int i = 0; i < metrics->num_engines(); ++i) {
     usage = std::max(usage, metrics->engine(i).kv_cache_usage_perc.Value());
-    waiting += metrics->engine(i).num_requests_waiting.Value();
+    waiting += static_cast<double>(metrics->engine(i).load.Read().waiting);
   }
   std::string report = "TEXT named_metrics.kv_cache_usage_perc=" + MetricNumber(usage) +
                        ", named_metrics.num_requests_waiting=" + MetricNumber(waiting);

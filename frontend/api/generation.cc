@@ -95,7 +95,8 @@ class Generation::Choice final : public OutputSink {
   std::optional<RequestStats> stats;  // set once the request is with an engine
   bool counts_prompt = false;         // first choice of its prompt: cached tokens count once
   bool running = false;
-  bool started = false;  // has its first token
+  bool started = false;             // has its first token
+  std::vector<TokenId> logged_ids;  // of its output, where outputs are logged
 
  private:
   Generation* const generation_;
@@ -149,6 +150,8 @@ Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progre
     std::vector<OutputSink*> sinks;
     for (const auto& choice : group) {
       requests.push_back(std::move(request_.requests[begin + requests.size()]));
+      LogReceived(context_->options.request_log, requests.back(),
+                  context_->input_processor->tokenizer());
       sinks.push_back(choice.get());
     }
     const StatusOr<int> engine = context_->engine_client->SubmitChoices(std::move(requests), sinks);
@@ -250,6 +253,10 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
                            event.timestamp);
   }
   const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
+  if (context_->options.request_log.outputs) {
+    choice->logged_ids.insert(choice->logged_ids.end(), output.new_token_ids.begin(),
+                              output.new_token_ids.end());
+  }
   std::optional<PromptCounts> prompt;
   if (output.prefill_stats) {
     const wire::PrefillStats& prefill = *output.prefill_stats;
@@ -269,6 +276,10 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
       if (num_new > 0) ticket_->OnFirstToken(context_->clock->Monotonic() - arrival_monotonic_);
       ticket_->Release(choice->num_prompt_tokens);
     }
+  }
+  if (output.spec_decode_metrics && choices_.size() == 1) {
+    auto drafts = wire::UnpackSpecDecodeMetrics(*output.spec_decode_metrics);
+    if (drafts.ok()) usage_.drafts = *std::move(drafts);
   }
   const int64_t num_before = choice->processor.num_output_tokens();
   const int64_t num_reasoning_before = choice->processor.num_reasoning_tokens();
@@ -323,6 +334,10 @@ void Generation::Finish(Choice* choice) {
                      << " ttft_ms=" << Milliseconds(stats.time_to_first_token_s())
                      << " e2e_ms=" << Milliseconds(now - arrival_monotonic_)
                      << " preemptions=" << stats.num_preemptions();
+  if (context_->options.request_log.outputs) {
+    LogOutput(context_->options.request_log, choice->id, FinishReasonName(reason),
+              choice->logged_ids, context_->input_processor->tokenizer());
+  }
 }
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {

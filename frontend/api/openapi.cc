@@ -169,14 +169,14 @@ Handler Sends(std::string_view media_type, std::function<std::string()> make_tex
 
 }  // namespace
 
-std::string OpenApiDocument(const std::vector<Route>& routes) {
+std::string OpenApiDocument(const std::vector<Route>& routes, const std::string& root_path) {
   Json paths = Json::object();
   for (const Route& route : routes) {
     if (route.about.empty()) continue;
     const std::string path = ShownPath(route.path);
     paths[path][ToLower(route.method)] = Operation(route, path);
   }
-  const Json document = {
+  Json document = {
       {"openapi", "3.1.0"},
       {"info",
        {{"title", "Tandem"},
@@ -190,10 +190,11 @@ std::string OpenApiDocument(const std::vector<Route>& routes) {
         {"securitySchemes",
          {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
           {"x-api-key", {{"type", "apiKey"}, {"in", "header"}, {"name", "X-Api-Key"}}}}}}}};
+  if (!root_path.empty()) document["servers"] = Json::array({{{"url", root_path}}});
   return DumpJson(document);
 }
 
-std::vector<Route> DocumentRoutes(std::vector<Route> routes) {
+std::vector<Route> DocumentRoutes(std::vector<Route> routes, const std::string& root_path) {
   Route document{.method = "GET",
                  .path = "/openapi.json",
                  .handler = {},
@@ -209,8 +210,9 @@ std::vector<Route> DocumentRoutes(std::vector<Route> routes) {
   page.handler = Sends("text/html; charset=utf-8", [] { return std::string(DocsPage()); });
   routes.push_back(document);
   routes.push_back(page);
-  document.handler =
-      Sends("application/json", [routes = std::move(routes)] { return OpenApiDocument(routes); });
+  document.handler = Sends("application/json", [routes = std::move(routes), root_path] {
+    return OpenApiDocument(routes, root_path);
+  });
   return {std::move(document), std::move(page)};
 }
 

@@ -11,12 +11,13 @@
 namespace tandem {
 
 // OpenAPI 3.1, as JSON text. Rows without a description (Route::about) are left out.
-std::string OpenApiDocument(const std::vector<Route>& routes);
+// root_path: where a proxy has the server, or "".
+std::string OpenApiDocument(const std::vector<Route>& routes, const std::string& root_path = "");
 
 // A page that shows the document. It loads nothing but the document itself.
 std::string_view DocsPage();
 
 // The rows of both. The document describes `routes`, and these.
-std::vector<Route> DocumentRoutes(std::vector<Route> routes);
+std::vector<Route> DocumentRoutes(std::vector<Route> routes, const std::string& root_path);
 
 }  // namespace tandem

@@ -129,17 +129,41 @@ Json UsageJson(const Usage& usage) {
           {"completion_tokens_details", std::move(completion_details)}};
 }
 
-Json TimingsJson(const std::optional<RequestTimings>& timings) {
-  if (!timings) return nullptr;
+namespace {
+
+Json DraftsJson(const wire::RequestSpecDecodeMetrics& drafts) {
+  const auto ratio = [](int64_t part, int64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const int64_t num_steps = drafts.num_steps(), num_accepted = drafts.num_accepted();
+  Json json = {{"mean_acceptance_length", 1 + ratio(num_accepted, num_steps)},
+               {"draft_acceptance_rate", ratio(num_accepted, drafts.num_draft_tokens)},
+               {"acceptance_histogram", drafts.histogram},
+               {"num_spec_steps", num_steps},
+               {"num_accepted_draft_tokens", num_accepted},
+               {"num_draft_tokens", drafts.num_draft_tokens},
+               {"num_spec_tokens", drafts.num_spec_tokens}};
+  if (!drafts.per_step_accepted.empty()) {
+    json["per_step_accepted"] = drafts.per_step_accepted;
+    json["per_step_drafted"] = drafts.per_step_drafted;
+  }
+  return json;
+}
+
+}  // namespace
+
+Json MetricsJson(const Usage& usage) {
+  if (!usage.timings && !usage.drafts) return nullptr;
+  const RequestTimings timings = usage.timings.value_or(RequestTimings());
   const auto number = [](const std::optional<double>& value) {
     return value ? Json(*value) : Json(nullptr);
   };
-  return {{"time_to_first_token_ms", number(timings->time_to_first_token_ms)},
-          {"generation_time_ms", number(timings->generation_time_ms)},
-          {"queue_time_ms", number(timings->queue_time_ms)},
-          {"mean_itl_ms", number(timings->mean_itl_ms)},
-          {"tokens_per_second", number(timings->tokens_per_second)},
-          {"speculative_decoding", nullptr}};
+  return {{"time_to_first_token_ms", number(timings.time_to_first_token_ms)},
+          {"generation_time_ms", number(timings.generation_time_ms)},
+          {"queue_time_ms", number(timings.queue_time_ms)},
+          {"mean_itl_ms", number(timings.mean_itl_ms)},
+          {"tokens_per_second", number(timings.tokens_per_second)},
+          {"speculative_decoding", usage.drafts ? DraftsJson(*usage.drafts) : Json(nullptr)}};
 }
 
 Json StopReasonJson(const wire::StopReason& reason) {
@@ -251,7 +275,9 @@ void ChunkWriter::AppendUsage(const Usage& usage, std::string* out) const {
   AppendUsageJson(usage, out);
   if (!fingerprint_json_.empty())
     out->append(",\"system_fingerprint\":"sv).append(fingerprint_json_);
-  if (usage.timings) out->append(",\"metrics\":"sv).append(DumpJson(TimingsJson(usage.timings)));
+  if (usage.timings || usage.drafts) {
+    out->append(",\"metrics\":"sv).append(DumpJson(MetricsJson(usage)));
+  }
   out->append("}\n\n"sv);
 }
 

@@ -26,8 +26,8 @@ void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out);
 void AppendFinish(const MessageDelta& delta, std::string* out);
 Json FingerprintJson(const ResponseHead& head);
 Json UsageJson(const Usage& usage);
-// The key "metrics"; null without timings.
-Json TimingsJson(const std::optional<RequestTimings>& timings);
+// The key "metrics"; null where there is nothing to show.
+Json MetricsJson(const Usage& usage);
 Json StopReasonJson(const wire::StopReason& reason);
 Json TokenIdsJson(const std::vector<TokenId>& ids);
 // [null, {"<token id>": {logprob, rank, decoded_token}, …}, …]; the first token has no logprob.

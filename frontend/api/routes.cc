@@ -104,7 +104,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
                       .about = "Whether the engine sleeps.", .returns = "Object"});
   }
   if (facts.has_docs) {
-    for (Route& route : DocumentRoutes(routes)) routes.push_back(std::move(route));
+    for (Route& route : DocumentRoutes(routes, facts.root_path)) routes.push_back(std::move(route));
   }
   return routes;
 }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto_msgpack/request_spec_decode_metrics.h"
+
 namespace tandem {
 
 // The keys that all events, or the body, of one response share.
@@ -36,6 +38,8 @@ struct Usage {
   int64_t created_cache_tokens = 0;
   std::optional<int64_t> reasoning_tokens = {};  // of completion_tokens, with a reasoning parser
   std::optional<RequestTimings> timings = {};    // at the end, when the server shows them
+  // Likewise, when the engine reports them; of a request with one choice.
+  std::optional<wire::RequestSpecDecodeMetrics> drafts = {};
 };
 
 // A token with its logprob. text: the bytes as UTF-8, invalid ones replaced by U+FFFD.

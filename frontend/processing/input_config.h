@@ -4,6 +4,7 @@
 // main.
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "frontend/openai/generation_request.h"
@@ -26,6 +27,10 @@ struct InputConfig {
   bool enable_prompt_embeds = false;
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
+  // What `reasoning_effort` becomes before a template sees it; efforts without a row stay.
+  std::map<std::string, std::string> reasoning_efforts;
+  std::string content_format = "auto";  // "string" or "openai": in place of what the template shows
+  bool exclude_tools_when_tool_choice_none = false;
   bool trust_request_chat_template = false;  // requests may bring a template of their own
   ParserConfig parsers;
   // What `thinking: {"type": "disabled"}` of /v1/messages becomes: none, low, or auto by template.

@@ -244,12 +244,20 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
 
 StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
                                                  const ChatTemplate& chat_template) const {
-  const bool content_as_parts = chat_template.content_format() == ContentFormat::kParts;
+  const bool content_as_parts = config_.content_format == "auto"
+                                    ? chat_template.content_format() == ContentFormat::kParts
+                                    : config_.content_format == "openai";
+  if (request.reasoning_effort) {
+    const auto effort = config_.reasoning_efforts.find(*request.reasoning_effort);
+    if (effort != config_.reasoning_efforts.end()) request.reasoning_effort = effort->second;
+  }
   const JsonDocument messages = MessagesForTemplate(std::move(request.messages), content_as_parts);
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
   input.messages = &*messages;
-  if (!request.tools.is_null()) input.tools = &*request.tools;
+  const bool hides_tools = config_.exclude_tools_when_tool_choice_none &&
+                           !request.tool_choice.is_null() && *request.tool_choice == "none";
+  if (!request.tools.is_null() && !hides_tools) input.tools = &*request.tools;
   if (!request.documents.is_null()) input.documents = &*request.documents;
   input.kwargs = &*variables;
   input.continue_final_message = request.continue_final_message;

@@ -6,6 +6,8 @@
 #include "common/read_file.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
+#include "gguf/end_tokens.h"
+#include "gguf/gguf_file.h"
 
 namespace tandem {
 namespace {
@@ -45,12 +47,27 @@ Status ReadEosIds(const Json& config, std::vector<TokenId>* out) {
   return OkStatus();
 }
 
+// What a GGUF file has of config.json's keys that are read here.
+StatusOr<std::string> GgufConfigJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  const auto end_tokens = GgufEndTokens(file->metadata());
+  if (!end_tokens.ok()) return end_tokens.status().WithContext(path);
+  Json config = {{"eos_token_id", *end_tokens}};
+  if (const GgufTensor* const embedding = file->Find("token_embd.weight")) {
+    config["vocab_size"] = embedding->shape[0];
+  }
+  return DumpJson(config);
+}
+
 }  // namespace
 
 StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
                                            std::string_view generation_config_json,
-                                           std::string_view override_json) {
-  ASSIGN_OR_RETURN(const Json config, ParseObject("config.json", config_json));
+                                           std::string_view override_json,
+                                           std::string_view hf_overrides) {
+  ASSIGN_OR_RETURN(Json config, ParseObject("config.json", config_json));
+  ASSIGN_OR_RETURN(const Json config_changes, ParseObject("--hf-overrides", hf_overrides));
+  config.update(config_changes, /*merge_objects=*/true);
   ASSIGN_OR_RETURN(Json generation, ParseObject("generation_config.json", generation_config_json));
   ASSIGN_OR_RETURN(const Json override_values,
                    ParseObject("--override-generation-config", override_json));
@@ -81,18 +98,26 @@ StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
 
 StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
                                           std::string_view generation_config,
-                                          std::string_view override_json) {
+                                          std::string_view override_json,
+                                          std::string_view hf_overrides) {
+  ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model_folder));
   const bool none = generation_config == "vllm";
   const std::string folder =
       generation_config == "auto" || none ? model_folder : std::string(generation_config);
-  ASSIGN_OR_RETURN(const std::string config,
-                   ReadFileIfAny(model_folder + "/config.json", kMaxConfigBytes));
-  ASSIGN_OR_RETURN(const std::string generation,
-                   ReadFileIfAny(folder + "/generation_config.json", kMaxConfigBytes));
+  std::string config, generation;
+  if (gguf.empty()) {
+    ASSIGN_OR_RETURN(config, ReadFileIfAny(model_folder + "/config.json", kMaxConfigBytes));
+  } else {
+    ASSIGN_OR_RETURN(config, GgufConfigJson(gguf));
+  }
+  if (gguf.empty() || folder != model_folder) {
+    ASSIGN_OR_RETURN(generation,
+                     ReadFileIfAny(folder + "/generation_config.json", kMaxConfigBytes));
+  }
   if (folder != model_folder && generation.empty()) {
     return NotFoundError("--generation-config " + folder + " holds no generation_config.json");
   }
-  auto defaults = ParseModelDefaults(config, generation, override_json);
+  auto defaults = ParseModelDefaults(config, generation, override_json, hf_overrides);
   if (!defaults.ok() || !none) return defaults;
   // Only the operator's sampling values, but all end tokens.
   ASSIGN_OR_RETURN(const ModelDefaults own, ParseModelDefaults("", "", override_json));

@@ -1,9 +1,9 @@
 #pragma once
 
 // A model folder's defaults for generation: generation_config.json and the few keys of config.json
-// that a frontend needs. Read once at start. Thread: any, pure.
-// Failure: a malformed file, or a value out of range, is INVALID_ARGUMENT with the file's name; a
-// missing generation_config.json gives no defaults.
+// that a frontend needs; of a GGUF file what stands for these keys. Read once at start. Thread:
+// any, pure. Failure: a malformed file, or a value out of range, is INVALID_ARGUMENT with the
+// file's name; a missing generation_config.json gives no defaults.
 
 #include <cstdint>
 #include <optional>
@@ -34,13 +34,16 @@ struct ModelDefaults {
 };
 
 // generation_config: "auto" reads the model's file, "vllm" takes no sampling defaults from it, any
-// other value is the folder to read it from. override_json: an object whose keys win; may be empty.
+// other value is the folder to read it from. override_json: an object whose keys win, hf_overrides:
+// one whose keys replace those of config.json; both may be empty.
 StatusOr<ModelDefaults> LoadModelDefaults(const std::string& model_folder,
                                           std::string_view generation_config = "auto",
-                                          std::string_view override_json = "");
+                                          std::string_view override_json = "",
+                                          std::string_view hf_overrides = "");
 // The same from the contents of the files; empty: a missing file.
 StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
                                            std::string_view generation_config_json,
-                                           std::string_view override_json);
+                                           std::string_view override_json,
+                                           std::string_view hf_overrides = "");
 
 }  // namespace tandem

@@ -157,7 +157,7 @@ class OddServers(unittest.TestCase):
         with OddServer() as server:
             run = serve(server, "--num-prompts", 1, "--trust-remote-code", "--tokenizer-mode", "auto")
             self.assertEqual(run.code, 0, run.err)
-            self.assertIn("--trust-remote-code has no meaning", run.err)
+            self.assertIn("--trust-remote-code has no effect", run.err)
         for what in ([], ["nothing"]):
             done = subprocess.run([str(bin_dir() / "tandem"), "bench", *what], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)

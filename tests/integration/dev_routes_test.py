@@ -230,14 +230,14 @@ class Guarded(unittest.TestCase):
             self.assertEqual(server.get("/is_sleeping")[1], b'{"is_sleeping":false}')
 
     def test_dev_routes_need_the_key_and_do_not_show_it(self):
-        with Pair(*FLAGS, "--server-dev-mode", "--api-key", "hidden") as server:
+        with Pair(*FLAGS, "--server-dev-mode", "--api-key", "quiet-word") as server:
             for method, path in ROUTES:
                 status, _ = server.post(path, b"") if method == "POST" else server.get(path)
                 self.assertEqual(status, 401, path)
             self.assertEqual(server.get("/is_sleeping"), (200, b'{"is_sleeping":false}'))
-            status, body = server.get("/server_info", Authorization="Bearer hidden")
+            status, body = server.get("/server_info", Authorization="Bearer quiet-word")
             self.assertEqual(status, 200)
-            self.assertNotIn(b"hidden", body)
+            self.assertNotIn(b"quiet-word", body)
 
     def test_a_waiting_pause_does_not_hold_up_the_end(self):
         with Pair(*FLAGS, "--server-dev-mode") as server:

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "common/log.h"
-#include "deploy/cli/bench/engine_load.h"
+#include "deploy/cli/bench/offline_load.h"
 #include "deploy/cli/bench/progress_bar.h"
 #include "deploy/cli/bench/write_file.h"
 
@@ -22,7 +22,7 @@ constexpr int kBadCommandLine = 2;
 constexpr int kPercentages[] = {10, 25, 50, 75, 90, 99};
 
 struct LatencyOptions {
-  EngineLoad::Options engine;
+  OfflineLoad::Options engine;
   int64_t input_len = 32;
   int64_t output_len = 128;
   int64_t batch_size = 8;
@@ -33,7 +33,7 @@ struct LatencyOptions {
 };
 
 std::vector<Flag> LatencyFlags(LatencyOptions& o) {
-  std::vector<Flag> flags = EngineLoad::Flags(o.engine);
+  std::vector<Flag> flags = OfflineLoad::Flags(o.engine);
   const std::vector<Flag> own = {
       {"input-len", &o.input_len, "Tokens of a prompt", {.min = 1, .max = 1 << 24}},
       {"output-len", &o.output_len, "Output tokens of a request", {.min = 1, .max = 1 << 24}},
@@ -61,7 +61,7 @@ std::vector<BenchPrompt> MakeBatch(const LatencyOptions& options, int64_t vocab_
 }
 
 StatusOr<std::vector<double>> Measure(const LatencyOptions& options) {
-  ASSIGN_OR_RETURN(const auto load, EngineLoad::Start(options.engine));
+  ASSIGN_OR_RETURN(const auto load, OfflineLoad::Start(options.engine));
   const std::vector<BenchPrompt> batch = MakeBatch(options, load->vocab_size());
   const int64_t total = options.num_iters_warmup + options.num_iters;
   ProgressBar bar(static_cast<size_t>(total), !options.disable_tqdm && isatty(STDERR_FILENO) != 0);
@@ -119,7 +119,7 @@ int RunBenchLatency(const std::vector<std::string>& args) {
   };
   LatencyOptions options;
   const StatusOr<FlagOutcome> parsed =
-      EngineLoad::Parse(args, LatencyFlags(options), kAbout, options.engine);
+      OfflineLoad::Parse(args, LatencyFlags(options), kAbout, options.engine);
   if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
   if (*parsed == FlagOutcome::kHelpShown) return 0;
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {

@@ -163,8 +163,8 @@ std::vector<std::string> WithoutMeaningless(const std::vector<std::string>& args
                                             const std::vector<Flag>& flags) {
   StatusOr<PairCommandLine> split = SplitCommandLine(args, flags, {});
   if (!split.ok()) return args;
-  for (const std::string& flag : split->ignored) {
-    std::cerr << "tandem bench serve: " << flag << " has no meaning here and is ignored\n";
+  for (const std::string& warning : split->warnings) {
+    std::cerr << "tandem bench serve: " << warning << "\n";
   }
   return std::move(split->frontend);
 }

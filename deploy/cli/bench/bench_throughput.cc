@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/log.h"
-#include "deploy/cli/bench/engine_load.h"
+#include "deploy/cli/bench/offline_load.h"
 #include "deploy/cli/bench/write_file.h"
 
 namespace tandem {
@@ -17,7 +17,7 @@ constexpr int kFailed = 1;
 constexpr int kBadCommandLine = 2;
 
 struct ThroughputOptions {
-  EngineLoad::Options engine;
+  OfflineLoad::Options engine;
   BenchServeOptions dataset;  // only the members that MakePrompts reads
   std::string backend = "vllm";
   std::string dataset_name = "sharegpt";
@@ -27,7 +27,7 @@ struct ThroughputOptions {
 };
 
 std::vector<Flag> ThroughputFlags(ThroughputOptions& o) {
-  std::vector<Flag> flags = EngineLoad::Flags(o.engine);
+  std::vector<Flag> flags = OfflineLoad::Flags(o.engine);
   const std::vector<Flag> own = {
       {"backend",
        &o.backend,
@@ -73,7 +73,7 @@ Status ResolveDataset(ThroughputOptions* o) {
 }
 
 StatusOr<ThroughputResult> Measure(const ThroughputOptions& options) {
-  ASSIGN_OR_RETURN(const auto load, EngineLoad::Start(options.engine));
+  ASSIGN_OR_RETURN(const auto load, OfflineLoad::Start(options.engine));
   ASSIGN_OR_RETURN(const std::vector<BenchPrompt> prompts,
                    MakePrompts(options.dataset, load->tokenizer(), !options.engine.chat));
   if (options.num_warmups > 0) {
@@ -133,7 +133,7 @@ int RunBenchThroughput(const std::vector<std::string>& args) {
   };
   ThroughputOptions options;
   const StatusOr<FlagOutcome> parsed =
-      EngineLoad::Parse(args, ThroughputFlags(options), kAbout, options.engine);
+      OfflineLoad::Parse(args, ThroughputFlags(options), kAbout, options.engine);
   if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
   if (*parsed == FlagOutcome::kHelpShown) return 0;
   if (const Status status = ResolveDataset(&options); !status.ok()) {

@@ -1,8 +1,10 @@
 #include "deploy/cli/offline/private_server.h"
 
+#include <iostream>
 #include <utility>
 
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/serve_command_line.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
@@ -18,16 +20,14 @@ StatusOr<FlagOutcome> ParseWithServeFlags(const std::vector<std::string>& args,
                                           PrivateServerConfig* config) {
   FrontendConfig frontend;
   EngineConfig engine;
-  std::vector<Flag> serve = FrontendFlags(frontend);
-  for (const Flag& flag : EngineFlags(engine)) {
-    if (FindFlag(serve, "--" + std::string(flag.name)) == nullptr) serve.push_back(flag);
-  }
+  const std::vector<Flag> serve = PairFlags(frontend, engine);
   for (const std::string& argument : args) {
     if (argument != "-h" && argument != "--help" && !argument.starts_with("--help=")) continue;
     return ParseFlags(own, args,
                       std::string(about) + "\nAll flags of `tandem serve` are accepted too.");
   }
   ASSIGN_OR_RETURN(PairCommandLine words, SplitCommandLine(args, own, serve));
+  for (const std::string& warning : words.warnings) std::cerr << warning << "\n";
   ASSIGN_OR_RETURN(const FlagOutcome outcome, ParseFlags(own, words.frontend, about));
   RETURN_IF_ERROR(ParseFlags(serve, words.engine_core, about).status());
   if (frontend.model.empty()) return InvalidArgumentError("no model: give --model FOLDER");

@@ -60,6 +60,15 @@ TEST_CASE("Flags: the last of a repeated flag counts, and a bool can have a valu
   CHECK_FALSE(c.prefix);
 }
 
+TEST_CASE("Flags: the short name of a bool turns it on") {
+  bool splits = false;
+  const std::vector<Flag> table = {{"splits", &splits, "Splits", {.short_name = "sp"}}};
+  CHECK(ParseFlags(table, {"-sp"}, "about").ok());
+  CHECK(splits);
+  CHECK(ParseFlags(table, {"--no-splits"}, "about").ok());
+  CHECK_FALSE(splits);
+}
+
 TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {
   Config c;
   CHECK(Parse(c, {"--max-num-seqs", "0"}).message() ==

@@ -61,17 +61,57 @@ TEST_CASE("engine config: graphs and asynchronous scheduling are for cuda only")
              Contains("--cudagraph-capture-sizes few"));
 }
 
-TEST_CASE("engine config: more than one GPU is refused with the reason") {
-  EngineConfig config;
-  const auto parse = [&](const char* flag, const char* size) {
-    return ParseFlags(EngineFlags(config), {"model", flag, size}, "test").status();
+TEST_CASE("engine config: ranks of a model") {
+  ModelConfig model = SmallModel();
+  model.num_layers = 4;
+  const std::vector<std::string> cpu = {"model", "--device", "cpu"};
+  const auto with = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), cpu.begin(), cpu.end());
+    return MakeSetup(ParseOk(flags), model);
   };
-  for (const auto& [flag, name] :
-       {std::pair{"-tp", "--tensor-parallel-size"}, std::pair{"-pp", "--pipeline-parallel-size"}}) {
-    CHECK(parse(flag, "1") == OkStatus());
-    CHECK(parse(flag, "2") == InvalidArgumentError(std::string(name) + " is '2', must be 1: an " +
-                                                   "engine runs on one GPU today"));
-  }
+  const EngineSetup one = with({}).value();
+  CHECK(one.ranks.num_ranks() == 1);
+  CHECK(one.backend.num_threads == 0);
+  CHECK(one.engine.scheduler.num_pipeline_steps == 1);
+  CHECK_FALSE(one.engine.async_scheduling);
+
+  const EngineSetup two = with({"-tp", "2", "--threads", "3"}).value();
+  CHECK(two.ranks.tensor == 2);
+  CHECK(two.backend.num_threads == 3);
+  CHECK_FALSE(two.engine.async_scheduling);
+  CHECK(with({"-tp", "2"})->backend.num_threads >= 1);
+  CHECK(with({"-tp", "2", "--cpu-bind", "0|1"})->backend.num_threads == 0);
+
+  const EngineSetup stages = with({"-pp", "4"}).value();
+  CHECK(stages.ranks.pipeline == 4);
+  CHECK(stages.runner.limits.max_steps_in_flight == 4);
+  CHECK(stages.engine.scheduler.num_pipeline_steps == 4);
+  CHECK(stages.engine.async_scheduling);
+}
+
+TEST_CASE("engine config: what is not built for several ranks is refused by name") {
+  ModelConfig model = SmallModel();
+  model.num_layers = 4;
+  const auto refusal = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "model");
+    const auto setup = MakeSetup(ParseOk(flags), model);
+    REQUIRE_FALSE(setup.ok());
+    return setup.status().message();
+  };
+  CHECK_THAT(refusal({"--device", "cuda", "-tp", "2"}),
+             Contains("--tensor-parallel-size") && Contains("--device cuda"));
+  CHECK_THAT(refusal({"--device", "cuda", "-pp", "2"}), Contains("--pipeline-parallel-size"));
+  CHECK_THAT(refusal({"--device", "cpu", "-tp", "4"}), Contains("num_attention_heads"));
+  CHECK_THAT(refusal({"--device", "cpu", "-pp", "5"}), Contains("number of layers, which is 4"));
+  CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--enable-prompt-embeds"}),
+             Contains("--enable-prompt-embeds") && Contains("--pipeline-parallel-size"));
+  CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--speculative-config",
+                      R"({"method": "ngram", "num_speculative_tokens": 2})"}),
+             Contains("--speculative-config"));
+  CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--no-async-scheduling"}),
+             Contains("--no-async-scheduling"));
+  CHECK_THAT(refusal({"--device", "cpu", "-tp", "2", "-ep"}),
+             Contains("--enable-expert-parallel") && Contains("no experts"));
 }
 
 TEST_CASE("engine config: the choice of attention kernels") {
@@ -135,6 +175,38 @@ TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 100);
   model.sliding_layers = {true, false};
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
+}
+
+TEST_CASE("engine config: what drafts need, and what needs drafts") {
+  ModelConfig model = SmallModel();
+  model.sliding_window = 64;
+  model.sliding_layers = {true, true};
+  const auto setup = [&](const std::string& config, const std::string& report = "none") {
+    return Setup({"model", "--device", "cpu", "--speculative-config", config,
+                  "--per-request-spec-decode-metrics", report},
+                 model);
+  };
+  const EngineSetup ngram = setup(R"({"method": "ngram", "num_speculative_tokens": 3})", "summary");
+  CHECK(ngram.runner.limits.drafts.num_speculative_tokens == 3);
+  CHECK(ngram.runner.limits.drafts.num_lookahead_tokens == 0);
+  CHECK(ngram.runner.limits.drafts.report == DraftReport::kSummary);
+  CHECK(ngram.runner.limits.sliding_window == model.UniformWindow());
+  const EngineSetup drafter = setup(R"({"model": "a/folder", "num_speculative_tokens": 4})");
+  CHECK(drafter.runner.speculation.model == "a/folder");
+  CHECK(drafter.runner.limits.drafts.num_lookahead_tokens == 4);
+  CHECK(drafter.runner.limits.drafts.num_input_slots == 1);
+  CHECK(drafter.runner.limits.drafts.report == DraftReport::kNone);
+  CHECK(drafter.runner.limits.sliding_window == 0);
+  CHECK_THAT(
+      SetupError({"model", "--per-request-spec-decode-metrics", "detailed"}),
+      Contains("--per-request-spec-decode-metrics detailed") && Contains("--speculative-config"));
+  CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
+                         R"({"method": "eagle3", "model": "m", "num_speculative_tokens": 4})"}),
+             Contains("eagle3 is not built"));
+  CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
+                         R"({"model": "m", "num_speculative_tokens": 4,
+                             "parallel_drafting": true})"}),
+             Contains("parallel_drafting"));
 }
 
 TEST_CASE("engine config: logprobs modes have vLLM's names") {
@@ -258,8 +330,7 @@ TEST_CASE("engine config: formats of weights and KV cache") {
   CHECK(Setup({"model", "--kv-cache-dtype", "bfloat16"}).runner.kv_format == KvFormat::kCompute);
 
   EngineConfig config;
-  const auto parsed =
-      ParseFlags(EngineFlags(config), {"model", "--quantization", "bitsandbytes"}, "test");
+  const auto parsed = ParseFlags(EngineFlags(config), {"model", "--quantization", "hqq"}, "test");
   CHECK_THAT(parsed.status().message(), Contains("none int8 int4 int4-g32 int4-g128"));
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "fp8_e4m3"}),
              Contains("auto int8 bfloat16") && Contains("fp8 is not built"));

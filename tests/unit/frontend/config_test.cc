@@ -114,6 +114,33 @@ TEST_CASE("the description of the configuration hides the keys") {
   CHECK(described["server-dev-mode"] == "false");
 }
 
+TEST_CASE("flags that need or contradict each other") {
+  const auto refusal = [](std::vector<std::string> args) {
+    args.insert(args.begin(), kFolder);
+    return Parse(args).status().message();
+  };
+  CHECK(Parse({kFolder, "--root-path", "/llm/"})->server.root_path == "/llm");
+  CHECK_THAT(refusal({"--root-path", "llm"}), Catch::Contains("must begin with a slash"));
+  CHECK_THAT(refusal({"--enable-log-outputs"}), Catch::Contains("needs --enable-log-requests"));
+  CHECK_THAT(refusal({"--ssl-cert-reqs", "2"}), Catch::Contains("needs --ssl-ca-certs"));
+  CHECK_THAT(refusal({"--ssl-certfile", "c", "--ssl-ca-certs", "a", "--ssl-cert-reqs", "0"}),
+             Catch::Contains("it must be 2"));
+  CHECK(Parse({kFolder, "--ssl-cert-reqs", "0"}).ok());
+  CHECK(Parse({kFolder})->api.system_fingerprint.starts_with("tandem-"));
+  CHECK(Parse({kFolder, "--fingerprint-mode", "none"})->api.system_fingerprint.empty());
+  CHECK(Parse({kFolder, "--fingerprint-mode", "custom", "--fingerprint-value", "x"})
+            ->api.system_fingerprint == "x");
+  CHECK_THAT(refusal({"--fingerprint-value", "x"}), Catch::Contains("need each other"));
+  CHECK_THAT(refusal({"--fingerprint-mode", "custom"}), Catch::Contains("need each other"));
+  CHECK(Parse({kFolder, "--reasoning-effort-map", R"({"max": "high"})"})
+            ->input.reasoning_efforts.at("max") == "high");
+  CHECK_THAT(refusal({"--reasoning-effort-map", R"({"most": "high"})"}),
+             Catch::Contains("most is no effort"));
+  CHECK_THAT(refusal({"--reasoning-effort-map", R"({"max": 1})"}),
+             Catch::Contains("must be a text"));
+  CHECK_THAT(refusal({"--reasoning-effort-map", "{"}), Catch::Contains("must be a JSON object"));
+}
+
 TEST_CASE("vLLM's variables set the limits of a request") {
   ::setenv("VLLM_MAX_STOP_STRINGS", "9", 1);
   ::setenv("VLLM_MAX_N_SEQUENCES", "3", 1);

@@ -35,16 +35,22 @@ TEST_CASE("SplitCommandLine gives each flag with its values to the process that 
         Words{"m", "--host", "::1", "--max-model-len=4k", "--served-model-name", "a", "b"});
   CHECK(pair.engine_core ==
         Words{"m", "--no-enable_prefix_caching", "--max-model-len=4k", "--max-num-seqs", "-1"});
-  CHECK(pair.ignored.empty());
+  CHECK(pair.warnings.empty());
 }
 
-TEST_CASE("SplitCommandLine removes vLLM's meaningless flags, values included") {
+TEST_CASE("SplitCommandLine takes out vLLM's flags that have no effect, values included") {
   Tables t;
   const PairCommandLine pair =
-      *t.Split({"--gpu_memory_utilization", "0.9", "--trust-remote-code", "m", "--swap-space=4"});
+      *t.Split({"--swap_space", "0.9", "--trust-remote-code", "m", "--max-loras=4"});
   CHECK(pair.frontend == Words{"m"});
   CHECK(pair.engine_core == Words{"m"});
-  CHECK(pair.ignored == Words{"--gpu_memory_utilization", "--trust-remote-code", "--swap-space=4"});
+  REQUIRE(pair.warnings.size() == 3);
+  CHECK(pair.warnings[0].starts_with("--swap-space has no effect: "));
+  CHECK(pair.warnings[2].starts_with("--max-loras has no effect: "));
+  CHECK(t.Split({"m", "--cpu-offload-gb", "4"})
+            .status()
+            .message()
+            .starts_with("--cpu-offload-gb 4 cannot be done: "));
 }
 
 TEST_CASE("SplitCommandLine refuses an unknown flag and names the nearest of both tables") {

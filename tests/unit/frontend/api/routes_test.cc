@@ -30,6 +30,7 @@ struct Fixture {
                 .clock = &clock}) {
     context.engine_client = &client;
     context.metrics = &metrics;
+    context.admission_gate = &admission_gate;
     context.clock = &clock;
     context.facts = &facts;
     context.options.served_model_names = {"m"};
@@ -44,6 +45,7 @@ struct Fixture {
 
   SystemClock clock;
   Metrics metrics;
+  AdmissionGate admission_gate{AdmissionLimits()};
   wire::FrontendEndpoint endpoint;
   EngineClient client;
   ApiContext context;

@@ -30,6 +30,16 @@ TEST_CASE("ModelDefaults: the end token of config.json replaces a missing one") 
   CHECK_FALSE(defaults->max_tokens_cap);
 }
 
+TEST_CASE("ModelDefaults: --hf-overrides replaces keys of config.json, also nested ones") {
+  const auto defaults =
+      ParseModelDefaults(R"({"text_config": {"vocab_size": 8, "eos_token_id": 7}})", "", "",
+                         R"({"text_config": {"eos_token_id": 3}})");
+  REQUIRE(defaults.ok());
+  CHECK(defaults->eos_ids == std::vector<TokenId>{3});
+  CHECK(defaults->vocab_size == 8);
+  CHECK(ParseModelDefaults("{}", "", "", "7").status().message().starts_with("--hf-overrides: "));
+}
+
 TEST_CASE("ModelDefaults: an error about a malformed file or value names the file") {
   const auto message = [](std::string_view config, std::string_view generation,
                           std::string_view override_json) {

@@ -1,9 +1,11 @@
-#include "deploy/cli/bench/engine_load.h"
+#include "deploy/cli/bench/offline_load.h"
 
+#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/serve_command_line.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
@@ -14,18 +16,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kPageTimeoutSeconds = 10;
 
-// The rows of both processes that are not among the command's own.
-std::vector<Flag> ServeFlags(FrontendConfig& frontend, EngineConfig& engine) {
-  std::vector<Flag> flags = FrontendFlags(frontend);
-  for (const Flag& flag : EngineFlags(engine)) {
-    if (FindFlag(flags, "--" + std::string(flag.name)) == nullptr) flags.push_back(flag);
-  }
-  return flags;
-}
-
 }  // namespace
 
-std::vector<Flag> EngineLoad::Flags(Options& o) {
+std::vector<Flag> OfflineLoad::Flags(Options& o) {
   return {
       {"model", &o.model, "Model folder", {.positional = true}},
       {"tokenizer", &o.tokenizer, "Folder of the tokenizer. Default: --model"},
@@ -39,18 +32,19 @@ std::vector<Flag> EngineLoad::Flags(Options& o) {
   };
 }
 
-StatusOr<FlagOutcome> EngineLoad::Parse(const std::vector<std::string>& args,
-                                        const std::vector<Flag>& own, std::string_view about,
-                                        Options& options) {
+StatusOr<FlagOutcome> OfflineLoad::Parse(const std::vector<std::string>& args,
+                                         const std::vector<Flag>& own, std::string_view about,
+                                         Options& options) {
   FrontendConfig frontend;
   EngineConfig engine;
-  const std::vector<Flag> serve = ServeFlags(frontend, engine);
+  const std::vector<Flag> serve = PairFlags(frontend, engine);
   for (const std::string& argument : args) {
     if (argument != "-h" && argument != "--help" && !argument.starts_with("--help=")) continue;
     const std::string note = std::string(about) + "\nAll flags of `tandem serve` are accepted too.";
     return ParseFlags(own, args, note);
   }
   ASSIGN_OR_RETURN(PairCommandLine words, SplitCommandLine(args, own, serve));
+  for (const std::string& warning : words.warnings) std::cerr << warning << "\n";
   ASSIGN_OR_RETURN(const FlagOutcome outcome, ParseFlags(own, words.frontend, about));
   if (options.model.empty()) return InvalidArgumentError("no model: give --model FOLDER");
 
@@ -61,14 +55,15 @@ StatusOr<FlagOutcome> EngineLoad::Parse(const std::vector<std::string>& args,
     sets_caching |= flag != nullptr && flag->name == "enable-prefix-caching";
   }
   if (!sets_caching) words.engine_core.push_back("--no-enable-prefix-caching");
+  words.engine_core.insert(words.engine_core.begin(), "--offline");
   RETURN_IF_ERROR(ParseFlags(serve, words.engine_core, about).status());
   options.serve_args = std::move(words.engine_core);
   options.serve_args.push_back("--disable-uvicorn-access-log");
   return outcome;
 }
 
-StatusOr<std::unique_ptr<EngineLoad>> EngineLoad::Start(const Options& options) {
-  std::unique_ptr<EngineLoad> load(new EngineLoad(options));
+StatusOr<std::unique_ptr<OfflineLoad>> OfflineLoad::Start(const Options& options) {
+  std::unique_ptr<OfflineLoad> load(new OfflineLoad(options));
   StatusOr<std::shared_ptr<const Tokenizer>> tokenizer =
       Tokenizer::Load(options.tokenizer.empty() ? options.model : options.tokenizer);
   if (tokenizer.ok()) {
@@ -96,11 +91,11 @@ StatusOr<std::unique_ptr<EngineLoad>> EngineLoad::Start(const Options& options) 
   return load;
 }
 
-int64_t EngineLoad::vocab_size() const {
+int64_t OfflineLoad::vocab_size() const {
   return tokenizer_ == nullptr ? std::numeric_limits<int64_t>::max() : tokenizer_->vocab_size();
 }
 
-std::string EngineLoad::Body(const BenchPrompt& prompt, size_t i) const {
+std::string OfflineLoad::Body(const BenchPrompt& prompt, size_t i) const {
   Json body;
   body["model"] = served_name_;
   if (options_.chat) {
@@ -118,7 +113,7 @@ std::string EngineLoad::Body(const BenchPrompt& prompt, size_t i) const {
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-StatusOr<LoadRun> EngineLoad::Run(const std::vector<BenchPrompt>& prompts) {
+StatusOr<LoadRun> OfflineLoad::Run(const std::vector<BenchPrompt>& prompts) {
   const std::string path = options_.chat ? "/v1/chat/completions" : "/v1/completions";
   LoadPlan plan;
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -18,7 +18,7 @@
 
 namespace tandem {
 
-class EngineLoad {
+class OfflineLoad {
  public:
   // The flags that both commands have.
   struct Options {
@@ -42,7 +42,7 @@ class EngineLoad {
                                      const std::vector<Flag>& own, std::string_view about,
                                      Options& options);
 
-  static StatusOr<std::unique_ptr<EngineLoad>> Start(const Options& options);
+  static StatusOr<std::unique_ptr<OfflineLoad>> Start(const Options& options);
 
   // Sends all prompts at once and waits for all responses. UNAVAILABLE with the first error when
   // any failed.
@@ -53,7 +53,7 @@ class EngineLoad {
   int64_t vocab_size() const;
 
  private:
-  explicit EngineLoad(Options options) : options_(std::move(options)) {}
+  explicit OfflineLoad(Options options) : options_(std::move(options)) {}
   std::string Body(const BenchPrompt& prompt, size_t i) const;
 
   Options options_;

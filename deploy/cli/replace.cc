@@ -1,4 +1,4 @@
-#include "deploy/cli/swap.h"
+#include "deploy/cli/replace.h"
 
 #include <filesystem>
 #include <iostream>
@@ -7,20 +7,21 @@
 #include "common/strings.h"
 #include "deploy/cli/control_socket.h"
 #include "engine_core/flags/engine_config.h"
+#include "frontend/config.h"
 
 namespace tandem {
 namespace {
 
-constexpr std::string_view kAbout =
+constexpr std::string_view kAboutSwap =
     "tandem swap [--server PID] [--model FOLDER] [flags]: replace the engine core of a running\n"
     "`tandem serve` by one with other flags, other weights of the same tokenizer, or a new "
     "program\n"
     "at the same path. No request is lost. Flags that are not given stay as they are.";
-
-int Refuse(const Status& status, int exit_code) {
-  std::cerr << "tandem swap: " << status.message() << std::endl;
-  return exit_code;
-}
+constexpr std::string_view kAboutReload =
+    "tandem reload [--server PID] [flags]: replace the frontend of a running `tandem serve` by "
+    "one\n"
+    "with other flags or a new program at the same path. No connection is refused, and open ones\n"
+    "end where they are. Flags that are not given stay as they are.";
 
 // Takes --server PID out of the words; 0: it is not there.
 StatusOr<pid_t> TakeServer(std::vector<std::string>* words) {
@@ -47,30 +48,44 @@ StatusOr<pid_t> TakeServer(std::vector<std::string>* words) {
   return pid;
 }
 
+// command: its word for the server.
+int RunReplacement(const std::string& command, const std::vector<std::string>& args,
+                   const std::vector<Flag>& flags, std::string_view about) {
+  for (const std::string& word : args) {
+    if (word != "-h" && word != "--help" && !word.starts_with("--help=")) continue;
+    const size_t equals = word.find('=');
+    std::cout << FlagHelp(flags, about, equals == word.npos ? "" : word.substr(equals + 1));
+    return kExitOk;
+  }
+  const auto refuse = [&command](const Status& status, int exit_code) {
+    std::cerr << "tandem " << command << ": " << status.message() << std::endl;
+    return exit_code;
+  };
+  std::vector<std::string> words = args;
+  const StatusOr<pid_t> pid = TakeServer(&words);
+  if (!pid.ok()) return refuse(pid.status(), kExitBadFlags);
+  const StatusOr<UniqueFd> server = ConnectToServer(*pid);
+  if (!server.ok()) return refuse(server.status(), kExitFailed);
+  std::error_code error;
+  words.insert(words.begin(), {command, std::filesystem::current_path(error).string()});
+  const StatusOr<ControlEnd> end =
+      Ask(*server, words, [](std::string_view line) { std::cout << line << std::endl; });
+  if (!end.ok()) return refuse(end.status(), kExitFailed);
+  if (end->exit_status != kExitOk) return refuse(InternalError(end->line), end->exit_status);
+  std::cout << end->line << std::endl;
+  return kExitOk;
+}
+
 }  // namespace
 
 int RunSwap(const std::vector<std::string>& args) {
-  for (const std::string& word : args) {
-    if (word != "-h" && word != "--help" && !word.starts_with("--help=")) continue;
-    EngineConfig config;
-    const size_t equals = word.find('=');
-    std::cout << FlagHelp(EngineFlags(config), kAbout,
-                          equals == word.npos ? "" : word.substr(equals + 1));
-    return kExitOk;
-  }
-  std::vector<std::string> words = args;
-  const StatusOr<pid_t> pid = TakeServer(&words);
-  if (!pid.ok()) return Refuse(pid.status(), kExitBadFlags);
-  const StatusOr<UniqueFd> server = ConnectToServer(*pid);
-  if (!server.ok()) return Refuse(server.status(), kExitFailed);
-  std::error_code error;
-  words.insert(words.begin(), {"swap", std::filesystem::current_path(error).string()});
-  const StatusOr<ControlEnd> end =
-      Ask(*server, words, [](std::string_view line) { std::cout << line << std::endl; });
-  if (!end.ok()) return Refuse(end.status(), kExitFailed);
-  if (end->exit_status != kExitOk) return Refuse(InternalError(end->line), end->exit_status);
-  std::cout << end->line << std::endl;
-  return kExitOk;
+  EngineConfig config;
+  return RunReplacement("swap", args, EngineFlags(config), kAboutSwap);
+}
+
+int RunReload(const std::vector<std::string>& args) {
+  FrontendConfig config;
+  return RunReplacement("reload", args, FrontendFlags(config), kAboutReload);
 }
 
 }  // namespace tandem

@@ -1,0 +1,198 @@
+#include "deploy/cli/serve_command_line.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "deploy/cli/arguments.h"
+#include "deploy/cli/command_line.h"
+#include "deploy/cli/config_file.h"
+#include "deploy/cli/hub_cache.h"
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr std::string_view kAbout = "tandem serve";
+
+void Append(const Words& from, Words* to) { to->insert(to->end(), from.begin(), from.end()); }
+
+// All that the command line may name: the pair's rows and the command's own.
+std::vector<Flag> KnownFlags(std::vector<Flag> own, const std::vector<Flag>& pair) {
+  own.insert(own.end(), pair.begin(), pair.end());
+  return own;
+}
+
+// The flags that words of a command line give as a whole or by keys; bare words give the model.
+std::map<std::string, bool> GivenNames(const Words& words, const std::vector<Flag>& flags) {
+  std::map<std::string, bool> by_keys;  // false: as a whole
+  for (const std::string& word : words) {
+    const std::string name = FlagNameOf(word, flags);
+    if (name.empty()) continue;
+    const bool has_key = word.substr(0, word.find('=')).find('.') != word.npos;
+    const auto [it, is_new] = by_keys.emplace(name, has_key);
+    if (!is_new) it->second = it->second && has_key;
+  }
+  return by_keys;
+}
+
+// The file's flags that the command line does not replace, before its own words.
+Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool has_model,
+                const std::vector<Flag>& flags, ServeCommandLine* line) {
+  const std::map<std::string, bool> given = GivenNames(args, flags);
+  Words words;
+  for (const auto& [name, by_keys] : given) line->origins[name] = "command line";
+  if (has_model) line->origins["model"] = "command line";
+  for (const ConfigEntry& entry : entries) {
+    const std::string name = FlagNameOf(entry.words.front(), flags);
+    const auto it = given.find(name);
+    const bool is_replaced = (it != given.end() && !it->second) || (name == "model" && has_model);
+    if (is_replaced) continue;
+    std::string& origin = line->origins[name];
+    origin = origin.empty() ? entry.origin : entry.origin + " and " + origin;
+    Append(entry.words, &words);
+  }
+  Append(args, &words);
+  return words;
+}
+
+// `--model=FOLDER` and the like in place of a hub name, for both processes.
+Status UseHubCache(ServeCommandLine* line) {
+  const ServeFlags& own = line->own;
+  const std::string model = line->frontend.model;
+  ASSIGN_OR_RETURN(const std::optional<std::string> folder,
+                   FindInHubCache(model, {own.download_dir, own.revision}));
+  if (folder) {
+    Words names;
+    if (line->frontend.api.served_model_names.empty()) names = {"--served-model-name", model};
+    Append(names, &line->frontend_words);
+    const Words change = {"--model=" + *folder};
+    line->frontend_words =
+        ChangedFlags(FrontendFlags(line->frontend), line->frontend_words, change);
+    line->engine_words = ChangedFlags(EngineFlags(line->engine), line->engine_words, change);
+  } else if (!own.revision.empty()) {
+    line->warnings.push_back("--revision has no effect: the model is a folder");
+  }
+  const std::string tokenizer = line->frontend.tokenizer;
+  const std::string& revision =
+      own.tokenizer_revision.empty() ? own.revision : own.tokenizer_revision;
+  ASSIGN_OR_RETURN(const std::optional<std::string> tokenizer_folder,
+                   FindInHubCache(tokenizer, {own.download_dir, revision}));
+  if (tokenizer_folder) {
+    line->frontend_words.push_back("--tokenizer=" + *tokenizer_folder);
+  } else if (!own.tokenizer_revision.empty()) {
+    line->warnings.push_back(
+        "--tokenizer-revision has no effect: --tokenizer names no tokenizer of the hub");
+  }
+  return OkStatus();
+}
+
+// Both processes' words into their tables.
+Status ParseWords(ServeCommandLine* line) {
+  RETURN_IF_ERROR(ParseFlags(FrontendFlags(line->frontend), line->frontend_words, kAbout).status());
+  return ParseFlags(EngineFlags(line->engine), line->engine_words, kAbout).status();
+}
+
+// A value as YAML: JSON is YAML.
+std::string YamlValue(const Flag& flag) {
+  const std::optional<std::string> text = FlagValueText(flag);
+  if (!text || text->empty()) return "null";
+  if (const auto* const* list = std::get_if<std::vector<std::string>*>(&flag.target)) {
+    return nlohmann::json(**list).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  const bool is_text = std::holds_alternative<std::string*>(flag.target) ||
+                       std::holds_alternative<std::optional<std::string>*>(flag.target);
+  if (!is_text) return *text;
+  return nlohmann::json(*text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+// clang-format off
+std::vector<Flag> ServeFlagTable(ServeFlags& c) {
+  return {
+      {"config", &c.config, "YAML file of flags, as `vllm serve --config` reads; the command line has precedence"},
+      {"check-config", &c.check_config, "Check all values, print them with their origins, and start nothing"},
+      {"revision", &c.revision, "Branch, tag or commit of a model named org/name, which is looked for in the local Hugging Face cache. Default: main"},
+      {"tokenizer-revision", &c.tokenizer_revision, "The same for --tokenizer. Default: --revision"},
+      {"download-dir", &c.download_dir, "Folder of the Hugging Face cache. Default: where `hf download` puts it"},
+  };
+}
+// clang-format on
+
+std::vector<Flag> PairFlags(FrontendConfig& frontend, EngineConfig& engine) {
+  std::vector<Flag> all = FrontendFlags(frontend);
+  for (const Flag& flag : EngineFlags(engine)) {
+    if (FindFlag(all, "--" + std::string(flag.name)) == nullptr) all.push_back(flag);
+  }
+  return all;
+}
+
+StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args) {
+  ServeCommandLine line;
+  const std::vector<Flag> own = ServeFlagTable(line.own);
+  const std::vector<Flag> pair = PairFlags(line.frontend, line.engine);
+  const std::vector<Flag> all = KnownFlags(own, pair);
+
+  // The command's own flags first: one of them names the file.
+  ASSIGN_OR_RETURN(const Words given, ExpandArguments(args, all));
+  ASSIGN_OR_RETURN(const PairCommandLine given_parts, SplitCommandLine(given, own, pair));
+  std::string bare_model;
+  std::vector<Flag> own_and_model = own;
+  own_and_model.push_back({"model", &bare_model, "", {.positional = true}});
+  RETURN_IF_ERROR(ParseFlags(own_and_model, given_parts.frontend, kAbout).status());
+  std::vector<ConfigEntry> entries;
+  if (!line.own.config.empty()) {
+    ASSIGN_OR_RETURN(entries, ReadConfigFile(line.own.config, all));
+  }
+
+  const Words merged = MergeFile(entries, args, !bare_model.empty(), all, &line);
+  ASSIGN_OR_RETURN(const Words words, ExpandArguments(merged, all));
+  ASSIGN_OR_RETURN(PairCommandLine parts, SplitCommandLine(words, own, pair));
+  RETURN_IF_ERROR(ParseFlags(own_and_model, parts.frontend, kAbout).status());
+  line.warnings = std::move(parts.warnings);
+  ASSIGN_OR_RETURN(
+      PairCommandLine processes,
+      SplitCommandLine(parts.engine_core, FrontendFlags(line.frontend), EngineFlags(line.engine)));
+  line.frontend_words = std::move(processes.frontend);
+  line.engine_words = std::move(processes.engine_core);
+  RETURN_IF_ERROR(ParseWords(&line));
+  if (line.frontend.model.empty()) return InvalidArgumentError("no model: tandem serve MODEL");
+  RETURN_IF_ERROR(UseHubCache(&line));
+  RETURN_IF_ERROR(ParseWords(&line));
+  return line;
+}
+
+std::string OriginOf(const Flag& flag, const ServeCommandLine& line) {
+  const auto given = line.origins.find(std::string(flag.name));
+  if (given != line.origins.end()) return given->second;
+  const std::string variable = FlagVariable(flag);
+  return variable.empty() ? "default" : "environment " + variable;
+}
+
+std::string EffectiveConfig(ServeCommandLine& line) {
+  std::string text;
+  for (const Flag& flag : PairFlags(line.frontend, line.engine)) {
+    const std::string name(flag.name), origin = OriginOf(flag, line);
+    if (flag.rules.secret) {
+      text += "# " + name + ": " + (origin == "default" ? "none" : "set") + "  # " + origin + "\n";
+      continue;
+    }
+    text += name + ": " + YamlValue(flag) + "  # " + origin + "\n";
+  }
+  return text;
+}
+
+std::string ChangedValues(ServeCommandLine& line) {
+  std::string text;
+  for (const Flag& flag : PairFlags(line.frontend, line.engine)) {
+    const std::string origin = OriginOf(flag, line);
+    if (origin == "default") continue;
+    const std::string value = flag.rules.secret ? "***" : FlagValueText(flag).value_or("");
+    text += (text.empty() ? "" : ", ") + std::string(flag.name) + "=" + value + " (" + origin + ")";
+  }
+  return text;
+}
+
+}  // namespace tandem

@@ -1,0 +1,305 @@
+#include "deploy/cli/vllm_flags.h"
+
+#include <algorithm>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+// clang-format off
+constexpr std::string_view kOneDevice = "an engine core computes on one device, or on the CPUs of one host; more need more engine cores, each started with its --data-parallel-rank";
+constexpr std::string_view kNuma = "--cpu-bind binds each rank; numactl, or NUMAPolicy= of the unit, binds a process";
+constexpr std::string_view kNoDownload = "nothing is downloaded: the model is a folder, or is in the local Hugging Face cache";
+constexpr std::string_view kNoPython = "there is no Python that could import it";
+constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
+constexpr std::string_view kNoMedia = "images, audio and video are not served";
+constexpr std::string_view kNoLora = "LoRA adapters are not served; merge the adapter into the weights";
+constexpr std::string_view kNoPooling = "embeddings, scores and rewards are not served";
+constexpr std::string_view kNoMamba = "models with Mamba, GDN or KDA layers are not served";
+constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
+constexpr std::string_view kNoOffload = "weights stay in the memory that computes; --quantization makes them smaller";
+constexpr std::string_view kNoTransfer = "KV blocks do not leave their engine";
+constexpr std::string_view kOwnLoader = "only the folder's safetensors files are read, mapped and once";
+constexpr std::string_view kNoDpBalancer = "`tandem serve` starts one pair; for more engine cores start tandem-frontend with --data-parallel-size and each tandem-engine-core with its --data-parallel-rank";
+constexpr std::string_view kHttpOnly = "the API is HTTP only";
+constexpr std::string_view kOwnKernels = "kernels are chosen by device and data type";
+// clang-format on
+
+std::string WithDashes(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+bool IsHarmless(const VllmFlag& flag, std::string_view value) {
+  const std::string lower = ToLower(value);
+  const std::vector<std::string_view> values = Split(flag.harmless, ',');
+  return std::any_of(values.begin(), values.end(), [&lower](std::string_view harmless) {
+    if (ToLower(harmless) == lower && !lower.empty()) return true;
+    const std::optional<double> number = ParseNumber<double>(harmless);
+    return number && number == ParseNumber<double>(lower);
+  });
+}
+
+// "true" or "false" of "--x", "--no-x" and "--x=0"; another word of "--x=word" as it is.
+std::string SwitchValue(const VllmFlag& flag, std::string_view argument) {
+  const size_t equals = argument.find('=');
+  if (equals == argument.npos) {
+    return WithDashes(argument) == "--no-" + std::string(flag.name) ? "false" : "true";
+  }
+  const std::string value = ToLower(argument.substr(equals + 1));
+  if (value == "0" || value == "no" || value == "off") return "false";
+  if (value == "1" || value == "yes" || value == "on") return "true";
+  return value;
+}
+
+}  // namespace
+
+// clang-format off
+const std::vector<VllmFlag>& VllmFlags() {
+  using enum VllmFlagKind;
+  static const std::vector<VllmFlag> flags = {
+      {"additional-config", kValue, "{}", "there is no other platform that could read it"},
+      {"aggregate-engine-logging", kSwitch, "*", "each engine has its own statistics line"},
+      {"all2all-backend", kValue, "*", kOneDevice},
+      {"allow-deprecated-quantization", kSwitch, "*", "the methods that are read are named in docs/user/models.md"},
+      {"allowed-local-media-path", kValue, "*", kNoMedia},
+      {"allowed-media-domains", kList, "*", kNoMedia},
+      {"attention-config", kValue, "{}", "--attention-backend chooses the kernels of attention", "ac"},
+      {"aux-output-config", kValue, "{}", "routed experts are not reported"},
+      {"code-revision", kValue, "*", kNoModelCode},
+      {"cohere-format", kValue, "*", "there is no /cohere API"},
+      {"cohere-is-reasoning-model", kSwitch, "*", "there is no /cohere API"},
+      {"collect-detailed-traces", kList, "", "traces are not exported"},
+      {"config-format", kValue, "auto,hf", "config.json of Hugging Face's form is what is read"},
+      {"convert", kValue, "auto,none", kNoPooling},
+      {"cp-kv-cache-interleave-size", kValue, "*", kOneDevice},
+      {"cpu-distributed-timeout-seconds", kValue, "*", kOneDevice},
+      {"cpu-offload-gb", kValue, "0", kNoOffload},
+      {"cpu-offload-params", kList, "*", kNoOffload},
+      {"cudagraph-metrics", kSwitch, "false", "captured steps are not counted"},
+      {"data-parallel-backend", kValue, "mp", kNoDpBalancer, "dpb"},
+      {"data-parallel-external-lb", kSwitch, "false", kNoDpBalancer, "dpe"},
+      {"data-parallel-hybrid-lb", kSwitch, "false", kNoDpBalancer, "dph"},
+      {"data-parallel-multi-port-external-lb", kSwitch, "false", kNoDpBalancer, "dpm"},
+      {"data-parallel-size-local", kValue, "1", kNoDpBalancer, "dpl"},
+      {"data-parallel-start-rank", kValue, "0", kNoDpBalancer, "dpr"},
+      {"data-parallel-supervisor-port", kValue, "*", kNoDpBalancer},
+      {"dbo-decode-token-threshold", kValue, "*", kOneDevice},
+      {"dbo-prefill-token-threshold", kValue, "*", kOneDevice},
+      {"dcp-comm-backend", kValue, "*", kOneDevice},
+      {"dcp-kv-cache-interleave-size", kValue, "*", kOneDevice},
+      {"dcp-q-replicate", kSwitch, "false", kOneDevice},
+      {"decode-context-parallel-size", kValue, "1", kOneDevice, "dcp"},
+      {"default-mm-loras", kValue, "{}", kNoLora},
+      {"device-ids", kValue, "", "CUDA_VISIBLE_DEVICES chooses the GPU"},
+      {"diffusion-config", kValue, "{}", "diffusion models are not served", "dc"},
+      {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
+      {"disable-chunked-mm-input", kSwitch, "*", kNoMedia},
+      {"disable-custom-all-reduce", kSwitch, "*", kOneDevice},
+      {"disable-frontend-multiprocessing", kSwitch, "*", "the frontend is always a process of its own"},
+      {"disable-hybrid-kv-cache-manager", kSwitch, "*", "all layers share one kind of KV block"},
+      {"disable-nccl-for-dp-synchronization", kSwitch, "*", kOneDevice},
+      {"disable-sliding-window", kSwitch, "false", "a window belongs to the model; --max-model-len limits the context"},
+      {"distributed-executor-backend", kValue, "mp,uni", kOneDevice},
+      {"distributed-timeout-seconds", kValue, "*", kOneDevice},
+      {"dp-supervisor-probe-failure-threshold", kValue, "*", kNoDpBalancer},
+      {"dp-supervisor-probe-interval-s", kValue, "*", kNoDpBalancer},
+      {"dp-supervisor-probe-timeout-s", kValue, "*", kNoDpBalancer},
+      {"dp-sync-interval", kValue, "*", kOneDevice},
+      {"ec-manager-config", kValue, "{}", kNoMedia},
+      {"ec-transfer-config", kValue, "{}", kNoMedia},
+      {"elastic-ep-max-dp-size", kValue, "1", kOneDevice},
+      {"enable-batch-sharded-sampling", kSwitch, "*", kOneDevice},
+      {"enable-cumem-allocator", kSwitch, "*", "all memory is allocated at the start"},
+      {"enable-dbo", kSwitch, "false", kOneDevice},
+      {"enable-elastic-ep", kSwitch, "false", kOneDevice},
+      {"enable-ep-weight-filter", kSwitch, "*", kOneDevice},
+      {"enable-eplb", kSwitch, "false", kOneDevice},
+      {"enable-fault-tolerance", kSwitch, "*", "requests survive their engine without it; see --max-engine-restarts-per-request"},
+      {"enable-flash-late-interaction", kSwitch, "*", kNoPooling},
+      {"enable-flashinfer-autotune", kSwitch, "*", kNoCompiler},
+      {"enable-hc-sp", kSwitch, "false", kOneDevice},
+      {"enable-layerwise-nvtx-tracing", kSwitch, "false", "Nsight shows the kernels by their names"},
+      {"enable-log-deltas", kSwitch, "*", "outputs are logged once they are whole"},
+      {"enable-logging-iteration-details", kSwitch, "false", "--log-level DEBUG has a line for each step"},
+      {"enable-lora", kSwitch, "false", kNoLora},
+      {"enable-mamba-cache-stochastic-rounding", kSwitch, "*", kNoMamba},
+      {"enable-mamba-shared-prefix-checkpoint", kSwitch, "*", kNoMamba},
+      {"enable-mfu-metrics", kSwitch, "false", "floating-point operations are not counted"},
+      {"enable-mixed-moe-lora-format", kSwitch, "*", kNoLora},
+      {"enable-mm-embeds", kSwitch, "false", kNoMedia},
+      {"enable-moe-shared-loras", kSwitch, "*", kNoLora},
+      {"enable-nccl-comm-suspend", kSwitch, "*", "weights stay loaded"},
+      {"enable-offline-docs", kSwitch, "*", "/docs needs no outside assets"},
+      {"enable-return-routed-experts", kSwitch, "false", "routed experts are not reported"},
+      {"enable-scale-out", kSwitch, "*", "its routes are always there"},
+      {"enable-shm-tensor-arena", kSwitch, "*", kOneDevice},
+      {"enable-sleep-mode", kSwitch, "false", "weights stay loaded; --server-dev-mode has /sleep?level=0, which pauses"},
+      {"enable-ssl-refresh", kSwitch, "*", "certificates are read again on SIGHUP"},
+      {"enable-tower-connector-lora", kSwitch, "*", kNoLora},
+      {"enable-trace-replay", kSwitch, "false", "requests cannot prescribe their outputs; tandem-engine-core --replay repeats recorded runs"},
+      {"engram-config", kValue, "{}", "models with n-gram memories are not served"},
+      {"eplb-config", kValue, "{}", kOneDevice},
+      {"expert-placement-strategy", kValue, "linear", kOneDevice},
+      {"fail-on-environ-validation", kSwitch, "*", "only the variables in docs/user/flags.md are read"},
+      {"fault-tolerance-config", kValue, "{}", "see --max-engine-restarts-per-request and --resume-timeout"},
+      {"fully-sharded-loras", kSwitch, "*", kNoLora},
+      {"gdn-prefill-backend", kValue, "*", kNoMamba},
+      {"grpc", kSwitch, "false", kHttpOnly},
+      {"grpc-port", kValue, "", kHttpOnly},
+      {"headless", kSwitch, "false", kNoDpBalancer},
+      {"hf-config-path", kValue, "", "config.json is read from the model's folder; --hf-overrides replaces keys of it"},
+      {"hf-token", kList, "*", kNoDownload},
+      {"ignore-patterns", kList, "*", kOwnLoader},
+      {"interleave-mm-strings", kSwitch, "*", kNoMedia},
+      {"io-processor-plugin", kValue, "", kNoPython},
+      {"ir-op-priority", kValue, "{}", kNoCompiler},
+      {"jit-monitor-mode", kValue, "*", kNoCompiler},
+      {"jit-monitor-verbose", kSwitch, "*", kNoCompiler},
+      {"kda-decode-backend", kValue, "*", kNoMamba},
+      {"kda-prefill-backend", kValue, "*", kNoMamba},
+      {"kernel-config", kValue, "{}", kOwnKernels},
+      {"kv-cache-dtype-skip-layers", kList, "", "--kv-cache-dtype is for all layers"},
+      {"kv-offloading-backend", kValue, "*", kNoTransfer},
+      {"kv-offloading-size", kValue, "0", kNoTransfer},
+      {"kv-sharing-fast-prefill", kSwitch, "false", "every layer computes its own keys and values"},
+      {"kv-transfer-config", kValue, "{}", kNoTransfer},
+      {"language-model-only", kSwitch, "*", kNoMedia},
+      {"limit-mm-per-prompt", kValue, "*", kNoMedia},
+      {"linear-backend", kValue, "auto", kOwnKernels},
+      {"log-config-file", kValue, "", "--log-level sets the level"},
+      {"log-error-stack", kSwitch, "*", "an error names its cause; there are no stacks"},
+      {"logging-config", kValue, "{}", "--log-level sets the level"},
+      {"logits-processors", kList, "", kNoPython},
+      {"lora-dtype", kValue, "*", kNoLora},
+      {"lora-modules", kList, "", kNoLora},
+      {"lora-target-modules", kList, "*", kNoLora},
+      {"mamba-backend", kValue, "*", kNoMamba},
+      {"mamba-block-size", kValue, "*", kNoMamba},
+      {"mamba-cache-dtype", kValue, "*", kNoMamba},
+      {"mamba-cache-mode", kValue, "*", kNoMamba},
+      {"mamba-cache-philox-rounds", kValue, "*", kNoMamba},
+      {"mamba-ssm-cache-dtype", kValue, "*", kNoMamba},
+      {"mamba-ssu-algorithm", kValue, "*", kNoMamba},
+      {"master-addr", kValue, "*", kOneDevice},
+      {"master-port", kValue, "*", kOneDevice},
+      {"max-cpu-loras", kValue, "*", kNoLora},
+      {"max-lora-cls-labels", kValue, "*", kNoLora},
+      {"max-lora-rank", kValue, "*", kNoLora},
+      {"max-loras", kValue, "*", kNoLora},
+      {"max-parallel-loading-workers", kValue, "*", kOwnLoader},
+      {"media-io-kwargs", kValue, "*", kNoMedia},
+      {"middleware", kValue, "", "there is no Python that could import it; put a reverse proxy before the server"},
+      {"mm-device-do-normalize", kSwitch, "*", kNoMedia},
+      {"mm-encoder-attn-backend", kValue, "*", kNoMedia},
+      {"mm-encoder-attn-dtype", kValue, "*", kNoMedia},
+      {"mm-encoder-fp8-scale-path", kValue, "*", kNoMedia},
+      {"mm-encoder-fp8-scale-save-margin", kValue, "*", kNoMedia},
+      {"mm-encoder-fp8-scale-save-path", kValue, "*", kNoMedia},
+      {"mm-encoder-only", kSwitch, "false", kNoMedia},
+      {"mm-encoder-tp-mode", kValue, "*", kNoMedia},
+      {"mm-hasher-algorithm", kValue, "*", kNoMedia},
+      {"mm-ipc-gpu-memory-gb", kValue, "*", kNoMedia},
+      {"mm-processor-cache-gb", kValue, "*", kNoMedia},
+      {"mm-processor-cache-type", kValue, "*", kNoMedia},
+      {"mm-processor-device", kValue, "*", kNoMedia},
+      {"mm-processor-kwargs", kValue, "*", kNoMedia},
+      {"mm-shm-cache-max-object-size-mb", kValue, "*", kNoMedia},
+      {"mm-tensor-ipc", kValue, "*", kNoMedia},
+      {"model-class-overrides", kValue, "{}", kNoPython},
+      {"model-impl", kValue, "auto,vllm", "the models are the ones named in docs/user/models.md"},
+      {"model-loader-extra-config", kValue, "{}", kOwnLoader},
+      {"moe-backend", kValue, "auto", kOwnKernels},
+      {"monokernel", kSwitch, "false", kOwnKernels},
+      {"nnodes", kValue, "1", kOneDevice, "n"},
+      {"node-rank", kValue, "0", kOneDevice, "r"},
+      {"numa-bind", kSwitch, "false", kNuma},
+      {"numa-bind-cpus", kList, "", kNuma},
+      {"numa-bind-nodes", kList, "", kNuma},
+      {"offload-backend", kValue, "auto", kNoOffload},
+      {"offload-group-size", kValue, "0", kNoOffload},
+      {"offload-num-in-group", kValue, "*", kNoOffload},
+      {"offload-params", kList, "*", kNoOffload},
+      {"offload-prefetch-step", kValue, "*", kNoOffload},
+      {"otlp-traces-endpoint", kValue, "", "traces are not exported"},
+      {"pooler-config", kValue, "{}", kNoPooling},
+      {"prefill-context-parallel-size", kValue, "1", kOneDevice, "pcp"},
+      {"prefix-cache-retention-interval", kValue, "0", "cached blocks stay until their memory is needed"},
+      {"prefix-match-unit", kValue, "", "a prefix hit ends at a whole block; see --block-size"},
+      {"profiler-config", kValue, "{}", "perf, gdb and Nsight show what the processes do"},
+      {"pt-load-map-location", kValue, "*", kOwnLoader},
+      {"quantization-config", kValue, "{}", "the checkpoint's own quantization_config is read; --quantization int8 or int4 quantizes others"},
+      {"ray-workers-use-nsight", kSwitch, "false", kOneDevice},
+      {"reasoning-parser-plugin", kValue, "", "there is no Python that could import it; the parsers are named in docs/user/models.md"},
+      {"replayssm-buffer-len", kValue, "*", kNoMamba},
+      {"return-sampling-mask", kSwitch, "false", "sampling masks are not reported"},
+      {"runner", kValue, "auto,generate", kNoPooling},
+      {"safetensors-load-strategy", kValue, "*", kOwnLoader},
+      {"safetensors-prefetch-block-size", kValue, "*", kOwnLoader},
+      {"safetensors-prefetch-num-threads", kValue, "*", kOwnLoader},
+      {"scheduler-cls", kValue, "vllm.v1.core.sched.scheduler.Scheduler", kNoPython},
+      {"skip-mm-profiling", kSwitch, "*", kNoMedia},
+      {"skip-tokenizer-init", kSwitch, "false", "the server needs the tokenizer; /inference/v1/generate takes and returns token ids"},
+      {"sleep-mode-backend", kValue, "*", "weights stay loaded"},
+      {"sleep-mode-offload-cudagraph", kSwitch, "*", "weights stay loaded"},
+      {"sleep-preserve-parameter-names", kList, "*", "weights stay loaded"},
+      {"sparse-indexer-topk-backend", kValue, "auto", kOwnKernels},
+      {"specialize-active-lora", kSwitch, "*", kNoLora},
+      {"swa-bounded-replay", kSwitch, "*", "every block is cached"},
+      {"swap-space", kValue, "*", "a preempted request is computed again, nothing is swapped"},
+      {"tokenizer-mode", kValue, "auto,hf,slow", "the files of the tokenizer decide how it is read"},
+      {"tokens-only", kSwitch, "false", "the text endpoints are always there; a proxy can hide them"},
+      {"tool-parser-plugin", kValue, "", "there is no Python that could import it; the parsers are named in docs/user/models.md"},
+      {"tool-server", kValue, "", "the server calls no tools"},
+      {"trust-remote-code", kSwitch, "*", kNoModelCode},
+      {"trust-request-mm-kwargs", kSwitch, "*", kNoMedia},
+      {"ubatch-size", kValue, "0", kOneDevice},
+      {"use-fp64-gumbel", kSwitch, "*", "draws are counted, not made from Gumbel noise"},
+      {"use-replayssm", kSwitch, "*", kNoMamba},
+      {"use-tqdm-on-load", kSwitch, "*", "there is no progress bar"},
+      {"uvicorn-log-level", kValue, "*", "--log-level sets the level"},
+      {"video-pruning-method", kValue, "*", kNoMedia},
+      {"video-pruning-rate", kValue, "*", kNoMedia},
+      {"watchdog-config", kValue, "{}", "see --engine-hang-timeout and --execute-model-timeout-seconds"},
+      {"watermark-config", kValue, "{}", "outputs carry no watermark"},
+      {"weight-transfer-config", kValue, "{}", "`tandem swap` replaces the weights of a running server"},
+      {"worker-cls", kValue, "auto", kNoPython},
+      {"worker-extension-cls", kValue, "", kNoPython},
+  };
+  return flags;
+}
+// clang-format on
+
+const VllmFlag* FindVllmFlag(std::string_view argument) {
+  const bool is_long = argument.starts_with("--");
+  argument.remove_prefix(is_long ? 2 : argument.starts_with("-") ? 1 : 0);
+  const std::string name = WithDashes(argument.substr(0, argument.find('=')));
+  for (const VllmFlag& flag : VllmFlags()) {
+    if (!is_long && !flag.short_name.empty() && flag.short_name == name) return &flag;
+    const bool is_twin =
+        flag.kind == VllmFlagKind::kSwitch && name == "no-" + std::string(flag.name);
+    if (is_long && (flag.name == name || is_twin)) return &flag;
+  }
+  return nullptr;
+}
+
+StatusOr<std::string> JudgeVllmFlag(const VllmFlag& flag, std::string_view argument,
+                                    const std::vector<std::string>& values) {
+  const std::string name = "--" + std::string(flag.name);
+  const std::string note(flag.note);
+  if (flag.harmless == "*") return name + " has no effect: " + note;
+  std::string value;
+  if (flag.kind == VllmFlagKind::kSwitch) {
+    value = SwitchValue(flag, argument);
+  } else if (const size_t equals = argument.find('='); equals != argument.npos) {
+    value = argument.substr(equals + 1);
+  }
+  for (const std::string& word : values) value += (value.empty() ? "" : " ") + word;
+  if (IsHarmless(flag, value)) return name + " " + value + " has no effect: " + note;
+  const std::string shown = value == "true" ? "" : " " + value;
+  return InvalidArgumentError(name + shown + " cannot be done: " + note);
+}
+
+}  // namespace tandem

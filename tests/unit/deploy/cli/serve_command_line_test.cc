@@ -1,0 +1,121 @@
+#include "deploy/cli/serve_command_line.h"
+
+#include <cstdlib>
+
+#include "tests/support/files/temp_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+ServeCommandLine Parse(const Words& args) {
+  auto line = ParseServeCommandLine(args);
+  INFO(line.status().message());
+  REQUIRE(line.ok());
+  return *std::move(line);
+}
+
+std::string Refusal(const Words& args) { return ParseServeCommandLine(args).status().message(); }
+
+std::string Origin(const ServeCommandLine& line, const std::string& name) {
+  FrontendConfig frontend;
+  EngineConfig engine;
+  return OriginOf(*FindFlag(PairFlags(frontend, engine), "--" + name), line);
+}
+
+TEST_CASE(
+    "serve command line: the command line wins over the file, the file over the environment") {
+  const TempFolder folder;
+  folder.Write("f.yaml",
+               "model: from-file\nport: 1\nhost: h\nserved-model-name: [a, b]\n"
+               "compilation-config: {cudagraph_mode: NONE, level: 3}\nstream-interval: 4\n");
+  const std::string file = folder.PathOf("f.yaml");
+  ::setenv("TANDEM_MAX_N_SEQUENCES", "7", 1);
+  ::setenv("TANDEM_MODEL", "from-environment", 1);
+  const ServeCommandLine line = Parse({"--config", file, "bare", "--port=2", "--served_model_name",
+                                       "c", "--compilation-config.level", "1"});
+  ::unsetenv("TANDEM_MODEL");
+  CHECK(line.frontend.model == "bare");
+  CHECK(line.engine.model == "bare");
+  CHECK(line.frontend.server.port == 2);
+  CHECK(line.frontend.server.host == "h");
+  CHECK(line.frontend.api.served_model_names == Words{"c"});
+  CHECK(line.frontend.input.max_n_sequences == 7);
+  CHECK(line.engine.compilation_config == R"({"cudagraph_mode":"NONE","level":1})");
+  CHECK(Origin(line, "model") == "command line");
+  CHECK(Origin(line, "port") == "command line");
+  CHECK(Origin(line, "host") == file + ":3");
+  CHECK(Origin(line, "compilation-config") == file + ":5 and command line");
+  CHECK(Origin(line, "max-n-sequences") == "environment TANDEM_MAX_N_SEQUENCES");
+  CHECK(Origin(line, "uds") == "default");
+  CHECK(Parse({"--config=" + file}).engine.model == "from-file");
+  ::unsetenv("TANDEM_MAX_N_SEQUENCES");
+}
+
+TEST_CASE("serve command line: the effective configuration reads back as a file, without secrets") {
+  const ServeCommandLine given =
+      Parse({"m", "--port", "9000", "--api-key", "k3y", "--served-model-name", "a b", "c",
+             "--chat-template", "{{ \"x\" }}\nü", "--dtype=float32"});
+  ServeCommandLine line = given;
+  const std::string text = EffectiveConfig(line);
+  CHECK(text.find("k3y") == std::string::npos);
+  CHECK(text.find("# api-key: set  # command line\n") != std::string::npos);
+  CHECK(text.find("port: 9000  # command line\n") != std::string::npos);
+  CHECK(text.find("max-model-len: null  # default\n") != std::string::npos);
+
+  const TempFolder folder;
+  folder.Write("f.yaml", text);
+  const ServeCommandLine again = Parse({"--config", folder.PathOf("f.yaml")});
+  CHECK(again.frontend.server.port == 9000);
+  CHECK(again.frontend.api.served_model_names == Words{"a b", "c"});
+  CHECK(again.frontend.chat_template == given.frontend.chat_template);
+  CHECK(again.engine.dtype == "float32");
+  CHECK(again.frontend.api_keys.empty());
+
+  const std::string changed = ChangedValues(line);
+  CHECK(changed.find("port=9000 (command line)") != std::string::npos);
+  CHECK(changed.find("api-key=*** (command line)") != std::string::npos);
+  CHECK(changed.find("uds") == std::string::npos);
+}
+
+TEST_CASE(
+    "serve command line: vLLM's flags warn or are refused, unknown ones have a nearest name") {
+  const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--runner", "auto"});
+  REQUIRE(line.warnings.size() == 2);
+  CHECK(line.warnings[0].starts_with("--trust-remote-code has no effect: "));
+  CHECK(Refusal({"m", "--enable-lora"}).starts_with("--enable-lora cannot be done: "));
+  CHECK(Refusal({"m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
+  CHECK(Refusal({"m", "--port", "x"}) == "--port is 'x', must be a whole number");
+  CHECK(Refusal({}) == "no model: tandem serve MODEL");
+  CHECK(Refusal({"m", "--config", "/nonexistent.yaml"}).starts_with("--config: "));
+}
+
+TEST_CASE("serve command line: a model of the hub is found in the local cache") {
+  const TempFolder folder;
+  folder.Write("models--org--name/refs/main", "abc");
+  folder.Write("models--org--name/snapshots/abc/config.json", "{}");
+  const ServeCommandLine line = Parse({"org/name", "--download-dir", folder.path()});
+  const std::string snapshot = folder.PathOf("models--org--name/snapshots/abc");
+  CHECK(line.frontend.model == snapshot);
+  CHECK(line.engine.model == snapshot);
+  CHECK(line.frontend.api.served_model_names == Words{"org/name"});
+  CHECK(Refusal({"org/name", "--download-dir", folder.path(), "--revision", "v9"})
+            .starts_with("revision v9 of org/name is not in "));
+  CHECK(Parse({folder.path(), "--revision", "v9"}).warnings ==
+        Words{"--revision has no effect: the model is a folder"});
+}
+
+TEST_CASE("serve command line: a flag of both processes goes to both") {
+  const ServeCommandLine line =
+      Parse({"m", "--log-level", "DEBUG", "--hf-overrides.vocab_size", "7"});
+  CHECK(line.frontend.log_level == "DEBUG");
+  CHECK(line.engine.log_level == "DEBUG");
+  CHECK(line.frontend.hf_overrides == R"({"vocab_size":7})");
+  CHECK(line.engine.hf_overrides == R"({"vocab_size":7})");
+}
+
+}  // namespace
+}  // namespace tandem
