@@ -32,14 +32,15 @@ tandem_test(unit_scheduler LABEL unit
 module(tests/support/traces SRCS scheduler_traces.cc
   DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
-  DEPS tests/support/traces)
+  DEPS tests/support/files tests/support/traces)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.
 module(tests/simulation
   SRCS decode_load.cc frontends.cc invariants.cc kv_event_shadow.cc scenario.cc sim_connector.cc sim_executor.cc
        simulation.cc
   DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
-tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc DEPS tests/simulation)
+tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc
+  DEPS tests/simulation tests/support)
 tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/kv_event_batch_test.cc
        unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
@@ -54,10 +55,17 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_ranks LABEL golden TIMEOUT 300
+  SRCS golden/ranks_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_quantized LABEL golden
   SRCS golden/quantized_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
        tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
+tandem_test(golden_gguf_twins LABEL golden
+  SRCS golden/gguf_twins_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
+       tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
   SRCS golden/emulated_cuda_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
@@ -74,7 +82,7 @@ tandem_test(unit_speculation LABEL unit
        unit/engine_core/speculation/ngram_index_test.cc
   DEPS engine_core/speculation tests/support)
 tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support
+  DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support tests/support/files
        nlohmann_json::nlohmann_json)
 tandem_test(property_speculation LABEL property TIMEOUT 300
   SRCS property/speculation_test.cc support/engine_driver.cc
@@ -95,6 +103,8 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
        tests/support tests/support/files)
+tandem_test(unit_workers LABEL unit SRCS unit/engine_core/workers/cpu_bind_test.cc unit/engine_core/workers/worker_socket_test.cc
+  DEPS engine_core/workers)
 tandem_test(unit_models LABEL unit 
   SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
        unit/engine_core/models/rank_share_test.cc unit/engine_core/models/layers_test.cc
@@ -104,7 +114,8 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc
     DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 endif()
-tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/config_test.cc DEPS engine_core)
+tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/batch_defaults_test.cc
+  unit/engine_core/compilation_config_test.cc unit/engine_core/config_test.cc DEPS engine_core tests/support/files)
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/heap)

@@ -1,12 +1,12 @@
 # tandem_test() lines of tests over frontend.
-tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc
+tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc golden/gguf_tokenizers_test.cc
   DEPS frontend/text tests/support/files)
 tandem_test(unit_text LABEL unit SRCS
   unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
   unit/frontend/text/normalizer_test.cc unit/frontend/text/token_models_test.cc
   unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
   unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc
-  unit/frontend/text/regex_test.cc unit/frontend/text/tiktoken_file_test.cc
+  unit/frontend/text/gguf_tokenizer_test.cc unit/frontend/text/regex_test.cc unit/frontend/text/tiktoken_file_test.cc
   unit/frontend/text/tokenizer_test.cc
   DEPS frontend/text tests/support/files)
 tandem_test(property_text LABEL property SRCS
@@ -25,6 +25,8 @@ tandem_test(unit_frontend LABEL unit SRCS
   DEPS frontend frontend/api tests/support/files nlohmann_json::nlohmann_json)
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
+tandem_test(unit_hand_over LABEL unit SRCS unit/frontend/hand_over/hand_over_test.cc
+  DEPS frontend/hand_over tests/support/files)
 tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/engine_balancer_test.cc
   unit/frontend/engine_client/engine_client_test.cc
@@ -35,6 +37,7 @@ tandem_test(unit_engine_client LABEL unit SRCS
   DEPS frontend/engine_client tests/support)
 tandem_test(unit_metrics LABEL unit SRCS
   unit/frontend/metrics/metrics_test.cc unit/frontend/metrics/newest_state_test.cc
+  unit/frontend/metrics/timelines_test.cc
   DEPS frontend/metrics tests/support/files)
 target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)
 # The API without sockets, over the recorded model.
@@ -43,7 +46,8 @@ add_library(tandem_tests_support_api STATIC
 target_link_libraries(tandem_tests_support_api
   PUBLIC tandem_frontend_api tandem_frontend_anthropic tandem_tests_support nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support_api PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
-tandem_test(golden_api LABEL golden SRCS golden/api_test.cc golden/messages_test.cc DEPS tandem_tests_support_api)
+tandem_test(golden_api LABEL golden SRCS golden/api_test.cc golden/messages_test.cc
+  DEPS tandem_tests_support_api tests/support/files)
 tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(unit_openai LABEL unit SRCS
@@ -51,6 +55,7 @@ tandem_test(unit_openai LABEL unit SRCS
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
+  unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/token_offsets_test.cc
   unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
   unit/frontend/processing/reasoning_tokens_test.cc
@@ -71,9 +76,10 @@ tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_t
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)
 
 tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc golden/tool_grammar_test.cc
-  DEPS frontend/parsers)
+  DEPS frontend/parsers tests/support/files)
 tandem_test(unit_parsers LABEL unit SRCS
   unit/frontend/parsers/message_parser_test.cc unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
   unit/frontend/parsers/tool_set_test.cc
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
-tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc DEPS frontend/parsers)
+tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc
+  DEPS frontend/parsers tests/support)

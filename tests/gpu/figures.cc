@@ -442,7 +442,7 @@ void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench,
       in_flight.push_back(&step);
     }
     if (in_flight.empty()) break;
-    if (!step.empty() && in_flight.size() < kMaxStepsInFlight) continue;
+    if (!step.empty() && in_flight.size() < ExecutorLimits().max_steps_in_flight) continue;
     CHECK(bench->runner->Collect(&result).ok());
     scheduler.Update(*in_flight.front(), &result, &outputs);
     in_flight.erase(in_flight.begin());

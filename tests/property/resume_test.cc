@@ -14,12 +14,6 @@
 namespace tandem {
 namespace {
 
-struct TestRequest {
-  std::string id;
-  std::vector<TokenId> prompt;
-  wire::SamplingParams params;
-};
-
 EngineDriverOptions Options(const std::string& model, DType dtype) {
   EngineDriverOptions options;
   options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;

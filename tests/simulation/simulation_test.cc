@@ -6,17 +6,12 @@
 #include <cstdlib>
 
 #include "common/log.h"
-#include "common/strings.h"
+#include "tests/support/environment.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : ParseNumber<uint64_t>(text).value_or(otherwise);
-}
 
 TEST_CASE("Simulation: seeds that found something") {
   REQUIRE(InitLog("simulation", "ERROR").ok());

@@ -1,7 +1,11 @@
 #include "tests/support/engine_driver.h"
 
+#include <unistd.h>
+
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/executor/rank_runner.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/open_weights.h"
 
 namespace tandem {
 
@@ -41,14 +45,82 @@ void AppendRows(const wire::LogprobsRows& rows, Transcript* transcript) {
   }
 }
 
+DraftModel LoadTestDraft(const EngineDriverOptions& options, const ModelRunnerOptions& runner,
+                         Backend* backend) {
+  const auto config = ReadModelConfig(options.speculation.model);
+  CHECK(config.ok()) << config.status().ToString();
+  auto weights = OpenSafetensors(options.speculation.model);
+  CHECK(weights.ok()) << weights.status().ToString();
+  DraftModel draft = {.model = nullptr,
+                      .config = *config,
+                      .max_positions = DraftPositions(*config, options.speculation, runner.limits),
+                      .draws = options.speculation.draws_drafts};
+  ModelLimits limits = ModelLimitsOf(runner.limits);
+  limits.max_positions = draft.max_positions;
+  auto model = LoadModel({draft.config, limits, **weights, *backend, options.formats});
+  CHECK(model.ok()) << model.status().ToString();
+  draft.model = *std::move(model);
+  return draft;
+}
+
+std::unique_ptr<Backend> MakeBackend(const EngineDriverOptions& options) {
+  if (options.make_backend) return options.make_backend();
+  return MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
+}
+
+// The model, or a rank's part of it.
+std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelConfig& config,
+                                const ExecutorLimits& limits, RankGroup* group, Backend* backend,
+                                Weights* weights) {
+  const ModelLimits model_limits = ModelLimitsOf(limits);
+  LoadContext context = {config, model_limits, *weights, *backend, options.formats};
+  if (group != nullptr) {
+    context.stage = group->place().stage;
+    context.share = group->place().share;
+    context.splits_experts = options.splits_experts;
+    if (context.share.size > 1) context.ranks = group->communicator();
+  }
+  auto model = LoadModel(context);
+  CHECK(model.ok()) << model.status().ToString();
+  return *std::move(model);
+}
+
 }  // namespace
+
+EngineDriver::~EngineDriver() {
+  if (group_ != nullptr) group_->Abandon();
+  for (std::thread& rank : other_ranks_) rank.join();
+}
+
+void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelConfig& config,
+                              const ModelRunnerOptions& runner_options) {
+  const auto shape =
+      RankGroupShape::Of(options.ranks, runner_options.limits, config.hidden_size, /*spins=*/50);
+  group_ = RankGroup::Create(shape).value();
+  for (int rank = 0; rank < options.ranks.num_ranks(); ++rank) {
+    if (rank == group_->rank()) continue;
+    UniqueFd file(dup(group_->file()));
+    other_ranks_.emplace_back([=, file = std::move(file)]() mutable {
+      const auto group = RankGroup::Open(std::move(file), shape, rank).value();
+      const auto weights = OpenWeights(options.model_dir, "auto", config).value();
+      auto backend = MakeBackend(options);
+      auto model = LoadPart(options, config, runner_options.limits, group.get(), backend.get(),
+                            weights.get());
+      const auto runner = RankRunner::Create(std::move(backend), std::move(model), config,
+                                             runner_options, group.get());
+      CHECK(runner.ok()) << runner.status().ToString();
+      const Status end = (*runner)->Run();
+      CHECK(end.ok()) << end.ToString();
+    });
+  }
+}
 
 EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   const auto config = ReadModelConfig(options.model_dir);
   CHECK(config.ok()) << config.status().ToString();
   std::unique_ptr<Weights> opened;
   if (options.weights == nullptr) {
-    auto files = OpenSafetensors(options.model_dir);
+    auto files = OpenWeights(options.model_dir, "auto", *config);
     CHECK(files.ok()) << files.status().ToString();
     opened = *std::move(files);
   }
@@ -67,19 +139,32 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
   runner_options.limits.drafts.num_speculative_tokens = options.speculation.num_speculative_tokens;
   runner_options.limits.drafts.by_batch = options.speculation.by_batch;
+  if (options.speculation.has_model()) {
+    runner_options.limits.drafts.num_lookahead_tokens = options.speculation.num_speculative_tokens;
+    runner_options.limits.drafts.num_input_slots = 1;
+    runner_options.limits.sliding_window = 0;
+  }
   runner_options.speculation = options.speculation;
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   runner_options.graph_sizes = options.graph_sizes;
   runner_options.logprobs_mode = options.logprobs_mode;
   async_scheduling_ = options.async_scheduling;
-  auto backend = options.make_backend ? options.make_backend()
-                                      : MakeTestBackend(options.reference_backend, options.dtype,
-                                                        options.num_threads);
-  auto model = LoadModel(
-      {*config, ModelLimitsOf(runner_options.limits), weights, *backend, options.formats});
-  CHECK(model.ok()) << model.status().ToString();
-  auto runner = ModelRunner::Create(std::move(backend), *std::move(model), *config, runner_options);
+  if (options.ranks.pipeline > 1) {
+    async_scheduling_ = true;
+    runner_options.limits.hidden_size = 0;
+    runner_options.limits.max_steps_in_flight = static_cast<size_t>(options.ranks.pipeline);
+  }
+  auto backend = MakeBackend(options);
+  if (options.ranks.num_ranks() > 1) StartRanks(options, *config, runner_options);
+  runner_options.ranks = group_.get();
+  auto model =
+      LoadPart(options, *config, runner_options.limits, group_.get(), backend.get(), &weights);
+  DraftModel draft;
+  if (options.speculation.has_model())
+    draft = LoadTestDraft(options, runner_options, backend.get());
+  auto runner = ModelRunner::Create(std::move(backend), std::move(model), *config, runner_options,
+                                    std::move(draft));
   CHECK(runner.ok()) << runner.status().ToString();
   runner_ = *std::move(runner);
 
@@ -92,6 +177,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   scheduling.max_model_len = options.max_model_len;
   scheduling.vocab_size = runner_options.limits.vocab_size;
   scheduling.drafts = runner_options.limits.drafts;
+  scheduling.num_pipeline_steps = options.ranks.pipeline;
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
@@ -118,7 +204,9 @@ bool EngineDriver::Step() {
     in_flight_.push_back(&step);
   }
   if (in_flight_.empty()) return false;
-  if (async_scheduling_ && !step.empty() && in_flight_.size() < kMaxStepsInFlight) return true;
+  if (async_scheduling_ && !step.empty() &&
+      in_flight_.size() < runner_->limits().max_steps_in_flight)
+    return true;
   TakeResult();
   return true;
 }
@@ -155,6 +243,16 @@ void EngineDriver::TakeResult() {
 
 void EngineDriver::RunAll() {
   for (int step = 0; Step(); ++step) CHECK_LT(step, 100'000);
+}
+
+void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests) {
+  for (int32_t step = 0; step <= kLastArrivalStep; ++step) {
+    for (const TestRequest& r : requests) {
+      if (r.arrival_step == step) engine->Add(r.id, r.prompt, r.params);
+    }
+    engine->Step();
+  }
+  engine->RunAll();
 }
 
 }  // namespace tandem

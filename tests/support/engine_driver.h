@@ -9,15 +9,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_group.h"
 #include "engine_core/scheduler/scheduler.h"
 
 namespace tandem {
 
 struct EngineDriverOptions {
-  std::string model_dir;
+  std::string model_dir;                                        // or a GGUF file
   Weights* weights = nullptr;                                   // in place of the folder's
   bool reference_backend = false;                               // else cpu
   std::function<std::unique_ptr<Backend>()> make_backend = {};  // in place of either
@@ -36,6 +38,8 @@ struct EngineDriverOptions {
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   bool gives_back_blocks = true;  // those left of a window that every layer has
   SpeculativeConfig speculation = {};
+  RankCounts ranks = {};  // those besides the driver's own are threads
+  bool splits_experts = false;
 };
 
 // All that a client would have received for one request.
@@ -56,6 +60,7 @@ struct Transcript {
 class EngineDriver {
  public:
   explicit EngineDriver(const EngineDriverOptions& options);
+  ~EngineDriver();
 
   // The last num_prior_outputs of the prompt: see wire::OwnRequestFields.
   void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params,
@@ -73,7 +78,11 @@ class EngineDriver {
 
  private:
   void TakeResult();
+  void StartRanks(const EngineDriverOptions& options, const ModelConfig& config,
+                  const ModelRunnerOptions& runner_options);
 
+  std::unique_ptr<RankGroup> group_;
+  std::vector<std::thread> other_ranks_;
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> kv_cache_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -89,5 +98,17 @@ std::unique_ptr<Backend> MakeTestBackend(bool reference, DType dtype, int num_th
 
 // Greedy, ends by length only.
 wire::SamplingParams GreedyParams(int32_t max_tokens);
+
+struct TestRequest {
+  std::string id;
+  std::vector<TokenId> prompt;
+  wire::SamplingParams params;
+  int32_t arrival_step = 0;  // at most kLastArrivalStep
+};
+
+inline constexpr int32_t kLastArrivalStep = 12;
+
+// Adds each request at its step and runs until all are finished.
+void RunTogether(EngineDriver* engine, const std::vector<TestRequest>& requests);
 
 }  // namespace tandem

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "engine_core/executor/model_runner.h"
-#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/open_weights.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
@@ -43,7 +43,7 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           Backend* backend, const std::vector<int32_t>& prompt,
                                           WeightFormats formats, KvFormat kv_format) {
   REQUIRE(config.ok());
-  const auto weights = OpenSafetensors(folder);
+  const auto weights = OpenWeights(folder, "auto", *config);
   REQUIRE(weights.ok());
   const auto count = static_cast<int64_t>(prompt.size());
   const ModelLimits limits = {

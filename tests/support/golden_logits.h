@@ -30,7 +30,7 @@ class GoldenLogits {
 };
 
 // Logits of every position of one prompt, directly from a Model with its own cache. The weights
-// come from the folder.
+// come from the folder, or the GGUF file.
 std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           const std::string& folder, int64_t max_positions,
                                           Backend* backend, const std::vector<int32_t>& prompt,

@@ -26,6 +26,7 @@ RULES = [
     ("Asio only under frontend/net and frontend/http", r'boost/asio',
      ["frontend/net/", "frontend/http/", "deploy/cli/http_client", "deploy/cli/bench/http_response"]),
     ("CLI11 only in common/flags.cc", r'#include\s+<CLI/', ["common/flags.cc"]),
+    ("yaml-cpp only in deploy/cli/config_file.cc", r'#include\s+<yaml-cpp/', ["deploy/cli/config_file.cc"]),
     ("spdlog only in common/log.cc", r'#include\s+<spdlog', ["common/log.cc"]),
     ("CUDA headers only in kernels/cuda", r'#include\s+<(cuda|cublas|nccl)', ["kernels/cuda/", "tests/support/cuda_emulation/"]),
     ("the CPU kernels are private to kernels", r'#include\s+"kernels/(cpu|cuda|reference)/', ["kernels/"]),
@@ -44,7 +45,7 @@ RULES = [
 # Only these start threads; everything else runs on those.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
                 "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/grammar/grammar_thread",
-                "engine_core/watchdog", "kernels/", "deploy/cli/", "frontend/main.cc"]
+                "engine_core/run_worker", "engine_core/watchdog", "engine_core/workers/", "kernels/", "deploy/cli/", "frontend/main.cc"]
 
 
 def allowed(path, homes):
