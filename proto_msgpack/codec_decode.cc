@@ -354,6 +354,13 @@ StatusOr<RequestSpecDecodeMetrics> UnpackSpecDecodeMetrics(const RawValue& value
   return metrics;
 }
 
+StatusOr<LoraRequest> UnpackLoraRequest(const RawValue& value) {
+  LoraRequest lora;
+  const std::string_view frames[] = {value.packed};
+  RETURN_IF_ERROR(DecodeRecord(frames, &lora));
+  return lora;
+}
+
 std::optional<Sender> FindSender(std::string_view add_body) {
   constexpr uint32_t kClientIndex = 11;
   MsgpackReader reader(add_body);

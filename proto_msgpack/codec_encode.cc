@@ -299,6 +299,10 @@ RawValue Packed(const RequestSpecDecodeMetrics& metrics) {
   return PackedBy([&](Writer& w) { Pack(w, metrics); });
 }
 
+RawValue Packed(const LoraRequest& lora) {
+  return PackedBy([&](Writer& w) { Pack(w, lora); });
+}
+
 RawValue PackedBool(bool value) {
   return PackedBy([&](Writer& w) { Pack(w, value); });
 }

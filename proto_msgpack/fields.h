@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "proto_msgpack/lora_request.h"
 #include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
 
@@ -150,6 +151,14 @@ struct ArrayOf<EngineCoreRequest> {
                  At<&T::priority>, At<&T::trace_headers>, At<&T::resumable>,
                  At<&T::external_req_id>, At<&T::reasoning_ended>, At<&T::reasoning_parser_kwargs>,
                  At<&T::abort_immediately>, At<&T::session_id>, At<&T::kv_hints>>;
+};
+
+template <>
+struct ArrayOf<LoraRequest> {
+  using T = LoraRequest;
+  static constexpr uint32_t kRequired = 3;
+  using Fields = std::tuple<At<&T::name>, At<&T::id>, At<&T::path>, At<&T::base_model_name>,
+                            At<&T::load_inplace>, At<&T::is_3d_lora_weight>>;
 };
 
 template <>

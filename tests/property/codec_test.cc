@@ -3,6 +3,7 @@
 // reader.
 
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/lora_request.h"
 #include "proto_msgpack/request_spec_decode_metrics.h"
 
 #include <sys/resource.h>
@@ -335,6 +336,30 @@ TEST_CASE(
   const RequestSpecDecodeMetrics counts = {.num_spec_tokens = 2, .histogram = {5, 1, 3}};
   CHECK(counts.num_steps() == 9);
   CHECK(counts.num_accepted() == 7);
+}
+
+TEST_CASE("codec: an adapter of a request has vLLM's bytes") {
+  const std::pair<LoraRequest, const char*> recorded[] = {
+      {{.name = "a", .id = 1, .path = "/p/a"}, "96a16101a42f702f61c0c2c2"},
+      {{.name = "a", .id = 2, .path = "/p/a", .base_model_name = "b"},
+       "96a16102a42f702f61a162c2c2"},
+      {{.name = "\u00e9", .id = 300, .path = "/p", .load_inplace = true},
+       "96a2c3a9cd012ca22f70c0c3c2"},
+      {{.name = "m", .id = 3, .path = "/p", .is_3d_lora_weight = true}, "96a16d03a22f70c0c2c3"}};
+  for (const auto& [lora, hex] : recorded) {
+    const RawValue packed = Packed(lora);
+    CHECK(packed.packed == *HexDecode(hex));
+    const auto read = UnpackLoraRequest(packed);
+    REQUIRE(read.ok());
+    CHECK(*read == lora);
+    for (size_t size = 0; size < packed.packed.size(); ++size) {
+      CHECK_FALSE(UnpackLoraRequest({packed.packed.substr(0, size)}).ok());
+    }
+  }
+  // What follows the path may be left out, and an id is a number.
+  CHECK(UnpackLoraRequest({*HexDecode("93a16101a12f")}).ok());
+  CHECK_FALSE(UnpackLoraRequest({*HexDecode("92a16101")}).ok());
+  CHECK_FALSE(UnpackLoraRequest({*HexDecode("93a161a131a12f")}).ok());
 }
 
 TEST_CASE("codec: a request without fields of our own is vLLM's array of 22 for either peer") {
