@@ -253,6 +253,11 @@ std::optional<TokenId> Tokenizer::TokenToId(std::string_view token) const {
   return parts_->file->spelled.Find(token);
 }
 
+const OffsetTrim* Tokenizer::offset_trim() const {
+  const auto& trim = parts_->file->offset_trim;
+  return trim ? &*trim : nullptr;
+}
+
 bool Tokenizer::IsSpecial(TokenId id) const { return parts_->Has(id, Parts::kSpecial); }
 bool Tokenizer::IsAdded(TokenId id) const { return parts_->Has(id, Parts::kAdded); }
 TokenId Tokenizer::vocab_size() const { return parts_->file->spelled.size(); }

@@ -25,6 +25,7 @@
 namespace tandem {
 
 class EncodedTextCache;
+struct OffsetTrim;
 struct TokenizerConfig;
 struct TokenizerFile;
 
@@ -58,6 +59,9 @@ class Tokenizer {
   // The token as the vocabulary file spells it ("Ġhello"); nullopt for an unknown id.
   std::optional<std::string_view> IdToToken(TokenId id) const;
   std::optional<TokenId> TokenToId(std::string_view token) const;
+
+  // Of the post-processor; null: offsets stay as they are.
+  const OffsetTrim* offset_trim() const;
 
   bool IsSpecial(TokenId id) const;  // left out by skip_special_tokens
   bool IsAdded(TokenId id) const;    // an added token, special or not

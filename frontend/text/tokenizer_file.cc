@@ -58,11 +58,19 @@ Status AddTemplate(const json& spec, TokenizerFile* file) {
   return OkStatus();
 }
 
+Status AddOffsetTrim(const json& spec, TokenizerFile* file) {
+  ASSIGN_OR_RETURN(const bool trims, BoolField(spec, "trim_offsets", true));
+  OffsetTrim trim;
+  ASSIGN_OR_RETURN(trim.add_prefix_space, BoolField(spec, "add_prefix_space", true));
+  if (trims) file->offset_trim = trim;
+  return OkStatus();
+}
+
 Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
   if (spec.is_null()) return OkStatus();
   if (depth > kMaxDepth) return InvalidArgumentError("post_processor is nested too deeply");
   ASSIGN_OR_RETURN(const std::string kind, KindOf(spec, "post_processor"));
-  if (kind == "ByteLevel") return OkStatus();  // moves offsets only
+  if (kind == "ByteLevel") return AddOffsetTrim(spec, file);
   if (kind == "TemplateProcessing") return AddTemplate(spec, file);
   if (kind == "Sequence") {
     for (const json& item : Field(spec, "processors")) {
@@ -70,6 +78,7 @@ Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
     }
     return OkStatus();
   }
+  if (kind == "RobertaProcessing") RETURN_IF_ERROR(AddOffsetTrim(spec, file));
   if (kind == "BertProcessing" || kind == "RobertaProcessing") {
     for (const char* end : {"cls", "sep"}) {
       const json& pair = Field(spec, end);

@@ -22,6 +22,12 @@
 
 namespace tandem {
 
+// How a ByteLevel or Roberta post-processor with trim_offsets moves offsets: blanks at a token's
+// ends are not in them, but for the blank that add_prefix_space puts before the text.
+struct OffsetTrim {
+  bool add_prefix_space = true;
+};
+
 struct TokenizerFile {
   std::vector<AddedToken> added_tokens;
   std::vector<AddedToken> symbols;   // of the model, found in normalized text
@@ -33,6 +39,7 @@ struct TokenizerFile {
   TokenDecoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text with add_special_tokens
   std::vector<TokenId> suffix_ids;
+  std::optional<OffsetTrim> offset_trim;
   Vocabulary spelled;   // tokens as the file spells them, added tokens included
   TokenTexts bytes;     // what each adds to a text
   TokenTexts prepared;  // for the decoder; empty when it is the same as bytes
