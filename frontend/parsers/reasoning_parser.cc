@@ -153,6 +153,17 @@ Parse<> ParseWhole(TextSource& text, const ReasoningFormat& format, MessageSink&
   co_await CopyRest(text, add_content);
 }
 
+// Consumes blanks and `word` if that is what the text goes on with.
+Parse<bool> TrySkipAfterBlanks(TextSource& text, std::string_view word) {
+  const size_t offset = co_await ScanBlanks(text, 0);
+  for (size_t i = 0; i < word.size(); ++i) {
+    const int byte = co_await text.Peek(offset + i);
+    if (byte != static_cast<unsigned char>(word[i])) co_return false;
+  }
+  text.Skip(offset + word.size());
+  co_return true;
+}
+
 // Reasoning up to its end; the begin marker may stand in it and is dropped. True: content follows.
 Parse<bool> CopyReasoning(TextSource& text, const ReasoningFormat& format,
                           ReasoningWriter* reasoning, ContentFunction add_content) {
@@ -223,7 +234,7 @@ ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_vi
 
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
                        MessageSink& sink, bool* in_reasoning, ContentFunction add_content) {
-  if (format.parse != nullptr) {
+  if (format.parse != nullptr && start == ReasoningStart::kUnknown) {
     co_await format.parse(text, sink, add_content);
     co_return;
   }
@@ -231,13 +242,17 @@ Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, Reasonin
     co_await CopyRest(text, add_content);
     co_return;
   }
-  if (format.start == Start::kWhole && start != ReasoningStart::kContent) {
+  const bool decided = start == ReasoningStart::kContent || start == ReasoningStart::kByText;
+  if (format.start == Start::kWhole && !decided) {
     co_await ParseWhole(text, format, sink, add_content);
     co_return;
   }
   ReasoningWriter reasoning(&sink, format.drops_last_blanks);
   *in_reasoning = start == ReasoningStart::kReasoning ||
                   (start == ReasoningStart::kUnknown && format.start == Start::kReasoning);
+  if (start == ReasoningStart::kByText && !format.begin.empty()) {
+    *in_reasoning = co_await TrySkipAfterBlanks(text, format.begin);
+  }
   for (;;) {
     if (*in_reasoning) {
       const bool ended = co_await CopyReasoning(text, format, &reasoning, add_content);

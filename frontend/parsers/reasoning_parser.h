@@ -46,8 +46,9 @@ const ReasoningFormat* FindReasoningFormat(std::string_view name);
 // Of the markers that a chat template has; null: it has none that is known.
 const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template);
 
-// kUnknown: the prompt does not decide; kOff: the request has switched thinking off.
-enum class ReasoningStart { kReasoning, kContent, kUnknown, kOff };
+// kUnknown: the prompt does not decide, so the format does; kByText: the text does, it is reasoning
+// only if it begins with the begin marker; kOff: the request has switched thinking off.
+enum class ReasoningStart { kReasoning, kContent, kUnknown, kByText, kOff };
 
 // What the text after this prompt begins with. template_variables: an object, or null.
 ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,

@@ -73,6 +73,7 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
   if (reasoning_parser.empty()) {
     config.is_harmony = harmony_template;
     if (!harmony_template) config.reasoning = ReasoningFormatOfTemplate(chat_template);
+    config.reasoning_is_guessed = config.reasoning != nullptr;
   } else if (reasoning_parser == kHarmonyReasoning) {
     config.is_harmony = true;
   } else if (reasoning_parser != kNone) {
@@ -116,6 +117,11 @@ StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& con
   if (format.reasoning != nullptr) {
     const JsonDocument variables = TemplateVariables(request, defaults);
     format.start = ReasoningStartAfter(*format.reasoning, prompt, *variables);
+    const bool may_start_in_reasoning = format.reasoning->start != ReasoningFormat::Start::kContent;
+    if (config.reasoning_is_guessed && may_start_in_reasoning &&
+        format.start == ReasoningStart::kUnknown) {
+      format.start = ReasoningStart::kByText;
+    }
   }
   return std::shared_ptr<const MessagePlan>(std::move(plan));
 }

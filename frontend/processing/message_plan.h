@@ -18,6 +18,8 @@ struct ParserConfig {
   const ToolParserRow* tool_parser = nullptr;  // null: none
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
   bool is_harmony = false;                     // the reasoning parser is gpt-oss'
+  // The template has the markers, if only to drop them: the model may not think at all.
+  bool reasoning_is_guessed = false;
   bool enable_auto_tool_choice = true;
   bool enforce_strict_tool_calling = true;        // false: no grammars of formats, only of JSON
   StrictLevel strict_level = StrictLevel::kAuto;  // the least, whatever a tool says

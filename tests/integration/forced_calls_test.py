@@ -157,5 +157,24 @@ class AfterReasoning(unittest.TestCase):
         self.assertNotIn(3071, hidden["token_ids"])
 
 
+class MarkersOfTheTemplate(unittest.TestCase):
+    """A template that has marks only to drop them from the history, before a model that does not think."""
+
+    TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|im_end|>\n"
+                "{% endfor %}<|im_start|>assistant\n")
+
+    def test_its_answers_are_content(self):
+        format = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
+        with Pair(*FLAGS, "--chat-template", self.TEMPLATE) as server:
+            self.assertIn("reasoning parser: deepseek_r1 (from the chat template)", server.log)
+            message = ask(server, messages=MESSAGES, max_tokens=12, temperature=0)["choices"][0]["message"]
+            self.assertIsNone(message["reasoning"])
+            self.assertTrue(message["content"])
+            answer = ask(server, messages=MESSAGES, max_tokens=300, temperature=0, response_format=format)
+            self.assertEqual(set(json.loads(answer["choices"][0]["message"]["content"])), {"city", "days"})
+            blocks = ask(server, "/v1/messages", messages=MESSAGES, max_tokens=12, temperature=0)["content"]
+            self.assertEqual([block["type"] for block in blocks], ["text"])
+
+
 if __name__ == "__main__":
     unittest.main()

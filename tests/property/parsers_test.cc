@@ -133,6 +133,7 @@ TEST_CASE("parsers: random markers give one message under every cutting") {
     format.tool_parser = &parsers[random() % parsers.size()];
     format.tools = &tools;
     format.reasoning = reasonings[random() % reasonings.size()];
+    format.start = static_cast<ReasoningStart>(random() % 5);
     format.choice = static_cast<MessageFormat::Choice>(random() % 4);
     format.named_tool = "f";
     format.parallel_calls = random() % 4 != 0;

@@ -31,5 +31,32 @@ TEST_CASE("gpt-oss' analysis is reasoning while it lasts") {
   CHECK(content == "Three");
 }
 
+TEST_CASE("a text decides by its first marker whether it begins with reasoning") {
+  const auto parse = [](const char* format_name, std::string_view text) {
+    MessageFormat format;
+    format.reasoning = FindReasoningFormat(format_name);
+    format.start = ReasoningStart::kByText;
+    MessageParser parser(format);
+    std::string reasoning, content;
+    const auto add = [&](const ParsedDelta& delta) {
+      reasoning += delta.reasoning;
+      content += delta.content;
+    };
+    for (const char byte : text) add(parser.Feed(std::string_view(&byte, 1)));
+    add(parser.End());
+    return reasoning + "|" + content;
+  };
+  for (const char* name : {"deepseek_r1", "qwen3", "olmo3"}) {
+    CHECK(parse(name, "Hello") == "|Hello");
+    CHECK(parse(name, "<think>hm</think>Hello") == "hm|Hello");
+    CHECK(parse(name, " \n<think>hm</think>Hello") == "hm|Hello");
+    CHECK(parse(name, "  <thin") == "|  <thin");
+    CHECK(parse(name, "a </think> b") == "|a </think> b");
+    CHECK(parse(name, "<think>hm") == "hm|");
+  }
+  CHECK(parse("step3", "Hello</think>") == "|Hello</think>");
+  CHECK(parse("granite", "Here is my thought process:") == "|Here is my thought process:");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -124,5 +124,25 @@ TEST_CASE("the prompt's last marker decides what a text begins with") {
   CHECK(start("a<think>", {{"enable_thinking", false}}) == ReasoningStart::kOff);
 }
 
+TEST_CASE("parsers of a template that has markers leave it to the text whether it is reasoning") {
+  constexpr std::string_view kStrips = "{{ content.split('</think>')[-1] }}";
+  const auto start = [](const ParserConfig& config, const char* prompt) {
+    return (*PlanMessage(config, RequestWith("{}"), prompt, JsonDocument()))->format.start;
+  };
+  const auto guessed = ChooseParsers("", "", kStrips);
+  REQUIRE(guessed.ok());
+  CHECK(guessed->reasoning_is_guessed);
+  CHECK(start(*guessed, "a") == ReasoningStart::kByText);
+  CHECK(start(*guessed, "a<think>") == ReasoningStart::kReasoning);
+  CHECK(start(*guessed, "a<think></think>") == ReasoningStart::kContent);
+  const auto named = ChooseParsers("", "deepseek_r1", kStrips);
+  REQUIRE(named.ok());
+  CHECK_FALSE(named->reasoning_is_guessed);
+  CHECK(start(*named, "a") == ReasoningStart::kUnknown);
+  // Text of this format is content up to a marker, however it is chosen.
+  const auto mistral = ChooseParsers("", "", "[THINK]");
+  CHECK(start(*mistral, "a") == ReasoningStart::kUnknown);
+}
+
 }  // namespace
 }  // namespace tandem
