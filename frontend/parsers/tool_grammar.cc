@@ -164,15 +164,17 @@ ToolGrammar Auto(const ToolGrammarInput& in, std::span<const TaggedTool> tools, 
       "tools cannot be called in a request with response_format whose tools are not strict";
   const ToolTags* const tags = in.parser->tags;
   if (!tagged || tags == nullptr) {
-    return {OwnConstraint(in), in.own.is_null() ? std::string_view() : kFormatWins};
+    return {.structured_outputs = OwnConstraint(in),
+            .warning = in.own.is_null() ? std::string_view() : kFormatWins};
   }
   if (in.own.is_null()) {
-    return {StructuralTag(AutoTag(*tags, tools, !in.parallel_calls))};
+    return {.structured_outputs = StructuralTag(AutoTag(*tags, tools, !in.parallel_calls)),
+            .allows_text = true};
   }
   Json own = OwnFormat(in.own);
   if (in.is_harmony) own = HarmonyAnswerTag(std::move(own));
-  return {StructuralTag(
-      EitherFormat(Json::array({RequiredTag(*tags, tools, !in.parallel_calls), std::move(own)})))};
+  return {.structured_outputs = StructuralTag(EitherFormat(
+              Json::array({RequiredTag(*tags, tools, !in.parallel_calls), std::move(own)})))};
 }
 
 }  // namespace

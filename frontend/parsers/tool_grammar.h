@@ -27,6 +27,7 @@ struct ToolGrammarInput {
 struct ToolGrammar {
   nlohmann::ordered_json structured_outputs = nullptr;  // as own above; null: none
   std::string_view warning = {};  // a part of the request has no effect; empty: none
+  bool allows_text = false;       // free text may come before what is held
 };
 
 // INVALID_ARGUMENT: the tools cannot be one schema.

@@ -8,20 +8,41 @@
 namespace tandem {
 namespace {
 
-// Whether the text after the prompt begins with reasoning that the constraint does not hold.
-bool BeginsWithReasoning(const MessagePlan& plan) {
-  const MessageFormat& format = plan.format;
-  if (format.reasoning == nullptr || format.is_harmony || !plan.include_reasoning) return false;
+bool BeginsWithReasoning(const MessageFormat& format) {
+  if (format.reasoning == nullptr || format.is_harmony) return false;
   if (format.start == ReasoningStart::kUnknown) {
     return format.reasoning->start != ReasoningFormat::Start::kContent;
   }
   return format.start == ReasoningStart::kReasoning;
 }
 
+// Whether the constraint begins after the reasoning. A constraint of the whole text leaves out
+// reasoning that nobody sees; free text before calls would only show it.
+bool ComesAfterReasoning(const MessagePlan& plan, const ToolGrammar& grammar) {
+  if (!BeginsWithReasoning(plan.format)) return false;
+  return plan.include_reasoning || grammar.allows_text;
+}
+
+// Whether a constraint that holds from the first token on leaves room for reasoning all the same:
+// in free text that may have its end marker.
+bool MayReason(const MessageFormat& format, const ToolGrammar& grammar) {
+  if (!grammar.allows_text || format.tool_parser == nullptr) return false;
+  const ToolTags* const tags = format.tool_parser->tags;
+  const std::string_view end = format.reasoning->end;
+  return tags != nullptr && (end.empty() || tags->excludes.find(end) == std::string_view::npos);
+}
+
+// A prompt that has opened the reasoning leaves no choice; else a marker that a constraint of the
+// client's own allows may still begin one.
+void StartWithoutReasoning(MessageFormat* format) {
+  format->start = format->start == ReasoningStart::kReasoning ? ReasoningStart::kContent
+                                                              : ReasoningStart::kByText;
+}
+
 }  // namespace
 
-StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const MessagePlan* plan,
-                                       ChatRequest* request) {
+StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, bool engine_sees_end,
+                                       MessagePlan* plan, ChatRequest* request) {
   ASSIGN_OR_RETURN(const wire::Rare<wire::StructuredOutputs> own, StructuredOutputsOf(*request));
   ToolGrammarInput in;
   if (!request->tools.is_null()) in.tools = &*request->tools;
@@ -51,7 +72,13 @@ StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const Messag
     constraint.has_calls = !request->tools.is_null();
   }
   if (parsers.reasoning != nullptr || parsers.is_harmony) {
-    constraint.reasoning_ended = plan == nullptr || !BeginsWithReasoning(*plan);
+    // An end that the engine could overlook must not keep the constraint away for ever.
+    const bool waits = plan != nullptr && engine_sees_end && ComesAfterReasoning(*plan, grammar);
+    constraint.reasoning_ended = !waits;
+    if (!waits && plan != nullptr && BeginsWithReasoning(plan->format) &&
+        !MayReason(plan->format, grammar)) {
+      StartWithoutReasoning(&plan->format);
+    }
   }
   return constraint;
 }

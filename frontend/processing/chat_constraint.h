@@ -20,8 +20,10 @@ struct ChatConstraint {
 };
 
 // Replaces the request's constraint by the whole one, in structured_outputs. plan: null where text
-// is content. INVALID_ARGUMENT: there are two constraints, or the tools cannot be one.
-StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const MessagePlan* plan,
-                                       ChatRequest* request);
+// is content; text that a constraint holds from the first token on is no reasoning, so the plan's
+// start follows. engine_sees_end: the engine cannot overlook the end of reasoning, and so may wait
+// for it. INVALID_ARGUMENT: there are two constraints, or the tools cannot be one.
+StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, bool engine_sees_end,
+                                       MessagePlan* plan, ChatRequest* request);
 
 }  // namespace tandem

@@ -171,8 +171,9 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
   ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(false),
                                       context.max_model_len));
-  ASSIGN_OR_RETURN(auto message, PlanMessage(config_.parsers, request, text,
-                                             config_.default_chat_template_kwargs));
+  ASSIGN_OR_RETURN(
+      const std::shared_ptr<MessagePlan> message,
+      PlanMessage(config_.parsers, request, text, config_.default_chat_template_kwargs));
   std::vector<Prompt> prompts;
   const bool shows_text = request.return_prompt_text || request.return_token_offsets;
   prompts.push_back({std::move(ids), shows_text ? std::move(text) : std::string()});
@@ -185,10 +186,11 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
       request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
   ChatFacts chat;
   chat.template_kwargs = &request.chat_template_kwargs;
-  ASSIGN_OR_RETURN(chat.constraint, ConstrainChat(config_.parsers, message.get(), &request));
+  ASSIGN_OR_RETURN(chat.constraint, ConstrainChat(config_.parsers, reasoning_.ends_with_one_token,
+                                                  message.get(), &request));
   ASSIGN_OR_RETURN(ProcessedRequest result,
                    Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
-  result.message = std::move(message);
+  result.message = message;
   if (!chat.constraint.warning.empty()) result.warning = chat.constraint.warning;
   return result;
 }
@@ -369,8 +371,7 @@ Status InputProcessor::SetReasoning(const GenerationRequest& request,
     model->own.reasoning = reasoning_.marks;
   }
   if (!sampling->structured_outputs || !constraint.reasoning_ended) return OkStatus();
-  // An end that the engine could overlook must not keep the constraint away for ever.
-  model->reasoning_ended = *constraint.reasoning_ended || !reasoning_.ends_with_one_token;
+  model->reasoning_ended = constraint.reasoning_ended;
   if (*model->reasoning_ended) return OkStatus();
   model->own.reasoning = reasoning_.marks;
   if (!constraint.has_calls) model->own.reasoning->tool_call.clear();

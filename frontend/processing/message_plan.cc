@@ -87,14 +87,14 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
   return config;
 }
 
-StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
-                                                         const ChatRequest& request,
-                                                         std::string_view prompt,
-                                                         const JsonDocument& defaults) {
+StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
+                                                   const ChatRequest& request,
+                                                   std::string_view prompt,
+                                                   const JsonDocument& defaults) {
   ASSIGN_OR_RETURN(const Choice choice, ChoiceOf(config, request));
   const bool reads_calls = choice != Choice::kNone;
   if (!reads_calls && config.reasoning == nullptr && !config.is_harmony) {
-    return std::shared_ptr<const MessagePlan>();
+    return std::shared_ptr<MessagePlan>();
   }
   auto plan = std::make_shared<MessagePlan>();
   if (!request.tools.is_null()) plan->tools = ToolSet(*request.tools);
@@ -123,7 +123,7 @@ StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& con
       format.start = ReasoningStart::kByText;
     }
   }
-  return std::shared_ptr<const MessagePlan>(std::move(plan));
+  return plan;
 }
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #pragma once
 
 // How the text of a chat choice becomes a message: which parsers the server has, and what of them
-// one request uses. Thread: any; plans are immutable and shared by the choices of a request.
+// one request uses. Thread: any; a plan is immutable once the choices of a request share it.
 
 #include <memory>
 #include <string>
@@ -56,9 +56,9 @@ struct MessagePlan {
 // Null: the text is the content. prompt: what the model goes on from. defaults: the server's
 // variables of the template. INVALID_ARGUMENT: the request wants tool calls that this server cannot
 // give.
-StatusOr<std::shared_ptr<const MessagePlan>> PlanMessage(const ParserConfig& config,
-                                                         const ChatRequest& request,
-                                                         std::string_view prompt,
-                                                         const JsonDocument& defaults);
+StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
+                                                   const ChatRequest& request,
+                                                   std::string_view prompt,
+                                                   const JsonDocument& defaults);
 
 }  // namespace tandem

@@ -152,9 +152,18 @@ class AfterReasoning(unittest.TestCase):
                 else:
                     self.assertEqual(set(json.loads(choice["message"]["content"])), {"city", "days"})
         # Without reasoning to show there is none.
-        hidden = ask(server, messages=MESSAGES, max_tokens=300, temperature=0, include_reasoning=False,
-                     response_format=format, return_token_ids=True)["choices"][0]
-        self.assertNotIn(3071, hidden["token_ids"])
+        hidden = dict(max_tokens=300, temperature=0, include_reasoning=False)
+        answer = ask(server, messages=MESSAGES, response_format=format, return_token_ids=True, **hidden)
+        self.assertNotIn(3071, answer["choices"][0]["token_ids"])
+        self.assertEqual(set(json.loads(answer["choices"][0]["message"]["content"])), {"city", "days"})
+        self.assertEqual(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
+        call, = ask(server, messages=MESSAGES, tools=TOOLS, tool_choice="required", parallel_tool_calls=False,
+                    logit_bias=NO_BLANKS, **hidden)["choices"][0]["message"]["tool_calls"]
+        self.assertIn(call["function"]["name"], ("get_weather", "now"))
+        item, = ask(server, "/v1/responses", input="What is the weather?", max_output_tokens=300, temperature=0,
+                    include_reasoning=False, text={"format": {"type": "json_schema", "name": "w", "schema": SCHEMA}},
+                    )["output"]
+        self.assertEqual(set(json.loads(item["content"][0]["text"])), {"city", "days"})
 
 
 class MarkersOfTheTemplate(unittest.TestCase):

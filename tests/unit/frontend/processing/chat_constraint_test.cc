@@ -129,17 +129,26 @@ TEST_CASE("a response_format beside tools is heeded or warned about") {
   CHECK(forced["warning"] != "");
 }
 
+// The response's body where the model has written `text`.
+json ResponseTo(InputConfig config, json fields, std::string_view text,
+                const char* path = "/v1/chat/completions") {
+  const ApiModel model(std::move(config));
+  if (std::string_view(path) == "/v1/chat/completions") {
+    fields["messages"] = json::parse(R"([{"role": "user", "content": "hi"}])");
+  }
+  const auto prepared = model.Prepare(path, fields.dump());
+  INFO(prepared.status().ToString());
+  REQUIRE(prepared.ok());
+  wire::EngineCoreOutput output;
+  output.new_token_ids = *model.tokenizer().Encode(text, false);
+  output.finish_reason = wire::FinishReason::kLength;
+  return json::parse(model.Respond(*prepared, {{0, output}}));
+}
+
 TEST_CASE("forced calls as JSON become calls of the message") {
-  const ApiModel model(ConfigOf("pythonic"));
-  const auto message_of = [&](const json& tool_choice, std::string_view text) {
-    json body = WithTools({{"tool_choice", tool_choice}});
-    body["messages"] = json::parse(R"([{"role": "user", "content": "hi"}])");
-    const auto prepared = model.Prepare("/v1/chat/completions", body.dump());
-    REQUIRE(prepared.ok());
-    wire::EngineCoreOutput output;
-    output.new_token_ids = *model.tokenizer().Encode(text, false);
-    output.finish_reason = wire::FinishReason::kLength;
-    return json::parse(model.Respond(*prepared, {{0, output}}))["choices"][0]["message"];
+  const auto message_of = [](const json& tool_choice, std::string_view text) {
+    return ResponseTo(ConfigOf("pythonic"), WithTools({{"tool_choice", tool_choice}}),
+                      text)["choices"][0]["message"];
   };
   const json required =
       message_of("required", R"([{"name": "now", "parameters": {"zone": "utc"}}])");
@@ -218,6 +227,68 @@ TEST_CASE("a constraint begins at once where there is no reasoning to wait for")
   switched.switches = "enable_thinking";
   format["chat_template_kwargs"] = {{"enable_thinking", false}};
   CHECK(Lowered(ConfigOf("hermes", &switched), format)["reasoning_ended"] == true);
+}
+
+// Formats whose reasoning the prompt of the recorded model opens, or leaves open.
+struct FormatCase {
+  ReasoningFormat format;
+  bool is_hidden = false;  // the request does not include reasoning
+};
+
+std::vector<FormatCase> FormatsHeldFromTheFirstToken() {
+  ReasoningFormat opened = kReasoning;
+  opened.begin = "<|im_start|>";
+  ReasoningFormat opened_words = opened;
+  opened_words.end = "</think>";  // several tokens
+  ReasoningFormat words = kReasoning;
+  words.end = "</think>";
+  return {{opened, true}, {opened_words, false}, {words, false}, {kReasoning, true}};
+}
+
+TEST_CASE("text that a constraint holds from the first token on is no reasoning") {
+  constexpr std::string_view kAnswer = R"({"a": 1})";
+  constexpr std::string_view kCall =
+      "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"zone\": \"utc\"}}\n</tool_call>";
+  for (const FormatCase& c : FormatsHeldFromTheFirstToken()) {
+    INFO(c.format.begin << " " << c.format.end);
+    const InputConfig config = ConfigOf("hermes", &c.format);
+    json format = {{"response_format", {{"type", "json_object"}}}};
+    json required = WithTools({{"tool_choice", "required"}});
+    for (json* fields : {&format, &required}) {
+      if (c.is_hidden) (*fields)["include_reasoning"] = false;
+      CHECK(Lowered(config, *fields)["reasoning_ended"] == true);
+    }
+    const json answer = ResponseTo(config, format, kAnswer);
+    CHECK(answer["choices"][0]["message"]["content"] == kAnswer);
+    CHECK(answer["choices"][0]["message"]["reasoning"].is_null());
+    const json called = ResponseTo(config, required, kCall)["choices"][0]["message"];
+    REQUIRE(called["tool_calls"].size() == 1);
+    CHECK(called["reasoning"].is_null());
+  }
+  // Through another API.
+  const ReasoningFormat words = FormatsHeldFromTheFirstToken()[1].format;
+  const json response =
+      ResponseTo(ConfigOf("hermes", &words),
+                 {{"input", "hi"}, {"text", {{"format", {{"type", "json_object"}}}}}}, kAnswer,
+                 "/v1/responses");
+  REQUIRE(response["output"].size() == 1);
+  CHECK(response["output"][0]["content"][0]["text"] == kAnswer);
+}
+
+TEST_CASE("free text before calls may be reasoning, which the calls' grammar lets pass") {
+  const ReasoningFormat opened = FormatsHeldFromTheFirstToken()[0].format;
+  json strict = WithTools({{"include_reasoning", false}});
+  strict["tools"][0]["function"]["strict"] = true;
+  // Hidden reasoning comes before the grammar too.
+  CHECK(Lowered(ConfigOf("hermes", &opened), strict)["reasoning_ended"] == false);
+  // Where the engine cannot see its end, the parser can.
+  const ReasoningFormat words = FormatsHeldFromTheFirstToken()[1].format;
+  strict["include_reasoning"] = true;
+  const InputConfig config = ConfigOf("hermes", &words);
+  CHECK(Lowered(config, strict)["reasoning_ended"] == true);
+  const json message = ResponseTo(config, strict, "hm</think>Hello")["choices"][0]["message"];
+  CHECK(message["reasoning"] == "hm");
+  CHECK(message["content"] == "Hello");
 }
 
 }  // namespace
