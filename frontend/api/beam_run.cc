@@ -144,8 +144,7 @@ void BeamRun::Write(ResponseWriter* writer) const {
       if (beam.has_ended) output.stop_reason = int64_t{beam.token_ids.back()};
       OutputProcessor processor(context_->input_processor->tokenizer(), options_,
                                 request_.requests[i].prompt_token_ids);
-      MessageDelta& delta = processor.Process(output);
-      delta.logprobs = LogprobsOf(beam);
+      MessageDelta& delta = processor.Process(output, LogprobsOf(beam));
       if (parser_invocations_ != nullptr) {
         const bool called = processor.num_tool_calls() > 0;
         (*parser_invocations_)[called ? ParserOutcome::kToolCall : ParserOutcome::kNoToolCall]

@@ -213,7 +213,8 @@ void ChatStream::WriteDelta(int choice, MessageDelta& delta, const Usage& usage)
     }
   }
   // The first delta of a parsed choice may have announced the role alone.
-  const bool shows_tokens = shape_.top_logprobs || shape_.return_token_ids;
+  const bool shows_tokens =
+      (shape_.top_logprobs || shape_.return_token_ids) && !delta.token_ids.empty();
   if (shape_.parsed && !delta.has_message() && !delta.finish_reason && !shows_tokens) return;
   AppendChunk(choice, delta, true, usage);
 }

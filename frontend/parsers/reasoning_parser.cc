@@ -16,18 +16,21 @@ constexpr std::string_view kEnableThinking = "enable_thinking";
 constexpr std::string_view kBothSwitches = "thinking enable_thinking";
 
 // "Here is my thought process: … Here is my response: …", or "Here's".
-Parse<> ParseGraniteReasoning(TextSource& text, MessageSink& sink, ContentFunction add_content) {
+Parse<> ParseGraniteReasoning(TextSource& text, MessageSink& sink, bool* in_reasoning,
+                              ContentFunction add_content) {
   const bool thinks = co_await text.TrySkip("Here is my thought process:") ||
                       co_await text.TrySkip("Here's my thought process:");
   if (thinks) {
     const auto add = [&sink](std::string_view part) { sink.AddReasoning(part); };
+    *in_reasoning = true;
     co_await CopyUntil(text, AnyOf("Here is my response:", "Here's my response:"), add);
+    *in_reasoning = false;
   }
   co_await CopyRest(text, add_content);
 }
 
 // Nothing is split: the marker that the prompt ended with is put in front again.
-Parse<> ParseAppendThink(TextSource& text, MessageSink&, ContentFunction add_content) {
+Parse<> ParseAppendThink(TextSource& text, MessageSink&, bool*, ContentFunction add_content) {
   add_content(kThink);
   co_await CopyRest(text, add_content);
 }
@@ -235,7 +238,7 @@ ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_vi
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,
                        MessageSink& sink, bool* in_reasoning, ContentFunction add_content) {
   if (format.parse != nullptr && start == ReasoningStart::kUnknown) {
-    co_await format.parse(text, sink, add_content);
+    co_await format.parse(text, sink, in_reasoning, add_content);
     co_return;
   }
   if (start == ReasoningStart::kOff) {

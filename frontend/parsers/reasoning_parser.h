@@ -36,8 +36,9 @@ struct ReasoningFormat {
   // the request sets none of them.
   std::string_view switches = {};
   bool thinks_by_default = true;
-  // Instead of all that, for a format that markers do not describe.
-  Parse<> (*parse)(TextSource& text, MessageSink& sink, ContentFunction add_content) = nullptr;
+  // Instead of all that, for a format that markers do not describe. *in_reasoning as below.
+  Parse<> (*parse)(TextSource& text, MessageSink& sink, bool* in_reasoning,
+                   ContentFunction add_content) = nullptr;
 };
 
 std::span<const ReasoningFormat> ReasoningFormats();

@@ -64,20 +64,25 @@ OutputProcessor::OutputProcessor(const Tokenizer& tokenizer, const OutputOptions
   if (options_.message) parser_ = std::make_unique<MessageParser>(options_.message->format);
 }
 
-MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output) {
+MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
+                                       std::vector<PositionLogprobs> new_logprobs) {
   CHECK(!finished()) << output.request_id;
   if (delta_.ready) delta_.Clear();
+  std::vector<TokenId>& token_ids = hides_reasoning() ? held_.token_ids : delta_.token_ids;
+  std::vector<PositionLogprobs>& logprobs = hides_reasoning() ? held_.logprobs : delta_.logprobs;
   // Mostly one id, which push_back adds inline.
-  for (const TokenId id : output.new_token_ids) delta_.token_ids.push_back(id);
+  for (const TokenId id : output.new_token_ids) token_ids.push_back(id);
   if (output.new_logprobs) {
-    AppendPositionLogprobs(tokenizer_, options_.logprobs_style, *output.new_logprobs,
-                           &delta_.logprobs);
+    AppendPositionLogprobs(tokenizer_, options_.logprobs_style, *output.new_logprobs, &logprobs);
   }
+  for (PositionLogprobs& position : new_logprobs) logprobs.push_back(std::move(position));
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
   const size_t num_new = AppendText(output), num_dropped = output.new_token_ids.size() - num_new;
-  delta_.token_ids.resize(delta_.token_ids.size() - num_dropped);
-  if (output.new_logprobs) delta_.logprobs.resize(delta_.logprobs.size() - num_dropped);
+  if (num_dropped > 0) {
+    token_ids.resize(token_ids.size() - num_dropped);
+    if (!logprobs.empty()) logprobs.resize(logprobs.size() - num_dropped);
+  }
   num_output_tokens_ += static_cast<int64_t>(num_new);
   if (output.finished() && !finished()) Finish(output);
   if (finished() && parser_) EndMessage();
@@ -112,7 +117,7 @@ size_t OutputProcessor::AppendText(const wire::EngineCoreOutput& output) {
     detokenizer_.Append(output.new_token_ids[i], &piece_);
     const int64_t num_so_far = num_output_tokens_ + static_cast<int64_t>(i) + 1;
     const bool stopped = Show(piece_, num_so_far > options_.min_tokens);
-    if (parser_) ParseRaw();
+    if (parser_) ParseToken();
     if (stopped) {
       must_abort_ = !output.finished();
       return i + 1;
@@ -143,12 +148,24 @@ void OutputProcessor::Finish(const wire::EngineCoreOutput& output) {
   delta_.stop_reason = output.stop_reason;
 }
 
-void OutputProcessor::ParseRaw() {
+void OutputProcessor::ParseToken() {
   const bool was_reasoning = parser_->in_reasoning();
   const bool is_marker = parser_->is_marker(piece_);
-  if (!raw_.empty()) AddParsed(parser_->Feed(raw_));
-  raw_.clear();
+  if (hides_reasoning()) ++held_.num_parsed;
+  ParseRaw();
   if (was_reasoning && parser_->in_reasoning() && !is_marker) ++num_reasoning_tokens_;
+}
+
+void OutputProcessor::ParseRaw() {
+  if (raw_.empty()) return;
+  const bool was_reasoning = parser_->in_reasoning();
+  ParsedDelta parsed = parser_->Feed(raw_);
+  raw_.clear();
+  if (hides_reasoning()) {
+    const bool is_reasoning = was_reasoning || parser_->in_reasoning() || !parsed.reasoning.empty();
+    held_.Decide(is_reasoning, !parsed.content.empty() || !parsed.tool_calls.empty(), &delta_);
+  }
+  AddParsed(std::move(parsed));
 }
 
 void OutputProcessor::AddParsed(ParsedDelta parsed) {
@@ -177,9 +194,10 @@ void OutputProcessor::AddCall(ToolCallDelta& call) {
 }
 
 void OutputProcessor::EndMessage() {
-  if (!raw_.empty()) AddParsed(parser_->Feed(raw_));
-  raw_.clear();
+  ParseRaw();
+  const bool in_reasoning = parser_->in_reasoning();
   AddParsed(parser_->End());
+  if (hides_reasoning()) held_.DecideRest(in_reasoning, &delta_);
   const bool stopped = delta_.finish_reason == FinishReason::kStop;
   const bool named = options_.message->format.choice == MessageFormat::Choice::kNamed;
   if (stopped && num_begun_calls_ > 0 && !named) delta_.finish_reason = FinishReason::kToolCalls;

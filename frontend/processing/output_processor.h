@@ -1,7 +1,8 @@
 #pragma once
 
 // One engine request's outputs → what its choice shows next: text (whole characters, stop strings
-// held back), token ids, logprobs, the finish reason.
+// held back), token ids, logprobs, the finish reason. Of reasoning that the request does not
+// include nothing is shown; its tokens count.
 // Thread: the shard that owns the stream. Borrows the tokenizer, which must outlive it. The delta
 // is reused: it is valid until the next call. Cannot fail. The steady state allocates nothing.
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "frontend/processing/held_tokens.h"
 #include "frontend/processing/logprobs.h"
 #include "frontend/processing/message_delta.h"
 #include "frontend/processing/message_plan.h"
@@ -39,8 +41,10 @@ class OutputProcessor {
   OutputProcessor(const Tokenizer& tokenizer, const OutputOptions& options,
                   std::span<const TokenId> prompt_token_ids);
 
-  // The caller may move parts out of the delta. REQUIRES: !finished().
-  MessageDelta& Process(const wire::EngineCoreOutput& output);
+  // The caller may move parts out of the delta. logprobs: in place of the output's, one for each
+  // token. REQUIRES: !finished().
+  MessageDelta& Process(const wire::EngineCoreOutput& output,
+                        std::vector<PositionLogprobs> logprobs = {});
 
   bool finished() const { return delta_.finish_reason.has_value(); }
   // A stop string ended the choice while the engine still runs: the caller must abort it there.
@@ -58,7 +62,9 @@ class OutputProcessor {
   // True when a stop string is complete; the choice is finished then.
   bool Show(std::string_view text, bool may_stop);
   void Finish(const wire::EngineCoreOutput& output);
-  // Puts what the parser makes of raw_ into the delta.
+  bool hides_reasoning() const { return parser_ && !options_.message->include_reasoning; }
+  // After each token's text: puts what the parser makes of raw_ into the delta.
+  void ParseToken();
   void ParseRaw();
   void AddParsed(ParsedDelta parsed);
   void AddCall(ToolCallDelta& call);
@@ -72,6 +78,7 @@ class OutputProcessor {
   std::string piece_;                      // one token's text
   std::unique_ptr<MessageParser> parser_;  // null: text is content
   std::string raw_;                        // text that the parser has not seen
+  HeldTokens held_;                        // where reasoning is hidden
   int64_t num_reasoning_tokens_ = 0;
   int num_begun_calls_ = 0;
   int64_t num_output_tokens_ = 0;

@@ -164,6 +164,14 @@ class AfterReasoning(unittest.TestCase):
                     include_reasoning=False, text={"format": {"type": "json_schema", "name": "w", "schema": SCHEMA}},
                     )["output"]
         self.assertEqual(set(json.loads(item["content"][0]["text"])), {"city", "days"})
+        # Its tokens are not shown either.
+        free = ask(server, messages=MESSAGES, thinking_token_budget=6, return_token_ids=True, logprobs=True,
+                   ignore_eos=True, **{**hidden, "max_tokens": 12})
+        choice = free["choices"][0]
+        self.assertEqual(len(choice["token_ids"]), 12 - 6 - 1)
+        self.assertEqual(len(choice["logprobs"]["content"]), 12 - 6 - 1)
+        self.assertEqual(free["usage"]["completion_tokens"], 12)
+        self.assertEqual(free["usage"]["completion_tokens_details"]["reasoning_tokens"], 6)
 
 
 class MarkersOfTheTemplate(unittest.TestCase):

@@ -58,5 +58,16 @@ TEST_CASE("a text decides by its first marker whether it begins with reasoning")
   CHECK(parse("granite", "Here is my thought process:") == "|Here is my thought process:");
 }
 
+TEST_CASE("Granite's thoughts are reasoning while they last") {
+  MessageFormat format;
+  format.reasoning = FindReasoningFormat("granite");
+  MessageParser parser(format);
+  CHECK(parser.Feed("Here is my thought process:").empty());
+  CHECK(parser.in_reasoning());
+  CHECK(parser.Feed(" hm").reasoning == " hm");
+  CHECK(parser.Feed("Here is my response:").empty());
+  CHECK_FALSE(parser.in_reasoning());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -219,5 +219,92 @@ TEST_CASE("OutputProcessor hides reasoning that the request does not include") {
   CHECK(sum.content == "shown");
 }
 
+// Feeds `text` in steps of `step` tokens with logprobs; the shown tokens of all deltas, as text.
+std::string ShownTokens(const MessageFormat& format, std::string_view text, size_t step,
+                        int64_t interval, std::vector<std::string> stop = {}) {
+  auto plan = std::make_shared<MessagePlan>();
+  plan->format = format;
+  plan->include_reasoning = false;
+  OutputOptions options;
+  options.message = plan;
+  options.stream_interval = interval;
+  options.stop = std::move(stop);
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const std::vector<TokenId> ids = Ids(text);
+  std::string shown;
+  for (size_t i = 0; i < ids.size() && !processor.finished(); i += step) {
+    const size_t end = std::min(i + step, ids.size());
+    wire::EngineCoreOutput output = Output(
+        {ids.begin() + static_cast<ptrdiff_t>(i), ids.begin() + static_cast<ptrdiff_t>(end)});
+    wire::LogprobsRows rows;
+    rows.num_columns = 1;
+    for (const TokenId id : output.new_token_ids) {
+      ++rows.num_rows;
+      rows.token_ids.push_back(id);
+      rows.logprobs.push_back(-1);
+      rows.ranks.push_back(1);
+    }
+    output.new_logprobs = rows;
+    if (end == ids.size()) output.finish_reason = wire::FinishReason::kLength;
+    const MessageDelta& delta = processor.Process(output);
+    if (!delta.ready) continue;
+    CHECK(delta.reasoning.empty());
+    REQUIRE(delta.logprobs.size() == delta.token_ids.size());
+    for (size_t t = 0; t < delta.token_ids.size(); ++t) {
+      CHECK(delta.logprobs[t].token.token_id == delta.token_ids[t]);
+      shown += Model().tokenizer().TokenBytes(delta.token_ids[t]);
+    }
+  }
+  CHECK(processor.finished());
+  return shown;
+}
+
+TEST_CASE("OutputProcessor shows no token of hidden reasoning") {
+  MessageFormat think;
+  think.reasoning = FindReasoningFormat("qwen3");
+  MessageFormat by_text = think;
+  by_text.start = ReasoningStart::kByText;
+  MessageFormat whole;
+  whole.reasoning = FindReasoningFormat("olmo3");
+  for (const size_t step : {1u, 2u, 5u, 100u}) {
+    for (const int64_t interval : {1, 3}) {
+      for (const MessageFormat& format : {think, by_text, whole}) {
+        INFO(format.reasoning->name << " " << step << " " << interval);
+        const std::string shown =
+            ShownTokens(format, "<think>secret thing</think>shown text", step, interval);
+        CHECK(shown.ends_with("shown text"));
+        CHECK(shown.find("secret") == std::string::npos);
+        CHECK(shown.find("hing") == std::string::npos);
+        CHECK(ShownTokens(format, "<think>secret</think>A fox</s>x", step, interval, {"</s>"})
+                  .find("secret") == std::string::npos);
+      }
+      CHECK(ShownTokens(think, "only a secret", step, interval).empty());
+      CHECK(ShownTokens(by_text, "a plain answer", step, interval) == "a plain answer");
+      CHECK(ShownTokens(whole, "a plain answer", step, interval) == "a plain answer");
+    }
+  }
+  MessageFormat granite;
+  granite.reasoning = FindReasoningFormat("granite");
+  const std::string shown =
+      ShownTokens(granite, "Here is my thought process: secret Here is my response: shown", 1, 1);
+  CHECK(shown.find("secret") == std::string::npos);
+  CHECK(shown.ends_with(" shown"));
+}
+
+TEST_CASE("OutputProcessor counts the tokens of reasoning that it hides") {
+  const auto count = [](bool include) {
+    auto plan = std::make_shared<MessagePlan>();
+    plan->format.reasoning = FindReasoningFormat("qwen3");
+    plan->include_reasoning = include;
+    OutputOptions options;
+    options.message = plan;
+    OutputProcessor processor(Model().tokenizer(), options, {});
+    Collect(&processor, "<think>secret thing</think>shown");
+    return std::pair(processor.num_reasoning_tokens(), processor.num_output_tokens());
+  };
+  CHECK(count(false) == count(true));
+  CHECK(count(false).first > 0);
+}
+
 }  // namespace
 }  // namespace tandem
