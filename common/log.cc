@@ -6,9 +6,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "common/clock.h"
+#include "common/log_event.h"
+#include "common/log_format.h"
+#include "common/log_json.h"
 #include "common/log_level.h"
 #include "common/strings.h"
 
@@ -19,6 +26,10 @@ std::string& ProcessName() {
   static std::string name = "tandem";
   return name;
 }
+
+// main sets it before other threads start.
+bool writes_json = false;
+constexpr const char* kFormatVariable = "TANDEM_LOG_FORMAT";
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -86,21 +97,88 @@ Status InitLog(std::string_view process_name, std::string_view level) {
 bool LogEnabled(LogLevel level) { return spdlog::should_log(ToSpdlog(level)); }
 
 void LogLine(LogLevel level, const char* file, int line, std::string_view message) {
-  std::string_view base(file);
-  if (const size_t slash = base.rfind('/'); slash != base.npos) base.remove_prefix(slash + 1);
+  LogLineWithFields(level, file, line, message, {});
+}
+
+namespace {
+
+// As text every line has the prefix.
+void WriteText(LogLevel level, std::string_view file, int line, std::string_view message) {
   const time_t now = time(nullptr);
   tm local;
   localtime_r(&now, &local);
   char stamp[20];
   strftime(stamp, sizeof stamp, "%m-%d %H:%M:%S", &local);
   const std::string prefix = fmt::format("({} pid={}) {} {} [{}:{}] ", ProcessName(), getpid(),
-                                         LevelName(level), stamp, base, line);
+                                         LevelName(level), stamp, file, line);
   for (std::string_view rest = message; !rest.empty();) {
     const size_t end = rest.find('\n');
     spdlog::default_logger_raw()->log(ToSpdlog(level), "{}{}", prefix, rest.substr(0, end));
     if (end == rest.npos) break;
     rest.remove_prefix(end + 1);
   }
+}
+
+}  // namespace
+
+void LogLineWithFields(LogLevel level, const char* file, int line, std::string_view message,
+                       const std::vector<LogField>& fields) {
+  std::string_view base(file);
+  if (const size_t slash = base.rfind('/'); slash != base.npos) base.remove_prefix(slash + 1);
+  if (writes_json) {
+    const std::string text = JsonLogLine({.unix_time = SystemClock().Unix(),
+                                          .level = LevelName(level),
+                                          .file = base,
+                                          .line = line,
+                                          .process_name = ProcessName(),
+                                          .process_id = getpid(),
+                                          .message = message,
+                                          .fields = &fields});
+    spdlog::default_logger_raw()->log(ToSpdlog(level), "{}", text);
+    return;
+  }
+  std::string text(message);
+  for (const LogField& field : fields) {
+    if (field.is_only_json) continue;
+    text.append(" ").append(field.name).append("=");
+    text += field.value.empty() && !field.is_text ? "-" : field.value;
+  }
+  WriteText(level, base, line, text);
+}
+
+namespace {
+
+// "" for what is no number in JSON.
+std::string Milliseconds(double seconds) {
+  if (!std::isfinite(seconds)) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", seconds * 1e3);
+  return text;
+}
+
+}  // namespace
+
+LogEvent& LogEvent::AddMs(std::string_view name, const std::optional<double>& seconds) {
+  return Append({name, seconds ? Milliseconds(*seconds) : ""});
+}
+
+LogEvent& LogEvent::AddMsToJson(std::string_view name, double seconds) {
+  return Append({name, Milliseconds(seconds), /*is_text=*/false, /*is_only_json=*/true});
+}
+
+Status SetLogFormat(std::string_view format) {
+  if (format != "text" && format != "json") {
+    return InvalidArgumentError("log format is '" + std::string(format) +
+                                "', must be text or json");
+  }
+  writes_json = format == "json";
+  setenv(kFormatVariable, writes_json ? "json" : "text", /*overwrite=*/1);
+  return OkStatus();
+}
+
+void InheritLogFormat() {
+  const char* format = std::getenv(kFormatVariable);
+  writes_json = format != nullptr && std::string_view(format) == "json";
 }
 
 void SetThreadName(std::string_view name) {

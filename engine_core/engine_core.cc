@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/log.h"
+#include "common/log_event.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/flight_recorder.h"
 #include "engine_core/read_embeddings.h"
@@ -225,7 +226,7 @@ void EngineCore::OnOne(wire::EngineCoreRequest request) {
   }
   const Status added = TryAdd(std::move(request));
   if (added.ok()) return;
-  LOG_DEBUG << "request " << id << " refused: " << added.ToString();
+  LOG_EVENT(LogLevel::kDebug, "request refused").Add("id", id).Add("error", added.ToString());
   wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, id);
   record.finish_reason = wire::FinishReason::kError;
   record.error = ToError(added);
@@ -243,6 +244,7 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
   needs.embeddings = std::move(embeddings);
   const bool has_grammar = request.sampling_params.structured_outputs.has_value();
+  const size_t num_prompt_tokens = request.prompt_token_ids.size();
   if (has_grammar) {
     RETURN_IF_ERROR(CheckGrammar(request));
     needs.grammar = true;
@@ -250,6 +252,9 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   }
   const RequestId id = request.request_id;
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
+  LOG_EVENT(LogLevel::kDebug, "request added")
+      .Add("id", id)
+      .Add("prompt_tokens", num_prompt_tokens);
   if (has_grammar) {
     const Request& added = *scheduler_.Find(id);
     const bool is_there = options_.grammars->Await(added);
@@ -389,6 +394,19 @@ void EngineCore::EnforceShutdown() {
 
 // ---- the loop ----
 
+namespace {
+
+void LogEnds(const wire::EngineCoreOutputs& outputs) {
+  for (const wire::EngineCoreOutput& output : outputs.outputs) {
+    if (!output.finish_reason) continue;
+    LOG_EVENT(LogLevel::kDebug, "request finished")
+        .Add("id", output.request_id)
+        .Add("reason", wire::FinishReasonName(*output.finish_reason));
+  }
+}
+
+}  // namespace
+
 Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
   std::vector<EngineEvent> arrived;
   std::vector<EngineEvent> events;  // not handled yet
@@ -396,6 +414,7 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
   const auto send_all = [&] {
     engine->TakeMessages(&messages);
     for (ClientMessage& message : messages) {
+      if (LogEnabled(LogLevel::kDebug)) LogEnds(message.outputs);
       wire.send(message.client_index, std::move(message.outputs));
     }
   };

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/exit_status.h"
 #include "common/log.h"
+#include "common/log_format.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
@@ -337,7 +338,8 @@ int RunEngineCore(const std::vector<std::string>& args) {
   for (Flag& flag : ReplayFlags(replay)) table.push_back(std::move(flag));
   const StatusOr<FlagOutcome> flags = ParseFlags(table, args, kAbout);
   if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
-  const Status logging = InitLog("EngineCore", config.log_level);
+  Status logging = InitLog("EngineCore", config.log_level);
+  if (logging.ok()) logging = SetLogFormat(config.log_format);
   SetThreadName("tandem-engine");  // the main thread's name is the process's
   if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());

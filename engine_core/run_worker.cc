@@ -11,6 +11,7 @@
 
 #include "common/exit_status.h"
 #include "common/log.h"
+#include "common/log_format.h"
 #include "common/packets.h"
 #include "common/strings.h"
 #include "engine_core/config.h"
@@ -53,6 +54,7 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
                                 ": a worker is started by its engine core, not by hand");
   }
   RETURN_IF_ERROR(InitLog("Worker_" + RankName(counts, rank), config.log_level));
+  RETURN_IF_ERROR(SetLogFormat(config.log_format));
   SetThreadName("tandem-" + RankName(counts, rank));
   ASSIGN_OR_RETURN(const auto cpus, ParseCpuBind(config.cpu_bind, counts.num_ranks()));
   if (!cpus.empty()) RETURN_IF_ERROR(BindToCpus(cpus[static_cast<size_t>(rank)]));

@@ -115,6 +115,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
+      {"log-format", &c.log_format, "text or json: one JSON object per line", {.choices = {"text", "json"}, .env = "LOG_FORMAT"}},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"enable-log-requests", &c.api.request_log.requests, "A line for each request as it arrives: its id, size and sampling parameters; at DEBUG its prompt too"},

@@ -81,6 +81,7 @@ struct FrontendConfig {
 
   // logs
   std::string log_level = "INFO";
+  std::string log_format = "text";
   std::string settings_file;
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;

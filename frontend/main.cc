@@ -17,6 +17,7 @@
 #include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
+#include "common/log_format.h"
 #include "common/log_level.h"
 #include "common/read_file.h"
 #include "common/sd_notify.h"
@@ -438,6 +439,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) status = with_settings.status();
   FrontendConfig config = status.ok() ? *std::move(with_settings) : given;
   if (status.ok()) status = InitLog("APIServer", config.log_level);
+  if (status.ok()) status = SetLogFormat(config.log_format);
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
     return kExitBadFlags;

@@ -92,3 +92,4 @@ add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-down
 set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 python_test_classes(bench integration/bench_sweep_test.py)
+python_test_classes(json_logs integration/json_logs_test.py)

@@ -7,6 +7,7 @@
 #include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
+#include "common/log_format.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/serve_command_line.h"
@@ -181,6 +182,9 @@ int RunServe(const std::vector<std::string>& args) {
   }
   if (line->own.check_config) return CheckConfig(*line);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
+    return Refuse(status, kExitBadFlags);
+  }
+  if (const Status status = SetLogFormat(frontend_config.log_format); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
   for (const std::string& warning : line->warnings) LOG_WARNING << warning;

@@ -83,6 +83,7 @@ struct EngineConfig {
   double shutdown_timeout = 0;
   std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";
+  std::string log_format = "text";
   bool flight_recorder = true;
   std::optional<int64_t> flight_recorder_size;
   std::string flight_recorder_dir;

@@ -1,21 +1,13 @@
 #include "frontend/api/generation.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <span>
 #include <utility>
 
-#include "common/log.h"
+#include "common/log_event.h"
 
 namespace tandem {
 namespace {
-
-std::string Milliseconds(const std::optional<double>& seconds) {
-  if (!seconds) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", *seconds * 1e3);
-  return text;
-}
 
 std::optional<double> InMilliseconds(const std::optional<double>& seconds) {
   return seconds ? std::optional(*seconds * 1e3) : std::nullopt;
@@ -183,9 +175,10 @@ void Generation::Abort() {
   aborted_ = true;
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
-    LOG_AT(log_level_) << "request aborted id=" << choice->id
-                       << " prompt_tokens=" << choice->num_prompt_tokens
-                       << " output_tokens=" << choice->processor.num_output_tokens();
+    LogEvent event(log_level_, __FILE__, __LINE__, "request aborted");
+    event.Add("id", choice->id)
+        .Add("prompt_tokens", choice->num_prompt_tokens)
+        .Add("output_tokens", choice->processor.num_output_tokens());
   }
   AbortRunning(OkStatus());
   done_.Set();
@@ -322,28 +315,35 @@ void Generation::Finish(Choice* choice) {
   const FinishReason reason = *choice->processor.delta().finish_reason;
   const double now = context_->clock->Monotonic();
   choice->stats->OnFinished(MetricReason(reason), now);
-  const RequestStats& stats = *choice->stats;
-  LOG_AT(log_level_) << "request finished id=" << choice->id
-                     << " reason=" << FinishReasonName(reason)
-                     << " prompt_tokens=" << choice->num_prompt_tokens
-                     << " cached_tokens=" << stats.num_cached_tokens()
-                     << " output_tokens=" << choice->processor.num_output_tokens()
-                     << " queue_ms=" << Milliseconds(stats.queue_s())
-                     << " prefill_ms=" << Milliseconds(stats.prefill_s())
-                     << " decode_ms=" << Milliseconds(stats.decode_s())
-                     << " ttft_ms=" << Milliseconds(stats.time_to_first_token_s())
-                     << " e2e_ms=" << Milliseconds(now - arrival_monotonic_)
-                     << " preemptions=" << stats.num_preemptions();
+  LogFinished(*choice, now);
   if (context_->options.request_log.outputs) {
     LogOutput(context_->options.request_log, choice->id, FinishReasonName(reason),
               choice->logged_ids, context_->input_processor->tokenizer());
   }
 }
 
+void Generation::LogFinished(const Choice& choice, double now) const {
+  const RequestStats& stats = *choice.stats;
+  LogEvent event(log_level_, __FILE__, __LINE__, "request finished");
+  event.Add("id", choice.id)
+      .Add("reason", FinishReasonName(*choice.processor.delta().finish_reason))
+      .Add("prompt_tokens", choice.num_prompt_tokens)
+      .Add("cached_tokens", stats.num_cached_tokens())
+      .Add("output_tokens", choice.processor.num_output_tokens())
+      .AddMs("queue_ms", stats.queue_s())
+      .AddMs("prefill_ms", stats.prefill_s())
+      .AddMs("decode_ms", stats.decode_s())
+      .AddMs("ttft_ms", stats.time_to_first_token_s())
+      .AddMs("e2e_ms", now - arrival_monotonic_)
+      .Add("preemptions", stats.num_preemptions());
+}
+
 void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
   choice->OnFailure(status);
-  LOG_WARNING << "request failed id=" << choice->id << " " << status.ToString();
+  LOG_EVENT(LogLevel::kWarning, "request failed")
+      .Add("id", choice->id)
+      .Add("error", status.ToString());
   // A lost engine ends the other choices too; a choice that failed alone does not.
   AbortRunning(status.code() == StatusCode::kUnavailable ? status : OkStatus());
   error_ = status;

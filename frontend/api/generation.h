@@ -69,6 +69,7 @@ class Generation {
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);
+  void LogFinished(const Choice& choice, double now) const;
   Status Expired(ExpiryStage stage);  // counted, for a request that has no first token
   void Expire();
   // why: the failure that ends all choices; OK: they are given up without one.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/log.h"
+#include "common/log_event.h"
 #include "frontend/api/render.h"
 #include "frontend/metrics/exposition.h"
 #include "frontend/text/tokenizer.h"
@@ -20,11 +20,10 @@ std::string ShownIds(std::span<const TokenId> ids, std::optional<int64_t> max_le
 }
 
 // Values that differ from those of a request that sets nothing.
-std::string SamplingText(const wire::SamplingParams& params) {
+void AddSampling(const wire::SamplingParams& params, LogEvent* event) {
   const wire::SamplingParams usual;
-  std::string text;
-  const auto show = [&text](std::string_view name, double value, double usual_value) {
-    if (value != usual_value) text.append(" ").append(name).append("=" + MetricNumber(value));
+  const auto show = [event](std::string_view name, double value, double usual_value) {
+    if (value != usual_value) event->AddNumber(name, MetricNumber(value));
   };
   show("temperature", params.temperature, -1);
   show("top_p", params.top_p, usual.top_p);
@@ -34,11 +33,10 @@ std::string SamplingText(const wire::SamplingParams& params) {
   show("frequency_penalty", params.frequency_penalty, 0);
   show("repetition_penalty", params.repetition_penalty, 1);
   show("min_tokens", params.min_tokens, 0);
-  if (params.seed) text += " seed=" + std::to_string(*params.seed);
-  if (!params.stop.empty()) text += " stop_strings=" + std::to_string(params.stop.size());
-  if (params.logprobs) text += " logprobs=" + std::to_string(*params.logprobs);
-  if (params.structured_outputs) text += " structured_outputs=yes";
-  return text;
+  if (params.seed) event->Add("seed", *params.seed);
+  if (!params.stop.empty()) event->Add("stop_strings", params.stop.size());
+  if (params.logprobs) event->Add("logprobs", *params.logprobs);
+  if (params.structured_outputs) event->Add("structured_outputs", "yes");
 }
 
 }  // namespace
@@ -60,25 +58,33 @@ std::string ShownText(std::string_view text, std::optional<int64_t> max_len) {
 void LogReceived(const RequestLogOptions& options, const wire::EngineCoreRequest& request,
                  const Tokenizer& tokenizer) {
   if (!options.requests) return;
-  LOG_INFO << "request received id=" << request.request_id
-           << " prompt_tokens=" << request.prompt_token_ids.size()
-           << " max_tokens=" << request.sampling_params.max_tokens
-           << SamplingText(request.sampling_params);
+  if (LogEnabled(LogLevel::kInfo)) {
+    LogEvent event(LogLevel::kInfo, __FILE__, __LINE__, "request received");
+    event.Add("id", request.request_id)
+        .Add("prompt_tokens", request.prompt_token_ids.size())
+        .Add("max_tokens", request.sampling_params.max_tokens);
+    AddSampling(request.sampling_params, &event);
+  }
   if (!LogEnabled(LogLevel::kDebug)) return;
   // Zeros stand for embeddings.
   const bool has_text = request.prompt_embeds.is_nil();
-  LOG_DEBUG << "request prompt id=" << request.request_id << " text="
-            << (has_text
-                    ? ShownText(tokenizer.Decode(request.prompt_token_ids, false), options.max_len)
+  LOG_EVENT(LogLevel::kDebug, "request prompt")
+      .Add("id", request.request_id)
+      .Add("text",
+           has_text ? ShownText(tokenizer.Decode(request.prompt_token_ids, false), options.max_len)
                     : "(embeddings)")
-            << " token_ids=" << ShownIds(request.prompt_token_ids, options.max_len);
+      .Add("token_ids", ShownIds(request.prompt_token_ids, options.max_len));
 }
 
 void LogOutput(const RequestLogOptions& options, std::string_view id, std::string_view reason,
                std::span<const TokenId> token_ids, const Tokenizer& tokenizer) {
-  LOG_INFO << "request output id=" << id << " reason=" << reason
-           << " text=" << ShownText(tokenizer.Decode(token_ids, true), options.max_len);
-  LOG_DEBUG << "request output id=" << id << " token_ids=" << ShownIds(token_ids, options.max_len);
+  LOG_EVENT(LogLevel::kInfo, "request output")
+      .Add("id", id)
+      .Add("reason", reason)
+      .Add("text", ShownText(tokenizer.Decode(token_ids, true), options.max_len));
+  LOG_EVENT(LogLevel::kDebug, "request output")
+      .Add("id", id)
+      .Add("token_ids", ShownIds(token_ids, options.max_len));
 }
 
 }  // namespace tandem

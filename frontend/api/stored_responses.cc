@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
+#include "common/log_event.h"
 
 namespace tandem {
 namespace {
@@ -36,8 +36,10 @@ void StoredResponses::Put(const std::string& id, StoredResponse response) {
   }
   const int64_t bytes = BytesOf(id, response);
   if (!MakeRoom(1, bytes)) {
-    LOG_WARNING << "response not stored id=" << id << " bytes=" << bytes
-                << ": what runs leaves too little room (--max-stored-response-bytes)";
+    LOG_EVENT(LogLevel::kWarning, "response not stored")
+        .Add("id", id)
+        .Add("bytes", bytes)
+        .Add("error", "what runs leaves too little room (--max-stored-response-bytes)");
     return;
   }
   SetResponse(Add(id), std::move(response));

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "common/log.h"
+#include "common/log_event.h"
 
 namespace tandem {
 namespace {
@@ -71,8 +71,9 @@ void Resumption::OnDeath(const RequestId& request_id, const Status& why, double 
                   UnavailableError(why.message() + "; a request survives " +
                                    std::to_string(limits_.max_restarts) + " such ends"));
     case EngineDeaths::Verdict::kIsTheCause:
-      LOG_ERROR << "request refused id=" << request_id
-                << ": its engine ended each time, also when it ran alone";
+      LOG_EVENT(LogLevel::kError, "request refused")
+          .Add("id", request_id)
+          .Add("error", "its engine ended each time, also when it ran alone");
       return Fail(request_id, ResumeOutcome::kEndedEngine,
                   InternalError("the engine ends each time it runs this request"));
     case EngineDeaths::Verdict::kResumeAlone:
@@ -178,10 +179,11 @@ void Resumption::Send(const Waiting& waiting, int engine_index, bool alone) {
   // The outputs from before a move count on, or the next death would make a suspect of the request.
   if (alone || !waiting.is_alive) running->deaths.OnSent(alone);
   running_->JoinEngine(running, engine_index);
-  LOG_INFO << "request " << (waiting.is_alive ? "moved" : "resumed")
-           << " id=" << running->request.request_id << " engine=" << engine_index
-           << " output_tokens=" << running->request.own.num_prior_output_tokens
-           << (alone ? " alone" : "");
+  LOG_EVENT(LogLevel::kInfo, waiting.is_alive ? "request moved" : "request resumed")
+      .Add("id", running->request.request_id)
+      .Add("engine", engine_index)
+      .Add("output_tokens", running->request.own.num_prior_output_tokens)
+      .Add("alone", alone ? "yes" : "no");
   calls_.send(*running, engine_index);
   Report(waiting, ResumeOutcome::kResumed);
   running->sink->OnEngineChange(engine_index);

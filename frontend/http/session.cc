@@ -5,9 +5,11 @@
 #include <charconv>
 #include <ctime>
 #include <memory>
+#include <sstream>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/log_event.h"
 #include "common/strings.h"
 #include "frontend/http/request_checks.h"
 
@@ -266,10 +268,23 @@ void Session::EndExchange(const Route* route, double request_bytes) {
   if (options().disable_access_log || !counted) return;
   const auto& excluded = options().access_log_excluded;
   if (std::find(excluded.begin(), excluded.end(), turn_.request.path) != excluded.end()) return;
-  LOG_INFO << connection_.peer() << " - \""
-           << std::string_view(turn_.request.method).substr(0, kLoggedMethodBytes) << ' '
-           << std::string_view(turn_.target).substr(0, kLoggedTargetBytes) << " HTTP/1."
-           << (turn_.http11 ? 1 : 0) << "\" " << status << ' ' << ReasonPhrase(status);
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  const std::string_view method =
+      std::string_view(turn_.request.method).substr(0, kLoggedMethodBytes);
+  const std::string_view target = std::string_view(turn_.target).substr(0, kLoggedTargetBytes);
+  std::ostringstream line;
+  line << connection_.peer() << " - \"" << method << ' ' << target << " HTTP/1."
+       << (turn_.http11 ? 1 : 0) << "\" " << status << ' ' << ReasonPhrase(status);
+  const std::string text = line.str();
+  LOG_EVENT(LogLevel::kInfo, text)
+      .AddToJson("id", turn_.request.request_id)
+      .AddToJson("client", connection_.peer())
+      .AddToJson("method", method)
+      .AddToJson("target", target)
+      .AddToJson("status", status)
+      .AddToJson("request_bytes", static_cast<int64_t>(request_bytes))
+      .AddToJson("response_bytes", static_cast<int64_t>(turn_.response_bytes))
+      .AddMsToJson("duration_ms", Now() - turn_.began);
 }
 
 // Lets the client read a response that it does not expect yet: closing with unread bytes would

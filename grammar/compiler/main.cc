@@ -15,6 +15,7 @@
 #include <string>
 
 #include "common/log.h"
+#include "common/log_format.h"
 #include "common/packets.h"
 #include "common/strings.h"
 #include "grammar/compiler/grammar_worker.h"
@@ -83,6 +84,7 @@ int Run(const std::string& model_folder, int32_t vocab_size) {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(signal_number, SIG_IGN);
   signal(SIGCHLD, SIG_IGN);  // nobody waits for the forked processes
   if (const Status status = InitLog("tandem-grammar"); !status.ok()) return Fail(status);
+  InheritLogFormat();
   const StatusOr<MaskRows> masks = MapMasks(vocab_size);
   if (!masks.ok()) return Fail(masks.status());
   StatusOr<GrammarVocabulary> vocabulary = GrammarVocabulary::Load(model_folder, vocab_size);

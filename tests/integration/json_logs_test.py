@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""--log-format json: whatever clients send, each line of each process is one JSON object with the facts as members."""
+import json
+import pathlib
+import socket
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, Pair, wait_for
+
+BODY = {"model": "m", "max_tokens": 4, "ignore_eos": True}
+
+
+class JsonLogs(unittest.TestCase):
+    def test_each_line_of_all_processes_is_an_object(self):
+        with Pair("--served-model-name", "m", "--log-format", "json", "--log-level", "DEBUG", "--enable-log-requests",
+                       "--enable-log-outputs") as server:
+            body = {**BODY, "prompt": "One \ud83d\ude00 \"two\" \\ \u2028 three\n", "n": 2, "temperature": 1}
+            self.assertEqual(server.post("/v1/completions", body, **{"X-Request-Id": "abc"})[0], 200)
+            self.assertEqual(server.post("/v1/completions", {**body, "response_format": {"type": "json_object"}})[0], 200)
+            with socket.create_connection(("127.0.0.1", int(server.port_file.read_text())), LIMIT) as raw:
+                raw.sendall(b"GET /\xff\xfe\"\\x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                while raw.recv(4096):
+                    pass
+            wait_for(lambda: server.log.count('"message":"request finished"') >= 8, "both processes have logged the ends")
+            self.assertEqual(server.stop(), 0)
+            lines = [json.loads(line) for line in server.log_path.read_bytes().decode().splitlines()]
+            self.assertLessEqual({"tandem", "APIServer", "EngineCore"}, {line["processName"] for line in lines})
+            for line in lines:
+                self.assertLessEqual({"asctime", "levelname", "name", "process", "message"}, set(line))
+            finished = [line for line in lines if line["message"] == "request finished" and
+                        line["request_id"].startswith(("0_cmpl-abc", "1_cmpl-abc", "cmpl-abc"))]
+            frontend = [line for line in finished if line["processName"] == "APIServer"]
+            self.assertEqual(len(frontend), 2, finished)
+            # The same ids in the engine's lines.
+            self.assertEqual({line["request_id"] for line in frontend},
+                             {line["request_id"] for line in finished if line["processName"] == "EngineCore"})
+            self.assertEqual((frontend[0]["reason"], frontend[0]["output_tokens"]), ("length", 4))
+            self.assertGreater(frontend[0]["e2e_ms"], 0)
+            access = next(line for line in lines if line.get("request_id") == "abc")
+            self.assertEqual((access["method"], access["target"], access["status"]), ("POST", "/v1/completions", 200))
+            self.assertIn('"POST /v1/completions HTTP/1.1" 200 OK', access["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()
