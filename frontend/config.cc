@@ -116,6 +116,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
       {"log-format", &c.log_format, "text or json: one JSON object per line", {.choices = {"text", "json"}, .env = "LOG_FORMAT"}},
+      {"otlp-traces-endpoint", &c.otlp_traces_endpoint, "URL of an OpenTelemetry collector that takes spans as http/protobuf, e.g. http://localhost:4318/v1/traces. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else no traces"},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"enable-log-requests", &c.api.request_log.requests, "A line for each request as it arrives: its id, size and sampling parameters; at DEBUG its prompt too"},
@@ -294,6 +295,8 @@ Status Finish(FrontendConfig& config) {
     if (!kwargs.ok()) return kwargs.status().WithContext("--default-chat-template-kwargs");
     config.input.default_chat_template_kwargs = std::move(kwargs).value();
   }
+  ASSIGN_OR_RETURN(config.traces,
+                   ReadTraceOptions(config.otlp_traces_endpoint, EnvironmentVariable));
   RETURN_IF_ERROR(FinishParsers(config));
   RETURN_IF_ERROR(FinishServer(config));
   ASSIGN_OR_RETURN(

@@ -19,6 +19,7 @@
 #include "frontend/http/server_options.h"
 #include "frontend/metrics/buckets.h"
 #include "frontend/processing/input_config.h"
+#include "frontend/tracing/trace_options.h"
 
 namespace tandem {
 
@@ -82,6 +83,8 @@ struct FrontendConfig {
   // logs
   std::string log_level = "INFO";
   std::string log_format = "text";
+  std::string otlp_traces_endpoint;
+  TraceOptions traces;  // of it and of OpenTelemetry's variables
   std::string settings_file;
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;

@@ -38,6 +38,8 @@
 #include "frontend/shutdown.h"
 #include "frontend/succession.h"
 #include "frontend/text/tokenizer.h"
+#include "frontend/tracing/request_trace.h"
+#include "frontend/tracing/span_exporter.h"
 #include "frontend/watchdog.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -276,6 +278,15 @@ Status WritePortFile(const std::string& path, int port) {
   return OkStatus();
 }
 
+// Null without an endpoint.
+StatusOr<std::unique_ptr<SpanExporter>> StartTraces(const TraceOptions& options, Metrics* metrics) {
+  for (const std::string& warning : options.warnings) LOG_WARNING << "[traces] " << warning;
+  if (!options.enabled) return std::unique_ptr<SpanExporter>();
+  return SpanExporter::Start(options, [metrics](SpanOutcome outcome, int64_t num_spans) {
+    metrics->frontend().trace_spans[outcome].Increment(static_cast<double>(num_spans));
+  });
+}
+
 // What may change while requests run is read again, and applied if all of it is good.
 struct Reloading {
   const FrontendConfig* given;  // without the settings file
@@ -335,6 +346,10 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                    .show_model_series = !config.disable_log_stats,
                    .show_hidden = config.show_hidden_metrics,
                    .buckets = config.buckets});
+  ASSIGN_OR_RETURN(const auto exporter, StartTraces(config.traces, &metrics));
+  const std::optional<Tracer> tracer =
+      exporter ? std::optional<Tracer>(std::in_place, exporter.get(), config.traces.sampler)
+               : std::nullopt;
   AdmissionGate admission_gate(config.admission);
   const auto shards = MakeShards(static_cast<int>(config.api_server_count));
   EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
@@ -367,7 +382,8 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                           .metrics = &metrics,
                           .clock = &clock,
                           .facts = &facts,
-                          .response_store = response_store.get()};
+                          .response_store = response_store.get(),
+                          .tracer = tracer ? &*tracer : nullptr};
   std::vector<std::unique_ptr<EngineClient>> clients;
   std::vector<std::unique_ptr<ApiContext>> contexts;
   for (const auto& shard : shards) {

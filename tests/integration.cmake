@@ -93,3 +93,4 @@ set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 python_test_classes(bench integration/bench_sweep_test.py)
 python_test_classes(json_logs integration/json_logs_test.py)
+python_test_classes(traces integration/traces_test.py)

@@ -102,6 +102,29 @@ Awaitable<Status> BeamRun::Search() {
   co_return OkStatus();
 }
 
+void BeamRun::SetTrace(std::unique_ptr<RequestTrace> trace, std::string id) {
+  trace_ = std::move(trace);
+  trace_request_id_ = std::move(id);
+  TraceRequest(request_, trace_.get());
+}
+
+void BeamRun::EndTrace(const Status& outcome) {
+  if (!trace_) return;
+  int64_t num_output_tokens = 0;
+  for (const BeamSearch& search : searches_) {
+    for (const Beam& beam : search.Best()) num_output_tokens += std::ssize(beam.token_ids);
+  }
+  trace_->OnChoiceEnd({.id = trace_request_id_,
+                       .end = context_->clock->Monotonic(),
+                       .finish_reason = aborted_       ? "abort"
+                                        : outcome.ok() ? "stop"
+                                                       : "error",
+                       .error = outcome.ok() || aborted_ ? "" : outcome.message(),
+                       .is_aborted = aborted_,
+                       .num_prompt_tokens = request_.num_prompt_tokens,
+                       .num_output_tokens = num_output_tokens});
+}
+
 void BeamRun::Abort() {
   aborted_ = true;
   if (step_ != nullptr) step_->Abort();

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "frontend/api/admission_gate.h"
@@ -33,6 +34,10 @@ class BeamRun {
   void SetDeadline(double deadline) { deadline_ = deadline; }
   // The choices are counted as texts in which calls were looked for.
   void CountToolCalls(ParserInvocations* invocations) { parser_invocations_ = invocations; }
+  // Before Search. The search has one span, without the phases of its steps; it ends in EndTrace.
+  // id: the response's.
+  void SetTrace(std::unique_ptr<RequestTrace> trace, std::string id);
+  void EndTrace(const Status& outcome);
   // Runs all steps. The engine's error ends them; so does Abort, after which nothing is written.
   Awaitable<Status> Search();
   void Abort();
@@ -50,6 +55,8 @@ class BeamRun {
   const OutputOptions options_;
   double arrival_monotonic_;  // of the step
   std::unique_ptr<AdmissionGate::Ticket> ticket_;
+  std::unique_ptr<RequestTrace> trace_;
+  std::string trace_request_id_;
   std::optional<double> deadline_;
   std::vector<BeamSearch> searches_;  // of each prompt
   int64_t num_steps_ = 0;

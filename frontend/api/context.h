@@ -24,6 +24,7 @@
 namespace tandem {
 
 class ResponseStore;
+class Tracer;
 
 // What the operator chose for the API.
 struct ApiOptions {
@@ -63,6 +64,7 @@ struct ApiParts {
   const Clock* clock = nullptr;
   const ServerFacts* facts = nullptr;
   ResponseStore* response_store = nullptr;  // null: responses are not kept
+  const Tracer* tracer = nullptr;           // null: no traces
 };
 
 struct ApiContext : ApiParts {

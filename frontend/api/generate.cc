@@ -86,6 +86,29 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   return headers;
 }
 
+// Null: the request leaves no spans.
+std::unique_ptr<RequestTrace> BeginTrace(const HttpRequest& request, ApiContext* context) {
+  constexpr std::string_view kParent = "traceparent", kState = "tracestate";
+  std::string_view parent;
+  std::string state;
+  int num_parents = 0;
+  for (const auto& [name, value] : request.headers) {
+    if (name == kParent) {
+      parent = value;
+      ++num_parents;
+    }
+    if (name == kState) state += (state.empty() ? "" : ",") + value;
+  }
+  if (num_parents > 1) parent = {};
+  if (context->tracer == nullptr) {
+    if (num_parents > 0 && context->warnings_given.insert(kParent).second) {
+      LOG_WARNING << "a client sends traceparent, but traces are off: --otlp-traces-endpoint";
+    }
+    return nullptr;
+  }
+  return context->tracer->Begin(parent, state, {request.arrival_time, request.arrival_monotonic});
+}
+
 // ---- 2. Parse ----
 
 Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call) {
@@ -270,6 +293,7 @@ std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const Generation
   generation->CountToolCalls(InvocationsOf(context, call, prepared),
                              /*per_delta=*/prepared.writer.stream);
   if (request.deadline) generation->SetDeadline(*request.deadline);
+  generation->SetTrace(std::move(request.trace));
   prepared.writer.prompts = generation->prompts();
   return generation;
 }
@@ -284,8 +308,10 @@ Awaitable<void> SearchBeams(Exchange& exchange, ApiContext* context, const Gener
               exchange.request().arrival_monotonic, std::move(request.ticket));
   run.CountToolCalls(InvocationsOf(context, call, prepared));
   if (request.deadline) run.SetDeadline(*request.deadline);
+  if (request.trace) run.SetTrace(std::move(request.trace), prepared.writer.head.id);
   exchange.OnClosed([&run] { run.Abort(); });
   const Status status = co_await run.Search();
+  run.EndTrace(status);
   if (run.aborted()) co_return;
   if (!status.ok()) co_return RespondWithError(exchange, *context, call, status);
   std::string body;
@@ -318,6 +344,7 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   if (headers.timeout_s) {
     request.deadline = exchange.request().arrival_monotonic + *headers.timeout_s;
   }
+  request.trace = BeginTrace(exchange.request(), context);
 
   // 2. Parse and 3. process, in one trip to the text pool unless something else is needed between.
   auto work = [&headers, context, call, body = std::move(exchange.mutable_request().body)]()

@@ -22,6 +22,7 @@
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/output_processor.h"
+#include "frontend/tracing/request_trace.h"
 
 namespace tandem {
 
@@ -75,6 +76,7 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
 struct AdmittedRequest {
   std::unique_ptr<AdmissionGate::Ticket> ticket;
   std::optional<double> deadline;  // monotonic
+  std::unique_ptr<RequestTrace> trace;
   PreparedRequest prepared;
 };
 

@@ -46,6 +46,14 @@ FinishedReason MetricReason(FinishReason reason) {
 
 }  // namespace
 
+void TraceRequest(const ProcessedRequest& request, RequestTrace* trace) {
+  const wire::SamplingParams& sampling = request.requests.front().sampling_params;
+  trace->SetRequest({.top_p = sampling.top_p,
+                     .temperature = sampling.temperature,
+                     .max_tokens = sampling.max_tokens,
+                     .n = request.n});
+}
+
 // Zeros that stand for embeddings have no text.
 std::span<const TokenId> TextTokens(const wire::EngineCoreRequest& request) {
   if (!request.prompt_embeds.is_nil()) return {};
@@ -58,6 +66,7 @@ class Generation::Choice final : public OutputSink {
   Choice(Generation* generation, int choice_idx, const wire::EngineCoreRequest& request,
          const OutputOptions& options)
       : id(request.request_id),
+        external_id(request.external_req_id.value_or(request.request_id)),
         index(choice_idx),
         num_prompt_tokens(static_cast<int64_t>(request.prompt_token_ids.size())),
         max_tokens(request.sampling_params.max_tokens),
@@ -80,6 +89,7 @@ class Generation::Choice final : public OutputSink {
   }
 
   const RequestId id;
+  const std::string external_id;  // the response's
   const int index;
   const int64_t num_prompt_tokens;
   const int64_t max_tokens;
@@ -134,6 +144,7 @@ Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progre
     aborted_ = true;
     return Expired(ExpiryStage::kQueue);
   }
+  if (trace_) TraceRequest(request_, trace_.get());
   // Prompt by prompt, each with its choices.
   const auto n = static_cast<size_t>(request_.n);
   for (size_t begin = 0; begin < choices_.size(); begin += n) {
@@ -152,6 +163,7 @@ Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progre
       AbortRunning(engine.status());
       return engine.status();
     }
+    if (trace_ && begin == 0) trace_->OnSubmitted(context_->clock->Monotonic());
     for (const auto& choice : group) {
       choice->running = true;
       BeginStats(choice.get(), *engine);
@@ -179,6 +191,7 @@ void Generation::Abort() {
     event.Add("id", choice->id)
         .Add("prompt_tokens", choice->num_prompt_tokens)
         .Add("output_tokens", choice->processor.num_output_tokens());
+    if (trace_) event.Add("trace_id", HexText(trace_->trace_id()));
   }
   AbortRunning(OkStatus());
   done_.Set();
@@ -229,10 +242,13 @@ void Generation::AbortRunning(const Status& why) {
   for (const auto& choice : choices_) {
     if (!choice->running) continue;
     choice->running = false;
+    const double now = context_->clock->Monotonic();
     if (why.ok()) {
       choice->stats->OnClientAbort();
+      EndTrace(*choice, now, "abort", nullptr);
     } else {
       choice->OnFailure(why);
+      EndTrace(*choice, now, "error", &why.message());
     }
     ids.push_back(choice->id);
   }
@@ -315,6 +331,9 @@ void Generation::Finish(Choice* choice) {
   const FinishReason reason = *choice->processor.delta().finish_reason;
   const double now = context_->clock->Monotonic();
   choice->stats->OnFinished(MetricReason(reason), now);
+  static const std::string kEngineError = "the engine ended the request with an error";
+  EndTrace(*choice, now, FinishReasonName(reason),
+           reason == FinishReason::kError ? &kEngineError : nullptr);
   LogFinished(*choice, now);
   if (context_->options.request_log.outputs) {
     LogOutput(context_->options.request_log, choice->id, FinishReasonName(reason),
@@ -336,11 +355,34 @@ void Generation::LogFinished(const Choice& choice, double now) const {
       .AddMs("ttft_ms", stats.time_to_first_token_s())
       .AddMs("e2e_ms", now - arrival_monotonic_)
       .Add("preemptions", stats.num_preemptions());
+  if (trace_) event.Add("trace_id", HexText(trace_->trace_id()));
+}
+
+void Generation::EndTrace(const Choice& choice, double now, std::string_view finish_reason,
+                          const std::string* error) {
+  if (!trace_) return;
+  const RequestStats& stats = *choice.stats;
+  trace_->OnChoiceEnd({.id = choice.external_id,
+                       .index = choice.index,
+                       .end = now,
+                       .finish_reason = finish_reason,
+                       .error = error == nullptr ? "" : *error,
+                       .is_aborted = error == nullptr && finish_reason == "abort",
+                       .num_prompt_tokens = choice.num_prompt_tokens,
+                       .num_cached_tokens = stats.num_cached_tokens(),
+                       .num_output_tokens = choice.processor.num_output_tokens(),
+                       .num_preemptions = stats.num_preemptions(),
+                       .time_to_first_token_s = stats.time_to_first_token_s(),
+                       .queue_s = stats.queue_s(),
+                       .prefill_s = stats.prefill_s(),
+                       .decode_s = stats.decode_s(),
+                       .inference_s = stats.inference_s()});
 }
 
 void Generation::OnChoiceError(Choice* choice, const Status& status) {
   choice->running = false;
   choice->OnFailure(status);
+  EndTrace(*choice, context_->clock->Monotonic(), "error", &status.message());
   LOG_EVENT(LogLevel::kWarning, "request failed")
       .Add("id", choice->id)
       .Add("error", status.ToString());

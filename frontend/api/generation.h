@@ -19,11 +19,15 @@
 #include "frontend/metrics/request_stats.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/output_processor.h"
+#include "frontend/tracing/request_trace.h"
 
 namespace tandem {
 
 // One per choice, so several share a prompt. Points into the request, which must not move.
 std::vector<ChoicePrompt> PromptsOf(const ProcessedRequest& request);
+
+// What the request asks for, as attributes of its spans.
+void TraceRequest(const ProcessedRequest& request, RequestTrace* trace);
 
 class Generation {
  public:
@@ -44,6 +48,8 @@ class Generation {
   // Before Start. Past it (monotonic seconds) a request without a first token fails with
   // DEADLINE_EXCEEDED; one that has begun ends as at max_tokens, with stop_reason request_timeout.
   void SetDeadline(double deadline) { deadline_ = deadline; }
+  // Before Start: its spans; null for none.
+  void SetTrace(std::unique_ptr<RequestTrace> trace) { trace_ = std::move(trace); }
   // Before Start: the log's lines of it are only for debugging, because it is one of many.
   void LogQuietly() { log_level_ = LogLevel::kDebug; }
   // Sends everything to the engine. on_progress (may be empty) runs after each output that reached
@@ -70,6 +76,9 @@ class Generation {
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);
   void LogFinished(const Choice& choice, double now) const;
+  // Its spans. error: why it failed; null: it did not.
+  void EndTrace(const Choice& choice, double now, std::string_view finish_reason,
+                const std::string* error);
   Status Expired(ExpiryStage stage);  // counted, for a request that has no first token
   void Expire();
   // why: the failure that ends all choices; OK: they are given up without one.
@@ -79,6 +88,7 @@ class Generation {
   ProcessedRequest request_;  // Start moves the engine requests out
   const double arrival_monotonic_;
   std::unique_ptr<AdmissionGate::Ticket> ticket_;
+  std::unique_ptr<RequestTrace> trace_;
   std::vector<std::unique_ptr<FanOutStats>> fan_out_;  // one per prompt
   std::vector<std::unique_ptr<Choice>> choices_;
   ResponseWriter* writer_ = nullptr;

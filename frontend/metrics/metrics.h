@@ -21,6 +21,7 @@
 #include "frontend/metrics/engine_load.h"
 #include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/instruments.h"
+#include "frontend/tracing/span_outcome.h"
 #include "proto_msgpack/schema.h"
 
 namespace prometheus {
@@ -53,6 +54,8 @@ constexpr Names3 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tok
 constexpr Names2 kExpiryStages = {"queue", "decode"};
 constexpr Names3 kRequestTypes = {"chat_completions", "responses", "other"};
 constexpr Names2 kParserModes = {"streaming", "non_streaming"};
+constexpr std::array<std::string_view, 4> kSpanOutcomes = {"exported", "queue_full", "refused",
+                                                           "undelivered"};
 constexpr Names2 kParserOutcomes = {"tool_call", "no_tool_call"};
 
 // How often the parser of tool calls ran, by what it found; one request type and mode.
@@ -158,6 +161,7 @@ struct FrontendMetrics {
   Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
   Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
+  LabelledSet<Counter, SpanOutcome, 4> trace_spans{in, "tandem:trace_spans_total", "Spans of traces, by what became of them; queue_full, refused and undelivered ones are lost.", "outcome", kSpanOutcomes};
   Counter requests_moved{in, "tandem:requests_moved_total", "Requests that moved to an engine which took over from theirs."};
 };
 // clang-format on

@@ -39,6 +39,7 @@ const std::map<std::string, std::string> kEngine0 = {{"engine", "0"}, {"model_na
 
 // name → type of each series that must exist at 0 before the first request.
 const std::map<std::string, std::string> kExpected = {
+    {"tandem:trace_spans_total", "counter"},
     {"vllm:num_requests_running", "gauge"},
     {"vllm:num_requests_waiting", "gauge"},
     {"vllm:num_requests_waiting_by_reason", "gauge"},
@@ -96,7 +97,8 @@ const std::set<std::string_view> kOfTheFrontend = {
     "vllm:admission_rejections_total", "vllm:tool_call_parser_invocations_total",
     "tandem:requests_resumed_total",   "tandem:stored_responses",
     "tandem:stored_response_bytes",    "tandem:requests_moved_total",
-    "tandem:queued_requests",          "tandem:queued_prompt_tokens"};
+    "tandem:queued_requests",          "tandem:queued_prompt_tokens",
+    "tandem:trace_spans_total"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
   const Metrics metrics = MakeMetrics();
