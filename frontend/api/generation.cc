@@ -179,7 +179,8 @@ void Generation::BeginStats(Choice* choice, int engine) {
   }
   choice->stats.emplace(
       metrics, &context_->step_tokens[static_cast<size_t>(engine)], fan_out_.back().get(),
-      RequestStats::Request{arrival_monotonic_, choice->num_prompt_tokens, choice->max_tokens});
+      RequestStats::Request{arrival_monotonic_, choice->num_prompt_tokens, choice->max_tokens,
+                            trace_ ? trace_->trace_id() : TraceId()});
 }
 
 void Generation::Abort() {

@@ -5,6 +5,7 @@
 #include "common/version.h"
 #include "frontend/api/engine_process.h"
 #include "frontend/api/error.h"
+#include "frontend/metrics/exposition.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -66,7 +67,13 @@ Awaitable<void> HandleMetrics(Exchange& exchange, ApiContext* context) {
   metrics.queued_requests.Set(static_cast<double>(context->admission_gate->num_queued_reqs()));
   metrics.queued_prompt_tokens.Set(
       static_cast<double>(context->admission_gate->num_queued_tokens()));
-  exchange.Respond({200, context->metrics->Scrape(), std::string(Metrics::kContentType), {}});
+  const bool is_open = WantsOpenMetrics(exchange.request().Header("accept"));
+  std::string text =
+      context->metrics->Scrape(is_open ? MetricsFormat::kOpenMetrics : MetricsFormat::kText);
+  exchange.Respond({200,
+                    std::move(text),
+                    std::string(is_open ? Metrics::kOpenMetricsContentType : Metrics::kContentType),
+                    {}});
   co_return;
 }
 

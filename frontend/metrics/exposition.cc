@@ -4,8 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <limits>
+#include <optional>
 #include <string_view>
+
+#include "common/strings.h"
 
 namespace tandem {
 
@@ -89,17 +93,33 @@ void AppendSample(std::string_view name, const Line& line, const std::vector<Lab
   *out += '\n';
 }
 
+//  # {trace_id="…"} 0.67 1520879607.789, at the end of the line before.
+void AppendExemplar(const Exemplar& exemplar, std::string* out) {
+  out->pop_back();
+  out->append(" # {trace_id=\"").append(HexText(exemplar.trace_id)).append("\"} ");
+  AppendNumber(exemplar.value, out);
+  char time[32];
+  std::snprintf(time, sizeof time, " %.3f\n", exemplar.unix_time);
+  *out += time;
+}
+
+// exemplars: null for none.
 void AppendHistogram(std::string_view name, const std::vector<Label>& labels,
-                     const ClientMetric::Histogram& histogram, std::string* out) {
+                     const ClientMetric::Histogram& histogram, const Exemplars* exemplars,
+                     std::string* out) {
   const auto count = static_cast<double>(histogram.sample_count);
   bool has_infinity = false;
   std::string bound;
+  size_t bucket_idx = 0;
   for (const auto& bucket : histogram.bucket) {
     bound.clear();
     AppendNumber(bucket.upper_bound, &bound);
     has_infinity |= std::isinf(bucket.upper_bound);
     AppendSample(name, {"_bucket", "le", bound}, labels,
                  static_cast<double>(bucket.cumulative_count), out);
+    const auto exemplar = exemplars == nullptr ? std::nullopt : exemplars->Read(bucket_idx);
+    if (exemplar) AppendExemplar(*exemplar, out);
+    ++bucket_idx;
   }
   if (!has_infinity) AppendSample(name, {"_bucket", "le", "+Inf"}, labels, count, out);
   AppendSample(name, {"_count"}, labels, count, out);
@@ -121,10 +141,33 @@ std::string_view TypeName(MetricType type) {
   }
 }
 
-void AppendFamily(const prometheus::MetricFamily& family, std::string* out) {
-  out->append("# HELP ").append(family.name).append(" ");
-  AppendEscaped(family.help, /*quotes=*/false, out);
-  out->append("\n# TYPE ").append(family.name).append(" ").append(TypeName(family.type));
+// What HELP and TYPE say of a family.
+struct FamilyHead {
+  std::string_view name;
+  std::string_view type;
+};
+
+FamilyHead HeadOf(const prometheus::MetricFamily& family, bool is_open_metrics) {
+  FamilyHead head = {family.name, TypeName(family.type)};
+  if (!is_open_metrics) return head;
+  constexpr std::string_view kTotal = "_total";
+  const bool is_counter = family.type == MetricType::Counter;
+  if (is_counter && head.name.ends_with(kTotal)) {
+    head.name.remove_suffix(kTotal.size());
+  } else if (is_counter || head.type == "untyped") {
+    head.type = "unknown";  // its counters end in _total
+  }
+  return head;
+}
+
+// find_exemplars: null in the text format 0.0.4.
+void AppendFamily(const prometheus::MetricFamily& family, const FindExemplars* find_exemplars,
+                  std::string* out) {
+  const bool is_open_metrics = find_exemplars != nullptr;
+  const FamilyHead head = HeadOf(family, is_open_metrics);
+  out->append("# HELP ").append(head.name).append(" ");
+  AppendEscaped(family.help, /*quotes=*/is_open_metrics, out);
+  out->append("\n# TYPE ").append(head.name).append(" ").append(head.type);
   *out += '\n';
   // The registry keeps children in hash order; a sorted page is easier to read.
   std::vector<std::pair<std::vector<Label>, const ClientMetric*>> children;
@@ -143,7 +186,8 @@ void AppendFamily(const prometheus::MetricFamily& family, std::string* out) {
         AppendSample(family.name, {""}, labels, metric->gauge.value, out);
         break;
       case MetricType::Histogram:
-        AppendHistogram(family.name, labels, metric->histogram, out);
+        AppendHistogram(family.name, labels, metric->histogram,
+                        is_open_metrics ? (*find_exemplars)(family, *metric) : nullptr, out);
         break;
       case MetricType::Summary:
         AppendSample(family.name, {"_count"}, labels,
@@ -168,9 +212,32 @@ std::string Exposition(const std::vector<prometheus::MetricFamily>& families) {
   std::string text;
   text.reserve(128 << 10);
   for (const auto& family : families) {
-    if (!family.metric.empty()) AppendFamily(family, &text);
+    if (!family.metric.empty()) AppendFamily(family, nullptr, &text);
   }
   return text;
+}
+
+std::string OpenMetricsExposition(const std::vector<prometheus::MetricFamily>& families,
+                                  const FindExemplars& find_exemplars) {
+  std::string text;
+  text.reserve(128 << 10);
+  for (const auto& family : families) {
+    if (!family.metric.empty()) AppendFamily(family, &find_exemplars, &text);
+  }
+  return text + "# EOF\n";
+}
+
+bool WantsOpenMetrics(std::string_view accept) {
+  for (const std::string_view range : Split(accept, ',')) {
+    const std::vector<std::string_view> parts = Split(range, ';');
+    if (ToLower(StripAscii(parts.front())) != "application/openmetrics-text") continue;
+    const bool is_refused = std::any_of(parts.begin() + 1, parts.end(), [](std::string_view part) {
+      const std::string_view parameter = StripAscii(part);
+      return parameter.starts_with("q=") && ParseNumber<double>(parameter.substr(2)) == 0.0;
+    });
+    if (!is_refused) return true;
+  }
+  return false;
 }
 
 }  // namespace tandem

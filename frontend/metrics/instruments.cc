@@ -5,6 +5,8 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include "common/clock.h"
+
 namespace tandem {
 
 namespace {
@@ -59,7 +61,7 @@ double Gauge::Value() const { return gauge_->Value(); }
 
 Histogram::Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
                      const Buckets& buckets, DeprecatedAlias alias)
-    : name_(name) {
+    : name_(name), exemplars_(std::make_unique<Exemplars>(buckets)) {
   histogram_ = Declare(prometheus::BuildHistogram(), scope, name, std::string(help), buckets);
   if (alias.empty()) return;
   alias_ = Declare(prometheus::BuildHistogram(), scope, alias, AliasHelp(name), buckets);
@@ -68,6 +70,11 @@ Histogram::Histogram(const MetricScope& scope, std::string_view name, std::strin
 void Histogram::Observe(double value) {
   histogram_->Observe(value);
   if (alias_ != nullptr) alias_->Observe(value);
+}
+
+void Histogram::Observe(double value, const TraceId& trace_id) {
+  Observe(value);
+  if (trace_id.is_set()) exemplars_->Add({trace_id, value, SystemClock().Unix()});
 }
 
 }  // namespace tandem

@@ -8,11 +8,14 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "frontend/metrics/buckets.h"
+#include "frontend/metrics/exemplars.h"
+#include "frontend/tracing/trace_id.h"
 
 namespace prometheus {
 class Counter;
@@ -65,12 +68,16 @@ class Histogram {
   Histogram(const MetricScope& scope, std::string_view name, std::string_view help,
             const Buckets& buckets, DeprecatedAlias alias = {});
   void Observe(double value);
+  // The trace, if set, becomes its bucket's exemplar.
+  void Observe(double value, const TraceId& trace_id);
   const std::string& name() const { return name_; }
+  const Exemplars& exemplars() const { return *exemplars_; }
 
  private:
   std::string name_;
   prometheus::Histogram* histogram_;
   prometheus::Histogram* alias_ = nullptr;
+  std::unique_ptr<Exemplars> exemplars_;
 };
 
 // One instrument for each value of a label, picked by an enum whose values count from 0. The

@@ -12,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/process_stats.h"
+#include "common/strings.h"
 #include "frontend/metrics/exposition.h"
 #include "frontend/metrics/hidden_metrics.h"
 
@@ -149,7 +150,7 @@ Metrics::Metrics(MetricsOptions options)
 
 Metrics::~Metrics() = default;
 
-std::string Metrics::Scrape() const {
+std::string Metrics::Scrape(MetricsFormat format) const {
   for (const auto& engine : engines_) engine->ShowLoad();
   auto families = registry_->Collect();
   if (options_.show_hidden) AppendHiddenMetrics(&families);
@@ -162,7 +163,21 @@ std::string Metrics::Scrape() const {
   http_->request_size.AppendTo(&families);
   http_->response_size.AppendTo(&families);
   AppendProcessFamilies(&families);
-  return Exposition(families);
+  if (format == MetricsFormat::kText) return Exposition(families);
+  return OpenMetricsExposition(families, [this](const auto& family, const auto& metric) {
+    const auto is_engine = [](const auto& label) { return label.name == "engine"; };
+    const auto label = std::ranges::find_if(metric.label, is_engine);
+    return label == metric.label.end() ? nullptr : ExemplarsOf(family.name, label->value);
+  });
+}
+
+const Exemplars* Metrics::ExemplarsOf(const std::string& family, const std::string& engine) const {
+  const auto index = ParseNumber<size_t>(engine);
+  if (!index || *index >= engines_.size()) return nullptr;
+  for (const Histogram* histogram : engines_[*index]->traced_histograms()) {
+    if (histogram->name() == family) return &histogram->exemplars();
+  }
+  return nullptr;
 }
 
 // Done here and not when the length becomes known: a histogram cannot be replaced while shards

@@ -41,6 +41,7 @@ enum class ExpiryStage { kQueue, kDecode };
 enum class RequestType { kChatCompletions, kResponses, kOther };
 enum class ParserMode { kStreaming, kNonStreaming };
 enum class ParserOutcome { kToolCall, kNoToolCall };
+enum class MetricsFormat { kText, kOpenMetrics };
 
 using Names2 = std::array<std::string_view, 2>;
 using Names3 = std::array<std::string_view, 3>;
@@ -71,6 +72,12 @@ struct EngineMetrics {
   std::array<const Histogram*, 5> token_histograms() const {
     return {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
             &request_params_max_tokens, &request_prefill_kv_computed_tokens};
+  }
+
+  // Histograms whose traced observations OpenMetrics shows.
+  std::array<const Histogram*, 6> traced_histograms() const {
+    return {&time_to_first_token, &e2e_request_latency,  &request_queue_time,
+            &request_prefill_time, &request_decode_time, &request_inference_time};
   }
 
   // The gauges of waiting and running requests show what `load` has now. Before a scrape.
@@ -191,9 +198,11 @@ class Metrics {
   ~Metrics();
   Metrics(const Metrics&) = delete;
 
-  // The exposition text, format 0.0.4, with the process's own series. Any thread.
-  std::string Scrape() const;
+  // The exposition text, with the process's own series. Any thread.
+  std::string Scrape(MetricsFormat format = MetricsFormat::kText) const;
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
+  static constexpr std::string_view kOpenMetricsContentType =
+      "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
   EngineMetrics& engine(int index) { return *engines_[static_cast<size_t>(index)]; }
   int num_engines() const { return static_cast<int>(engines_.size()); }
@@ -218,6 +227,7 @@ class Metrics {
 
  private:
   void RecordEvictions(int engine_index, const std::vector<wire::KvCacheEvictionEvent>& evictions);
+  const Exemplars* ExemplarsOf(const std::string& family, const std::string& engine) const;
   void TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const;
 
   const MetricsOptions options_;

@@ -44,7 +44,7 @@ void RequestStats::OnFirstOutput(double engine_time, double now,
                                  const std::optional<PromptCounts>& prompt) {
   first_token_ = engine_time;
   time_to_first_token_ = std::max(0.0, now - request_.arrival);
-  metrics_->time_to_first_token.Observe(*time_to_first_token_);
+  metrics_->time_to_first_token.Observe(*time_to_first_token_, request_.trace_id);
 
   const PromptCounts counts = prompt.value_or(PromptCounts{request_.num_prompt_tokens, 0, 0});
   num_cached_tokens_ = std::max<int64_t>(0, counts.local_cached + counts.external_cached);
@@ -94,11 +94,11 @@ void RequestStats::OnFinished(FinishedReason reason, double now) {
   if (std::exchange(ended_, true)) return;
   unfinished_.End();
   EngineMetrics& m = *metrics_;
-  const auto observe = [](Histogram& histogram, std::optional<double> seconds) {
-    if (seconds) histogram.Observe(*seconds);
+  const auto observe = [this](Histogram& histogram, std::optional<double> seconds) {
+    if (seconds) histogram.Observe(*seconds, request_.trace_id);
   };
   m.request_success[reason].Increment();
-  m.e2e_request_latency.Observe(std::max(0.0, now - request_.arrival));
+  m.e2e_request_latency.Observe(std::max(0.0, now - request_.arrival), request_.trace_id);
   observe(m.request_queue_time, queue_s());
   observe(m.request_prefill_time, prefill_s());
   observe(m.request_decode_time, decode_s());

@@ -67,6 +67,7 @@ class RequestStats {
     double arrival = 0;  // HttpRequest::arrival_monotonic
     int64_t num_prompt_tokens = 0;
     int64_t max_tokens = 0;  // resolved
+    TraceId trace_id = {};   // not set: not traced
   };
   // The n choices of a prompt share `fan_out`, which must outlive this.
   RequestStats(EngineMetrics* metrics, StepTokens* step, FanOutStats* fan_out, Request request)

@@ -21,6 +21,7 @@ from server import Server
 
 try:
     from collector import Collector, attributes_of
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
 except ImportError as missing:
     pair.skip(f"{missing} (tests/run.sh installs it when PyPI responds)")
 
@@ -297,6 +298,40 @@ class Collectors(unittest.TestCase):
                 with server_for(collector) as server:
                     wait_for(lambda: "certificate verify failed" in server.log_text(), "nobody vouches for it")
                     self.assertEqual(complete(server)[0], 200)
+
+
+class Exemplars(unittest.TestCase):
+    def families(self, server):
+        status, page = server.ask("GET", "/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+        self.assertEqual(status, 200)
+        self.assertEqual(server.headers["Content-Type"], "application/openmetrics-text; version=1.0.0; charset=utf-8")
+        return {family.name: family for family in text_string_to_metric_families(page.decode())}
+
+    def test_histograms_name_traces_where_openmetrics_is_asked_for(self):
+        with Collector() as collector, server_for(collector) as server:
+            before = self.families(server)
+            self.assertEqual(before["vllm:generation_tokens"].type, "counter")
+            self.assertEqual(complete(server, traceparent=TRACEPARENT)[0], 200)
+            after = self.families(server)
+            self.assertEqual({name for name in before if name.startswith("vllm:")},
+                             {name for name in after if name.startswith("vllm:")})
+            for name in ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"):
+                exemplars = [sample.exemplar for sample in after[name].samples if sample.exemplar]
+                self.assertEqual([each.labels for each in exemplars], [{"trace_id": TRACE}])
+                bucket = next(sample for sample in after[name].samples if sample.exemplar)
+                self.assertLessEqual(exemplars[0].value, float(bucket.labels["le"]))
+                self.assertFalse([sample for sample in before[name].samples if sample.exemplar])
+            page = server.ask("GET", "/metrics")[1].decode()
+            self.assertNotIn(" # {", page)
+            self.assertNotIn("# EOF", page)
+
+    def test_both_forms_have_the_same_series(self):
+        with Server() as server:
+            self.assertEqual(complete(server)[0], 200)
+            text = server.ask("GET", "/metrics")[1].decode()
+            named = set(re.findall(r"^([a-zA-Z0-9_:]+)(?=[ {])", text, re.M))
+            samples = {sample.name for family in self.families(server).values() for sample in family.samples}
+            self.assertEqual(named, samples)
 
 
 if __name__ == "__main__":

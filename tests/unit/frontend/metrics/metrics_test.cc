@@ -2,6 +2,7 @@
 
 #include <prometheus/metric_family.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -491,6 +492,63 @@ TEST_CASE("no count of several threads is lost, also while scraping") {
   const ExpositionParser page = Scrape(metrics);
   CHECK(page.Value("vllm:generation_tokens_total") == 60000);
   CHECK(page.Value("vllm:inter_token_latency_seconds_count") == 60000);
+}
+
+TEST_CASE("exemplars: the newest traced observation of each bucket") {
+  Exemplars exemplars({1, 2});
+  for (size_t i = 0; i < 3; ++i) CHECK_FALSE(exemplars.Read(i));
+  exemplars.Add({{1, 2}, 1, 10});  // a bound belongs to its bucket
+  exemplars.Add({{3, 4}, 5, 11});
+  exemplars.Add({{5, 6}, 7, 12});
+  CHECK(exemplars.Read(0)->trace_id == TraceId{1, 2});
+  CHECK_FALSE(exemplars.Read(1));
+  CHECK(exemplars.Read(2)->trace_id == TraceId{5, 6});
+  CHECK(exemplars.Read(2)->value == 7);
+  CHECK(exemplars.Read(2)->unix_time == 12);
+}
+
+TEST_CASE("exemplars: what is read is what one thread wrote") {
+  Exemplars exemplars({1});
+  std::vector<std::thread> threads;
+  constexpr uint64_t kThreads = 3, kTimes = 20000;
+  std::atomic<uint64_t> num_running = kThreads;
+  for (uint64_t i = 1; i <= kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (uint64_t n = 0; n < kTimes; ++n) exemplars.Add({{i, i}, 0.5, static_cast<double>(i)});
+      --num_running;
+    });
+  }
+  while (num_running > 0) {
+    const std::optional<Exemplar> read = exemplars.Read(0);
+    if (!read) continue;
+    CHECK(read->trace_id.high == read->trace_id.low);
+    CHECK(read->unix_time == static_cast<double>(read->trace_id.high));
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("OpenMetrics: counters without _total in their heads, exemplars, an end") {
+  Metrics metrics = MakeMetrics();
+  metrics.engine(0).time_to_first_token.Observe(0.02, TraceId{1, 2});
+  metrics.engine(0).time_to_first_token.Observe(0.03, TraceId());
+  const std::string page = metrics.Scrape(MetricsFormat::kOpenMetrics);
+  const auto has = [&page](const std::string& text) { return page.find(text) != page.npos; };
+  CHECK(has("# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total{"));
+  CHECK(has("# TYPE vllm:time_to_first_token_seconds histogram\n"));
+  CHECK(has(" 1.0 # {trace_id=\"00000000000000010000000000000002\"} 0.02 "));
+  CHECK(page.ends_with("# EOF\n"));
+  CHECK(metrics.Scrape().find(" # {") == std::string::npos);
+  CHECK(metrics.Scrape().find("# EOF") == std::string::npos);
+}
+
+TEST_CASE("OpenMetrics: it is what an Accept header asks for") {
+  CHECK(WantsOpenMetrics("application/openmetrics-text;version=1.0.0;q=0.5,text/plain"));
+  CHECK(WantsOpenMetrics("text/plain, Application/OpenMetrics-Text ; version=1.0.0"));
+  for (const char* accept : {"", "*/*", "text/plain", "application/openmetrics-text;q=0",
+                             "application/openmetrics-text2", "application/json"}) {
+    INFO(accept);
+    CHECK_FALSE(WantsOpenMetrics(accept));
+  }
 }
 
 TEST_CASE("promtool accepts the page") {
