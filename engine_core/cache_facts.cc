@@ -30,6 +30,8 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
   };
   const auto window = limits.sliding_window > 0 ? std::optional<int64_t>(limits.sliding_window)
                                                 : std::optional<int64_t>();
+  const int64_t num_drafts = limits.drafts.num_speculative_tokens;
+  if (num_drafts > 0) add("tandem_num_speculative_tokens", num_drafts);
   add("block_size", int64_t{limits.block_size});
   add("user_specified_block_size", config.block_size.has_value());
   add("_block_size_resolved", true);

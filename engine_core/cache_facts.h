@@ -2,7 +2,8 @@
 
 // The KV cache as vLLM's CacheConfig describes it, for the labels of vllm:cache_config_info: names
 // and values in turn, the values as Python prints them. What this engine does not have has vLLM's
-// default. Thread: main; pure. After SizeKvCache.
+// default. An engine that speculates has "tandem_num_speculative_tokens" among them, which is no
+// label. Thread: main; pure. After SizeKvCache.
 
 #include <string>
 #include <vector>

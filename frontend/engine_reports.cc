@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/sd_notify.h"
+#include "common/strings.h"
 #include "frontend/engine_client/engine_client.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -112,6 +113,12 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                      [metrics = metrics_, engine_index, facts](const auto& reply) mutable {
                        if (!reply.ok()) return;
                        AddFacts(*reply, &facts);
+                       // How many drafts it verifies, if any: not a fact of the cache.
+                       const auto drafts = facts.extract("tandem_num_speculative_tokens");
+                       if (!drafts.empty()) {
+                         const auto count = ParseNumber<int64_t>(drafts.mapped());
+                         metrics->ShowDrafts(engine_index, count.value_or(0));
+                       }
                        metrics->SetCacheConfig(engine_index, facts);
                      });
 }

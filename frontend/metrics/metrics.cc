@@ -202,9 +202,10 @@ void Metrics::TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) c
 
 namespace {
 
-// The series appear when an engine first reports drafts: without speculation there are none.
+constexpr size_t kMostDraftPositions = 128;
+
+// The series appear when an engine that speculates is known: without speculation there are none.
 void RecordDrafts(const wire::SpecDecodingStats& stats, const MetricScope& in) {
-  constexpr size_t kMostPositions = 128;
   const auto add = [](Counter counter, int64_t count) {
     if (count > 0) counter.Increment(static_cast<double>(count));
   };
@@ -214,7 +215,7 @@ void RecordDrafts(const wire::SpecDecodingStats& stats, const MetricScope& in) {
   add({in, "vllm:spec_decode_num_accepted_tokens_total", "Drafts accepted."},
       stats.num_accepted_tokens);
   const std::vector<int64_t>& counts = stats.num_accepted_tokens_per_pos;
-  for (size_t i = 0; i < std::min(counts.size(), kMostPositions); ++i) {
+  for (size_t i = 0; i < std::min(counts.size(), kMostDraftPositions); ++i) {
     add({in.With("position", std::to_string(i)),
          "vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafts accepted, by position."},
         counts[i]);
@@ -222,6 +223,13 @@ void RecordDrafts(const wire::SpecDecodingStats& stats, const MetricScope& in) {
 }
 
 }  // namespace
+
+void Metrics::ShowDrafts(int engine_index, int64_t num_positions) {
+  wire::SpecDecodingStats none;
+  none.num_accepted_tokens_per_pos.resize(
+      std::min(static_cast<size_t>(std::max<int64_t>(0, num_positions)), kMostDraftPositions));
+  RecordDrafts(none, engine(engine_index).in);
+}
 
 void EngineMetrics::ShowLoad() {
   const EngineLoad::View now = load.Read();

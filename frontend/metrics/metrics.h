@@ -210,6 +210,8 @@ class Metrics {
 
   // The model's length, once an engine has reported it. Any thread.
   void SetMaxModelLen(int64_t max_model_len) { max_model_len_ = max_model_len; }
+  // The engine speculates with this many drafts: its series of drafts appear. First shard.
+  void ShowDrafts(int engine_index, int64_t num_positions);
   // What an engine reports with a step: gauges are set, counts since its last report are added.
   void Record(int engine_index, const wire::SchedulerStats& stats);
   void Record(const HttpSample& sample);

@@ -11,7 +11,7 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, Pair, bin_dir
+from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
 STORY = "One day a fox met a bear. The fox said hello to the bear. The bear said hello to the fox. One day a fox met"
@@ -66,6 +66,14 @@ class Speculation(unittest.TestCase):
             self.assertGreater(accepted, 0)
             self.assertGreater(drafted, accepted)
             self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
+
+    def test_series_are_there_before_the_first_draft(self):
+        with Pair("--speculative-config", json.dumps({**CONFIG, "num_speculative_tokens": 3})) as server:
+            def drafts():
+                return {name: value for name, value in server.metrics().items() if name.startswith("vllm:spec_decode")}
+            wait_for(drafts, "the engine has said that it speculates")
+            self.assertEqual(set(drafts().values()), {0})
+            self.assertEqual(len([name for name in drafts() if "accepted_tokens_per_pos_total" in name]), 3)
 
     def test_metrics_of_a_request(self):
         flags = ("--speculative-config", json.dumps({**CONFIG, "adaptive": False}), "--per-request-spec-decode-metrics")

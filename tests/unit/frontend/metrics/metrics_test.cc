@@ -494,6 +494,27 @@ TEST_CASE("no count of several threads is lost, also while scraping") {
   CHECK(page.Value("vllm:inter_token_latency_seconds_count") == 60000);
 }
 
+TEST_CASE("series of drafts are at 0 once an engine is known to speculate") {
+  Metrics metrics = MakeMetrics();
+  CHECK(Scrape(metrics).families().count("vllm:spec_decode_num_drafts_total") == 0);
+  metrics.ShowDrafts(0, 2);
+  const auto value = [&](const std::string& name, std::map<std::string, std::string> labels) {
+    return Scrape(metrics).Value(name, labels);
+  };
+  CHECK(value("vllm:spec_decode_num_drafts_total", kEngine0) == 0);
+  CHECK(value("vllm:spec_decode_num_draft_tokens_total", kEngine0) == 0);
+  CHECK(value("vllm:spec_decode_num_accepted_tokens_total", kEngine0) == 0);
+  const std::string per_position = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  CHECK(value(per_position, {{"position", "0"}}) == 0);
+  CHECK(value(per_position, {{"position", "1"}}) == 0);
+  CHECK(std::isnan(value(per_position, {{"position", "2"}})));
+  wire::SchedulerStats stats;
+  stats.spec_decoding_stats.emplace().num_drafts = 3;
+  metrics.Record(0, stats);
+  metrics.ShowDrafts(0, 2);  // it came back
+  CHECK(value("vllm:spec_decode_num_drafts_total", kEngine0) == 3);
+}
+
 TEST_CASE("exemplars: the newest traced observation of each bucket") {
   Exemplars exemplars({1, 2});
   for (size_t i = 0; i < 3; ++i) CHECK_FALSE(exemplars.Read(i));
