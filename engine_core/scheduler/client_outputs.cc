@@ -17,8 +17,10 @@ void ResetRecord(wire::EngineCoreOutput* record) {
   record->finish_reason.reset();
   record->stop_reason = std::monostate();
   record->events.clear();
+  record->trace_headers.reset();
   record->prefill_stats.reset();
   record->num_nans_in_logits = 0;
+  record->spec_decode_metrics.reset();
   record->error.reset();
 }
 

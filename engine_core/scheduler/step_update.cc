@@ -46,6 +46,11 @@ void MoveExtra(RequestResult* extra, wire::EngineCoreOutput* record) {
   if (extra->prompt_logprobs) record->new_prompt_logprobs = std::move(*extra->prompt_logprobs);
 }
 
+// vLLM's frontends look for a span's parent in the output that ends the request.
+void ReturnTraceHeaders(const Request& request, wire::EngineCoreOutput* record) {
+  if (!request.wire.trace_headers.is_nil()) record->trace_headers = request.wire.trace_headers;
+}
+
 bool IsRunning(const Request& request) { return request.status == wire::RequestStatus::kRunning; }
 
 }  // namespace
@@ -147,6 +152,7 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   if (stop) {
     record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
+    ReturnTraceHeaders(*request, &record);
     record.spec_decode_metrics = parts_.drafts.MetricsOf(*request);
     parts_.requests.Finish(request, stop->status);
   }
@@ -176,6 +182,7 @@ void StepUpdate::EndWithError(Request* request, const Status& status, ClientOutp
                               int32_t num_nans_in_logits) {
   wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
   record.finish_reason = wire::FinishReason::kError;
+  ReturnTraceHeaders(*request, &record);
   record.num_nans_in_logits = num_nans_in_logits;
   record.events.swap(request->events);
   // Masks that leave no token and an invalid grammar are the client's mistakes.

@@ -102,6 +102,26 @@ TEST_CASE("R6: equals that do not fit together do not preempt each other for eve
   CHECK(scheduler.num_requests() == 0);
 }
 
+TEST_CASE("trace headers come back with the last output of their request alone") {
+  Bench bench;
+  wire::EngineCoreRequest traced;
+  traced.request_id = "a";
+  traced.prompt_token_ids = {1, 2, 3};
+  traced.sampling_params.max_tokens = 2;
+  traced.trace_headers.packed = "\x80";  // an empty map
+  REQUIRE(bench.scheduler_.Add(std::move(traced), 0).ok());
+  std::vector<ClientMessage> messages = bench.Step();
+  CHECK_FALSE(messages[0].outputs.outputs[0].trace_headers);
+  messages = bench.Step();
+  const wire::EngineCoreOutput& last = messages[0].outputs.outputs[0];
+  REQUIRE(last.finish_reason);
+  REQUIRE(last.trace_headers);
+  CHECK(last.trace_headers->packed == "\x80");
+  bench.outputs_.Recycle(std::move(messages[0].outputs));
+  REQUIRE(bench.Add("b", {1, 2, 3}, 1).ok());
+  CHECK_FALSE(bench.Step()[0].outputs.outputs[0].trace_headers);
+}
+
 TEST_CASE("R32: the first record carries prefill_stats and all events, later ones neither") {
   Bench bench;
   REQUIRE(bench.Add("a", {1, 2, 3, 4, 5}).ok());
