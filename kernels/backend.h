@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "kernels/adapter_pair.h"
 #include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
@@ -62,6 +63,17 @@ class Backend {
   virtual StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) {
     return std::make_unique<PackedExperts>(std::move(experts));
+  }
+
+  // What an adapter adds to `matrix`, which Pack or PackGated made and which outlives this call;
+  // and to an embedding [V, H]. Any thread. UNIMPLEMENTED where the ops for it are not built.
+  virtual StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> /*blocks*/,
+                                                         const PackedMatrix& /*matrix*/) const {
+    return UnimplementedError("adapters are not built for this device");
+  }
+  virtual StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(
+      const PairSource& /*pair*/) const {
+    return UnimplementedError("adapters are not built for this device");
   }
 
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.

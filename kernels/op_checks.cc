@@ -36,6 +36,15 @@ Status CheckPackGated(std::span<const MatrixSource> row_blocks, WeightFormat for
   return CheckPack(row_blocks, format);
 }
 
+void CheckPair(std::span<const PairSource> blocks, int64_t n, int64_t k) {
+  for (const PairSource& block : blocks) {
+    CHECK(block.a.rank == 2 && block.b.rank == 2) << block.a << block.b;
+    CHECK_EQ(block.a.shape[1], k);
+    CHECK_EQ(block.a.shape[0], block.b.shape[1]);
+    CHECK(block.begin >= 0 && block.begin + block.b.rows() <= n) << block.begin << block.b << n;
+  }
+}
+
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests) {
   const auto num_requests = static_cast<int64_t>(batch.context_len.size());
   const int64_t num_tokens = batch.positions.rows();

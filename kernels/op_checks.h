@@ -7,6 +7,7 @@
 #include <span>
 
 #include "common/status.h"
+#include "kernels/adapter_pair.h"
 #include "kernels/matrix_source.h"
 #include "kernels/ops.h"
 
@@ -18,6 +19,9 @@ bool IsVector(const Tensor& x, DType dtype, int64_t size);  // contiguous
 // Our own mistakes die; rows that are too long for the format are a Status.
 Status CheckPack(std::span<const MatrixSource> row_blocks, WeightFormat format);
 Status CheckPackGated(std::span<const MatrixSource> row_blocks, WeightFormat format);
+
+// Of a matrix [n, k].
+void CheckPair(std::span<const PairSource> blocks, int64_t n, int64_t k);
 
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 

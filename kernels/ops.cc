@@ -39,6 +39,28 @@ void CheckProduct(OpTypes types, const Tensor& out, const Tensor& x, const Packe
   CHECK(!is_gated || out.dtype == types.activation) << out;
 }
 
+void CheckExperts(OpTypes types, const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
+  CHECK(epilogue != LinearEpilogue::kAddResidual);
+  CHECK(out.dtype == types.activation) << out;
+  CHECK(IsVector(pairs.begin, DType::kI32, experts.size() + 1)) << pairs.begin << experts.size();
+  CHECK(IsVector(pairs.chosen, DType::kI32, experts.size())) << pairs.chosen << experts.size();
+  CHECK_EQ(pairs.tokens.rows(), x.rows());
+  CHECK(x.dtype == types.activation) << x;
+  CheckProduct(types, out, x, experts.expert(0), {}, epilogue);
+}
+
+// Of an op with num_rows rows; the pairs are those of a matrix [n, k].
+void CheckAdapters(const AdapterRows& adapters, int64_t num_rows, int64_t n, int64_t k) {
+  CHECK(IsVector(adapters.slots, DType::kI32, adapters.slots.rows())) << adapters.slots;
+  const Tensor& rows = adapters.rows.empty() ? adapters.slots : adapters.rows;
+  CHECK(IsVector(rows, DType::kI32, num_rows)) << rows << num_rows;
+  for (const PackedPair* pair : adapters.pairs) {
+    CHECK(pair == nullptr || (pair->n() == n && pair->k() == k))
+        << pair->n() << " x " << pair->k() << " for " << n << " x " << k;
+  }
+}
+
 }  // namespace
 
 void Ops::Embedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table, float scale) {
@@ -169,13 +191,7 @@ void Ops::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, cons
 
 void Ops::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
                        const ExpertPairs& pairs, LinearEpilogue epilogue) {
-  CHECK(epilogue != LinearEpilogue::kAddResidual);
-  CHECK(out.dtype == types().activation) << out;
-  CHECK(IsVector(pairs.begin, DType::kI32, experts.size() + 1)) << pairs.begin << experts.size();
-  CHECK(IsVector(pairs.chosen, DType::kI32, experts.size())) << pairs.chosen << experts.size();
-  CHECK_EQ(pairs.tokens.rows(), x.rows());
-  CHECK(x.dtype == types().activation) << x;
-  CheckProduct(types(), out, x, experts.expert(0), {}, epilogue);
+  CheckExperts(types(), out, x, experts, pairs, epilogue);
   DoExpertLinear(out, x, experts, pairs, epilogue);
 }
 
@@ -189,6 +205,34 @@ void Ops::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor&
   CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, rows.shape[0], rows.shape[1]))
       << weights << rows;
   DoAddWeightedRows(residual, x, rows, weights);
+}
+
+void Ops::AdaptedLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                        const Tensor& bias, LinearEpilogue epilogue, const AdapterRows& adapters) {
+  CHECK(x.dtype == types().activation) << x;
+  CheckProduct(types(), out, x, weight, bias, epilogue);
+  CheckAdapters(adapters, x.rows(), weight.n(), weight.k());
+  DoAdaptedLinear(out, x, weight, bias, epilogue, adapters);
+}
+
+void Ops::AdaptedExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                              const ExpertPairs& pairs, LinearEpilogue epilogue,
+                              const AdapterRows& adapters) {
+  CheckExperts(types(), out, x, experts, pairs, epilogue);
+  const PackedMatrix& first = experts.expert(0);
+  CheckAdapters(adapters, x.rows(), first.n(), first.k());
+  CHECK_EQ(adapters.pairs.size() % static_cast<size_t>(experts.size()), size_t{0});
+  DoAdaptedExpertLinear(out, x, experts, pairs, epilogue, adapters);
+}
+
+void Ops::AddAdaptedEmbedding(const Tensor& out, const Tensor& ids, const AdapterRows& adapters,
+                              float scale) {
+  CHECK(IsVector(ids, DType::kI32, ids.rows())) << ids;
+  CHECK(out.rank == 2 && out.dtype == types().residual && out.rows() == ids.rows()) << out << ids;
+  for (const PackedPair* pair : adapters.pairs) {
+    if (pair != nullptr) CheckAdapters(adapters, ids.rows(), out.shape[1], pair->k());
+  }
+  DoAddAdaptedEmbedding(out, ids, adapters, scale);
 }
 
 void Ops::SoftCap(const Tensor& x, float cap) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 
+#include "kernels/adapter_pair.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/paged_kv.h"
 #include "kernels/tensor.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/cpu_pair.h"
 #include "kernels/host_memory.h"
 #include "kernels/op_checks.h"
 
@@ -89,6 +90,17 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(
   return format == WeightFormat::kCompute
              ? PackPanels(row_blocks, dtype_, /*is_gated=*/true, &pool_)
              : PackQuantized(row_blocks, format, /*is_gated=*/true, &pool_);
+}
+
+StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackPair(std::span<const PairSource> blocks,
+                                                           const PackedMatrix& matrix) const {
+  CheckPair(blocks, matrix.n(), matrix.k());
+  return CpuPair::Pack(blocks, static_cast<const CpuMatrix&>(matrix), dtype_);
+}
+
+StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackEmbeddingPair(const PairSource& pair) const {
+  CheckPair({&pair, 1}, pair.b.rows(), pair.a.shape[1]);
+  return CpuPair::PackEmbedding(pair, dtype_);
 }
 
 int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {

@@ -51,6 +51,9 @@ class CpuMatrix final : public PackedMatrix {
   OwnedTensor scales_;
 };
 
+// The row of a matrix [n, k] that column c of a panel holds; -1: none, a column of zeros.
+int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated);
+
 // What Backend::Pack does with checked blocks, on the pool's threads: kCompute in `dtype`, and the
 // integer formats.
 StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource> row_blocks,

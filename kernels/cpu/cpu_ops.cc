@@ -6,15 +6,11 @@
 
 namespace tandem {
 
-namespace {
-
 OwnedTensor AllocateScratch(DType dtype, int64_t size) {
   StatusOr<OwnedTensor> memory = AllocateHost(dtype, {&size, 1});
   CHECK(memory.ok()) << memory.status().ToString();
   return std::move(memory).value();
 }
-
-}  // namespace
 
 CpuOps::CpuOps(DType dtype, const KernelTable& table, ComputePool* pool)
     : Ops({dtype, DType::kF32}),

@@ -35,6 +35,9 @@ class CpuPlan final : public AttentionPlan {
 // Heads in the cache and in the kernels' scratch are rounded up to this many numbers.
 constexpr int64_t PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
+// Scratch that only its owner grows. Dies when there is no memory.
+OwnedTensor AllocateScratch(DType dtype, int64_t size);
+
 class CpuOps final : public Ops {
  public:
   // Borrows both.
@@ -65,8 +68,15 @@ class CpuOps final : public Ops {
     const Tensor& norm_weight;
     float epsilon;
   };
+  // terms: of the rows, or null.
   void RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
-                 const Tensor& bias, LinearEpilogue epilogue);
+                 const Tensor& bias, LinearEpilogue epilogue, const AdapterTerm* terms = nullptr);
+  // Of any format and gate.
+  void RunAnyLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                    const Tensor& bias, LinearEpilogue epilogue, const AdapterTerm* terms);
+  // What adapters add to the rows of a product with x, by row; null: nothing. Valid until its next
+  // use.
+  const AdapterTerm* AdapterTerms(const Tensor& x, const AdapterRows& adapters);
   // The input as the kernels read it: packed into tiles when there are many rows or k is odd.
   void PackActivations(const LinearInput& input, LinearTask* task);
 
@@ -75,12 +85,29 @@ class CpuOps final : public Ops {
   void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                           float scale);
 
+  // What one AdapterTerms needs; it only grows.
+  struct AdapterBatch {
+    std::vector<int32_t> slots;  // by row; -1: none
+    std::vector<size_t> begin;   // by slot, of its rows in `order`
+    std::vector<size_t> next;
+    std::vector<int64_t> order;  // rows that have an adapter, by slot
+    // Of those rows: the row of x, and its product with A.
+    std::vector<const void*> rows;
+    std::vector<float*> sums;
+    OwnedTensor memory;              // of the sums
+    std::vector<AdapterTerm> terms;  // by row
+    std::vector<AdapterInputsTask> pieces;
+
+    void Sort(const AdapterRows& adapters, int64_t num_rows);
+  };
+
   DType dtype_;
   const KernelTable& table_;
   ComputePool* pool_;
   std::vector<OwnedTensor> scratch_;  // by thread
   OwnedTensor packed_rows_;
   OwnedTensor normed_, gate_up_;  // of integer matrices
+  AdapterBatch adapter_batch_;
 };
 
 }  // namespace tandem

@@ -90,8 +90,8 @@ struct Int4Block {
 };
 
 // kRows rows from `row` on (side by side, not packed) against kVecs vectors of columns of a block.
-// Sums come from and go to `partial`, [m][64], except for the first and last block. kAhead: the
-// distance in bytes at which lines are prefetched; 0: none are.
+// Sums come from and go to `partial`, [m][64], except for the first and last block (with adapters,
+// for the first). kAhead: the distance in bytes at which lines are prefetched; 0: none are.
 template <int kRows, int kVecs, int kAhead>
 void Int4Strip(const LinearTask& task, const Int4Block& block, int64_t row, int strip,
                float* partial) {
@@ -152,7 +152,7 @@ void Int4Strip(const LinearTask& task, const Int4Block& block, int64_t row, int 
   for (int r = 0; r < kRows; ++r) {
     TANDEM_UNROLL
     for (int v = 0; v < kVecs; ++v) {
-      if (block.is_last) {
+      if (block.is_last && task.terms == nullptr) {
         StoreOutput<Int8Type>(task, row + r, block.column + strip + v * kVecLanes, sum[r][v]);
       } else {
         Store(sums + r * kPanelColumns + v * kVecLanes, sum[r][v]);
@@ -205,6 +205,8 @@ inline void FusedInt4Panel(const LinearTask& task, const uint8_t* panel, int64_t
       Int4AnyRows<false>(task, block, row, partial);
     }
   }
+  if (task.terms == nullptr) return;
+  StoreAdapted<Int8Type>(task, 0, task.m, column / kPanelColumns, partial);
 }
 
 inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_end,

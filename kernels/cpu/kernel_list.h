@@ -2,6 +2,7 @@
 
 // Fills the table of one instruction set; the last include of each isa_*.cc.
 
+#include "kernels/cpu/adapter_kernels.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/kernel_table.h"
@@ -20,6 +21,8 @@ constexpr TypedKernels ListTypedKernels() {
       .pack_rows = PackRows<Type>,
       .quantize_rows = QuantizeRows<Type>,
       .linear = Linear<Type>,
+      .adapter_inputs = AdapterInputs<Type>,
+      .add_adapter_term = AddAdapterTerm<Type>,
       .rms_norm = RmsNorm<Type>,
       .add = AddToResidual<Type>,
       .add_scaled = AddScaled<Type>,

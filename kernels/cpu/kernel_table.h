@@ -30,6 +30,22 @@ enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 // gate multiplies, and out has half as many columns.
 enum class GateKind : uint8_t { kNone, kSilu, kGelu };
 
+inline constexpr int kStripColumns = 16;  // columns of a panel that a vector holds
+
+// 16 columns, as they come in the panels of a matrix, of the B of an adapter's pair: numbers of the
+// compute type [count][16] for the ranks [first, first + count).
+struct AdapterStrip {
+  const void* weights = nullptr;
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+// What an adapter adds to a row: the sum over r of inputs[r] * B[:, r].
+struct AdapterTerm {
+  const AdapterStrip* strips = nullptr;  // of the matrix, by panel; null: nothing is added
+  const float* inputs = nullptr;         // A x
+};
+
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
 // a, packed: tiles of tile_rows rows, the last may have fewer, each [k_units][max_tile_rows].
 // a, direct (m <= max_tile_rows): row r at a + r * a_stride units.
@@ -52,11 +68,25 @@ struct LinearTask {
   OutKind out_kind = OutKind::kF32;
   GateKind gate = GateKind::kNone;
   const float* bias = nullptr;  // or null; [n], gated [2 n]
+  // [m], added to the product and its bias; or null. Their weights are float32, else bf16.
+  const AdapterTerm* terms = nullptr;
+  bool terms_are_f32 = false;
 
   const float* column_scale = nullptr;  // [n]
   const float* row_scale = nullptr;     // [m]
   const int32_t* row_sum = nullptr;     // [m], of the row's int8
   int64_t group_steps = 0;              // int4: 8 k each, per group
+};
+
+// sums[r][i] = a[i, :] . rows[r] for i in [begin, end).  a: [., k]; a, rows: the compute type.
+struct AdapterInputsTask {
+  const void* a = nullptr;
+  int64_t k = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  const void* const* rows = nullptr;
+  float* const* sums = nullptr;
+  int64_t num_rows = 0;
 };
 
 struct RopeTask {
@@ -126,6 +156,10 @@ struct TypedKernels {
   // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 * kPanelsAtOnce floats.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end, float* partial);
+
+  void (*adapter_inputs)(const AdapterInputsTask& task);
+  // out += scale * the term, over `size` columns in the order of an ungated matrix.
+  void (*add_adapter_term)(float* out, const AdapterTerm& term, float scale, int64_t size);
 
   void (*rms_norm)(const void* x, bool x_is_f32, const float* weight, float epsilon, int64_t size,
                    void* out, bool out_is_f32);

@@ -59,14 +59,19 @@ void CpuOps::PackActivations(const LinearInput& input, LinearTask* task) {
 
 void CpuOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                       const Tensor& bias, LinearEpilogue epilogue) {
+  RunAnyLinear(out, x, weight, bias, epilogue, nullptr);
+}
+
+void CpuOps::RunAnyLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                          const Tensor& bias, LinearEpilogue epilogue, const AdapterTerm* terms) {
   const auto& matrix = static_cast<const CpuMatrix&>(weight);
   if (matrix.is_quantized() && matrix.is_gated()) {
     const Tensor gate_up = Room(&gate_up_, x.rows(), matrix.n());
-    RunLinear(gate_up, {x, {}, 0}, matrix, bias, LinearEpilogue::kStore);
+    RunLinear(gate_up, {x, {}, 0}, matrix, bias, LinearEpilogue::kStore, terms);
     return epilogue == LinearEpilogue::kSiluAndMul ? SiluAndMul(out, gate_up)
                                                    : GeluAndMul(out, gate_up);
   }
-  RunLinear(out, {x, {}, 0}, matrix, bias, epilogue);
+  RunLinear(out, {x, {}, 0}, matrix, bias, epilogue, terms);
 }
 
 void CpuOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
@@ -82,7 +87,7 @@ void CpuOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& n
 }
 
 void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMatrix& matrix,
-                       const Tensor& bias, LinearEpilogue epilogue) {
+                       const Tensor& bias, LinearEpilogue epilogue, const AdapterTerm* terms) {
   LinearTask task;
   task.m = input.x.rows();
   if (task.m == 0) return;
@@ -98,6 +103,8 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
               : epilogue == LinearEpilogue::kGeluAndMul ? GateKind::kGelu
                                                         : GateKind::kNone;
   task.bias = bias.empty() ? nullptr : bias.Data<float>();
+  task.terms = terms;
+  task.terms_are_f32 = dtype_ == DType::kF32;
   // Tiles of nearly equal height: a low one does little work per weight it loads.
   const int64_t num_tiles = (task.m + table_.max_tile_rows - 1) / table_.max_tile_rows;
   task.tile_rows = (task.m + num_tiles - 1) / num_tiles;

@@ -7,6 +7,7 @@
 // lane whatever the number of rows, so its bits do not depend on the rows it shares a tile with.
 // Splitting the chain (K blocks) keeps the partial sum in float32, which changes no bit either.
 
+#include "kernels/cpu/adapter_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/math_kernels.h"
 
@@ -16,8 +17,6 @@ namespace {
 // Every loop over accumulators is unrolled by pragma: otherwise gcc 12 keeps the array in memory
 // and the kernel runs at a third of its speed.
 #define TANDEM_UNROLL _Pragma("GCC unroll 16")
-
-constexpr int kVecLanes = 16;
 
 constexpr int64_t kFewRows = 96;  // more rows walk blocks that stay in L2
 
@@ -83,18 +82,20 @@ inline __attribute__((always_inline)) void WithRows(int64_t rows, F function) {
   }
 }
 
-// Inlined: a call would spill all sums not yet stored to the stack.
+// An output from its sum: scaled, with its bias.
 template <class Type>
-inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, int64_t row,
-                                                       int64_t column, Vec value) {
-  const int64_t left = task.n - column;
-  if (left <= 0) return;
-  const int64_t count = left < kVecLanes ? left : kVecLanes;
+inline __attribute__((always_inline)) Vec Finished(const LinearTask& task, int64_t row,
+                                                   int64_t column, int64_t count, Vec value) {
   if constexpr (Type::kStep == Int8Type::kStep) {
     const Vec scale = Mul(Set1(task.row_scale[row]), LoadN(task.column_scale + column, count));
     value = Mul(FromInts(value, -kInt8Zero * task.row_sum[row]), scale);
   }
   if (task.bias != nullptr) value = Add(value, LoadN(task.bias + column, count));
+  return value;
+}
+
+inline __attribute__((always_inline)) void Put(const LinearTask& task, int64_t row, int64_t column,
+                                               int64_t count, Vec value) {
   const int64_t at = row * task.out_stride + column;
   if (task.out_kind == OutKind::kBf16) {
     StoreN(static_cast<uint16_t*>(task.out) + at, value, count);
@@ -103,6 +104,36 @@ inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, i
   float* out = static_cast<float*>(task.out) + at;
   if (task.out_kind == OutKind::kF32Add) value = Add(LoadN(out, count), value);
   StoreN(out, value, count);
+}
+
+// Inlined: a call would spill all sums not yet stored to the stack.
+template <class Type>
+inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, int64_t row,
+                                                       int64_t column, Vec value) {
+  const int64_t left = task.n - column;
+  if (left <= 0) return;
+  const int64_t count = left < kVecLanes ? left : kVecLanes;
+  Put(task, row, column, count, Finished<Type>(task, row, column, count, value));
+}
+
+// What StoreOutput does, with the rows' terms, for the sums of a tile, [rows][64], of one panel.
+template <class Type>
+void StoreAdapted(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
+                  const float* sums) {
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int v = 0; v < kPanelColumns; v += kVecLanes) {
+      const int64_t column = panel * kPanelColumns + v;
+      const int64_t left = task.n - column;
+      if (left <= 0) break;
+      const int64_t count = left < kVecLanes ? left : kVecLanes;
+      Vec value = Load(sums + (r - row) * kPanelColumns + v);
+      value = Finished<Type>(task, r, column, count, value);
+      if (task.terms[r].strips != nullptr) {
+        value = Add(value, TermOf(task, r, column / kVecLanes));
+      }
+      Put(task, r, column, count, value);
+    }
+  }
 }
 
 // out = activation(gate) * up of one tile: sums, [rows][64], as GateKind says.
@@ -121,6 +152,11 @@ void StoreGated(const LinearTask& task, int64_t row, int rows, int64_t column, c
         gate = Add(gate, LoadN(task.bias + column + v, count));
         up = Add(up, LoadN(task.bias + task.n + column + v, count));
       }
+      if (task.terms != nullptr && task.terms[row + r].strips != nullptr) {
+        const int64_t strip = (column / kHalf * kPanelColumns + v) / kVecLanes;
+        gate = Add(gate, TermOf(task, row + r, strip));
+        up = Add(up, TermOf(task, row + r, strip + kHalf / kVecLanes));
+      }
       const Vec activated = task.gate == GateKind::kSilu ? Silu(gate) : Gelu(gate);
       StoreN(out + (row + r) * task.out_stride + column + v, Mul(activated, up), count);
     }
@@ -133,7 +169,9 @@ template <class Type, int kRows, bool kPacked, int kLines>
 void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int64_t units,
                int64_t row, int64_t panel, float* partial, bool is_first, bool is_last,
                const uint32_t* ahead) {
+  // Gates and terms of adapters are applied to sums in memory.
   const bool is_gated = task.gate != GateKind::kNone;
+  const bool stores_sums = !is_last || is_gated || task.terms != nullptr;
   for (int strip = 0; strip < kPanelColumns; strip += kStripVecs * kVecLanes) {
     Vec sum[kRows][kStripVecs];
     TANDEM_UNROLL
@@ -150,15 +188,16 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
       TANDEM_UNROLL
       for (int v = 0; v < kStripVecs; ++v) {
         const int at = strip + v * kVecLanes;
-        if (is_last && !is_gated) {
-          StoreOutput<Type>(task, row + r, panel * kPanelColumns + at, sum[r][v]);
-        } else {
+        if (stores_sums) {
           Store(partial + r * kPanelColumns + at, sum[r][v]);
+        } else {
+          StoreOutput<Type>(task, row + r, panel * kPanelColumns + at, sum[r][v]);
         }
       }
     }
   }
-  if (!is_last || !is_gated) return;
+  if (!is_last || !stores_sums) return;
+  if (!is_gated) return StoreAdapted<Type>(task, row, kRows, panel, partial);
   const int64_t column = panel * (kPanelColumns / 2);
   if (task.out_kind == OutKind::kBf16) {
     StoreGated(task, row, kRows, column, partial, static_cast<uint16_t*>(task.out));

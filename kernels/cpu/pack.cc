@@ -14,17 +14,6 @@ constexpr int KStep(DType dtype) { return dtype == DType::kBf16 ? 2 : 1; }
 // K that is packed at a time: 64 columns of it stay in L1.
 constexpr int64_t kPackBlock = 128;
 
-// The row of the stacked blocks that column c of a panel holds; < 0: none, a column of zeros.
-int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated) {
-  if (!is_gated) {
-    const int64_t row = panel * kPanelColumns + c;
-    return row < n ? row : -1;
-  }
-  constexpr int64_t kHalf = kPanelColumns / 2;
-  const int64_t row = panel * kHalf + c % kHalf;
-  return row >= n / 2 ? -1 : c < kHalf ? row : n / 2 + row;
-}
-
 // Fills one (zeroed) panel.
 void PackPanel(const StackedRows& rows, int64_t panel, int64_t k, bool is_gated, DType dtype,
                uint32_t* units) {
@@ -45,6 +34,16 @@ void PackPanel(const StackedRows& rows, int64_t panel, int64_t k, bool is_gated,
 }
 
 }  // namespace
+
+int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated) {
+  if (!is_gated) {
+    const int64_t row = panel * kPanelColumns + c;
+    return row < n ? row : -1;
+  }
+  constexpr int64_t kHalf = kPanelColumns / 2;
+  const int64_t row = panel * kHalf + c % kHalf;
+  return row >= n / 2 ? -1 : c < kHalf ? row : n / 2 + row;
+}
 
 StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource> row_blocks,
                                                    DType dtype, bool is_gated, ComputePool* pool) {

@@ -14,6 +14,19 @@ Status CudaOps::Open() {
   return OkStatus();
 }
 
+// The engine refuses adapters on this device, so no pair is ever packed for it.
+void CudaOps::DoAdaptedLinear(const Tensor&, const Tensor&, const PackedMatrix&, const Tensor&,
+                              LinearEpilogue, const AdapterRows&) {
+  CHECK(false) << "adapters are not built for CUDA";
+}
+void CudaOps::DoAdaptedExpertLinear(const Tensor&, const Tensor&, const PackedExperts&,
+                                    const ExpertPairs&, LinearEpilogue, const AdapterRows&) {
+  CHECK(false) << "adapters are not built for CUDA";
+}
+void CudaOps::DoAddAdaptedEmbedding(const Tensor&, const Tensor&, const AdapterRows&, float) {
+  CHECK(false) << "adapters are not built for CUDA";
+}
+
 Tensor CudaOps::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {
   const int64_t size = rows * columns;
   if (memory->view().NumElements() < size) {

@@ -71,7 +71,54 @@ void Multiply(const Tensor& y, const Tensor& x, const ReferenceMatrix& w, const 
   }
 }
 
+const ReferencePair* PairOf(const AdapterRows& adapters, int64_t row) {
+  const int32_t token =
+      adapters.rows.empty() ? static_cast<int32_t>(row) : adapters.rows.Data<int32_t>()[row];
+  const int32_t slot = adapters.slots.Data<int32_t>()[token];
+  if (slot < 0) return nullptr;
+  return static_cast<const ReferencePair*>(adapters.pairs[static_cast<size_t>(slot)]);
+}
+
+void AddPair(float* y, const float* x, const ReferencePair& pair) {
+  for (const ReferencePair::Block& block : pair.blocks()) {
+    std::vector<float> inner(static_cast<size_t>(block.rank));
+    for (int64_t r = 0; r < block.rank; ++r) {
+      for (int64_t k = 0; k < pair.k(); ++k) inner[r] += block.a[r * pair.k() + k] * x[k];
+    }
+    const auto rows = static_cast<int64_t>(block.b.size()) / block.rank;
+    for (int64_t n = 0; n < rows; ++n) {
+      float sum = 0;
+      for (int64_t r = 0; r < block.rank; ++r) sum += block.b[n * block.rank + r] * inner[r];
+      y[block.begin + n] += sum;
+    }
+  }
+}
+
+std::vector<float> Floats(const Tensor& x) {
+  std::vector<float> values(static_cast<size_t>(x.NumElements()));
+  ConvertTensor(Tensor(values.data(), DType::kF32, {x.shape[0], x.shape[1]}), x);
+  return values;
+}
+
 }  // namespace
+
+ReferencePair::ReferencePair(std::span<const PairSource> blocks, int64_t n, int64_t k)
+    : PackedPair(n, k) {
+  for (const PairSource& source : blocks) {
+    Block& block = blocks_.emplace_back();
+    block.begin = source.begin;
+    block.rank = source.a.rows();
+    block.a = Floats(source.a);
+    block.b = Floats(source.b);
+    for (float& value : block.b) value *= source.scale;
+  }
+}
+
+int64_t ReferencePair::num_bytes() const {
+  size_t count = 0;
+  for (const Block& block : blocks_) count += block.a.size() + block.b.size();
+  return static_cast<int64_t>(count * sizeof(float));
+}
 
 ReferenceMatrix::ReferenceMatrix(const StackedRows& rows, WeightFormat format, bool is_gated)
     : PackedMatrix(rows.rows(), rows.columns(), is_gated), values_(n() * k()) {
@@ -91,6 +138,10 @@ void ReferenceOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatr
   std::vector<float> product(x.rows() * w.n());
   const Tensor y(product.data(), DType::kF32, {x.rows(), w.n()});
   Multiply(y, x, w, bias);
+  StoreProduct(out, y, epilogue);
+}
+
+void ReferenceOps::StoreProduct(const Tensor& out, const Tensor& y, LinearEpilogue epilogue) {
   switch (epilogue) {
     case LinearEpilogue::kStore:
       return ConvertTensor(out, y);
@@ -101,6 +152,20 @@ void ReferenceOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatr
     case LinearEpilogue::kGeluAndMul:
       return GeluAndMul(out, y);
   }
+}
+
+void ReferenceOps::DoAdaptedLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
+                                   const Tensor& bias, LinearEpilogue epilogue,
+                                   const AdapterRows& adapters) {
+  const auto& w = static_cast<const ReferenceMatrix&>(weight);
+  std::vector<float> product(x.rows() * w.n());
+  const Tensor y(product.data(), DType::kF32, {x.rows(), w.n()});
+  Multiply(y, x, w, bias);
+  for (int64_t t = 0; t < x.rows(); ++t) {
+    const ReferencePair* pair = PairOf(adapters, t);
+    if (pair != nullptr) AddPair(y.Row<float>(t), x.Row<float>(t), *pair);
+  }
+  StoreProduct(out, y, epilogue);
 }
 
 void ReferenceOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& norm_weight,
@@ -120,6 +185,25 @@ void ReferenceOps::DoEmbedding(const Tensor& out, const Tensor& ids, const Packe
     CHECK(id >= 0 && id < table.n()) << id << " of " << table.n();
     for (int64_t h = 0; h < w.k(); ++h) {
       out.Row<float>(t)[h] = w.Row(id)[h] * w.scale(id) * scale;
+    }
+  }
+}
+
+void ReferenceOps::DoAddAdaptedEmbedding(const Tensor& out, const Tensor& ids,
+                                         const AdapterRows& adapters, float scale) {
+  for (int64_t t = 0; t < ids.rows(); ++t) {
+    const ReferencePair* pair = PairOf(adapters, t);
+    if (pair == nullptr) continue;
+    const int32_t id = ids.Data<int32_t>()[t];
+    CHECK(id >= 0 && id < pair->k()) << id << " of " << pair->k();
+    for (const ReferencePair::Block& block : pair->blocks()) {
+      for (int64_t h = 0; h < out.shape[1]; ++h) {
+        float sum = 0;
+        for (int64_t r = 0; r < block.rank; ++r) {
+          sum += block.b[h * block.rank + r] * block.a[r * pair->k() + id];
+        }
+        out.Row<float>(t)[h] += scale * sum;
+      }
     }
   }
 }

@@ -66,6 +66,21 @@ void ReferenceOps::DoExpertLinear(const Tensor& out, const Tensor& x, const Pack
   }
 }
 
+void ReferenceOps::DoAdaptedExpertLinear(const Tensor& out, const Tensor& x,
+                                         const PackedExperts& experts, const ExpertPairs& pairs,
+                                         LinearEpilogue epilogue, const AdapterRows& adapters) {
+  const auto* begin = pairs.begin.Data<int32_t>();
+  const size_t num_slots = adapters.pairs.size() / static_cast<size_t>(experts.size());
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    AdapterRows own = adapters;
+    own.rows = adapters.rows.Rows(begin[e], count);
+    own.pairs = adapters.pairs.subspan(static_cast<size_t>(e) * num_slots, num_slots);
+    AdaptedLinear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {},
+                  epilogue, own);
+  }
+}
+
 void ReferenceOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
                                      const Tensor& weights) {
   for (int64_t t = 0; t < residual.rows(); ++t) {

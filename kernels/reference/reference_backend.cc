@@ -21,6 +21,20 @@ StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::PackGated(
       std::make_unique<ReferenceMatrix>(StackedRows(row_blocks), format, true));
 }
 
+StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackPair(std::span<const PairSource> blocks,
+                                                                 const PackedMatrix& matrix) const {
+  CheckPair(blocks, matrix.n(), matrix.k());
+  return std::unique_ptr<PackedPair>(
+      std::make_unique<ReferencePair>(blocks, matrix.n(), matrix.k()));
+}
+
+StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackEmbeddingPair(
+    const PairSource& pair) const {
+  CheckPair({&pair, 1}, pair.b.rows(), pair.a.shape[1]);
+  return std::unique_ptr<PackedPair>(std::make_unique<ReferencePair>(
+      std::span<const PairSource>(&pair, 1), pair.b.rows(), pair.a.shape[1]));
+}
+
 int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
   return int64_t{2} * spec.num_layers * spec.num_kv_heads * spec.block_size * spec.head_dim *
          SizeOf(DType::kF32);

@@ -28,6 +28,22 @@ class ReferenceMatrix final : public PackedMatrix {
   std::vector<float> scales_;  // of the rows; empty: kCompute
 };
 
+class ReferencePair final : public PackedPair {
+ public:
+  struct Block {
+    int64_t begin = 0;  // of the matrix's rows
+    int64_t rank = 0;
+    std::vector<float> a;  // [r, k]
+    std::vector<float> b;  // [rows, r], scaled
+  };
+  ReferencePair(std::span<const PairSource> blocks, int64_t n, int64_t k);
+  int64_t num_bytes() const override;
+  std::span<const Block> blocks() const { return blocks_; }
+
+ private:
+  std::vector<Block> blocks_;
+};
+
 class ReferencePlan final : public AttentionPlan {
  public:
   ReferencePlan(int64_t max_tokens, int64_t max_requests);
@@ -49,6 +65,9 @@ class ReferenceOps final : public Ops {
  private:
 #define TANDEM_OP(name, parameters, arguments) void Do##name parameters override;
 #include "kernels/ops.def"
+
+  // What an epilogue does with y.
+  void StoreProduct(const Tensor& out, const Tensor& y, LinearEpilogue epilogue);
 };
 
 // Shared by rope.cc and attention.cc: the offset of a token's K or V of one head.

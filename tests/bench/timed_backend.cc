@@ -19,7 +19,8 @@ namespace {
 constexpr std::pair<std::string_view, OpKind> kKinds[] = {
     {"Linear", OpKind::kLinear},          {"RmsNormLinear", OpKind::kLinear},
     {"ExpertLinear", OpKind::kLinear},    {"PagedAttention", OpKind::kAttention},
-    {"QkNormRopeWriteKv", OpKind::kRope}, {"SoftCap", OpKind::kLogits}};
+    {"QkNormRopeWriteKv", OpKind::kRope}, {"SoftCap", OpKind::kLogits},
+    {"AdaptedLinear", OpKind::kLinear},   {"AdaptedExpertLinear", OpKind::kLinear}};
 
 // Whether an op multiplies with the vocabulary's matrix: alone among the products it stores f32.
 template <class... Arguments>

@@ -1,0 +1,101 @@
+#pragma once
+
+// The two products of an adapter's pair, on the vec_*.h of the including isa_*.cc. The sums of A x
+// are chains per lane over k, then over the lanes; those of B over the ranks: neither depends on
+// the other rows of a batch.
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kVecLanes = 16;
+static_assert(kVecLanes == kStripColumns);
+
+template <class Weight>
+inline Vec TermOf(const AdapterStrip& strip, const float* inputs) {
+  const auto* weights = static_cast<const Weight*>(strip.weights);
+  inputs += strip.first;
+  // A decode step reads B once: the same columns of the next panel come while this one is computed.
+  const auto* ahead = weights + int64_t{strip.count} * kVecLanes * (kPanelColumns / kVecLanes);
+  Vec sum = Zero();
+  for (int32_t r = 0; r < strip.count; ++r) {
+    if constexpr (kPrefetchWeights) __builtin_prefetch(ahead + r * kVecLanes, 0, 2);
+    sum = Fma(Set1(inputs[r]), Load(weights + r * kVecLanes), sum);
+  }
+  return sum;
+}
+
+// What the row's adapter adds to the columns of a strip.  REQUIRES: it has one.
+inline Vec TermOf(const LinearTask& task, int64_t row, int64_t strip) {
+  const AdapterTerm& term = task.terms[row];
+  return task.terms_are_f32 ? TermOf<float>(term.strips[strip], term.inputs)
+                            : TermOf<uint16_t>(term.strips[strip], term.inputs);
+}
+
+template <class Type>
+void AddAdapterTerm(float* out, const AdapterTerm& term, float scale, int64_t size) {
+  for (int64_t i = 0; i < size; i += kVecLanes) {
+    const int64_t count = size - i < kVecLanes ? size - i : kVecLanes;
+    const Vec sum = TermOf<typename Type::Element>(term.strips[i / kVecLanes], term.inputs);
+    StoreN(out + i, Fma(Set1(scale), sum, LoadN(out + i, count)), count);
+  }
+}
+
+// kRows rows of x with kRanks rows of a.
+template <class Type, int kRanks, int kRows>
+void AdapterInputsTile(const AdapterInputsTask& task, int64_t rank, int64_t row) {
+  using Element = typename Type::Element;
+  const Element* a[kRanks];
+  const Element* x[kRows];
+  Vec sum[kRanks][kRows];
+  for (int i = 0; i < kRanks; ++i) a[i] = static_cast<const Element*>(task.a) + (rank + i) * task.k;
+  for (int r = 0; r < kRows; ++r) x[r] = static_cast<const Element*>(task.rows[row + r]);
+  for (int i = 0; i < kRanks; ++i) {
+    for (int r = 0; r < kRows; ++r) sum[i][r] = Zero();
+  }
+  // The next rows of A, which begin on other pages.
+  const auto prefetch = [&](int64_t k) {
+    for (int i = 0; i < kRanks; ++i) __builtin_prefetch(a[i] + kRanks * task.k + k, 0, 2);
+  };
+  const auto add = [&](auto load) {
+    Vec input[kRows];
+    for (int r = 0; r < kRows; ++r) input[r] = load(x[r]);
+    for (int i = 0; i < kRanks; ++i) {
+      const Vec weight = load(a[i]);
+      for (int r = 0; r < kRows; ++r) sum[i][r] = Fma(weight, input[r], sum[i][r]);
+    }
+  };
+  const int64_t whole = task.k / kVecLanes * kVecLanes;
+  for (int64_t k = 0; k < whole; k += kVecLanes) {
+    if constexpr (kPrefetchWeights) prefetch(k);
+    add([k](const Element* p) { return Load(p + k); });
+  }
+  if (whole < task.k) {
+    add([&](const Element* p) { return LoadN(p + whole, task.k - whole); });
+  }
+  for (int i = 0; i < kRanks; ++i) {
+    for (int r = 0; r < kRows; ++r) task.sums[row + r][rank + i] = ReduceAdd(sum[i][r]);
+  }
+}
+
+template <class Type, int kRanks>
+void AdapterInputsOfRanks(const AdapterInputsTask& task, int64_t rank) {
+  constexpr int kRows = kTileRows >= 6 ? 4 : 1;  // sums that stay in registers
+  int64_t row = 0;
+  for (; row + kRows <= task.num_rows; row += kRows) {
+    AdapterInputsTile<Type, kRanks, kRows>(task, rank, row);
+  }
+  for (; row < task.num_rows; ++row) AdapterInputsTile<Type, kRanks, 1>(task, rank, row);
+}
+
+template <class Type>
+void AdapterInputs(const AdapterInputsTask& task) {
+  constexpr int kRanks = 4;
+  int64_t rank = task.begin;
+  for (; rank + kRanks <= task.end; rank += kRanks) AdapterInputsOfRanks<Type, kRanks>(task, rank);
+  for (; rank < task.end; ++rank) AdapterInputsOfRanks<Type, 1>(task, rank);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,294 @@
+// The ops with adapters against the reference, in every format of the matrix, and batch invariance:
+// a row has the bits it has alone, and one without an adapter those of the op without adapters.
+
+#include "tests/support/kernels/kernel_cases.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr int kNumSlots = 4;  // of which the last one leaves the matrix as it is
+
+// The matrix [n, k] of a case, its adapters and its rows.
+struct AdapterCase {
+  int64_t m, n, k;
+  bool is_gated = false;
+  LinearEpilogue epilogue = LinearEpilogue::kStore;
+  WeightFormat format = WeightFormat::kCompute;
+  std::vector<float> w, x, bias, before;
+  // Of each adapter the pairs of its row blocks.
+  struct Block {
+    int64_t begin, rows, rank;
+    float scale;
+    std::vector<float> a, b;
+  };
+  std::vector<std::vector<Block>> adapters;
+  std::vector<int32_t> slots;  // by row
+};
+
+AdapterCase RandomCase(Draw& draw, WeightFormat format) {
+  const int rows[] = {1, 2, 5, 6, 7, 13, 31, 64, 230};
+  const int columns[] = {2, 30, 48, 64, 66, 130, 340};
+  const int depths[] = {1, 2, 31, 48, 97, 256, 333};
+  AdapterCase c;
+  c.m = rows[draw.Int(0, 8)];
+  c.n = columns[draw.Int(0, 6)];
+  c.k = depths[draw.Int(0, 6)];
+  c.format = format;
+  c.is_gated = draw.Int(0, 2) == 0;
+  c.epilogue =
+      c.is_gated ? (draw.Int(0, 1) == 0 ? LinearEpilogue::kSiluAndMul : LinearEpilogue::kGeluAndMul)
+                 : (draw.Int(0, 1) == 0 ? LinearEpilogue::kStore : LinearEpilogue::kAddResidual);
+  c.w = draw.Normals(c.n * c.k, 1 / std::sqrt(static_cast<float>(c.k)));
+  c.x = draw.Normals(c.m * c.k);
+  c.bias = draw.Normals(c.n);
+  c.before = draw.Normals(c.m * c.n);
+  for (int slot = 0; slot + 1 < kNumSlots; ++slot) {
+    std::vector<AdapterCase::Block>& blocks = c.adapters.emplace_back();
+    // Blocks that begin and end anywhere, with rows between them that no pair changes.
+    for (int64_t begin = draw.Int(0, 3); begin < c.n; begin += draw.Int(0, 20)) {
+      AdapterCase::Block& block = blocks.emplace_back();
+      block.begin = begin;
+      block.rows = std::min<int64_t>(draw.Int(1, 120), c.n - begin);
+      block.rank = draw.Int(1, 19);
+      block.scale = draw.Int(0, 1) == 0 ? 0.5f : 2;
+      block.a = draw.Normals(block.rank * c.k, 1 / std::sqrt(static_cast<float>(c.k)));
+      block.b = draw.Normals(block.rows * block.rank, 0.25f);
+      begin += block.rows;
+    }
+  }
+  for (int64_t row = 0; row < c.m; ++row) c.slots.push_back(draw.Int(-1, kNumSlots - 1));
+  return c;
+}
+
+std::unique_ptr<PackedMatrix> PackMatrix(Backend& backend, AdapterCase& c) {
+  const MatrixSource blocks[] = {View(c.w, {c.n, c.k})};
+  return (c.is_gated ? backend.PackGated(blocks, c.format) : backend.Pack(blocks, c.format))
+      .value();
+}
+
+std::vector<std::unique_ptr<PackedPair>> PackPairs(Backend& backend, AdapterCase& c,
+                                                   const PackedMatrix& matrix) {
+  std::vector<std::unique_ptr<PackedPair>> pairs;
+  for (auto& blocks : c.adapters) {
+    std::vector<PairSource> sources;
+    for (AdapterCase::Block& block : blocks) {
+      sources.push_back({.a = View(block.a, {block.rank, c.k}),
+                         .b = View(block.b, {block.rows, block.rank}),
+                         .scale = block.scale,
+                         .begin = block.begin});
+    }
+    pairs.push_back(backend.PackPair(sources, matrix).value());
+  }
+  pairs.push_back(nullptr);
+  return pairs;
+}
+
+std::vector<const PackedPair*> Pointers(const std::vector<std::unique_ptr<PackedPair>>& pairs) {
+  std::vector<const PackedPair*> pointers;
+  for (const auto& pair : pairs) pointers.push_back(pair.get());
+  return pointers;
+}
+
+// A case on a backend: rows of it run in any order and number.
+class Run {
+ public:
+  Run(Backend& backend, AdapterCase& c)
+      : backend_(backend),
+        c_(c),
+        matrix_(PackMatrix(backend, c)),
+        pairs_(PackPairs(backend, c, *matrix_)),
+        pointers_(Pointers(pairs_)) {}
+
+  std::vector<float> operator()(const std::vector<int32_t>& rows, bool adapts = true) {
+    const auto m = static_cast<int64_t>(rows.size());
+    const int64_t columns = c_.is_gated ? c_.n / 2 : c_.n;
+    std::vector<float> x, before;
+    for (const int32_t row : rows) {
+      x.insert(x.end(), c_.x.begin() + row * c_.k, c_.x.begin() + (row + 1) * c_.k);
+      before.insert(before.end(), c_.before.begin() + row * columns,
+                    c_.before.begin() + (row + 1) * columns);
+    }
+    const bool adds = c_.epilogue == LinearEpilogue::kAddResidual;
+    const OwnedTensor out =
+        Upload(backend_, before, {m, columns}, adds ? DType::kF32 : backend_.activation_dtype());
+    const OwnedTensor in = UploadAct(backend_, x, {m, c_.k});
+    const OwnedTensor bias = Upload(backend_, c_.bias, {c_.n}, DType::kF32);
+    // The step's tokens are the rows of the whole case, of which these are some.
+    const AdapterRows adapters = {.slots = View(c_.slots, {c_.m}),
+                                  .rows = View(const_cast<std::vector<int32_t>&>(rows), {m}),
+                                  .pairs = pointers_};
+    if (adapts) {
+      backend_.ops().AdaptedLinear(out, in, *matrix_, bias, c_.epilogue, adapters);
+    } else {
+      backend_.ops().Linear(out, in, *matrix_, bias, c_.epilogue);
+    }
+    return Floats(backend_, out);
+  }
+
+ private:
+  Backend& backend_;
+  AdapterCase& c_;
+  std::unique_ptr<PackedMatrix> matrix_;
+  std::vector<std::unique_ptr<PackedPair>> pairs_;
+  std::vector<const PackedPair*> pointers_;
+};
+
+std::vector<int32_t> AllRows(int64_t m) {
+  std::vector<int32_t> rows(static_cast<size_t>(m));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kCompute, WeightFormat::kInt8,
+                                     WeightFormat::kInt4Group32};
+
+}  // namespace
+
+TEST_CASE("AdaptedLinear equals the reference: several blocks, every format and epilogue") {
+  auto reference = MakeReferenceBackend();
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
+    for (const WeightFormat format : kFormats) {
+      for (int seed = 1; seed <= 12; ++seed) {
+        INFO(backend_case.name << ", format " << static_cast<int>(format) << ", seed " << seed);
+        Draw draw(seed);
+        AdapterCase c = RandomCase(draw, format);
+        CAPTURE(c.m, c.n, c.k, c.is_gated);
+        const std::vector<int32_t> rows = AllRows(c.m);
+        // A gate multiplies two sums, and bf16 rounds an integer matrix's sums before it.
+        CHECK(MaxError(Run(*cpu, c)(rows), Run(*reference, c)(rows)) <
+              (c.is_gated ? 4 : 1) * backend_case.tolerance());
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "AdaptedLinear: each row alone has the bits it has in every batch, and none without one") {
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto one = backend_case.make(1);
+    auto three = backend_case.make(3);
+    for (const WeightFormat format : kFormats) {
+      for (int seed = 21; seed <= 24; ++seed) {
+        INFO(backend_case.name << ", format " << static_cast<int>(format) << ", seed " << seed);
+        Draw draw(seed);
+        AdapterCase c = RandomCase(draw, format);
+        CAPTURE(c.m, c.n, c.k, c.is_gated);
+        Run alone(*one, c), batched(*three, c);
+        const int64_t columns = c.is_gated ? c.n / 2 : c.n;
+        const auto together = batched(AllRows(c.m)), plain = batched(AllRows(c.m), false);
+        std::vector<int32_t> shuffled = AllRows(c.m);
+        draw.Shuffle(&shuffled);
+        const auto in_another_order = batched(shuffled);
+        bool differs = false;
+        for (int64_t i = 0; i < c.m; ++i) {
+          const int32_t row = shuffled[static_cast<size_t>(i)];
+          const auto of = [&](const std::vector<float>& all, int64_t at) {
+            return std::vector<float>(all.begin() + at * columns, all.begin() + (at + 1) * columns);
+          };
+          REQUIRE(SameBits(of(in_another_order, i), of(together, row)));
+          if (i < 40) REQUIRE(SameBits(alone({row}), of(together, row)));
+          const int32_t slot = c.slots[static_cast<size_t>(row)];
+          const bool has_none = slot < 0 || slot == kNumSlots - 1;
+          if (has_none) REQUIRE(SameBits(of(plain, row), of(together, row)));
+          differs = differs || !SameBits(of(plain, row), of(together, row));
+        }
+        const bool has_some = std::ranges::any_of(
+            c.slots, [](int32_t slot) { return slot >= 0 && slot < kNumSlots - 1; });
+        CHECK(differs == has_some);
+      }
+    }
+  }
+}
+
+TEST_CASE("AddAdaptedEmbedding equals the reference") {
+  auto reference = MakeReferenceBackend();
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
+    for (int seed = 1; seed <= 4; ++seed) {
+      INFO(backend_case.name << " seed " << seed);
+      Draw draw(seed);
+      const int64_t tokens = draw.Int(1, 40), hidden = draw.Int(1, 100), vocab = draw.Int(1, 60),
+                    rank = draw.Int(1, 20);
+      auto a = draw.Normals(rank * vocab), b = draw.Normals(hidden * rank, 0.25f);
+      const auto before = draw.Normals(tokens * hidden);
+      std::vector<int32_t> slots, ids;
+      for (int64_t t = 0; t < tokens; ++t) {
+        slots.push_back(draw.Int(-1, 1));
+        ids.push_back(draw.Int(0, static_cast<int>(vocab) - 1));
+      }
+      const auto run = [&](Backend& backend) {
+        const auto pair =
+            backend
+                .PackEmbeddingPair(
+                    {.a = View(a, {rank, vocab}), .b = View(b, {hidden, rank}), .scale = 2})
+                .value();
+        const PackedPair* const pairs[] = {pair.get(), nullptr};
+        const OwnedTensor out = Upload(backend, before, {tokens, hidden}, DType::kF32);
+        backend.ops().AddAdaptedEmbedding(out, View(ids, {tokens}),
+                                          {.slots = View(slots, {tokens}), .pairs = pairs}, 0.5f);
+        return Floats(backend, out);
+      };
+      CHECK(MaxError(run(*cpu), run(*reference)) < 2e-5f);
+    }
+  }
+}
+
+TEST_CASE("AdaptedExpertLinear equals AdaptedLinear of each expert's rows") {
+  for (const BackendCase& backend_case : BackendCases()) {
+    auto cpu = backend_case.make(2);
+    INFO(backend_case.name);
+    Draw draw(7);
+    constexpr int kExperts = 3;
+    std::vector<AdapterCase> cases;
+    std::vector<std::unique_ptr<PackedMatrix>> matrices;
+    std::vector<std::unique_ptr<PackedPair>> pairs;
+    std::vector<const PackedPair*> pointers;
+    AdapterCase shape = RandomCase(draw, WeightFormat::kCompute);
+    shape.is_gated = true;
+    shape.epilogue = LinearEpilogue::kSiluAndMul;
+    shape.m = 9;
+    shape.x = draw.Normals(shape.m * shape.k);
+    shape.slots = {0, 1, -1, 2, 3, 0, 1, 2, 2};
+    shape.before = draw.Normals(shape.m * shape.n);
+    for (int e = 0; e < kExperts; ++e) {
+      AdapterCase& c = cases.emplace_back(shape);
+      c.w = draw.Normals(c.n * c.k);
+      c.bias.assign(static_cast<size_t>(c.n), 0);
+      // An expert that some adapters leave alone.
+      matrices.push_back(PackMatrix(*cpu, c));
+      for (auto& pair : PackPairs(*cpu, c, *matrices.back())) {
+        pointers.push_back(e == 1 ? nullptr : pair.get());
+        pairs.push_back(std::move(pair));
+      }
+    }
+    const auto experts = cpu->PackExperts(std::move(matrices)).value();
+    // Tokens of experts 0, 1 and 2: some rows stand for the same token.
+    std::vector<int32_t> tokens = {0, 3, 5, 2, 4, 1, 3, 7, 8}, begin = {0, 3, 5, 9},
+                         chosen = {0, 1, 2}, of_token(9);
+    std::vector<float> weights(9), x;
+    for (const int32_t token : tokens) {
+      x.insert(x.end(), shape.x.begin() + token * shape.k, shape.x.begin() + (token + 1) * shape.k);
+    }
+    const ExpertPairs expert_pairs = {.begin = View(begin, {4}),
+                                      .chosen = View(chosen, {3}),
+                                      .tokens = View(tokens, {9}),
+                                      .of_token = View(of_token, {9, 1}),
+                                      .weights = View(weights, {9, 1})};
+    const OwnedTensor out = Make(*cpu, cpu->activation_dtype(), {9, shape.n / 2});
+    cpu->ops().AdaptedExpertLinear(
+        out, UploadAct(*cpu, x, {9, shape.k}), *experts, expert_pairs, shape.epilogue,
+        {.slots = View(shape.slots, {9}), .rows = expert_pairs.tokens, .pairs = pointers});
+    std::vector<float> expected;
+    for (int e = 0; e < kExperts; ++e) {
+      const std::vector<int32_t> own(tokens.begin() + begin[e], tokens.begin() + begin[e + 1]);
+      const auto rows = Run(*cpu, cases[static_cast<size_t>(e)])(own, /*adapts=*/e != 1);
+      expected.insert(expected.end(), rows.begin(), rows.end());
+    }
+    CHECK(SameBits(Floats(*cpu, out), expected));
+  }
+}
+
+}  // namespace tandem
