@@ -17,14 +17,12 @@
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
+#include "engine_core/weights/safetensors_header.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own reader
-constexpr int kMaxDims = 8;
 
 std::optional<DType> DTypeOf(std::string_view name) {
   if (name == "F32") return DType::kF32;
@@ -39,106 +37,32 @@ Tensor View(const void* data, DType dtype, int64_t rows, int64_t columns) {
   return rows == 0 ? Tensor(memory, dtype, {columns}) : Tensor(memory, dtype, {rows, columns});
 }
 
-// Bytes of one element of any dtype in the format; 0 for others.
-int64_t FormatElementBytes(std::string_view dtype) {
-  static const std::map<std::string_view, int64_t> kBytes = {
-      {"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},     {"I32", 4},
-      {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2},     {"U16", 2},
-      {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-  const auto it = kBytes.find(dtype);
-  return it == kBytes.end() ? 0 : it->second;
-}
-
-struct Entry {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // into the data part
-};
-
-// One header entry, checked against the size of the data part.
-StatusOr<Entry> ParseEntry(const Json& json, uint64_t data_bytes) {
-  if (!json.is_object()) return InvalidArgumentError("its entry is not an object");
-  const auto dtype = json.find("dtype"), shape = json.find("shape"),
-             offsets = json.find("data_offsets");
-  if (dtype == json.end() || !dtype->is_string()) return InvalidArgumentError("has no dtype");
-  if (shape == json.end() || !shape->is_array() || shape->size() > kMaxDims) {
-    return InvalidArgumentError("has no shape of at most " + std::to_string(kMaxDims) +
-                                " dimensions");
-  }
-  if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 ||
-      !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-    return InvalidArgumentError("has no pair of data_offsets");
-  }
-  Entry entry;
-  entry.dtype = dtype->get<std::string>();
-  entry.begin = (*offsets)[0].get<uint64_t>();
-  entry.end = (*offsets)[1].get<uint64_t>();
-  const int64_t element_bytes = FormatElementBytes(entry.dtype);
-  if (element_bytes == 0) return InvalidArgumentError("has the unknown dtype " + entry.dtype);
-  int64_t bytes = element_bytes;
-  for (const Json& dim : *shape) {
-    if (!dim.is_number_unsigned() || dim.get<uint64_t>() > uint64_t{INT64_MAX} ||
-        __builtin_mul_overflow(bytes, dim.get<int64_t>(), &bytes)) {
-      return InvalidArgumentError("has a bad shape");
-    }
-    entry.shape.push_back(dim.get<int64_t>());
-  }
-  if (entry.begin > entry.end || entry.end > data_bytes) {
-    return DataLossError("its data_offsets [" + std::to_string(entry.begin) + ", " +
-                         std::to_string(entry.end) + "] are outside the " +
-                         std::to_string(data_bytes) + " bytes of data: truncated file?");
-  }
-  if (entry.end - entry.begin != static_cast<uint64_t>(bytes)) {
-    return InvalidArgumentError("its shape " + ShapeText(entry.shape) + " needs " +
-                                std::to_string(bytes) + " bytes, its data_offsets hold " +
-                                std::to_string(entry.end - entry.begin));
-  }
-  return entry;
-}
-
-Status CheckNoOverlap(const std::map<std::string, Entry, std::less<>>& entries) {
-  std::vector<std::pair<const Entry*, const std::string*>> by_begin;
-  for (const auto& [name, entry] : entries) {
-    if (entry.begin != entry.end) by_begin.push_back({&entry, &name});
-  }
-  std::sort(by_begin.begin(), by_begin.end(),
-            [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
-  for (size_t i = 1; i < by_begin.size(); ++i) {
-    if (by_begin[i].first->begin < by_begin[i - 1].first->end) {
-      return InvalidArgumentError("tensors " + *by_begin[i - 1].second + " and " +
-                                  *by_begin[i].second + " overlap");
-    }
-  }
-  return OkStatus();
-}
-
 // One mapped file and its checked table of contents.
 class SafetensorsFile {
  public:
   static StatusOr<SafetensorsFile> Open(const std::string& path) {
     ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-    StatusOr<SafetensorsFile> result = Parse(std::move(file));
-    if (!result.ok()) return result.status().WithContext(path);
-    result->path_ = path;
-    return result;
+    StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(file.bytes());
+    if (!header.ok()) return header.status().WithContext(path);
+    return SafetensorsFile(path, std::move(file), *std::move(header));
   }
 
-  bool Has(std::string_view name) const { return entries_.find(name) != entries_.end(); }
+  bool Has(std::string_view name) const { return header_.entries.contains(name); }
 
   // REQUIRES: Has(name).
   StoredTensor GetStored(std::string_view name) const {
-    const Entry& entry = entries_.find(name)->second;
-    return StoredTensor(entry.dtype, entry.shape,
-                        file_.bytes().subspan(data_begin_ + entry.begin, entry.end - entry.begin));
+    const SafetensorsEntry& entry = header_.entries.find(name)->second;
+    return StoredTensor(entry.dtype, entry.shape, header_.DataOf(entry, file_.bytes()));
   }
 
   // `shape` is the whole tensor's shape. The view has its last two dimensions (one for a vector);
   // of a stack, those at `index`.
   StatusOr<WeightTensor> Get(std::string_view name, const std::vector<int64_t>& shape,
                              int64_t index) const {
-    const auto it = entries_.find(name);
-    if (it == entries_.end()) return NotFoundError(path_ + ": no tensor " + std::string(name));
-    const Entry& entry = it->second;
+    const auto it = header_.entries.find(name);
+    if (it == header_.entries.end())
+      return NotFoundError(path_ + ": no tensor " + std::string(name));
+    const SafetensorsEntry& entry = it->second;
     const std::string place = path_ + ": tensor " + std::string(name);
     if (entry.shape != shape) {
       return InvalidArgumentError(place + " has shape " + ShapeText(entry.shape) +
@@ -153,53 +77,20 @@ class SafetensorsFile {
     const int64_t rows = shape.size() == 1 ? 0 : shape[shape.size() - 2];
     const auto num_bytes =
         static_cast<size_t>(std::max<int64_t>(rows, 1) * columns * SizeOf(*dtype));
-    const size_t begin = data_begin_ + entry.begin + static_cast<size_t>(index) * num_bytes;
-    const auto bytes = file_.bytes().subspan(begin, num_bytes);
+    const auto bytes = header_.DataOf(entry, file_.bytes())
+                           .subspan(static_cast<size_t>(index) * num_bytes, num_bytes);
     const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
     if (aligned) return WeightTensor(View(bytes.data(), *dtype, rows, columns));
     return WeightTensor(View(nullptr, *dtype, rows, columns), {bytes.begin(), bytes.end()});
   }
 
  private:
-  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
-
-  static StatusOr<SafetensorsFile> Parse(MappedFile file) {
-    const auto bytes = file.bytes();
-    uint64_t header_bytes = 0;
-    if (bytes.size() < sizeof header_bytes) {
-      return DataLossError("shorter than the 8 bytes of a safetensors header length");
-    }
-    std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-    if (header_bytes > kMaxHeaderBytes) {
-      return InvalidArgumentError("header of " + std::to_string(header_bytes) + " bytes, at most " +
-                                  std::to_string(kMaxHeaderBytes) +
-                                  " are allowed: not a safetensors file?");
-    }
-    if (header_bytes > bytes.size() - sizeof header_bytes) {
-      return DataLossError("header of " + std::to_string(header_bytes) + " bytes in a file of " +
-                           std::to_string(bytes.size()) + ": truncated file?");
-    }
-    const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_bytes;
-    StatusOr<Json> header = ParseJsonObject({text, header_bytes});
-    if (!header.ok()) return header.status().WithContext("header");
-
-    SafetensorsFile result(std::move(file));
-    result.data_begin_ = sizeof header_bytes + header_bytes;
-    const uint64_t data_bytes = bytes.size() - result.data_begin_;
-    for (const auto& [name, json] : header->items()) {
-      if (name == "__metadata__") continue;
-      StatusOr<Entry> entry = ParseEntry(json, data_bytes);
-      if (!entry.ok()) return entry.status().WithContext("tensor " + name);
-      result.entries_.emplace(name, *std::move(entry));
-    }
-    RETURN_IF_ERROR(CheckNoOverlap(result.entries_));
-    return result;
-  }
+  SafetensorsFile(std::string path, MappedFile file, SafetensorsHeader header)
+      : path_(std::move(path)), file_(std::move(file)), header_(std::move(header)) {}
 
   std::string path_;
   MappedFile file_;
-  uint64_t data_begin_ = 0;
-  std::map<std::string, Entry, std::less<>> entries_;
+  SafetensorsHeader header_;
 };
 
 class SafetensorsWeights final : public Weights {
