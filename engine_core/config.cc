@@ -224,6 +224,34 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   return OkStatus();
 }
 
+Status SetAdapters(const EngineConfig& config, EngineSetup* setup) {
+  if (!config.enable_lora) {
+    if (config.max_cpu_loras || config.max_loras != 1 || config.max_lora_rank != "16") {
+      LOG_WARNING << "--max-loras, --max-lora-rank and --max-cpu-loras have no effect without "
+                     "--enable-lora";
+    }
+    return OkStatus();
+  }
+  if (setup->device == "cuda") {
+    return InvalidArgumentError("--enable-lora: is not built for --device cuda, only for cpu");
+  }
+  if (config.lora_dtype != "auto" && config.lora_dtype != DTypeName(setup->backend.dtype)) {
+    return InvalidArgumentError("--lora-dtype " + config.lora_dtype + ": must be --dtype, " +
+                                std::string(DTypeName(setup->backend.dtype)) + ", or auto");
+  }
+  const int64_t max_cpu_loras = config.max_cpu_loras.value_or(config.max_loras);
+  if (max_cpu_loras < config.max_loras) {
+    return InvalidArgumentError("--max-cpu-loras " + std::to_string(max_cpu_loras) +
+                                ": must not be below --max-loras " +
+                                std::to_string(config.max_loras));
+  }
+  setup->max_lora_rank = *ParseNumber<int64_t>(config.max_lora_rank);
+  setup->runner.enable_lora = true;
+  setup->engine.scheduler.max_loras = static_cast<int32_t>(config.max_loras);
+  setup->engine.max_cpu_loras = static_cast<int32_t>(max_cpu_loras);
+  return OkStatus();
+}
+
 // What has not been built for several ranks is refused by its flag's name.
 Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   const RankCounts& ranks = setup.ranks;
@@ -234,6 +262,9 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   if (setup.runner.speculation.has_model()) {
     return InvalidArgumentError("--speculative-config: a drafter with a model is not built for " +
                                 flag + " above 1");
+  }
+  if (config.enable_lora) {
+    return InvalidArgumentError("--enable-lora: is not built for " + flag + " above 1");
   }
   if (ranks.pipeline == 1) return OkStatus();
   const auto refuse = [](const char* name) {
@@ -323,6 +354,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   SetScheduling(config, &setup);
+  RETURN_IF_ERROR(SetAdapters(config, &setup));
   RETURN_IF_ERROR(SetRanks(config, model, &setup));
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));

@@ -39,6 +39,7 @@ struct EngineSetup {
   std::optional<MemoryPlan> memory_plan;  // once the device is known
   wire::KvEventsConfig kv_events;
   GrammarConfig grammars;
+  int64_t max_lora_rank = 0;  // 0: there are no adapters
   bool auto_max_model_len = false;
   double step_timeout_s = 0;  // 0: none
 };

@@ -24,6 +24,7 @@ void EngineCore::Save(ByteWriter* out) const {
   out->Fixed(pause.clear_cache);
   out->Fixed(weight_version_.has_value());
   out->Bytes(weight_version_.value_or(""));
+  adapters_.Save(out);
   scheduler_.Save(out);
 }
 
@@ -43,6 +44,7 @@ Status EngineCore::Load(ByteReader* in) {
   const bool has_version = flag();
   std::string version(in->Bytes());
   if (has_version) weight_version_ = std::move(version);
+  RETURN_IF_ERROR(adapters_.Load(in));
   return scheduler_.Load(in);
 }
 

@@ -87,6 +87,7 @@ EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, con
       kv_cache_(CacheWithLimits(options.kv_cache, executor->limits())),
       scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_,
                  options.kv_connector),
+      adapters_(options.max_cpu_loras, options.adapter_loads),
       outputs_(options.engine_index) {}
 
 void EngineCore::Handle(EngineEvent event) {
@@ -123,6 +124,7 @@ Status EngineCore::Step() {
 
 Status EngineCore::BeginStep(bool may_schedule) {
   if (shutting_down()) EnforceShutdown();
+  adapters_.StartLoads(scheduler_.adapters());
   bool runs = false;
   if (may_schedule && NeedsStep()) {
     ASSIGN_OR_RETURN(runs, SubmitStep());
@@ -250,17 +252,27 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
     needs.grammar = true;
     if (options_.grammars->defaults().enable_in_reasoning) request.reasoning_ended = true;
   }
+  ASSIGN_OR_RETURN(const AdapterCache::Place adapter, FindAdapter(request));
+  if (adapter.adapter.id != 0) {
+    needs.adapter = adapter.adapter;
+    needs.awaits_adapter = !adapter.is_there;
+  }
   const RequestId id = request.request_id;
   RETURN_IF_ERROR(scheduler_.Add(std::move(request), clock_->Monotonic(), needs));
   LOG_EVENT(LogLevel::kDebug, "request added")
       .Add("id", id)
       .Add("prompt_tokens", num_prompt_tokens);
+  if (needs.awaits_adapter) {
+    adapters_.Await(needs.adapter.id, {id, scheduler_.Find(id)->order});
+    adapters_.StartLoads(scheduler_.adapters());
+  }
   if (has_grammar) {
     const Request& added = *scheduler_.Find(id);
     const bool is_there = options_.grammars->Await(added);
     if (is_there) scheduler_.EndGrammarWait({id, added.order, OkStatus()}, &outputs_);
   }
-  stats_due_ = stats_due_ || is_paused();  // no step will report that it waits
+  // No step will report that it waits.
+  stats_due_ = stats_due_ || is_paused() || needs.awaits_adapter;
   return OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "common/mailbox.h"
 #include "common/packed_bytes.h"
 #include "common/status.h"
+#include "engine_core/adapters/adapter_cache.h"
 #include "engine_core/engine_event.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/grammar/request_grammars.h"
@@ -45,6 +46,10 @@ struct EngineCoreOptions {
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
   KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none, as yet always
   RequestGrammars* grammars = nullptr;  // likewise; nullptr: structured outputs are refused
+  // Where adapters come from; must outlive the engine. nullptr: requests with an adapter are
+  // refused.
+  AdapterLoads* adapter_loads = nullptr;
+  int32_t max_cpu_loras = 1;  // adapters that are kept
   // What an accepted request needs besides blocks and the grammar of its structured outputs; empty:
   // nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
@@ -101,6 +106,7 @@ class EngineCore {
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
   void Resume();
   bool is_paused() const { return scheduler_.pause_state() != PauseState::kUnpaused; }
+  AdapterCache& adapters() { return adapters_; }
   const std::vector<std::string>& cache_facts() const { return options_.cache_facts; }
   const std::optional<std::string>& weight_version() const { return weight_version_; }
   void set_weight_version(std::string version) { weight_version_ = std::move(version); }
@@ -143,10 +149,12 @@ class EngineCore {
   void On(const wire::ClientLost& lost);
   void On(const GrammarResult& result) { scheduler_.EndGrammarWait(result, &outputs_); }
   void On(const GrammarCompiled& compiled);
+  void On(const AdapterLoaded& loaded);
   void On(const ShutdownRequest&);
   void On(const LeaveRequest&);
   void On(const LogStateRequest&);
   Status TryAdd(wire::EngineCoreRequest request);
+  StatusOr<AdapterCache::Place> FindAdapter(const wire::EngineCoreRequest& request);
   Status CheckGrammar(const wire::EngineCoreRequest& request) const;
   void EndMasks();
   void AbortAllWithOutputs();
@@ -160,6 +168,7 @@ class EngineCore {
   const Clock* clock_;
   KvCacheManager kv_cache_;
   Scheduler scheduler_;
+  AdapterCache adapters_;
   std::vector<StepInFlight> in_flight_;         // oldest first
   const SchedulerOutput* collected_ = nullptr;  // the step of result_
   ModelOutput result_;

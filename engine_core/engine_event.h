@@ -4,10 +4,12 @@
 // events in the order of the mailbox; that order, with the clock's readings and the executor's
 // results, decides everything the engine does.
 // To add a kind: a type here and an EngineCore::On for it; without the second it does not compile.
-// Thread: values; pushed by the wire, signal and compiler threads, handled on the engine loop.
+// Thread: values; pushed by the wire, signal, compiler and adapter threads, handled on the engine
+// loop.
 
 #include <variant>
 
+#include "engine_core/adapters/adapter_link.h"
 #include "engine_core/grammar/grammar_link.h"
 #include "engine_core/scheduler/grammar_result.h"
 #include "proto_msgpack/schema.h"
@@ -24,7 +26,7 @@ struct LeaveRequest {};
 // The operator wants to see requests, queues and blocks in the log.
 struct LogStateRequest {};
 
-using EngineEvent = std::variant<wire::EngineInput, GrammarCompiled, GrammarResult, ShutdownRequest,
-                                 LeaveRequest, LogStateRequest>;
+using EngineEvent = std::variant<wire::EngineInput, GrammarCompiled, GrammarResult, AdapterLoaded,
+                                 ShutdownRequest, LeaveRequest, LogStateRequest>;
 
 }  // namespace tandem

@@ -21,6 +21,7 @@ enum class EventKind : uint8_t {
   kShutdown,
   kLogState,
   kLeave,
+  kAdapterLoaded,
 };
 
 // ---- one event ----
@@ -86,6 +87,21 @@ void Pack(const GrammarResult& result, ByteWriter* out) {
   PackResult(result, out);
 }
 
+void Pack(const AdapterLoaded& loaded, ByteWriter* out) {
+  out->Fixed(EventKind::kAdapterLoaded);
+  out->Signed(loaded.id);
+  PackStatus(loaded.status, out);
+  out->Fixed(loaded.digest);
+}
+
+AdapterLoaded UnpackLoaded(ByteReader* in) {
+  AdapterLoaded loaded;
+  loaded.id = static_cast<AdapterId>(in->Signed());
+  loaded.status = UnpackStatus(in);
+  loaded.digest = in->Fixed<uint64_t>();
+  return loaded;
+}
+
 void Pack(const ShutdownRequest&, ByteWriter* out) { out->Fixed(EventKind::kShutdown); }
 void Pack(const LogStateRequest&, ByteWriter* out) { out->Fixed(EventKind::kLogState); }
 void Pack(const LeaveRequest&, ByteWriter* out) { out->Fixed(EventKind::kLeave); }
@@ -139,6 +155,8 @@ StatusOr<EngineEvent> UnpackKind(EventKind kind, ByteReader* in) {
       return EngineEvent(LogStateRequest{});
     case EventKind::kLeave:
       return EngineEvent(LeaveRequest{});
+    case EventKind::kAdapterLoaded:
+      return EngineEvent(UnpackLoaded(in));
   }
   return DataLossError("an event of an unknown kind");
 }
@@ -201,6 +219,7 @@ SubmittedStep DescribeStep(const SchedulerOutput& step, int64_t number) {
   for (const AdmittedRequest& admitted : step.admitted) {
     digest.Add(*admitted.request_id);
     digest.Add(static_cast<int64_t>(admitted.token_ids.size()), admitted.num_prompt_tokens);
+    if (admitted.adapter != nullptr) digest.Add(admitted.adapter->id, admitted.adapter->version);
   }
   for (const TokenMask& mask : step.token_masks) digest.Add(mask.request_idx, -2);
   return {.number = number,

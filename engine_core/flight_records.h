@@ -36,7 +36,8 @@ enum class RecordKind : uint8_t {
 };
 std::string_view RecordKindName(RecordKind kind);
 
-// The event is as before when this returns. A grammar's socket is left out.
+// The event is as before when this returns. A grammar's socket and an adapter's weights are left
+// out.
 void PackEvent(EngineEvent* event, ByteWriter* out);
 StatusOr<EngineEvent> UnpackEvent(std::string_view payload);
 

@@ -73,7 +73,7 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   out.block_size = cache.block_size;
   out.sliding_window = cache.sliding_window;
   const Adapter& adapter = stored.extra_keys.adapter;
-  if (adapter.id != 0) out.lora = wire::KvBlockStored::Lora{adapter.id, adapter.name};
+  if (adapter.id != 0) out.lora = wire::KvBlockStored::Lora{adapter.lora_int_id, adapter.name};
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
     out.extra_keys.push_back(stored.extra_keys.EventValues(
         stored.first_block + static_cast<int32_t>(i), cache.block_size));

@@ -63,7 +63,8 @@ StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const EngineSetup& se
 
 // Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
 // leaves free, which is measured by running it.
-Status FinishRunner(int64_t bytes_per_block, int64_t worker_bytes, ModelRunner* runner,
+// other_bytes: what other processes hold of the model, and what adapters will take.
+Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* runner,
                     EngineSetup* setup, StartupLog* startup) {
   const bool is_device = !runner->backend().device().memory_is_host();
   if (is_device) {
@@ -77,7 +78,7 @@ Status FinishRunner(int64_t bytes_per_block, int64_t worker_bytes, ModelRunner* 
                       WithCommas(after.total_bytes >> 20) + " MiB are free");
   }
   HostMemory memory = ReadMemory(runner->backend());
-  memory.resident_bytes += worker_bytes;
+  memory.resident_bytes += other_bytes;
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, memory, setup));
   const ExecutorLimits& limits = setup->runner.limits;
   RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
@@ -134,13 +135,15 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<ModelConf
 // The rank's part, or all of it.
 StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const ModelConfig& model,
                                           const EngineSetup& setup, RankGroup* ranks,
-                                          Backend* backend, StartupLog* startup) {
+                                          AdapterSites* adapter_sites, Backend* backend,
+                                          StartupLog* startup) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<Weights> weights,
       OpenWeights(config.model, config.load_format, model, static_cast<uint64_t>(config.seed)));
   startup->Done("weights mapped");
   const ModelLimits limits = ModelLimitsOf(setup.runner.limits);
   LoadContext context = {model, limits, *weights, *backend, setup.formats};
+  context.adapter_sites = adapter_sites;
   if (ranks != nullptr) {
     context.stage = ranks->place().stage;
     context.share = ranks->place().share;
@@ -177,9 +180,10 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
                                                   EngineSetup* setup, LoadedRunner* loaded,
                                                   StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Model> model,
-      LoadPart(config, model_config, *setup, loaded->ranks.get(), backend.get(), startup));
+  if (setup->runner.enable_lora) loaded->adapter_sites = std::make_unique<AdapterSites>();
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadPart(config, model_config, *setup, loaded->ranks.get(),
+                            loaded->adapter_sites.get(), backend.get(), startup));
   DraftModel draft;
   if (draft_config) {
     ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, backend.get()));
@@ -195,8 +199,13 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
                    ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
                                                    model_config, setup->runner, std::move(draft)));
   startup->Done("step buffers");
-  const int64_t worker_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
-  RETURN_IF_ERROR(FinishRunner(bytes_per_block, worker_bytes, runner.get(), setup, startup));
+  int64_t other_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
+  if (setup->runner.enable_lora) {
+    loaded->adapter_reader = std::make_unique<AdapterReader>(
+        loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);
+    other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras;
+  }
+  RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
@@ -231,7 +240,8 @@ StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup));
   startup->Done("device", std::string(backend->description()));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadPart(config, model_config, setup, group, backend.get(), startup));
+                   LoadPart(config, model_config, setup, group, /*adapter_sites=*/nullptr,
+                            backend.get(), startup));
   startup->Done("weights packed");
   return RankRunner::Create(std::move(backend), std::move(model), model_config, setup.runner,
                             group);

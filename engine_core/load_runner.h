@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/status.h"
+#include "engine_core/adapters/adapter_reader.h"
 #include "engine_core/config.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/rank_group.h"
@@ -21,7 +22,10 @@ struct LoadedRunner {
   // Of a model that several ranks run; else null.
   std::unique_ptr<RankGroup> ranks;
   std::unique_ptr<WorkerProcesses> workers;
+  // With adapters, else null: the matrices of the model that they may change, and their reader.
+  std::unique_ptr<AdapterSites> adapter_sites;
   std::unique_ptr<ModelRunner> runner;
+  std::unique_ptr<AdapterReader> adapter_reader;
   HostMemory memory;  // before anything was allocated
 
   // Adds what the operator can do about too little memory.

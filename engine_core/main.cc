@@ -19,6 +19,7 @@
 #include "common/sd_notify.h"
 #include "common/strings.h"
 #include "common/version.h"
+#include "engine_core/adapters/adapter_loader.h"
 #include "engine_core/cache_facts.h"
 #include "engine_core/config.h"
 #include "engine_core/engine_core.h"
@@ -155,6 +156,8 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
   ready.dtype = std::string(DTypeName(setup.backend.dtype));
   ready.vllm_version = kVllmVersion;
   ready.data_parallel_rank = setup.engine.engine_index;
+  ready.supports_lora = config.enable_lora;
+  ready.max_loras = setup.engine.scheduler.max_loras;
   ready.max_num_seqs = limits.max_num_seqs;
   ready.max_num_batched_tokens = limits.max_num_batched_tokens;
   ready.instance_id = RandomHex(16);
@@ -302,6 +305,12 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
       StartGrammars(config, *setup, clock, &events);
   if (!grammars.ok()) return fail(grammars.status());
   setup->engine.grammars = grammars->get();
+  std::optional<AdapterLoader> adapters;
+  if (loaded->adapter_reader != nullptr) {
+    setup->engine.adapter_loads =
+        &adapters.emplace(loaded->adapter_reader.get(),
+                          [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); });
+  }
   setup->engine.cache_facts = CacheFacts(config, *setup);
   const Clock* engine_clock = clock;
   if (config.flight_recorder) {

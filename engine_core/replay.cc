@@ -63,6 +63,12 @@ class ReplayedGrammars final : public RequestGrammars {
   std::deque<std::vector<int32_t>> masks_;  // of the step
 };
 
+// What becomes of a load is among the recorded events.
+class ReplayedAdapterLoads final : public AdapterLoads {
+ public:
+  void Start(AdapterLoad) override {}
+};
+
 // What a step has emitted for its i-th request, forced tokens left out.
 std::vector<TokenId> TokensOf(const ModelOutput& result, size_t i) {
   std::vector<TokenId> tokens;
@@ -133,9 +139,11 @@ class Flight {
   Flight(const FlightFile& file, const ReplayOptions& options, size_t begin)
       : options_(options),
         cursor_(&file, begin),
-        executor_(
-            {.limits = options.limits, .model = options.model, .until_step = options.until_step},
-            &cursor_),
+        executor_({.limits = options.limits,
+                   .model = options.model,
+                   .adapters = options.adapters,
+                   .until_step = options.until_step},
+                  &cursor_),
         clock_(&cursor_),
         grammars_(options, &executor_, &cursor_) {}
 
@@ -157,6 +165,7 @@ class Flight {
   ReplayedExecutor executor_;
   ReplayedClock clock_;
   ReplayedGrammars grammars_;
+  ReplayedAdapterLoads adapter_loads_;
   std::unique_ptr<EngineCore> engine_;
   std::vector<EngineEvent> pending_;
   std::vector<ClientMessage> messages_;
@@ -170,6 +179,7 @@ Status Flight::Begin() {
   EngineCoreOptions engine = options_.engine;
   engine.grammars = &grammars_;
   engine.kv_connector = nullptr;
+  if (engine.scheduler.max_loras > 0) engine.adapter_loads = &adapter_loads_;
   engine.kv_cache.enable_events = false;  // nobody listens
   ASSIGN_OR_RETURN(engine_, EngineCore::Create(engine, &executor_, &clock_));
   ByteReader checkpoint(*cursor_.Take(RecordKind::kCheckpoint));

@@ -17,6 +17,7 @@
 #include "engine_core/engine_core.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/recorder/flight_file.h"
+#include "engine_core/replayed_executor.h"
 
 namespace tandem {
 
@@ -26,8 +27,9 @@ struct ReplayOptions {
   ExecutorLimits limits;
   GrammarDefaults grammars;
   Executor* model = nullptr;  // see ReplayedExecutor
-  int64_t until_step = 0;     // ends before this step; 0: with the recording
-  bool from_first = false;    // at the oldest checkpoint, else at the nearest one before the end
+  ReplayedExecutor::AdapterSource adapters = {};
+  int64_t until_step = 0;   // ends before this step; 0: with the recording
+  bool from_first = false;  // at the oldest checkpoint, else at the nearest one before the end
 };
 
 struct ReplayResult {

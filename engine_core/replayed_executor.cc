@@ -139,6 +139,7 @@ Status ReplayedExecutor::RunModel(const SchedulerOutput& step, ModelOutput* resu
   }
   std::ranges::sort(own.admitted, {}, &AdmittedRequest::request_idx);
   if (!own.has_work()) return OkStatus();
+  RETURN_IF_ERROR(RestoreAdapters(&own));
   RETURN_IF_ERROR(options_.model->Execute(own, result));
   for (const ScheduledRequest& scheduled : own.requests) MarkWritten(scheduled);
   return OkStatus();
@@ -195,7 +196,24 @@ void ReplayedExecutor::Enter(const Request& request, size_t request_idx, Schedul
                             .sampling_params = WithoutPromptLogprobs(request),
                             .token_ids = request.token_ids,
                             .num_prompt_tokens = request.num_prompt_tokens,
-                            .embeddings = request.extra_keys.embeddings});
+                            .embeddings = request.extra_keys.embeddings,
+                            .adapter = request.adapter()});
+}
+
+// A recording has no weights of adapters.
+Status ReplayedExecutor::RestoreAdapters(SchedulerOutput* step) {
+  for (AdmittedRequest& admitted : step->admitted) {
+    if (admitted.adapter == nullptr) continue;
+    const auto [entry, is_new] = adapters_.try_emplace(admitted.adapter->id, *admitted.adapter);
+    if (is_new) {
+      if (!options_.adapters) return End("adapters cannot be read in this replay");
+      StatusOr<std::shared_ptr<const AdapterWeights>> weights = options_.adapters(entry->second);
+      if (!weights.ok()) return End(weights.status().message());
+      entry->second.weights = *std::move(weights);
+    }
+    admitted.adapter = &entry->second;
+  }
+  return OkStatus();
 }
 
 // They went to a client before the checkpoint or are not compared.
@@ -235,8 +253,10 @@ Status ReplayedExecutor::Warm(const Request& request, const ScheduledRequest& sc
                                .sampling_params = WithoutPromptLogprobs(request),
                                .token_ids = request.token_ids,
                                .num_prompt_tokens = request.num_prompt_tokens,
-                               .embeddings = request.extra_keys.embeddings});
+                               .embeddings = request.extra_keys.embeddings,
+                               .adapter = request.adapter()});
     }
+    RETURN_IF_ERROR(RestoreAdapters(&step));
     RETURN_IF_ERROR(options_.model->Execute(step, &nothing));
     begin += count;
   }

@@ -11,6 +11,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "engine_core/engine_core.h"
@@ -22,10 +25,14 @@ namespace tandem {
 
 class ReplayedExecutor final : public Executor {
  public:
+  // Reads a recorded adapter again; fails where its files have changed.
+  using AdapterSource =
+      std::function<StatusOr<std::shared_ptr<const AdapterWeights>>(const Adapter& recorded)>;
   struct Options {
     ExecutorLimits limits;      // of the recorded engine
     Executor* model = nullptr;  // nullptr: results are those recorded
-    int64_t until_step = 0;     // ends before this step; 0: with the recording
+    AdapterSource adapters = {};
+    int64_t until_step = 0;  // ends before this step; 0: with the recording
   };
   ReplayedExecutor(const Options& options, ReplayCursor* cursor)
       : options_(options),
@@ -63,6 +70,7 @@ class ReplayedExecutor final : public Executor {
   Status FreeSlots(const std::vector<RequestSlot>& slots);
   Status Warm(const Request& request, const ScheduledRequest& scheduled);
   void Enter(const Request& request, size_t request_idx, SchedulerOutput* step);
+  Status RestoreAdapters(SchedulerOutput* step);
   const wire::SamplingParams* WithoutPromptLogprobs(const Request& request);
   void MarkWritten(const ScheduledRequest& scheduled);
   const Request* RequestAt(RequestSlot slot) const;
@@ -75,6 +83,7 @@ class ReplayedExecutor final : public Executor {
   ResultQueue results_;
   std::deque<std::vector<RequestId>> ids_;   // of the steps in flight, for messages
   std::deque<wire::SamplingParams> params_;  // of the step that is being made
+  std::map<AdapterId, Adapter> adapters_;    // with their weights
   int64_t num_submitted_ = 0;
   int64_t num_collected_ = 0;
   int64_t num_compared_tokens_ = 0;

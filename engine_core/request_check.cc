@@ -37,8 +37,7 @@ Status CheckKind(const wire::EngineCoreRequest& request) {
     const wire::RawValue& value;
     std::string_view what;
   } unsupported[] = {{request.pooling_params, "pooling"},
-                     {request.mm_features, "multimodal input"},
-                     {request.lora_request, "LoRA"}};
+                     {request.mm_features, "multimodal input"}};
   for (const auto& [value, what] : unsupported) {
     if (!IsNone(value)) {
       return UnimplementedError(std::string(what) + " is not supported by this engine");

@@ -62,6 +62,15 @@ int ReplayWith(const EngineConfig& config, const ReplayConfig& replay, const Fli
   const StatusOr<LoadedRunner> loaded = LoadRunner(config, *model_config, &*setup, startup);
   if (!loaded.ok()) return Fail(kExitBadModel, loaded.status());
   options.model = loaded->runner.get();
+  const AdapterReader* reader = loaded->adapter_reader.get();
+  if (reader != nullptr) {
+    options.adapters = [reader](const Adapter& recorded) -> StatusOr<SharedAdapter> {
+      ASSIGN_OR_RETURN(ReadAdapter adapter, reader->Read(recorded.name, recorded.path));
+      if (adapter.digest == recorded.digest) return std::move(adapter.weights);
+      return FailedPreconditionError("the adapter in " + recorded.path +
+                                     " is not what it was when this was recorded");
+    };
+  }
   const std::string backend(loaded->runner->backend().description());
   if (backend != about.backend) {
     LOG_WARNING << "[replay] recorded on " << about.backend << ", this is " << backend

@@ -7,6 +7,7 @@
 #include "common/log_level.h"
 #include "common/process_stats.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/lora_request.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -123,8 +124,39 @@ Result SetWeightVersion(const wire::UtilityRequest& call, EngineCore* engine) {
   return Nil();
 }
 
-Result ListLoras(const wire::UtilityRequest&, EngineCore*) {
-  return StatusOr<wire::RawValue>(wire::PackedArray({}));
+// ([name, id, path, ...]). The reply comes when the adapter has been read.
+Result AddLora(const wire::UtilityRequest& call, EngineCore* engine) {
+  wire::MsgpackReader reader(call.args.packed);
+  if (call.args.is_nil() || reader.ArraySize() < 1 || !reader.ok()) {
+    return InvalidArgumentError("add_lora needs a LoRARequest");
+  }
+  const wire::RawValue packed = {std::string(reader.Raw())};
+  ASSIGN_OR_RETURN(const wire::LoraRequest lora, wire::UnpackLoraRequest(packed));
+  RETURN_IF_ERROR(engine->adapters().Check(lora));
+  if (!engine->adapters().Add(lora, {call.client_index, call.call_id})) return std::nullopt;
+  return Bool(true);
+}
+
+// (lora_int_id)
+Result RemoveLora(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const int64_t id = arguments.NextInt(0);
+  if (!arguments.status().ok()) return arguments.status();
+  return Bool(engine->adapters().Remove(id));
+}
+
+Result PinLora(const wire::UtilityRequest& call, EngineCore* engine) {
+  Arguments arguments(call.args);
+  const int64_t id = arguments.NextInt(0);
+  if (!arguments.status().ok()) return arguments.status();
+  RETURN_IF_ERROR(engine->adapters().Pin(id));
+  return Bool(true);
+}
+
+Result ListLoras(const wire::UtilityRequest&, EngineCore* engine) {
+  std::vector<wire::RawValue> ids;
+  for (const int64_t id : engine->adapters().Ids()) ids.push_back(wire::PackedInt(id));
+  return StatusOr<wire::RawValue>(wire::PackedArray(ids));
 }
 
 // Ours: the level of the frontend's settings file.
@@ -172,6 +204,9 @@ constexpr Method kMethods[] = {
     {"reset_encoder_cache", ResetNothing},
     {"get_weight_version", GetWeightVersion},
     {"set_weight_version", SetWeightVersion},
+    {"add_lora", AddLora},
+    {"remove_lora", RemoveLora},
+    {"pin_lora", PinLora},
     {"list_loras", ListLoras},
     {wire::kSetLogLevelMethod, SetLevelOfLog},
     {wire::kProcessMethod, DescribeProcess},

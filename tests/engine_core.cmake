@@ -42,7 +42,7 @@ target_compile_options(tandem_tests_simulation PRIVATE -O2)
 tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc
   DEPS tests/simulation tests/support)
 tandem_test(unit_engine_core LABEL unit
-  SRCS unit/engine_core/engine_core_test.cc unit/engine_core/kv_event_batch_test.cc
+  SRCS unit/engine_core/engine_core_test.cc unit/engine_core/engine_adapters_test.cc unit/engine_core/kv_event_batch_test.cc
        unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
        unit/engine_core/tokenizer_hash_test.cc unit/engine_core/watchdog_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
@@ -55,6 +55,10 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_lora LABEL golden
+  SRCS golden/lora_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files
+       tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_ranks LABEL golden TIMEOUT 300
   SRCS golden/ranks_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
@@ -77,6 +81,12 @@ tandem_test(property_cuda_models LABEL property TIMEOUT 300
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
   SRCS property/batch_invariance_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler tests/support)
+tandem_test(property_adapters LABEL property TIMEOUT 300
+  SRCS property/adapters_test.cc support/engine_driver.cc
+  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files)
+tandem_test(unit_engine_adapters LABEL unit
+  SRCS unit/engine_core/adapters/adapter_config_test.cc unit/engine_core/adapters/adapter_reader_test.cc
+  DEPS engine_core/adapters tests/support/files)
 tandem_test(unit_speculation LABEL unit
   SRCS unit/engine_core/speculation/draft_policy_test.cc
        unit/engine_core/speculation/ngram_index_test.cc

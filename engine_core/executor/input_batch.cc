@@ -23,6 +23,7 @@ void InputBatch::Remove(RequestSlot slot) {
   CHECK(r.in_use) << "slot " << Index(slot);
   r.in_use = false;
   r.embeddings.reset();
+  r.adapter.reset();
   r.prompt_logprobs.reset();
 }
 
@@ -38,6 +39,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_prompt_tokens = request.num_prompt_tokens;
   r.num_blocks = 0;
   r.embeddings = request.embeddings;
+  if (request.adapter != nullptr) r.adapter = request.adapter->weights;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);
   // The device counts every id of a prompt, also the zeros that stand for embeddings.

@@ -28,6 +28,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
              !backend_->device().memory_is_host()),
       graphs_(&backend_->device(), options.graph_sizes,
               std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
+      enable_lora_(options.enable_lora),
       ranks_(options.ranks),
       runs_late_(PlaceOf(options.ranks).stage.size > 1) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
@@ -83,7 +84,8 @@ Status ModelRunner::Allocate() {
                                                 .num_requests = seqs,
                                                 .num_logits_rows = tokens,
                                                 .attention_work = plan_->WorkSize(tokens, seqs),
-                                                .table_columns = batch_.max_blocks_per_request()}));
+                                                .table_columns = batch_.max_blocks_per_request(),
+                                                .has_adapters = enable_lora_}));
   if (limits_.hidden_size > 0) {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
@@ -294,7 +296,8 @@ void ModelRunner::SendInputs(StepInFlight* step) {
                  .num_requests = layout.num_requests(),
                  .num_logits_rows = layout.num_logits_rows(),
                  .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
-                 .table_columns = layout.max_blocks});
+                 .table_columns = layout.max_blocks,
+                 .has_adapters = !layout.adapters.empty()});
   inputs_.Fill(layout, batch_);
   sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) {
@@ -312,6 +315,8 @@ void ModelRunner::RunModel(const StepInFlight& step) {
                           .embedded = embedded_.rows(),
                           .plan = plan_.get(),
                           .kv_cache = kv_cache_.get()};
+  const StepAdapters adapters = {inputs.adapters, step.layout.adapters};
+  if (!step.layout.adapters.empty()) model_step.adapters = &adapters;
   if (ranks_ != nullptr) {
     plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());

@@ -11,8 +11,8 @@
 // Where several ranks run the model, the step's inputs go to them as well (RankGroup). As the last
 // stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
 // already work on the next.
-// Places of what comes later. Adapters: a part of StepInputs and a field of ModelStep. Pooling: a
-// sibling of StepSampler that reads hidden states instead of logits.
+// Place of what comes later. Pooling: a sibling of StepSampler that reads hidden states instead of
+// logits.
 //
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
@@ -48,6 +48,7 @@ struct ModelRunnerOptions {
   KvFormat kv_format = KvFormat::kCompute;
   int64_t max_logprobs = 20;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
+  bool enable_lora = false;  // requests may have adapters
   uint64_t process_seed = 0;
   // Ascending; batches for which decode steps are captured, where the backend can.
   std::vector<int64_t> graph_sizes = {};
@@ -149,6 +150,7 @@ class ModelRunner final : public Executor {
   StepInFlight* newest_ = &steps_[0];
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
+  const bool enable_lora_;
   RankGroup* ranks_;
   bool runs_late_;  // the last stage of several
   StepClock clock_;

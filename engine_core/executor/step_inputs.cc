@@ -30,6 +30,7 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   views.token_ids = cutter->Cut({shape.num_tokens});
   views.positions = cutter->Cut({shape.num_tokens});
   views.slots = cutter->Cut({shape.num_tokens});
+  if (shape.has_adapters) views.adapters = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
   views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
   views.attention_work = cutter->Cut({shape.attention_work});
@@ -105,11 +106,21 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
       slots[t] = -1;
     }
   }
+  if (shape_.has_adapters) FillAdapters(layout);
   auto* logits_rows = host_views_.logits_rows.Data<int32_t>();
   for (const LogitsRow& row : layout.logits_rows) *logits_rows++ = row.token_row;
   for (auto i = static_cast<int32_t>(layout.logits_rows.size()); i < layout.num_logits_rows();
        ++i) {
     *logits_rows++ = i;
+  }
+}
+
+void StepInputs::FillAdapters(const StepLayout& layout) {
+  auto* adapters = host_views_.adapters.Data<int32_t>();
+  std::fill_n(adapters, layout.num_tokens(), -1);
+  for (size_t r = 0; r < layout.requests.size(); ++r) {
+    std::fill(adapters + layout.query_start[r], adapters + layout.query_start[r + 1],
+              layout.adapter_of_request[r]);
   }
 }
 

@@ -4,7 +4,6 @@
 // one copy sends. The shape of the step decides where each part starts, so that ops which were
 // captured for a shape find their numbers whenever a step has that shape again. The block table
 // comes last: the width of its rows moves no other part.
-// Adapters will be here: a part with the adapter of each token.
 // Thread: engine loop. Owns: the block, twice where the device has memory of its own.
 // Failure: memory, in Create.
 
@@ -24,6 +23,7 @@ struct StepShape {
   int64_t num_logits_rows = 0;
   int64_t attention_work = 0;  // AttentionPlan::WorkSize
   int64_t table_columns = 0;   // blocks of the request with the longest block table
+  bool has_adapters = false;   // some token has one
 };
 
 class StepInputs {
@@ -36,6 +36,7 @@ class StepInputs {
     Tensor token_ids;       // [T]
     Tensor positions;       // [T]
     Tensor slots;           // [T]
+    Tensor adapters;        // [T], AdapterRows::slots; empty without has_adapters
     Tensor logits_rows;     // [L]
     Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
     Tensor attention_work;  // [.]
@@ -59,6 +60,8 @@ class StepInputs {
   std::span<const int32_t> numbers() const;
 
  private:
+  void FillAdapters(const StepLayout& layout);
+
   Device* device_ = nullptr;
   OwnedTensor numbers_;
   OwnedTensor staging_;  // empty: numbers_ are in the host's memory

@@ -10,6 +10,7 @@ void StepLayout::Reserve(int64_t max_requests) {
   logits_rows.reserve(size);
   query_start.reserve(size + 1);
   context_len.reserve(size);
+  adapter_of_request.reserve(size);
 }
 
 void StepLayout::Clear() {
@@ -17,6 +18,8 @@ void StepLayout::Clear() {
   logits_rows.clear();
   query_start.assign(1, 0);
   context_len.clear();
+  adapters.clear();
+  adapter_of_request.clear();
   max_blocks = num_padding_logits_rows = 0;
   has_device_rows = has_host_rows = false;
   max_device_logprobs = -1;
@@ -53,6 +56,21 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
     context_len.push_back(end);
   }
   CHECK_EQ(next_mask, step.token_masks.size());
+  PlaceAdapters(batch);
+}
+
+void StepLayout::PlaceAdapters(const InputBatch& batch) {
+  for (const ScheduledRequest& request : requests) {
+    const auto& adapter = batch.row(request.slot).adapter;
+    if (adapter == nullptr) {
+      adapter_of_request.push_back(-1);
+      continue;
+    }
+    const auto found = std::ranges::find(adapters, adapter);
+    adapter_of_request.push_back(static_cast<int32_t>(found - adapters.begin()));
+    if (found == adapters.end()) adapters.push_back(adapter);
+  }
+  if (adapters.empty()) adapter_of_request.clear();
 }
 
 // There may be fewer tokens and drafts than the scheduler supposed.

@@ -11,6 +11,7 @@
 // request allocates nothing.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine_core/executor/input_batch.h"
@@ -35,6 +36,10 @@ struct StepLayout {
   // context_len: tokens of each, up to its last one in this step.
   std::vector<int32_t> query_start;
   std::vector<int32_t> context_len;
+  // The adapters of the requests, each once, and of each request the index of its own; -1: none.
+  // The second is empty if the first is.
+  std::vector<std::shared_ptr<const AdapterWeights>> adapters;
+  std::vector<int32_t> adapter_of_request;
   int64_t max_blocks = 0;  // of the request with the longest block table
   int64_t num_padding_logits_rows = 0;
   bool has_device_rows = false;  // among logits_rows
@@ -68,6 +73,7 @@ struct StepLayout {
 
  private:
   void Clear();
+  void PlaceAdapters(const InputBatch& batch);
   static void LayOutDrafts(const InputBatch::Row& row, ScheduledRequest* request);
   void AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, int32_t mask_idx);
 };

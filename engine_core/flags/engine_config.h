@@ -74,6 +74,13 @@ struct EngineConfig {
   std::string speculative_config;         // JSON
   std::string per_request_spec_decode_metrics = "none";
 
+  // adapters
+  bool enable_lora = false;
+  int64_t max_loras = 1;
+  std::string max_lora_rank = "16";
+  std::optional<int64_t> max_cpu_loras;
+  std::string lora_dtype = "auto";
+
   // process
   std::string handshake_address;
   std::string data_parallel_address;

@@ -4,8 +4,7 @@
 // images (or other items) whose placeholders are among its tokens, a salt by which a client keeps
 // its prompts apart from those of others, and embeddings in place of tokens. All of it is part of
 // the block's hash, composed as vLLM does. Values; thread: engine loop.
-// Nothing turns adapters and items on yet: requests with them are refused. A salt comes with any
-// request.
+// Nothing turns items on yet: requests with them are refused. A salt comes with any request.
 
 #include <cstdint>
 #include <memory>
@@ -18,15 +17,20 @@ namespace tandem {
 
 using AdapterId = int32_t;  // 0: the model itself
 
+class AdapterWeights;  // of models; nothing here looks into it
+
 // A LoRA adapter. Name, path and version are its identity in the cache; the id is not, because it
 // changes when an adapter is loaded again.
 struct Adapter {
   AdapterId id = 0;
   std::string name;
   std::string path;
-  // Counts the times that weights were loaded in place under the same name and path; vLLM has no
-  // such key, so blocks of version 0 have its hashes and those of later ones do not.
+  // 0 for the first weights that were loaded under this name and path, else a digest of the
+  // weights. vLLM has no such key, so blocks of version 0 have its hashes and others do not.
   int64_t version = 0;
+  int32_t lora_int_id = 0;                             // the frontend's, for KV events
+  uint64_t digest = 0;                                 // of the files
+  std::shared_ptr<const AdapterWeights> weights = {};  // null in a replay
 };
 
 // A multimodal item: positions [begin, begin + num_tokens) of the prompt stand for it.

@@ -9,21 +9,19 @@ namespace tandem {
 namespace {
 
 // Some rows of a table [num_rows, H].
-StatusOr<std::unique_ptr<PackedMatrix>> LoadTable(const LoadContext& context,
-                                                  const std::string& name, int64_t num_rows,
-                                                  Slice rows, WeightFormat format) {
+StatusOr<LinearLayer> LoadTable(const LoadContext& context, const std::string& name,
+                                int64_t num_rows, Slice rows, const LinearOptions& options) {
   const StoredMatrix block[] = {
       {.name = name, .rows = num_rows, .columns = context.config.hidden_size, .row_slice = rows}};
-  ASSIGN_OR_RETURN(LinearLayer table, LoadLinear(context, block, {.format = format}));
-  return std::move(table.weight);
+  return LoadLinear(context, block, options);
 }
 
 // The rank's rows of a table of the vocabulary.
-StatusOr<std::unique_ptr<PackedMatrix>> LoadVocabulary(const LoadContext& context,
-                                                       const std::string& name) {
+StatusOr<LinearLayer> LoadVocabulary(const LoadContext& context, const std::string& name,
+                                     AdaptedAs adapted_as) {
   const int64_t num_ids = context.config.vocab_size;
   return LoadTable(context, name, num_ids, context.share.OfAbout(num_ids),
-                   context.formats.embedding);
+                   {.format = context.formats.embedding, .adapted_as = adapted_as});
 }
 
 // Ranks that outnumber the key-value heads hold copies of them.
@@ -66,20 +64,22 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
 
 Status Decoder::LoadEmbedding(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding));
+  ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kEmbedding));
   if (options_.positions.empty()) return OkStatus();
   const int64_t num_positions = config.max_position_embeddings;
-  ASSIGN_OR_RETURN(position_table_, LoadTable(context, options_.positions, num_positions,
-                                              {0, num_positions}, WeightFormat::kCompute));
+  ASSIGN_OR_RETURN(
+      position_table_,
+      LoadTable(context, options_.positions, num_positions, {0, num_positions},
+                {.format = WeightFormat::kCompute, .adapted_as = AdaptedAs::kNothing}));
   return OkStatus();
 }
 
 Status Decoder::LoadHead(const LoadContext& context) {
   const ModelConfig& config = context.config;
   if (!config.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, "lm_head"));
-  } else if (embedding_ == nullptr) {
-    ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding));
+    ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, "lm_head", AdaptedAs::kLinear));
+  } else if (embedding_.weight == nullptr) {
+    ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kNothing));
   }
   ASSIGN_OR_RETURN(final_norm_,
                    options_.has_layer_norm
@@ -118,7 +118,7 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   if (context.stage.is_first()) {
     ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
   }
-  if (position_table_ != nullptr) {
+  if (position_table_.weight != nullptr) {
     ASSIGN_OR_RETURN(positions_, device.Allocate(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, hidden}));
@@ -159,10 +159,14 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions,
 
 void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions) {
   const Tensor out = residual_.Rows(begin, ids.rows());
-  ops_->Embedding(out, ids, *embedding_, options_.embedding_scale);
-  if (position_table_ == nullptr) return;
+  ops_->Embedding(out, ids, *embedding_.weight, options_.embedding_scale);
+  const AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
+  if (!adapters.pairs.empty()) {
+    ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
+  }
+  if (position_table_.weight == nullptr) return;
   const Tensor learned = positions_.view().Rows(begin, ids.rows());
-  ops_->Embedding(learned, positions, *position_table_);
+  ops_->Embedding(learned, positions, *position_table_.weight);
   ops_->Add(out, learned);
 }
 
@@ -204,22 +208,28 @@ Tensor Decoder::Normed() {
   return normed;
 }
 
+void Decoder::Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
+                       LinearEpilogue epilogue) {
+  const AdapterRows adapters = adapters_.Pick(layer.adapter_site);
+  if (adapters.pairs.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
+  ops_->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, adapters);
+}
+
 void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, LinearEpilogue epilogue) {
-  if (pending_norm_.empty()) {
-    return ops_->Linear(out, RowsOf(normed_), *layer.weight, layer.bias, epilogue);
-  }
+  const bool is_adapted = !adapters_.Pick(layer.adapter_site).pairs.empty();
+  if (pending_norm_.empty() || is_adapted) return Multiply(out, Normed(), layer, epilogue);
   ops_->RmsNormLinear(out, residual_, pending_norm_, norm_epsilon_, *layer.weight, layer.bias,
                       epilogue);
 }
 
 void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer& post_norm) {
   if (post_norm.weight.view().empty()) {
-    ops_->Linear(OwnResidual(), x, *out.weight, out.bias, LinearEpilogue::kAddResidual);
+    Multiply(OwnResidual(), x, out, LinearEpilogue::kAddResidual);
     return Meet();
   }
   const Tensor normed = RowsOf(normed_);  // the norm that it contains is not needed any more
   const Tensor branch = ranks_ == nullptr ? normed : RowsOf(branch_);
-  ops_->Linear(branch.Columns(hidden_.begin, hidden_.count), x, *out.weight, out.bias);
+  Multiply(branch.Columns(hidden_.begin, hidden_.count), x, out);
   Meet();
   ops_->RmsNorm(normed, branch, post_norm.weight, norm_epsilon_);
   ops_->Add(OwnResidual(), normed.Columns(hidden_.begin, hidden_.count));
@@ -287,7 +297,9 @@ void Decoder::RunMlp(const MlpLayer& layer) {
   AddBranch(activated, layer.down, layer.post_norm);
 }
 
-void Decoder::RunMixture(const MoeLayer& layer) { mixer_->Run(layer, residual_, Normed()); }
+void Decoder::RunMixture(const MoeLayer& layer) {
+  mixer_->Run(layer, residual_, Normed(), &adapters_);
+}
 
 // The first meeting: the logits made before have been taken out. The second: these are there.
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
@@ -301,11 +313,19 @@ void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
 
 void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
-  const PackedMatrix& head = lm_head_ ? *lm_head_ : *embedding_;
+  const bool is_tied = lm_head_.weight == nullptr;
+  const PackedMatrix& head = is_tied ? *embedding_.weight : *lm_head_.weight;
+  const AdapterRows adapters = adapters_.Pick(lm_head_.adapter_site, rows);
   ops_->GatherRows(last, residual_, rows);
+  const Tensor normed = last_normed_.view().Rows(0, rows.rows());
   if (options_.has_layer_norm) {
-    const Tensor normed = last_normed_.view().Rows(0, rows.rows());
     ops_->LayerNorm(normed, last, final_norm_.weight, final_norm_.bias, norm_epsilon_);
+  } else if (!adapters.pairs.empty()) {
+    ops_->RmsNorm(normed, last, final_norm_.weight, norm_epsilon_);
+  }
+  if (!adapters.pairs.empty()) {
+    ops_->AdaptedLinear(logits, normed, head, {}, LinearEpilogue::kStore, adapters);
+  } else if (options_.has_layer_norm) {
     ops_->Linear(logits, normed, head);
   } else {
     ops_->RmsNormLinear(logits, last, final_norm_.weight, norm_epsilon_, head);

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/expert_mixer.h"
 #include "engine_core/models/layers.h"
 
@@ -44,6 +45,8 @@ class Decoder {
   // With the embedding if context.stage is the first stage, with the head if it is the last.
   static StatusOr<Decoder> Load(const LoadContext& context, DecoderOptions options);
 
+  // Before a step. The adapters live until the next one; null: none.
+  void SetAdapters(const StepAdapters* adapters) { adapters_.Begin(adapters); }
   // Starts a step: residual = the embeddings of the tokens at those positions ([T] i32 each), or
   // the rows given in their place. It is at `room` ([T, H] res) unless that is empty.
   void Embed(const Tensor& token_ids, const Tensor& positions,
@@ -94,6 +97,9 @@ class Decoder {
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
   // normed_, computed if it is still to be.
   Tensor Normed();
+  // out = layer(x).
+  void Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
+                LinearEpilogue epilogue = LinearEpilogue::kStore);
   // out = layer(normed), with the norm on the way in when it is still to be done.
   void MultiplyNormed(const Tensor& out, const LinearLayer& layer,
                       LinearEpilogue epilogue = LinearEpilogue::kStore);
@@ -105,15 +111,16 @@ class Decoder {
   DecoderOptions options_;
   SharedCommunicator* ranks_;  // null: there is one
   float norm_epsilon_ = 0;
-  HeadShare all_heads_, heads_;                   // of the model, of the rank
-  Slice hidden_, inner_, vocabulary_;             // the rank's columns
-  bool writes_k_;                                 // not a copy of what another rank writes
-  std::unique_ptr<PackedMatrix> embedding_;       // [own V, H]; the first stage, or a tied head
-  std::unique_ptr<PackedMatrix> position_table_;  // [max positions, H]; null: none
-  std::unique_ptr<PackedMatrix> lm_head_;         // [own V, H]; null: tied to the embedding
-  NormLayer final_norm_;                          // of the last stage
+  HeadShare all_heads_, heads_;        // of the model, of the rank
+  Slice hidden_, inner_, vocabulary_;  // the rank's columns
+  bool writes_k_;                      // not a copy of what another rank writes
+  LinearLayer embedding_;              // [own V, H]; the first stage, or a tied head
+  LinearLayer position_table_;         // [max positions, H]; null: none
+  LinearLayer lm_head_;                // [own V, H]; null: tied to the embedding
+  NormLayer final_norm_;               // of the last stage
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
+  AdapterPicker adapters_;
 
   int64_t num_tokens_ = 0;   // of this step
   Tensor residual_;          // [T, H] res, of this step

@@ -82,12 +82,18 @@ ExpertPairs ExpertMixer::OwnPairs(const ExpertPairs& pairs) const {
   return own;
 }
 
-void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed) {
+void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
+                      AdapterPicker* adapters) {
   const int64_t num_tokens = normed.rows();
   const Tensor logits = logits_.view().Rows(0, num_tokens);
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
-  ops_->Linear(logits, normed, *layer.router.weight);
+  const AdapterRows router = adapters->Pick(layer.router.adapter_site);
+  if (router.pairs.empty()) {
+    ops_->Linear(logits, normed, *layer.router.weight);
+  } else {
+    ops_->AdaptedLinear(logits, normed, *layer.router.weight, {}, LinearEpilogue::kStore, router);
+  }
   ops_->RouteTopK(ids, weights, logits, shape_.renormalize);
   const ExpertPairs pairs = Pairs(num_tokens);
   ops_->GroupByExpert(pairs, ids, weights);
@@ -95,9 +101,9 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   ops_->GatherRows(rows_.view().Rows(0, num_pairs), normed, pairs.tokens);
   const Tensor results = (splits_experts_ ? results_ : rows_).view().Rows(0, num_pairs);
   if (splits_experts_) {
-    RunOwnExperts(layer, OwnPairs(pairs), results);
+    RunOwnExperts(layer, OwnPairs(pairs), results, adapters);
   } else {
-    RunShares(layer, pairs, results);
+    RunShares(layer, pairs, results, adapters);
   }
   ops_->AddWeightedRows(residual.Columns(hidden_.begin, hidden_.count),
                         results.Columns(hidden_.begin, hidden_.count), pairs.of_token,
@@ -105,22 +111,33 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   Meet();
 }
 
-void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs,
-                            const Tensor& results) {
+void ExpertMixer::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                                  std::span<const int> sites, const ExpertPairs& pairs,
+                                  LinearEpilogue epilogue, AdapterPicker* adapters) {
+  const AdapterRows rows = adapters->Pick(sites, pairs.tokens);
+  if (rows.pairs.empty()) return ops_->ExpertLinear(out, x, experts, pairs, epilogue);
+  ops_->AdaptedExpertLinear(out, x, experts, pairs, epilogue, rows);
+}
+
+void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results,
+                            AdapterPicker* adapters) {
   const Tensor rows = rows_.view().Rows(0, results.rows());
   const Tensor activated = activated_.view().Rows(0, results.rows());
-  ops_->ExpertLinear(activated.Columns(inner_.begin, inner_.count), rows, *layer.gate_up, pairs,
-                     LinearEpilogue::kSiluAndMul);
+  MultiplyExperts(activated.Columns(inner_.begin, inner_.count), rows, *layer.gate_up,
+                  layer.gate_up_sites, pairs, LinearEpilogue::kSiluAndMul, adapters);
   Meet();
-  ops_->ExpertLinear(results.Columns(hidden_.begin, hidden_.count), activated, *layer.down, pairs);
+  MultiplyExperts(results.Columns(hidden_.begin, hidden_.count), activated, *layer.down,
+                  layer.down_sites, pairs, LinearEpilogue::kStore, adapters);
 }
 
 void ExpertMixer::RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs,
-                                const Tensor& results) {
+                                const Tensor& results, AdapterPicker* adapters) {
   const Tensor rows = rows_.view().Rows(0, results.rows());
   const Tensor activated = activated_.view().Rows(0, results.rows());
-  ops_->ExpertLinear(activated, rows, *layer.gate_up, pairs, LinearEpilogue::kSiluAndMul);
-  ops_->ExpertLinear(results, activated, *layer.down, pairs);
+  MultiplyExperts(activated, rows, *layer.gate_up, layer.gate_up_sites, pairs,
+                  LinearEpilogue::kSiluAndMul, adapters);
+  MultiplyExperts(results, activated, *layer.down, layer.down_sites, pairs, LinearEpilogue::kStore,
+                  adapters);
   Meet();
 }
 

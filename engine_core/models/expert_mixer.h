@@ -15,6 +15,7 @@
 
 #include <memory>
 
+#include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/layers.h"
 
 namespace tandem {
@@ -27,9 +28,10 @@ struct MoeShape {
 };
 
 struct MoeLayer {
-  LinearLayer router;                      // [E, H]
-  std::unique_ptr<PackedExperts> gate_up;  // [2 own I, H] each, or own experts: [2 I, H]
-  std::unique_ptr<PackedExperts> down;     // [own H, I] each, or own experts: [H, I]
+  LinearLayer router;                          // [E, H]
+  std::unique_ptr<PackedExperts> gate_up;      // [2 own I, H] each, or own experts: [2 I, H]
+  std::unique_ptr<PackedExperts> down;         // [own H, I] each, or own experts: [H, I]
+  std::vector<int> gate_up_sites, down_sites;  // by expert
 };
 
 // The experts of which the rank has something.
@@ -40,7 +42,8 @@ class ExpertMixer {
   static StatusOr<ExpertMixer> Create(const LoadContext& context, const MoeShape& shape);
 
   // residual += the mixture of normed.  residual: [T, H] res; normed: [T, H] act.
-  void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed);
+  void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
+           AdapterPicker* adapters);
 
  private:
   ExpertMixer(const LoadContext& context, const MoeShape& shape);
@@ -49,8 +52,14 @@ class ExpertMixer {
   // Those of the rank's experts, which count from 0 there.
   ExpertPairs OwnPairs(const ExpertPairs& pairs) const;
   // results[i, own columns or experts] = the mlp of pair i.
-  void RunShares(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results);
-  void RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results);
+  void RunShares(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results,
+                 AdapterPicker* adapters);
+  void RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results,
+                     AdapterPicker* adapters);
+  // ExpertLinear, with what adapters add at those sites.
+  void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
+                       std::span<const int> sites, const ExpertPairs& pairs,
+                       LinearEpilogue epilogue, AdapterPicker* adapters);
   void Meet() const {
     if (ranks_ != nullptr) ranks_->Meet();
   }

@@ -6,6 +6,42 @@
 
 namespace tandem {
 
+namespace {
+
+// Blocks that follow one another in their module, as in the packed matrix, are one part.
+AdapterSite SiteOf(std::span<const StoredMatrix> blocks, const LinearOptions& options,
+                   const PackedMatrix& matrix) {
+  AdapterSite site = {.parts = {},
+                      .columns = matrix.k(),
+                      .is_embedding = options.adapted_as == AdaptedAs::kEmbedding,
+                      .matrix = &matrix};
+  int64_t begin = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Slice rows = blocks[i].rows_to_load();
+    AdapterSite::Part part = {.module = blocks[i].name,
+                              .module_rows = blocks[i].rows,
+                              .first = rows.begin,
+                              .num_rows = rows.count,
+                              .begin = begin};
+    if (!options.modules.empty()) {
+      part.module = options.modules[i];
+      part.module_rows = rows.count;
+      part.first = 0;
+    }
+    begin += rows.count;
+    AdapterSite::Part* last = site.parts.empty() ? nullptr : &site.parts.back();
+    if (last != nullptr && last->module == part.module &&
+        last->first + last->num_rows == part.first) {
+      last->num_rows += part.num_rows;
+    } else {
+      site.parts.push_back(std::move(part));
+    }
+  }
+  return site;
+}
+
+}  // namespace
+
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
                                  const LinearOptions& options) {
   LinearLayer layer;
@@ -20,6 +56,9 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Sto
   const WeightFormat format = options.format.value_or(context.formats.layers);
   ASSIGN_OR_RETURN(layer.weight, options.is_gated ? context.backend.PackGated(sources, format)
                                                   : context.backend.Pack(sources, format));
+  if (context.adapter_sites != nullptr && options.adapted_as != AdaptedAs::kNothing) {
+    layer.adapter_site = context.adapter_sites->Add(SiteOf(blocks, options, *layer.weight));
+  }
   if (options.has_bias) {
     ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
   }

@@ -17,12 +17,19 @@ namespace tandem {
 struct LinearLayer {
   std::unique_ptr<PackedMatrix> weight;
   OwnedTensor bias;  // empty view: none
+  int adapter_site = kNoAdapterSite;
 };
+
+// Whether, and as what, adapters may change a matrix.
+enum class AdaptedAs { kLinear, kEmbedding, kNothing };
 
 struct LinearOptions {
   bool has_bias = false;
   bool is_gated = false;                    // for LinearEpilogue::kSiluAndMul and kGeluAndMul
   std::optional<WeightFormat> format = {};  // else context.formats.layers
+  AdaptedAs adapted_as = AdaptedAs::kLinear;
+  // Of the blocks, each a whole module; empty: they have the checkpoint's names.
+  std::vector<std::string> modules = {};
 };
 
 // Stacks the blocks, which have equal columns, and packs them as one matrix.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine_core/models/adapter_sites.h"
 #include "engine_core/models/rank_share.h"
 #include "engine_core/models/weight_formats.h"
 #include "engine_core/weights/model_config.h"
@@ -31,6 +32,8 @@ struct LoadContext {
   // The ranks of the stage, which outlive the model; null: there is one.
   SharedCommunicator* ranks = nullptr;
   bool splits_experts = false;  // the ranks have whole experts, else a share of each
+  // Where matrices are registered that adapters may change; null: there are no adapters.
+  AdapterSites* adapter_sites = nullptr;
 
   HeadShare heads() const { return HeadsOf(config, share); }
   // Zeros; where there are other ranks, in memory that all of them see.

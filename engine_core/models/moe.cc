@@ -88,11 +88,20 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
     const ExpertBlocks expert =
         is_stacked ? ExpertOfStack(context, family.shape, stack, e)
                    : ExpertApart(context, family, block + ".experts." + std::to_string(e) + ".");
+    // Adapters name the matrices of an expert apart, also where they are stored in a stack.
+    const std::string apart =
+        place.prefix + "." + family.names.block + ".experts." + std::to_string(e) + ".";
     LinearLayer linear;
-    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up, {.is_gated = true}));
+    ASSIGN_OR_RETURN(linear,
+                     LoadLinear(context, expert.gate_up,
+                                {.is_gated = true,
+                                 .modules = {apart + family.names.gate, apart + family.names.up}}));
     gate_ups.push_back(std::move(linear.weight));
-    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down));
+    layer.gate_up_sites.push_back(linear.adapter_site);
+    ASSIGN_OR_RETURN(linear,
+                     LoadLinear(context, expert.down, {.modules = {apart + family.names.down}}));
     downs.push_back(std::move(linear.weight));
+    layer.down_sites.push_back(linear.adapter_site);
   }
   ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
   ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));

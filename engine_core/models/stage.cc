@@ -20,6 +20,7 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
 }
 
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
+  decoder_.SetAdapters(step.adapters);
   if (is_first_) {
     decoder_.Embed(step.token_ids, step.plan->batch().positions, step.embedded, hidden);
   } else {

@@ -25,6 +25,7 @@ struct ModelStep {
   // Where the hidden states are, [T, H] res: those that the stages of earlier ranks have left
   // there, or room for the first stage's. Empty: the model's own memory.
   Tensor hidden = {};
+  const StepAdapters* adapters = nullptr;  // null: no token has one
 };
 
 class Layer {

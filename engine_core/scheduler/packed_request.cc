@@ -35,4 +35,26 @@ StatusOr<wire::EngineCoreRequest> UnpackRequest(ByteReader* in) {
   return std::move(*request);
 }
 
+void PackAdapter(const Adapter& adapter, ByteWriter* out) {
+  out->Signed(adapter.id);
+  if (adapter.id == 0) return;
+  out->Bytes(adapter.name);
+  out->Bytes(adapter.path);
+  out->Signed(adapter.version);
+  out->Signed(adapter.lora_int_id);
+  out->Fixed(adapter.digest);
+}
+
+Adapter UnpackAdapter(ByteReader* in) {
+  Adapter adapter;
+  adapter.id = static_cast<AdapterId>(in->Signed());
+  if (adapter.id == 0) return adapter;
+  adapter.name = std::string(in->Bytes());
+  adapter.path = std::string(in->Bytes());
+  adapter.version = in->Signed();
+  adapter.lora_int_id = static_cast<int32_t>(in->Signed());
+  adapter.digest = in->Fixed<uint64_t>();
+  return adapter;
+}
+
 }  // namespace tandem

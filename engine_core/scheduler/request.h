@@ -21,7 +21,9 @@ namespace tandem {
 // What a request needs besides blocks and a slot.
 struct RequestNeeds {
   bool grammar = false;  // it may not run before Scheduler::EndGrammarWait
-  Adapter adapter = {};  // nothing sets it yet
+  Adapter adapter = {};
+  // Its weights are being loaded: it may not run before Scheduler::EndAdapterWait.
+  bool awaits_adapter = false;
   std::shared_ptr<const PromptEmbeddings> embeddings = {};  // of its first prompt tokens
 };
 
@@ -55,6 +57,7 @@ struct Request {
         num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
                           wire.own.num_prior_output_tokens),
         needs_grammar(needs.grammar),
+        awaits_adapter(needs.awaits_adapter),
         reasoning(wire, num_prompt_tokens),
         order(order_of_adding),
         extra_keys{.adapter = needs.adapter,
@@ -89,6 +92,7 @@ struct Request {
   // A transfer writes into its blocks: they must not be found before it is known to have succeeded.
   bool loads_kv = false;
   bool needs_grammar;
+  bool awaits_adapter;  // extra_keys has its id and name alone; nothing is hashed yet
   std::vector<BlockHash> block_hashes;
   std::vector<wire::EngineCoreEvent> events;  // since the last record
   RequestDrafts drafts;
@@ -131,13 +135,20 @@ struct Request {
   bool has_grammar_begun() const { return needs_grammar && num_output_tokens() >= grammar_begin(); }
   // Whether it cannot run yet, regardless of room.
   bool is_blocked() const {
-    return status == wire::RequestStatus::kWaitingForStructuredOutputGrammar ||
-           status == wire::RequestStatus::kWaitingForRemoteKvs || awaits_stale_output();
+    return awaits_event() || status == wire::RequestStatus::kWaitingForRemoteKvs ||
+           awaits_stale_output();
+  }
+  // Whether it waits for what no step brings.
+  bool awaits_event() const {
+    return awaits_adapter || status == wire::RequestStatus::kWaitingForStructuredOutputGrammar;
   }
   // Whether it must not run yet: the token that it would sample is in flight and will be delivered.
   bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
   AdapterId adapter_id() const { return extra_keys.adapter.id; }
+  const Adapter* adapter() const {  // null: none
+    return adapter_id() == 0 ? nullptr : &extra_keys.adapter;
+  }
   std::span<const BlockHash> findable_hashes() const {
     return loads_kv ? std::span<const BlockHash>() : std::span<const BlockHash>(block_hashes);
   }

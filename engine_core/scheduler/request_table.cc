@@ -30,11 +30,15 @@ Request* RequestTable::Add(wire::EngineCoreRequest from_wire, const RequestNeeds
   CHECK(inserted) << request->id() << " is in use";
   request->events.push_back({wire::EventType::kQueued, now});
   waiting_->Add(request);
-  if (needs.grammar) {
-    request->status = kAwaitsGrammar;
-    ++num_awaiting_grammar_;
-  }
+  if (needs.grammar) request->status = kAwaitsGrammar;
+  adapters_.Enter(needs.adapter);
+  NoteWait(*request, false);
   return request;
+}
+
+void RequestTable::NoteWait(const Request& request, bool awaited_event) {
+  if (request.awaits_event() == awaited_event) return;
+  awaited_event ? --num_awaiting_events_ : ++num_awaiting_events_;
 }
 
 Request* RequestTable::Find(const RequestId& id) const {
@@ -56,9 +60,18 @@ std::vector<Request*> RequestTable::InOrderOfAdding() const {
 }
 
 void RequestTable::EndWait(Request* request) {
-  if (request->status == kAwaitsGrammar) --num_awaiting_grammar_;
+  const bool awaited_event = request->awaits_event();
   request->status = request->num_preemptions > 0 ? wire::RequestStatus::kPreempted
                                                  : wire::RequestStatus::kWaiting;
+  NoteWait(*request, awaited_event);
+}
+
+void RequestTable::EndAdapterWait(Request* request, const Adapter& adapter) {
+  CHECK(request->awaits_adapter && request->adapter_id() == adapter.id) << request->id();
+  request->extra_keys.adapter = adapter;
+  request->awaits_adapter = false;
+  NoteWait(*request, true);
+  ExtendHashes(request);
 }
 
 void RequestTable::HoldForLoad(Request* request, const KnownTokens& known) {
@@ -123,8 +136,9 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
 void RequestTable::AwaitGrammar(Request* request, double now) {
   if (request->status == wire::RequestStatus::kRunning) Preempt(request, StaleOutput::kDrop, now);
   if (request->status == kAwaitsGrammar || request->holds_blocks) return;
+  const bool awaited_event = request->awaits_event();
   request->status = kAwaitsGrammar;
-  ++num_awaiting_grammar_;
+  NoteWait(*request, awaited_event);
 }
 
 void RequestTable::Finish(Request* request, wire::RequestStatus status) {
@@ -132,10 +146,13 @@ void RequestTable::Finish(Request* request, wire::RequestStatus status) {
   if (request->status == wire::RequestStatus::kRunning) {
     ReleaseSlot(request);
   } else {
-    if (request->status == kAwaitsGrammar) --num_awaiting_grammar_;
     LeaveQueue(request);
   }
+  adapters_.Leave(request->adapter_id());
+  const bool awaited_event = request->awaits_event();
   request->status = status;
+  request->awaits_adapter = false;
+  NoteWait(*request, awaited_event);
   finished_.push_back({request->id(), request->wire.client_index});
 }
 

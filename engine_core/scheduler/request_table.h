@@ -52,6 +52,8 @@ class RequestTable {
   }
   // The grammar or load that it waited for is there: it may be admitted in its turn.
   void EndWait(Request* request);
+  // The same for its adapter, whose id it has already.
+  void EndAdapterWait(Request* request, const Adapter& adapter);
   // The slot that the next Admit gives. REQUIRES: fewer running requests than slots.
   RequestSlot next_slot() const { return free_slots_.back(); }
   // From a queue into next_slot(), to which the cache manager has given its blocks.
@@ -77,8 +79,8 @@ class RequestTable {
   // Waiting requests that could not be admitted, regardless of room, when they were looked at last.
   void SetPassedOver(Request* request, bool is_passed_over);
   size_t num_passed_over() const { return num_passed_over_; }
-  // Waiting requests that cannot run before Scheduler::EndGrammarWait.
-  size_t num_awaiting_grammar() const { return num_awaiting_grammar_; }
+  // Waiting requests that cannot run before Scheduler::EndGrammarWait or EndAdapterWait.
+  size_t num_awaiting_events() const { return num_awaiting_events_; }
   const AdapterSlots& adapters() const { return adapters_; }
   size_t size() const { return requests_.size(); }
 
@@ -99,6 +101,8 @@ class RequestTable {
  private:
   static constexpr auto kAwaitsGrammar = wire::RequestStatus::kWaitingForStructuredOutputGrammar;
 
+  // After a change of a request that awaited an event before it, or did not.
+  void NoteWait(const Request& request, bool awaited_event);
   void LeaveQueue(Request* request);
   void ReleaseSlot(Request* request);
   void Remove(const RequestId& id);
@@ -112,9 +116,9 @@ class RequestTable {
   std::vector<Request*> running_;
   std::unique_ptr<RequestQueue> waiting_;
   std::unique_ptr<RequestQueue> holding_;
-  size_t num_awaiting_grammar_ = 0;
+  size_t num_awaiting_events_ = 0;
   size_t num_passed_over_ = 0;
-  AdapterSlots adapters_;                // of running requests
+  AdapterSlots adapters_;
   std::vector<RequestSlot> free_slots_;  // taken from the back
   std::vector<RequestSlot> freed_slots_;
   std::vector<FinishedRequest> finished_;

@@ -51,8 +51,20 @@ Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const Reque
   CHECK(request->num_prompt_tokens > 0 && request->num_tokens() < parts_.config.max_model_len)
       << request->id() << " has " << request->num_tokens() << " tokens, "
       << request->num_prompt_tokens << " of them prompt";
-  parts_.requests.ExtendHashes(request);
+  if (!needs.awaits_adapter) parts_.requests.ExtendHashes(request);
   return OkStatus();
+}
+
+void Scheduler::EndAdapterWait(const RequestId& id, int64_t order, const StatusOr<Adapter>& adapter,
+                               ClientOutputs* outputs) {
+  Request* request = parts_.requests.Find(id);
+  if (request == nullptr || request->order != order) return;
+  if (adapter.ok()) {
+    parts_.requests.EndAdapterWait(request, *adapter);
+  } else {
+    update_.EndWithError(request, adapter.status(), outputs);
+    parts_.requests.RemoveFinished();
+  }
 }
 
 void Scheduler::EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs) {
@@ -161,6 +173,8 @@ wire::SchedulerStats Scheduler::TakeStats() {
   stats.num_skipped_waiting_reqs = static_cast<int64_t>(parts_.requests.num_passed_over());
   stats.num_waiting_reqs = static_cast<int64_t>(num_waiting()) - stats.num_skipped_waiting_reqs;
   stats.step_counter = num_steps_;
+  stats.running_lora_adapters = adapters().Running();
+  stats.waiting_lora_adapters = adapters().Waiting();
   stats.kv_cache_usage = parts_.kv_cache.pool().Usage();
   stats.prefix_cache_stats = std::exchange(waiting_pass_.prefix_cache_stats(), {});
   stats.prefix_cache_stats.reset = std::exchange(prefix_cache_was_reset_, false);
@@ -189,7 +203,7 @@ Work Scheduler::pending_work() const {
   const bool runs = pause_state_ != PauseState::kPausedAll && num_running() > 0;
   const bool admits_held = pause_state_ == PauseState::kPausedNew && !requests.holding().empty();
   const bool admits =
-      pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_grammar();
+      pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_events();
   if (runs || admits_held || admits) return Work::kRequests;
   if (!requests.finished().empty() || !requests.freed_slots().empty()) return Work::kNotices;
   return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;

@@ -69,6 +69,10 @@ class Scheduler {
   // A grammar is ready, or its request ends with the error. Does nothing for a request that has
   // ended meanwhile.
   void EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs);
+  // The adapter of a request is loaded, or the request ends with the error. Does nothing for a
+  // request that has ended meanwhile.
+  void EndAdapterWait(const RequestId& id, int64_t order, const StatusOr<Adapter>& adapter,
+                      ClientOutputs* outputs);
   // The grammar of a request is lost: it waits for EndGrammarWait again, and runs on from the
   // tokens that it has. REQUIRES: it is there, and no transfer of a KV connector names it.
   void AwaitGrammar(const RequestId& id, double now);

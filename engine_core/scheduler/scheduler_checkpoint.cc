@@ -1,7 +1,7 @@
 // Checkpoints of the scheduler: every request with its tokens, queues and slots in their order.
 // They are taken when no step is in flight, so nothing of a step belongs to one; statistics that
-// were not sent yet, and stamps for clients, are left out. REQUIRES: what no flag turns on is not
-// used: connectors and adapters.
+// were not sent yet, and stamps for clients, are left out. The weights of an adapter are left out
+// too, what names them is there. REQUIRES: no connector, which no flag turns on.
 
 #include "common/check.h"
 #include "engine_core/scheduler/packed_request.h"
@@ -43,13 +43,13 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> LoadEmbeddings(ByteReader* in)
 }
 
 void SaveRequest(const Request& request, ByteWriter* out) {
-  CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.loads_kv &&
-        request.adapter_id() == 0)
+  CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.loads_kv)
       << request.id();
   const std::span<const TokenId> tokens = request.token_ids;
   PackRequest(request.wire, tokens.first(NumArrivedTokens(request)), out);
   out->List(tokens.subspan(NumArrivedTokens(request)));
   SaveEmbeddings(request.extra_keys.embeddings.get(), out);
+  PackAdapter(request.extra_keys.adapter, out);
   out->Signed(request.order);
   out->Fixed(request.status);
   out->Signed(Index(request.slot));
@@ -58,8 +58,9 @@ void SaveRequest(const Request& request, ByteWriter* out) {
   out->List(std::span<const TokenId>(request.drafts.token_ids));
   out->Fixed(request.known);
   out->Fixed(request.first_known);
-  for (const bool flag : {request.needs_grammar, request.mid_prefill, request.drops_stale_output,
-                          request.has_output, request.load_failed, request.is_passed_over}) {
+  for (const bool flag :
+       {request.needs_grammar, request.mid_prefill, request.drops_stale_output, request.has_output,
+        request.load_failed, request.is_passed_over, request.awaits_adapter}) {
     out->Fixed(flag);
   }
 }
@@ -69,6 +70,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   std::vector<TokenId> sampled;
   in->List(&sampled);
   ASSIGN_OR_RETURN(std::shared_ptr<const PromptEmbeddings> embeddings, LoadEmbeddings(in));
+  Adapter adapter = UnpackAdapter(in);
   const int64_t order = in->Signed();
   if (record.own.num_prior_output_tokens < 0 ||
       record.prompt_token_ids.size() <= static_cast<size_t>(record.own.num_prior_output_tokens)) {
@@ -77,6 +79,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   auto request = std::make_unique<Request>(std::move(record), order);
   request->token_ids.insert(request->token_ids.end(), sampled.begin(), sampled.end());
   request->extra_keys.embeddings = std::move(embeddings);
+  request->extra_keys.adapter = std::move(adapter);
   request->reasoning.Read(request->token_ids);
   request->status = in->Fixed<wire::RequestStatus>();
   request->slot = RequestSlot{static_cast<int32_t>(in->Signed())};
@@ -86,7 +89,8 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   request->known = in->Fixed<KnownTokens>();
   request->first_known = in->Fixed<KnownTokens>();
   for (bool* flag : {&request->needs_grammar, &request->mid_prefill, &request->drops_stale_output,
-                     &request->has_output, &request->load_failed, &request->is_passed_over}) {
+                     &request->has_output, &request->load_failed, &request->is_passed_over,
+                     &request->awaits_adapter}) {
     *flag = in->Fixed<uint8_t>() != 0;
   }
   if (!in->ok()) return DataLossError("request " + request->id() + " is cut off");
@@ -126,9 +130,10 @@ Status RequestTable::Load(ByteReader* in) {
   num_added_ = in->Signed();
   for (size_t left = in->Count(); left > 0; --left) {
     ASSIGN_OR_RETURN(std::unique_ptr<Request> request, LoadRequest(in));
-    if (request->status == kAwaitsGrammar) ++num_awaiting_grammar_;
+    NoteWait(*request, false);
     if (request->is_passed_over) ++num_passed_over_;
-    ExtendHashes(request.get());
+    adapters_.Enter(request->extra_keys.adapter);
+    if (!request->awaits_adapter) ExtendHashes(request.get());
     const RequestId id = request->id();
     if (!requests_.emplace(id, std::move(request)).second) {
       return DataLossError("request " + id + " is there twice");
@@ -140,6 +145,7 @@ Status RequestTable::Load(ByteReader* in) {
       Request* request = Find(RequestId(in->Bytes()));
       if (request == nullptr) return DataLossError("a queue names a request that is not there");
       if (is_running) {
+        adapters_.Add(request->adapter_id());
         running_.push_back(request);
       } else {
         waiting_->Add(request);

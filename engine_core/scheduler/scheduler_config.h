@@ -53,7 +53,7 @@ struct SchedulerConfig {
   // Steps that the stages of a pipeline have under way at once. Above 1, running requests are
   // spread over them, and a request waits for the token that it has in flight.
   int32_t num_pipeline_steps = 1;
-  int32_t max_loras = 0;  // adapters that may be in the batch together; no flag sets it yet
+  int32_t max_loras = 0;  // adapters of running requests
   DraftConfig drafts;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
 };

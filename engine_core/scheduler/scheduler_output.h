@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "engine_core/kv_cache/prompt_embeddings.h"
+#include "engine_core/kv_cache/extra_keys.h"
 
 namespace tandem {
 
@@ -74,6 +74,7 @@ struct AdmittedRequest {
   int32_t num_prompt_tokens = 0;
   // In place of the first token ids, which are zeros; null: none.
   std::shared_ptr<const PromptEmbeddings> embeddings = {};
+  const Adapter* adapter = nullptr;  // null: none
 };
 
 // Limits the tokens that a request may sample in this step. One with drafts has a mask more for

@@ -48,7 +48,8 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
                                  .sampling_params = &request->wire.sampling_params,
                                  .token_ids = request->token_ids,
                                  .num_prompt_tokens = request->num_prompt_tokens,
-                                 .embeddings = request->extra_keys.embeddings});
+                                 .embeddings = request->extra_keys.embeddings,
+                                 .adapter = request->adapter()});
     }
     output.num_scheduled_tokens += entry.num_tokens;
     if (num_drafts >= 0) budgets->Apply(*request, request_idx, &output);

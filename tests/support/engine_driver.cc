@@ -74,6 +74,7 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
                                 Weights* weights) {
   const ModelLimits model_limits = ModelLimitsOf(limits);
   LoadContext context = {config, model_limits, *weights, *backend, options.formats};
+  context.adapter_sites = options.adapter_sites;
   if (group != nullptr) {
     context.stage = group->place().stage;
     context.share = group->place().share;
@@ -145,6 +146,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.sliding_window = 0;
   }
   runner_options.speculation = options.speculation;
+  runner_options.enable_lora = options.adapter_sites != nullptr;
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   runner_options.graph_sizes = options.graph_sizes;
@@ -178,19 +180,21 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   scheduling.vocab_size = runner_options.limits.vocab_size;
   scheduling.drafts = runner_options.limits.drafts;
   scheduling.num_pipeline_steps = options.ranks.pipeline;
+  scheduling.max_loras = options.adapter_sites == nullptr ? 0 : options.max_loras;
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
 }
 
 void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
-                       const wire::SamplingParams& params, int32_t num_prior_outputs) {
+                       const wire::SamplingParams& params, int32_t num_prior_outputs,
+                       const Adapter& adapter) {
   wire::EngineCoreRequest request;
   request.request_id = id;
   request.prompt_token_ids = std::move(prompt);
   request.sampling_params = params;
   request.own.num_prior_output_tokens = num_prior_outputs;
-  const Status status = scheduler_->Add(std::move(request), now_);
+  const Status status = scheduler_->Add(std::move(request), now_, {.adapter = adapter});
   CHECK(status.ok()) << status.ToString();
 }
 

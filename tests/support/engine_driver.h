@@ -40,6 +40,8 @@ struct EngineDriverOptions {
   SpeculativeConfig speculation = {};
   RankCounts ranks = {};  // those besides the driver's own are threads
   bool splits_experts = false;
+  AdapterSites* adapter_sites = nullptr;  // filled; outlives the driver. Null: no adapters
+  int32_t max_loras = 8;
 };
 
 // All that a client would have received for one request.
@@ -64,7 +66,7 @@ class EngineDriver {
 
   // The last num_prior_outputs of the prompt: see wire::OwnRequestFields.
   void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params,
-           int32_t num_prior_outputs = 0);
+           int32_t num_prior_outputs = 0, const Adapter& adapter = {});
   void Abort(const std::string& id) { scheduler_->Abort(id); }
   // Begins a step and takes the result of the oldest; false when nothing was left to do.
   bool Step();

@@ -41,15 +41,23 @@ std::vector<float> GoldenLogits::Get(const std::string& name) const {
 std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           const std::string& folder, int64_t max_positions,
                                           Backend* backend, const std::vector<int32_t>& prompt,
-                                          WeightFormats formats, KvFormat kv_format) {
+                                          WeightFormats formats, KvFormat kv_format,
+                                          const AdapterOf& adapter_of) {
   REQUIRE(config.ok());
   const auto weights = OpenWeights(folder, "auto", *config);
   REQUIRE(weights.ok());
   const auto count = static_cast<int64_t>(prompt.size());
   const ModelLimits limits = {
       .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
-  const auto loaded = LoadModel({*config, limits, **weights, *backend, formats});
+  AdapterSites sites;
+  LoadContext context = {*config, limits, **weights, *backend, formats};
+  if (adapter_of) context.adapter_sites = &sites;
+  const auto loaded = LoadModel(context);
   REQUIRE(loaded.ok());
+  std::vector<SharedAdapter> adapters;
+  if (adapter_of) adapters.push_back(adapter_of(sites, *backend));
+  std::vector<int32_t> slots(prompt.size(), 0);
+  const StepAdapters step_adapters = {Tensor(slots.data(), DType::kI32, {count}), adapters};
   constexpr int kBlockSize = 32;
   const auto num_blocks = static_cast<int32_t>((count + kBlockSize - 1) / kBlockSize);
   const auto cache =
@@ -68,7 +76,8 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
   plan->Fill(request.batch());
   (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                       .plan = plan.get(),
-                      .kv_cache = cache->get()});
+                      .kv_cache = cache->get(),
+                      .adapters = adapter_of ? &step_adapters : nullptr});
   auto logits = backend->device().Allocate(DType::kF32, {count, config->vocab_size});
   REQUIRE(logits.ok());
   (*loaded)->Logits(*logits, request.batch().positions);

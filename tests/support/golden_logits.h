@@ -3,6 +3,7 @@
 // Recorded logits of tiny models, and ours to compare with them. Thread: the test's.
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -29,13 +30,17 @@ class GoldenLogits {
   size_t data_begin_ = 0;
 };
 
+// The adapter of all positions, packed for the matrices that the model has registered.
+using AdapterOf = std::function<SharedAdapter(const AdapterSites& sites, const Backend& backend)>;
+
 // Logits of every position of one prompt, directly from a Model with its own cache. The weights
 // come from the folder, or the GGUF file.
 std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           const std::string& folder, int64_t max_positions,
                                           Backend* backend, const std::vector<int32_t>& prompt,
                                           WeightFormats formats = {},
-                                          KvFormat kv_format = KvFormat::kCompute);
+                                          KvFormat kv_format = KvFormat::kCompute,
+                                          const AdapterOf& adapter_of = {});
 
 double MaxDifference(const std::vector<float>& a, const float* b);
 

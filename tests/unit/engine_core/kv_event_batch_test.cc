@@ -59,7 +59,7 @@ TEST_CASE("KV events are converted with the block size, the parent and the extra
   stored.block_hashes[1].bytes[31] = 7;
   stored.parent.emplace().bytes[0] = 1;
   stored.token_ids = {1, 2, 3, 4};
-  stored.extra_keys = {.adapter = {.id = 3, .name = "l", .path = "/l", .version = 0},
+  stored.extra_keys = {.adapter = {.id = 7, .name = "l", .path = "/l", .lora_int_id = 3},
                        .items = {{.identifier = "image", .begin = 3, .num_tokens = 4}},
                        .cache_salt = "s"};
   KvCacheConfig cache;

@@ -18,6 +18,7 @@
 #include "engine_core/flight_recorder.h"
 #include "engine_core/replayed_executor.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/lora_request.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_executor.h"
 #include "tests/simulation/sim_random.h"
@@ -69,6 +70,24 @@ class SimGrammars final : public RequestGrammars {
   int64_t num_compiled_ = 0;
 };
 
+// Adapters that are there a little later, or cannot be used.
+class SimLoads final : public AdapterLoads {
+ public:
+  SimLoads(SimRandom* random, Mailbox<EngineEvent>* events) : random_(random), events_(events) {}
+  void Start(AdapterLoad load) override {
+    const bool fails = random_->Chance(0.1);
+    ++num_loads;
+    const auto digest = static_cast<uint64_t>(load.name.back()) + (random_->Chance(0.3) ? 1 : 0);
+    events_->Push(AdapterLoaded{
+        load.id, fails ? InvalidArgumentError("no such folder") : OkStatus(), digest, nullptr});
+  }
+  int64_t num_loads = 0;
+
+ private:
+  SimRandom* random_;
+  Mailbox<EngineEvent>* events_;
+};
+
 constexpr size_t kLargeRing = size_t{1} << 20;  // nothing is dropped
 constexpr size_t kSmallRing = size_t{1} << 17;
 
@@ -88,6 +107,17 @@ class RecordedLoad {
       }
     }
   }
+  // Some requests get adapters, drawn from a generator of its own.
+  void AddAdapters(uint64_t seed) {
+    SimRandom draw(~seed);
+    scenario_.options.scheduler.max_loras = draw.Between(1, 2);
+    scenario_.options.max_cpu_loras = draw.Between(2, 3);
+    for (auto& [id, stream] : scenario_.streams) {
+      if (stream.refused || draw.Chance(0.4)) continue;
+      stream.request.lora_request = wire::Packed(DrawLora(&draw));
+    }
+    has_adapters_ = true;
+  }
   static bool IsReplayable(uint64_t seed) { return seed % 4 != 0; }  // has things outside
 
   // Another drafter's drafts are not the simulated model's own; and it spoils KV of a request that
@@ -103,6 +133,7 @@ class RecordedLoad {
   Status Run() {
     EngineCoreOptions options = scenario_.options;
     options.grammars = &recorded_grammars_;
+    if (has_adapters_) options.adapter_loads = &loads_;
     auto engine = EngineCore::Create(options, &executor_, &recorded_clock_);
     REQUIRE(engine.ok());
     engine_ = std::move(*engine);
@@ -133,11 +164,17 @@ class RecordedLoad {
     return model;
   }
   ReplayOptions Options() const {
-    return {.engine = scenario_.options, .limits = scenario_.limits, .grammars = {}};
+    return {.engine = scenario_.options,
+            .limits = scenario_.limits,
+            .grammars = {},
+            .adapters = [](const Adapter&) -> StatusOr<std::shared_ptr<const AdapterWeights>> {
+              return std::shared_ptr<const AdapterWeights>();
+            }};
   }
   void SendLargeRequest() { sends_large_request_ = true; }
   const Scenario& scenario() const { return scenario_; }
   SimExecutor& model() { return *model_; }
+  int64_t num_adapter_loads() const { return loads_.num_loads; }
 
  private:
   void Receive(const wire::EngineCoreOutputs& message) {
@@ -174,7 +211,18 @@ class RecordedLoad {
       Call("pause_scheduler", wire::PackedArray({wire::PackedString(modes[random_.Between(0, 2)]),
                                                  wire::PackedBool(random_.Chance(0.5))}));
     }
+    if (has_adapters_ && random_.Chance(0.1)) {
+      wire::LoraRequest lora = DrawLora(&random_);
+      lora.load_inplace = random_.Chance(0.5);
+      Call("add_lora", wire::PackedArray({wire::Packed(lora)}));
+      if (random_.Chance(0.3)) Call("remove_lora", wire::PackedArray({wire::PackedInt(lora.id)}));
+    }
     if (random_.Chance(0.02)) events_.Push(LogStateRequest{});
+  }
+  static wire::LoraRequest DrawLora(SimRandom* random) {
+    const int32_t id = random->Between(1, 4);
+    const std::string name = "lora" + std::to_string(id);
+    return {.name = name, .id = id, .path = "/" + name};
   }
   void Resume() {
     is_paused_ = false;
@@ -192,6 +240,8 @@ class RecordedLoad {
   FlightRecorder recorder_;
   std::unique_ptr<SimExecutor> model_;
   SimGrammars grammars_;
+  SimLoads loads_{&random_, &events_};
+  bool has_adapters_ = false;
   RecordedClock recorded_clock_{&clock_, &recorder_};
   RecordedExecutor executor_{model_.get(), &recorder_};
   RecordedGrammars recorded_grammars_{&grammars_, &recorder_};
@@ -217,13 +267,15 @@ ReplayResult MustReplay(const FlightFile& file, const ReplayOptions& options) {
 
 TEST_CASE("Replay: drawn loads repeat step by step, from the first and the nearest checkpoint") {
   REQUIRE(InitLog("replay", "ERROR").ok());
-  int64_t num_steps = 0, num_tokens = 0, num_later_checkpoints = 0;
+  int64_t num_steps = 0, num_tokens = 0, num_later_checkpoints = 0, num_adapter_loads = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     if (!RecordedLoad::IsReplayable(seed)) continue;
     CAPTURE(seed);
     RecordedLoad load(seed, seed % 2 == 0 ? kSmallRing : kLargeRing);
+    if (seed % 3 == 0) load.AddAdapters(seed);
     REQUIRE(load.Run().ok());
     const FlightFile file = Parse(load.Bytes());
+    num_adapter_loads += load.num_adapter_loads();
     num_later_checkpoints += static_cast<int64_t>(CheckpointSteps(file).size()) - 1;
     for (const bool from_first : {true, false}) {
       for (const bool computes : {false, true}) {
@@ -243,6 +295,7 @@ TEST_CASE("Replay: drawn loads repeat step by step, from the first and the neare
     }
   }
   CHECK(num_later_checkpoints > 100);
+  CHECK(num_adapter_loads > 300);
   CHECK(num_steps > 20'000);
   CHECK(num_tokens > 10'000);
 }

@@ -98,7 +98,6 @@ TEST_CASE("Ingress: everything that could do harm is refused with a message") {
       {"token id -1", [](auto& r) { r.prompt_token_ids.push_back(-1); }},
       {"pooling", [](auto& r) { r.pooling_params.packed = "\x91\xc0"; }},
       {"multimodal", [](auto& r) { r.mm_features.packed = "\x91\xc0"; }},
-      {"LoRA", [](auto& r) { r.lora_request.packed = "\x91\xc0"; }},
       {"streaming input", [](auto& r) { r.resumable = true; }},
       {"n is 2", [](auto& r) { r.sampling_params.n = 2; }},
       {"max_tokens is 0", [](auto& r) { r.sampling_params.max_tokens = 0; }},

@@ -41,12 +41,12 @@ TEST_CASE("SplitCommandLine gives each flag with its values to the process that 
 TEST_CASE("SplitCommandLine takes out vLLM's flags that have no effect, values included") {
   Tables t;
   const PairCommandLine pair =
-      *t.Split({"--swap_space", "0.9", "--trust-remote-code", "m", "--max-loras=4"});
+      *t.Split({"--swap_space", "0.9", "--trust-remote-code", "m", "--max-lora-cls-labels=4"});
   CHECK(pair.frontend == Words{"m"});
   CHECK(pair.engine_core == Words{"m"});
   REQUIRE(pair.warnings.size() == 3);
   CHECK(pair.warnings[0].starts_with("--swap-space has no effect: "));
-  CHECK(pair.warnings[2].starts_with("--max-loras has no effect: "));
+  CHECK(pair.warnings[2].starts_with("--max-lora-cls-labels has no effect: "));
   CHECK(t.Split({"m", "--cpu-offload-gb", "4"})
             .status()
             .message()

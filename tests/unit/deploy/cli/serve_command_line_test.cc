@@ -86,7 +86,6 @@ TEST_CASE(
   const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--runner", "auto"});
   REQUIRE(line.warnings.size() == 2);
   CHECK(line.warnings[0].starts_with("--trust-remote-code has no effect: "));
-  CHECK(Refusal({"m", "--enable-lora"}).starts_with("--enable-lora cannot be done: "));
   CHECK(Refusal({"m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
   CHECK(Refusal({"m", "--port", "x"}) == "--port is 'x', must be a whole number");
   CHECK(Refusal({}) == "no model: tandem serve MODEL");

@@ -1,0 +1,40 @@
+#pragma once
+
+// adapter_config.json of a PEFT folder: the ranks and scales of a LoRA adapter. What would change
+// its result and is not computed here is refused by its key; other keys have no effect on a
+// finished adapter. Thread: any; pure. Failure: INVALID_ARGUMENT names the key, its value and what
+// is allowed.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+class AdapterConfig {
+ public:
+  // No rank may be above max_rank.
+  static StatusOr<AdapterConfig> Parse(std::string_view json, int64_t max_rank);
+
+  // Of a module by its path, "model.layers.0.self_attn.q_proj": the first pattern that is the path,
+  // or its end after a dot, else the value of all others.
+  int64_t RankOf(std::string_view module) const;
+  // What B is multiplied with: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
+  float ScaleOf(std::string_view module) const;
+
+ private:
+  template <class T>
+  using Pattern = std::vector<std::pair<std::string, T>>;
+
+  int64_t rank_ = 0;
+  double alpha_ = 0;
+  bool has_root_scale_ = false;
+  Pattern<int64_t> ranks_;
+  Pattern<double> alphas_;
+};
+
+}  // namespace tandem

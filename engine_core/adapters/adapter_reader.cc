@@ -1,0 +1,255 @@
+#include "engine_core/adapters/adapter_reader.h"
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "common/read_file.h"
+#include "common/shape_text.h"
+#include "engine_core/adapters/adapter_config.h"
+#include "engine_core/weights/safetensors_header.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+constexpr std::string_view kPrefix = "base_model.model.";
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);  // not a pipe, which could block
+}
+
+std::string_view LastPart(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+std::optional<DType> DTypeOf(std::string_view name) {
+  if (name == "F32") return DType::kF32;
+  if (name == "F16") return DType::kF16;
+  if (name == "BF16") return DType::kBf16;
+  return std::nullopt;
+}
+
+// Which half of a module's pair a tensor is.
+struct TensorKind {
+  std::string_view module;
+  bool is_b = false;
+  bool is_embedding = false;
+};
+StatusOr<TensorKind> KindOf(std::string_view name) {
+  constexpr struct {
+    std::string_view suffix;
+    bool is_b, is_embedding;
+  } kKinds[] = {{".lora_A.weight", false, false},
+                {".lora_B.weight", true, false},
+                {".lora_embedding_A", false, true},
+                {".lora_embedding_B", true, true}};
+  for (const auto& kind : kKinds) {
+    if (!name.ends_with(kind.suffix)) continue;
+    return TensorKind{name.substr(0, name.size() - kind.suffix.size()), kind.is_b,
+                      kind.is_embedding};
+  }
+  return InvalidArgumentError(std::string(name) + " is unsupported LoRA weight");
+}
+
+// PEFT's copy of what an adapter of the embedding was trained beside.
+bool IsBaseLayer(std::string_view name) {
+  constexpr std::string_view kSuffix = ".base_layer.weight";
+  if (!name.ends_with(kSuffix)) return false;
+  const std::string_view module = LastPart(name.substr(0, name.size() - kSuffix.size()));
+  return module == "embed_tokens" || module == "lm_head";
+}
+
+// One tensor of the file; its numbers are copied where they are not aligned.
+class FileTensor {
+ public:
+  static StatusOr<FileTensor> Open(const std::string& name, const SafetensorsEntry& entry,
+                                   std::span<const std::byte> bytes) {
+    const std::optional<DType> dtype = DTypeOf(entry.dtype);
+    if (!dtype) {
+      return InvalidArgumentError(name + " has dtype " + entry.dtype +
+                                  ", must be F32, F16 or BF16");
+    }
+    if (entry.shape.size() != 2 || entry.shape[0] < 1 || entry.shape[1] < 1) {
+      return InvalidArgumentError(name + " has shape " + ShapeText(entry.shape) +
+                                  ", must be a matrix");
+    }
+    FileTensor tensor;
+    const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
+    if (!aligned) tensor.copy_.assign(bytes.begin(), bytes.end());
+    // Tensor views are also written through; this one is not.
+    void* data = const_cast<std::byte*>(aligned ? bytes.data() : tensor.copy_.data());
+    tensor.view_ = Tensor(data, *dtype, {entry.shape[0], entry.shape[1]});
+    return tensor;
+  }
+  const Tensor& view() const { return view_; }
+
+ private:
+  std::vector<std::byte> copy_;
+  Tensor view_;
+};
+
+}  // namespace
+
+// What the file has of one module.
+struct AdapterReader::Tensors {
+  std::optional<FileTensor> a, b;
+  bool is_embedding = false;
+  float scale = 1;
+
+  Status Check(const std::string& name, const Module& module, const AdapterConfig& config) const;
+};
+
+Status AdapterReader::Tensors::Check(const std::string& name, const Module& module,
+                                     const AdapterConfig& config) const {
+  const char* const first = is_embedding ? "lora_embedding_A" : "lora_A";
+  const char* const second = is_embedding ? "lora_embedding_B" : "lora_B";
+  if (!a || !b) {
+    return InvalidArgumentError(name + " has no " + (a ? second : first) + " beside its " +
+                                (a ? first : second));
+  }
+  if (is_embedding != module.is_embedding) {
+    return InvalidArgumentError(name + (module.is_embedding
+                                            ? " is an embedding: it needs lora_embedding_A and _B"
+                                            : " is no embedding: it needs lora_A and lora_B"));
+  }
+  const int64_t rank = config.RankOf(name);
+  // [r, columns] and [rows, r]; the rows of an embedding are ids, and what it adds are columns.
+  const int64_t k = is_embedding ? module.rows : module.columns;
+  const int64_t n = is_embedding ? module.columns : module.rows;
+  const auto check = [&](const char* half, const Tensor& x, int64_t rows, int64_t columns) {
+    if (x.shape[0] == rows && x.shape[1] == columns) return OkStatus();
+    const std::vector<int64_t> got = {x.shape[0], x.shape[1]}, wanted = {rows, columns};
+    return InvalidArgumentError(name + "." + half + " has shape " + ShapeText(got) +
+                                ", the model and the rank " + std::to_string(rank) + " need " +
+                                ShapeText(wanted));
+  };
+  RETURN_IF_ERROR(check(first, a->view(), rank, k));
+  return check(second, b->view(), n, rank);
+}
+
+AdapterReader::AdapterReader(const AdapterSites* sites, const Backend* backend, int64_t max_rank)
+    : sites_(sites), backend_(backend), max_rank_(max_rank) {
+  for (const AdapterSite& site : sites->all()) {
+    for (const AdapterSite::Part& part : site.parts) {
+      modules_[part.module] = {part.module_rows, site.columns, site.is_embedding};
+      kinds_.emplace(LastPart(part.module));
+    }
+  }
+}
+
+StatusOr<ReadAdapter> AdapterReader::Read(const std::string& name,
+                                          const std::string& folder) const {
+  if (!IsFile(folder + "/adapter_config.json")) {
+    return NotFoundError("Loading lora " + name + " failed: No adapter found for " + folder);
+  }
+  return ReadFiles(folder);
+}
+
+int64_t AdapterReader::max_adapter_bytes() const {
+  int64_t numbers = 0;
+  for (const auto& [name, module] : modules_) numbers += module.rows + module.columns;
+  return numbers * max_rank_ * SizeOf(backend_->activation_dtype());
+}
+
+// More than an adapter of the largest rank needs in float32, and copies of embedding and head.
+int64_t AdapterReader::MaxFileBytes() const {
+  int64_t numbers = 0;
+  for (const auto& [name, module] : modules_) {
+    numbers += max_rank_ * (module.rows + module.columns);
+    if (LastPart(name) == "embed_tokens" || LastPart(name) == "lm_head") {
+      numbers += module.rows * module.columns;
+    }
+  }
+  constexpr int64_t kHeader = 64 << 20;
+  return kHeader + numbers * static_cast<int64_t>(sizeof(float));
+}
+
+StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder) const {
+  ASSIGN_OR_RETURN(const std::string config_text,
+                   ReadFile(folder + "/adapter_config.json", kMaxConfigBytes));
+  const StatusOr<AdapterConfig> config = AdapterConfig::Parse(config_text, max_rank_);
+  if (!config.ok()) return config.status().WithContext("adapter_config.json");
+  const std::string path = folder + "/adapter_model.safetensors";
+  if (!IsFile(path)) {
+    return InvalidArgumentError(
+        folder + " doesn't contain tensors: adapter_model.safetensors is missing" +
+        (IsFile(folder + "/adapter_model.bin") ? ", and adapter_model.bin, a pickle, is not read"
+                                               : ""));
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, MaxFileBytes()));
+  const std::span<const std::byte> file = std::as_bytes(std::span(text));
+  const StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(file);
+  if (!header.ok()) return header.status().WithContext("adapter_model.safetensors");
+
+  std::map<std::string, Tensors, std::less<>> modules;
+  for (const auto& [full_name, entry] : header->entries) {
+    std::string_view name = full_name;
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    if (IsBaseLayer(name)) continue;
+    ASSIGN_OR_RETURN(const TensorKind kind, KindOf(name));
+    if (!modules_.contains(kind.module)) return UnknownModule(kind.module);
+    Tensors& tensors = modules[std::string(kind.module)];
+    std::optional<FileTensor>& half = kind.is_b ? tensors.b : tensors.a;
+    const bool is_mixed = (tensors.a || tensors.b) && tensors.is_embedding != kind.is_embedding;
+    if (half || is_mixed) {
+      return InvalidArgumentError(std::string(kind.module) + " has more than one pair");
+    }
+    ASSIGN_OR_RETURN(half, FileTensor::Open(std::string(name), entry, header->DataOf(entry, file)));
+    tensors.is_embedding = kind.is_embedding;
+  }
+  if (modules.empty()) return InvalidArgumentError(path + " has no tensors of an adapter");
+  for (auto& [name, tensors] : modules) {
+    RETURN_IF_ERROR(tensors.Check(name, modules_.find(name)->second, *config));
+    tensors.scale = config->ScaleOf(name);
+  }
+  ReadAdapter result;
+  ASSIGN_OR_RETURN(result.weights, Pack(modules));
+  const XXH64_hash_t seed = XXH3_64bits(config_text.data(), config_text.size());
+  result.digest = XXH3_64bits_withSeed(text.data(), text.size(), seed);
+  return result;
+}
+
+Status AdapterReader::UnknownModule(std::string_view module) const {
+  const std::string name(module);
+  if (kinds_.contains(std::string(LastPart(module)))) {
+    return InvalidArgumentError("the model has no module " + name);
+  }
+  std::string known;
+  for (const std::string& kind : kinds_) known += (known.empty() ? "" : ", ") + kind;
+  return InvalidArgumentError("expected target modules in {" + known + "} but received [" + name +
+                              "]");
+}
+
+StatusOr<SharedAdapter> AdapterReader::Pack(
+    const std::map<std::string, Tensors, std::less<>>& modules) const {
+  std::vector<std::unique_ptr<PackedPair>> pairs;
+  for (const AdapterSite& site : sites_->all()) {
+    std::unique_ptr<PackedPair>& pair = pairs.emplace_back();
+    std::vector<PairSource> sources;
+    for (const AdapterSite::Part& part : site.parts) {
+      const auto found = modules.find(part.module);
+      if (found == modules.end()) continue;
+      const Tensors& tensors = found->second;
+      const Tensor& b = tensors.b->view();
+      sources.push_back({.a = tensors.a->view(),
+                         .b = site.is_embedding ? b : b.Rows(part.first, part.num_rows),
+                         .scale = tensors.scale,
+                         .begin = part.begin});
+    }
+    if (sources.empty()) continue;
+    if (site.is_embedding) {
+      ASSIGN_OR_RETURN(pair, backend_->PackEmbeddingPair(sources[0]));
+    } else {
+      ASSIGN_OR_RETURN(pair, backend_->PackPair(sources, *site.matrix));
+    }
+  }
+  return SharedAdapter(std::make_shared<const AdapterWeights>(std::move(pairs)));
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+#pragma once
+
+// Reads a LoRA adapter from a PEFT folder (adapter_config.json, adapter_model.safetensors) and
+// packs it for the matrices of a model. Everything is checked before anything is packed: each
+// tensor must belong to a module that the model has, with its shape and the rank that the
+// configuration names, and come as a pair. Files are read into memory, not mapped: they may change
+// at any time. Thread: any one; the model's matrices are only read. Failure: NOT_FOUND for a folder
+// without an adapter, else what is wrong with which key or tensor; no partial result.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "common/status.h"
+#include "engine_core/models/adapter_sites.h"
+#include "engine_core/models/adapter_weights.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+struct ReadAdapter {
+  SharedAdapter weights;
+  // Of the files' bytes: adapters of equal digests are equal.
+  uint64_t digest = 0;
+};
+
+class AdapterReader {
+ public:
+  // Both outlive it.
+  AdapterReader(const AdapterSites* sites, const Backend* backend, int64_t max_rank);
+
+  // Of the largest adapter.
+  int64_t max_adapter_bytes() const;
+  // `name` is for messages.
+  StatusOr<ReadAdapter> Read(const std::string& name, const std::string& folder) const;
+
+ private:
+  struct Module {
+    int64_t rows = 0, columns = 0;
+    bool is_embedding = false;
+  };
+  struct Tensors;
+
+  StatusOr<ReadAdapter> ReadFiles(const std::string& folder) const;
+  Status UnknownModule(std::string_view module) const;
+  StatusOr<SharedAdapter> Pack(const std::map<std::string, Tensors, std::less<>>& modules) const;
+  int64_t MaxFileBytes() const;
+
+  const AdapterSites* sites_;
+  const Backend* backend_;
+  int64_t max_rank_;
+  std::map<std::string, Module, std::less<>> modules_;  // by name
+  std::set<std::string> kinds_;                         // the last parts of their names
+};
+
+}  // namespace tandem

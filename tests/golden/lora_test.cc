@@ -1,0 +1,184 @@
+// LoRA adapters against what PEFT computes of the same folders, and the folders that are refused:
+// the set `lora`, over the models of the set `models`.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/adapters/adapter_reader.h"
+#include "engine_core/models/registry.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
+#include "tests/support/golden_logits.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kF32LogitTolerance = 2e-3;
+constexpr int64_t kMaxRank = 64;
+
+std::map<std::string, std::string> ByName(const char* kind) {
+  std::map<std::string, std::string> folders;
+  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, kind, "goldens.json")) {
+    folders[std::filesystem::path(folder).filename()] = folder;
+  }
+  return folders;
+}
+
+// Folder and base of each adapter; some lie beside their bases.
+struct AdapterCase {
+  std::string name, folder, base;
+};
+std::vector<AdapterCase> Cases() {
+  const auto models = ByName("models");
+  std::vector<AdapterCase> cases;
+  for (const auto& [name, folder] : ByName("lora")) {
+    const json goldens = ReadGoldens(folder);
+    cases.push_back({name, folder, models.at(goldens["base"])});
+  }
+  for (const auto& [name, base] : models) {
+    for (const auto& entry : std::filesystem::directory_iterator(base)) {
+      if (!std::filesystem::exists(entry.path() / "adapter_config.json")) continue;
+      cases.push_back({name + "/" + entry.path().filename().string(), entry.path(), base});
+    }
+  }
+  REQUIRE(!cases.empty());
+  return cases;
+}
+
+SharedAdapter ReadOrDie(const AdapterReader& reader, const std::string& folder) {
+  StatusOr<ReadAdapter> adapter = reader.Read("x", folder);
+  INFO(folder << ": " << adapter.status().ToString());
+  REQUIRE(adapter.ok());
+  return adapter->weights;
+}
+
+void CheckLogits(bool reference, DType dtype) {
+  for (const AdapterCase& c : Cases()) {
+    const json goldens = ReadGoldens(c.folder);
+    const GoldenLogits golden_logits(c.folder);
+    for (const json& prompt : goldens["prompts"]) {
+      const int index = prompt["index"];
+      CAPTURE(c.name, index);
+      if (dtype == DType::kBf16 && !prompt.contains("bf16_max_abs_diff")) continue;
+      const auto backend = MakeTestBackend(reference, dtype, 2);
+      const auto rows =
+          AllLogits(ReadModelConfig(c.base), c.base, 256, backend.get(),
+                    prompt["prompt_ids"].get<std::vector<int32_t>>(), {}, KvFormat::kCompute,
+                    [&](const AdapterSites& sites, const Backend& of) {
+                      return ReadOrDie(AdapterReader(&sites, &of, kMaxRank), c.folder);
+                    });
+      const double tolerance = dtype == DType::kF32
+                                   ? kF32LogitTolerance
+                                   : 2 * prompt["bf16_max_abs_diff"].get<double>() + 0.05;
+      CHECK(MaxDifference(rows.back(), golden_logits.Get("f32." + std::to_string(index)).data()) <=
+            tolerance);
+      const std::string all = "f32_all." + std::to_string(index);
+      if (dtype != DType::kF32 || !golden_logits.Has(all)) continue;
+      const auto expected = golden_logits.Get(all);
+      for (size_t p = 0; p < rows.size(); ++p) {
+        CHECK(MaxDifference(rows[p], expected.data() + p * rows[p].size()) <= tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("adapter goldens: float32 logits on the reference backend") {
+  CheckLogits(/*reference=*/true, DType::kF32);
+}
+
+TEST_CASE("adapter goldens: float32 logits on the cpu backend") {
+  CheckLogits(/*reference=*/false, DType::kF32);
+}
+
+TEST_CASE("adapter goldens: bfloat16 logits on the cpu backend") {
+  CheckLogits(/*reference=*/false, DType::kBf16);
+}
+
+// A first difference is accepted only where the two best logits are close.
+void CheckGreedy(const json& prompt, const std::vector<TokenId>& got) {
+  const auto expected = prompt["greedy_ids"].get<std::vector<TokenId>>();
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    CAPTURE(i, got[i], expected[i]);
+    CHECK(prompt["greedy_margins"][i].get<double>() < 1e-3);
+    return;
+  }
+}
+
+TEST_CASE(
+    "adapter goldens: a base and all its adapters in one batch write what each writes alone") {
+  std::map<std::string, std::vector<AdapterCase>> by_base;
+  for (const AdapterCase& c : Cases()) by_base[c.base].push_back(c);
+  for (const auto& [base, cases] : by_base) {
+    CAPTURE(base);
+    AdapterSites sites;
+    EngineDriverOptions options;
+    options.model_dir = base;
+    options.adapter_sites = &sites;
+    options.max_num_batched_tokens = 96;
+    options.max_num_seqs = 16;
+    options.num_blocks = 256;
+    EngineDriver engine(options);
+    const AdapterReader reader(&sites, &engine.runner().backend(), kMaxRank);
+    std::map<std::string, json> prompts;
+    const auto add = [&](const std::string& folder, const Adapter& adapter) {
+      const json goldens = ReadGoldens(folder);
+      for (const json& prompt : goldens["prompts"]) {
+        const std::string id = adapter.name + ":" + std::to_string(prompt["index"].get<int>());
+        prompts[id] = prompt;
+        engine.Add(id, prompt["prompt_ids"].get<std::vector<TokenId>>(),
+                   GreedyParams(goldens["n_greedy"]), 0, adapter);
+      }
+    };
+    add(base, {});
+    AdapterId id = 0;
+    for (const AdapterCase& c : cases) {
+      add(c.folder,
+          {.id = ++id, .name = c.name, .path = c.folder, .weights = ReadOrDie(reader, c.folder)});
+    }
+    engine.RunAll();
+    for (const auto& [request, prompt] : prompts) {
+      CAPTURE(request);
+      REQUIRE(engine.transcript(request).error.empty());
+      CheckGreedy(prompt, engine.transcript(request).token_ids);
+    }
+  }
+}
+
+TEST_CASE(
+    "adapter goldens: what vLLM's own loader was given is loaded or refused as it should be") {
+  const auto whole = WholeGoldens();
+  if (!whole) return;  // 40 folders that only the larger set has
+  std::ifstream in(*whole + "/lora/refusals.json");
+  REQUIRE(in);
+  const json refusals = json::parse(in);
+  const std::string base = ByName("models").at("llama_plain");
+  AdapterSites sites;
+  EngineDriverOptions options;
+  options.model_dir = base;
+  options.adapter_sites = &sites;
+  EngineDriver engine(options);
+  const AdapterReader reader(&sites, &engine.runner().backend(),
+                             refusals["max_lora_rank"].get<int64_t>());
+  for (const json& c : refusals["cases"]) {
+    const std::string name = c["name"];
+    const StatusOr<ReadAdapter> adapter = reader.Read("a", *whole + "/lora/refuse/" + name);
+    CAPTURE(name, adapter.status().ToString());
+    CHECK(adapter.ok() == (c["ours"] == "load"));
+    const bool is_missing = name == "no_config" || name == "empty_folder";
+    CHECK((adapter.status().code() == StatusCode::kNotFound) == is_missing);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

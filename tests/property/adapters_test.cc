@@ -1,0 +1,199 @@
+// Requests with several adapters, and without one, in one batch: each gets the bits that it gets
+// alone, with every kind of base matrix, drafts, asynchronous steps, prefix hits and preemptions.
+// Each run draws its conditions from a seed, which is printed on failure.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine_core/adapters/adapter_reader.h"
+#include "tests/support/dice.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/adapter_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr int kNumAdapters = 3;
+
+// All matrices of the model, or half of them.
+std::vector<ModuleShape> ModulesOf(const AdapterSites& sites, bool all, Dice* dice) {
+  std::vector<ModuleShape> modules;
+  for (const AdapterSite& site : sites.all()) {
+    if (site.is_embedding) continue;
+    for (const AdapterSite::Part& part : site.parts) {
+      if (!all && dice->Roll(0, 1) == 0) continue;
+      modules.push_back({part.module, part.module_rows, site.columns});
+    }
+  }
+  return modules;
+}
+
+// A driver with its adapters, of which number 0 is none.
+class Engine {
+ public:
+  Engine(EngineDriverOptions options, uint64_t seed) {
+    options.adapter_sites = &sites_;
+    driver.emplace(options);
+    const AdapterReader reader(&sites_, &driver->runner().backend(), 16);
+    Dice dice(seed);
+    adapters.emplace_back();
+    for (AdapterId id = 1; id <= kNumAdapters; ++id) {
+      const std::string name = "adapter-" + std::to_string(id);
+      const int64_t rank = dice.Roll(1, 16);
+      WriteAdapter(folder_, name, AdapterConfigText(rank, 2.0 * static_cast<double>(rank)),
+                   RandomPairs(ModulesOf(sites_, id == 1, &dice), rank, seed + id));
+      const auto adapter = reader.Read(name, folder_.PathOf(name));
+      INFO(adapter.status().ToString());
+      REQUIRE(adapter.ok());
+      adapters.push_back({.id = id,
+                          .name = name,
+                          .path = name,
+                          .digest = adapter->digest,
+                          .weights = adapter->weights});
+    }
+  }
+
+ private:
+  TempFolder folder_;
+  AdapterSites sites_;
+
+ public:
+  std::optional<EngineDriver> driver;
+  std::vector<Adapter> adapters;
+};
+
+struct Sent {
+  TestRequest request;
+  size_t adapter = 0;
+};
+
+std::vector<Sent> DrawRequests(Dice* dice) {
+  std::vector<TokenId> shared;
+  for (int i = 0; i < 100; ++i) shared.push_back(dice->Roll(3, 20));
+  std::vector<Sent> requests;
+  for (int i = 0; i < 8; ++i) {
+    Sent& sent = requests.emplace_back();
+    sent.adapter = static_cast<size_t>(i % (kNumAdapters + 1));
+    TestRequest& r = sent.request;
+    r.id = "request-" + std::to_string(i);
+    r.prompt.assign(shared.begin(), shared.begin() + dice->Roll(1, 100));
+    for (int32_t own = dice->Roll(1, 30); own > 0; --own) r.prompt.push_back(dice->Roll(3, 500));
+    r.params = GreedyParams(dice->Roll(4, 30));
+    r.params.logprobs = 2;
+    if (i % 3 == 1) {
+      r.params.temperature = 0.7;
+      r.params.seed = dice->Roll(0, 1 << 20);
+    }
+    if (i == 5) r.params.prompt_logprobs = 1;
+  }
+  return requests;
+}
+
+void CheckSame(const Transcript& got, const Transcript& expected) {
+  REQUIRE(got.error.empty());
+  CHECK(got.token_ids == expected.token_ids);
+  CHECK(got.logprobs == expected.logprobs);
+  CHECK(got.prompt_logprobs == expected.prompt_logprobs);
+}
+
+void Check(EngineDriverOptions options, uint64_t seed) {
+  CAPTURE(options.model_dir, seed, options.async_scheduling, options.speculation.drafts());
+  Dice dice(seed);
+  const std::vector<Sent> requests = DrawRequests(&dice);
+  std::vector<Transcript> alone;
+  {
+    EngineDriverOptions plain = options;
+    plain.enable_prefix_caching = false;
+    plain.speculation = {};
+    plain.async_scheduling = false;
+    Engine engine(plain, seed);
+    for (const Sent& sent : requests) {
+      engine.driver->Add(sent.request.id, sent.request.prompt, sent.request.params, 0,
+                         engine.adapters[sent.adapter]);
+      engine.driver->RunAll();
+      alone.push_back(engine.driver->transcript(sent.request.id));
+    }
+  }
+  options.num_threads = dice.Roll(1, 3);
+  options.max_num_seqs = dice.Roll(3, 8);
+  options.max_num_batched_tokens = dice.Roll(40, 200);
+  options.num_blocks = 256 / 32 + 6;  // too few for all
+  Engine engine(options, seed);
+  int64_t num_preemptions = 0, num_cached = 0;
+  for (int round = 0; round < 2; ++round) {
+    engine.driver->Forget();
+    for (const Sent& sent : requests) {
+      engine.driver->Add(sent.request.id, sent.request.prompt, sent.request.params, 0,
+                         engine.adapters[sent.adapter]);
+      for (int steps = dice.Roll(0, 2); steps > 0; --steps) engine.driver->Step();
+    }
+    engine.driver->RunAll();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      CAPTURE(round, i, requests[i].adapter);
+      const Transcript& got = engine.driver->transcript(requests[i].request.id);
+      CheckSame(got, alone[i]);
+      num_preemptions += got.num_preemptions;
+      num_cached += got.num_cached_tokens;
+    }
+  }
+  CHECK(num_preemptions + num_cached > 0);
+  // The adapters did change something.
+  Engine base(options, seed);
+  bool differs = false;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    base.driver->Add(requests[i].request.id, requests[i].request.prompt,
+                     requests[i].request.params);
+    base.driver->RunAll();
+    const Transcript& got = base.driver->transcript(requests[i].request.id);
+    const bool is_same = got.logprobs == alone[i].logprobs;
+    if (requests[i].adapter == 0) CHECK(is_same);
+    differs = differs || !is_same;
+  }
+  CHECK(differs);
+}
+
+EngineDriverOptions Base(const std::string& model, DType dtype) {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+  options.dtype = dtype;
+  return options;
+}
+
+TEST_CASE("adapters: each request in a mixed batch has the bits that it has alone") {
+  for (uint64_t seed = 1; seed <= 3; ++seed) Check(Base("llama_plain", DType::kBf16), seed);
+  Check(Base("llama_plain", DType::kF32), 10);
+  Check(Base("gemma2", DType::kBf16), 20);
+  Check(Base("phi3", DType::kBf16), 30);
+  Check(Base("qwen3_moe", DType::kBf16), 40);
+}
+
+TEST_CASE("adapters: the same over integer matrices") {
+  for (const char* quantization : {"int8", "int4"}) {
+    EngineDriverOptions options = Base("llama_plain", DType::kBf16);
+    options.formats = WeightFormatsOf(quantization);
+    Check(options, 50);
+    options = Base("qwen2", DType::kBf16);
+    options.formats = WeightFormatsOf(quantization);
+    Check(options, 51);
+  }
+}
+
+TEST_CASE("adapters: the same with drafts and with asynchronous steps") {
+  EngineDriverOptions options = Base("llama_plain", DType::kBf16);
+  options.async_scheduling = true;
+  Check(options, 60);
+  for (const char* config :
+       {R"({"method": "ngram", "num_speculative_tokens": 3, "adaptive": false})",
+        R"({"method": "suffix", "num_speculative_tokens": 4, "adaptive": false})"}) {
+    options.speculation = ParseSpeculativeConfig(config).value();
+    Check(options, 61);
+    options.async_scheduling = false;
+    Check(options, 62);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

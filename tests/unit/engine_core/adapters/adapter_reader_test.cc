@@ -1,0 +1,287 @@
+// Adapters for a small model that is made up: what is read, and every way in which a folder can be
+// wrong. Refusals name what is wrong; nothing ends the process.
+
+#include "engine_core/adapters/adapter_reader.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/mailbox.h"
+#include "engine_core/adapters/adapter_loader.h"
+#include "tests/support/files/adapter_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+// q, k and v in one matrix, a gate in another, an embedding.
+class SmallModel {
+ public:
+  SmallModel() : backend_(MakeReferenceBackend()) {
+    AddSite({{"m.q_proj", 6, 0, 6, 0}, {"m.k_proj", 2, 0, 2, 6}, {"m.v_proj", 2, 0, 2, 8}}, 10, 4,
+            false);
+    AddSite({{"m.gate_up_proj", 6, 0, 6, 0}}, 6, 4, true);
+    AddSite({{"m.embed_tokens", 9, 0, 9, 0}}, 9, 4, false, /*is_embedding=*/true);
+  }
+  AdapterReader Reader(int64_t max_rank = 8) const { return {&sites_, backend_.get(), max_rank}; }
+  static std::vector<ModuleShape> Modules() {
+    return {{"m.q_proj", 6, 4}, {"m.v_proj", 2, 4}, {"m.gate_up_proj", 6, 4}};
+  }
+
+ private:
+  void AddSite(std::vector<AdapterSite::Part> parts, int64_t rows, int64_t columns, bool is_gated,
+               bool is_embedding = false) {
+    std::vector<float> zeros(static_cast<size_t>(rows * columns));
+    const MatrixSource block[] = {Tensor(zeros.data(), DType::kF32, {rows, columns})};
+    matrices_.push_back((is_gated ? backend_->PackGated(block) : backend_->Pack(block)).value());
+    sites_.Add({.parts = std::move(parts),
+                .columns = columns,
+                .is_embedding = is_embedding,
+                .matrix = matrices_.back().get()});
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::vector<std::unique_ptr<PackedMatrix>> matrices_;
+  AdapterSites sites_;
+};
+
+std::vector<FileTensor> GoodTensors() { return RandomPairs(SmallModel::Modules(), 3, 1); }
+
+TEST_CASE("adapter reader: the matrices that an adapter changes get a pair, others none") {
+  const SmallModel model;
+  const TempFolder folder;
+  std::vector<FileTensor> tensors = GoodTensors();
+  tensors.pop_back();
+  tensors.pop_back();                                                             // the gate's
+  tensors.push_back(RandomTensor("m.embed_tokens.lora_embedding_A", {3, 9}, 1));  // no prefix
+  tensors.push_back(RandomTensor("m.embed_tokens.lora_embedding_B", {4, 3}, 1));
+  tensors.push_back(RandomTensor("base_model.model.m.embed_tokens.base_layer.weight", {9, 4}, 1));
+  WriteAdapter(folder, "a", AdapterConfigText(3, 6), tensors);
+  const auto adapter = model.Reader().Read("a", folder.PathOf("a"));
+  INFO(adapter.status().ToString());
+  REQUIRE(adapter.ok());
+  CHECK(adapter->weights->pair(0) != nullptr);
+  CHECK(adapter->weights->pair(1) == nullptr);
+  CHECK(adapter->weights->pair(2) != nullptr);
+  CHECK(adapter->weights->num_bytes() <= model.Reader().max_adapter_bytes() * 2);
+}
+
+TEST_CASE("adapter reader: the digest follows both files") {
+  const SmallModel model;
+  const TempFolder folder;
+  const auto digest = [&](const std::string& config, uint64_t seed) {
+    WriteAdapter(folder, "a", config, RandomPairs(SmallModel::Modules(), 3, seed));
+    return model.Reader().Read("a", folder.PathOf("a"))->digest;
+  };
+  const uint64_t first = digest(AdapterConfigText(3, 6), 1);
+  CHECK(digest(AdapterConfigText(3, 6), 1) == first);
+  CHECK(digest(AdapterConfigText(3, 6), 2) != first);
+  CHECK(digest(AdapterConfigText(3, 7), 1) != first);
+}
+
+TEST_CASE("adapter reader: half precision, and numbers that are not aligned") {
+  const SmallModel model;
+  const TempFolder folder;
+  for (const char* dtype : {"F16", "BF16"}) {
+    std::vector<FileTensor> tensors;
+    tensors.push_back({"m.q_proj.lora_A.weight", {3, 4}, dtype, {}});
+    tensors.push_back({"m.q_proj.lora_B.weight", {6, 3}, dtype, {}});
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6), tensors);
+    CHECK(model.Reader().Read("a", folder.PathOf("a")).ok());
+  }
+  std::string bytes = SafetensorsBytes(GoodTensors());
+  // One byte more of header: the data begins at an odd place.
+  bytes[0] = static_cast<char>(bytes[0] + 1);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  bytes.insert(8 + header - 1, " ");
+  folder.Write("odd/adapter_config.json", AdapterConfigText(3, 6));
+  folder.Write("odd/adapter_model.safetensors", bytes);
+  const auto odd = model.Reader().Read("a", folder.PathOf("odd"));
+  INFO(odd.status().ToString());
+  CHECK(odd.ok());
+}
+
+TEST_CASE("adapter reader: a folder without an adapter is not found") {
+  const SmallModel model;
+  const TempFolder folder;
+  folder.Write("empty/readme", "");
+  REQUIRE(mkfifo(folder.PathOf("empty/adapter_config.json").c_str(), 0600) == 0);
+  for (const std::string& path : {folder.PathOf("none"), folder.PathOf("empty")}) {
+    const auto adapter = model.Reader().Read("x", path);
+    CHECK(adapter.status().code() == StatusCode::kNotFound);
+    CHECK(adapter.status().message() == "Loading lora x failed: No adapter found for " + path);
+  }
+}
+
+TEST_CASE("adapter reader: every kind of wrong tensor is refused by name") {
+  const SmallModel model;
+  const TempFolder folder;
+  using Tensors = std::vector<FileTensor>;
+  const struct {
+    std::string why;
+    std::function<void(Tensors&)> spoil;
+  } cases[] = {
+      {"has no lora_B", [](Tensors& t) { t.erase(t.begin() + 1); }},
+      {"has no lora_A", [](Tensors& t) { t.erase(t.begin()); }},
+      {"the model has no module m.9.q_proj",
+       [](Tensors& t) {
+         t[0] = RandomTensor("m.9.q_proj.lora_A.weight", {3, 4}, 1);
+       }},
+      {"expected target modules in",
+       [](Tensors& t) {
+         t[0] = RandomTensor("m.extra_proj.lora_A.weight", {3, 4}, 1);
+       }},
+      {"m.q_proj.weight is unsupported LoRA weight",
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.q_proj.weight", {6, 4}, 1));
+       }},
+      {"m.q_proj.lora_magnitude_vector is unsupported LoRA weight",
+       [](Tensors& t) { t.push_back(RandomTensor("m.q_proj.lora_magnitude_vector", {6}, 1)); }},
+      {"has shape [3, 5]",
+       [](Tensors& t) {
+         t[0] = RandomTensor(t[0].name, {3, 5}, 1);
+       }},
+      {"has shape [5, 3]",
+       [](Tensors& t) {
+         t[1] = RandomTensor(t[1].name, {5, 3}, 1);
+       }},
+      {"has shape [2, 4]",  // another rank than the configuration's
+       [](Tensors& t) {
+         t[0] = RandomTensor(t[0].name, {2, 4}, 1);
+         t[1] = RandomTensor(t[1].name, {6, 2}, 1);
+       }},
+      {"must be a matrix",
+       [](Tensors& t) {
+         t[0] = RandomTensor(t[0].name, {3, 4, 1}, 1);
+       }},
+      {"must be a matrix",
+       [](Tensors& t) {
+         t[0] = RandomTensor(t[0].name, {0, 4}, 1);
+       }},
+      {"has dtype I16",
+       [](Tensors& t) {
+         t[0] = {t[0].name, {3, 4}, "I16", {}};
+       }},
+      {"is an embedding",
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.embed_tokens.lora_A.weight", {3, 4}, 1));
+         t.push_back(RandomTensor("m.embed_tokens.lora_B.weight", {9, 3}, 1));
+       }},
+      {"is no embedding",
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.k_proj.lora_embedding_A", {3, 4}, 1));
+         t.push_back(RandomTensor("m.k_proj.lora_embedding_B", {2, 3}, 1));
+       }},
+      {"has shape [3, 8]",  // another vocabulary
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.embed_tokens.lora_embedding_A", {3, 8}, 1));
+         t.push_back(RandomTensor("m.embed_tokens.lora_embedding_B", {4, 3}, 1));
+       }},
+      {"more than one pair",
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.q_proj.lora_A.weight", {3, 4}, 1));
+       }},
+      {"more than one pair",
+       [](Tensors& t) {
+         t.push_back(RandomTensor("m.q_proj.lora_embedding_A", {3, 4}, 1));
+       }},
+      {"has no tensors", [](Tensors& t) { t.clear(); }},
+  };
+  for (const auto& c : cases) {
+    std::vector<FileTensor> tensors = GoodTensors();
+    c.spoil(tensors);
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6), tensors);
+    const auto adapter = model.Reader().Read("a", folder.PathOf("a"));
+    CAPTURE(c.why, adapter.status().ToString());
+    REQUIRE_FALSE(adapter.ok());
+    CHECK(adapter.status().message().find(c.why) != std::string::npos);
+  }
+}
+
+TEST_CASE("adapter reader: missing, cut and hostile files are refused") {
+  const SmallModel model;
+  const TempFolder folder;
+  const std::string good = SafetensorsBytes(GoodTensors());
+  const auto read = [&](const std::string& bytes) {
+    folder.Write("a/adapter_config.json", AdapterConfigText(3, 6));
+    folder.Write("a/adapter_model.safetensors", bytes);
+    return model.Reader().Read("a", folder.PathOf("a"));
+  };
+  REQUIRE(read(good).ok());
+  for (size_t size = 0; size < good.size(); size += 5) CHECK_FALSE(read(good.substr(0, size)).ok());
+  CHECK_FALSE(read(std::string(8, '\xff') + good).ok());
+  CHECK_FALSE(read(std::string("\x02\0\0\0\0\0\0\0[]", 10)).ok());
+  for (const std::string entry :
+       {R"({"m.q_proj.lora_A.weight":{"dtype":"F32","shape":[3,4],"data_offsets":[0,9999999]}})",
+        R"({"m.q_proj.lora_A.weight":{"dtype":"F32","shape":[3,4],"data_offsets":[48,0]}})",
+        R"({"m.q_proj.lora_A.weight":{"dtype":"F32","shape":[-3,4],"data_offsets":[0,48]}})",
+        R"({"m.q_proj.lora_A.weight":{"dtype":"F32","shape":[4611686018427387904,4],
+            "data_offsets":[0,0]}})",
+        R"({"m.q_proj.lora_A.weight":7})"}) {
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(entry.size());
+    bytes[1] = static_cast<char>(entry.size() >> 8);
+    CHECK_FALSE(read(bytes + entry + std::string(48, '\0')).ok());
+  }
+  const TempFolder other;
+  other.Write("a/adapter_config.json", AdapterConfigText(3, 6));
+  other.Write("a/adapter_model.bin", "pickle");
+  const auto pickle = model.Reader().Read("a", other.PathOf("a"));
+  CHECK(pickle.status().message().find("a pickle, is not read") != std::string::npos);
+}
+
+TEST_CASE("adapter reader: every byte of the header may be any other") {
+  const SmallModel model;
+  const TempFolder folder;
+  const std::string good = SafetensorsBytes(GoodTensors());
+  folder.Write("a/adapter_config.json", AdapterConfigText(3, 6));
+  for (size_t i = 0; i < 400; ++i) {
+    std::string bytes = good;
+    bytes[i] = static_cast<char>(bytes[i] ^ (1 << (i % 8)));
+    folder.Write("a/adapter_model.safetensors", bytes);
+    const auto adapter = model.Reader().Read("a", folder.PathOf("a"));
+    if (!adapter.ok()) CHECK_FALSE(adapter.status().message().empty());
+  }
+}
+
+TEST_CASE("adapter reader: no rank above the limit, and no file that is larger than any adapter") {
+  const SmallModel model;
+  const TempFolder folder;
+  WriteAdapter(folder, "a", AdapterConfigText(3, 6), GoodTensors());
+  CHECK_FALSE(model.Reader(/*max_rank=*/2).Read("a", folder.PathOf("a")).ok());
+}
+
+TEST_CASE("adapter loader: reads one after another on its own thread, and ends while it reads") {
+  const SmallModel model;
+  const TempFolder folder;
+  WriteAdapter(folder, "a", AdapterConfigText(3, 6), GoodTensors());
+  const AdapterReader reader = model.Reader();
+  Mailbox<AdapterLoaded> done;
+  {
+    AdapterLoader loader(&reader, [&](AdapterLoaded loaded) { done.Push(std::move(loaded)); });
+    loader.Start({1, "a", folder.PathOf("a")});
+    loader.Start({2, "b", folder.PathOf("b")});
+    std::vector<AdapterLoaded> all, arrived;
+    while (all.size() < 2) {
+      done.Wait();
+      done.Drain(&arrived);
+      std::move(arrived.begin(), arrived.end(), std::back_inserter(all));
+    }
+    CHECK(all[0].id == 1);
+    CHECK(all[0].status.ok());
+    CHECK(all[0].weights != nullptr);
+    CHECK(all[1].id == 2);
+    CHECK(all[1].status.code() == StatusCode::kNotFound);
+    for (AdapterId id = 3; id < 100; ++id) loader.Start({id, "a", folder.PathOf("a")});
+  }
+}
+
+}  // namespace
+}  // namespace tandem
