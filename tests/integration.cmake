@@ -28,6 +28,7 @@ python_test_classes(offline integration/offline_test.py)
 
 # The wire against an engine and against a frontend that share no code with ours.
 python_test(engine_wire integration/engine_wire_test.py)
+python_test(engine_lora integration/engine_lora_test.py)
 # The pair around an engine whose executor hangs when told to.
 add_executable(hanging-engine support/hanging_engine.cc)
 set_target_properties(hanging-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/hanging)

@@ -41,9 +41,9 @@ def python_params(**given):
                           "bad_words": [], "skip_reading_prefix_cache": False, **given})
 
 
-def add_body(request_id, prompt, packed_params):
+def add_body(request_id, prompt, packed_params, lora_request=None):
     before = [request_id, prompt, None]
-    after = [None, 1234.5] + [None] * 5 + [0, 0, 0, None, False, request_id, None, {}, False, None, None]
+    after = [None, 1234.5, lora_request] + [None] * 4 + [0, 0, 0, None, False, request_id, None, {}, False, None, None]
     return b"\xdc\x00\x16" + b"".join(map(msgpack.packb, before)) + packed_params + b"".join(
         map(msgpack.packb, after))
 
@@ -120,8 +120,8 @@ class StrictFrontend:
     def send(self, kind, *frames):
         self.input.send_multipart([self.identity, kind, *frames])
 
-    def add(self, request_id, prompt, packed_params):
-        self.send(ADD, add_body(request_id, prompt, packed_params))
+    def add(self, request_id, prompt, packed_params, lora_request=None):
+        self.send(ADD, add_body(request_id, prompt, packed_params, lora_request))
 
     def abort(self, *request_ids):
         self.send(ABORT, msgpack.packb(list(request_ids)))
