@@ -54,6 +54,7 @@ tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
+  unit/frontend/openai/chat_request_test.cc
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/token_offsets_test.cc

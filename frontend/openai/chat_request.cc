@@ -17,6 +17,36 @@ const Json* Find(const Json& object, const char* key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
+// The content parts that are text, and the key that holds each one's. To templates they are all of
+// type "text".
+struct TextPart {
+  std::string_view type;
+  const char* key;
+};
+constexpr TextPart kTextParts[] = {{"text", "text"},
+                                   {"input_text", "text"},
+                                   {"output_text", "text"},
+                                   {"refusal", "refusal"},
+                                   {"thinking", "thinking"}};
+
+const char* TextKey(const std::string& type) {
+  for (const TextPart& part : kTextParts) {
+    if (part.type == type) return part.key;
+  }
+  return nullptr;
+}
+
+Status UnsupportedPart(const std::string& type) {
+  constexpr size_t kMaxShownBytes = 64;
+  std::string known;
+  for (const TextPart& part : kTextParts) {
+    known.append(known.empty() ? "" : ", ").append(part.type);
+  }
+  return InvalidArgumentError("content parts of type " + DumpJson(type.substr(0, kMaxShownBytes)) +
+                              " are not supported by this server; supported: " + known)
+      .WithParam("messages");
+}
+
 Status CheckPart(const std::string& where, const Json& part) {
   if (part.is_string()) return OkStatus();
   if (!part.is_object()) return WrongType(where, "a text part", part);
@@ -24,17 +54,21 @@ Status CheckPart(const std::string& where, const Json& part) {
   if (type == nullptr || !type->is_string()) {
     return InvalidArgumentError(where + "must have a type");
   }
-  if (*type != "text") {
-    return InvalidArgumentError(
-               "content parts of a type other than text are not supported by this "
-               "server")
-        .WithParam("messages");
-  }
-  const Json* text = Find(part, "text");
-  if (text == nullptr || !text->is_string()) {
-    return InvalidArgumentError(where + "must have a text");
+  const char* key = TextKey(type->get_ref<const std::string&>());
+  if (key == nullptr) return UnsupportedPart(type->get_ref<const std::string&>());
+  // A part whose text is null is left out.
+  const auto text = part.find(key);
+  if (text == part.end() || !(text->is_string() || text->is_null())) {
+    return InvalidArgumentError(where + "must have a " + key);
   }
   return OkStatus();
+}
+
+// Of a part that was checked; null: it has none.
+const std::string* TextOf(const Json& part) {
+  if (part.is_string()) return &part.get_ref<const std::string&>();
+  const Json* text = Find(part, TextKey(part.at("type").get_ref<const std::string&>()));
+  return text == nullptr ? nullptr : &text->get_ref<const std::string&>();
 }
 
 Status CheckToolCalls(const std::string& where, const Json& calls) {
@@ -100,8 +134,11 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
 }
 
 // A message's parts as one text, or its text as one part. A message without content, such as an
-// assistant's turn of tool calls only, gets an empty one: templates concatenate it.
+// assistant's turn of tool calls only, gets an empty one: templates concatenate it. A tool's result
+// is always one text: even templates that loop over parts print it as it is.
 void SetContentForm(bool as_parts, Json* message) {
+  const Json& role = message->at("role");
+  as_parts = as_parts && role != "tool" && role != "function";
   Json* const content = &(*message)["content"];
   if (content->is_null()) {
     *content = as_parts ? Json::array() : Json("");
@@ -111,10 +148,11 @@ void SetContentForm(bool as_parts, Json* message) {
     Json parts = Json::array();
     std::string text;
     for (const Json& part : *content) {
-      const Json& part_text = part.is_string() ? part : part.at("text");
-      parts.push_back({{"type", "text"}, {"text", part_text}});
-      if (!text.empty()) text += '\n';
-      text += part_text.get_ref<const std::string&>();
+      const std::string* part_text = TextOf(part);
+      if (part_text == nullptr) continue;
+      if (!text.empty() && !part_text->empty()) text += '\n';
+      text += *part_text;
+      parts.push_back({{"type", "text"}, {"text", *part_text}});
     }
     *content = as_parts ? std::move(parts) : Json(std::move(text));
   }
