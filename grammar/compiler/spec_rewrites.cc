@@ -4,6 +4,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "common/strings.h"
 
@@ -12,16 +13,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "[12:00:01] /path/file.cc:12: " at the beginning.
-std::string_view WithoutPlace(std::string_view message) {
-  if (!message.starts_with('[')) return message;
-  size_t at = message.find("] ");
-  if (at == message.npos) return message;
-  at = message.find(".cc:", at);
-  if (at == message.npos) return message;
-  at += 4;
-  while (at < message.size() && std::isdigit(static_cast<unsigned char>(message[at]))) ++at;
-  return message.substr(std::min(message.size(), message.find_first_not_of(": ", at)));
+struct Place {
+  size_t begin;
+  size_t end;
+};
+
+// The first "[12:00:01] /path/file.cc:12: " at or after a position; it begins at npos: there is
+// none.
+Place FindPlace(std::string_view message, size_t from) {
+  for (;; ++from) {
+    from = message.find('[', from);
+    if (from == message.npos) return {message.npos, message.npos};
+    const size_t path = message.find_first_not_of("0123456789:", from + 1);
+    if (path == message.npos || message.substr(path, 2) != "] ") continue;
+    std::string_view place = message.substr(path + 2);
+    place = place.substr(0, place.find_first_of(" \n"));
+    size_t line = place.rfind(".cc:");
+    if (line == place.npos) line = place.rfind(".h:");
+    if (line == place.npos) continue;
+    const size_t end = path + 2 + place.size();
+    return {from, std::min(message.size(), message.find_first_not_of(' ', end))};
+  }
 }
 
 // "Check failed: (condition) is false: " at the beginning.
@@ -150,7 +162,22 @@ std::string WithoutLeadingCaretsInPatterns(const std::string& json) {
 
 std::string PlainMessage(std::string_view message) {
   constexpr size_t kMaxBytes = 1000;
-  return std::string(StripAscii(WithoutCondition(WithoutPlace(message)).substr(0, kMaxBytes)));
+  std::string text;
+  std::vector<std::string_view> lines;  // of the library's log, each once
+  size_t begin = 0;
+  while (begin < message.size()) {
+    const Place next = FindPlace(message, begin);
+    const std::string_view line =
+        StripAscii(WithoutCondition(message.substr(begin, next.begin - begin)));
+    const bool is_new = std::find(lines.begin(), lines.end(), line) == lines.end();
+    if (!line.empty() && is_new) {
+      if (!lines.empty()) text += '\n';
+      text += line;
+      lines.push_back(line);
+    }
+    begin = next.end;
+  }
+  return text.substr(0, kMaxBytes);
 }
 
 }  // namespace tandem

@@ -26,7 +26,8 @@ std::string WithoutLeadingCarets(std::string_view regex);
 // What is not JSON, and what needs no change, is returned as it is.
 std::string WithoutLeadingCaretsInPatterns(const std::string& json);
 
-// What a library's message says, without times, source files and the conditions it checked.
+// What a library's message says, without times, source files and the conditions it checked; the
+// lines of its log, each once.
 std::string PlainMessage(std::string_view message);
 
 }  // namespace tandem

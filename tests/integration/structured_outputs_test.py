@@ -155,6 +155,7 @@ class OverHttp(unittest.TestCase):
                 ({"json": {"type": "number", "multipleOf": 0.3}}, "multipleOf"),
                 ({"json": {"$ref": "#/nowhere"}}, "the JSON schema"),
                 ({"json": {"enum": []}}, "the JSON schema"),
+                ({"json": {"type": "string", "pattern": "^(?=a)a$"}}, "the JSON schema"),
                 ({"structural_tag": "{\"type\": \"structural_tag\"}"}, "the structural tag"),
                 ({"json": SCHEMA, "whitespace_pattern": "[ ]?"}, "whitespace_pattern is")):
             for stream in (False, True):

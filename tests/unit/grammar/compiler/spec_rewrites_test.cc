@@ -73,6 +73,15 @@ TEST_CASE("a library's message loses its time, place and condition") {
   CHECK(PlainMessage("[1] /b.cc:1: Check failed: (x > 1) is false: x is 0") == "x is 0");
   CHECK(PlainMessage("plain") == "plain");
   CHECK(PlainMessage("[12:01:02] /a/b.cc:17") == "");
+  CHECK(PlainMessage("[0-9] and [12:01:02] stay") == "[0-9] and [12:01:02] stay");
+}
+
+TEST_CASE("each line of a library's message loses its place and is there once") {
+  const char* warning = "[07:22:32] _deps/x-0.2.8/cpp/fsm_builder.cc:1311: Warning: no lookahead\n";
+  const std::string twice = std::string(warning) + "[07:22:33" + (warning + 9);
+  CHECK(PlainMessage(twice) == "Warning: no lookahead");
+  CHECK(PlainMessage("Of /p: " + twice + "[1] /b.h:1: Check failed: (x > 1) is false: x is 0") ==
+        "Of /p:\nWarning: no lookahead\nx is 0");
 }
 
 }  // namespace
