@@ -20,7 +20,7 @@ StatusOr<GrammarSpec> UnpackGrammarSpec(std::string_view packed) {
   const auto is_known = [&](size_t i, auto last) {
     return packed.size() > i && packed[i] >= 0 && packed[i] <= static_cast<char>(last);
   };
-  if (!is_known(0, GrammarKind::kStructuralTag) || !is_known(1, JsonBlanks::kNone)) {
+  if (!is_known(0, GrammarKind::kStructuralTag) || !is_known(1, JsonBlanks::kOne)) {
     return DataLossError("a malformed grammar");
   }
   return GrammarSpec{.kind = static_cast<GrammarKind>(packed[0]),

@@ -37,6 +37,7 @@ enum class JsonBlanks : uint8_t {
   kAny,     // whatever JSON allows
   kPython,  // ", " and ": ", as json.dumps writes
   kNone,
+  kOne,  // at most one at a time
 };
 
 struct GrammarSpec {

@@ -45,17 +45,35 @@ StatusOr<std::string> SchemaText(const wire::RawValue& json) {
   return InvalidArgumentError("structured_outputs.json must be an object or a text");
 }
 
-// xgrammar knows no patterns between tokens; these two it can express.
+// The bytes of one blank as a regular expression writes it, at the beginning of a pattern; 0: none.
+size_t BlankBytes(std::string_view pattern) {
+  if (pattern.empty()) return 0;
+  if (pattern[0] != '\\')
+    return std::string_view(" \n\r\t").find(pattern[0]) != pattern.npos ? 1 : 0;
+  return pattern.size() > 1 && std::string_view("nrst").find(pattern[1]) != pattern.npos ? 2 : 0;
+}
+
+// The same for one blank or a class of them.
+size_t BlanksBytes(std::string_view pattern) {
+  if (!pattern.starts_with('[')) return BlankBytes(pattern);
+  size_t at = 1;
+  while (const size_t bytes = BlankBytes(pattern.substr(at))) at += bytes;
+  return at > 1 && pattern.substr(at).starts_with(']') ? at + 1 : 0;
+}
+
+// xgrammar knows no patterns between tokens; what it can express is how many blanks there may be.
 StatusOr<JsonBlanks> BlanksOf(const wire::StructuredOutputs& outputs,
                               const GrammarDefaults& defaults) {
   if (outputs.whitespace_pattern) {
     const std::string& pattern = *outputs.whitespace_pattern;
     if (pattern.empty()) return JsonBlanks::kNone;
-    constexpr std::string_view kAllBlanks[] = {"\\s*", "[\\s]*", "[ \\t\\n\\r]*", "[ \\n\\r\\t]*",
-                                               "[\\n\\t ]*"};
-    if (std::ranges::count(kAllBlanks, pattern) > 0) return JsonBlanks::kAny;
+    const size_t bytes = BlanksBytes(pattern);
+    const std::string_view count = std::string_view(pattern).substr(bytes);
+    if (bytes > 0 && count == "*") return JsonBlanks::kAny;
+    if (bytes > 0 && (count == "?" || count == "{0,1}")) return JsonBlanks::kOne;
     return UnimplementedError("whitespace_pattern is \"" + pattern +
-                              "\"; it may be empty (no blanks) or \\s* (any), or leave it out");
+                              "\"; it may be empty (no blanks), \\s? (at most one at a time) or "
+                              "\\s* (any), or be left out");
   }
   const bool fixed = outputs.disable_any_whitespace || defaults.disable_any_whitespace;
   return fixed ? JsonBlanks::kPython : JsonBlanks::kAny;

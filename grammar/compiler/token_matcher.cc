@@ -48,6 +48,9 @@ xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
       return compiler.CompileJSONSchema(schema);
     case JsonBlanks::kPython:
       return compiler.CompileJSONSchema(schema, /*any_whitespace=*/false);
+    case JsonBlanks::kOne:
+      return compiler.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                        /*strict_mode=*/true, /*max_whitespace_cnt=*/1);
     case JsonBlanks::kNone:
       break;
   }

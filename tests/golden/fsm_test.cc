@@ -1,6 +1,6 @@
-// What grammars accept and refuse, token by token, over the shipped model's vocabulary:
-// tests/golden/fsm/cases.json, and with TANDEM_GOLDENS all that were recorded. Each text is spelled
-// by the tokenizer and by single bytes; every token must be in the mask before it is taken.
+// What grammars accept and refuse, token by token, over the shipped model's vocabulary, as recorded
+// in tests/golden/fsm/cases.json. Each text is spelled by the tokenizer and by single bytes; every
+// token must be in the mask before it is taken.
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,6 @@
 #include "common/token_mask.h"
 #include "frontend/text/tokenizer.h"
 #include "grammar/compiler/token_matcher.h"
-#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -23,7 +22,7 @@ constexpr int32_t kVocabSize = 3072;
 const std::string kModel = std::string(TANDEM_SOURCE_DIR) + "/deploy/models/tandem-tiny";
 
 Json ReadCases() {
-  std::ifstream file(WholeGoldens().value_or(TANDEM_GOLDEN_DIR) + "/fsm/cases.json");
+  std::ifstream file(TANDEM_GOLDEN_DIR "/fsm/cases.json");
   REQUIRE(file.good());
   return Json::parse(file)["cases"];
 }
@@ -64,8 +63,8 @@ class Checker {
     }
   }
 
-  xgrammar::CompiledGrammar Compile(const Json& recorded) {
-    StatusOr<xgrammar::CompiledGrammar> grammar = CompileGrammar(SpecOf(recorded), &vocabulary_);
+  xgrammar::CompiledGrammar Compile(const GrammarSpec& spec) {
+    StatusOr<xgrammar::CompiledGrammar> grammar = CompileGrammar(spec, &vocabulary_);
     INFO(grammar.status().ToString());
     REQUIRE(grammar.ok());
     return *grammar;
@@ -114,7 +113,7 @@ TEST_CASE("grammars accept and refuse what was recorded") {
   Checker checker;
   for (const Json& recorded : ReadCases()) {
     INFO(recorded["name"]);
-    const xgrammar::CompiledGrammar grammar = checker.Compile(recorded);
+    const xgrammar::CompiledGrammar grammar = checker.Compile(SpecOf(recorded));
     for (const std::string text : recorded["accept"]) {
       if (IsNarrower(recorded, text)) continue;
       INFO("accepted: " << text);
@@ -127,6 +126,30 @@ TEST_CASE("grammars accept and refuse what was recorded") {
       CHECK_FALSE(checker.Accepts(grammar, checker.Bytes(text)));
     }
   }
+}
+
+TEST_CASE("between the tokens of JSON stand the blanks that the spec allows") {
+  Checker checker;
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}},)"
+      R"( "required": ["a", "b"], "additionalProperties": false})";
+  const std::string none = R"({"a":1,"b":null})";
+  const std::string python = R"({"a": 1, "b": null})";
+  const std::string one = "{\n\"a\" : 1 , \"b\":null }";
+  const std::string two = R"({"a":  1, "b": null})";
+  const auto accepted = [&](JsonBlanks blanks) {
+    const auto grammar = checker.Compile({GrammarKind::kJsonSchema, blanks, schema});
+    std::vector<bool> each;
+    for (const std::string& text : {none, python, one, two}) {
+      each.push_back(checker.Accepts(grammar, checker.Tokens(text)));
+      CHECK(each.back() == checker.Accepts(grammar, checker.Bytes(text)));
+    }
+    return each;
+  };
+  CHECK(accepted(JsonBlanks::kAny) == std::vector<bool>{true, true, true, true});
+  CHECK(accepted(JsonBlanks::kOne) == std::vector<bool>{true, true, true, false});
+  CHECK(accepted(JsonBlanks::kPython) == std::vector<bool>{false, true, false, false});
+  CHECK(accepted(JsonBlanks::kNone) == std::vector<bool>{true, false, false, false});
 }
 
 }  // namespace

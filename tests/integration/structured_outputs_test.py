@@ -157,7 +157,7 @@ class OverHttp(unittest.TestCase):
                 ({"json": {"enum": []}}, "the JSON schema"),
                 ({"json": {"type": "string", "pattern": "^(?=a)a$"}}, "the JSON schema"),
                 ({"structural_tag": "{\"type\": \"structural_tag\"}"}, "the structural tag"),
-                ({"json": SCHEMA, "whitespace_pattern": "[ ]?"}, "whitespace_pattern is")):
+                ({"json": SCHEMA, "whitespace_pattern": "[ ]+"}, "whitespace_pattern is")):
             for stream in (False, True):
                 with self.assertRaises(openai.BadRequestError, msg=str(constraint)[:200]) as caught:
                     list(self.chat({"structured_outputs": constraint}, stream=stream))

@@ -16,7 +16,7 @@ TEST_CASE("a spec is packed and unpacked, and differs from one with other option
   CHECK(read->blanks == JsonBlanks::kNone);
   CHECK(read->text == spec.text);
   CHECK(PackGrammarSpec(spec) != PackGrammarSpec({spec.kind, JsonBlanks::kAny, spec.text}));
-  for (const std::string packed : {"", "\x01", "\x04\x01x", "\x01\x03x", "\xff\x01"}) {
+  for (const std::string packed : {"", "\x01", "\x04\x01x", "\x01\x04x", "\xff\x01"}) {
     CHECK_FALSE(UnpackGrammarSpec(packed).ok());
   }
 }

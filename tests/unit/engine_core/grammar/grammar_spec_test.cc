@@ -47,9 +47,23 @@ TEST_CASE("blanks: the request's wish, else the engine's, else any") {
   CHECK(MakeGrammarSpec(outputs)->blanks == JsonBlanks::kNone);
   outputs.whitespace_pattern = "\\s*";
   CHECK(MakeGrammarSpec(outputs)->blanks == JsonBlanks::kAny);
-  outputs.whitespace_pattern = "[ ]?";
-  CHECK_THAT(MakeGrammarSpec(outputs).status().message(),
-             Contains("whitespace_pattern is \"[ ]?\""));
+  for (const char* any : {"[ ]*", "[ \\n]*", "[\\n\\t ]*", " *", "\\n*", "[ \n\t]*", "[\\s]*"}) {
+    CAPTURE(any);
+    outputs.whitespace_pattern = any;
+    CHECK(MakeGrammarSpec(outputs)->blanks == JsonBlanks::kAny);
+  }
+  for (const char* one : {"[ ]?", "\\s?", " ?", "[ \\r\\n]{0,1}"}) {
+    CAPTURE(one);
+    outputs.whitespace_pattern = one;
+    CHECK(MakeGrammarSpec(outputs)->blanks == JsonBlanks::kOne);
+  }
+  for (const char* other :
+       {"[ ]+", "\\s", "[ x]?", "[]?", "[ ?", "?", "\\S*", "[^ ]*", "\\", " *?"}) {
+    CAPTURE(other);
+    outputs.whitespace_pattern = other;
+    CHECK_THAT(MakeGrammarSpec(outputs).status().message(),
+               Contains("whitespace_pattern is \"" + std::string(other) + "\""));
+  }
 }
 
 TEST_CASE("no constraint, two, or another library are refused") {
