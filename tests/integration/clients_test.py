@@ -93,6 +93,11 @@ class LangChain(unittest.TestCase):
         city = self.chat.with_structured_output(City, method="json_schema").invoke("Oslo?")
         self.assertEqual(city, City(name="Oslo", people=700000))
 
+    def test_structured_output_by_a_function(self):
+        self.server.reply(ANSWER + call("City", name="Oslo", people=700000))
+        city = self.chat.with_structured_output(City, method="function_calling").invoke("Oslo?")
+        self.assertEqual(city, City(name="Oslo", people=700000))
+
     def test_logprobs(self):
         self.server.reply(ANSWER + "Hello!")
         message = self.chat.bind(logprobs=True, top_logprobs=2).invoke("hi")
@@ -126,6 +131,12 @@ class Instructor(unittest.TestCase):
                 city = self.client(mode).chat.completions.create(
                     model="m", response_model=City, max_retries=0, messages=[{"role": "user", "content": "Oslo?"}])
                 self.assertEqual(city.model_dump(), {"name": "Oslo", "people": 700000})
+
+    def test_a_model_is_read_from_a_call(self):
+        self.server.reply(ANSWER + call("City", name="Oslo", people=700000))
+        city = self.client(instructor.Mode.TOOLS).chat.completions.create(
+            model="m", response_model=City, max_retries=0, messages=[{"role": "user", "content": "Oslo?"}])
+        self.assertEqual(city.model_dump(), {"name": "Oslo", "people": 700000})
 
     def test_a_wrong_answer_is_asked_for_again(self):
         self.server.reply(ANSWER + '{"name": "Oslo", "people": "many"}', ANSWER + OSLO)
@@ -178,6 +189,13 @@ class PydanticAi(unittest.TestCase):
             with self.subTest(type(model).__name__):
                 self.server.reply(ANSWER + OSLO)
                 result = Agent(model, output_type=NativeOutput(City)).run_sync("Oslo?")
+                self.assertEqual(result.output, City(name="Oslo", people=700000))
+
+    def test_an_output_by_a_call(self):
+        for model in self.models():
+            with self.subTest(type(model).__name__):
+                self.server.reply(ANSWER + call("final_result", name="Oslo", people=700000))
+                result = Agent(model, output_type=City).run_sync("Oslo?")
                 self.assertEqual(result.output, City(name="Oslo", people=700000))
 
     def test_a_stream(self):

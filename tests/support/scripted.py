@@ -34,6 +34,6 @@ class Scripted(Frontend):
         return [json.loads(self.post("/detokenize", {"tokens": add[1]})[1])["prompt"] for add in self.received(0)]
 
 
-def call(name, **arguments):
+def call(name, /, **arguments):
     """A tool call as the model writes it."""
     return f'<tool_call>\n{json.dumps({"name": name, "arguments": arguments})}\n</tool_call>'
