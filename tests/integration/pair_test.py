@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -97,6 +98,34 @@ class Chat(unittest.TestCase):
         reply = self.client.chat.completions.create(model=NAME, temperature=0, messages=[
             {"role": "user", "content": "Anna is 31 years old and lives in Berlin. Answer as JSON with name, age, city."}])
         self.assertEqual(json.loads(reply.choices[0].message.content), {"name": "Anna", "age": 31, "city": "Berlin"})
+
+    def test_the_readme_s_commands_get_what_it_shows(self):
+        readme = (pair.ROOT / "README.md").read_text()
+        blocks = readme[readme.index("## 60 seconds"):].split("```")
+        commands, shown = blocks[3], blocks[5].strip().splitlines()
+        curls = [shlex.split(part) for part in commands.replace("\\\n", " ").split("\ncurl ")[1:]]
+        bodies = [(words[0], words[words.index("-d") + 1]) for words in curls if "-d" in words]
+        self.assertEqual([url for url, _ in bodies], ["http://127.0.0.1:8000/v1/chat/completions"] * 3)
+        answers = []
+        for _, body in bodies:
+            status, stream = self.server.post("/v1/chat/completions", body.encode())
+            self.assertEqual(status, 200, stream)
+            content, name, arguments = "", "", ""
+            for line in stream.splitlines():
+                if not line.startswith(b"data: {"):
+                    continue
+                delta = json.loads(line[6:])["choices"][0]["delta"]
+                content += delta.get("content") or ""
+                for call in delta.get("tool_calls") or []:
+                    name += call["function"].get("name") or ""
+                    arguments += call["function"].get("arguments") or ""
+            answers.append(f"{name} {arguments}" if name else content)
+        self.assertIn("fox", answers[0])
+        self.assertEqual(answers[1:], shown)
+        for words in curls:
+            if "-d" not in words:
+                path = words[0].split("\n")[0].removeprefix("http://127.0.0.1:8000")
+                self.assertEqual(self.server.get(path)[0], 200, path)
 
     def test_metrics_agree_with_usage(self):
         names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
