@@ -73,6 +73,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
       {"enable-tokenizer-info-endpoint", &c.enable_tokenizer_info_endpoint, "Show the tokenizer's configuration and the chat template at /tokenizer_info"},
       {"disable-fastapi-docs", &c.disable_fastapi_docs, "No /openapi.json and no /docs"},
+      {"enable-dashboard", &c.enable_dashboard, "A page of live requests, engines and latencies at /dashboard. Default: with `tandem serve`, where --host is this machine alone"},
       {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
       {"skip-model-name-validation", &c.api.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
       {"enable-responses-api-store", &c.enable_responses_api_store, "Keep responses of /v1/responses in memory, to be fetched, continued, cancelled or run in the background", {.env = "ENABLE_RESPONSES_API_STORE"}},

@@ -62,6 +62,7 @@ struct FrontendConfig {
   bool enable_responses_api_store = false;
   StoredResponseLimits stored_responses;
   bool enable_server_load_tracking = false;
+  bool enable_dashboard = false;
   bool server_dev_mode = false;
   bool enable_tokenizer_info_endpoint = false;
   bool disable_fastapi_docs = false;

@@ -1,5 +1,7 @@
 #include "deploy/cli/serve_command_line.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -88,6 +90,19 @@ Status UseHubCache(ServeCommandLine* line) {
   return OkStatus();
 }
 
+// The page is there without being asked for where only this machine can reach it.
+void UseDashboard(ServeCommandLine* line) {
+  const std::string& host = line->frontend.server.host;
+  in_addr address{};
+  const bool is_loopback = host == "localhost" || host == "::1" ||
+                           (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+                            ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
+  const std::vector<Flag> flags = FrontendFlags(line->frontend);
+  if (!is_loopback || OriginOf(*FindFlag(flags, "--enable-dashboard"), *line) != "default") return;
+  line->frontend_words.push_back("--enable-dashboard");
+  line->origins["enable-dashboard"] = "default with --host " + host;
+}
+
 // Both processes' words into their tables.
 Status ParseWords(ServeCommandLine* line) {
   RETURN_IF_ERROR(ParseFlags(FrontendFlags(line->frontend), line->frontend_words, kAbout).status());
@@ -160,6 +175,7 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
   RETURN_IF_ERROR(ParseWords(&line));
   if (line.frontend.model.empty()) return InvalidArgumentError("no model: tandem serve MODEL");
   RETURN_IF_ERROR(UseHubCache(&line));
+  UseDashboard(&line);
   RETURN_IF_ERROR(ParseWords(&line));
   return line;
 }

@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "frontend/api/admission_gate.h"
+#include "frontend/api/live_requests.h"
 #include "frontend/api/request_log.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/metrics/metrics.h"
@@ -49,6 +50,7 @@ struct ServerFacts {
   bool track_load = false;
   bool dev_mode = false;                                   // DevRoutes exist
   bool has_docs = true;                                    // /openapi.json and /docs exist
+  bool has_dashboard = false;                              // DashboardRoutes exist
   std::string tokenizer_info;                              // JSON; empty: no such route
   std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
   std::function<int()> num_requests;
@@ -75,6 +77,7 @@ struct ApiContext : ApiParts {
   ApiOptions options;
   std::vector<StepTokens> step_tokens;        // this shard's, one per engine
   std::set<std::string_view> warnings_given;  // about what requests ask for in vain
+  LiveRequests live_requests;                 // this shard's
 };
 
 }  // namespace tandem

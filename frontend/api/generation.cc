@@ -135,7 +135,40 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
   if (options.message && options.message->has_reasoning()) usage_.reasoning_tokens = 0;
 }
 
-Generation::~Generation() { Abort(); }
+Generation::~Generation() {
+  Abort();
+  Unlist();
+}
+
+void Generation::Unlist() {
+  if (place_) context_->live_requests.erase(*place_);
+  place_.reset();
+}
+
+void Generation::End() {
+  Unlist();
+  done_.Set();
+}
+
+LiveRequest Generation::Describe(double now) const {
+  LiveRequest live;
+  live.id = choices_.front()->id;
+  live.phase = "waiting";
+  live.num_choices = static_cast<int64_t>(choices_.size());
+  live.num_prompt_tokens = usage_.prompt_tokens;
+  live.num_output_tokens = usage_.completion_tokens;
+  live.age_s = now - arrival_monotonic_;
+  for (const auto& choice : choices_) {
+    live.max_output_tokens += choice->max_tokens;
+    if (!choice->stats) continue;
+    const RequestStats& stats = *choice->stats;
+    if (choice->started) live.phase = "decoding";
+    if (choice->counts_prompt) live.num_cached_tokens += stats.num_cached_tokens();
+    live.num_preemptions += stats.num_preemptions();
+    if (!live.time_to_first_token_s) live.time_to_first_token_s = stats.time_to_first_token_s();
+  }
+  return live;
+}
 
 Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progress) {
   writer_ = writer;
@@ -145,6 +178,7 @@ Status Generation::Start(ResponseWriter* writer, std::function<void()> on_progre
     return Expired(ExpiryStage::kQueue);
   }
   if (trace_) TraceRequest(request_, trace_.get());
+  place_ = context_->live_requests.insert(context_->live_requests.end(), this);
   // Prompt by prompt, each with its choices.
   const auto n = static_cast<size_t>(request_.n);
   for (size_t begin = 0; begin < choices_.size(); begin += n) {
@@ -195,7 +229,7 @@ void Generation::Abort() {
     if (trace_) event.Add("trace_id", HexText(trace_->trace_id()));
   }
   AbortRunning(OkStatus());
-  done_.Set();
+  End();
 }
 
 Awaitable<void> Generation::WaitForEnd() {
@@ -220,7 +254,7 @@ void Generation::Expire() {
   if (!has_begun) {
     error_ = expired;
     AbortRunning(error_);
-    done_.Set();
+    End();
     return;
   }
   std::vector<RequestId> ids;
@@ -303,7 +337,7 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   if (delta.finish_reason == FinishReason::kError) {
     error_ = InternalError("the engine ended the request with an error");
     AbortRunning(OkStatus());
-    done_.Set();
+    End();
     return;
   }
   if (delta.ready) writer_->WriteDelta(choice->index, delta, usage_);
@@ -314,7 +348,7 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
     writer_->WriteEnd(usage_);
   }
   if (delta.ready && on_progress_) on_progress_();
-  if (num_unfinished_ == 0) done_.Set();
+  if (num_unfinished_ == 0) End();
 }
 
 void Generation::CountParsed(const Choice& choice, const MessageDelta& delta) {
@@ -390,7 +424,7 @@ void Generation::OnChoiceError(Choice* choice, const Status& status) {
   // A lost engine ends the other choices too; a choice that failed alone does not.
   AbortRunning(status.code() == StatusCode::kUnavailable ? status : OkStatus());
   error_ = status;
-  done_.Set();
+  End();
 }
 
 }  // namespace tandem

@@ -16,6 +16,7 @@
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
 #include "frontend/api/generation_call.h"
+#include "frontend/api/live_requests.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/output_processor.h"
@@ -65,6 +66,7 @@ class Generation {
   bool aborted() const { return aborted_; }
   const Usage& usage() const { return usage_; }   // so far
   const Status& error() const { return error_; }  // the engine's; OK when all choices finished
+  LiveRequest Describe(double now) const;         // now: CLOCK_MONOTONIC
 
  private:
   class Choice;
@@ -79,6 +81,8 @@ class Generation {
   // Its spans. error: why it failed; null: it did not.
   void EndTrace(const Choice& choice, double now, std::string_view finish_reason,
                 const std::string* error);
+  void End();                         // sets done_
+  void Unlist();                      // from the shard's live requests
   Status Expired(ExpiryStage stage);  // counted, for a request that has no first token
   void Expire();
   // why: the failure that ends all choices; OK: they are given up without one.
@@ -100,6 +104,7 @@ class Generation {
   std::optional<double> deadline_;
   Usage usage_;
   bool aborted_ = false;
+  std::optional<LiveRequests::iterator> place_;  // in the shard's list
   Status error_;
   Event done_;
 };

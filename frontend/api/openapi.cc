@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "common/strings.h"
 #include "common/version.h"
 #include "frontend/api/openapi_schemas.h"
+#include "frontend/api/page.h"
 
 namespace tandem {
 namespace {
@@ -141,32 +139,6 @@ Json Operation(const Route& route, const std::string& path) {
   return operation;
 }
 
-// A text that is made when it is first asked for, because a start does not wait for it.
-class Page {
- public:
-  Page(std::string_view media_type, std::function<std::string()> make_text)
-      : media_type_(media_type), make_text_(std::move(make_text)) {}
-
-  static Awaitable<void> Send(Exchange& exchange, std::shared_ptr<Page> page) {
-    std::call_once(page->made_, [&] {
-      page->response_ = Response{200, page->make_text_(), page->media_type_, {}};
-    });
-    exchange.Respond(page->response_);
-    co_return;
-  }
-
- private:
-  const std::string media_type_;
-  const std::function<std::string()> make_text_;
-  std::once_flag made_;
-  Response response_;
-};
-
-Handler Sends(std::string_view media_type, std::function<std::string()> make_text) {
-  auto page = std::make_shared<Page>(media_type, std::move(make_text));
-  return [page = std::move(page)](Exchange& exchange) { return Page::Send(exchange, page); };
-}
-
 }  // namespace
 
 std::string OpenApiDocument(const std::vector<Route>& routes, const std::string& root_path) {
@@ -207,10 +179,10 @@ std::vector<Route> DocumentRoutes(std::vector<Route> routes, const std::string& 
   page.path = "/docs";
   page.about = "This document as a page.";
   page.returns = "Page";
-  page.handler = Sends("text/html; charset=utf-8", [] { return std::string(DocsPage()); });
+  page.handler = SendsPage("text/html; charset=utf-8", [] { return std::string(DocsPage()); });
   routes.push_back(document);
   routes.push_back(page);
-  document.handler = Sends("application/json", [routes = std::move(routes), root_path] {
+  document.handler = SendsPage("application/json", [routes = std::move(routes), root_path] {
     return OpenApiDocument(routes, root_path);
   });
   return {std::move(document), std::move(page)};

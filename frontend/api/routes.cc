@@ -2,6 +2,7 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/dashboard.h"
 #include "frontend/api/dev.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/generate_tokens.h"
@@ -102,6 +103,9 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
   } else {
     routes.push_back({.method = "GET", .path = "/is_sleeping", .handler = on_shard(HandleIsSleeping), .guarded = false,
                       .about = "Whether the engine sleeps.", .returns = "Object"});
+  }
+  if (facts.has_dashboard) {
+    for (Route& route : DashboardRoutes(contexts)) routes.push_back(std::move(route));
   }
   if (facts.has_docs) {
     for (Route& route : DocumentRoutes(routes, facts.root_path)) routes.push_back(std::move(route));

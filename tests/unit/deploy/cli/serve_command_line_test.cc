@@ -55,6 +55,20 @@ TEST_CASE(
   ::unsetenv("TANDEM_MAX_N_SEQUENCES");
 }
 
+TEST_CASE("serve command line: the dashboard is on where only this machine reaches it") {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) {
+    CAPTURE(host);
+    CHECK(Parse({"m", "--host", host}).frontend.enable_dashboard);
+    CHECK(Origin(Parse({"m", "--host", host}), "enable-dashboard") ==
+          "default with --host " + std::string(host));
+    CHECK_FALSE(Parse({"m", "--no-enable-dashboard", "--host", host}).frontend.enable_dashboard);
+  }
+  CHECK_FALSE(Parse({"m"}).frontend.enable_dashboard);
+  CHECK_FALSE(Parse({"m", "--host", "0.0.0.0"}).frontend.enable_dashboard);
+  CHECK_FALSE(Parse({"m", "--host", "127.example.com"}).frontend.enable_dashboard);
+  CHECK(Parse({"m", "--enable-dashboard"}).frontend.enable_dashboard);
+}
+
 TEST_CASE("serve command line: the effective configuration reads back as a file, without secrets") {
   const ServeCommandLine given =
       Parse({"m", "--port", "9000", "--api-key", "k3y", "--served-model-name", "a b", "c",

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 // The whole table on a server, with an engine that never connects.
 struct Fixture {
-  explicit Fixture(std::vector<std::string> api_keys = {})
+  explicit Fixture(std::vector<std::string> api_keys = {}, bool has_dashboard = false)
       : metrics({.model_name = "m"}),
         endpoint({.handshake_address = "ipc:///nowhere", .data_address = "ipc:///"}),
         client({}, &endpoint,
@@ -35,6 +35,7 @@ struct Fixture {
     context.facts = &facts;
     context.options.served_model_names = {"m"};
     facts.model_root = "/models/m";
+    facts.has_dashboard = has_dashboard;
     facts.num_requests = [this] { return server->server().num_requests(); };
     facts.is_draining = [this] { return server->server().draining(); };
     ServerOptions options;
@@ -126,6 +127,19 @@ TEST_CASE("dev routes exist in dev mode only, need the key, and have one row eac
   }
   CHECK(all.size() == before.size() + 10);  // /is_sleeping is in both
   CHECK(all.count("POST /sleep") == 1);
+}
+
+TEST_CASE("the dashboard's rows exist where it is on; its page is open, its state needs the key") {
+  Fixture off;
+  CHECK(Client(off.server->port()).Get("/dashboard").status == 404);
+  Fixture f({"key"}, /*has_dashboard=*/true);
+  Client client(f.server->port());
+  const Reply page = client.Get("/dashboard");
+  CHECK(page.status == 200);
+  CHECK(page.Has("content-type: text/html; charset=utf-8\r\n"));
+  CHECK(page.body.find("<title>Tandem</title>") != std::string::npos);
+  CHECK(page.body.ends_with("</html>\n"));
+  CHECK(client.Get("/dashboard/state").status == 401);
 }
 
 TEST_CASE("the document describes every row, and refers to nothing that it lacks") {

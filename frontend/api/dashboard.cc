@@ -1,0 +1,143 @@
+#include "frontend/api/dashboard.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/version.h"
+#include "frontend/api/generation.h"
+#include "frontend/api/page.h"
+#include "frontend/openai/json.h"
+
+namespace tandem {
+namespace {
+
+// Of one shard.
+struct Listing {
+  std::vector<LiveRequest> oldest;
+  size_t num_requests = 0;
+};
+
+Listing List(const ApiContext& context) {
+  Listing listing;
+  listing.num_requests = context.live_requests.size();
+  const double now = context.clock->Monotonic();
+  for (const Generation* each : context.live_requests) {
+    if (listing.oldest.size() == kMaxListedRequests) break;
+    listing.oldest.push_back(each->Describe(now));
+  }
+  return listing;
+}
+
+// The listings of all shards, put together on the one that was asked. Shards keep it alive after
+// the client has gone.
+struct Gathering {
+  Listing all;
+  size_t num_left = 0;
+  Event done;
+};
+
+Awaitable<void> Gather(Exchange& exchange, const std::vector<ApiContext*>& contexts,
+                       std::shared_ptr<Gathering> gathering) {
+  ApiContext* here = contexts[static_cast<size_t>(exchange.shard().index())];
+  gathering->num_left = contexts.size();
+  exchange.OnClosed([gathering] { gathering->done.Set(); });
+  for (const ApiContext* each : contexts) {
+    each->engine_client->RunOnShard([gathering, each, here] {
+      auto listing = std::make_shared<Listing>(List(*each));
+      here->engine_client->RunOnShard([gathering, listing] {
+        Listing& all = gathering->all;
+        std::ranges::move(listing->oldest, std::back_inserter(all.oldest));
+        all.num_requests += listing->num_requests;
+        if (--gathering->num_left == 0) gathering->done.Set();
+      });
+    });
+  }
+  co_await gathering->done.Wait();
+}
+
+Json RequestJson(const LiveRequest& live) {
+  return {{"id", live.id},
+          {"phase", live.phase},
+          {"choices", live.num_choices},
+          {"prompt_tokens", live.num_prompt_tokens},
+          {"cached_tokens", live.num_cached_tokens},
+          {"output_tokens", live.num_output_tokens},
+          {"max_output_tokens", live.max_output_tokens},
+          {"preemptions", live.num_preemptions},
+          {"age_s", live.age_s},
+          {"ttft_s", live.time_to_first_token_s ? Json(*live.time_to_first_token_s) : Json()}};
+}
+
+Json EngineJson(const ApiContext& context, int index) {
+  const Status status = context.engine_client->engine_status(index);
+  const wire::EngineCoreReadyResponse& info = context.engine_client->engine_info(index);
+  const EngineMetrics& metrics = context.metrics->engine(index);
+  const EngineLoad::View load = metrics.load.Read();
+  return {{"index", index},
+          {"ready", status.ok()},
+          {"status", status.ok() ? "ready" : status.message()},
+          {"running", load.running},
+          {"waiting", load.waiting},
+          {"kv_cache_usage", metrics.kv_cache_usage_perc.Value()},
+          {"kv_blocks", info.num_gpu_blocks},
+          {"block_size", info.block_size},
+          {"max_model_len", info.max_model_len},
+          {"max_num_seqs", info.max_num_seqs},
+          {"max_num_batched_tokens", info.max_num_batched_tokens},
+          {"dtype", info.dtype},
+          {"restarts", metrics.engine_restarts.Value()},
+          {"resident_bytes", metrics.process_resident_memory_bytes.Value()}};
+}
+
+Json StateJson(const ApiContext& context, Listing listing) {
+  std::ranges::stable_sort(listing.oldest, std::greater(), &LiveRequest::age_s);
+  if (listing.oldest.size() > kMaxListedRequests) listing.oldest.resize(kMaxListedRequests);
+  Json requests = Json::array();
+  for (const LiveRequest& live : listing.oldest) requests.push_back(RequestJson(live));
+  Json engines = Json::array();
+  for (int i = 0; i < context.engine_client->num_engines(); ++i) {
+    engines.push_back(EngineJson(context, i));
+  }
+  return {{"version", kVersion},
+          {"model", context.options.served_model_names.front()},
+          {"uptime_s", context.clock->Unix() - static_cast<double>(context.facts->started_at)},
+          {"is_draining", context.facts->is_draining()},
+          {"engines", std::move(engines)},
+          {"num_requests", listing.num_requests},
+          {"requests", std::move(requests)}};
+}
+
+Awaitable<void> HandleState(Exchange& exchange, const std::vector<ApiContext*>& contexts) {
+  const auto gathering = std::make_shared<Gathering>();
+  co_await Gather(exchange, contexts, gathering);
+  if (gathering->num_left > 0) co_return;  // the client is gone
+  const ApiContext& here = *contexts[static_cast<size_t>(exchange.shard().index())];
+  exchange.Respond(
+      {200, DumpJson(StateJson(here, std::move(gathering->all))), "application/json", {}});
+}
+
+}  // namespace
+
+std::vector<Route> DashboardRoutes(const std::vector<ApiContext*>& contexts) {
+  Route page{
+      .method = "GET",
+      .path = "/dashboard",
+      .handler = SendsPage("text/html; charset=utf-8", [] { return std::string(DashboardPage()); }),
+      .guarded = false,
+      .counted = false,
+      .json_body = false,
+      .during_drain = true,
+      .about = "A page of live requests, engines and latencies.",
+      .returns = "Page"};
+  Route state = page;
+  state.path = "/dashboard/state";
+  state.handler = [contexts](Exchange& exchange) { return HandleState(exchange, contexts); };
+  state.guarded = true;
+  state.about = "Engines and live requests, for the page.";
+  state.returns = "Object";
+  return {std::move(page), std::move(state)};
+}
+
+}  // namespace tandem
