@@ -46,7 +46,9 @@ add_library(tandem_tests_support_api STATIC
 target_link_libraries(tandem_tests_support_api
   PUBLIC tandem_frontend_api tandem_frontend_anthropic tandem_tests_support nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support_api PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
-tandem_test(golden_api LABEL golden SRCS golden/api_test.cc golden/messages_test.cc
+tandem_test(golden_api LABEL golden SRCS
+  golden/api_test.cc golden/messages_test.cc
+  golden/tool_validation_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
   DEPS tandem_tests_support_api tests/support/files)

@@ -19,11 +19,17 @@ Status InResponsesWords(const Status& status) {
       {"max_completion_tokens", "max_output_tokens"},
       {"messages", "input"},
       {"prompt", "input"},
-      {"reasoning_effort", "reasoning"}};
+      {"reasoning_effort", "reasoning"},
+      {"body.reasoning_effort", "body.reasoning.effort"}};
+  const auto name = [](std::string_view param) {
+    return param.starts_with("body.") ? param.substr(5) : param;
+  };
   for (const auto& [chat_field, field] : kFields) {
     if (status.param() != chat_field) continue;
     std::string message = status.message();
-    if (message.rfind(chat_field, 0) == 0) message.replace(0, chat_field.size(), field);
+    if (message.rfind(name(chat_field), 0) == 0) {
+      message.replace(0, name(chat_field).size(), name(field));
+    }
     return Status(status.code(), std::move(message)).WithParam(field);
   }
   return status;

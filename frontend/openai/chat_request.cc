@@ -130,7 +130,7 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
   }
   return InvalidArgumentError(
              "reasoning_effort must be none, minimal, low, medium, high, xhigh or max")
-      .WithParam("reasoning_effort");
+      .WithParam("body.reasoning_effort");
 }
 
 // A message's parts as one text, or its text as one part. A message without content, such as an
@@ -177,6 +177,35 @@ void SetToolCallsForm(Json* message) {
   }
 }
 
+// place: "body.tools.0", for the error.
+Status CheckTool(const std::string& place, const Json& tool) {
+  if (!tool.is_object()) return WrongType("", "an object", tool).WithParam(place);
+  const auto type = tool.find("type");
+  if (type != tool.end() && *type != "function") {
+    return InvalidArgumentError("must be \"function\"").WithParam(place + ".type");
+  }
+  const auto function = tool.find("function");
+  if (function == tool.end()) {
+    return InvalidArgumentError("is required").WithParam(place + ".function");
+  }
+  if (!function->is_object()) {
+    return WrongType("", "an object", *function).WithParam(place + ".function");
+  }
+  const auto name = function->find("name");
+  if (name == function->end()) {
+    return InvalidArgumentError("is required").WithParam(place + ".function.name");
+  }
+  if (!name->is_string() || name->get_ref<const std::string&>().empty()) {
+    return InvalidArgumentError("must be a string that is not empty")
+        .WithParam(place + ".function.name");
+  }
+  const Json* parameters = Find(*function, "parameters");
+  if (parameters != nullptr && !parameters->is_object()) {
+    return WrongType("", "an object", *parameters).WithParam(place + ".function.parameters");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ParseMessages(Json& value, ChatRequest* out) {
@@ -203,12 +232,8 @@ Status ParseTools(Json& value, ChatRequest* out) {
                "field entirely.")
         .WithParam("tools");
   }
-  for (const Json& tool : value) {
-    const Json* function = tool.is_object() ? Find(tool, "function") : nullptr;
-    const Json* name = function && function->is_object() ? Find(*function, "name") : nullptr;
-    if (name == nullptr || !name->is_string()) {
-      return InvalidArgumentError("must be a list of functions with a name");
-    }
+  for (size_t i = 0; i < value.size(); ++i) {
+    RETURN_IF_ERROR(CheckTool("body.tools." + std::to_string(i), value[i]));
   }
   out->tools = JsonDocument(std::move(value));
   return OkStatus();

@@ -37,8 +37,9 @@ inline constexpr std::string_view kMessages =
     R"({"role":{"enum":["system","developer","user","assistant","tool","function"]}}}})";
 inline constexpr std::string_view kTools =
     R"({"type":"array","minItems":1,"items":{"type":"object","required":["function"],"properties":)"
-    R"({"function":{"type":"object","required":["name"],)"
-    R"("properties":{"name":{"type":"string"}}}}}})";
+    R"({"type":{"const":"function"},"function":{"type":"object","required":["name"],)"
+    R"("properties":{"name":{"type":"string","minLength":1},)"
+    R"("parameters":{"type":["object","null"]}}}}}})";
 inline constexpr std::string_view kToolChoice =
     R"({"anyOf":[{"enum":["none","auto","required"]},{"type":"object"}]})";
 

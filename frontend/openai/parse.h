@@ -16,8 +16,9 @@
 
 namespace tandem {
 
-// Parses a field with a form of its own; may move parts out of the value. The Status's message
-// follows "body.<field>: ".
+// Parses a field with a form of its own; may move parts out of the value. A Status without a param
+// is of the field's form, one whose param is "body.<field>.…" of the form of that part; the message
+// follows this place. Another param: the value is not allowed.
 template <class T>
 using JsonParser = Status (*)(Json& value, T* out);
 

@@ -75,8 +75,9 @@ void ParseField(Json& value, const ApiField<T>& field, T* out, BodyErrors* error
   if (const auto* parser = std::get_if<JsonParser<T>>(&field.member)) {
     const Status status = (*parser)(value, out);
     if (status.ok()) return;
-    if (status.param().empty()) {
-      errors->AddForm(location, status.message());
+    const std::string& param = status.param();
+    if (param.empty() || param.starts_with("body.")) {
+      errors->AddForm(param.empty() ? location : param, status.message());
     } else {
       errors->AddValue(status);
     }

@@ -267,8 +267,8 @@ Status ParseResponseFormat(Json& value, GenerationRequest* out) {
   } else if (*type == "structural_tag") {
     RETURN_IF_ERROR(ReadTagFormat(value, &outputs));
   } else {
-    return InvalidArgumentError(
-        "the type must be 'text', 'json_object', 'json_schema' or 'structural_tag'");
+    return InvalidArgumentError("must be 'text', 'json_object', 'json_schema' or 'structural_tag'")
+        .WithParam("body.response_format.type");
   }
   out->response_format = std::move(outputs);
   return OkStatus();
