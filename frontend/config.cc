@@ -23,7 +23,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"model", &c.model, "Model folder (config.json, tokenizer.json, …), or a .gguf file", {.env = "MODEL", .positional = true}},
       {"served-model-name", &c.api.served_model_names, "Names of the model in the API; the first is in responses and metrics. Default: --model"},
       {"tokenizer", &c.tokenizer, "Folder of the tokenizer, or a .gguf file. Default: --model"},
-      {"chat-template", &c.chat_template, "File with a Jinja template, or the template itself. Default: the model's"},
+      {"chat-template", &c.chat_template, "File with a Jinja template, the template itself, or the name of one of the model's. Default: the model's"},
       {"trust-request-chat-template", &c.input.trust_request_chat_template, "Requests may bring a chat template of their own"},
       {"default-chat-template-kwargs", &c.default_chat_template_kwargs, "JSON object of template variables for requests that do not set them"},
       {"generation-config", &c.generation_config, "auto: sampling defaults from the model's file; vllm: none; else a folder"},

@@ -28,6 +28,7 @@
 #include "frontend/api/response_store.h"
 #include "frontend/api/routes.h"
 #include "frontend/api/tokenize.h"
+#include "frontend/chat/named_templates.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_reports.h"
@@ -61,25 +62,30 @@ void PrepareProcess() {
   ::mallopt(M_ARENA_MAX, 2);
 }
 
-// The template named by the flag (a file, or the text itself), else the model's; none is allowed.
-StatusOr<std::optional<ChatTemplate>> LoadChatTemplate(const FrontendConfig& config,
-                                                       const Tokenizer& tokenizer) {
-  std::string source = tokenizer.chat_template();
-  std::string name = "the model's chat template";
-  if (!config.chat_template.empty()) {
-    source = config.chat_template;
-    name = "--chat-template";
-    if (source.find_first_of("{\n") == std::string::npos) {
-      auto file = ReadFile(source, kMaxTemplateBytes);
-      if (!file.ok()) return file.status().WithContext(name);
-      name += " " + source;
-      source = std::move(file).value();
-    }
+// The template named by the flag (one of the model's, a file, or the text itself), else the
+// model's; none is allowed.
+StatusOr<TemplateSources> LoadTemplates(const FrontendConfig& config, const Tokenizer& tokenizer) {
+  const auto& named = tokenizer.chat_templates();
+  std::string source = config.chat_template;
+  if (source.empty()) return ChooseTemplates(named);
+  if (const auto own = named.find(source); own != named.end()) {
+    return TemplateSources{.chat = own->second, .with_tools = {}};
   }
+  if (source.find_first_of("{\n") == std::string::npos) {
+    auto file = ReadFile(source, kMaxTemplateBytes);
+    if (!file.ok()) return file.status().WithContext("--chat-template");
+    source = std::move(file).value();
+  }
+  return TemplateSources{.chat = std::move(source), .with_tools = {}};
+}
+
+StatusOr<std::optional<ChatTemplate>> CompileTemplate(const FrontendConfig& config,
+                                                      const std::string& source) {
   if (source.empty()) return std::optional<ChatTemplate>();
   auto compiled = ChatTemplate::Compile(source);
-  if (!compiled.ok()) return compiled.status().WithContext(name);
-  return std::optional<ChatTemplate>(std::move(compiled).value());
+  if (compiled.ok()) return std::optional<ChatTemplate>(std::move(compiled).value());
+  return compiled.status().WithContext(config.chat_template.empty() ? "the model's chat template"
+                                                                    : "--chat-template");
 }
 
 // Which parsers run, and whether the flags or the template chose them.
@@ -104,14 +110,18 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
                    LoadModelDefaults(config.model, config.generation_config,
                                      config.override_generation_config, config.hf_overrides));
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
-  ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template, LoadChatTemplate(config, *tokenizer));
+  ASSIGN_OR_RETURN(const TemplateSources sources, LoadTemplates(config, *tokenizer));
+  ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template,
+                   CompileTemplate(config, sources.chat));
+  ASSIGN_OR_RETURN(std::optional<ChatTemplate> tool_template,
+                   CompileTemplate(config, sources.with_tools));
   if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
-  ASSIGN_OR_RETURN(input.parsers, ChooseParsers(config.tool_call_parser, config.reasoning_parser,
-                                                chat_template ? chat_template->source() : "",
-                                                config.input.parsers));
+  ASSIGN_OR_RETURN(input.parsers,
+                   ChooseParsers(config.tool_call_parser, config.reasoning_parser,
+                                 sources.with_tools + sources.chat, config.input.parsers));
   LogParsers(config, input.parsers);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
-                                          std::move(chat_template));
+                                          std::move(chat_template), std::move(tool_template));
 }
 
 // For /tokenizer_info; empty without the flag.

@@ -61,7 +61,7 @@ tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/token_offsets_test.cc
   unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
-  unit/frontend/processing/reasoning_tokens_test.cc
+  unit/frontend/processing/input_processor_test.cc unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc unit/frontend/processing/torch_tensor_test.cc
   cases/api_cases_test.cc
@@ -72,7 +72,8 @@ tandem_test(property_api LABEL property SRCS
 tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
   DEPS frontend/chat)
 tandem_test(unit_chat LABEL unit SRCS
-  unit/frontend/chat/chat_template_test.cc cases/template_cases_test.cc DEPS frontend/chat)
+  unit/frontend/chat/chat_template_test.cc unit/frontend/chat/named_templates_test.cc
+  cases/template_cases_test.cc DEPS frontend/chat)
 tandem_test(property_chat LABEL property SRCS property/chat_template_test.cc DEPS frontend/chat)
 tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_test.cc
   DEPS tandem_tests_support_api tests/support/heap)

@@ -92,10 +92,12 @@ void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequ
 }  // namespace
 
 InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
-                               std::optional<ChatTemplate> chat_template)
+                               std::optional<ChatTemplate> chat_template,
+                               std::optional<ChatTemplate> tool_template)
     : config_(std::move(config)),
       tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
+      tool_template_(std::move(tool_template)),
       encoded_texts_(std::make_unique<EncodedTextCache>(kEncodedTextBytes)),
       sampling_(&config_, tokenizer_.get()),
       reasoning_(FindReasoningTokens(config_.parsers, *tokenizer_)),
@@ -229,8 +231,15 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
   return all;
 }
 
+bool InputProcessor::ShowsTools(const ChatRequest& request) const {
+  const bool hides_tools = config_.exclude_tools_when_tool_choice_none &&
+                           !request.tool_choice.is_null() && *request.tool_choice == "none";
+  return !request.tools.is_null() && !hides_tools;
+}
+
 StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
   if (!request.chat_template) {
+    if (tool_template_ && ShowsTools(request)) return RenderChat(request, *tool_template_);
     if (chat_template_) return RenderChat(request, *chat_template_);
     return InvalidArgumentError("this model has no chat template; use /v1/completions");
   }
@@ -257,9 +266,7 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
   input.messages = &*messages;
-  const bool hides_tools = config_.exclude_tools_when_tool_choice_none &&
-                           !request.tool_choice.is_null() && *request.tool_choice == "none";
-  if (!request.tools.is_null() && !hides_tools) input.tools = &*request.tools;
+  if (ShowsTools(request)) input.tools = &*request.tools;
   if (!request.documents.is_null()) input.documents = &*request.documents;
   input.kwargs = &*variables;
   input.continue_final_message = request.continue_final_message;

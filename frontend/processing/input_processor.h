@@ -57,9 +57,11 @@ struct ProcessedRequest {
 
 class InputProcessor {
  public:
-  // Without a chat template, chat requests are refused.
+  // Without a chat template, chat requests are refused. tool_template: for chats that show tools;
+  // without it they get the same template.
   InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
-                 std::optional<ChatTemplate> chat_template);
+                 std::optional<ChatTemplate> chat_template,
+                 std::optional<ChatTemplate> tool_template = std::nullopt);
   InputProcessor(const InputProcessor&) = delete;
 
   StatusOr<ProcessedRequest> Process(CompletionRequest request,
@@ -74,7 +76,7 @@ class InputProcessor {
   StatusOr<std::string> RenderChat(ChatRequest& request) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The template in use; empty without one.
+  // The template of chats without tools; empty without one.
   std::string chat_template_source() const {
     return chat_template_ ? chat_template_->source() : std::string();
   }
@@ -84,6 +86,7 @@ class InputProcessor {
 
  private:
   StatusOr<std::string> RenderChat(ChatRequest& request, const ChatTemplate& chat_template) const;
+  bool ShowsTools(const ChatRequest& request) const;
 
   struct Prompt {
     std::vector<TokenId> token_ids;  // zeros for the rows of embeddings
@@ -128,6 +131,7 @@ class InputProcessor {
   const InputConfig config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::optional<ChatTemplate> chat_template_;
+  const std::optional<ChatTemplate> tool_template_;
   const std::unique_ptr<EncodedTextCache> encoded_texts_;
   const SamplingResolver sampling_;
   const ReasoningTokens reasoning_;

@@ -338,6 +338,21 @@ constexpr KindRow kKinds[] = {{"bert", MakeWordPiece},
                               {"llama", MakeSentencePieceBpe},
                               {"t5", MakeUnigram}};
 
+// "tokenizer.chat_template" is the default, those with another name have it at the end of the key.
+Status ReadChatTemplates(const GgufMetadata& metadata, TokenizerConfig* config) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  for (const auto& [key, value] : metadata.values()) {
+    const bool is_named = key.starts_with(std::string(kKey) + ".");
+    if (key != kKey && !is_named) continue;
+    ASSIGN_OR_RETURN(const std::string_view source, metadata.String(key, ""));
+    if (FindInvalidUtf8(source) != std::string_view::npos) {
+      return InvalidArgumentError(key + " is not UTF-8");
+    }
+    config->chat_templates[is_named ? key.substr(kKey.size() + 1) : "default"] = source;
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<TokenizerFile>> ReadGgufTokenizer(const GgufMetadata& metadata,
@@ -348,12 +363,7 @@ StatusOr<std::unique_ptr<TokenizerFile>> ReadGgufTokenizer(const GgufMetadata& m
   ASSIGN_OR_RETURN(std::vector<SentencePiece> pieces, ReadPieces(metadata));
   ASSIGN_OR_RETURN(const SpecialIds ids, ReadSpecialTokens(metadata, pieces, config));
   config->added_tokens = AddedTokensOf(pieces);
-  ASSIGN_OR_RETURN(const std::string_view chat_template,
-                   metadata.String("tokenizer.chat_template", ""));
-  if (FindInvalidUtf8(chat_template) != std::string_view::npos) {
-    return InvalidArgumentError("tokenizer.chat_template is not UTF-8");
-  }
-  config->chat_template = chat_template;
+  RETURN_IF_ERROR(ReadChatTemplates(metadata, config));
   return kind->make({.metadata = metadata, .pieces = std::move(pieces), .ids = ids}, config);
 }
 

@@ -58,6 +58,22 @@ StatusOr<std::string> FindModelFile(const std::string& model_folder) {
   return std::string();
 }
 
+// The folder's chat templates in files of their own, by name.
+StatusOr<std::map<std::string, std::string>> ReadTemplateFiles(const std::string& model_folder) {
+  std::map<std::string, std::string> templates;
+  ASSIGN_OR_RETURN(std::string text,
+                   ReadFileIfAny(model_folder + "/chat_template.jinja", kMaxFileBytes));
+  if (!text.empty()) templates["default"] = std::move(text);
+  std::error_code error;
+  const std::string others = model_folder + "/additional_chat_templates";
+  for (const auto& entry : std::filesystem::directory_iterator(others, error)) {
+    if (entry.path().extension() != ".jinja") continue;
+    ASSIGN_OR_RETURN(templates[entry.path().stem().string()],
+                     ReadFile(entry.path().string(), kMaxFileBytes));
+  }
+  return templates;
+}
+
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -91,12 +107,11 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& mo
   }
   const std::string config_path = model_folder + "/tokenizer_config.json";
   ASSIGN_OR_RETURN(const std::string config_json, ReadFileIfAny(config_path, kMaxFileBytes));
-  ASSIGN_OR_RETURN(std::string chat_template,
-                   ReadFileIfAny(model_folder + "/chat_template.jinja", kMaxFileBytes));
+  ASSIGN_OR_RETURN(auto chat_templates, ReadTemplateFiles(model_folder));
   auto tokenizer = LoadFiles(model_folder, config_json);
   if (!tokenizer.ok()) return tokenizer.status().WithContext(model_folder);
-  if (!chat_template.empty()) {
-    (*tokenizer)->parts_->config.chat_template = std::move(chat_template);
+  if (!chat_templates.empty()) {
+    (*tokenizer)->parts_->config.chat_templates = std::move(chat_templates);
   }
   return tokenizer;
 }
@@ -266,6 +281,8 @@ std::optional<TokenId> Tokenizer::eos_id() const { return parts_->eos_id; }
 const std::map<std::string, std::string>& Tokenizer::special_tokens() const {
   return parts_->config.special_tokens;
 }
-const std::string& Tokenizer::chat_template() const { return parts_->config.chat_template; }
+const std::map<std::string, std::string>& Tokenizer::chat_templates() const {
+  return parts_->config.chat_templates;
+}
 
 }  // namespace tandem

@@ -71,8 +71,9 @@ class Tokenizer {
   std::optional<TokenId> eos_id() const;
   // "bos_token" → "<s>" and so on, as tokenizer_config.json states them: variables of the template.
   const std::map<std::string, std::string>& special_tokens() const;
-  // Text of chat_template.jinja, or of tokenizer_config.json's chat_template; empty when none.
-  const std::string& chat_template() const;
+  // Chat templates by name: chat_template.jinja ("default") and additional_chat_templates/*.jinja,
+  // or else those of tokenizer_config.json; of a GGUF file its own.
+  const std::map<std::string, std::string>& chat_templates() const;
 
  private:
   struct Parts;

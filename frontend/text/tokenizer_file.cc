@@ -186,12 +186,11 @@ StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json) {
     config.tokenizer_class = name.get<std::string>();
   }
   const json& chat_template = Field(root, "chat_template");
-  if (chat_template.is_string()) config.chat_template = chat_template.get<std::string>();
+  if (chat_template.is_string()) config.chat_templates["default"] = chat_template;
   if (chat_template.is_array()) {
     for (const json& item : chat_template) {
-      if (Field(item, "name") == "default" && Field(item, "template").is_string()) {
-        config.chat_template = Field(item, "template").get<std::string>();
-      }
+      ASSIGN_OR_RETURN(const std::string name, StringField(item, "name", ""));
+      ASSIGN_OR_RETURN(config.chat_templates[name], StringField(item, "template", ""));
     }
   }
   return config;

@@ -48,7 +48,7 @@ StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tok
 
 struct TokenizerConfig {
   std::map<std::string, std::string> special_tokens;  // "bos_token" → "<s>"
-  std::string chat_template;
+  std::map<std::string, std::string> chat_templates;  // by name; a single one is "default"
   // Only the other files need the rest; tokenizer.json has its own.
   std::string tokenizer_class;
   std::vector<AddedToken> added_tokens;

@@ -46,7 +46,7 @@ TEST_CASE("GGUF tokenizers: recorded ids, and the texts back") {
       CHECK((*tokenizer)->Decode(*ids, false) == text);
       ++num_texts;
     }
-    CHECK((*tokenizer)->chat_template() == recorded["chat_template"]);
+    CHECK((*tokenizer)->chat_templates().at("default") == recorded["chat_template"]);
     const json& metadata = recorded["metadata"];
     CHECK((*tokenizer)->eos_id() == metadata["tokenizer.ggml.eos_token_id"][1].get<TokenId>());
     const bool adds_bos = metadata["tokenizer.ggml.add_bos_token"][1];

@@ -48,7 +48,7 @@ ApiOptions WithName(ApiOptions options) {
 
 InputProcessor MakeProcessor(InputConfig config) {
   auto tokenizer = OrDie(Tokenizer::Load(kFolder));
-  auto chat_template = OrDie(ChatTemplate::Compile(tokenizer->chat_template()));
+  auto chat_template = OrDie(ChatTemplate::Compile(tokenizer->chat_templates().at("default")));
   return {WithDefaults(std::move(config)), tokenizer, std::move(chat_template)};
 }
 

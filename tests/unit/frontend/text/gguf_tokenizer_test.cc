@@ -115,5 +115,13 @@ TEST_CASE("GGUF tokenizer: what is malformed or unknown is refused by name") {
              Contains("tokenizer.chat_template is not UTF-8"));
 }
 
+TEST_CASE("GGUF tokenizer: chat templates have names") {
+  const auto bytes = ByteLevel()
+                         .String("tokenizer.chat_template", "D")
+                         .String("tokenizer.chat_template.tool_use", "T");
+  CHECK(Load(bytes).value()->chat_templates() ==
+        std::map<std::string, std::string>{{"default", "D"}, {"tool_use", "T"}});
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,5 +1,7 @@
 #include "frontend/text/tokenizer.h"
 
+#include "tests/support/files/temp_folder.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -59,8 +61,25 @@ TEST_CASE("Tokenizer returns its tokens, flags, names and template") {
   CHECK(tokenizer->bos_id() == 8);
   CHECK(tokenizer->eos_id() == 8);
   CHECK(tokenizer->special_tokens().at("eos_token") == "<|end|>");
-  CHECK(tokenizer->chat_template() == "D");
+  CHECK(tokenizer->chat_templates() ==
+        std::map<std::string, std::string>{{"default", "D"}, {"tools", "T"}});
   CHECK(tokenizer->Decode(std::vector<TokenId>{7, 8, 10, 99}, true) == "hello ");
+}
+
+TEST_CASE("Tokenizer takes the chat templates of files before those of its configuration") {
+  using Templates = std::map<std::string, std::string>;
+  const TempFolder folder;
+  const auto templates = [&] { return Tokenizer::Load(folder.path()).value()->chat_templates(); };
+  folder.Write("tokenizer.json", kTokenizer);
+  folder.Write("tokenizer_config.json", kConfig);
+  CHECK(templates() == Templates{{"default", "D"}, {"tools", "T"}});
+  folder.Write("chat_template.jinja", "own");
+  CHECK(templates() == Templates{{"default", "own"}});
+  folder.Write("additional_chat_templates/tool_use.jinja", "use");
+  folder.Write("additional_chat_templates/README.md", "of templates");
+  CHECK(templates() == Templates{{"default", "own"}, {"tool_use", "use"}});
+  CHECK(Tokenizer::Parse(kTokenizer, R"({"chat_template": "one"})").value()->chat_templates() ==
+        Templates{{"default", "one"}});
 }
 
 TEST_CASE("Tokenizer names an unknown kind") {
