@@ -70,7 +70,7 @@ tandem_test(property_api LABEL property SRCS
   property/api_test.cc property/messages_test.cc property/response_items_test.cc
   DEPS tandem_tests_support_api)
 tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
-  DEPS frontend/chat)
+  DEPS frontend/chat frontend/processing)
 tandem_test(unit_chat LABEL unit SRCS
   unit/frontend/chat/chat_template_test.cc unit/frontend/chat/named_templates_test.cc
   cases/template_cases_test.cc DEPS frontend/chat)

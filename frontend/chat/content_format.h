@@ -7,8 +7,9 @@
 
 namespace tandem {
 
-// kParts when a loop walks over a message's content, directly, through a variable or in a macro
-// that receives it; a loop after an `is string` test counts too.
+// kParts when a loop walks over a message's content, directly, through a variable or as `content`;
+// a loop after an `is string` test counts too. As in vLLM a macro's parameter of another name is
+// not followed: such a template gets texts, for which it has a branch anyway.
 ContentFormat FindContentFormat(const jinja::Template& source);
 
 }  // namespace tandem

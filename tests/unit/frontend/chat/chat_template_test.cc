@@ -95,8 +95,10 @@ TEST_CASE("ChatTemplate detects a loop over parts of the content") {
                "{% endfor %}") == ContentFormat::kParts);
   CHECK(format("{% set c = messages[0].content %}{% for p in c %}{% endfor %}") ==
         ContentFormat::kParts);
-  CHECK(format("{% macro show(c) %}{% for p in c %}{% endfor %}{% endmacro %}"
+  CHECK(format("{% macro show(content) %}{% for p in content %}{% endfor %}{% endmacro %}"
                "{{ show(messages[0].content) }}") == ContentFormat::kParts);
+  CHECK(format("{% macro show(c) %}{% for p in c %}{% endfor %}{% endmacro %}"
+               "{{ show(messages[0].content) }}") == ContentFormat::kString);
 }
 
 TEST_CASE("ChatTemplate bounds what a hostile template can use up") {
