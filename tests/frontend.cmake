@@ -56,6 +56,7 @@ tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
+  unit/frontend/openai/lax_values_test.cc
   unit/frontend/openai/chat_request_test.cc
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc

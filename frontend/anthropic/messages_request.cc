@@ -277,9 +277,9 @@ Status ParseThinking(Json& value, MessagesRequest* out) {
     return InvalidArgumentError("must have the type enabled, disabled or adaptive");
   }
   if (*type == "enabled") {
-    const Json* budget = Find(value, "budget_tokens");
+    const auto budget = value.find("budget_tokens");
     int64_t tokens = 0;
-    if (budget == nullptr || !ReadValue(*budget, &tokens).empty()) {
+    if (budget == value.end() || !ReadValue(*budget, &tokens).empty()) {
       return InvalidArgumentError("must have budget_tokens, which is an integer");
     }
     if (tokens < kMinThinkingBudget) {

@@ -19,7 +19,8 @@ StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {
   if (!value.is_object()) return Wrong("have choices that are objects");
   GeneratedTokens::Choice choice;
   if (const Json* ids = Find(value, "token_ids")) {
-    if (!ReadValue(*ids, &choice.token_ids).empty()) {
+    Json list = *ids;
+    if (!ReadValue(list, &choice.token_ids).empty()) {
       return Wrong("have choices whose token_ids are a list of integers");
     }
   }
@@ -73,7 +74,8 @@ Status ParseState(Json& value, DerenderEvent* out) {
   if (!value.is_object()) return Wrong("be an object");
   DerenderState& state = out->stream_state;
   if (const Json* ids = Find(value, "prior_token_ids")) {
-    if (!ReadValue(*ids, &state.prior_token_ids).empty()) {
+    Json list = *ids;
+    if (!ReadValue(list, &state.prior_token_ids).empty()) {
       return Wrong("have prior_token_ids that are a list of integers");
     }
   }

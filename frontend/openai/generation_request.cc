@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/strings.h"
+#include "frontend/openai/parse_fields.h"
 
 namespace tandem {
 namespace {
@@ -43,13 +44,15 @@ Status ParseStop(Json& value, GenerationRequest* out) {
 Status ParseLogitBias(Json& value, GenerationRequest* out) {
   if (!value.is_object()) return WrongType("an object", value);
   out->logit_bias.emplace();
-  for (const auto& [key, bias] : value.items()) {
+  for (auto it = value.begin(); it != value.end(); ++it) {
+    const std::string& key = it.key();
     const std::optional<int64_t> token = ParseNumber<int64_t>(key);
     if (!token || *token < 0 || *token > kMaxTokenId) {
       return ValueError("logit_bias", "must have token ids as keys", key);
     }
-    if (!bias.is_number()) return WrongType("an object of numbers", bias);
-    (*out->logit_bias)[*token] = std::clamp(bias.get<double>(), -kMaxLogitBias, kMaxLogitBias);
+    double bias = 0;
+    if (!ReadValue(*it, &bias).empty()) return WrongType("an object of numbers", *it);
+    (*out->logit_bias)[*token] = std::clamp(bias, -kMaxLogitBias, kMaxLogitBias);
   }
   return OkStatus();
 }
@@ -63,8 +66,7 @@ Status ParseStreamOptions(Json& value, GenerationRequest* out) {
   for (const auto& [name, flag] : flags) {
     const auto it = value.find(name);
     if (it == value.end() || it->is_null()) continue;
-    if (!it->is_boolean()) return WrongType("an object of booleans", *it);
-    *flag = it->get<bool>();
+    if (!ReadValue(*it, flag).empty()) return WrongType("an object of booleans", *it);
   }
   out->stream_options = options;
   return OkStatus();
@@ -100,7 +102,9 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
   for (const auto& [name, number] : numbers) {
     const auto it = value.find(name);
     if (it == value.end() || it->is_null()) continue;
-    if (!it->is_number_integer()) return WrongType("an object of integers", *it);
+    int64_t lax = 0;
+    const bool is_wide = it->is_number_unsigned();
+    if (!is_wide && !ReadValue(*it, &lax).empty()) return WrongType("an object of integers", *it);
     // Beyond the limit only the sign matters.
     *number = it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{kMaxRepetitionSize}
                   ? kMaxRepetitionSize + 1

@@ -8,6 +8,7 @@
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/lax_values.h"
 #include "frontend/openai/parse_fields.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
@@ -16,13 +17,27 @@ namespace tandem {
 
 // ---- Reading values ----
 
-Complaint ReadValue(const Json& value, bool* out) {
+namespace {
+
+// A text becomes what it was read as, if anything.
+template <class T>
+void Become(std::optional<T> read, Json* value) {
+  if (read) *value = *read;
+}
+
+}  // namespace
+
+Complaint ReadValue(Json& value, bool* out) {
+  if (value.is_string()) Become(BooleanOfText(value.get_ref<const std::string&>()), &value);
+  if (value.is_number() && (value == 0 || value == 1)) value = value == 1;
   if (!value.is_boolean()) return "must be a boolean";
   *out = value.get<bool>();
   return {};
 }
 
-Complaint ReadValue(const Json& value, int64_t* out) {
+Complaint ReadValue(Json& value, int64_t* out) {
+  if (value.is_string()) Become(IntegerOfText(value.get_ref<const std::string&>()), &value);
+  if (value.is_boolean()) value = value.get<bool>() ? 1 : 0;
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return "must fit in 64 bits";
     *out = value.get<int64_t>();
@@ -41,13 +56,15 @@ Complaint ReadValue(const Json& value, int64_t* out) {
   return {};
 }
 
-Complaint ReadValue(const Json& value, double* out) {
+Complaint ReadValue(Json& value, double* out) {
+  if (value.is_string()) Become(NumberOfText(value.get_ref<const std::string&>()), &value);
+  if (value.is_boolean()) value = value.get<bool>() ? 1 : 0;
   if (!value.is_number()) return "must be a number";
   *out = value.get<double>();
   return {};
 }
 
-Complaint ReadValue(const Json& value, std::string* out) {
+Complaint ReadValue(Json& value, std::string* out) {
   if (!value.is_string()) return "must be a string";
   *out = value.get_ref<const std::string&>();
   return {};

@@ -22,13 +22,15 @@ namespace tandem {
 // What the value must be if it is not, else empty.
 using Complaint = std::string_view;
 
-Complaint ReadValue(const Json& value, bool* out);
-Complaint ReadValue(const Json& value, int64_t* out);
-Complaint ReadValue(const Json& value, double* out);
-Complaint ReadValue(const Json& value, std::string* out);
+// Numbers and booleans may also come as each other and as texts (lax_values.h); such a value
+// becomes what was read, for those that look at it next.
+Complaint ReadValue(Json& value, bool* out);
+Complaint ReadValue(Json& value, int64_t* out);
+Complaint ReadValue(Json& value, double* out);
+Complaint ReadValue(Json& value, std::string* out);
 
 template <class T>
-Complaint ReadValue(const Json& value, std::vector<T>* out) {
+Complaint ReadValue(Json& value, std::vector<T>* out) {
   constexpr bool kStrings = std::is_same_v<T, std::string>;
   if (!value.is_array())
     return kStrings ? "must be a list of strings" : "must be a list of integers";
@@ -42,7 +44,7 @@ Complaint ReadValue(const Json& value, std::vector<T>* out) {
 }
 
 template <class T>
-Complaint ReadValue(const Json& value, std::optional<T>* out) {
+Complaint ReadValue(Json& value, std::optional<T>* out) {
   return ReadValue(value, &out->emplace());
 }
 
