@@ -60,7 +60,8 @@ tandem_test(unit_api LABEL unit SRCS
   unit/frontend/openai/chat_request_test.cc
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc
-  unit/frontend/api/response_items_test.cc unit/frontend/api/token_offsets_test.cc
+  unit/frontend/api/response_items_test.cc unit/frontend/api/response_object_test.cc
+  unit/frontend/api/token_offsets_test.cc
   unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
   unit/frontend/processing/input_processor_test.cc unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc

@@ -68,6 +68,7 @@ class ChatBody final : public ResponseWriter {
   std::vector<CollectedChoice> choices_;
   std::vector<PositionLogprobs> prompt_logprobs_;
   wire::RawValue kv_transfer_params_;
+  wire::RawValue ec_transfer_params_;
 };
 
 ChatBody::ChatBody(ChatShape shape, WriterInput input)
@@ -83,7 +84,10 @@ void ChatBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
     AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
                            &prompt_logprobs_);
   }
-  if (delta.finish_reason) kv_transfer_params_ = delta.kv_transfer_params;
+  if (delta.finish_reason) {
+    kv_transfer_params_ = delta.kv_transfer_params;
+    ec_transfer_params_ = delta.ec_transfer_params;
+  }
   choices_[static_cast<size_t>(index)].Append(delta);
 }
 
@@ -120,7 +124,7 @@ void ChatBody::WriteEnd(const Usage& usage) {
        {"prompt_text",
         one_prompt && shape_.return_prompt_text ? Json(*prompt.text) : Json(nullptr)},
        {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
-       {"ec_transfer_params", nullptr},
+       {"ec_transfer_params", UnpackJson(ec_transfer_params_)},
        {"metrics", MetricsJson(usage)}}));
 }
 

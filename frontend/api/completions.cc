@@ -51,6 +51,7 @@ class CompletionBody final : public ResponseWriter {
   const WriterInput input_;
   std::vector<Choice> choices_;
   wire::RawValue kv_transfer_params_;
+  wire::RawValue ec_transfer_params_;
 };
 
 CompletionBody::CompletionBody(CompletionShape shape, WriterInput input)
@@ -68,7 +69,10 @@ void CompletionBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
                          &choice.prompt_logprobs);
-  if (delta.finish_reason) kv_transfer_params_ = delta.kv_transfer_params;
+  if (delta.finish_reason) {
+    kv_transfer_params_ = delta.kv_transfer_params;
+    ec_transfer_params_ = delta.ec_transfer_params;
+  }
   if (shape_.echo_only) delta.ClearOutput();
   choice.collected.Append(delta);
 }
@@ -112,7 +116,7 @@ void CompletionBody::WriteEnd(const Usage& usage) {
                          {"system_fingerprint", FingerprintJson(input_.head)},
                          {"usage", UsageJson(usage)},
                          {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
-                         {"ec_transfer_params", nullptr},
+                         {"ec_transfer_params", UnpackJson(ec_transfer_params_)},
                          {"metrics", MetricsJson(usage)}}));
 }
 

@@ -107,6 +107,9 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
           .WithParam("store");
     }
   }
+  shape_.shows_messages = request_.enable_response_messages;
+  chat_.return_prompt_text |= shape_.shows_messages;
+  chat_.return_token_ids |= shape_.shows_messages;
   auto processed = input_processor_.Process(std::move(chat_), context);
   if (!processed.ok()) return InResponsesWords(processed.status());
   shape_.object =

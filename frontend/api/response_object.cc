@@ -37,6 +37,12 @@ Json ShownToolChoice(const ResponsesRequest& request) {
   return request.tool_choice.is_null() ? Json("auto") : *request.tool_choice;
 }
 
+// What went into the model, or came out of it, as vLLM shows it.
+Json RawMessages(const std::string& text, const std::vector<TokenId>& token_ids) {
+  return Json::array(
+      {{{"message", text}, {"tokens", TokenIdsJson(token_ids)}, {"type", "raw_message_tokens"}}});
+}
+
 Json ResponseUsageJson(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details",
@@ -106,11 +112,13 @@ ResponseObjectWriter::ResponseObjectWriter(ResponseShape shape, WriterInput inpu
     : ResponseWriter(input.out),
       tools_(std::move(shape.tools)),
       object_(std::move(shape.object)),
-      items_(&tools_, shape.top_logprobs, events) {
+      items_(&tools_, shape.top_logprobs, events),
+      shows_messages_(shape.shows_messages),
+      input_(std::move(input)) {
   Json& object = object_.mutable_value();
-  object["id"] = input.head.id;
-  object["created_at"] = input.head.created;
-  object["model"] = input.head.model;
+  object["id"] = input_.head.id;
+  object["created_at"] = input_.head.created;
+  object["model"] = input_.head.model;
 }
 
 void ResponseObjectWriter::StoreIn(ResponseStore* store, std::string conversation) {
@@ -120,9 +128,13 @@ void ResponseObjectWriter::StoreIn(ResponseStore* store, std::string conversatio
 
 void ResponseObjectWriter::WriteDelta(int, MessageDelta& delta, const Usage&) {
   items_.Append(delta);
+  if (shows_messages_) {
+    token_ids_.insert(token_ids_.end(), delta.token_ids.begin(), delta.token_ids.end());
+  }
   if (!delta.finish_reason) return;
   finish_reason_ = *delta.finish_reason;
   kv_transfer_params_ = std::move(delta.kv_transfer_params);
+  ec_transfer_params_ = std::move(delta.ec_transfer_params);
 }
 
 void ResponseObjectWriter::WriteCancelled(const Usage& usage) {
@@ -140,6 +152,14 @@ void ResponseObjectWriter::Finish(const Usage& usage) {
   object["output"] = items_.output();
   object["usage"] = ResponseUsageJson(usage);
   object["kv_transfer_params"] = UnpackJson(kv_transfer_params_);
+  object["ec_transfer_params"] = UnpackJson(ec_transfer_params_);
+  if (shows_messages_) {
+    const ChoicePrompt& prompt = input_.prompts.front();
+    const bool no_special_tokens = input_.logprobs_style.skip_special_tokens;
+    object["input_messages"] = RawMessages(*prompt.text, *prompt.token_ids);
+    object["output_messages"] =
+        RawMessages(input_.tokenizer->Decode(token_ids_, no_special_tokens), token_ids_);
+  }
   if (store_ != nullptr) {
     store_->Put(object["id"].get<std::string>(),
                 {.body = DumpJson(object), .conversation = std::move(conversation_)});

@@ -20,6 +20,7 @@ struct ResponseShape {
   JsonDocument object;  // the response without what only the run gives
   ResponseTools tools;
   std::optional<int64_t> top_logprobs;  // empty: no logprobs
+  bool shows_messages = false;          // the prompt and the output, each as a text and tokens
 };
 
 // All keys in their order; null where the run will tell.
@@ -54,6 +55,10 @@ class ResponseObjectWriter : public ResponseWriter {
   ResponseItems items_;
   FinishReason finish_reason_ = FinishReason::kStop;
   wire::RawValue kv_transfer_params_;
+  wire::RawValue ec_transfer_params_;
+  const bool shows_messages_;
+  const WriterInput input_;
+  std::vector<TokenId> token_ids_;  // of the output, where messages are shown
   ResponseStore* store_ = nullptr;
   std::string conversation_;
 };

@@ -110,6 +110,10 @@ Status CheckResponsesRequest(const ResponsesRequest& request) {
   if (request.background && !request.store) {
     return Refuse("background", "background can only be used when `store` is true");
   }
+  if (request.background && request.enable_response_messages) {
+    return Refuse("enable_response_messages",
+                  "enable_response_messages is not available with background");
+  }
   if (request.previous_response_id && !request.previous_input_messages.is_null()) {
     return Refuse("previous_response_id",
                   "Only one of `previous_input_messages` and `previous_response_id` can be set.");

@@ -33,6 +33,7 @@ struct ResponsesRequest : GenerationRequest {
 
   bool store = true;
   bool background = false;
+  bool enable_response_messages = false;
 
   JsonDocument echoed;  // object: fields without effect (Ignored) that the response repeats
 
@@ -124,7 +125,10 @@ inline constexpr ApiField<ResponsesRequest> kResponsesFields[] = {
     {"prompt_cache_options", Ignored{}, {}, "Repeated in the response."},
     {"prompt_cache_retention", Ignored{}, {}, "Repeated in the response."},
     {"max_tool_calls", Ignored{}, {}, "Repeated in the response."},
-    {"enable_response_messages", Unsupported{"false"}, {}, "The messages in the response."},
+    {"enable_response_messages",
+     &ResponsesRequest::enable_response_messages,
+     {},
+     "The prompt and the output, as text and tokens, in the response; not in the background."},
 };
 
 // Fields of GenerationRequest that the Responses API does not have.

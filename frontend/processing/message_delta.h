@@ -18,8 +18,10 @@ struct MessageDelta : MessageParts {
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
   // With the first delta, when requested. Raw, because only some choices show them.
   wire::LogprobsRows prompt_logprobs;
-  wire::RawValue kv_transfer_params;  // with the last delta, when the engine has some
-  bool ready = false;                 // to be shown now; else it grows with the next step
+  // With the last delta, when the engine has some.
+  wire::RawValue kv_transfer_params;
+  wire::RawValue ec_transfer_params;
+  bool ready = false;  // to be shown now; else it grows with the next step
   std::optional<FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
 

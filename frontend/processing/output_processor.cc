@@ -52,6 +52,7 @@ void MessageDelta::Clear() {
   ClearOutput();
   prompt_logprobs = {};
   kv_transfer_params = {};
+  ec_transfer_params = {};
   ready = false;
 }
 
@@ -78,6 +79,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
   for (PositionLogprobs& position : new_logprobs) logprobs.push_back(std::move(position));
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
+  if (output.ec_transfer_params) delta_.ec_transfer_params = *output.ec_transfer_params;
   const size_t num_new = AppendText(output), num_dropped = output.new_token_ids.size() - num_new;
   if (num_dropped > 0) {
     token_ids.resize(token_ids.size() - num_dropped);
