@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "common/version.h"
+#include "frontend/api/abort_requests.h"
 #include "frontend/api/error.h"
 #include "frontend/api/render.h"
 #include "frontend/openai/json.h"
@@ -171,56 +172,6 @@ Awaitable<void> HandleIsPaused(Exchange& exchange, ApiContext* context) {
   const auto results = co_await CallEngines(exchange, context, "is_scheduler_paused", {});
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
   RespondJson(exchange, {{"is_paused", AnyTrue(*results)}});
-}
-
-// ---- Abort ----
-
-// {"request_ids": [...]}; an empty result, from an empty body or one without ids, means all.
-StatusOr<std::vector<std::string>> AbortNames(const std::string& body, const JsonLimits& limits) {
-  std::vector<std::string> names;
-  if (body.empty()) return names;
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJson(body, limits));
-  if (!json->is_object()) return InvalidArgumentError("the body must be a JSON object");
-  const auto ids = json->find("request_ids");
-  if (ids == json->end() || ids->is_null()) return names;
-  const bool are_strings =
-      ids->is_array() &&
-      std::all_of(ids->begin(), ids->end(), [](const Json& id) { return id.is_string(); });
-  if (!are_strings) {
-    return InvalidArgumentError("request_ids must be a list of strings").WithParam("request_ids");
-  }
-  return ids->get<std::vector<std::string>>();
-}
-
-// The counts of all shards. Callbacks keep it alive after the client has gone.
-struct PendingAborts {
-  size_t num_aborted = 0;
-  size_t num_left = 0;
-  Event done;
-};
-
-// Each shard ends its own requests and posts their number back.
-Awaitable<void> HandleAbortRequests(Exchange& exchange, std::vector<ApiContext*> contexts) {
-  const JsonLimits& limits = contexts.front()->options.json_limits;
-  auto names = AbortNames(exchange.request().body, limits);
-  if (!names.ok()) co_return RespondWithFailure(exchange, names.status());
-  const auto aborts = std::make_shared<PendingAborts>();
-  aborts->num_left = contexts.size();
-  exchange.OnClosed([aborts] { aborts->done.Set(); });
-  Shard* const home = &exchange.shard();
-  for (ApiContext* context : contexts) {
-    EngineClient* const client = context->engine_client;
-    client->RunOnShard([client, aborts, home, names = *names] {
-      const size_t num_ended = client->AbortNamed(names);
-      home->Post([aborts, num_ended] {
-        aborts->num_aborted += num_ended;
-        if (--aborts->num_left == 0) aborts->done.Set();
-      });
-    });
-  }
-  co_await aborts->done.Wait();
-  if (aborts->num_left > 0) co_return;  // the client is gone
-  RespondJson(exchange, {{"status", "aborted"}, {"aborted", aborts->num_aborted}});
 }
 
 // ---- Sleep ----
@@ -383,9 +334,6 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
                  .about = about,
                  .returns = "Object"};
   };
-  const Handler abort_requests = [contexts](Exchange& exchange) {
-    return HandleAbortRequests(exchange, contexts);
-  };
   Route server_info = get("/server_info", HandleServerInfo, "Flags, engines, environment.");
   server_info.counted = false;
   // Routers ask it of every server, without a key.
@@ -394,7 +342,7 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
   return {
       {.method = "POST",
        .path = "/abort_requests",
-       .handler = abort_requests,
+       .handler = AbortsRequests(contexts, AbortScope::kNamedOrAll),
        .about = "Ends the named requests, or all.",
        .body = "AbortRequest?",
        .returns = "Object"},

@@ -180,12 +180,13 @@ std::vector<Route> DocumentRoutes(std::vector<Route> routes, const std::string& 
   page.about = "This document as a page.";
   page.returns = "Page";
   page.handler = SendsPage("text/html; charset=utf-8", [] { return std::string(DocsPage()); });
-  routes.push_back(document);
-  routes.push_back(page);
+  Route other_page = page;
+  other_page.path = "/redoc";
+  for (const Route& each : {document, page, other_page}) routes.push_back(each);
   document.handler = SendsPage("application/json", [routes = std::move(routes), root_path] {
     return OpenApiDocument(routes, root_path);
   });
-  return {std::move(document), std::move(page)};
+  return {std::move(document), std::move(page), std::move(other_page)};
 }
 
 }  // namespace tandem

@@ -199,6 +199,10 @@ constexpr std::string_view kAbortRequest =
     R"({"type":"object","properties":{"request_ids":)"
     R"({"type":["array","null"],"items":{"type":"string"}}}})";
 
+constexpr std::string_view kAbortNamedRequest =
+    R"({"type":"object","required":["request_ids"],"properties":{"request_ids":)"
+    R"({"type":"array","minItems":1,"items":{"type":"string"},"description":"Ids of responses."}}})";
+
 // ---- Responses ----
 
 constexpr ResponseSchema kResponseSchemas[] = {
@@ -299,6 +303,7 @@ Json ComponentSchemas() {
       {"DerenderCompletionRequest",
        BodySchema({}).Add(kDerenderEventFields).Add(kDerenderCompletionFields).ToJson()},
       {"AbortRequest", Json::parse(kAbortRequest)},
+      {"AbortNamedRequest", Json::parse(kAbortNamedRequest)},
       {"Error", Json::parse(kError)},
       {"AnthropicError", Json::parse(kAnthropicError)},
       {"Unauthorized", Json::parse(kUnauthorized)}};

@@ -1,5 +1,6 @@
 #include "frontend/api/routes.h"
 
+#include "frontend/api/abort_requests.h"
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
 #include "frontend/api/dashboard.h"
@@ -59,6 +60,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "A chat, or a completion, by its body (SageMaker).", .body = "InvocationRequest", .returns = "ChatOrCompletion"},
       {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration),
        .about = "Token ids in, token ids out.", .body = "GenerateRequest", .returns = "GeneratedTokens"},
+      {.method = "POST", .path = "/inference/v1/abort_requests", .handler = AbortsRequests(contexts, AbortScope::kNamed),
+       .about = "Ends the named requests.", .body = "AbortNamedRequest", .returns = "Object"},
       {.method = "POST", .path = "/v1/chat/completions/render", .handler = on_shard(HandleRenderChat),
        .about = "A chat request as a body for /inference/v1/generate.", .body = "ChatCompletionRequest", .returns = "RenderedRequest"},
       {.method = "POST", .path = "/v1/completions/render", .handler = on_shard(HandleRenderCompletion),

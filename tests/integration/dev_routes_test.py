@@ -173,8 +173,8 @@ class Dev(unittest.TestCase):
             self.server.total("vllm:sleep_mode_operation_duration_seconds_count", operation="sleep"), 2)
         self.assertEqual(self.server.total("vllm:sleep_mode_operations_in_flight"), 0)
 
-    def abort(self, body=None, status=200):
-        got, answer = self.server.post("/abort_requests", b"" if body is None else body)
+    def abort(self, body=None, status=200, path="/abort_requests"):
+        got, answer = self.server.post(path, b"" if body is None else body)
         self.assertEqual(got, status, answer)
         return json.loads(answer)
 
@@ -186,6 +186,9 @@ class Dev(unittest.TestCase):
                 for event in named.rest() if event["choices"] and event["choices"][0]["finish_reason"]}
         self.assertEqual(ends, {0: "abort", 1: "abort"})
         self.assertEqual(self.abort({"request_ids": ["cmpl-first"]})["aborted"], 0)
+        second = self.stream(1900, request_id="second")
+        self.assertEqual(self.abort({"request_ids": ["cmpl-second"]}, path="/inference/v1/abort_requests")["aborted"], 1)
+        self.assertEqual(second.rest()[-1]["choices"][0]["finish_reason"], "abort")
         self.assertEqual(other.rest()[-1]["choices"][0]["finish_reason"], "length")
 
     def test_without_names_all_requests_are_aborted_and_new_ones_are_served(self):

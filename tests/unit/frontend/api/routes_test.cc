@@ -95,8 +95,8 @@ TEST_CASE("/load counts open requests without probes when load tracking is on") 
 
 TEST_CASE("with a key set, only probes, metrics and what routers poll need none") {
   Fixture f({"key"});
-  const std::set<std::string> probes = {"/health", "/ready",    "/ping",         "/version",
-                                        "/load",   "/metrics*", "/openapi.json", "/docs"};
+  const std::set<std::string> probes = {"/health",   "/ready",        "/ping", "/version", "/load",
+                                        "/metrics*", "/openapi.json", "/docs", "/redoc"};
   const std::set<std::string> polled = {"/tokenize", "/detokenize", "/is_sleeping",
                                         "/kv_event_sources"};
   for (const Route& route : ApiRoutes({&f.context})) {
@@ -142,6 +142,20 @@ TEST_CASE("the dashboard's rows exist where it is on; its page is open, its stat
   CHECK(client.Get("/dashboard/state").status == 401);
 }
 
+TEST_CASE("without ids nothing is aborted outside of dev mode") {
+  Fixture f({"key"});
+  Client client(f.server->port());
+  const char* path = "/inference/v1/abort_requests";
+  CHECK(client.Post(path, "{}").status == 401);
+  for (const char* body : {"", "{}", R"({"request_ids": null})", R"({"request_ids": []})",
+                           R"({"request_ids": "a"})"}) {
+    CAPTURE(body);
+    const Reply reply = client.Post(path, body, "Authorization: Bearer key\r\n");
+    CHECK(reply.status == 400);
+    CHECK(json::parse(reply.body)["error"]["param"] == "request_ids");
+  }
+}
+
 TEST_CASE("the document describes every row, and refers to nothing that it lacks") {
   Fixture f;
   f.facts.dev_mode = true;
@@ -170,7 +184,9 @@ TEST_CASE("the document describes every row, and refers to nothing that it lacks
   const Reply served = client.Get("/openapi.json");
   CHECK(served.status == 200);
   CHECK(json::parse(served.body)["paths"].contains("/v1/chat/completions"));
-  CHECK(client.Get("/docs").Has("content-type: text/html; charset=utf-8\r\n"));
+  const Reply page = client.Get("/docs");
+  CHECK(page.Has("content-type: text/html; charset=utf-8\r\n"));
+  CHECK(client.Get("/redoc").body == page.body);
 }
 
 TEST_CASE("a field's schema is what its row says") {
