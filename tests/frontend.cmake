@@ -47,17 +47,18 @@ target_link_libraries(tandem_tests_support_api
   PUBLIC tandem_frontend_api tandem_frontend_anthropic tandem_tests_support nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support_api PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 tandem_test(golden_api LABEL golden SRCS
+  golden/chat_events_test.cc
   golden/api_test.cc golden/messages_test.cc
   golden/tool_validation_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(unit_openai LABEL unit SRCS
+  unit/frontend/openai/chat_request_test.cc
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
+  unit/frontend/openai/lax_values_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
-  unit/frontend/openai/lax_values_test.cc
-  unit/frontend/openai/chat_request_test.cc
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/response_object_test.cc
