@@ -1,5 +1,7 @@
 // Calls as one JSON list of {"name": N, "arguments": A} after a marker.
 
+#include <nlohmann/json.hpp>
+
 #include "frontend/parsers/parse_steps.h"
 #include "frontend/parsers/tool_formats.h"
 
@@ -101,6 +103,72 @@ Parse<> ParseXlam(ToolParserInput in) {
       co_await in.text.TrySkip(ends[i]);
     } else if (markers[i] != "</think>") {
       in.sink.AddContent(markers[i]);
+    }
+  }
+}
+
+namespace {
+
+// {N: A} at `offset`: the call begins with its arguments. False: it is none, or the text ended.
+Parse<bool> CopyNamedObject(ToolParserInput in, size_t offset) {
+  if (co_await in.text.Peek(offset) != '{') co_return false;
+  offset = co_await ScanBlanks(in.text, offset + 1);
+  if (co_await in.text.Peek(offset) != '"') co_return false;
+  const std::optional<size_t> name_end = co_await ScanJson(in.text, offset);
+  if (!name_end) co_return false;
+  const std::string quoted(in.text.pending().substr(offset, *name_end - offset));
+  const auto name = nlohmann::json::parse(quoted, nullptr, /*allow_exceptions=*/false);
+  if (!name.is_string()) co_return false;
+  offset = co_await ScanBlanks(in.text, *name_end);
+  if (co_await in.text.Peek(offset) != ':') co_return false;
+  offset = co_await ScanBlanks(in.text, offset + 1);
+  if (co_await in.text.Peek(offset) != '{') co_return false;
+  in.sink.BeginCall(name.get_ref<const std::string&>());
+  in.text.Skip(offset);
+  const TextFunction add_arguments = [&in](std::string_view part) { in.sink.AddArguments(part); };
+  if (!co_await CopyJson(in.text, add_arguments)) co_return false;
+  offset = co_await ScanBlanks(in.text, 0);
+  if (co_await in.text.Peek(offset) != '}') co_return false;
+  in.text.Skip(offset + 1);
+  co_return true;
+}
+
+// At a '['. False: the text went on otherwise, or ended; the rest is not consumed.
+Parse<bool> CopyNamedList(ToolParserInput in) {
+  size_t offset = 1;
+  for (;;) {
+    offset = co_await ScanBlanks(in.text, offset);
+    if (!co_await CopyNamedObject(in, offset)) co_return false;
+    offset = co_await ScanBlanks(in.text, 0);
+    const int next = co_await in.text.Peek(offset);
+    if (next == ']') in.text.Skip(offset + 1);
+    if (next != ',') co_return next == ']';
+    ++offset;
+  }
+}
+
+}  // namespace
+
+// <|tools_prefix|>[{N: A}, …]<|tools_suffix|>; the end may be missing. What follows a slip in the
+// list is dropped up to its end, but a list without a call is content.
+Parse<> ParseApertus(ToolParserInput in) {
+  constexpr std::string_view kOpen = "<|tools_prefix|>";
+  constexpr std::string_view kClose = "<|tools_suffix|>";
+  const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
+  for (;;) {
+    const int marker = co_await CopyUntil(in.text, AnyOf(kOpen, kClose), add_content);
+    if (marker == kNoMarker) co_return;
+    if (marker == 1) continue;
+    const size_t begin = co_await ScanBlanks(in.text, 0);
+    if (co_await in.text.Peek(begin) == '[') in.text.Skip(begin);
+    const int32_t num_before = in.sink.num_calls();
+    bool whole = false;
+    if (co_await in.text.Peek() == '[') whole = co_await CopyNamedList(in);
+    if (whole) continue;
+    if (in.sink.num_calls() == num_before) {
+      in.sink.AddContent(kOpen);
+    } else {
+      co_await TakeUntil(in.text, AnyOf(kClose));
     }
   }
 }

@@ -44,22 +44,47 @@ Parse<> ParseLlama4Pythonic(ToolParserInput in) {
   co_await ParseWholeList(in);
 }
 
-// <function_calls>\nN(k='v')\nM()\n</function_calls>
-Parse<> ParseOlmo3(ToolParserInput in) {
-  constexpr std::string_view kOpen = "<function_calls>";
-  constexpr std::string_view kClose = "</function_calls>";
+namespace {
+
+struct PythonBlock {
+  std::string_view open;
+  std::string_view close;
+  std::optional<std::vector<PythonCall>> (*parse)(std::string_view text);
+  bool needs_close = false;
+};
+
+// A block that is no calls is content.
+Parse<> ParseBlocks(ToolParserInput in, PythonBlock format) {
   const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
-  while (co_await CopyUntil(in.text, AnyOf(kOpen), add_content) != kNoMarker) {
-    const TextUntil block = co_await TakeUntil(in.text, AnyOf(kClose));
-    const auto calls = ParsePythonCallLines(block.text);
-    if (calls && block.marker != kNoMarker) {
+  while (co_await CopyUntil(in.text, AnyOf(format.open), add_content) != kNoMarker) {
+    const TextUntil block = co_await TakeUntil(in.text, AnyOf(format.close));
+    const bool is_closed = block.marker != kNoMarker;
+    const auto calls = format.parse(block.text);
+    if (calls && (is_closed || !format.needs_close)) {
       AddCalls(*calls, &in.sink);
       continue;
     }
-    in.sink.AddContent(kOpen);
+    in.sink.AddContent(format.open);
     in.sink.AddContent(block.text);
-    if (block.marker != kNoMarker) in.sink.AddContent(kClose);
+    if (is_closed) in.sink.AddContent(format.close);
   }
+}
+
+}  // namespace
+
+// <function_calls>\nN(k='v')\nM()\n</function_calls>
+Parse<> ParseOlmo3(ToolParserInput in) {
+  return ParseBlocks(in, {.open = "<function_calls>",
+                          .close = "</function_calls>",
+                          .parse = &ParsePythonCallLines,
+                          .needs_close = true});
+}
+
+// <|tool_call_start|>[N(k='v'), M()]<|tool_call_end|>; the end may be missing.
+Parse<> ParseLfm2(ToolParserInput in) {
+  return ParseBlocks(
+      in,
+      {.open = "<|tool_call_start|>", .close = "<|tool_call_end|>", .parse = &ParsePythonCallList});
 }
 
 }  // namespace tandem

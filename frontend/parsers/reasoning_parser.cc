@@ -74,6 +74,13 @@ constexpr ReasoningFormat kFormats[] = {
      .drops_next_blanks = true,
      .switches = kEnableThinking},
     {.name = "holo2", .aliases = "", .begin = kThink, .end = kThinkEnd, .switches = kBothSwitches},
+    {.name = "hy_v3",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .thinks_by_default = false,
+     .off_effort = "no_think"},
+    {.name = "hy_v4", .aliases = "", .begin = kThink, .end = kThinkEnd, .off_effort = "no_think"},
     {.name = "kimi_k2",
      .aliases = "",
      .begin = kThink,
@@ -215,17 +222,34 @@ const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template)
   return FindReasoningFormat("deepseek_r1");
 }
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Variable(const Json& variables, std::string_view name) {
+  if (!variables.is_object()) return nullptr;
+  const auto it = variables.find(name);
+  return it == variables.end() ? Json() : *it;
+}
+
+bool Thinks(const ReasoningFormat& format, const Json& variables) {
+  bool thinks = format.thinks_by_default;
+  for (const std::string_view name : Split(format.switches, ' ')) {
+    const Json value = Variable(variables, name);
+    if (value.is_boolean()) thinks = value.get<bool>();
+  }
+  if (!format.off_effort.empty()) {
+    const Json effort = Variable(variables, "reasoning_effort");
+    if (effort.is_string()) thinks = effort != format.off_effort;
+  }
+  return thinks;
+}
+
+}  // namespace
+
 ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
                                    const nlohmann::ordered_json& template_variables) {
-  if (!format.switches.empty()) {
-    bool thinks = format.thinks_by_default;
-    for (const std::string_view name : Split(format.switches, ' ')) {
-      const auto it =
-          template_variables.is_object() ? template_variables.find(name) : template_variables.end();
-      if (it != template_variables.end() && it->is_boolean()) thinks = it->get<bool>();
-    }
-    if (!thinks) return ReasoningStart::kOff;
-  }
+  if (!Thinks(format, template_variables)) return ReasoningStart::kOff;
   if (format.end.empty()) return ReasoningStart::kUnknown;
   const size_t end = prompt.rfind(format.end);
   const size_t begin = format.begin.empty() ? std::string_view::npos : prompt.rfind(format.begin);

@@ -36,6 +36,7 @@ struct ReasoningFormat {
   // the request sets none of them.
   std::string_view switches = {};
   bool thinks_by_default = true;
+  std::string_view off_effort = {};  // the reasoning_effort that switches thinking off
   // Instead of all that, for a format that markers do not describe. *in_reasoning as below.
   Parse<> (*parse)(TextSource& text, MessageSink& sink, bool* in_reasoning,
                    ContentFunction add_content) = nullptr;

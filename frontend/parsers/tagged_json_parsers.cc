@@ -14,25 +14,29 @@ void AddCut(std::string_view tag, std::string_view rest, MessageSink* sink) {
   sink->AddContent(rest);
 }
 
-// The call begins as soon as its name and the beginning of its arguments are there.
-Parse<> ParseStreamed(ToolParserInput in, std::string_view open, std::string_view close) {
+// After `open`: the call begins as soon as its name and the beginning of its arguments are there.
+Parse<> CopyTagged(ToolParserInput in, std::string_view open, std::string_view close) {
   using Kind = ScannedCall::Kind;
+  const size_t begin = co_await ScanBlanks(in.text, 0);
+  const ScannedCall call = co_await ScanCall(in.text, begin);
+  if (call.kind == Kind::kCut || co_await in.text.Peek(begin) == kEndOfText) {
+    AddCut(open, in.text.pending(), &in.sink);
+    in.text.Skip(in.text.pending().size());
+    co_return;
+  }
+  if (call.kind == Kind::kNone) {
+    in.sink.AddContent(open);
+    co_return;
+  }
+  co_await CopyCall(in.text, call, StringArguments::kQuoted, &in.sink);
+  co_await in.text.SkipBlanks();
+  co_await in.text.TrySkip(close);
+}
+
+Parse<> ParseStreamed(ToolParserInput in, std::string_view open, std::string_view close) {
   const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
   while (co_await CopyUntil(in.text, AnyOf(open), add_content) != kNoMarker) {
-    const size_t begin = co_await ScanBlanks(in.text, 0);
-    const ScannedCall call = co_await ScanCall(in.text, begin);
-    if (call.kind == Kind::kCut || co_await in.text.Peek(begin) == kEndOfText) {
-      AddCut(open, in.text.pending(), &in.sink);
-      in.text.Skip(in.text.pending().size());
-      co_return;
-    }
-    if (call.kind == Kind::kNone) {
-      in.sink.AddContent(open);
-      continue;
-    }
-    co_await CopyCall(in.text, call, StringArguments::kQuoted, &in.sink);
-    co_await in.text.SkipBlanks();
-    co_await in.text.TrySkip(close);
+    co_await CopyTagged(in, open, close);
   }
 }
 
@@ -66,6 +70,21 @@ Parse<> ParseLongcat(ToolParserInput in) {
 Parse<> ParseGranite4(ToolParserInput in) { return ParseBlocks(in, "<tool_call>", "</tool_call>"); }
 
 Parse<> ParseErnie45(ToolParserInput in) { return ParseBlocks(in, "<tool_call>", "</tool_call>"); }
+
+// <function_call> {"name": N, "arguments": A}, any number; nothing ends a call.
+Parse<> ParseGranite20bFc(ToolParserInput in) { return ParseStreamed(in, "<function_call>", ""); }
+
+// Content<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": N, "arguments": A}, or the object
+// after <|function_call|>.
+Parse<> ParseGigachat3(ToolParserInput in) {
+  const Markers markers = {"<|message_sep|>", "function call<|role_sep|>\n", "<|function_call|>"};
+  const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
+  for (;;) {
+    const int marker = co_await CopyUntil(in.text, markers, add_content);
+    if (marker == kNoMarker) co_return;
+    if (marker > 0) co_await CopyTagged(in, markers[static_cast<size_t>(marker)], "");
+  }
+}
 
 // <|action_start|><|plugin|>{"name": N, "parameters": A}<|action_end|>
 Parse<> ParseInternlm(ToolParserInput in) {

@@ -12,6 +12,8 @@ Parse<> ParseHermes(ToolParserInput in);
 Parse<> ParseLongcat(ToolParserInput in);
 Parse<> ParseGranite4(ToolParserInput in);
 Parse<> ParseErnie45(ToolParserInput in);
+Parse<> ParseGranite20bFc(ToolParserInput in);
+Parse<> ParseGigachat3(ToolParserInput in);
 Parse<> ParseInternlm(ToolParserInput in);
 Parse<> ParseLlama3Json(ToolParserInput in);
 // json_list_parsers.cc
@@ -20,6 +22,7 @@ Parse<> ParsePhi4Mini(ToolParserInput in);
 Parse<> ParseJamba(ToolParserInput in);
 Parse<> ParseHunyuan(ToolParserInput in);
 Parse<> ParseXlam(ToolParserInput in);
+Parse<> ParseApertus(ToolParserInput in);
 // named_arguments_parsers.cc
 Parse<> ParseMistral(ToolParserInput in);
 Parse<> ParseDeepseekV3(ToolParserInput in);
@@ -33,12 +36,16 @@ Parse<> ParseMinimaxM2(ToolParserInput in);
 Parse<> ParseDeepseekV32(ToolParserInput in);
 Parse<> ParseDeepseekV4(ToolParserInput in);
 Parse<> ParseStep3(ToolParserInput in);
+Parse<> ParseMinicpm5(ToolParserInput in);
+Parse<> ParseDots(ToolParserInput in);
 // pythonic_parsers.cc
 Parse<> ParsePythonic(ToolParserInput in);
 Parse<> ParseLlama4Pythonic(ToolParserInput in);
 Parse<> ParseOlmo3(ToolParserInput in);
-// gemma4_parser.cc
+Parse<> ParseLfm2(ToolParserInput in);
+// gemma_parsers.cc
 Parse<> ParseGemma4(ToolParserInput in);
+Parse<> ParseFunctionGemma(ToolParserInput in);
 // harmony_parser.cc
 Parse<> ParseHarmony(ToolParserInput in);
 

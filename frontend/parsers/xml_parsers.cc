@@ -35,22 +35,27 @@ class ArgumentsWriter {
   bool is_first_ = true;
 };
 
-// Reads a value up to one of `ends` and writes it; gives the end's index. A value that the text's
-// end cuts off stays unfinished where it is text, and is left out where it is not.
+// Reads a value up to one of `ends` and writes it, strips: without the blanks around it; gives the
+// end's index. A value that the text's end cuts off stays unfinished where it is text, and is left
+// out where it is not.
 Parse<int> CopyValue(TextSource& text, std::string name, bool is_text, Markers ends,
-                     ArgumentsWriter* out) {
+                     ArgumentsWriter* out, bool strips = false) {
+  if (strips) co_await text.SkipBlanks();
   if (!is_text) {
     const TextUntil value = co_await TakeUntil(text, std::move(ends));
     if (value.marker != kNoMarker) {
       out->BeginParameter(name);
-      out->AddValue(name, value.text);
+      out->AddValue(name, strips ? StripAscii(value.text) : value.text);
     }
     co_return value.marker;
   }
   out->BeginParameter(name);
   out->AddQuote();
-  const int marker = co_await CopyUntil(text, std::move(ends),
-                                        [out](std::string_view part) { out->AddText(part); });
+  HeldBlanks held;
+  const TextFunction add = [out](std::string_view part) { out->AddText(part); };
+  const int marker = co_await CopyUntil(text, std::move(ends), [&](std::string_view part) {
+    strips ? held.Pass(part, add) : add(part);
+  });
   if (marker != kNoMarker) out->AddQuote();
   co_return marker;
 }
@@ -158,14 +163,15 @@ Parse<> ParseGlm45(ToolParserInput in) {
 namespace {
 
 struct InvokeFormat {
-  std::string_view begin;
-  std::string_view end;
+  std::string_view begin = {};  // empty: invokes stand alone
+  std::string_view end = {};
   std::string_view invoke;      // up to the name
   std::string_view invoke_end;  // the closing tag
   std::string_view parameter;
   std::string_view parameter_end;
   bool known_tools_only = false;
-  bool drops_rest = false;  // what comes after the calls
+  bool drops_rest = false;     // what comes after the calls
+  bool strips_values = false;  // which may stand in <![CDATA[…]]>
 };
 
 struct TagHead {
@@ -208,8 +214,13 @@ Parse<> CopyInvoke(ToolParserInput in, InvokeFormat format) {
     if (!parameter.whole) break;
     const bool is_text = parameter.attributes.find("string=\"true\"") != std::string::npos ||
                          out.IsText(parameter.name);
-    const int end =
-        co_await CopyValue(in.text, parameter.name, is_text, AnyOf(format.parameter_end), &out);
+    std::string value_end(format.parameter_end);
+    if (format.strips_values) {
+      co_await in.text.SkipBlanks();
+      if (co_await in.text.TrySkip("<![CDATA[")) value_end.insert(0, "]]>");
+    }
+    const int end = co_await CopyValue(in.text, parameter.name, is_text, AnyOf(value_end), &out,
+                                       format.strips_values);
     if (end == kNoMarker && is_text) co_return;
   }
   out.End();
@@ -258,6 +269,32 @@ Parse<> ParseDeepseekV4(ToolParserInput in) {
                            .parameter = "<｜DSML｜parameter name=",
                            .parameter_end = "</｜DSML｜parameter>",
                            .drops_rest = true});
+}
+
+// <dots_function_call>(<invoke name=N>(<parameter name=K>V</parameter>)*</invoke>)*
+// </dots_function_call>, names with quotes or without.
+Parse<> ParseDots(ToolParserInput in) {
+  return ParseInvokes(in, {.begin = "<dots_function_call>",
+                           .end = "</dots_function_call>",
+                           .invoke = "<invoke name=",
+                           .invoke_end = "</invoke>",
+                           .parameter = "<parameter name=",
+                           .parameter_end = "</parameter>",
+                           .known_tools_only = true,
+                           .strips_values = true});
+}
+
+// <function name="N">(<param name="K">V</param>)*</function>, any number.
+Parse<> ParseMinicpm5(ToolParserInput in) {
+  constexpr InvokeFormat kFormat = {.invoke = "<function name=",
+                                    .invoke_end = "</function>",
+                                    .parameter = "<param name=",
+                                    .parameter_end = "</param>",
+                                    .strips_values = true};
+  const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
+  while (co_await CopyUntil(in.text, AnyOf(kFormat.invoke), add_content) != kNoMarker) {
+    co_await CopyInvoke(in, kFormat);
+  }
 }
 
 // step3's parameters: stripped texts of plain types.

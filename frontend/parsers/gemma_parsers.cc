@@ -1,4 +1,5 @@
-// <|tool_call>call:N{k:<|"|>text<|"|>,k2:3,k3:[…],k4:{…}}<tool_call|>, any number.
+// Calls as a name and an object whose texts stand between quotes that are tokens of their own:
+// call:N{k:"text",k2:3,k3:[…],k4:{…}}, any number.
 
 #include <vector>
 
@@ -9,12 +10,16 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kQuote = "<|\"|>";
-constexpr std::string_view kClose = "<tool_call|>";
+struct GemmaFormat {
+  std::string_view open;
+  std::string_view close;
+  std::string_view quote;
+  bool quotes_all = false;  // numbers too: the tool's schema decides what a value is
+};
 
 // After the first '{': writes the object as JSON while it comes. What is open when the text ends is
 // closed, but for a text that has no end.
-Parse<> CopyArguments(ToolParserInput in) {
+Parse<> CopyArguments(ToolParserInput in, GemmaFormat format, std::string tool) {
   std::vector<char> open = {'}'};
   std::string key;  // of the value to come
   std::string separator;
@@ -25,7 +30,7 @@ Parse<> CopyArguments(ToolParserInput in) {
     in.sink.AddArguments(value);
     key.clear();
   };
-  const Markers stops = {kQuote, kClose, "{", "[", "}", "]", ",", ":"};
+  const Markers stops = {format.quote, format.close, "{", "[", "}", "]", ",", ":"};
   bool ended = false;
   while (!open.empty() && !ended) {
     const TextUntil part = co_await TakeUntil(in.text, stops);
@@ -43,10 +48,18 @@ Parse<> CopyArguments(ToolParserInput in) {
     }
     switch (part.marker) {
       case 0: {
+        const bool is_typed = format.quotes_all && open.size() == 1 && !in.tools.IsText(tool, key);
+        if (is_typed) {
+          const TextUntil value = co_await TakeUntil(in.text, AnyOf(format.quote));
+          if (value.marker != kNoMarker) add_value(in.tools.ToJson(tool, key, value.text));
+          separator = ", ";
+          break;
+        }
         add_value("\"");
-        const int end = co_await CopyUntil(in.text, AnyOf(kQuote), [&in](std::string_view text) {
+        const TextFunction add = [&in](std::string_view text) {
           in.sink.AddArguments(EscapeJson(text));
-        });
+        };
+        const int end = co_await CopyUntil(in.text, AnyOf(format.quote), add);
         if (end == kNoMarker) co_return;
         in.sink.AddArguments("\"");
         separator = ", ";
@@ -73,27 +86,38 @@ Parse<> CopyArguments(ToolParserInput in) {
   for (; !open.empty(); open.pop_back()) in.sink.AddArguments(std::string(1, open.back()));
 }
 
-}  // namespace
-
-Parse<> ParseGemma4(ToolParserInput in) {
-  constexpr std::string_view kOpen = "<|tool_call>";
+Parse<> ParseGemma(ToolParserInput in, GemmaFormat format) {
   const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
-  while (co_await CopyUntil(in.text, AnyOf(kOpen), add_content) != kNoMarker) {
+  while (co_await CopyUntil(in.text, AnyOf(format.open), add_content) != kNoMarker) {
     if (!co_await in.text.TrySkip("call:")) {
-      in.sink.AddContent(kOpen);
+      in.sink.AddContent(format.open);
       continue;
     }
-    const TextUntil name = co_await TakeUntil(in.text, AnyOf("{", kClose));
+    const TextUntil name = co_await TakeUntil(in.text, AnyOf("{", format.close));
     if (name.marker == kNoMarker) co_return;
-    in.sink.BeginCall(StripAscii(name.text));
+    const std::string tool(StripAscii(name.text));
+    in.sink.BeginCall(tool);
     if (name.marker == 1) {
       in.sink.AddArguments("{}");
       continue;
     }
-    co_await CopyArguments(in);
+    co_await CopyArguments(in, format, tool);
     co_await in.text.SkipBlanks();
-    co_await in.text.TrySkip(kClose);
+    co_await in.text.TrySkip(format.close);
   }
+}
+
+}  // namespace
+
+Parse<> ParseGemma4(ToolParserInput in) {
+  return ParseGemma(in, {.open = "<|tool_call>", .close = "<tool_call|>", .quote = "<|\"|>"});
+}
+
+Parse<> ParseFunctionGemma(ToolParserInput in) {
+  return ParseGemma(in, {.open = "<start_function_call>",
+                         .close = "<end_function_call>",
+                         .quote = "<escape>",
+                         .quotes_all = true});
 }
 
 }  // namespace tandem
