@@ -26,7 +26,7 @@ constexpr ToolParserRow kRows[] = {
     {"dots", "", &ParseDots, kJson},
     {"ernie45", "", &ParseErnie45, kJson},
     {"functiongemma", "", &ParseFunctionGemma, kJson, kNoTags, kRandom, true},
-    {"gemma4", "", &ParseGemma4, kNative, kNoTags, kRandom, true},
+    {"gemma4", "", &ParseGemma4, kNative, &kGemma4Tags, kRandom, true},
     {"gigachat3", "", &ParseGigachat3, kJson, kNoTags, kRandom, true},
     {"glm45", "glm47 ling3", &ParseGlm45, kNative, &kGlmTags, kRandom, true},
     {"granite", "", &ParseGranite, kJson, kNoTags, kRandom, true},

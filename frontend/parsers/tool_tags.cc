@@ -57,6 +57,9 @@ Json LooseArguments(const ToolTags& tags, const Json& parameters, const Json& pr
 }
 
 Json Arguments(const ToolTags& tags, const TaggedTool& tool) {
+  if (!tags.arguments_grammar.empty()) {
+    return {{"type", "grammar"}, {"grammar", tags.arguments_grammar}};
+  }
   if (tool.parameters == nullptr) return SchemaFormat(true, tags.style);
   if (tool.follows_schema) return SchemaFormat(*tool.parameters, tags.style);
   if (!tags.value_excludes.empty() && tool.parameters->is_object()) {

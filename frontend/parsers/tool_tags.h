@@ -53,6 +53,8 @@ struct ToolTags {
   // Arguments that need not follow the schema are still its parameters, each a text without these
   // or a value of its type. Empty: they are anything.
   std::string_view value_excludes = {};
+  // EBNF of arguments that no style describes: any that are well-formed, whatever the schema.
+  std::string_view arguments_grammar = {};
   StrictLevel level = StrictLevel::kAuto;  // the least
 };
 
@@ -155,6 +157,20 @@ inline constexpr ToolTags kMinimaxTags = {.forced = ToolTags::Forced::kSequenceO
                                           .list_begin = "<minimax:tool_call>\n",
                                           .list_end = "</minimax:tool_call>",
                                           .blanks = "\n"};
+// Keys and texts as the model's template writes them; a text has no "<|", which its quotes begin
+// with.
+inline constexpr ToolTags kGemma4Tags = {.forced = ToolTags::Forced::kTags,
+                                         .trigger = "<|tool_call>",
+                                         .call = {"<|tool_call>call:", "{", "}<tool_call|>"},
+                                         .excludes = "",
+                                         .arguments_grammar = R"(root ::= (pair ("," pair)*)?
+pair ::= [^:,{}[<>|" \t\r\n\]]+ ":" value
+value ::= text | number | "true" | "false" | "null" | list | object
+text ::= "<|\"|>" ([^<] | "<"+ [^<|])* "<|\"|>"
+number ::= "-"? [0-9]+ ("." [0-9]+)?
+list ::= "[" (value ("," value)*)? "]"
+object ::= "{" (pair ("," pair)*)? "}"
+)"};
 inline constexpr ToolTags kHarmonyTags = {.forced = ToolTags::Forced::kHarmony};
 
 }  // namespace tandem

@@ -55,6 +55,15 @@ ToolGrammarInput InputOf(const std::string& family, const Json& request) {
   return in;
 }
 
+// vLLM holds gemma4 to nothing; ours to its names and form wherever other formats are held.
+bool HoldsMore(const std::string& family, const Json& request) {
+  if (family != "gemma4" || !request.contains("tools")) return false;
+  const Json choice = request.value("tool_choice", Json("auto"));
+  if (choice != "auto") return choice != "none";
+  const bool strict = request["tools"][0]["function"].value("strict", false);
+  return strict || !request.value("parallel_tool_calls", true);
+}
+
 TEST_CASE("a request with tools needs the grammar that was recorded") {
   const Json recorded = ReadRecorded();
   for (const Json& test : recorded["cases"]) {
@@ -69,6 +78,10 @@ TEST_CASE("a request with tools needs the grammar that was recorded") {
     const bool is_list = family.starts_with("mistral") && name == "required_single";
     if (is_list) expected["json"]["maxItems"] = 1;
     const nlohmann::json got = grammar->structured_outputs;
+    if (HoldsMore(family, recorded["requests"][name])) {
+      CHECK(got.dump().find("<|tool_call>call:") != std::string::npos);
+      continue;
+    }
     CHECK(got == expected);
   }
 }

@@ -83,6 +83,17 @@ class ForcedCalls(unittest.TestCase):
                         self.assertEqual([(name, json.loads(text)) for name, text in streamed],
                                          [(name, json.loads(text)) for name, text in calls])
 
+    def test_gemma4_calls_by_name(self):
+        # This model finds no end of the texts in the arguments.
+        with Pair(*FLAGS, "--tool-call-parser", "gemma4") as server:
+            for tool_choice, names in (("required", ("get_weather", "now")), (NAMED, ("get_weather",))):
+                fields = dict(tool_choice=tool_choice, parallel_tool_calls=False, seed=1)
+                call, = chat(server, **fields)["message"]["tool_calls"]
+                self.assertIn(call["function"]["name"], names)
+                self.assertTrue(call["function"]["arguments"].startswith("{"))
+                self.assertEqual(stream_calls(server, **fields),
+                                 [(call["function"]["name"], call["function"]["arguments"])])
+
     def test_every_api_forces_them(self):
         with Pair(*FLAGS, "--tool-call-parser", "hermes") as server:
             response = ask(server, "/v1/responses", input="What is the weather?", tool_choice="required",

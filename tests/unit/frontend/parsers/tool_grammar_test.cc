@@ -99,6 +99,21 @@ TEST_CASE("tool grammar: every constraint of a request can stand beside calls") 
   }
 }
 
+TEST_CASE("tool grammar: gemma4's calls have the tools' names and any well-formed arguments") {
+  const Json tools = {Tool("f", R"({"type": "object"})"), Tool("g", R"({"type": "object"})")};
+  const auto tags = [&](Choice choice) {
+    const auto grammar = MakeToolGrammar(Input("gemma4", tools, choice));
+    return grammar->structured_outputs["structural_tag"]["format"]["tags"];
+  };
+  CHECK(tags(Choice::kRequired).size() == 2);
+  const Json named = tags(Choice::kNamed);
+  REQUIRE(named.size() == 1);
+  CHECK(named[0]["begin"] == "<|tool_call>call:f{");
+  CHECK(named[0]["content"]["type"] == "grammar");
+  CHECK(named[0]["end"] == "}<tool_call|>");
+  CHECK(MakeToolGrammar(Input("gemma4", tools, Choice::kAuto))->structured_outputs.is_null());
+}
+
 TEST_CASE("tool grammar: a name is escaped where it stands in JSON") {
   const Json tools = {Tool("a\"b", R"({"type": "object"})")};
   const auto grammar = MakeToolGrammar(Input("hermes", tools, Choice::kRequired));

@@ -61,7 +61,7 @@ TEST_CASE("without strict tool calling a format has no grammar of its own") {
   };
   CHECK(tool_parser("hermes")->forced == ForcedCall::kJson);
   CHECK(tool_parser("hermes")->name == "hermes");
-  CHECK(tool_parser("gemma4")->forced == ForcedCall::kNative);
+  CHECK(tool_parser("gemma4")->forced == ForcedCall::kJson);
   CHECK(tool_parser("mistral")->forced == ForcedCall::kNativeList);
   const auto harmony = ChooseParsers("openai", "", "", loose);
   CHECK(harmony->is_harmony);
