@@ -88,19 +88,22 @@ StatusOr<std::optional<ChatTemplate>> CompileTemplate(const FrontendConfig& conf
                                                                     : "--chat-template");
 }
 
-// Which parsers run, and whether the flags or the template chose them.
-void LogParsers(const FrontendConfig& config, const ParserConfig& parsers) {
-  const auto origin = [](const std::string& flag) {
-    return flag.empty() ? " (from the chat template)" : "";
+// Which parsers run, and whether the flags or the model chose them.
+void LogParsers(const FrontendConfig& config, const ParserConfig& parsers,
+                std::string_view chat_template) {
+  const bool shows_calls = ToolParserOfTemplate(chat_template) != nullptr;
+  const auto origin = [](const std::string& flag, bool of_template) {
+    if (!flag.empty()) return "";
+    return of_template ? " (from the chat template)" : " (from config.json)";
   };
   if (parsers.tool_parser != nullptr) {
     LOG_INFO << "tool call parser: " << parsers.tool_parser->name
-             << origin(config.tool_call_parser);
+             << origin(config.tool_call_parser, shows_calls);
   }
   if (parsers.reasoning != nullptr || parsers.is_harmony) {
     LOG_INFO << "reasoning parser: "
              << (parsers.is_harmony ? "openai_gptoss" : parsers.reasoning->name)
-             << origin(config.reasoning_parser);
+             << origin(config.reasoning_parser, shows_calls || !parsers.is_harmony);
   }
 }
 
@@ -116,10 +119,11 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> tool_template,
                    CompileTemplate(config, sources.with_tools));
   if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
+  const std::string source = sources.with_tools + sources.chat;
   ASSIGN_OR_RETURN(input.parsers,
-                   ChooseParsers(config.tool_call_parser, config.reasoning_parser,
-                                 sources.with_tools + sources.chat, config.input.parsers));
-  LogParsers(config, input.parsers);
+                   ChooseParsers(config.tool_call_parser, config.reasoning_parser, source,
+                                 config.input.parsers, input.defaults.model_type));
+  LogParsers(config, input.parsers, source);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
                                           std::move(chat_template), std::move(tool_template));
 }

@@ -62,6 +62,9 @@ const ToolParserRow* FindToolParser(std::string_view name);
 const ToolParserRow* WithoutTags(const ToolParserRow* row);
 // Of the format that a chat template shows its calls in; null: it shows none that is known.
 const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template);
+// Of the model_type of config.json, for templates that show none; null: it does not tell.
+const ToolParserRow* ToolParserOfModelType(std::string_view model_type,
+                                           std::string_view chat_template);
 
 // An id for call number `index`; own_id: the one in the text, where there is one.
 std::string MakeCallId(CallIdForm form, int index, std::string_view own_id);

@@ -121,6 +121,7 @@ const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
       {"<tool_calls>", "jamba"},
       {"<tool_call>", "hermes"},
       {"<|python_tag|>", "llama3_json"},
+      {"Environment: ipython", "llama3_json"},
   };
   const auto has = [&](std::string_view marker) {
     return chat_template.find(marker) != std::string_view::npos;
@@ -129,6 +130,15 @@ const ToolParserRow* ToolParserOfTemplate(std::string_view chat_template) {
     if (has(sign.marker) && has(sign.other_marker)) return FindToolParser(sign.parser);
   }
   return nullptr;
+}
+
+// gpt-oss writes nothing but harmony; Mistral's calls begin with a token that a template may leave
+// out, but models derived from Mistral's may have no calls at all.
+const ToolParserRow* ToolParserOfModelType(std::string_view model_type,
+                                           std::string_view chat_template) {
+  if (model_type == "gpt_oss") return FindToolParser("openai");
+  const bool shows_tools = chat_template.find("[AVAILABLE_TOOLS]") != std::string_view::npos;
+  return model_type == "mistral" && shows_tools ? FindToolParser("mistral") : nullptr;
 }
 
 std::string MakeCallId(CallIdForm form, int index, std::string_view own_id) {

@@ -54,10 +54,14 @@ StatusOr<Choice> ChoiceOf(const ParserConfig& config, const ChatRequest& request
 
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
-                                     std::string_view chat_template, ParserConfig rest) {
+                                     std::string_view chat_template, ParserConfig rest,
+                                     std::string_view model_type) {
   ParserConfig config = std::move(rest);
   if (tool_parser.empty()) {
     config.tool_parser = ToolParserOfTemplate(chat_template);
+    if (config.tool_parser == nullptr) {
+      config.tool_parser = ToolParserOfModelType(model_type, chat_template);
+    }
   } else if (tool_parser != kNone) {
     config.tool_parser = FindToolParser(tool_parser);
     if (config.tool_parser == nullptr) {

@@ -30,11 +30,12 @@ struct ParserConfig {
 };
 
 // The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for a choice by
-// the chat template's markers. An unknown name is INVALID_ARGUMENT and lists the known ones.
-// rest: what is not chosen here.
+// the chat template's markers, then by the model_type of config.json. An unknown name is
+// INVALID_ARGUMENT and lists the known ones. rest: what is not chosen here.
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
-                                     std::string_view chat_template, ParserConfig rest = {});
+                                     std::string_view chat_template, ParserConfig rest = {},
+                                     std::string_view model_type = {});
 
 struct MessagePlan {
   MessageFormat format;  // its tools are those below

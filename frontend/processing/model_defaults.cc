@@ -85,6 +85,10 @@ StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
   RETURN_IF_ERROR(
       ReadNumber(override_values, "max_new_tokens", {1, kMaxTokenId}, &result.max_tokens_cap));
   RETURN_IF_ERROR(ReadEosIds(generation, &result.eos_ids));
+  const auto model_type = config.find("model_type");
+  if (model_type != config.end() && model_type->is_string()) {
+    result.model_type = model_type->get<std::string>();
+  }
   // Models of several parts keep the language model's values one level down.
   const auto text_config = config.find("text_config");
   const Json& model =

@@ -30,6 +30,7 @@ struct ModelDefaults {
   SamplingDefaults sampling;
   std::optional<int64_t> max_tokens_cap;  // max_new_tokens of the operator's override
   std::vector<TokenId> eos_ids;           // all of generation_config.json, else of config.json
+  std::string model_type;                 // of config.json; may be empty
   TokenId vocab_size = 0;                 // rows of the output matrix; 0: not in config.json
 };
 

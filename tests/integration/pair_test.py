@@ -94,6 +94,9 @@ class Chat(unittest.TestCase):
         chat = self.client.chat.completions.create(messages=[{"role": "user", "content": "Who are you?"}], **ask)
         self.assertIn("I am the small model", chat.choices[0].message.content)
 
+    def test_the_log_says_which_parsers_the_template_has_chosen(self):
+        self.assertIn("tool call parser: hermes (from the chat template)", self.server.log)
+
     def test_shipped_model_answers_in_json(self):
         reply = self.client.chat.completions.create(model=NAME, temperature=0, messages=[
             {"role": "user", "content": "Anna is 31 years old and lives in Berlin. Answer as JSON with name, age, city."}])

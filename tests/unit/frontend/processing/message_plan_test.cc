@@ -44,10 +44,42 @@ TEST_CASE("parsers that no flag names are those of the chat template") {
   CHECK(ChooseParsers("", "", deepseek)->tool_parser->name == "deepseek_v31");
   CHECK(ChooseParsers("", "", deepseek + "```json")->tool_parser->name == "deepseek_v3");
   CHECK(ChooseParsers("", "", "```json")->tool_parser == nullptr);
+  const std::pair<const char*, const char*> signs[] = {
+      {"<|start_header_id|> Environment: ipython", "llama3_json"},
+      {"<|tool_list_start|>", "lfm2"},
+      {"<|tools_prefix|>", "apertus"},
+      {"<function_call>", "granite-20b-fc"},
+      {"<function_calls>", "olmo3"},
+      {"<start_function_call>", "functiongemma"},
+      {"function call<|role_sep|>", "gigachat3"},
+      {"<function name=", "minicpm5"},
+      {"<dots_function_call> <invoke", "dots"},
+  };
+  for (const auto& [source, parser] : signs) {
+    INFO(source);
+    const auto config = ChooseParsers("", "", source);
+    REQUIRE(config->tool_parser != nullptr);
+    CHECK(config->tool_parser->name == parser);
+  }
   const auto none = ChooseParsers("none", "none", "<tool_call><think>");
   REQUIRE(none.ok());
   CHECK(none->tool_parser == nullptr);
   CHECK(none->reasoning == nullptr);
+}
+
+TEST_CASE("where the template shows no calls, config.json's model_type may choose") {
+  const auto tool_parser = [](std::string_view model_type, std::string_view source) {
+    const auto config = ChooseParsers("", "", source, {}, model_type);
+    REQUIRE(config.ok());
+    return config->tool_parser == nullptr ? std::string_view() : config->tool_parser->name;
+  };
+  CHECK(tool_parser("gpt_oss", "") == "openai");
+  CHECK(ChooseParsers("", "", "", {}, "gpt_oss")->is_harmony);
+  CHECK(tool_parser("mistral", "[AVAILABLE_TOOLS]") == "mistral");
+  CHECK(tool_parser("mistral", "<|im_start|>") == "");
+  CHECK(tool_parser("mistral", "<tool_call>") == "hermes");
+  CHECK(tool_parser("llama", "") == "");
+  CHECK(ChooseParsers("none", "none", "", {}, "gpt_oss")->tool_parser == nullptr);
 }
 
 TEST_CASE("without strict tool calling a format has no grammar of its own") {

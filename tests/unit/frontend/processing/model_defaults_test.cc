@@ -7,7 +7,7 @@ namespace {
 
 TEST_CASE("ModelDefaults: the override wins over the model's generation config") {
   const auto defaults = ParseModelDefaults(
-      R"({"vocab_size": 512, "eos_token_id": 9})",
+      R"({"vocab_size": 512, "eos_token_id": 9, "model_type": "llama"})",
       R"({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "eos_token_id": [2, 3], "max_new_tokens": 50})",
       R"({"temperature": 0.1, "max_new_tokens": 40})");
   REQUIRE(defaults.ok());
@@ -19,6 +19,7 @@ TEST_CASE("ModelDefaults: the override wins over the model's generation config")
   CHECK(defaults->max_tokens_cap == 40);
   CHECK(defaults->eos_ids == std::vector<TokenId>{2, 3});
   CHECK(defaults->vocab_size == 512);
+  CHECK(defaults->model_type == "llama");
 }
 
 TEST_CASE("ModelDefaults: the end token of config.json replaces a missing one") {
