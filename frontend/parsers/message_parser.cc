@@ -29,7 +29,7 @@ int32_t MaxCalls(const MessageFormat& format) {
 
 MessageParser::MessageParser(const MessageFormat& format)
     : format_(format),
-      sink_(MaxCalls(format)),
+      sink_(MaxCalls(format), format.reasoning_may_be_content),
       content_parser_(StartContent()),
       reasoning_parser_(StartReasoning()) {
   content_parser_.Start();

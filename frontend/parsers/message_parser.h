@@ -17,6 +17,7 @@ namespace tandem {
 struct MessageFormat {
   const ReasoningFormat* reasoning = nullptr;  // null: the text has none
   ReasoningStart start = ReasoningStart::kUnknown;
+  bool reasoning_may_be_content = false;       // where there is neither content nor a call
   const ToolParserRow* tool_parser = nullptr;  // null: calls are content
   const ToolSet* tools = nullptr;              // with tool_parser
   // kRequired and kNamed: a grammar forces calls.

@@ -2,11 +2,26 @@
 
 namespace tandem {
 
+void MessageSink::AddReasoning(std::string_view text) {
+  if (!holds_reasoning_) return delta_.AddReasoning(text);
+  held_reasoning_ += text;
+}
+
+void MessageSink::ReleaseReasoning() {
+  if (!holds_reasoning_) return;
+  holds_reasoning_ = false;
+  delta_.AddReasoning(held_reasoning_);
+}
+
 void MessageSink::AddContent(std::string_view text) {
-  held_blanks_.Pass(text, [this](std::string_view part) { delta_.AddContent(part); });
+  held_blanks_.Pass(text, [this](std::string_view part) {
+    ReleaseReasoning();
+    delta_.AddContent(part);
+  });
 }
 
 void MessageSink::BeginCall(std::string_view name, std::string_view id) {
+  ReleaseReasoning();
   const int32_t index = num_calls_++;
   if (index >= max_calls_) return;
   delta_.AddCall({index, std::string(id), std::string(name), {}});
@@ -23,6 +38,7 @@ void MessageSink::AddArguments(std::string_view text) {
 
 void MessageSink::End() {
   const std::string blanks = held_blanks_.Take();
+  if (holds_reasoning_ && !held_reasoning_.empty()) return delta_.AddContent(held_reasoning_);
   if (num_calls_ == 0) delta_.AddContent(blanks);
 }
 

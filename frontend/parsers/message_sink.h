@@ -41,9 +41,12 @@ class HeldBlanks {
 class MessageSink {
  public:
   // max_calls: calls beyond it are parsed and dropped (parallel_tool_calls: false gives 1).
-  explicit MessageSink(int32_t max_calls = INT32_MAX) : max_calls_(max_calls) {}
+  // reasoning_may_be_content: it is the content of a message without content and calls, so it waits
+  // for the first of them.
+  explicit MessageSink(int32_t max_calls = INT32_MAX, bool reasoning_may_be_content = false)
+      : max_calls_(max_calls), holds_reasoning_(reasoning_may_be_content) {}
 
-  void AddReasoning(std::string_view text) { delta_.AddReasoning(text); }
+  void AddReasoning(std::string_view text);
   void AddContent(std::string_view text);
   // id: where the format has ids of its own; its first delta is the one with the name.
   void BeginCall(std::string_view name, std::string_view id = {});
@@ -62,8 +65,12 @@ class MessageSink {
   ParsedDelta Take() { return std::exchange(delta_, {}); }
 
  private:
+  void ReleaseReasoning();
+
   const int32_t max_calls_;
   int32_t num_calls_ = 0;
+  bool holds_reasoning_;
+  std::string held_reasoning_;
   HeldBlanks held_blanks_;
   ParsedDelta delta_;
 };

@@ -112,7 +112,8 @@ constexpr ReasoningFormat kFormats[] = {
      .begin = kThink,
      .end = kThinkEnd,
      .drops_last_blanks = true,
-     .switches = kEnableThinking},
+     .switches = kEnableThinking,
+     .content_switch = "force_nonempty_content"},
     {.name = "olmo3", .aliases = "", .begin = kThink, .end = kThinkEnd, .start = Start::kWhole},
     {.name = "qwen3",
      .aliases = "",
@@ -257,6 +258,12 @@ ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_vi
     return ReasoningStart::kContent;
   }
   return begin == std::string_view::npos ? ReasoningStart::kUnknown : ReasoningStart::kReasoning;
+}
+
+bool ReasoningMayBeContent(const ReasoningFormat& format,
+                           const nlohmann::ordered_json& template_variables) {
+  if (format.content_switch.empty()) return false;
+  return Variable(template_variables, format.content_switch) == Json(true);
 }
 
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,

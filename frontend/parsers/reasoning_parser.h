@@ -37,6 +37,8 @@ struct ReasoningFormat {
   std::string_view switches = {};
   bool thinks_by_default = true;
   std::string_view off_effort = {};  // the reasoning_effort that switches thinking off
+  // The variable that makes reasoning the content of a message that has none.
+  std::string_view content_switch = {};
   // Instead of all that, for a format that markers do not describe. *in_reasoning as below.
   Parse<> (*parse)(TextSource& text, MessageSink& sink, bool* in_reasoning,
                    ContentFunction add_content) = nullptr;
@@ -55,6 +57,9 @@ enum class ReasoningStart { kReasoning, kContent, kUnknown, kByText, kOff };
 // What the text after this prompt begins with. template_variables: an object, or null.
 ReasoningStart ReasoningStartAfter(const ReasoningFormat& format, std::string_view prompt,
                                    const nlohmann::ordered_json& template_variables);
+
+bool ReasoningMayBeContent(const ReasoningFormat& format,
+                           const nlohmann::ordered_json& template_variables);
 
 // *in_reasoning is kept at whether the next byte is reasoning.
 Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, ReasoningStart start,

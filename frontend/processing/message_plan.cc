@@ -95,6 +95,12 @@ StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
                                                    const ChatRequest& request,
                                                    std::string_view prompt,
                                                    const JsonDocument& defaults) {
+  if (config.is_harmony && request.reasoning_effort == "none") {
+    return InvalidArgumentError(
+               "reasoning_effort none is not available: gpt-oss always reasons; use low, medium "
+               "or high")
+        .WithParam("reasoning_effort");
+  }
   ASSIGN_OR_RETURN(const Choice choice, ChoiceOf(config, request));
   const bool reads_calls = choice != Choice::kNone;
   if (!reads_calls && config.reasoning == nullptr && !config.is_harmony) {
@@ -121,6 +127,7 @@ StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
   if (format.reasoning != nullptr) {
     const JsonDocument variables = TemplateVariables(request, defaults);
     format.start = ReasoningStartAfter(*format.reasoning, prompt, *variables);
+    format.reasoning_may_be_content = ReasoningMayBeContent(*format.reasoning, *variables);
     const bool may_start_in_reasoning = format.reasoning->start != ReasoningFormat::Start::kContent;
     if (config.reasoning_is_guessed && may_start_in_reasoning &&
         format.start == ReasoningStart::kUnknown) {

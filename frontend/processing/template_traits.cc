@@ -38,7 +38,7 @@ TemplateTraits ProbeTemplate(const InputProcessor& processor) {
   const std::string& configured = processor.config().anthropic_disabled_thinking_effort;
   if (configured != "auto") {
     traits.effort_without_thinking = configured;
-  } else if (!HeedsEffortNone(processor)) {
+  } else if (processor.config().parsers.is_harmony || !HeedsEffortNone(processor)) {
     traits.effort_without_thinking = "low";
   }
   return traits;

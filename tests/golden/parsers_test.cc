@@ -151,7 +151,9 @@ MessageFormat FormatOf(const Json& head, const Json& test, const ToolSet& tools)
   if (format.reasoning != nullptr) {
     std::string prompt;
     for (const Json& token : test.value("prompt", Json::array())) prompt += TextOf(token);
-    format.start = ReasoningStartAfter(*format.reasoning, prompt, test.value("kw", Json()));
+    const Json variables = test.value("kw", Json());
+    format.start = ReasoningStartAfter(*format.reasoning, prompt, variables);
+    format.reasoning_may_be_content = ReasoningMayBeContent(*format.reasoning, variables);
   }
   const Json& parser = test.contains("tool_parser") ? test : head;
   const std::string choice = TextOf(test.value("choice", Json()));

@@ -58,6 +58,38 @@ TEST_CASE("a text decides by its first marker whether it begins with reasoning")
   CHECK(parse("granite", "Here is my thought process:") == "|Here is my thought process:");
 }
 
+TEST_CASE("reasoning that may be content waits for content or a call") {
+  MessageFormat format;
+  format.reasoning = FindReasoningFormat("nemotron_v3");
+  format.tool_parser = FindToolParser("hermes");
+  format.reasoning_may_be_content = true;
+  const auto parse = [&](std::string_view text) {
+    std::string sums;
+    for (const size_t step : {size_t{1}, text.size()}) {
+      MessageParser parser(format);
+      std::string reasoning, content, calls;
+      const auto add = [&](const ParsedDelta& delta) {
+        reasoning += delta.reasoning;
+        content += delta.content;
+        for (const ToolCallDelta& call : delta.tool_calls) calls += call.name;
+      };
+      for (size_t i = 0; i < text.size(); i += step) add(parser.Feed(text.substr(i, step)));
+      add(parser.End());
+      const std::string sum = reasoning + "|" + content + "|" + calls;
+      if (!sums.empty()) CHECK(sums == sum);
+      sums = sum;
+    }
+    return sums;
+  };
+  CHECK(parse("<think>hm</think>yes") == "hm|yes|");
+  CHECK(parse("<think>hm</think>") == "|hm|");
+  CHECK(parse("<think>hm</think>\n\n") == "|hm|");
+  CHECK(parse("<think>hm") == "|hm|");
+  CHECK(parse("<think></think>\n") == "|\n|");
+  CHECK(parse("<think>hm</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>") ==
+        "hm||f");
+}
+
 TEST_CASE("Granite's thoughts are reasoning while they last") {
   MessageFormat format;
   format.reasoning = FindReasoningFormat("granite");

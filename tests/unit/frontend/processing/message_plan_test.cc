@@ -82,6 +82,31 @@ TEST_CASE("where the template shows no calls, config.json's model_type may choos
   CHECK(ChooseParsers("none", "none", "", {}, "gpt_oss")->tool_parser == nullptr);
 }
 
+TEST_CASE("gpt-oss always reasons") {
+  ParserConfig config;
+  config.is_harmony = true;
+  const auto plan = [&](const char* body) {
+    return PlanMessage(config, RequestWith(body), "", JsonDocument());
+  };
+  CHECK(plan(R"({"reasoning_effort": "none"})").status().param() == "reasoning_effort");
+  CHECK(plan(R"({"reasoning_effort": "low"})").ok());
+  config.is_harmony = false;
+  CHECK(plan(R"({"reasoning_effort": "none"})").ok());
+}
+
+TEST_CASE("force_nonempty_content makes reasoning the content of an empty message") {
+  ParserConfig config;
+  const auto may_be_content = [&](const char* parser, const char* body) {
+    config.reasoning = FindReasoningFormat(parser);
+    return (*PlanMessage(config, RequestWith(body), "", JsonDocument()))
+        ->format.reasoning_may_be_content;
+  };
+  constexpr char kForced[] = R"({"chat_template_kwargs": {"force_nonempty_content": true}})";
+  CHECK(may_be_content("nemotron_v3", kForced));
+  CHECK_FALSE(may_be_content("nemotron_v3", "{}"));
+  CHECK_FALSE(may_be_content("qwen3", kForced));
+}
+
 TEST_CASE("without strict tool calling a format has no grammar of its own") {
   ParserConfig loose;
   loose.enforce_strict_tool_calling = false;
