@@ -1,36 +1,11 @@
 #include "frontend/api/response_store.h"
 
 #include <functional>
-#include <optional>
 #include <utility>
 
+#include "frontend/net/ask_shard.h"
+
 namespace tandem {
-namespace {
-
-// What a shard waits for. Shared with the owner's shard, which only passes it on.
-template <class T>
-struct Answer {
-  std::optional<T> value;
-  Event arrived;
-};
-
-// Runs ask(reply) on the owner's shard and returns what it replies, once.
-template <class T>
-Awaitable<T> AskOwner(Shard* owner, std::function<void(std::function<void(T)> reply)> ask) {
-  const auto answer = std::make_shared<Answer<T>>();
-  std::function<void(T)> reply = [answer, home = Shard::Current()](T value) {
-    home->Post([answer, value = std::move(value)]() mutable {
-      answer->value.emplace(std::move(value));
-      answer->arrived.Set();
-    });
-  };
-  owner->Post(
-      [ask = std::move(ask), reply = std::move(reply)]() mutable { ask(std::move(reply)); });
-  co_await answer->arrived.Wait();
-  co_return std::move(*answer->value);
-}
-
-}  // namespace
 
 void ResponseStore::Put(std::string id, StoredResponse response) {
   owner_->Post([this, id = std::move(id), response = std::move(response)]() mutable {
@@ -71,7 +46,7 @@ Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Find(std::string id) {
       [this, id = std::move(id)](const std::function<void(Found)>& reply) {
         reply(table_.Find(id));
       };
-  return AskOwner<Found>(owner_, std::move(ask));
+  return AskShard<Found>(owner_, std::move(ask));
 }
 
 Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Cancel(std::string id) {
@@ -80,7 +55,7 @@ Awaitable<StatusOr<StoredResponsePtr>> ResponseStore::Cancel(std::string id) {
       [this, id = std::move(id)](std::function<void(Ended)> reply) {
         table_.Cancel(id, std::move(reply));
       };
-  return AskOwner<Ended>(owner_, std::move(ask));
+  return AskShard<Ended>(owner_, std::move(ask));
 }
 
 Awaitable<Status> ResponseStore::Remove(std::string id) {
@@ -89,7 +64,7 @@ Awaitable<Status> ResponseStore::Remove(std::string id) {
         reply(table_.Remove(id));
         Report();
       };
-  return AskOwner<Status>(owner_, std::move(ask));
+  return AskShard<Status>(owner_, std::move(ask));
 }
 
 Awaitable<Status> ResponseStore::Begin(std::string id, StoredResponse response, bool keeps_events,
@@ -100,7 +75,7 @@ Awaitable<Status> ResponseStore::Begin(std::string id, StoredResponse response, 
         reply(table_.Begin(id, response, keeps_events, stop));
         Report();
       };
-  return AskOwner<Status>(owner_, std::move(ask));
+  return AskShard<Status>(owner_, std::move(ask));
 }
 
 Awaitable<Status> ResponseStore::Follow(std::string id, int64_t after,
@@ -121,7 +96,7 @@ Awaitable<Status> ResponseStore::Follow(std::string id, int64_t after,
   std::function<void(std::function<void(Status)>)> ask =
       [this, id = std::move(id), after, follower = std::move(follower)](
           const std::function<void(Status)>& reply) { reply(table_.Follow(id, after, follower)); };
-  return AskOwner<Status>(owner_, std::move(ask));
+  return AskShard<Status>(owner_, std::move(ask));
 }
 
 }  // namespace tandem

@@ -1,0 +1,37 @@
+#pragma once
+
+// A question to another shard: for what one shard owns and others ask for. Two questions of which
+// one is asked after the other reach the owner in this order.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "frontend/net/net.h"
+
+namespace tandem {
+
+// Runs ask(reply) on the owner's shard and returns what it replies, once, there or later. Thread:
+// any shard's.
+template <class T>
+Awaitable<T> AskShard(Shard* owner, std::function<void(std::function<void(T)> reply)> ask) {
+  // Shared with the owner's shard, which only passes it on.
+  struct Answer {
+    std::optional<T> value;
+    Event arrived;
+  };
+  const auto answer = std::make_shared<Answer>();
+  std::function<void(T)> reply = [answer, home = Shard::Current()](T value) {
+    home->Post([answer, value = std::move(value)]() mutable {
+      answer->value.emplace(std::move(value));
+      answer->arrived.Set();
+    });
+  };
+  owner->Post(
+      [ask = std::move(ask), reply = std::move(reply)]() mutable { ask(std::move(reply)); });
+  co_await answer->arrived.Wait();
+  co_return std::move(*answer->value);
+}
+
+}  // namespace tandem
