@@ -97,6 +97,7 @@ StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* 
 StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> choices,
                                           const std::vector<OutputSink*>& sinks) {
   RETURN_IF_ERROR(ended_);
+  RETURN_IF_ERROR(held_);
   CHECK_EQ(choices.size(), sinks.size());
   if (running_.size() + choices.size() > options_.max_inflight) {
     return ResourceExhaustedError("too many requests: " + std::to_string(running_.size()) +
@@ -162,6 +163,16 @@ size_t EngineClient::AbortNamed(const std::vector<std::string>& names) {
   return running_.AbortNamed(names);
 }
 
+Status EngineClient::health() const {
+  const Status engines = health_.CheckServing();
+  return engines.ok() ? held_ : engines;
+}
+
+void EngineClient::Release() {
+  held_ = OkStatus();
+  if (on_health_change_) on_health_change_();
+}
+
 void EngineClient::EndAll(const Status& why) {
   ended_ = why;
   const Batch batch(this);
@@ -213,7 +224,9 @@ void EngineClient::SendProbe(int engine_index) {
 }
 
 Status EngineClient::CheckAlive(double now) {
-  return health_.CheckAlive(now, [this](int engine_index) { SendProbe(engine_index); });
+  const Status engines =
+      health_.CheckAlive(now, [this](int engine_index) { SendProbe(engine_index); });
+  return engines.ok() ? held_ : engines;
 }
 
 // ---- From the engines ----
@@ -275,6 +288,7 @@ void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& re
   seats_[static_cast<size_t>(engine_index)] = seat;
   health_.OnReady(engine_index, response);
   balancer_.OnReady(engine_index);
+  if (on_engine_ready_) on_engine_ready_(engine_index);
   if (on_health_change_) on_health_change_();
   ResumeWaiting();  // before requests that are newer
 }
@@ -295,6 +309,7 @@ void EngineClient::HandleTakeOver(int engine_index, int seat,
            << num_left << " end where they run";
   SendAborts(predecessor);
   SendLeave(predecessor);
+  if (on_engine_ready_) on_engine_ready_(engine_index);
   ResumeWaiting();
   if (on_take_over_) on_take_over_(engine_index, num_moved);
   if (on_health_change_) on_health_change_();  // one that had hung is ready again

@@ -82,6 +82,10 @@ class EngineClient {
   // The operator's abort: each sink gets a last output with finish_reason abort. For what a name is
   // see RunningRequests. Returns how many ended.
   size_t AbortNamed(const std::vector<std::string>& names);
+  // The server is not to serve yet: health() and Submit return `why` until it is released. Hold:
+  // before the shard starts.
+  void Hold(const Status& why) { held_ = why; }
+  void Release();
   // The server ends: each sink gets OnError(why), the engines get the aborts, and Submit returns
   // `why` from now on.
   void EndAll(const Status& why);
@@ -94,8 +98,8 @@ class EngineClient {
                    UtilityCalls::Callback callback);
 
   // OK while requests can be served: every engine has been ready, and one is. Otherwise names one
-  // that is not.
-  Status health() const { return health_.CheckServing(); }
+  // that is not, or why the server is held.
+  Status health() const;
   bool healthy() const { return health().ok(); }
   // health(), and an engine replies to a probe within hang_timeout_s. Ours reply whatever their
   // loop does, which they watch themselves; others reply between two steps. Never waits. now: any
@@ -126,6 +130,10 @@ class EngineClient {
   // was no moment without an engine.
   void OnTakeOver(std::function<void(int engine_index, int64_t num_moved)> callback) {
     on_take_over_ = std::move(callback);
+  }
+  // Called when an engine is there, a new one or one that took over, before requests go on with it.
+  void OnEngineReady(std::function<void(int engine_index)> callback) {
+    on_engine_ready_ = std::move(callback);
   }
   // Called whenever health() may have changed.
   void OnHealthChange(std::function<void()> callback) { on_health_change_ = std::move(callback); }
@@ -181,10 +189,12 @@ class EngineClient {
   int num_batches_ = 0;               // that live now
   bool is_deadline_watched_ = false;  // the resumption's next one
   bool are_engines_watched_ = false;
+  Status held_;   // not OK until Release
   Status ended_;  // not OK after EndAll
   StatsCallback on_stats_;
   std::function<void(int engine_index, int64_t num_moved)> on_take_over_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;
+  std::function<void(int engine_index)> on_engine_ready_;
   std::function<void()> on_health_change_;
 };
 

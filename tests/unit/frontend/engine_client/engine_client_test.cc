@@ -339,6 +339,47 @@ TEST_CASE("engine_client: one of our engines goes on where another died") {
   CHECK(b.num_calls == 0);
 }
 
+TEST_CASE("engine_client: an engine that is back is prepared before requests go on with it") {
+  Setup setup;
+  const auto restart_engine = [&] {
+    setup.engines[0] = nullptr;
+    setup.shard.RunUntil([&] { return !setup.client.healthy(); });
+    setup.engines[0] = std::make_unique<Engine>(setup.folder, 0, "1");
+    setup.shard.RunUntil([&] { return setup.client.healthy(); });
+  };
+  restart_engine();
+  setup.client.OnEngineReady([&](int engine_index) {
+    setup.client.CallUtility(engine_index, "add_lora", {}, [](const auto&) {});
+  });
+  Sink sink;
+  wire::EngineCoreRequest request;
+  request.request_id = "a";
+  request.prompt_token_ids = {1, 2};
+  request.lora_request = wire::PackedString("an adapter");
+  REQUIRE(setup.client.Submit(request, &sink).ok());
+  CHECK(setup.engine().Next<wire::EngineCoreRequest>().lora_request == request.lora_request);
+  restart_engine();
+  CHECK(setup.engine().Next<wire::UtilityRequest>().method == "add_lora");
+  const auto again = setup.engine().Next<wire::EngineCoreRequest>();
+  CHECK(again.request_id == "a~1");
+  CHECK(again.lora_request == request.lora_request);
+}
+
+TEST_CASE("engine_client: while it is held it is not healthy and takes no requests") {
+  Setup setup;
+  int health_changes = 0;
+  setup.client.OnHealthChange([&] { ++health_changes; });
+  setup.client.Hold(UnavailableError("not yet"));
+  Sink sink;
+  CHECK(setup.client.health().message() == "not yet");
+  CHECK(setup.client.CheckAlive(1).message() == "not yet");
+  CHECK(setup.Submit("a", &sink).status().message() == "not yet");
+  setup.client.Release();
+  CHECK(health_changes == 1);
+  CHECK(setup.client.healthy());
+  CHECK(setup.Submit("a", &sink).ok());
+}
+
 TEST_CASE("engine_client: requests move to an engine that takes over, those before it end there") {
   Setup setup;
   setup.engines[0] = nullptr;
