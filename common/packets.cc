@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMaxFds = 2;
+constexpr size_t kMaxFds = 3;
 
 using ControlBuffer = std::array<char, CMSG_SPACE(kMaxFds * sizeof(int))>;
 

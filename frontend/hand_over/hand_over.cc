@@ -4,10 +4,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "common/packets.h"
@@ -55,7 +55,8 @@ pid_t PeerOf(int fd) {
 StatusOr<Estate> EstateIn(Packet packet) {
   const std::string& bytes = packet.bytes;
   if (bytes.front() == kRefused) return FailedPreconditionError(bytes.substr(1));
-  if (bytes.size() < 2 || bytes.front() != kEstate || packet.fds.size() != 2) {
+  const size_t num_fds = packet.fds.size();
+  if (bytes.size() < 2 || bytes.front() != kEstate || num_fds < 2 || num_fds > 3) {
     return InternalError("the frontend that serves replies with something else than its sockets");
   }
   Estate estate;
@@ -63,6 +64,9 @@ StatusOr<Estate> EstateIn(Packet packet) {
   estate.listener.fd = std::move(packet.fds[1]);
   estate.listener.is_from_systemd = bytes[1] == kFromSystemd;
   estate.listener.path = bytes.substr(2);
+  if (num_fds == 3) {
+    ASSIGN_OR_RETURN(estate.adapters, ReadMemoryFile(packet.fds[2].get()));
+  }
   return estate;
 }
 
@@ -159,7 +163,14 @@ void HandOverOffer::Handle(std::string_view packet) {
 void HandOverOffer::HandleTakeOver(std::string_view num_engines) {
   const StatusOr<Estate> estate = calls_.share(ParseNumber<int>(num_engines).value_or(0));
   if (!estate.ok()) return Refuse(estate.status().message());
-  const std::array<int, 2> fds = {estate->folder_lock.get(), estate->listener.fd.get()};
+  std::vector<int> fds = {estate->folder_lock.get(), estate->listener.fd.get()};
+  UniqueFd adapters;
+  if (!estate->adapters.empty()) {
+    StatusOr<UniqueFd> file = MakeMemoryFile("tandem-adapters", estate->adapters);
+    if (!file.ok()) return Refuse(file.status().message());
+    adapters = *std::move(file);
+    fds.push_back(adapters.get());
+  }
   const char origin = estate->listener.is_from_systemd ? kFromSystemd : kOwn;
   const Status sent =
       Send(successor_->fd(), kEstate, std::string(1, origin) + estate->listener.path, fds);

@@ -5,7 +5,8 @@
 //
 //   the next                          the one that serves
 //   take over (number of engines)  →
-//                                  ←  estate: the folder's lock and the listening socket, shared
+//                                  ←  estate: the folder's lock and the listening socket, shared;
+//                                     the adapters, a file in memory, if there are any
 //   bound (its own address)        →  introduces its engines to that address
 //   serving                        →  retires
 //
@@ -36,6 +37,9 @@ inline constexpr std::string_view kHandOverName = "hand-over";
 struct Estate {
   UniqueFd folder_lock;
   ListeningSocket listener;
+  // What AdapterDirectory shares; empty: nothing was ever loaded, or the one before knows no
+  // adapters.
+  std::string adapters;
 };
 
 // The side of the frontend that serves. One successor at a time.

@@ -70,6 +70,7 @@ class Serving {
   std::string refusal;  // set before a claim
   std::string listens_at;
   bool is_from_systemd = false;
+  std::string adapters;
 
  private:
   StatusOr<Estate> Share(int num_engines) {
@@ -80,6 +81,7 @@ class Serving {
     estate.listener.fd = *MakeMemoryFile("listener", "the listener");
     estate.listener.path = listens_at;
     estate.listener.is_from_systemd = is_from_systemd;
+    estate.adapters = adapters;
     return estate;
   }
 
@@ -158,6 +160,17 @@ TEST_CASE("hand-over: systemd's socket stays known as such") {
   HandOverClaim claim = MakeClaim(folder.PathOf("s"));
   CHECK(claim.estate().listener.is_from_systemd);
   CHECK(claim.estate().listener.path.empty());
+}
+
+TEST_CASE("hand-over: a list of adapters of any length passes to the next frontend") {
+  const TempFolder folder;
+  Serving serving(folder.PathOf("s"));
+  for (const size_t size : {size_t{0}, size_t{1}, 3 * kMaxPacketBytes}) {
+    serving.adapters = std::string(size, 'a');
+    HandOverClaim claim = MakeClaim(folder.PathOf("s"));
+    CHECK(serving.Next() == "share with 2");
+    CHECK(claim.estate().adapters == serving.adapters);
+  }
 }
 
 TEST_CASE("hand-over: where nobody serves there is no claim") {
