@@ -75,6 +75,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"disable-fastapi-docs", &c.disable_fastapi_docs, "No /openapi.json and no /docs"},
       {"enable-dashboard", &c.enable_dashboard, "A page of live requests, engines and latencies at /dashboard. Default: with `tandem serve`, where --host is this machine alone"},
       {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
+      {"lora-modules", &c.lora_module_items, "LoRA adapters to load before the server serves: name=path, or JSON objects with name, path and, if need be, base_model_name; the engines need --enable-lora"},
+      {"enable-runtime-lora", &c.enable_runtime_lora, "Routes that load and unload LoRA adapters: /v1/load_lora_adapter, /v1/unload_lora_adapter", {.env = "ALLOW_RUNTIME_LORA_UPDATING"}},
       {"skip-model-name-validation", &c.api.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
       {"enable-responses-api-store", &c.enable_responses_api_store, "Keep responses of /v1/responses in memory, to be fetched, continued, cancelled or run in the background", {.env = "ENABLE_RESPONSES_API_STORE"}},
       {"stream-interval", &c.api.stream_interval, "Tokens between two events of a stream", {.min = 1, .max = 1024}},
@@ -281,6 +283,8 @@ Status Finish(FrontendConfig& config) {
   if (config.model.empty()) return InvalidArgumentError("no model: name a model folder");
   if (config.tokenizer.empty()) config.tokenizer = config.model;
   if (config.api.served_model_names.empty()) config.api.served_model_names = {config.model};
+  ASSIGN_OR_RETURN(config.lora_modules,
+                   ParseAdapterModules(config.lora_module_items, config.api.served_model_names));
   RETURN_IF_ERROR(FinishFingerprint(config));
   RETURN_IF_ERROR(FinishEffortMap(config));
   ASSIGN_OR_RETURN(config.show_hidden_metrics,

@@ -12,6 +12,7 @@
 
 #include "common/flags.h"
 #include "common/status.h"
+#include "frontend/adapters/adapter_modules.h"
 #include "frontend/api/context.h"
 #include "frontend/api/stored_responses.h"
 #include "frontend/engine_client/engine_health.h"
@@ -66,6 +67,9 @@ struct FrontendConfig {
   bool server_dev_mode = false;
   bool enable_tokenizer_info_endpoint = false;
   bool disable_fastapi_docs = false;
+  std::vector<std::string> lora_module_items;  // lora_modules as they are given
+  std::vector<AdapterModule> lora_modules;
+  bool enable_runtime_lora = false;
 
   // process
   int64_t api_server_count = 1;

@@ -22,6 +22,7 @@
 #include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/version.h"
+#include "frontend/adapter_service.h"
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/context.h"
 #include "frontend/api/error.h"
@@ -348,9 +349,10 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 
 // Builds everything in order, serves until a signal or a successor comes, and takes it down in the
 // opposite order. words: the command line; given: its configuration; config: with the settings
-// file's values.
+// file's values. failed_as: changed where the failure has a status of its own.
 Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
-             FrontendConfig& config, const InputProcessor& input_processor, int signal_fd) {
+             FrontendConfig& config, const InputProcessor& input_processor, int signal_fd,
+             ExitStatus* failed_as) {
   ASSIGN_OR_RETURN(std::optional<HandOverClaim> claim, Succession::Claim(config));
   ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;
@@ -366,6 +368,8 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                : std::nullopt;
   AdmissionGate admission_gate(config.admission);
   const auto shards = MakeShards(static_cast<int>(config.api_server_count));
+  const std::string inherited_adapters = claim ? std::move(claim->estate().adapters) : "";
+  Succession succession(std::move(claim));
   EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
   TextPool text_pool(NumTextThreads(config));
   wire::FrontendEndpoint endpoint({.handshake_address = config.handshake_address,
@@ -380,6 +384,9 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   }
 
   std::unique_ptr<HttpServer> server;
+  std::vector<std::unique_ptr<EngineClient>> clients;
+  std::vector<std::unique_ptr<ApiContext>> contexts;
+  AdapterService adapters(config, shards.front().get(), &contexts, &clock, &succession);
   const ServerFacts facts{.model_root = config.model,
                           .root_path = config.server.root_path,
                           .started_at = static_cast<int64_t>(clock.Unix()),
@@ -387,6 +394,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                           .dev_mode = config.server_dev_mode,
                           .has_docs = !config.disable_fastapi_docs,
                           .has_dashboard = config.enable_dashboard,
+                          .changes_adapters = config.enable_runtime_lora,
                           .tokenizer_info = std::move(tokenizer_info),
                           .flags = DescribeConfig(config),
                           .num_requests = [&server] { return server->num_requests(); },
@@ -398,16 +406,14 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                           .clock = &clock,
                           .facts = &facts,
                           .response_store = response_store.get(),
-                          .tracer = tracer ? &*tracer : nullptr};
-  std::vector<std::unique_ptr<EngineClient>> clients;
-  std::vector<std::unique_ptr<ApiContext>> contexts;
+                          .tracer = tracer ? &*tracer : nullptr,
+                          .adapter_directory = adapters.directory()};
   for (const auto& shard : shards) {
     clients.push_back(MakeEngineClient(config, shard.get(), &endpoint, &clock));
     contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
   }
   // Of the engines; first shard.
   std::string log_level = config.log_level == given.log_level ? "" : config.log_level;
-  Succession succession(std::move(claim));
   ReportEngines(clients, contexts, &log_level, &succession, &metrics, &reports);
 
   const std::vector<Route> routes = ApiRoutes(Pointers(contexts));
@@ -431,8 +437,10 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                     .endpoint = &endpoint,
                     .server = server.get(),
                     .engines = Pointers(clients),
+                    .adapters = adapters.directory(),
                     .on_serving = [&] { ReportHealth(clients[0].get(), &log_level, &reports); },
                     .events = &signals.events()});
+  adapters.Begin(config, inherited_adapters, &signals.events());
   if (!config.disable_log_stats) shards[0]->Spawn(reports.WriteLines(), "statistics line");
   const ShardWatchdog watchdog(Pointers(shards));
   for (const auto& shard : shards) shard->Start();
@@ -446,7 +454,9 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   for (const auto& shard : shards) shard->Join();
   endpoint.Close();
   LOG_INFO << "[shutdown] done";
-  return succession.failure();
+  if (adapters.failure().ok()) return succession.failure();
+  *failed_as = kExitBadModel;
+  return adapters.failure();
 }
 
 int Fail(ExitStatus exit_status, const Status& status) {
@@ -483,8 +493,9 @@ int Main(int argc, char** argv) {
   if (!status.ok()) return Fail(kExitBadModel, status);
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
   if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
-  status = Serve(words, given, config, **input_processor, *signal_fd);
-  return status.ok() ? kExitOk : Fail(kExitFailed, status);
+  ExitStatus failed_as = kExitFailed;
+  status = Serve(words, given, config, **input_processor, *signal_fd, &failed_as);
+  return status.ok() ? kExitOk : Fail(failed_as, status);
 }
 
 }  // namespace

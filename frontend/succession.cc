@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/sd_notify.h"
+#include "frontend/adapters/adapter_directory.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/http/listener.h"
 
@@ -124,6 +125,7 @@ StatusOr<Estate> Succession::Share(int num_engines) const {
                                    " is another program's, which serves one frontend at a time");
   }
   Estate estate;
+  ASSIGN_OR_RETURN(estate.adapters, parts_.adapters->Share());
   const int lock_fd = parts_.endpoint->folder()->lock_fd();
   estate.folder_lock = UniqueFd(::fcntl(lock_fd, F_DUPFD_CLOEXEC, 0));
   estate.listener = parts_.server->ShareListener();
@@ -135,6 +137,7 @@ void Succession::Retire(pid_t successor) {
   if (parts_.config->enable_responses_api_store) {
     LOG_WARNING << "[reload] stored responses end with this process";
   }
+  is_retired_ = true;
   (void)SdNotify("MAINPID=" + std::to_string(successor));
   next_end_.reset();
   offer_->Close("another frontend serves");

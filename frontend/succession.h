@@ -21,6 +21,7 @@
 
 namespace tandem {
 
+class AdapterDirectory;
 class EngineClient;
 
 class Succession {
@@ -32,7 +33,8 @@ class Succession {
     wire::FrontendEndpoint* endpoint = nullptr;
     HttpServer* server = nullptr;
     std::vector<EngineClient*> engines;  // one per shard
-    std::function<void()> on_serving;    // this process stood by, and serves now
+    const AdapterDirectory* adapters = nullptr;
+    std::function<void()> on_serving;  // this process stood by, and serves now
     Mailbox<ShutdownEvent>* events = nullptr;
   };
 
@@ -52,6 +54,8 @@ class Succession {
   // the first moment at which the engines of all shards are healthy.
   void OnHealthChange(const EngineClient& engines);
   bool stands_by() const { return claim_.has_value(); }
+  // Another process is about to take over, or has.
+  bool is_handing_over() const { return is_retired_ || (offer_ && offer_->has_successor()); }
   // Starts the next process, or has `tandem serve` start it.
   void Reload();
   // This process is about to end by itself: nobody takes over from it. Any thread.
@@ -74,6 +78,7 @@ class Succession {
   Parts parts_;
   std::vector<bool> is_healthy_;        // by shard
   std::optional<HandOverOffer> offer_;  // while it serves
+  bool is_retired_ = false;
   std::optional<NextProcess> next_;
   std::unique_ptr<Socket> next_end_;
   Status failure_;

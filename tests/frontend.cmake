@@ -25,6 +25,13 @@ tandem_test(unit_frontend LABEL unit SRCS
   DEPS frontend frontend/api tests/support/files nlohmann_json::nlohmann_json)
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
+tandem_test(unit_adapters LABEL unit SRCS
+  unit/frontend/adapters/adapter_directory_test.cc unit/frontend/adapters/adapter_modules_test.cc
+  unit/frontend/adapters/adapter_table_test.cc
+  DEPS frontend/adapters tests/support nlohmann_json::nlohmann_json)
+tandem_test(golden_lora_api LABEL golden SRCS golden/lora_api_test.cc
+  DEPS frontend/api tests/support nlohmann_json::nlohmann_json)
+target_include_directories(golden_lora_api PRIVATE unit/frontend/http)
 tandem_test(unit_hand_over LABEL unit SRCS unit/frontend/hand_over/hand_over_test.cc
   DEPS frontend/hand_over tests/support/files)
 tandem_test(unit_engine_client LABEL unit SRCS
@@ -59,6 +66,7 @@ tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/lax_values_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
+  unit/frontend/api/adapter_requests_test.cc
   unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/response_object_test.cc

@@ -14,7 +14,6 @@ constexpr std::string_view kNoDownload = "nothing is downloaded: the model is a 
 constexpr std::string_view kNoPython = "there is no Python that could import it";
 constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
 constexpr std::string_view kNoMedia = "images, audio and video are not served";
-constexpr std::string_view kNoLora = "LoRA adapters are not served; merge the adapter into the weights";
 constexpr std::string_view kNoPooling = "embeddings, scores and rewards are not served";
 constexpr std::string_view kNoMamba = "models with Mamba, GDN or KDA layers are not served";
 constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
@@ -92,7 +91,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"dcp-kv-cache-interleave-size", kValue, "*", kOneDevice},
       {"dcp-q-replicate", kSwitch, "false", kOneDevice},
       {"decode-context-parallel-size", kValue, "1", kOneDevice, "dcp"},
-      {"default-mm-loras", kValue, "{}", kNoLora},
+      {"default-mm-loras", kValue, "{}", kNoMedia},
       {"device-ids", kValue, "", "CUDA_VISIBLE_DEVICES chooses the GPU"},
       {"diffusion-config", kValue, "{}", "diffusion models are not served", "dc"},
       {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
@@ -127,9 +126,9 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"enable-mamba-cache-stochastic-rounding", kSwitch, "*", kNoMamba},
       {"enable-mamba-shared-prefix-checkpoint", kSwitch, "*", kNoMamba},
       {"enable-mfu-metrics", kSwitch, "false", "floating-point operations are not counted"},
-      {"enable-mixed-moe-lora-format", kSwitch, "*", kNoLora},
+      {"enable-mixed-moe-lora-format", kSwitch, "false", "adapters have a pair for each expert and projection"},
       {"enable-mm-embeds", kSwitch, "false", kNoMedia},
-      {"enable-moe-shared-loras", kSwitch, "*", kNoLora},
+      {"enable-moe-shared-loras", kSwitch, "false", "adapters have a pair for each expert and projection"},
       {"enable-nccl-comm-suspend", kSwitch, "*", "weights stay loaded"},
       {"enable-offline-docs", kSwitch, "*", "/docs needs no outside assets"},
       {"enable-return-routed-experts", kSwitch, "false", "routed experts are not reported"},
@@ -137,14 +136,14 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"enable-shm-tensor-arena", kSwitch, "*", kOneDevice},
       {"enable-sleep-mode", kSwitch, "false", "weights stay loaded; --server-dev-mode has /sleep?level=0, which pauses"},
       {"enable-ssl-refresh", kSwitch, "*", "certificates are read again on SIGHUP"},
-      {"enable-tower-connector-lora", kSwitch, "*", kNoLora},
+      {"enable-tower-connector-lora", kSwitch, "*", kNoMedia},
       {"enable-trace-replay", kSwitch, "false", "requests cannot prescribe their outputs; tandem-engine-core --replay repeats recorded runs"},
       {"engram-config", kValue, "{}", "models with n-gram memories are not served"},
       {"eplb-config", kValue, "{}", kOneDevice},
       {"expert-placement-strategy", kValue, "linear", kOneDevice},
       {"fail-on-environ-validation", kSwitch, "*", "only the variables in docs/user/flags.md are read"},
       {"fault-tolerance-config", kValue, "{}", "see --max-engine-restarts-per-request and --resume-timeout"},
-      {"fully-sharded-loras", kSwitch, "*", kNoLora},
+      {"fully-sharded-loras", kSwitch, "*", "adapters are not split"},
       {"gdn-prefill-backend", kValue, "*", kNoMamba},
       {"grpc", kSwitch, "false", kHttpOnly},
       {"grpc-port", kValue, "", kHttpOnly},
@@ -172,8 +171,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"log-error-stack", kSwitch, "*", "an error names its cause; there are no stacks"},
       {"logging-config", kValue, "{}", "--log-level sets the level, --log-format json the form"},
       {"logits-processors", kList, "", kNoPython},
-      {"lora-modules", kList, "", kNoLora},
-      {"lora-target-modules", kList, "*", kNoLora},
+      {"lora-target-modules", kList, "", "an adapter is used whole or refused; remove the modules from its files"},
       {"mamba-backend", kValue, "*", kNoMamba},
       {"mamba-block-size", kValue, "*", kNoMamba},
       {"mamba-cache-dtype", kValue, "*", kNoMamba},
@@ -183,7 +181,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"mamba-ssu-algorithm", kValue, "*", kNoMamba},
       {"master-addr", kValue, "*", kOneDevice},
       {"master-port", kValue, "*", kOneDevice},
-      {"max-lora-cls-labels", kValue, "*", kNoLora},
+      {"max-lora-cls-labels", kValue, "*", kNoPooling},
       {"max-parallel-loading-workers", kValue, "*", kOwnLoader},
       {"media-io-kwargs", kValue, "*", kNoMedia},
       {"middleware", kValue, "", "there is no Python that could import it; put a reverse proxy before the server"},
@@ -240,7 +238,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"sleep-mode-offload-cudagraph", kSwitch, "*", "weights stay loaded"},
       {"sleep-preserve-parameter-names", kList, "*", "weights stay loaded"},
       {"sparse-indexer-topk-backend", kValue, "auto", kOwnKernels},
-      {"specialize-active-lora", kSwitch, "*", kNoLora},
+      {"specialize-active-lora", kSwitch, "*", "a step without adapters costs nothing more anyway"},
       {"swa-bounded-replay", kSwitch, "*", "every block is cached"},
       {"swap-space", kValue, "*", "a preempted request is computed again, nothing is swapped"},
       {"tokenizer-mode", kValue, "auto,hf,slow", "the files of the tokenizer decide how it is read"},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "frontend/adapters/served_adapters.h"
 #include "frontend/api/admission_gate.h"
 #include "frontend/api/live_requests.h"
 #include "frontend/api/request_log.h"
@@ -24,6 +25,7 @@
 
 namespace tandem {
 
+class AdapterDirectory;
 class ResponseStore;
 class Tracer;
 
@@ -51,6 +53,7 @@ struct ServerFacts {
   bool dev_mode = false;                                   // DevRoutes exist
   bool has_docs = true;                                    // /openapi.json and /docs exist
   bool has_dashboard = false;                              // DashboardRoutes exist
+  bool changes_adapters = false;                           // /v1/load_lora_adapter exists
   std::string tokenizer_info;                              // JSON; empty: no such route
   std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
   std::function<int()> num_requests;
@@ -67,6 +70,7 @@ struct ApiParts {
   const ServerFacts* facts = nullptr;
   ResponseStore* response_store = nullptr;  // null: responses are not kept
   const Tracer* tracer = nullptr;           // null: no traces
+  AdapterDirectory* adapter_directory = nullptr;
 };
 
 struct ApiContext : ApiParts {
@@ -74,6 +78,8 @@ struct ApiContext : ApiParts {
   ApiContext(const ApiContext&) = delete;
 
   EngineClient* engine_client = nullptr;  // this shard's
+  // What requests may name beside the model; replaced on this shard.
+  ServedAdaptersPtr adapters = std::make_shared<const ServedAdapters>();
   ApiOptions options;
   std::vector<StepTokens> step_tokens;        // this shard's, one per engine
   std::set<std::string_view> warnings_given;  // about what requests ask for in vain

@@ -68,6 +68,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.context.external_id = request.request_id;
   headers.context.arrival_time = request.arrival_time;
   headers.context.max_model_len = engine->max_model_len;
+  headers.adapters = context.adapters;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
   headers.priority = IntegerHeader(request, "x-vllm-priority");
   if (const auto rank = IntegerHeader(request, "x-data-parallel-rank")) {
@@ -148,8 +149,9 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
                                          GenerationCall* call) {
   GenerationRequest& request = call->request();
   PreparedRequest prepared;
-  ASSIGN_OR_RETURN(std::string model, ServedModel(context.options, request.model));
+  ASSIGN_OR_RETURN(NamedModel model, FindModel(context.options, *headers.adapters, request.model));
   RequestContext request_context = headers.context;
+  if (model.adapter != nullptr) request_context.lora_request = wire::Packed(model.adapter->lora);
   const bool id_from_body = !headers.id_from_client && request.request_id;
   request_context.external_id =
       call->id_prefix() + (id_from_body ? *request.request_id : headers.context.external_id);
@@ -159,7 +161,7 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   prepared.output = MakeOutputOptions(request, context.options);
   WriterInput& writer = prepared.writer;
   writer.head = {request_context.external_id, static_cast<int64_t>(request_context.arrival_time),
-                 std::move(model), context.options.system_fingerprint};
+                 std::move(model.name), context.options.system_fingerprint};
   writer.stream = request.stream;
   writer.stream_usage = MakeStreamUsage(request, context.options);
   writer.logprobs_style = prepared.output.logprobs_style;

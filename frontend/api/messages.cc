@@ -158,9 +158,10 @@ std::unique_ptr<GenerationCall> MakeMessage(const ApiContext& context) {
 }
 
 StatusOr<std::string> CountTokensBodyToJson(Json body, const InputProcessor& input_processor,
-                                            const ApiOptions& options) {
+                                            const ApiOptions& options,
+                                            const ServedAdapters& adapters) {
   ASSIGN_OR_RETURN(ChatRequest request, ParseAsChat(std::move(body), input_processor, false));
-  RETURN_IF_ERROR(ServedModel(options, request.model).status());
+  RETURN_IF_ERROR(FindModel(options, adapters, request.model).status());
   ASSIGN_OR_RETURN(const std::string text, input_processor.RenderChat(request));
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                    input_processor.tokenizer().Encode(text, /*add_special_tokens=*/false));
@@ -169,11 +170,11 @@ StatusOr<std::string> CountTokensBodyToJson(Json body, const InputProcessor& inp
 }
 
 Awaitable<void> HandleCountTokens(Exchange& exchange, ApiContext* context) {
-  auto work = [body = std::move(exchange.mutable_request().body),
-               context]() -> StatusOr<std::string> {
+  auto work = [body = std::move(exchange.mutable_request().body), context,
+               adapters = context->adapters]() -> StatusOr<std::string> {
     ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
     return CountTokensBodyToJson(std::move(json.mutable_value()), *context->input_processor,
-                                 context->options);
+                                 context->options, *adapters);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   exchange.Respond(result.ok() ? Response{200, *result, "application/json", {}}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/check.h"
 #include "common/strings.h"
@@ -15,17 +16,28 @@ bool IsServed(const std::vector<std::string>& names, const std::string& model) {
   return std::find(names.begin(), names.end(), model) != names.end();
 }
 
-Status UnknownModel(const std::vector<std::string>& names, const std::string& model) {
-  std::string valid;
-  for (const std::string& name : names) valid += (valid.empty() ? "`" : ", `") + name + "`";
+// Base names first, as many as a line may show.
+Status UnknownModel(const std::vector<std::string>& names, const ServedAdapters& adapters,
+                    const std::string& model) {
   constexpr size_t kMaxShownBytes = 256;
+  std::string valid;
+  size_t num_left = names.size() + adapters.list().size();
+  const auto add = [&](const std::string& name) {
+    if (valid.size() + name.size() > 2 * kMaxShownBytes) return;
+    valid += (valid.empty() ? "`" : ", `") + name + "`";
+    --num_left;
+  };
+  for (const std::string& name : names) add(name);
+  for (const ServedAdapter& adapter : adapters.list()) add(adapter.lora.name);
+  if (num_left > 0) valid += " and " + std::to_string(num_left) + " more";
   return NotFoundError("the model `" + model.substr(0, kMaxShownBytes) +
                        "` does not exist; this server has " + valid)
       .WithParam("model");
 }
 
-Json ModelCard(const std::string& name, const std::string& root, int64_t created,
-               int64_t max_model_len) {
+// parent and max_model_len: null where there is none.
+Json ModelCard(const std::string& name, const std::string& root, int64_t created, Json parent,
+               Json max_model_len) {
   const Json permission = {{"id", "modelperm-" + RandomHex(16)},
                            {"object", "model_permission"},
                            {"created", created},
@@ -43,9 +55,19 @@ Json ModelCard(const std::string& name, const std::string& root, int64_t created
           {"created", created},
           {"owned_by", "vllm"},
           {"root", root},
-          {"parent", nullptr},
-          {"max_model_len", max_model_len},
+          {"parent", std::move(parent)},
+          {"max_model_len", std::move(max_model_len)},
           {"permission", Json::array({permission})}};
+}
+
+Json BaseCard(const ModelCards& cards, const std::string& name) {
+  return ModelCard(name, cards.root, cards.created, nullptr, cards.max_model_len);
+}
+
+Json AdapterCard(const ModelCards& cards, const ServedAdapter& adapter) {
+  const std::string base = adapter.lora.base_model_name.value_or("");
+  const std::string& parent = IsServed(cards.names, base) ? base : cards.names.front();
+  return ModelCard(adapter.lora.name, adapter.lora.path, adapter.created, parent, nullptr);
 }
 
 // The served model's length, or UNAVAILABLE while it is not ready.
@@ -63,44 +85,53 @@ void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
 
 }  // namespace
 
-StatusOr<std::string> ServedModel(const ApiOptions& options,
-                                  const std::optional<std::string>& model) {
+StatusOr<NamedModel> FindModel(const ApiOptions& options, const ServedAdapters& adapters,
+                               const std::optional<std::string>& model) {
   const auto& names = options.served_model_names;
   CHECK(!names.empty());
-  if (!model || model->empty()) return names.front();
-  if (options.skip_model_name_validation || IsServed(names, *model)) return *model;
-  return UnknownModel(names, *model);
+  if (!model || model->empty()) return NamedModel{names.front()};
+  if (IsServed(names, *model)) return NamedModel{*model};
+  const ServedAdapter* const adapter = adapters.Find(*model);
+  if (adapter != nullptr || options.skip_model_name_validation) return NamedModel{*model, adapter};
+  return UnknownModel(names, adapters, *model);
 }
 
-std::string ModelListBody(const std::vector<std::string>& names, const std::string& root,
-                          int64_t created, int64_t max_model_len) {
-  Json cards = Json::array();
-  for (const std::string& name : names) {
-    cards.push_back(ModelCard(name, root, created, max_model_len));
+std::string ModelListBody(const ModelCards& cards) {
+  Json list = Json::array();
+  for (const std::string& name : cards.names) list.push_back(BaseCard(cards, name));
+  for (const ServedAdapter& adapter : cards.adapters.list()) {
+    list.push_back(AdapterCard(cards, adapter));
   }
-  return DumpJson(Json{{"object", "list"}, {"data", cards}});
+  return DumpJson(Json{{"object", "list"}, {"data", std::move(list)}});
 }
 
-StatusOr<std::string> ModelBody(const std::vector<std::string>& names, const std::string& name,
-                                const std::string& root, int64_t created, int64_t max_model_len) {
-  if (!IsServed(names, name)) return UnknownModel(names, name);
-  return DumpJson(ModelCard(name, root, created, max_model_len));
+StatusOr<std::string> ModelBody(const ModelCards& cards, const std::string& name) {
+  if (IsServed(cards.names, name)) return DumpJson(BaseCard(cards, name));
+  const ServedAdapter* const adapter = cards.adapters.Find(name);
+  if (adapter != nullptr) return DumpJson(AdapterCard(cards, *adapter));
+  return UnknownModel(cards.names, cards.adapters, name);
 }
+
+namespace {
+
+ModelCards CardsOf(const ApiContext& context, int64_t max_model_len) {
+  return {context.options.served_model_names, *context.adapters, context.facts->model_root,
+          context.facts->started_at, max_model_len};
+}
+
+}  // namespace
 
 Awaitable<void> HandleModels(Exchange& exchange, ApiContext* context) {
   const auto length = ServedLength(*context);
   if (!length.ok()) co_return RespondWith(exchange, length.status());
-  RespondWith(exchange,
-              ModelListBody(context->options.served_model_names, context->facts->model_root,
-                            context->facts->started_at, *length));
+  RespondWith(exchange, ModelListBody(CardsOf(*context, *length)));
 }
 
 Awaitable<void> HandleModel(Exchange& exchange, ApiContext* context) {
   const auto length = ServedLength(*context);
   if (!length.ok()) co_return RespondWith(exchange, length.status());
   const std::string name = exchange.request().PathAfter("/v1/models/");
-  RespondWith(exchange, ModelBody(context->options.served_model_names, name,
-                                  context->facts->model_root, context->facts->started_at, *length));
+  RespondWith(exchange, ModelBody(CardsOf(*context, *length), name));
 }
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "frontend/anthropic/messages_request.h"
+#include "frontend/openai/adapter_request.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/derender_request.h"
@@ -302,6 +303,9 @@ Json ComponentSchemas() {
        BodySchema({}).Add(kDerenderEventFields).Add(kDerenderChatFields).ToJson()},
       {"DerenderCompletionRequest",
        BodySchema({}).Add(kDerenderEventFields).Add(kDerenderCompletionFields).ToJson()},
+      {"LoadAdapterRequest",
+       BodySchema({"lora_name", "lora_path"}).Add(kLoadAdapterFields).ToJson()},
+      {"UnloadAdapterRequest", BodySchema({"lora_name"}).Add(kUnloadAdapterFields).ToJson()},
       {"AbortRequest", Json::parse(kAbortRequest)},
       {"AbortNamedRequest", Json::parse(kAbortNamedRequest)},
       {"Error", Json::parse(kError)},

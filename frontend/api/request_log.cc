@@ -6,6 +6,7 @@
 #include "frontend/api/render.h"
 #include "frontend/metrics/exposition.h"
 #include "frontend/text/tokenizer.h"
+#include "proto_msgpack/lora_request.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -17,6 +18,12 @@ std::string ShownIds(std::span<const TokenId> ids, std::optional<int64_t> max_le
   for (size_t i = 0; i < count; ++i) text += (i > 0 ? "," : "") + std::to_string(ids[i]);
   if (count < ids.size()) text += ",…";
   return text + "]";
+}
+
+void AddAdapter(const wire::EngineCoreRequest& request, LogEvent* event) {
+  if (request.lora_request.is_nil()) return;
+  const StatusOr<wire::LoraRequest> lora = wire::UnpackLoraRequest(request.lora_request);
+  event->Add("lora", lora.ok() ? ShownText(lora->name, std::nullopt) : "?");
 }
 
 // Values that differ from those of a request that sets nothing.
@@ -63,6 +70,7 @@ void LogReceived(const RequestLogOptions& options, const wire::EngineCoreRequest
     event.Add("id", request.request_id)
         .Add("prompt_tokens", request.prompt_token_ids.size())
         .Add("max_tokens", request.sampling_params.max_tokens);
+    AddAdapter(request, &event);
     AddSampling(request.sampling_params, &event);
   }
   if (!LogEnabled(LogLevel::kDebug)) return;

@@ -1,6 +1,7 @@
 #include "frontend/api/routes.h"
 
 #include "frontend/api/abort_requests.h"
+#include "frontend/api/adapters.h"
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
 #include "frontend/api/dashboard.h"
@@ -100,6 +101,12 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
   if (!facts.tokenizer_info.empty()) {
     routes.push_back({.method = "GET", .path = "/tokenizer_info", .handler = on_shard(HandleTokenizerInfo),
                       .about = "The tokenizer's configuration.", .returns = "Object"});
+  }
+  if (facts.changes_adapters) {
+    routes.push_back({.method = "POST", .path = "/v1/load_lora_adapter", .handler = on_shard(HandleLoadAdapter),
+                      .about = "Loads a LoRA adapter, which requests may then name as their model.", .body = "LoadAdapterRequest", .returns = "PlainText"});
+    routes.push_back({.method = "POST", .path = "/v1/unload_lora_adapter", .handler = on_shard(HandleUnloadAdapter),
+                      .about = "Takes a LoRA adapter out.", .body = "UnloadAdapterRequest", .returns = "PlainText"});
   }
   if (facts.dev_mode) {
     for (Route& route : DevRoutes(contexts)) routes.push_back(std::move(route));

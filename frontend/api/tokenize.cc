@@ -25,9 +25,10 @@ void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
 }  // namespace
 
 StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
-                                         const ApiOptions& options, int64_t max_model_len) {
+                                         const ApiOptions& options, const ServedAdapters& adapters,
+                                         int64_t max_model_len) {
   ASSIGN_OR_RETURN(TokenizeBody parsed, ParseTokenizeRequest(std::move(body)));
-  RETURN_IF_ERROR(ServedModel(options, parsed.request.model).status());
+  RETURN_IF_ERROR(FindModel(options, adapters, parsed.request.model).status());
   const Tokenizer& tokenizer = input_processor.tokenizer();
   std::string text = parsed.request.prompt.value_or("");
   bool add_special_tokens = parsed.request.add_special_tokens;
@@ -44,9 +45,10 @@ StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_
 }
 
 StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,
-                                           const ApiOptions& options) {
+                                           const ApiOptions& options,
+                                           const ServedAdapters& adapters) {
   ASSIGN_OR_RETURN(const DetokenizeRequest request, ParseDetokenizeRequest(std::move(body)));
-  RETURN_IF_ERROR(ServedModel(options, request.model).status());
+  RETURN_IF_ERROR(FindModel(options, adapters, request.model).status());
   std::vector<TokenId> ids;
   for (const int64_t id : *request.tokens) {
     if (id < 0 || id >= input_processor.vocab_size()) {
@@ -64,21 +66,21 @@ Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
   const auto* engine = context->engine_client->engine_info();
   const int64_t max_model_len = engine == nullptr ? 0 : engine->max_model_len;
   auto work = [body = std::move(exchange.mutable_request().body), context,
-               max_model_len]() -> StatusOr<std::string> {
+               adapters = context->adapters, max_model_len]() -> StatusOr<std::string> {
     ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
     return TokenizeBodyToJson(std::move(json.mutable_value()), *context->input_processor,
-                              context->options, max_model_len);
+                              context->options, *adapters, max_model_len);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   RespondWith(exchange, result);
 }
 
 Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context) {
-  auto work = [body = std::move(exchange.mutable_request().body),
-               context]() -> StatusOr<std::string> {
+  auto work = [body = std::move(exchange.mutable_request().body), context,
+               adapters = context->adapters]() -> StatusOr<std::string> {
     ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
     return DetokenizeBodyToJson(std::move(json.mutable_value()), *context->input_processor,
-                                context->options);
+                                context->options, *adapters);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   RespondWith(exchange, result);

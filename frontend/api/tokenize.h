@@ -15,9 +15,11 @@ namespace tandem {
 
 // Request body → response body; pure.
 StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
-                                         const ApiOptions& options, int64_t max_model_len);
+                                         const ApiOptions& options, const ServedAdapters& adapters,
+                                         int64_t max_model_len);
 StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,
-                                           const ApiOptions& options);
+                                           const ApiOptions& options,
+                                           const ServedAdapters& adapters);
 
 Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context);
 Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context);

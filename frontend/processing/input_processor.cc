@@ -448,6 +448,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
 
   wire::EngineCoreRequest model;
   model.arrival_time = context.arrival_time;
+  model.lora_request = context.lora_request;
   model.cache_salt = request.cache_salt;
   model.data_parallel_rank = context.data_parallel_rank;
   model.priority = request.priority;

@@ -37,6 +37,7 @@ struct RequestContext {
   int64_t max_model_len = 0;
   std::optional<int32_t> data_parallel_rank;
   std::optional<std::string> session_id;  // from a header; the body's field wins over it
+  wire::RawValue lora_request;            // the adapter that `model` names; nil: none
 };
 
 // The engine requests of one API request: prompt-major, n for each prompt, so choice i is

@@ -109,11 +109,11 @@ void RunCase(const ApiModel& model, const Case& c) {
   if (c.path == "/tokenize" || c.path == "/detokenize") {
     const auto parsed = ParseJson(c.body);
     REQUIRE(parsed.ok());
-    const auto answer =
-        c.path == "/tokenize"
-            ? TokenizeBodyToJson(**parsed, model.input_processor(), model.options(),
-                                 ApiModel::kMaxModelLen)
-            : DetokenizeBodyToJson(**parsed, model.input_processor(), model.options());
+    const auto answer = c.path == "/tokenize"
+                            ? TokenizeBodyToJson(**parsed, model.input_processor(), model.options(),
+                                                 ServedAdapters(), ApiModel::kMaxModelLen)
+                            : DetokenizeBodyToJson(**parsed, model.input_processor(),
+                                                   model.options(), ServedAdapters());
     INFO(answer.status().ToString());
     if (c.kind != "answers") return CheckRefused(c, answer.status());
     REQUIRE(answer.ok());

@@ -43,7 +43,8 @@ class CheckConfig(unittest.TestCase):
             file.write_text("prot: 1\n")
             for words, code, reason in (
                     ((MODEL, "--config", file), 2, f"{file}:1: unknown flag --prot; did you mean --port?"),
-                    ((MODEL, "--lora-modules", "a=b", "--check-config"), 2, "--lora-modules a=b cannot be done"),
+                    ((MODEL, "--lora-modules", "x", "--check-config"), 2, "--lora-modules x: must be name=path"),
+                    ((MODEL, "--enable-elastic-ep", "--check-config"), 2, "--enable-elastic-ep cannot be done"),
                     ((MODEL, "--fingerprint-mode", "custom", "--check-config"), 2, "--fingerprint-value"),
                     ((MODEL, "--ssl-cert-reqs", "2", "--check-config"), 2, "--ssl-ca-certs"),
                     (("/nowhere", "--check-config"), 3, "/nowhere: no such folder"),

@@ -56,6 +56,27 @@ TEST_CASE("defaults follow from the flags that are set") {
   CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
 }
 
+TEST_CASE("adapters are named in both forms, and not as the model") {
+  const auto config =
+      Parse({kFolder, "--served-model-name", "m", "--lora-modules", "a=/p/a",
+             R"({"name": "b", "path": "/p/b", "base_model_name": "m"})", "--enable-runtime-lora"});
+  REQUIRE(config.ok());
+  CHECK(config->lora_modules == std::vector<AdapterModule>{{"a", "/p/a"}, {"b", "/p/b", "m"}});
+  CHECK(config->enable_runtime_lora);
+  CHECK(Parse({kFolder, "--lora-modules=a=/p=a"})->lora_modules[0].path == "/p=a");
+  CHECK(Parse({kFolder, "--served-model-name", "m", "--lora-modules", "m=/p"}).status().message() ==
+        "--lora-modules m=/p: m is a name of the model itself");
+  CHECK(Parse({kFolder, "--lora-modules", "x"}).status().code() == StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("the environment allows adapters at run time, as vLLM's does") {
+  CHECK_FALSE(Parse({kFolder})->enable_runtime_lora);
+  ::setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "1", 1);
+  CHECK(Parse({kFolder})->enable_runtime_lora);
+  CHECK_FALSE(Parse({kFolder, "--no-enable-runtime-lora"})->enable_runtime_lora);
+  ::unsetenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING");
+}
+
 TEST_CASE("the model may come before or after the flags") {
   CHECK(Parse({"--port", "1", kFolder})->model == kFolder);
   CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->server.host == "h");

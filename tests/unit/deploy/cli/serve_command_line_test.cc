@@ -1,5 +1,6 @@
 #include "deploy/cli/serve_command_line.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/support/files/temp_folder.h"
@@ -100,10 +101,21 @@ TEST_CASE(
   const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--runner", "auto"});
   REQUIRE(line.warnings.size() == 2);
   CHECK(line.warnings[0].starts_with("--trust-remote-code has no effect: "));
+  CHECK(Refusal({"m", "--enable-elastic-ep"}).starts_with("--enable-elastic-ep cannot be done: "));
   CHECK(Refusal({"m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
   CHECK(Refusal({"m", "--port", "x"}) == "--port is 'x', must be a whole number");
   CHECK(Refusal({}) == "no model: tandem serve MODEL");
   CHECK(Refusal({"m", "--config", "/nonexistent.yaml"}).starts_with("--config: "));
+}
+
+TEST_CASE("serve command line: adapters are the frontend's, in both forms") {
+  const std::string object = R"({"name": "b", "path": "/p, q", "base_model_name": "m"})";
+  const ServeCommandLine line =
+      Parse({"m", "--served-model-name", "m", "--lora-modules", "a=/p/a", object, "--port", "1"});
+  CHECK(line.frontend.lora_module_items == Words{"a=/p/a", object});
+  CHECK(std::find(line.engine_words.begin(), line.engine_words.end(), object) ==
+        line.engine_words.end());
+  CHECK(Parse({"m", "--lora-modules=a=/p/a"}).frontend.lora_module_items == Words{"a=/p/a"});
 }
 
 TEST_CASE("serve command line: a model of the hub is found in the local cache") {

@@ -78,7 +78,8 @@ TEST_CASE("vllm flags: what happens anyway is a warning, anything else a refusal
       Judge({"--cpu-offload-gb", "4"}).starts_with("refused: --cpu-offload-gb 4 cannot be done: "));
   CHECK(Judge({"--cpu-offload-gb="}).starts_with("refused: "));
   CHECK(Judge({"--runner=Generate"}).starts_with("--runner Generate has no effect: "));
-  CHECK(Judge({"--lora-modules", "a=b", "c=d"}).starts_with("refused: --lora-modules a=b c=d "));
+  CHECK(Judge({"--lora-target-modules", "a", "b"})
+            .starts_with("refused: --lora-target-modules a b cannot be done: "));
 }
 
 TEST_CASE("vllm flags: the value of a flag that may be secret is never shown") {

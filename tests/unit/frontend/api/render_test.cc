@@ -174,15 +174,37 @@ TEST_CASE("AdmissionGate refuses while too much waits and stops counting what ha
   CHECK(AdmissionGate({0, 0}).Check() == AdmissionGate::Refusal::kNone);
 }
 
-TEST_CASE("ServedModel accepts served names and the empty name only") {
+TEST_CASE("FindModel accepts served names, adapters and the empty name only") {
   ApiOptions options;
   options.served_model_names = {"a", "b"};
-  CHECK(*ServedModel(options, std::nullopt) == "a");
-  CHECK(*ServedModel(options, "") == "a");
-  CHECK(*ServedModel(options, "b") == "b");
-  CHECK(ServedModel(options, "c").status().code() == StatusCode::kNotFound);
+  const ServedAdapters adapters(
+      {{{.name = "x", .id = 1, .path = "/x"}, 0}, {{.name = "b", .id = 2, .path = "/b"}, 0}});
+  const auto name = [&](const std::optional<std::string>& model) {
+    const auto found = FindModel(options, adapters, model);
+    return found->name + (found->adapter != nullptr ? " " + found->adapter->lora.path : "");
+  };
+  CHECK(name(std::nullopt) == "a");
+  CHECK(name("") == "a");
+  CHECK(name("b") == "b");
+  CHECK(name("x") == "x /x");
+  const Status unknown = FindModel(options, adapters, "c").status();
+  CHECK(unknown.code() == StatusCode::kNotFound);
+  CHECK(
+      unknown.message().starts_with("the model `c` does not exist; this server has `a`, `b`, `x`"));
   options.skip_model_name_validation = true;
-  CHECK(*ServedModel(options, "c") == "c");
+  CHECK(name("c") == "c");
+  CHECK(name("x") == "x /x");
+}
+
+TEST_CASE("FindModel names some of many adapters") {
+  ApiOptions options;
+  options.served_model_names = {"a"};
+  std::vector<ServedAdapter> many(1000);
+  for (size_t i = 0; i < many.size(); ++i) many[i].lora.name = "adapter-" + std::to_string(i);
+  const std::string text = FindModel(options, ServedAdapters(many), "c").status().message();
+  CHECK(text.size() < 1000);
+  CHECK(text.find("`adapter-0`") != std::string::npos);
+  CHECK(text.ends_with(" more"));
 }
 
 }  // namespace

@@ -159,6 +159,7 @@ TEST_CASE("without ids nothing is aborted outside of dev mode") {
 TEST_CASE("the document describes every row, and refers to nothing that it lacks") {
   Fixture f;
   f.facts.dev_mode = true;
+  f.facts.changes_adapters = true;
   const auto routes = ApiRoutes({&f.context});
   Client client(f.server->port());
   const json document = json::parse(OpenApiDocument(routes));
@@ -269,7 +270,9 @@ TEST_CASE("below /v1/messages every refusal has the form of Anthropic's API") {
 }
 
 TEST_CASE("the model list has a card for each served name") {
-  const json list = json::parse(ModelListBody({"a", "b"}, "/models/a", 1700000000, 4096));
+  const std::vector<std::string> names = {"a", "b"};
+  const json list =
+      json::parse(ModelListBody({names, ServedAdapters(), "/models/a", 1700000000, 4096}));
   CHECK(list["object"] == "list");
   REQUIRE(list["data"].size() == 2);
   for (size_t i = 0; i < 2; ++i) {
@@ -286,12 +289,49 @@ TEST_CASE("the model list has a card for each served name") {
   }
 }
 
+TEST_CASE("adapters have cards after the model's, with their folder and their parent") {
+  const std::vector<std::string> names = {"a", "b"};
+  const ServedAdapters adapters(
+      {{{.name = "x", .id = 1, .path = "/x", .base_model_name = "b"}, 1700000001},
+       {{.name = "y", .id = 2, .path = "/y", .base_model_name = "unknown"}, 1700000002}});
+  const ModelCards cards{names, adapters, "/models/a", 1700000000, 4096};
+  const json list = json::parse(ModelListBody(cards))["data"];
+  REQUIRE(list.size() == 4);
+  CHECK(list[2]["id"] == "x");
+  CHECK(list[2]["root"] == "/x");
+  CHECK(list[2]["parent"] == "b");
+  CHECK(list[2]["created"] == 1700000001);
+  CHECK(list[2]["max_model_len"].is_null());
+  CHECK(list[3]["parent"] == "a");
+  const json card = json::parse(*ModelBody(cards, "y"));
+  CHECK(card["id"] == "y");
+  CHECK(card["object"] == "model");
+}
+
+TEST_CASE("adapters are loaded and unloaded over HTTP only where the operator allows it") {
+  Fixture f;
+  Client client(f.server->port());
+  CHECK(client.Post("/v1/load_lora_adapter", "{}").status == 404);
+  CHECK(client.Post("/v1/unload_lora_adapter", "{}").body == R"({"detail":"Not Found"})");
+  f.facts.changes_adapters = true;
+  size_t num_found = 0;
+  for (const Route& route : ApiRoutes({&f.context})) {
+    if (route.path.find("lora") == std::string::npos) continue;
+    ++num_found;
+    CHECK(route.guarded);
+  }
+  CHECK(num_found == 2);
+}
+
 TEST_CASE("a model's card is found by its name, and any other name is NOT_FOUND") {
-  const auto card = ModelBody({"a", "org/b"}, "org/b", "/models/a", 1700000000, 4096);
+  const std::vector<std::string> names = {"a", "org/b"};
+  const ServedAdapters adapters;
+  const ModelCards cards{names, adapters, "/models/a", 1700000000, 4096};
+  const auto card = ModelBody(cards, "org/b");
   REQUIRE(card.ok());
   CHECK(json::parse(*card)["id"] == "org/b");
   CHECK(json::parse(*card)["max_model_len"] == 4096);
-  const Status status = ModelBody({"a", "org/b"}, "c", "/models/a", 1700000000, 4096).status();
+  const Status status = ModelBody(cards, "c").status();
   CHECK(status.code() == StatusCode::kNotFound);
   CHECK(status.param() == "model");
   CHECK(status.message().find("`a`, `org/b`") != std::string::npos);
