@@ -39,7 +39,12 @@ void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& st
 void EngineReports::RecordInOrder(int engine_index, wire::SchedulerStats stats,
                                   double engine_time) {
   newest_[static_cast<size_t>(engine_index)].Apply(engine_time, &stats);
+  Record(engine_index, stats);
+}
+
+void EngineReports::Record(int engine_index, const wire::SchedulerStats& stats) {
   metrics_->Record(engine_index, stats);
+  metrics_->adapter_info().Record(engine_index, stats, SystemClock().Unix());
 }
 
 void EngineReports::RecordHealth(EngineClient& client) {
@@ -66,7 +71,7 @@ void EngineReports::RecordEngine(int engine_index, EngineClient& client) {
     if (is_ready_[i]) LOG_ERROR << status.message();
     // An engine that is gone runs nothing: its last numbers must not stay.
     newest_[i].End();
-    metrics_->Record(engine_index, wire::SchedulerStats{});
+    Record(engine_index, wire::SchedulerStats{});
   } else if (!is_ready_[i]) {
     newest_[i].Begin();
     RecordFacts(engine_index, client);
@@ -109,6 +114,9 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
   }
   metrics_->SetCacheConfig(engine_index, facts);
   if (info.peer() != wire::Peer::kTandem) return;
+  // Engines of other programs do not report which adapters have requests.
+  metrics_->adapter_info().SetMaxLoras(engine_index, info.supports_lora ? info.max_loras : 0,
+                                       SystemClock().Unix());
   client.CallUtility(engine_index, wire::kCacheFactsMethod, {},
                      [metrics = metrics_, engine_index, facts](const auto& reply) mutable {
                        if (!reply.ok()) return;

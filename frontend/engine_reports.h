@@ -37,6 +37,7 @@ class EngineReports {
 
  private:
   void RecordInOrder(int engine_index, wire::SchedulerStats stats, double engine_time);
+  void Record(int engine_index, const wire::SchedulerStats& stats);
   void RecordEngine(int engine_index, EngineClient& client);
   // What the engine reported as it became ready, and what it replies when it is asked for more.
   void RecordFacts(int engine_index, EngineClient& client);

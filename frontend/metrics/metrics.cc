@@ -132,6 +132,7 @@ Metrics::Metrics(MetricsOptions options)
   }
   frontend_ = std::make_unique<FrontendMetrics>(
       MetricScope{registry_.get(), {{"model_name", options_.model_name}}});
+  adapter_info_ = std::make_unique<AdapterInfo>(registry_.get(), options_.num_engines);
   http_ = std::unique_ptr<HttpFamilies>(
       new HttpFamilies{prometheus::BuildCounter()
                            .Name("http_requests_total")

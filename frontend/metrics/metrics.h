@@ -17,6 +17,7 @@
 
 #include "common/process_stats.h"
 #include "frontend/engine_client/resume_policy.h"
+#include "frontend/metrics/adapter_info.h"
 #include "frontend/metrics/buckets.h"
 #include "frontend/metrics/engine_load.h"
 #include "frontend/metrics/hit_rate_window.h"
@@ -226,6 +227,8 @@ class Metrics {
   // vllm:cache_config_info, once the engine has reported it: a constant 1 with the facts as labels.
   // A restarted engine's facts replace the earlier ones. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
+  // First shard.
+  AdapterInfo& adapter_info() { return *adapter_info_; }
 
  private:
   void RecordEvictions(int engine_index, const std::vector<wire::KvCacheEvictionEvent>& evictions);
@@ -240,6 +243,7 @@ class Metrics {
   std::unique_ptr<FrontendMetrics> frontend_;
   std::vector<HitRateWindow> hit_rates_;          // of each engine; first shard
   std::vector<prometheus::Gauge*> cache_config_;  // of each engine, or null
+  std::unique_ptr<AdapterInfo> adapter_info_;
   struct HttpFamilies;
   std::unique_ptr<HttpFamilies> http_;
 };

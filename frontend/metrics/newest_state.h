@@ -28,12 +28,16 @@ class NewestState {
       num_waiting_ = report->num_waiting_reqs;
       num_skipped_ = report->num_skipped_waiting_reqs;
       kv_cache_usage_ = report->kv_cache_usage;
+      running_adapters_ = report->running_lora_adapters;
+      waiting_adapters_ = report->waiting_lora_adapters;
       return;
     }
     report->num_running_reqs = num_running_;
     report->num_waiting_reqs = num_waiting_;
     report->num_skipped_waiting_reqs = num_skipped_;
     report->kv_cache_usage = kv_cache_usage_;
+    report->running_lora_adapters = running_adapters_;
+    report->waiting_lora_adapters = waiting_adapters_;
   }
 
  private:
@@ -42,6 +46,8 @@ class NewestState {
   int64_t num_waiting_ = 0;
   int64_t num_skipped_ = 0;
   double kv_cache_usage_ = 0;
+  wire::CountsByName running_adapters_;
+  wire::CountsByName waiting_adapters_;
 };
 
 }  // namespace tandem

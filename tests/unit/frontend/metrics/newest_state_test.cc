@@ -12,6 +12,8 @@ wire::SchedulerStats Report(int64_t num_waiting, int64_t num_queries) {
   report.num_skipped_waiting_reqs = num_waiting + 2;
   report.kv_cache_usage = static_cast<double>(num_waiting) / 10;
   report.prefix_cache_stats.queries = num_queries;
+  report.running_lora_adapters = {{std::to_string(num_waiting), 1}};
+  report.waiting_lora_adapters = {{"w" + std::to_string(num_waiting), 1}};
   return report;
 }
 
