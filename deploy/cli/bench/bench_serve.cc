@@ -234,7 +234,8 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     plan.requests.push_back(
         {arrivals.due[i],
-         client->PostBytes(EndpointOf(options), RequestBody(options, name, prompts[i]),
+         client->PostBytes(EndpointOf(options),
+                           RequestBody(options, RequestModel(options, name, i), prompts[i]),
                            "X-Request-Id: " + id_prefix + std::to_string(i)),
          prompts[i].prompt_tokens});
   }
@@ -242,8 +243,9 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
   // The first prompt serves as test request and warm-up, with its own id.
   LoadRequest rehearsal = plan.requests.front();
   rehearsal.due = 0;
-  rehearsal.bytes = client->PostBytes(EndpointOf(options), RequestBody(options, name, prompts[0]),
-                                      "X-Request-Id: " + id_prefix + "warmup");
+  rehearsal.bytes = client->PostBytes(
+      EndpointOf(options), RequestBody(options, RequestModel(options, name, 0), prompts[0]),
+      "X-Request-Id: " + id_prefix + "warmup");
   if (options.ready_check_timeout_s > 0) {
     const Status ready = UntilReady(options.ready_check_timeout_s, [&]() -> Status {
       const LoadRun run = client->Run(RepeatedPlan(options, rehearsal, 1));

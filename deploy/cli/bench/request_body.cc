@@ -1,6 +1,9 @@
 #include "deploy/cli/bench/request_body.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+
+#include "common/random.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +25,16 @@ void AddSampling(const BenchServeOptions& options, Json* body) {
 }
 
 }  // namespace
+
+const std::string& RequestModel(const BenchServeOptions& options, const std::string& model,
+                                size_t index) {
+  const std::vector<std::string>& adapters = options.lora_modules;
+  if (adapters.empty()) return model;
+  const bool in_turn = options.lora_assignment == "round-robin";
+  const uint64_t drawn =
+      in_turn ? index : MixBits(MixBits(static_cast<uint64_t>(options.seed)) + index);
+  return adapters[drawn % adapters.size()];
+}
 
 std::string RequestBody(const BenchServeOptions& options, const std::string& model,
                         const BenchPrompt& prompt) {

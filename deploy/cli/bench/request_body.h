@@ -2,12 +2,17 @@
 
 // The JSON body of a request. Pure.
 
+#include <cstddef>
 #include <string>
 
 #include "deploy/cli/bench/prompts.h"
 #include "deploy/cli/bench/serve_options.h"
 
 namespace tandem {
+
+// What the index-th request asks for: the model, or one of the adapters. Borrows.
+const std::string& RequestModel(const BenchServeOptions& options, const std::string& model,
+                                size_t index);
 
 // A streamed completion or chat completion, by options.backend, that ends with a usage chunk.
 // REQUIRES: options checked.

@@ -116,6 +116,8 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"ramp-up-start-rps", &o.ramp_up_start_rps, "Requests per second of the first request", {.min = 0}},
       {"ramp-up-end-rps", &o.ramp_up_end_rps, "Requests per second of the last request", {.min = 0}},
 
+      {"lora-modules", &o.lora_modules, "Adapters to ask for in place of the model, one for each request"},
+      {"lora-assignment", &o.lora_assignment, "How requests get their adapters; random: by --seed", {.choices = {"random", "round-robin"}}},
       {"ignore-eos", &o.ignore_eos, "Outputs have their full length; always on with random prompts"},
       {"logprobs", &o.logprobs, "Logprobs to request per token", {.min = 0, .max = 1 << 20}},
       {"temperature", &o.temperature, "Default: the server's", {.min = 0, .max = 2}},

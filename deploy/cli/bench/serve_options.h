@@ -68,7 +68,9 @@ struct BenchServeOptions {
   std::optional<double> ramp_up_start_rps, ramp_up_end_rps;
 
   // What they ask for.
-  bool ignore_eos = false;  // always with dataset random
+  std::vector<std::string> lora_modules;   // names in place of the model's, by lora_assignment
+  std::string lora_assignment = "random";  // or round-robin
+  bool ignore_eos = false;                 // always with dataset random
   std::optional<int64_t> logprobs, top_k;
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> frequency_penalty, presence_penalty, repetition_penalty;
