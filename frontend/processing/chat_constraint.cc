@@ -16,9 +16,23 @@ bool BeginsWithReasoning(const MessageFormat& format) {
   return format.start == ReasoningStart::kReasoning;
 }
 
+// Whether a call ends a text that may begin with reasoning: the engine sees its mark.
+bool CallsEndReasoning(const MessageFormat& format, const ReasoningTokens& tokens) {
+  if (format.reasoning == nullptr || format.tool_parser == nullptr) return false;
+  const ToolTags* const tags = format.tool_parser->tags;
+  return tags != nullptr && tokens.marks.tool_call.size() == 1 &&
+         tags->trigger.starts_with(format.reasoning->tool_marker);
+}
+
 // Whether the constraint begins after the reasoning. A constraint of the whole text leaves out
 // reasoning that nobody sees; free text before calls would only show it.
-bool ComesAfterReasoning(const MessagePlan& plan, const ToolGrammar& grammar) {
+bool ComesAfterReasoning(const MessagePlan& plan, const ToolGrammar& grammar,
+                         const ReasoningTokens& tokens) {
+  // An end that the engine could overlook must not keep the constraint away for ever.
+  if (!tokens.ends_with_one_token) return false;
+  if (grammar.allows_text && plan.format.start == ReasoningStart::kByText) {
+    return CallsEndReasoning(plan.format, tokens);
+  }
   if (!BeginsWithReasoning(plan.format)) return false;
   return plan.include_reasoning || grammar.allows_text;
 }
@@ -41,7 +55,7 @@ void StartWithoutReasoning(MessageFormat* format) {
 
 }  // namespace
 
-StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, bool engine_sees_end,
+StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const ReasoningTokens& tokens,
                                        MessagePlan* plan, ChatRequest* request) {
   ASSIGN_OR_RETURN(const wire::Rare<wire::StructuredOutputs> own, StructuredOutputsOf(*request));
   ToolGrammarInput in;
@@ -72,8 +86,7 @@ StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, bool engine_
     constraint.has_calls = !request->tools.is_null();
   }
   if (parsers.reasoning != nullptr || parsers.is_harmony) {
-    // An end that the engine could overlook must not keep the constraint away for ever.
-    const bool waits = plan != nullptr && engine_sees_end && ComesAfterReasoning(*plan, grammar);
+    const bool waits = plan != nullptr && ComesAfterReasoning(*plan, grammar, tokens);
     constraint.reasoning_ended = !waits;
     if (!waits && plan != nullptr && BeginsWithReasoning(plan->format) &&
         !MayReason(plan->format, grammar)) {

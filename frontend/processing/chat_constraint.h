@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/processing/message_plan.h"
+#include "frontend/processing/reasoning_tokens.h"
 
 namespace tandem {
 
@@ -21,9 +22,9 @@ struct ChatConstraint {
 
 // Replaces the request's constraint by the whole one, in structured_outputs. plan: null where text
 // is content; text that a constraint holds from the first token on is no reasoning, so the plan's
-// start follows. engine_sees_end: the engine cannot overlook the end of reasoning, and so may wait
-// for it. INVALID_ARGUMENT: there are two constraints, or the tools cannot be one.
-StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, bool engine_sees_end,
+// start follows. tokens: what an engine that waits for the end of reasoning sees of it.
+// INVALID_ARGUMENT: there are two constraints, or the tools cannot be one.
+StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const ReasoningTokens& tokens,
                                        MessagePlan* plan, ChatRequest* request);
 
 }  // namespace tandem

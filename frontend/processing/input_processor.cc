@@ -188,8 +188,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
       request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
   ChatFacts chat;
   chat.template_kwargs = &request.chat_template_kwargs;
-  ASSIGN_OR_RETURN(chat.constraint, ConstrainChat(config_.parsers, reasoning_.ends_with_one_token,
-                                                  message.get(), &request));
+  ASSIGN_OR_RETURN(chat.constraint,
+                   ConstrainChat(config_.parsers, reasoning_, message.get(), &request));
   ASSIGN_OR_RETURN(ProcessedRequest result,
                    Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
   result.message = message;

@@ -291,5 +291,27 @@ TEST_CASE("free text before calls may be reasoning, which the calls' grammar let
   CHECK(message["content"] == "Hello");
 }
 
+TEST_CASE("a grammar of calls waits for a call where the text decides about reasoning") {
+  json strict = WithTools();
+  strict["tools"][0]["function"]["strict"] = true;
+  ToolTags tags = kHermesTags;
+  tags.trigger = kReasoning.tool_marker;
+  ToolParserRow row = *FindToolParser("hermes");
+  row.tags = &tags;
+  InputConfig config = ConfigOf("hermes", &kReasoning);
+  config.parsers.reasoning_is_guessed = true;
+  // A call's mark does not end this reasoning.
+  CHECK(Lowered(config, strict)["reasoning_ended"] == true);
+  config.parsers.tool_parser = &row;
+  const json waits = Lowered(config, strict);
+  CHECK(waits["reasoning_ended"] == false);
+  CHECK(waits["reasoning"]["tool_call"].size() == 1);
+  // What the whole text must be cannot wait for reasoning that may never come.
+  const json format = {{"response_format", {{"type", "json_object"}}}};
+  CHECK(Lowered(config, format)["reasoning_ended"] == true);
+  strict["tool_choice"] = "required";
+  CHECK(Lowered(config, strict)["reasoning_ended"] == true);
+}
+
 }  // namespace
 }  // namespace tandem
