@@ -139,7 +139,7 @@ void LogLineWithFields(LogLevel level, const char* file, int line, std::string_v
   }
   std::string text(message);
   for (const LogField& field : fields) {
-    if (field.is_only_json) continue;
+    if (field.where == LogField::kOnlyJson) continue;
     text.append(" ").append(field.name).append("=");
     text += field.value.empty() && !field.is_text ? "-" : field.value;
   }
@@ -163,7 +163,7 @@ LogEvent& LogEvent::AddMs(std::string_view name, const std::optional<double>& se
 }
 
 LogEvent& LogEvent::AddMsToJson(std::string_view name, double seconds) {
-  return Append({name, Milliseconds(seconds), /*is_text=*/false, /*is_only_json=*/true});
+  return Append({name, Milliseconds(seconds), /*is_text=*/false, LogField::kOnlyJson});
 }
 
 Status SetLogFormat(std::string_view format) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/log.h"
@@ -19,8 +20,8 @@ namespace tandem {
 struct LogField {
   std::string_view name;  // a literal; "id" is "request_id" in JSON
   std::string value;
-  bool is_text = false;       // in JSON a string; otherwise `value` is JSON, and "" is null
-  bool is_only_json = false;  // the message says it in words already
+  bool is_text = false;  // in JSON a string; otherwise `value` is JSON, and "" is null
+  enum Where { kBoth, kOnlyJson, kOnlyText } where = kBoth;
 };
 
 // Writes the line, at whatever level; with LogEnabled(level) first, as LOG_EVENT does.
@@ -49,12 +50,20 @@ class LogEvent {
   }
   // Shown in milliseconds with one decimal; absent: "-", or null.
   LogEvent& AddMs(std::string_view name, const std::optional<double>& seconds);
-  // Only in JSON, for a message that has the fact in its words.
+  // Only in JSON, for a message that has the fact in its words, or a field of text beside it.
   LogEvent& AddToJson(std::string_view name, std::string_view text) {
-    return Append({name, std::string(text), /*is_text=*/true, /*is_only_json=*/true});
+    return Append({name, std::string(text), /*is_text=*/true, LogField::kOnlyJson});
   }
   LogEvent& AddToJson(std::string_view name, std::integral auto number) {
-    return Append({name, std::to_string(number), /*is_text=*/false, /*is_only_json=*/true});
+    return Append({name, std::to_string(number), /*is_text=*/false, LogField::kOnlyJson});
+  }
+  // json: a value as JSON spells it.
+  LogEvent& AddValueToJson(std::string_view name, std::string json) {
+    return Append({name, std::move(json), /*is_text=*/false, LogField::kOnlyJson});
+  }
+  // Only in text, for what JSON has in another form.
+  LogEvent& AddToText(std::string_view name, std::string text) {
+    return Append({name, std::move(text), /*is_text=*/true, LogField::kOnlyText});
   }
   LogEvent& AddMsToJson(std::string_view name, double seconds);
 

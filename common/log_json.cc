@@ -73,7 +73,9 @@ std::string JsonLogLine(const LogRecord& record) {
   line += ",\"process\":" + std::to_string(record.process_id);
   AppendMember("message", record.message, &line);
   if (record.fields != nullptr) {
-    for (const LogField& field : *record.fields) AppendField(field, &line);
+    for (const LogField& field : *record.fields) {
+      if (field.where != LogField::kOnlyText) AppendField(field, &line);
+    }
   }
   return line + "}";
 }

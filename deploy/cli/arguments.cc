@@ -18,6 +18,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"attention-config.backend", "attention-backend"},
     {"device-memory-utilization", "gpu-memory-utilization"},
     {"h11-max-incomplete-event-size", "max-header-bytes"},
+    {"logging-config.formatter", "log-format"},
     {"renderer-num-workers", "text-threads"},
     {"spec-method", "speculative-config.method"},
     {"spec-model", "speculative-config.model"},

@@ -12,12 +12,30 @@
 namespace tandem {
 namespace {
 
-std::string ShownIds(std::span<const TokenId> ids, std::optional<int64_t> max_len) {
+// As text "[1,2,…]", as JSON [1,2].
+void AddIds(std::span<const TokenId> ids, std::optional<int64_t> max_len, LogEvent* event) {
   const size_t count = std::min(ids.size(), static_cast<size_t>(max_len.value_or(INT64_MAX)));
-  std::string text = "[";
-  for (size_t i = 0; i < count; ++i) text += (i > 0 ? "," : "") + std::to_string(ids[i]);
-  if (count < ids.size()) text += ",…";
-  return text + "]";
+  std::string list = "[";
+  for (size_t i = 0; i < count; ++i) list += (i > 0 ? "," : "") + std::to_string(ids[i]);
+  event->AddToText("token_ids", list + (count < ids.size() ? ",…]" : "]"));
+  event->AddValueToJson("token_ids", list + "]");
+}
+
+// The bytes of the first max_len characters.
+size_t CutAt(std::string_view text, std::optional<int64_t> max_len) {
+  if (!max_len) return text.size();
+  int64_t num_characters = 0;
+  for (size_t end = 0; end < text.size(); ++end) {
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (begins && num_characters++ == *max_len) return end;
+  }
+  return text.size();
+}
+
+// As text quoted, with what is behind the quotes where it is cut; as JSON the characters.
+void AddText(std::string_view text, std::optional<int64_t> max_len, LogEvent* event) {
+  event->AddToText("text", ShownText(text, max_len));
+  event->AddToJson("text", text.substr(0, CutAt(text, max_len)));
 }
 
 void AddAdapter(const wire::EngineCoreRequest& request, LogEvent* event) {
@@ -49,14 +67,7 @@ void AddSampling(const wire::SamplingParams& params, LogEvent* event) {
 }  // namespace
 
 std::string ShownText(std::string_view text, std::optional<int64_t> max_len) {
-  size_t end = text.size();
-  if (max_len) {
-    int64_t num_characters = 0;
-    for (end = 0; end < text.size(); ++end) {
-      const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
-      if (begins && num_characters++ == *max_len) break;
-    }
-  }
+  const size_t end = CutAt(text, max_len);
   std::string quoted;
   AppendQuoted(text.substr(0, end), &quoted);
   return end < text.size() ? quoted + "…" : quoted;
@@ -74,25 +85,28 @@ void LogReceived(const RequestLogOptions& options, const wire::EngineCoreRequest
     AddSampling(request.sampling_params, &event);
   }
   if (!LogEnabled(LogLevel::kDebug)) return;
+  LogEvent event(LogLevel::kDebug, __FILE__, __LINE__, "request prompt");
+  event.Add("id", request.request_id);
   // Zeros stand for embeddings.
-  const bool has_text = request.prompt_embeds.is_nil();
-  LOG_EVENT(LogLevel::kDebug, "request prompt")
-      .Add("id", request.request_id)
-      .Add("text",
-           has_text ? ShownText(tokenizer.Decode(request.prompt_token_ids, false), options.max_len)
-                    : "(embeddings)")
-      .Add("token_ids", ShownIds(request.prompt_token_ids, options.max_len));
+  if (request.prompt_embeds.is_nil()) {
+    AddText(tokenizer.Decode(request.prompt_token_ids, false), options.max_len, &event);
+  } else {
+    event.Add("text", "(embeddings)");
+  }
+  AddIds(request.prompt_token_ids, options.max_len, &event);
 }
 
 void LogOutput(const RequestLogOptions& options, std::string_view id, std::string_view reason,
                std::span<const TokenId> token_ids, const Tokenizer& tokenizer) {
-  LOG_EVENT(LogLevel::kInfo, "request output")
-      .Add("id", id)
-      .Add("reason", reason)
-      .Add("text", ShownText(tokenizer.Decode(token_ids, true), options.max_len));
-  LOG_EVENT(LogLevel::kDebug, "request output")
-      .Add("id", id)
-      .Add("token_ids", ShownIds(token_ids, options.max_len));
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  {
+    LogEvent event(LogLevel::kInfo, __FILE__, __LINE__, "request output");
+    event.Add("id", id).Add("reason", reason);
+    AddText(tokenizer.Decode(token_ids, true), options.max_len, &event);
+  }
+  LogEvent event(LogLevel::kDebug, __FILE__, __LINE__, "request output");
+  event.Add("id", id);
+  AddIds(token_ids, options.max_len, &event);
 }
 
 }  // namespace tandem

@@ -16,8 +16,9 @@ class JsonLogs(unittest.TestCase):
     def test_each_line_of_all_processes_is_an_object(self):
         with Pair("--served-model-name", "m", "--log-format", "json", "--log-level", "DEBUG", "--enable-log-requests",
                        "--enable-log-outputs") as server:
-            body = {**BODY, "prompt": "One \ud83d\ude00 \"two\" \\ \u2028 three\n", "n": 2, "temperature": 1}
-            self.assertEqual(server.post("/v1/completions", body, **{"X-Request-Id": "abc"})[0], 200)
+            body = {**BODY, "prompt": "One \U0001f600 \"two\" \\ \u2028 three\n", "n": 2, "temperature": 1}
+            status, reply = server.post("/v1/completions", body, **{"X-Request-Id": "abc"})
+            self.assertEqual(status, 200)
             self.assertEqual(server.post("/v1/completions", {**body, "response_format": {"type": "json_object"}})[0], 200)
             with socket.create_connection(("127.0.0.1", int(server.port_file.read_text())), LIMIT) as raw:
                 raw.sendall(b"GET /\xff\xfe\"\\x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -38,6 +39,13 @@ class JsonLogs(unittest.TestCase):
                              {line["request_id"] for line in finished if line["processName"] == "EngineCore"})
             self.assertEqual((frontend[0]["reason"], frontend[0]["output_tokens"]), ("length", 4))
             self.assertGreater(frontend[0]["e2e_ms"], 0)
+            # Texts and token ids are JSON's own.
+            outputs = [line for line in lines if line["message"] == "request output" and "abc" in line["request_id"]]
+            self.assertEqual({line["text"] for line in outputs if "text" in line},
+                             {choice["text"] for choice in json.loads(reply)["choices"]})
+            self.assertEqual({len(line["token_ids"]) for line in outputs if "token_ids" in line}, {4})
+            prompt = next(line for line in lines if line["message"] == "request prompt")
+            self.assertEqual(prompt["text"], body["prompt"])
             access = next(line for line in lines if line.get("request_id") == "abc")
             self.assertEqual((access["method"], access["target"], access["status"]), ("POST", "/v1/completions", 200))
             self.assertIn('"POST /v1/completions HTTP/1.1" 200 OK', access["message"])

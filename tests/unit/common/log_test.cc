@@ -71,7 +71,8 @@ TEST_CASE("Log: a line as JSON has the keys of vLLM's formatter, then the fields
   const std::vector<LogField> fields = {{"id", "cmpl-1", true},
                                         {"output_tokens", "3"},
                                         {"queue_ms", ""},
-                                        {"status", "200", false, true}};
+                                        {"status", "200", false, LogField::kOnlyJson},
+                                        {"text", "shown", true, LogField::kOnlyText}};
   CHECK(JsonLogLine(Record("request finished", &fields)) ==
         R"({"asctime":"2023-11-14T22:13:20.042Z","levelname":"INFO","name":"tandem.generation",)"
         R"("lineno":42,"processName":"APIServer","process":7,"message":"request finished",)"

@@ -60,6 +60,8 @@ TEST_CASE("arguments: the optimization level in all its spellings") {
 TEST_CASE("arguments: a flag that means the same as another takes its place") {
   CHECK(Table().Expand({"--spec-method", "ngram", "--spec_tokens=3"}) ==
         Words{R"(--speculative-config={"method":"ngram","num_speculative_tokens":3})"});
+  CHECK(Table().Expand({"--logging-config.formatter", "json"}) == Words{"--log-format", "json"});
+  CHECK(Table().Expand({"--logging_config.formatter=text"}) == Words{"--log-format=text"});
   CHECK(Table().Expand({"--attention-config.backend", "FLASHINFER"}) ==
         Words{"--attention-backend", "FLASHINFER"});
   CHECK(Table().Expand({"--renderer-num-workers=4"}) == Words{"--text-threads=4"});
