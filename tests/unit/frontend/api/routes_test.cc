@@ -129,7 +129,7 @@ TEST_CASE("dev routes exist in dev mode only, need the key, and have one row eac
   CHECK(all.count("POST /sleep") == 1);
 }
 
-TEST_CASE("the dashboard's rows exist where it is on; its page is open, its state needs the key") {
+TEST_CASE("the dashboard's rows exist where it is on, its page is open, its state needs the key") {
   Fixture off;
   CHECK(Client(off.server->port()).Get("/dashboard").status == 404);
   Fixture f({"key"}, /*has_dashboard=*/true);
