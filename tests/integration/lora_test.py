@@ -355,7 +355,7 @@ class OverAMockEngine(unittest.TestCase):
         with Frontend("--enable-runtime-lora", engine=("--lora",)) as server:
             for body, param in ((b"{", "body"), ({}, "body.lora_name"), ({"lora_name": "a"}, "body.lora_path"),
                                 ({"lora_name": 5, "lora_path": "x"}, "body.lora_name"),
-                                ({"lora_name": "a", "lora_path": "x", "load_inplace": "y"}, "body.load_inplace"),
+                                ({"lora_name": "a", "lora_path": "x", "load_inplace": "maybe"}, "body.load_inplace"),
                                 ({"lora_name": "a" * 513, "lora_path": "x"}, "lora_name")):
                 status, reply = server.post("/v1/load_lora_adapter", body)
                 self.assertEqual((status, json.loads(reply)["error"]["param"]), (400, param), reply)
