@@ -163,18 +163,27 @@ TEST_CASE("a chat's response is the recorded one") {
           theirs["choices"][0]["message"].value("tool_calls", json()).size());
     for (json* answer : {&ours, &theirs}) {
       (*answer)["choices"][0].erase("message");
-      for (const char* key : {"id", "created", "system_fingerprint"}) answer->erase(key);
+      // The prompt's tokens are those of the recording server's model.
+      for (const char* key : {"id", "created", "system_fingerprint", "prompt_token_ids"}) {
+        answer->erase(key);
+      }
     }
     CHECK(ours == theirs);
   }
 }
+
+// vLLM's body shows a call that is no JSON as text, its stream loses it; ours is the text in both.
+bool LosesText(const json& row) { return row["name"] == "bad_call"; }
 
 TEST_CASE("a chat's events add up to the recorded ones") {
   const ApiModel model = MakeModel();
   for (const json& row : ReadRows()) {
     CAPTURE(row["name"].get<std::string>());
     const Sum ours(Events(Answer(model, row, true)));
-    const Sum theirs(RecordedEvents(row));
+    Sum theirs(RecordedEvents(row));
+    if (LosesText(row)) {
+      theirs.message["content"] = row["response"]["choices"][0]["message"]["content"];
+    }
     CHECK(Comparable(ours.message) == Comparable(theirs.message));
     CHECK(ours.finish_reason == theirs.finish_reason);
     CHECK(ours.stop_reason == theirs.stop_reason);

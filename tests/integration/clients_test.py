@@ -36,6 +36,7 @@ class City(pydantic.BaseModel):
     people: int
 
 
+# Under a format the text is the answer from its start: the end of reasoning is no token of this model.
 OSLO = '{"name": "Oslo", "people": 700000}'
 
 
@@ -89,7 +90,7 @@ class LangChain(unittest.TestCase):
             self.assertIn("rain in Oslo", self.server.prompts()[-1])
 
     def test_structured_output_by_a_schema(self):
-        self.server.reply(ANSWER + OSLO)
+        self.server.reply(OSLO)
         city = self.chat.with_structured_output(City, method="json_schema").invoke("Oslo?")
         self.assertEqual(city, City(name="Oslo", people=700000))
 
@@ -127,7 +128,7 @@ class Instructor(unittest.TestCase):
     def test_a_model_is_read_from_json(self):
         for mode in (instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA, instructor.Mode.MD_JSON):
             with self.subTest(mode):
-                self.server.reply(ANSWER + (f"```json\n{OSLO}\n```" if mode == instructor.Mode.MD_JSON else OSLO))
+                self.server.reply(f"{ANSWER}```json\n{OSLO}\n```" if mode == instructor.Mode.MD_JSON else OSLO)
                 city = self.client(mode).chat.completions.create(
                     model="m", response_model=City, max_retries=0, messages=[{"role": "user", "content": "Oslo?"}])
                 self.assertEqual(city.model_dump(), {"name": "Oslo", "people": 700000})
@@ -139,14 +140,14 @@ class Instructor(unittest.TestCase):
         self.assertEqual(city.model_dump(), {"name": "Oslo", "people": 700000})
 
     def test_a_wrong_answer_is_asked_for_again(self):
-        self.server.reply(ANSWER + '{"name": "Oslo", "people": "many"}', ANSWER + OSLO)
+        self.server.reply('{"name": "Oslo", "people": "many"}', OSLO)
         city = self.client(instructor.Mode.JSON).chat.completions.create(
             model="m", response_model=City, max_retries=1, messages=[{"role": "user", "content": "Oslo?"}])
         self.assertEqual(city.people, 700000)
         self.assertIn("many", self.server.prompts()[-1])
 
     def test_a_partial_model_grows(self):
-        self.server.reply(ANSWER + OSLO)
+        self.server.reply(OSLO)
         *_, last = self.client(instructor.Mode.JSON).chat.completions.create_partial(
             model="m", response_model=City, max_retries=0, messages=[{"role": "user", "content": "Oslo?"}])
         self.assertEqual((last.name, last.people), ("Oslo", 700000))
@@ -187,7 +188,7 @@ class PydanticAi(unittest.TestCase):
     def test_an_output_of_a_type(self):
         for model in self.models():
             with self.subTest(type(model).__name__):
-                self.server.reply(ANSWER + OSLO)
+                self.server.reply(OSLO)
                 result = Agent(model, output_type=NativeOutput(City)).run_sync("Oslo?")
                 self.assertEqual(result.output, City(name="Oslo", people=700000))
 
