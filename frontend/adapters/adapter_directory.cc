@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/log.h"
+#include "common/log_event.h"
 #include "frontend/net/ask_shard.h"
 #include "frontend/openai/json.h"
 #include "proto_msgpack/codec.h"
@@ -18,9 +18,16 @@ constexpr std::string_view kUnload = "remove_lora";
 // A slow disk may take that long; an engine that dies ends the wait at once.
 constexpr double kReplySeconds = 600;
 
-std::string Shown(const wire::LoraRequest& lora) {
-  return "name=" + DumpJson(lora.name) + " id=" + std::to_string(lora.id) +
-         " path=" + DumpJson(lora.path);
+// engine: that it is about alone, or kAll.
+constexpr int kAll = -1;
+void LogAdapter(LogLevel level, std::string_view what, const wire::LoraRequest& lora,
+                int engine = kAll, const Status& why = OkStatus()) {
+  LogEvent event(level, __FILE__, __LINE__, what);
+  event.AddToText("name", DumpJson(lora.name)).AddToJson("name", lora.name);
+  event.Add("lora_id", lora.id);
+  event.AddToText("path", DumpJson(lora.path)).AddToJson("path", lora.path);
+  if (engine != kAll) event.Add("engine", engine);
+  if (!why.ok()) event.Add("reason", why.message());
 }
 
 // An engine's own refusal is about what the caller named.
@@ -95,7 +102,7 @@ void AdapterDirectory::OnSentAtBegin(int engine, const wire::LoraRequest& lora,
     return calls_.on_begun(
         Status(status.code(), "--lora-modules " + lora.name + ": " + status.message()));
   }
-  LOG_INFO << "adapter loaded " << Shown(lora) << " engine=" << engine;
+  LogAdapter(LogLevel::kInfo, "adapter loaded", lora, engine);
   --num_unsent_[static_cast<size_t>(engine)];
   has_begun_ = std::all_of(num_unsent_.begin(), num_unsent_.end(),
                            [](size_t num_left) { return num_left == 0; });
@@ -103,14 +110,12 @@ void AdapterDirectory::OnSentAtBegin(int engine, const wire::LoraRequest& lora,
 }
 
 void AdapterDirectory::SendAgain(int engine, const wire::LoraRequest& lora) {
-  calls_.call_engine(engine, kLoad, wire::PackedArray({wire::Packed(lora)}),
-                     [engine, lora](const auto& result) {
-                       const StatusCode code = result.status().code();
-                       if (code == StatusCode::kOk || code == StatusCode::kUnavailable) return;
-                       LOG_ERROR << "engine " << engine << " cannot load an adapter, so requests "
-                                 << "that name it get this error: " << Shown(lora) << ": "
-                                 << result.status().message();
-                     });
+  calls_.call_engine(
+      engine, kLoad, wire::PackedArray({wire::Packed(lora)}), [engine, lora](const auto& result) {
+        const StatusCode code = result.status().code();
+        if (code == StatusCode::kOk || code == StatusCode::kUnavailable) return;
+        LogAdapter(LogLevel::kError, "adapter not loaded", lora, engine, result.status());
+      });
 }
 
 StatusOr<std::string> AdapterDirectory::Share() const {
@@ -230,10 +235,8 @@ void AdapterDirectory::OnLoaded(const ServedAdapter& adapter, const Results& res
                                 const Reply& reply) {
   const Status verdict = Verdict(results);
   const bool is_there = served()->Find(adapter.lora.name) != nullptr;
-  const std::string again = is_there ? " again " : " ";
   if (!verdict.ok()) {
-    LOG_WARNING << "adapter not loaded" << again << Shown(adapter.lora) << ": "
-                << verdict.message();
+    LogAdapter(LogLevel::kWarning, "adapter not loaded", adapter.lora, kAll, verdict);
   }
   for (int engine = 0; engine < calls_.num_engines; ++engine) {
     const bool has_it = results[static_cast<size_t>(engine)].ok();
@@ -245,7 +248,7 @@ void AdapterDirectory::OnLoaded(const ServedAdapter& adapter, const Results& res
       SendAgain(engine, adapter.lora);
   }
   if (!verdict.ok()) return EndOperation(reply, verdict);
-  LOG_INFO << "adapter loaded" << again << Shown(adapter.lora);
+  LogAdapter(LogLevel::kInfo, is_there ? "adapter loaded again" : "adapter loaded", adapter.lora);
   table_.Commit(adapter);
   calls_.publish(served(), [this, reply] { EndOperation(reply, OkStatus()); });
 }
@@ -274,10 +277,10 @@ void AdapterDirectory::BeginUnload(const std::string& name, const Reply& reply) 
 
 void AdapterDirectory::OnUnloaded(const wire::LoraRequest& lora, const Results& results,
                                   const Reply& reply) {
-  LOG_INFO << "adapter unloaded " << Shown(lora);
-  for (const Status& status : results) {
-    if (status.ok() || status.code() == StatusCode::kUnavailable) continue;
-    LOG_WARNING << "an engine keeps the adapter " << Shown(lora) << ": " << status.message();
+  LogAdapter(LogLevel::kInfo, "adapter unloaded", lora);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].ok() || results[i].code() == StatusCode::kUnavailable) continue;
+    LogAdapter(LogLevel::kWarning, "adapter not unloaded", lora, static_cast<int>(i), results[i]);
   }
   EndOperation(reply, OkStatus());
 }
