@@ -4,6 +4,7 @@
 // has completed stays, even if a later byte of the run makes Decode() give up the whole run.
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "frontend/text/stop_strings.h"
 #include "frontend/text/tokenizer.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -33,6 +35,7 @@ struct Subject {
   std::vector<TokenId> byte_tokens;  // <0xNN>, or those of one byte
   std::vector<TokenId> added_tokens;
   bool falls_back = false;  // a run of byte tokens that is not UTF-8 is one U+FFFD for each
+  bool resumes = false;     // SentencePiece's own: only for each byte that is part of no character
 };
 
 std::string ReadAll(const std::string& path) {
@@ -50,32 +53,64 @@ std::optional<char> ByteOf(const Tokenizer& tokenizer, TokenId id) {
   return byte ? std::optional<char>((*byte)[0]) : std::nullopt;
 }
 
-Subject Load(const std::string& folder) {
+// The tokenizer of a folder with tokenizer.json and the mark as an added token more; size: without
+// the mark.
+std::shared_ptr<const Tokenizer> ParseMarked(const std::string& folder, TokenId* size) {
   nlohmann::json file = nlohmann::json::parse(ReadAll(folder + "/tokenizer.json"));
+  *size = Tokenizer::Parse(file.dump(), "").value()->vocab_size();
+  file["added_tokens"].push_back(
+      {{"id", *size}, {"content", kMark}, {"normalized", false}, {"special", false}});
+  return Tokenizer::Parse(file.dump(), "").value();
+}
+
+// The same of a folder with another program's file, whose added tokens are in the configuration.
+std::shared_ptr<const Tokenizer> LoadMarked(const std::string& folder, TokenId* size) {
+  *size = Tokenizer::Load(folder).value()->vocab_size();
+  const TempFolder copy;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    copy.Write(file.path().filename().string(), ReadAll(file.path()));
+  }
+  const std::string text = copy.Read("tokenizer_config.json");
+  auto config = nlohmann::json::parse(text.empty() ? "{}" : text);
+  config["added_tokens_decoder"][std::to_string(*size)] = {
+      {"content", kMark}, {"normalized", false}, {"special", false}};
+  copy.Write("tokenizer_config.json", config.dump());
+  return Tokenizer::Load(copy.path()).value();
+}
+
+Subject Load(const std::string& folder) {
   Subject subject;
   subject.folder = folder;
-  const TokenId size = Tokenizer::Parse(file.dump(), "").value()->vocab_size();
-  subject.mark = size;
-  file["added_tokens"].push_back(
-      {{"id", size}, {"content", kMark}, {"normalized", false}, {"special", false}});
-  subject.tokenizer = Tokenizer::Parse(file.dump(), "").value();
-  for (TokenId id = 0; id < size; ++id) {
+  const bool has_json = std::filesystem::exists(folder + "/tokenizer.json");
+  subject.tokenizer = (has_json ? ParseMarked : LoadMarked)(folder, &subject.mark);
+  REQUIRE(subject.tokenizer->TokenToId(kMark) == subject.mark);
+  for (TokenId id = 0; id < subject.mark; ++id) {
     if (subject.tokenizer->IsAdded(id)) subject.added_tokens.push_back(id);
     if (ByteOf(*subject.tokenizer, id)) subject.falls_back = true;
     if (subject.tokenizer->TokenBytes(id).size() == 1) subject.byte_tokens.push_back(id);
   }
+  subject.resumes = subject.falls_back && !has_json;
   return subject;
 }
 
 const std::vector<Subject>& Subjects() {
   static const std::vector<Subject> subjects = [] {
     std::vector<Subject> loaded;
-    for (const auto& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "tokenizers", "tokenizer.json")) {
+    for (const auto& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "tokenizers", "goldens.json")) {
       loaded.push_back(Load(folder));
     }
     return loaded;
   }();
   return subjects;
+}
+
+// Leaves the start of a character, which later bytes may complete.
+void DropFinished(std::string* run) {
+  while (!run->empty()) {
+    const Utf8Sequence sequence = ReadUtf8(*run, 0);
+    if (sequence.truncated) return;
+    run->erase(0, sequence.well_formed ? sequence.size : 1);
+  }
 }
 
 // ids with a mark after each character that a run of byte tokens completes. *unfinished: how many
@@ -98,6 +133,10 @@ std::vector<TokenId> Marked(const Subject& subject, const std::vector<TokenId>& 
       continue;
     }
     run += *byte;
+    if (subject.resumes) {
+      DropFinished(&run);
+      continue;
+    }
     if (FindInvalidUtf8(run) != std::string::npos) continue;
     marked.push_back(subject.mark);
     run.clear();
