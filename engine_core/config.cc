@@ -118,11 +118,14 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
 
 Status SetWeightFormats(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   const std::string& name = config.quantization;
-  if (!IsMethodName(name)) {
+  const QuantizationMethod method = model.quantization.method;
+  const bool is_kept = method != QuantizationMethod::kNone && setup->device != "cuda";
+  if (name != "auto" && !IsMethodName(name)) {
     setup->formats = WeightFormatsOf(name);
     return OkStatus();
   }
-  const QuantizationMethod method = model.quantization.method;
+  setup->formats = WeightFormatsOf(is_kept ? "auto" : "none");
+  if (name == "auto") return OkStatus();
   if (method == QuantizationMethod::kNone) {
     return InvalidArgumentError("--quantization " + name +
                                 ": is for a checkpoint that comes quantized, this one does not; "

@@ -97,15 +97,19 @@ Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* r
 void LogCheckpoint(const ModelConfig& model, const EngineSetup& setup) {
   const CheckpointQuantization& stored = model.quantization;
   if (stored.method == QuantizationMethod::kNone) return;
-  const bool is_kept = setup.formats.layers == WeightFormat::kCompute;
+  const WeightFormat format = setup.formats.layers;
+  const std::string dtype(DTypeName(setup.backend.dtype));
+  const std::string kept = format == WeightFormat::kStored
+                               ? "kept in their blocks or groups, those that have none as " +
+                                     dtype + "; activations are rounded to int8 in blocks"
+                           : format == WeightFormat::kCompute
+                               ? "kept as " + dtype + " (less memory: --quantization int8 or int4)"
+                               : "quantized again by --quantization";
   LOG_INFO << (stored.method == QuantizationMethod::kGguf
                    ? "the model is a GGUF file of " + stored.tensor_types + " tensors"
                    : "the checkpoint is quantized by " + std::string(MethodName(stored.method)))
-           << "; its weights are "
-           << (is_kept ? "kept as " + std::string(DTypeName(setup.backend.dtype)) +
-                             " (less memory: --quantization int8 or int4)"
-                       : "quantized again by --quantization")
-           << (stored.has_quantized_activations && is_kept
+           << "; its weights are " << kept
+           << (stored.has_quantized_activations && format == WeightFormat::kCompute
                    ? ". Activations are not quantized, unlike in its scheme"
                    : "");
 }

@@ -61,12 +61,14 @@ void MatrixSource::Read(int64_t row, int64_t begin, int64_t count, DType dtype, 
 void MatrixSource::ReadBlocks(int64_t row, int64_t begin, int64_t count, DType dtype,
                               void* out) const {
   const auto* bytes = reinterpret_cast<const uint8_t*>(values.Row<int8_t>(row));
+  BlockCodes parts;
   alignas(64) float block[kMaxBlockSize];
   for (int64_t done = 0; done < count;) {
     const int64_t column = first_column + begin + done;
     const int64_t skipped = column % blocks->size;
     const int64_t taken = std::min(blocks->size - skipped, count - done);
-    blocks->read(bytes + column / blocks->size * blocks->num_bytes, block);
+    blocks->read(bytes + column / blocks->size * blocks->num_bytes, &parts);
+    ReadWeights(*blocks, parts, block);
     ConvertTensor(Tensor(static_cast<std::byte*>(out) + done * SizeOf(dtype), dtype, {1, taken}),
                   Tensor(block + skipped, DType::kF32, {1, taken}));
     done += taken;

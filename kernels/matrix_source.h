@@ -25,6 +25,8 @@ struct MatrixSource {
   const BlockFormat* blocks = nullptr;  // null: values are numbers or codes
   int64_t first_column = 0;             // of blocks, in the stored rows
   int64_t num_columns = 0;              // of blocks
+  // It belongs to a scheme that multiplies int8 rows with activations in int8 per token.
+  bool is_w8a8 = false;
 
   MatrixSource() = default;
   MatrixSource(const Tensor& numbers) : values(numbers) {}  // NOLINT(google-explicit-constructor)

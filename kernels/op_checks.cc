@@ -24,7 +24,8 @@ Status CheckPack(std::span<const MatrixSource> row_blocks, WeightFormat format) 
           << *numbers << block.values;
     }
   }
-  if (format != WeightFormat::kCompute && k > kMaxQuantizedDepth) {
+  const bool sums_whole_rows = format != WeightFormat::kCompute && format != WeightFormat::kStored;
+  if (sums_whole_rows && k > kMaxQuantizedDepth) {
     return InvalidArgumentError("rows of " + std::to_string(k) + " weights cannot be quantized, " +
                                 std::to_string(kMaxQuantizedDepth) + " is the most");
   }

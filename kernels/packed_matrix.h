@@ -14,7 +14,12 @@ namespace tandem {
 // float32 scale per row (kernels/quantization.h); Linear then rounds each row of x to int8 as well,
 // with a scale of its own, max |x| / 127, and multiplies integers:
 //   out[t, n] = (sum_k q(x)[t, k] * q(w)[n, k]) * (x_scale[t] * w_scale[n]) + bias[n].
-enum class WeightFormat { kCompute, kInt8, kInt4Group32, kInt4Group128 };
+// kStored: in the blocks of its source, or its groups of codes, as they are (stored_blocks.h); a
+// matrix that has none is kCompute. Linear rounds each 32 numbers of x to int8 with a scale of
+// their own, and adds what each group g of 16 or 32 columns contributes, in their order, in float32
+// with one rounding for each product and sum:
+//   (sum of integers) * (scale[n, g] * x_scale[t, g]), then offset[n, g] * (x_scale * sum of q(x)).
+enum class WeightFormat { kCompute, kInt8, kInt4Group32, kInt4Group128, kStored };
 
 // A weight matrix [n, k]. The tensors it was packed from are not needed any more.
 class PackedMatrix {

@@ -5,7 +5,7 @@ tandem_test(unit_kernels LABEL unit
        unit/kernels/quantization_test.cc unit/kernels/reference_test.cc
   DEPS kernels tests/support/kernels)
 tandem_test(property_kernels LABEL property TIMEOUT 600
-  SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_adapters_test.cc property/compute_pool_test.cc
+  SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/compute_pool_test.cc
   DEPS kernels tests/support/files tests/support/kernels)
 
 # The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own

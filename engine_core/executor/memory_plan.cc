@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-double BitsOf(WeightFormat format, DType dtype) {
+// stored_bits: of matrices that are kept as the checkpoint has them; 0: not known.
+double BitsOf(WeightFormat format, DType dtype, double stored_bits = 0) {
   switch (format) {
     case WeightFormat::kInt8:
       return 8;
@@ -18,6 +19,9 @@ double BitsOf(WeightFormat format, DType dtype) {
       return 4.25;
     case WeightFormat::kInt4Group128:
       return 4.0625;
+    case WeightFormat::kStored:
+      if (stored_bits > 0) return stored_bits;
+      break;
     case WeightFormat::kCompute:
       break;
   }
@@ -47,9 +51,11 @@ bool LearnsPositions(const ModelConfig& config) { return config.rotary_dim == 0;
 int64_t WeightBytes(const ModelConfig& config, const MemoryPlanInput& input) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const double num_tables = config.tie_word_embeddings ? 1 : 2;
-  double bits = NumLayerWeights(config) * BitsOf(input.formats.layers, input.dtype) +
-                num_tables * static_cast<double>(config.vocab_size) * hidden *
-                    BitsOf(input.formats.embedding, input.dtype);
+  const CheckpointQuantization& stored = config.quantization;
+  double bits =
+      NumLayerWeights(config) * BitsOf(input.formats.layers, input.dtype, stored.layer_bits) +
+      num_tables * static_cast<double>(config.vocab_size) * hidden *
+          BitsOf(input.formats.embedding, input.dtype, stored.table_bits);
   if (LearnsPositions(config)) {
     bits += static_cast<double>(config.max_position_embeddings) * hidden *
             BitsOf(WeightFormat::kCompute, input.dtype);

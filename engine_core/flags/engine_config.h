@@ -21,7 +21,7 @@ struct EngineConfig {
   std::string hf_overrides;  // JSON
   std::string load_format = "auto";
   std::string dtype = "auto";
-  std::string quantization = "none";
+  std::string quantization = "auto";
   std::optional<int64_t> max_model_len;  // -1: what the KV cache holds
   int64_t seed = 0;
   bool enable_prompt_embeds = false;

@@ -14,7 +14,8 @@ struct WeightFormats {
   WeightFormat embedding = WeightFormat::kCompute;  // embedding and lm_head
 };
 
-// REQUIRES: one of the values of the flag. int4 is int4-g32.
+// REQUIRES: one of the values of the flag that name no checkpoint's method. int4 is int4-g32; auto:
+// as the checkpoint stores them.
 WeightFormats WeightFormatsOf(std::string_view quantization);
 
 }  // namespace tandem

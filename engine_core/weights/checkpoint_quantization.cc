@@ -25,6 +25,21 @@ StatusOr<std::string> ReadWord(const Json& config, const char* key) {
   return ToLower(word);
 }
 
+// Of an object that gives the sizes of its codes and groups: a scale in f32 and a zero of a byte
+// for each group, or for each 128 weights of a larger one. Values that are none are left to those
+// that read the tensors.
+void ReadLayerBits(const Json& config, const char* bits_key, const char* group_key,
+                   CheckpointQuantization* result) {
+  const auto integer = [&](const char* key, int64_t fallback) {
+    const Json* const value = Find(config, key);
+    return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : fallback;
+  };
+  const int64_t bits = integer(bits_key, 0), group = integer(group_key, 128);
+  if (bits < 1 || bits > 8 || group == 0) return;
+  const double size = group < 0 || group > 128 ? 128 : static_cast<double>(group);
+  result->layer_bits = std::max(result->layer_bits, static_cast<double>(bits) + 40 / size);
+}
+
 Status ParseGptq(const Json& config, CheckpointQuantization* result) {
   ASSIGN_OR_RETURN(const std::string format, ReadWord(config, "checkpoint_format"));
   if (!format.empty() && format != "gptq" && format != "gptq_v2") {
@@ -34,12 +49,15 @@ Status ParseGptq(const Json& config, CheckpointQuantization* result) {
   RETURN_IF_ERROR(ReadBool(config, "is_marlin_format", &is_marlin));
   if (is_marlin) return Unsupported("is_marlin_format", "checkpoint_format gptq, gptq_v2");
   result->zeros_are_less_one = format != "gptq_v2";
+  ReadLayerBits(config, "bits", "group_size", result);
   return OkStatus();
 }
 
-Status ParseAwq(const Json& config, CheckpointQuantization* /*result*/) {
+Status ParseAwq(const Json& config, CheckpointQuantization* result) {
   ASSIGN_OR_RETURN(const std::string version, ReadWord(config, "version"));
   if (!version.empty() && version != "gemm") return Unsupported("version " + version, "gemm");
+  ReadLayerBits(config, "bits", "group_size", result);
+  ReadLayerBits(config, "w_bit", "q_group_size", result);
   return OkStatus();
 }
 
@@ -106,6 +124,7 @@ Status ParseCompressedTensors(const Json& config, CheckpointQuantization* result
     if (Find(group, "input_activations") != nullptr) result->has_quantized_activations = true;
     const Json* weights = Find(group, "weights");
     if (weights == nullptr || !weights->is_object()) continue;
+    ReadLayerBits(*weights, "num_bits", "group_size", result);
     status = ParseBlockSize(*weights, "block_structure", result);
     if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
   }

@@ -35,6 +35,10 @@ struct CheckpointQuantization {
   int64_t block_columns = 128;
   // GGUF: how many tensors are stored as what: "25 Q6_K, 169 Q4_K, 97 F32".
   std::string tensor_types = {};
+  // Bits per weight of matrices that are kept as they are stored; 0: not known before they are
+  // loaded. An estimate, which counts all layers' matrices together, and all tables'.
+  double layer_bits = 0;
+  double table_bits = 0;  // embedding and lm_head
 };
 
 // "gptq"; "none" for kNone.

@@ -8,6 +8,8 @@
 #include "engine_core/weights/gguf_architectures.h"
 #include "engine_core/weights/json_file.h"
 #include "gguf/end_tokens.h"
+#include "kernels/block_format.h"
+#include "kernels/stored_blocks.h"
 
 namespace tandem {
 namespace {
@@ -189,6 +191,22 @@ std::string TensorTypes(const GgufFile& file) {
   return text;
 }
 
+// Mean bits of the matrices of layers, or of the tables of the vocabulary, as they are kept.
+double MeanBits(const GgufFile& file, bool of_tables) {
+  constexpr double kNumberBits = 16;
+  double bits = 0, weights = 0;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const bool is_table = name == "token_embd.weight" || name == "output.weight";
+    if (tensor.shape.size() < 2 || is_table != of_tables) continue;
+    double size = 1;
+    for (const int64_t dim : tensor.shape) size *= static_cast<double>(dim);
+    const BlockFormat* const format = FindBlockFormat(tensor.type->name);
+    bits += size * (format != nullptr ? StoredBits(*format) : kNumberBits);
+    weights += size;
+  }
+  return weights > 0 ? bits / weights : 0;
+}
+
 }  // namespace
 
 StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file, FindConfigRules find_rules) {
@@ -198,6 +216,8 @@ StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file, FindConfigRules find_
   if (!config.ok()) return config.status().WithContext(file.path() + ": its keys as");
   config->quantization.method = QuantizationMethod::kGguf;
   config->quantization.tensor_types = TensorTypes(file);
+  config->quantization.layer_bits = MeanBits(file, /*of_tables=*/false);
+  config->quantization.table_bits = MeanBits(file, /*of_tables=*/true);
   return config;
 }
 

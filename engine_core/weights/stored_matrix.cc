@@ -51,13 +51,14 @@ DecodedMatrix WithoutGroups(const MatrixSource& source) {
   return numbers;
 }
 
-StatusOr<LoadedMatrix> DecodedPart(DecodedMatrix whole, const StoredMatrix& stored) {
+StatusOr<LoadedMatrix> DecodedPart(DecodedMatrix whole, const StoredMatrix& stored, bool is_w8a8) {
   const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
   if (whole.group_size > 0 && columns.begin % whole.group_size != 0) {
-    return DecodedPart(WithoutGroups(whole.source()), stored);
+    return DecodedPart(WithoutGroups(whole.source()), stored, is_w8a8);
   }
-  const MatrixSource part =
+  MatrixSource part =
       whole.source().Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  part.is_w8a8 = is_w8a8;
   return LoadedMatrix(std::move(whole), part);
 }
 
@@ -99,7 +100,10 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
     }
     ASSIGN_OR_RETURN(DecodedMatrix whole,
                      decode(tensors, {stored.rows, stored.columns}, quantization));
-    return DecodedPart(std::move(whole), stored);
+    // bitsandbytes' activations are not int8 where they are large.
+    const bool is_w8a8 = quantization.method == QuantizationMethod::kCompressedTensors &&
+                         quantization.has_quantized_activations;
+    return DecodedPart(std::move(whole), stored, is_w8a8);
   }
   ASSIGN_OR_RETURN(WeightTensor tensor, GetTensor(weights, stored));
   const Tensor& whole = tensor.view();

@@ -1,15 +1,16 @@
 #pragma once
 
-// The functions of the rows in kernels/block_format.cc, and what they share.
+// The functions and tables of the rows in kernels/block_format.cc, and what they share.
 
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/block_format.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
 
-using ReadBlock = void(const uint8_t* block, float* weights);
+using ReadBlock = void(const uint8_t* block, BlockCodes* parts);
 
 // Blocks of 32 with a scale and perhaps an offset.
 ReadBlock ReadQ4_0, ReadQ4_1, ReadQ5_0, ReadQ5_1, ReadQ8_0;
@@ -18,10 +19,16 @@ ReadBlock ReadQ2K, ReadQ3K, ReadQ4K, ReadQ5K, ReadQ6K;
 // Codes that stand for entries of a table.
 ReadBlock ReadIq4Nl, ReadIq4Xs, ReadMxfp4;
 
-inline float HalfAt(const uint8_t* bytes) {
+// Denser around zero, as weights are.
+inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+// Twice the numbers of e2m1.
+inline constexpr int8_t kE2m1Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+inline uint16_t HalfAt(const uint8_t* bytes) {
   uint16_t half;
   std::memcpy(&half, bytes, sizeof half);
-  return HalfToFloat(half);
+  return half;
 }
 
 // The codes of 32 weights in 16 bytes: low halves are those of the first 16, high ones the others'.

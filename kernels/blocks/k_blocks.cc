@@ -7,29 +7,33 @@
 namespace tandem {
 namespace {
 
-constexpr int kStripe = 32, kNumStripes = 8, kGroup = 16;
+constexpr int kStripe = 32, kNumStripes = 8, kNumHalfStripes = 16;
 
-// Of the weights of one stripe: their `bits` bits each.
-struct StripeBits {
-  StripeBits(const uint8_t* all, int stripe, int bits)
-      : bytes(all + stripe / (8 / bits) * kStripe),
-        shift(stripe % (8 / bits) * bits),
-        mask((1 << bits) - 1) {}
-  int At(int l) const { return bytes[l] >> shift & mask; }
-
-  const uint8_t* bytes;
-  int shift;
-  int mask;
-};
+// codes |= the weights' `bits` bits each, shifted to their place above `low_bits` others.
+void AddBits(const uint8_t* all, int bits, int low_bits, uint8_t* codes) {
+  const int per_byte = 8 / bits, mask = (1 << bits) - 1;
+  for (int stripe = 0; stripe < kNumStripes; ++stripe, codes += kStripe) {
+    const uint8_t* const bytes = all + stripe / per_byte * kStripe;
+    const int shift = stripe % per_byte * bits;
+    for (int l = 0; l < kStripe; ++l) {
+      codes[l] |= static_cast<uint8_t>((bytes[l] >> shift & mask) << low_bits);
+    }
+  }
+}
 
 // The eight scales and offsets of 6 bits in 12 bytes of Q4_K and Q5_K.
-struct GroupScale {
-  int scale, offset;
-};
-GroupScale SixBitScale(const uint8_t* bytes, int group) {
-  if (group < 4) return {bytes[group] & 63, bytes[group + 4] & 63};
-  return {(bytes[group + 4] & 15) | (bytes[group - 4] >> 6) << 4,
-          (bytes[group + 4] >> 4) | (bytes[group] >> 6) << 4};
+void ReadSixBitScales(const uint8_t* bytes, BlockCodes* parts) {
+  for (int g = 0; g < 4; ++g) {
+    parts->group_scales[g] = bytes[g] & 63;
+    parts->group_offsets[g] = bytes[g + 4] & 63;
+    parts->group_scales[g + 4] = static_cast<uint8_t>((bytes[g + 8] & 15) | bytes[g] >> 6 << 4);
+    parts->group_offsets[g + 4] = static_cast<uint8_t>(bytes[g + 8] >> 4 | bytes[g + 4] >> 6 << 4);
+  }
+}
+
+void ReadScaleAndOffset(const uint8_t* bytes, BlockCodes* parts) {
+  parts->scale = HalfAt(bytes);
+  parts->offset = HalfAt(bytes + 2);
 }
 
 // Scale of a group of 16 in Q3_K: 16 low nibbles in 8 bytes, then 16 times two high bits in 4.
@@ -42,83 +46,57 @@ int SignedScale(const uint8_t* bytes, int group) {
 }  // namespace
 
 // 16 scales and offsets of 4 bits, 64 bytes of 2-bit codes, d, dmin.
-void ReadQ2K(const uint8_t* block, float* weights) {
-  const float d = HalfAt(block + 80), dmin = HalfAt(block + 82);
-  for (int stripe = 0; stripe < kNumStripes; ++stripe) {
-    const StripeBits codes(block + 16, stripe, 2);
-    for (int begin = 0; begin < kStripe; begin += kGroup, weights += kGroup) {
-      const uint8_t group = block[stripe * 2 + begin / kGroup];
-      const float scale = d * static_cast<float>(group & 15);
-      const float offset = dmin * static_cast<float>(group >> 4);
-      for (int i = 0; i < kGroup; ++i) {
-        weights[i] = scale * static_cast<float>(codes.At(begin + i)) - offset;
-      }
-    }
+void ReadQ2K(const uint8_t* block, BlockCodes* parts) {
+  ReadScaleAndOffset(block + 80, parts);
+  for (int group = 0; group < kNumHalfStripes; ++group) {
+    parts->group_scales[group] = block[group] & 15;
+    parts->group_offsets[group] = block[group] >> 4;
   }
+  std::memset(parts->codes, 0, kMaxBlockSize);
+  AddBits(block + 16, 2, 0, parts->codes);
 }
 
 // 32 bytes of third bits (a cleared one subtracts 4), 64 of 2-bit codes, 12 of scales, d.
-void ReadQ3K(const uint8_t* block, float* weights) {
-  const float d = HalfAt(block + 108);
-  for (int stripe = 0; stripe < kNumStripes; ++stripe) {
-    const StripeBits low(block + 32, stripe, 2), high(block, stripe, 1);
-    for (int begin = 0; begin < kStripe; begin += kGroup, weights += kGroup) {
-      const int group = stripe * 2 + begin / kGroup;
-      const float scale = d * static_cast<float>(SignedScale(block + 96, group));
-      for (int i = 0; i < kGroup; ++i) {
-        const int code = low.At(begin + i) + 4 * high.At(begin + i) - 4;
-        weights[i] = scale * static_cast<float>(code);
-      }
-    }
+void ReadQ3K(const uint8_t* block, BlockCodes* parts) {
+  parts->scale = HalfAt(block + 108);
+  for (int group = 0; group < kNumHalfStripes; ++group) {
+    parts->group_scales[group] = static_cast<uint8_t>(SignedScale(block + 96, group));
   }
+  std::memset(parts->codes, 0, kMaxBlockSize);
+  AddBits(block + 32, 2, 0, parts->codes);
+  AddBits(block, 1, 2, parts->codes);
 }
 
 // d, dmin, 12 bytes of scales, 128 of 4-bit codes.
-void ReadQ4K(const uint8_t* block, float* weights) {
-  const float d = HalfAt(block), dmin = HalfAt(block + 2);
-  for (int stripe = 0; stripe < kNumStripes; ++stripe, weights += kStripe) {
-    const StripeBits codes(block + 16, stripe, 4);
-    const GroupScale group = SixBitScale(block + 4, stripe);
-    const float scale = d * static_cast<float>(group.scale);
-    const float offset = dmin * static_cast<float>(group.offset);
-    for (int i = 0; i < kStripe; ++i) {
-      weights[i] = scale * static_cast<float>(codes.At(i)) - offset;
-    }
-  }
+void ReadQ4K(const uint8_t* block, BlockCodes* parts) {
+  ReadScaleAndOffset(block, parts);
+  ReadSixBitScales(block + 4, parts);
+  std::memset(parts->codes, 0, kMaxBlockSize);
+  AddBits(block + 16, 4, 0, parts->codes);
 }
 
 // As Q4_K, with 32 bytes of fifth bits before the codes.
-void ReadQ5K(const uint8_t* block, float* weights) {
-  const float d = HalfAt(block), dmin = HalfAt(block + 2);
-  for (int stripe = 0; stripe < kNumStripes; ++stripe, weights += kStripe) {
-    const StripeBits low(block + 48, stripe, 4), high(block + 16, stripe, 1);
-    const GroupScale group = SixBitScale(block + 4, stripe);
-    const float scale = d * static_cast<float>(group.scale);
-    const float offset = dmin * static_cast<float>(group.offset);
-    for (int i = 0; i < kStripe; ++i) {
-      weights[i] = scale * static_cast<float>(low.At(i) | high.At(i) << 4) - offset;
-    }
-  }
+void ReadQ5K(const uint8_t* block, BlockCodes* parts) {
+  ReadScaleAndOffset(block, parts);
+  ReadSixBitScales(block + 4, parts);
+  std::memset(parts->codes, 0, kMaxBlockSize);
+  AddBits(block + 48, 4, 0, parts->codes);
+  AddBits(block + 16, 1, 4, parts->codes);
 }
 
 // 128 bytes of low nibbles and 64 of the two bits above them, each in halves of 128 weights; 16
 // int8 scales; d. The nibbles of a half are those of its stripes 0, 1 (low) and 2, 3 (high).
-void ReadQ6K(const uint8_t* block, float* weights) {
-  const float d = HalfAt(block + 208);
-  const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
+void ReadQ6K(const uint8_t* block, BlockCodes* parts) {
+  parts->scale = HalfAt(block + 208);
+  std::memcpy(parts->group_scales, block + 192, kNumHalfStripes);
   for (int stripe = 0; stripe < kNumStripes; ++stripe) {
     const int half = stripe / 4, quarter = stripe % 4;
     const uint8_t* const nibbles = block + half * 64 + quarter % 2 * kStripe;
     const int shift = quarter / 2 * 4;
-    const StripeBits high(block + 128, stripe, 2);
-    for (int begin = 0; begin < kStripe; begin += kGroup, weights += kGroup) {
-      const float scale = d * static_cast<float>(scales[stripe * 2 + begin / kGroup]);
-      for (int i = 0; i < kGroup; ++i) {
-        const int low = nibbles[begin + i] >> shift & 15;
-        weights[i] = scale * static_cast<float>((low | high.At(begin + i) << 4) - 32);
-      }
-    }
+    uint8_t* const codes = parts->codes + stripe * kStripe;
+    for (int l = 0; l < kStripe; ++l) codes[l] = nibbles[l] >> shift & 15;
   }
+  AddBits(block + 128, 2, 4, parts->codes);
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_pair.h"
 #include "kernels/host_memory.h"
 #include "kernels/op_checks.h"
+#include "kernels/stored_blocks.h"
 
 namespace tandem {
 
@@ -79,17 +80,21 @@ std::string CpuBackend::description() const {
 StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::Pack(std::span<const MatrixSource> row_blocks,
                                                          WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
-  return format == WeightFormat::kCompute
-             ? PackPanels(row_blocks, dtype_, /*is_gated=*/false, &pool_)
-             : PackQuantized(row_blocks, format, /*is_gated=*/false, &pool_);
+  return PackAs(row_blocks, format, /*is_gated=*/false);
 }
 
 StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(
     std::span<const MatrixSource> row_blocks, WeightFormat format) {
   RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
-  return format == WeightFormat::kCompute
-             ? PackPanels(row_blocks, dtype_, /*is_gated=*/true, &pool_)
-             : PackQuantized(row_blocks, format, /*is_gated=*/true, &pool_);
+  return PackAs(row_blocks, format, /*is_gated=*/true);
+}
+
+StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackAs(std::span<const MatrixSource> row_blocks,
+                                                           WeightFormat format, bool is_gated) {
+  format = ResolveFormat(row_blocks, format);
+  if (format == WeightFormat::kCompute) return PackPanels(row_blocks, dtype_, is_gated, &pool_);
+  if (format == WeightFormat::kStored) return PackBlocks(row_blocks, is_gated, &pool_);
+  return PackQuantized(row_blocks, format, is_gated, &pool_);
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackPair(std::span<const PairSource> blocks,

@@ -35,6 +35,9 @@ class CpuBackend final : public Backend {
                                                              int64_t max_requests) override;
 
  private:
+  StatusOr<std::unique_ptr<PackedMatrix>> PackAs(std::span<const MatrixSource> row_blocks,
+                                                 WeightFormat format, bool is_gated);
+
   DType dtype_;
   const KernelTable& table_;
   HostDevice device_;

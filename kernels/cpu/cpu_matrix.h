@@ -2,19 +2,30 @@
 
 // Weights as the CPU kernels read them, and their packing.
 // Layouts, padded with zeros: panels of 64 columns, `[n / 64][k / 2][64][2]` (bf16),
-// `[n / 64][k][64]` (float32), `[n / 64][k / 4][64][4]` (int8, unsigned), int4 as LinearTask says.
+// `[n / 64][k][64]` (float32), `[n / 64][k / 4][64][4]` (int8, unsigned), int4 as LinearTask says,
+// blocks as in block_panel.h.
 
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "kernels/compute_pool.h"
+#include "kernels/cpu/block_panel.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/matrix_source.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
+
+// The panels of a matrix in blocks. Rows of each source begin a panel of their own.
+struct BlockPanels {
+  OwnedTensor memory;
+  std::vector<BlockPanelShape> shapes;  // of the sources
+  std::vector<BlockPanel> panels;       // by rising column
+};
 
 class CpuMatrix final : public PackedMatrix {
  public:
@@ -28,9 +39,18 @@ class CpuMatrix final : public PackedMatrix {
         k_units_(k_units),
         units_(std::move(units)),
         scales_(std::move(scales)) {}
+  // Blocks, as their source has them.
+  CpuMatrix(int64_t n, int64_t k, bool is_gated, BlockPanels blocks)
+      : PackedMatrix(n, k, is_gated),
+        format_(WeightFormat::kStored),
+        k_units_(k / 4),
+        blocks_(std::make_unique<BlockPanels>(std::move(blocks))) {}
   int64_t num_bytes() const override {
-    return units_.view().NumBytes() + scales_.view().NumBytes();
+    return units_.view().NumBytes() + scales_.view().NumBytes() +
+           (blocks_ != nullptr ? blocks_->memory.view().NumBytes() : 0);
   }
+  // Null unless the format is kStored.
+  const BlockPanels* blocks() const { return blocks_.get(); }
   WeightFormat format() const { return format_; }
   bool is_quantized() const { return format_ != WeightFormat::kCompute; }
   const float* scales() const { return scales_.view().Data<float>(); }
@@ -49,17 +69,20 @@ class CpuMatrix final : public PackedMatrix {
   int64_t k_units_;
   OwnedTensor units_;
   OwnedTensor scales_;
+  std::unique_ptr<const BlockPanels> blocks_;
 };
 
 // The row of a matrix [n, k] that column c of a panel holds; -1: none, a column of zeros.
 int64_t RowOfColumn(int64_t panel, int64_t c, int64_t n, bool is_gated);
 
-// What Backend::Pack does with checked blocks, on the pool's threads: kCompute in `dtype`, and the
-// integer formats.
+// What Backend::Pack does with checked blocks, on the pool's threads: kCompute in `dtype`, the
+// integer formats, and kStored.
 StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource> row_blocks,
                                                    DType dtype, bool is_gated, ComputePool* pool);
 StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSource> row_blocks,
                                                       WeightFormat format, bool is_gated,
                                                       ComputePool* pool);
+StatusOr<std::unique_ptr<PackedMatrix>> PackBlocks(std::span<const MatrixSource> row_blocks,
+                                                   bool is_gated, ComputePool* pool);
 
 }  // namespace tandem

@@ -85,6 +85,13 @@ class CpuOps final : public Ops {
   void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                           float scale);
 
+  // Of matrices in blocks (block_linear.cc). `task` has what RunLinear sets for every format.
+  void RunBlockLinear(const Tensor& x, const CpuMatrix& matrix, const LinearTask& task);
+  void QuantizeBlocks(const Tensor& x, uint32_t* room, BlockTask* task);
+  void MultiplyBlocks(const CpuMatrix& matrix, const BlockTask& task);
+  void StoreAdaptedBlocks(const LinearTask& output, const Tensor& sums);
+  void BlockEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table, float scale);
+
   // What one AdapterTerms needs; it only grows.
   struct AdapterBatch {
     std::vector<int32_t> slots;  // by row; -1: none

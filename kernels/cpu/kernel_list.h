@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/adapter_kernels.h"
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_kernels.h"
@@ -20,6 +21,7 @@ constexpr TypedKernels ListTypedKernels() {
       .k_step = Type::kStep,
       .pack_rows = PackRows<Type>,
       .quantize_rows = QuantizeRows<Type>,
+      .quantize_blocks = QuantizeBlocks<Type>,
       .linear = Linear<Type>,
       .adapter_inputs = AdapterInputs<Type>,
       .add_adapter_term = AddAdapterTerm<Type>,
@@ -43,6 +45,7 @@ constexpr KernelTable ListKernels(const char* name) {
       .int4_rows = 4 * kInt4Rows,
       .linear_int8 = Linear<Int8Type>,
       .linear_int4 = LinearInt4,
+      .linear_blocks = LinearBlocks,
       .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
   };

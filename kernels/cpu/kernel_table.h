@@ -24,6 +24,8 @@ inline constexpr int64_t kUnpackedUnits = kBlockUnits * 3 / 2 * kPanelColumns;
 inline constexpr int kInt8Zero = 128;    // the unsigned byte of a panel for a weight of 0
 inline constexpr int kPanelsAtOnce = 4;  // panels that pass over a block of rows and K together
 
+struct BlockTask;  // block_panel.h
+
 enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 
 // kNone: a panel is 64 columns of the product. Otherwise it is 32 of the gate, then the 32 that the
@@ -152,6 +154,9 @@ struct TypedKernels {
   // `interleave` a row's units lie side by side.
   void (*quantize_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
                         bool interleave, uint32_t* units, float* scales, int32_t* sums);
+  // A row as int8 in blocks of 32, with each block's scale and the sums of its halves.
+  void (*quantize_blocks)(const void* x, int64_t num_groups, uint32_t* units, float* scales,
+                          int32_t* sums);
   // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end), row_begin a
   // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 * kPanelsAtOnce floats.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
@@ -189,6 +194,9 @@ struct KernelTable {
                       int64_t panel_begin, int64_t panel_end, float* partial);
   void (*linear_int4)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
+  // The same for matrices in blocks; partial: BlockRoom of the rows.
+  void (*linear_blocks)(const BlockTask& task, int64_t row_begin, int64_t row_end,
+                        int64_t panel_begin, int64_t panel_end, float* partial);
   // Ops::RouteTopK for one row; scratch: `size` floats.
   void (*route_top_k)(const float* logits, int64_t size, int64_t top_k, bool renormalize,
                       float* scratch, int32_t* expert_ids, float* weights);

@@ -105,6 +105,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   task.bias = bias.empty() ? nullptr : bias.Data<float>();
   task.terms = terms;
   task.terms_are_f32 = dtype_ == DType::kF32;
+  if (matrix.blocks() != nullptr) return RunBlockLinear(input.x, matrix, task);
   // Tiles of nearly equal height: a low one does little work per weight it loads.
   const int64_t num_tiles = (task.m + table_.max_tile_rows - 1) / table_.max_tile_rows;
   task.tile_rows = (task.m + num_tiles - 1) / num_tiles;
@@ -143,6 +144,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
 void CpuOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
                          float scale) {
   const auto& matrix = static_cast<const CpuMatrix&>(table);
+  if (matrix.blocks() != nullptr) return BlockEmbedding(out, ids, matrix, scale);
   if (matrix.format() != WeightFormat::kCompute) return QuantizedEmbedding(out, ids, matrix, scale);
   const int64_t hidden = matrix.k();
   ForEach(ids.rows(), hidden, [&](int64_t begin, int64_t end, int) {

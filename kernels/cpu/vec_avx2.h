@@ -15,6 +15,7 @@ constexpr int kTileRows = 4;  // 4 x 1 x 2 accumulators, 4 widened weights, 2 br
 constexpr int kStripVecs = 1;
 constexpr bool kPrefetchWeights = false;
 constexpr int kInt4Rows = 0;
+constexpr int kBlockRows = 2, kBlockStripVecs = 1, kWideBlockRows = 0;
 
 struct Vec {
   __m256 a, b;
@@ -271,6 +272,69 @@ inline Units HighCodes(Units codes, const Int4Groups& groups) {
 inline void StoreUnits(uint32_t* p, Units x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
+
+inline Units ShiftRight(Units x, int bits) {
+  return {_mm256_srli_epi32(x.a, bits), _mm256_srli_epi32(x.b, bits)};
+}
+inline Units ShiftLeft(Units x, int bits) {
+  return {_mm256_slli_epi32(x.a, bits), _mm256_slli_epi32(x.b, bits)};
+}
+inline Units OrUnits(Units x, Units y) {
+  return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+inline Units LookUp(Units codes, const uint8_t* table) {
+  const __m256i entries =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, codes.a), _mm256_shuffle_epi8(entries, codes.b)};
+}
+inline Vec ExactFma(Vec x, Vec y, Vec z) { return Fma(x, y, z); }
+inline Vec SetInt(int32_t x) {
+  const __m256 lanes = _mm256_castsi256_ps(_mm256_set1_epi32(x));
+  return {lanes, lanes};
+}
+inline float ReduceMaxBits(Vec x) {
+  const __m256i max = _mm256_max_epu32(_mm256_castps_si256(x.a), _mm256_castps_si256(x.b));
+  __m128i half = _mm_max_epu32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
+  half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4e));
+  half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
+  return _mm_cvtss_f32(_mm_castsi128_ps(half));
+}
+// Exponents are moved by a product, which is right for denormals too; infinities and NaN are not
+// numbers that a product moves.
+inline __m256 HalvesToFloats(__m128i halves) {
+  const __m256i bits = _mm256_cvtepu16_epi32(halves);
+  const __m256i magnitude =
+      _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7fff)), 13);
+  const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x8000)), 16);
+  const __m256 moved = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p112f));
+  const __m256i is_special = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((0x7c00 << 13) - 1));
+  const __m256i special = _mm256_and_si256(is_special, _mm256_set1_epi32(0x7f800000));
+  return _mm256_castsi256_ps(
+      _mm256_or_si256(_mm256_or_si256(_mm256_castps_si256(moved), special), sign));
+}
+inline Vec LoadHalves(const uint16_t* p) {
+  return {HalvesToFloats(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          HalvesToFloats(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+inline Units WidenBytes(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+inline Vec LoadUnsignedBytes(const uint8_t* p) {
+  const Units bytes = WidenBytes(p);
+  return {_mm256_cvtepi32_ps(bytes.a), _mm256_cvtepi32_ps(bytes.b)};
+}
+inline __m256 PowersOfHalf(__m256i bytes) {
+  const __m256i half = _mm256_srli_epi32(bytes, 1), bias = _mm256_set1_epi32(127 - 64);
+  const __m256i first = _mm256_add_epi32(half, bias);
+  const __m256i second = _mm256_add_epi32(_mm256_sub_epi32(bytes, half), bias);
+  return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(first, 23)),
+                       _mm256_castsi256_ps(_mm256_slli_epi32(second, 23)));
+}
+inline Vec LoadPowers(const uint8_t* p) {
+  const Units bytes = WidenBytes(p);
+  return {PowersOfHalf(bytes.a), PowersOfHalf(bytes.b)};
 }
 
 }  // namespace

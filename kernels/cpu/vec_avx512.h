@@ -16,6 +16,9 @@ constexpr int kTileRows = 6;   // 6 x 4 accumulators, 4 weights, 1 broadcast: 29
 constexpr int kStripVecs = 4;  // vectors of columns per strip of a tile
 constexpr bool kPrefetchWeights = true;
 constexpr int kInt4Rows = 8;  // most rows for which int4 weights are unpacked in registers
+// Tiles of products with blocks, whose sums of a group and of all groups are both in registers: 6 x
+// 2 columns of them, up to 3 rows all four.
+constexpr int kBlockRows = 6, kBlockStripVecs = 2, kWideBlockRows = 3;
 
 using Vec = __m512;
 using Units = __m512i;
@@ -178,6 +181,43 @@ inline Units HighCodes(Units codes, const Int4Groups& groups) {
   return Scaled(_mm512_srli_epi16(codes, 4), groups);
 }
 inline void StoreUnits(uint32_t* p, Units x) { _mm512_storeu_si512(p, x); }
+
+// For blocks: bits of codes, and numbers that scales are made of.
+inline Units ShiftRight(Units x, int bits) {
+  return _mm512_srli_epi32(x, static_cast<unsigned>(bits));
+}
+inline Units ShiftLeft(Units x, int bits) {
+  return _mm512_slli_epi32(x, static_cast<unsigned>(bits));
+}
+inline Units OrUnits(Units a, Units b) { return _mm512_or_si512(a, b); }
+// Each byte, in [0, 16), becomes its entry of the table.
+inline Units LookUp(Units codes, const uint8_t* table) {
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), codes);
+}
+inline Vec ExactFma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec SetInt(int32_t x) { return _mm512_castsi512_ps(_mm512_set1_epi32(x)); }
+// The largest lane of a result of MaxAbsBits: NaN if there was one.
+inline float ReduceMaxBits(Vec x) {
+  const auto max = static_cast<int>(_mm512_reduce_max_epu32(_mm512_castps_si512(x)));
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(max)));
+}
+inline Vec LoadHalves(const uint16_t* p) {  // f16
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline __m512i WidenBytes(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Vec LoadUnsignedBytes(const uint8_t* p) { return _mm512_cvtepi32_ps(WidenBytes(p)); }
+// 2^(byte - 128), as the product of two powers that are no denormals.
+inline Vec LoadPowers(const uint8_t* p) {
+  const __m512i bytes = WidenBytes(p), half = _mm512_srli_epi32(bytes, 1);
+  const __m512i bias = _mm512_set1_epi32(127 - 64);
+  const auto power = [&](__m512i exponent) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, bias), 23));
+  };
+  return _mm512_mul_ps(power(half), power(_mm512_sub_epi32(bytes, half)));
+}
 
 }  // namespace
 }  // namespace tandem

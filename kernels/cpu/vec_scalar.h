@@ -15,6 +15,7 @@ constexpr int kTileRows = 2;
 constexpr int kStripVecs = 1;
 constexpr bool kPrefetchWeights = false;
 constexpr int kInt4Rows = 0;
+constexpr int kBlockRows = 2, kBlockStripVecs = 1, kWideBlockRows = 0;
 constexpr int kLanes = 16;
 
 struct Vec {
@@ -230,6 +231,59 @@ inline Units HighCodes(Units codes, const Int4Groups& groups) {
   return LowCodes(codes, groups);
 }
 inline void StoreUnits(uint32_t* p, const Units& x) { memcpy(p, &x, sizeof(x)); }
+
+inline Units ShiftRight(Units x, int bits) {
+  for (uint32_t& lane : x.lane) lane >>= bits;
+  return x;
+}
+inline Units ShiftLeft(Units x, int bits) {
+  for (uint32_t& lane : x.lane) lane <<= bits;
+  return x;
+}
+inline Units OrUnits(Units a, const Units& b) {
+  for (int i = 0; i < kLanes; ++i) a.lane[i] |= b.lane[i];
+  return a;
+}
+inline Units LookUp(Units codes, const uint8_t* table) {
+  for (uint32_t& lane : codes.lane) {
+    uint32_t entries = 0;
+    for (int b = 0; b < 32; b += 8) entries |= uint32_t{table[lane >> b & 15]} << b;
+    lane = entries;
+  }
+  return codes;
+}
+inline Vec ExactFma(const Vec& a, const Vec& b, const Vec& c) {  // rounded once, here too
+  return Lanes([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
+}
+inline Vec SetInt(int32_t x) {
+  return Lanes([&](int) { return std::bit_cast<float>(x); });
+}
+inline float ReduceMaxBits(const Vec& x) {
+  uint32_t max = 0;
+  for (const float lane : x.lane) {
+    const auto bits = std::bit_cast<uint32_t>(lane);
+    max = bits > max ? bits : max;
+  }
+  return std::bit_cast<float>(max);
+}
+// The product moves the exponent; infinities and NaN are not numbers that it moves.
+inline Vec LoadHalves(const uint16_t* p) {
+  return Lanes([&](int i) {
+    const uint32_t magnitude = (p[i] & 0x7fffu) << 13, sign = (p[i] & 0x8000u) << 16;
+    const float moved = std::bit_cast<float>(magnitude) * 0x1p112f;
+    const uint32_t special = magnitude >= 0x7c00u << 13 ? 0x7f800000 : 0;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(moved) | special | sign);
+  });
+}
+inline Vec LoadUnsignedBytes(const uint8_t* p) {
+  return Lanes([&](int i) { return static_cast<float>(p[i]); });
+}
+inline Vec LoadPowers(const uint8_t* p) {
+  return Lanes([&](int i) {
+    const uint32_t half = p[i] / 2u, rest = p[i] - half;
+    return std::bit_cast<float>((half + 63) << 23) * std::bit_cast<float>((rest + 63) << 23);
+  });
+}
 
 }  // namespace
 }  // namespace tandem

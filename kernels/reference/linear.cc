@@ -4,6 +4,7 @@
 
 #include "kernels/quantization.h"
 #include "kernels/reference/reference_ops.h"
+#include "kernels/stored_blocks.h"
 
 namespace tandem {
 
@@ -52,6 +53,7 @@ float QuantizeActivations(const float* x, std::vector<int32_t>* integers) {
 
 // y = x W^T + bias
 void Multiply(const Tensor& y, const Tensor& x, const ReferenceMatrix& w, const Tensor& bias) {
+  if (w.blocks() != nullptr) return w.blocks()->Multiply(y, x, bias);
   std::vector<int32_t> integers(w.is_quantized() ? w.k() : 0);
   for (int64_t t = 0; t < x.rows(); ++t) {
     const float* x_row = x.Row<float>(t);
@@ -120,8 +122,16 @@ int64_t ReferencePair::num_bytes() const {
   return static_cast<int64_t>(count * sizeof(float));
 }
 
-ReferenceMatrix::ReferenceMatrix(const StackedRows& rows, WeightFormat format, bool is_gated)
-    : PackedMatrix(rows.rows(), rows.columns(), is_gated), values_(n() * k()) {
+ReferenceMatrix::ReferenceMatrix(std::span<const MatrixSource> sources, WeightFormat format,
+                                 bool is_gated)
+    : PackedMatrix(StackedRows(sources).rows(), sources[0].columns(), is_gated) {
+  format = ResolveFormat(sources, format);
+  if (format == WeightFormat::kStored) {
+    blocks_.emplace(sources);
+    return;
+  }
+  const StackedRows rows(sources);
+  values_.resize(static_cast<size_t>(n() * k()));
   for (int64_t i = 0; i < n(); ++i) {
     const std::span<float> row(values_.data() + i * k(), static_cast<size_t>(k()));
     if (format == WeightFormat::kCompute) {
@@ -184,7 +194,9 @@ void ReferenceOps::DoEmbedding(const Tensor& out, const Tensor& ids, const Packe
     const int32_t id = ids.Data<int32_t>()[t];
     CHECK(id >= 0 && id < table.n()) << id << " of " << table.n();
     for (int64_t h = 0; h < w.k(); ++h) {
-      out.Row<float>(t)[h] = w.Row(id)[h] * w.scale(id) * scale;
+      const float weight =
+          w.blocks() != nullptr ? w.blocks()->Weight(id, h) : w.Row(id)[h] * w.scale(id);
+      out.Row<float>(t)[h] = weight * scale;
     }
   }
 }

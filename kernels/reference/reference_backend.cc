@@ -11,14 +11,13 @@ StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::Pack(
     std::span<const MatrixSource> row_blocks, WeightFormat format) {
   RETURN_IF_ERROR(CheckPack(row_blocks, format));
   return std::unique_ptr<PackedMatrix>(
-      std::make_unique<ReferenceMatrix>(StackedRows(row_blocks), format, false));
+      std::make_unique<ReferenceMatrix>(row_blocks, format, false));
 }
 
 StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::PackGated(
     std::span<const MatrixSource> row_blocks, WeightFormat format) {
   RETURN_IF_ERROR(CheckPackGated(row_blocks, format));
-  return std::unique_ptr<PackedMatrix>(
-      std::make_unique<ReferenceMatrix>(StackedRows(row_blocks), format, true));
+  return std::unique_ptr<PackedMatrix>(std::make_unique<ReferenceMatrix>(row_blocks, format, true));
 }
 
 StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackPair(std::span<const PairSource> blocks,

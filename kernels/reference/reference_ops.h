@@ -4,21 +4,26 @@
 // op family. Tests hold the other backends to it. Promises and thread as in kernels/ops.h. KV
 // layout: [block][kv_head][token][head_dim].
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/matrix_source.h"
 #include "kernels/ops.h"
+#include "kernels/reference/reference_blocks.h"
 
 namespace tandem {
 
 // Of an integer format the values are whole numbers, to be multiplied by their row's scale.
 class ReferenceMatrix final : public PackedMatrix {
  public:
-  ReferenceMatrix(const StackedRows& rows, WeightFormat format, bool is_gated);
+  ReferenceMatrix(std::span<const MatrixSource> sources, WeightFormat format, bool is_gated);
   int64_t num_bytes() const override {
-    return static_cast<int64_t>((values_.size() + scales_.size()) * sizeof(float));
+    return static_cast<int64_t>((values_.size() + scales_.size()) * sizeof(float)) +
+           (blocks_ ? blocks_->num_bytes() : 0);
   }
+  // Null unless it is kStored; then it has no values.
+  const ReferenceBlocks* blocks() const { return blocks_ ? &*blocks_ : nullptr; }
   bool is_quantized() const { return !scales_.empty(); }
   const float* Row(int64_t i) const { return values_.data() + i * k(); }
   float scale(int64_t i) const { return is_quantized() ? scales_[i] : 1; }
@@ -26,6 +31,7 @@ class ReferenceMatrix final : public PackedMatrix {
  private:
   std::vector<float> values_;
   std::vector<float> scales_;  // of the rows; empty: kCompute
+  std::optional<ReferenceBlocks> blocks_;
 };
 
 class ReferencePair final : public PackedPair {

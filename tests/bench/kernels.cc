@@ -8,15 +8,18 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/block_format.h"
 #include "kernels/compute_pool.h"
 #include "tests/bench/machine_ceilings.h"
 
@@ -87,6 +90,50 @@ void BM_Linear(benchmark::State& state, DType dtype, WeightFormat format) {
   }
   Report(state, PeakOf(dtype, format), static_cast<double>(matrices[0]->num_bytes()),
          2.0 * static_cast<double>(m * n * k));
+}
+
+double CpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// A matrix in the blocks of a GGUF file beside the same numbers in bf16, in turns; `to_bf16` is how
+// many times faster the blocks are, in CPU time, which a busy host disturbs least with one thread.
+void BM_BlockLinear(benchmark::State& state, const char* name) {
+  const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
+  Backend& backend = BackendFor(DType::kBf16);
+  const BlockFormat& format = *FindBlockFormat(name);
+  // Two such bytes are a small number in f16.
+  std::mt19937 engine(1);
+  std::vector<uint8_t> bytes(static_cast<size_t>(n * k / format.size * format.num_bytes));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(0x10 | (engine() & 0x2f));
+  const MatrixSource source(
+      Tensor(bytes.data(), DType::kI8, {n, k / format.size * format.num_bytes}), format);
+  std::vector<std::unique_ptr<PackedMatrix>> sides[2];
+  for (int64_t i = 0; i < 2; ++i) {
+    const WeightFormat kept = i == 0 ? WeightFormat::kStored : WeightFormat::kCompute;
+    for (int64_t size = 0; size < int64_t{96} << 20; size += sides[i].back()->num_bytes()) {
+      sides[i].push_back(backend.Pack({&source, 1}, kept).value());
+    }
+  }
+  const OwnedTensor x = Random(backend, DType::kBf16, m, k);
+  const OwnedTensor out = backend.device().Allocate(DType::kBf16, {m, n}).value();
+  size_t next = 0;
+  std::array<double, 2> seconds = {};
+  for (auto _ : state) {
+    for (size_t i = 0; i < 2; ++i) {
+      const double begin = CpuSeconds();
+      backend.ops().Linear(out, x, *sides[i][next % sides[i].size()]);
+      const double time = (CpuSeconds() - begin) / backend.num_threads();
+      seconds[i] += time;
+      if (i == 0) state.SetIterationTime(time);
+    }
+    ++next;
+  }
+  Report(state, PeakOf(DType::kBf16, WeightFormat::kStored),
+         static_cast<double>(sides[0][0]->num_bytes()), 2.0 * static_cast<double>(m * n * k));
+  state.counters["to_bf16"] = seconds[1] / seconds[0];
 }
 
 // requests x queries over `context` keys each; 32 heads over 8, as in Llama 3.
@@ -186,6 +233,11 @@ void IntegerLinearShapes(benchmark::internal::Benchmark* bench) {
   }
 }
 
+void BlockLinearShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "n", "k"})->UseManualTime()->Unit(benchmark::kMicrosecond);
+  for (int m : {1, 8, 32, 512}) bench->Args({m, 5632, 2048});
+}
+
 void AttentionShapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"requests", "queries", "context", "dim"})
       ->UseRealTime()
@@ -201,6 +253,12 @@ BENCHMARK_CAPTURE(BM_Linear, int4_g32, DType::kBf16, WeightFormat::kInt4Group32)
     ->Apply(IntegerLinearShapes);
 BENCHMARK_CAPTURE(BM_Linear, int4_g128, DType::kBf16, WeightFormat::kInt4Group128)
     ->Apply(IntegerLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, q8_0, "Q8_0")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, q4_0, "Q4_0")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, q4_k, "Q4_K")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, q5_k, "Q5_K")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, q6_k, "Q6_K")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_BlockLinear, mxfp4, "MXFP4")->Apply(BlockLinearShapes);
 BENCHMARK_CAPTURE(BM_Attention, bf16, DType::kBf16)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_Attention, f32, DType::kF32)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_RmsNorm, bf16, DType::kBf16)

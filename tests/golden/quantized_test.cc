@@ -191,6 +191,74 @@ TEST_CASE("GGUF checkpoints: logits equal HF's over the same weights") {
   }
 }
 
+// Logits of matrices that are kept in their blocks, with activations rounded to int8 in blocks of
+// 32: llama.cpp, which rounds them too, is llama_cpp_max_abs_diff away from the same numbers.
+TEST_CASE("GGUF checkpoints: logits of stored blocks are as near as llama.cpp's") {
+  for (const std::string& folder : GgufFolders()) {
+    const std::string file = folder + "/model.gguf";
+    const GoldenLogits logits(folder);
+    const json goldens = ReadGoldens(folder);
+    const bool has_blocks = !folder.ends_with("_f16") && !folder.ends_with("_bf16");
+    double worst = 0;
+    for (const json& prompt : goldens["prompts"]) {
+      const std::vector<float> expected =
+          logits.Get("f32." + std::to_string(prompt["index"].get<int>()));
+      const auto backend = MakeTestBackend(false, DType::kF32, 1);
+      const auto rows =
+          AllLogits(ReadModelConfig(file), file, 256, backend.get(),
+                    prompt["prompt_ids"].get<std::vector<int32_t>>(), WeightFormatsOf("auto"));
+      worst = std::max(worst, MaxDifference(rows.back(), expected.data()));
+    }
+    const double bound = has_blocks ? 2 * goldens["llama_cpp_max_abs_diff"].get<double>() : 2e-3;
+    CAPTURE(folder, worst, bound);
+    CHECK(worst <= bound);
+    CHECK((worst > 2e-3) == has_blocks);  // else the blocks were not used
+  }
+}
+
+// What rounding activations may do to logits here; the checkpoints' own schemes do as much.
+TEST_CASE("quantized checkpoints: logits of stored codes are near HF's over the same weights") {
+  for (const std::string& folder : Folders()) {
+    const GoldenLogits logits(folder);
+    const json goldens = ReadGoldens(folder);
+    double worst = 0;
+    for (const json& prompt : goldens["prompts"]) {
+      const std::vector<float> expected =
+          logits.Get("f32." + std::to_string(prompt["index"].get<int>()));
+      const auto backend = MakeTestBackend(false, DType::kF32, 1);
+      const auto rows =
+          AllLogits(ReadModelConfig(folder), folder, 256, backend.get(),
+                    prompt["prompt_ids"].get<std::vector<int32_t>>(), WeightFormatsOf("auto"));
+      worst = std::max(worst, MaxDifference(rows.back(), expected.data()));
+    }
+    CAPTURE(folder, worst);
+    CHECK(worst <= 0.5);
+  }
+}
+
+// int8 rows with activations in int8 per token are a scheme of compressed-tensors, so its own
+// logits are met. Part of the whole set of goldens alone.
+TEST_CASE("quantized checkpoints: W8A8 is computed as its scheme says") {
+  for (const std::string& folder : Folders()) {
+    if (!folder.ends_with("/ct_w8a8_int8")) continue;
+    if (!std::filesystem::exists(folder + "/logits_act.safetensors")) continue;
+    const GoldenLogits logits(folder, "logits_act.safetensors");
+    const json goldens = ReadJson(folder + "/goldens_act.json");
+    double jitter = 0;
+    for (const json& each : goldens["act_jitter"]) jitter = std::max(jitter, each.get<double>());
+    for (const json& prompt : goldens["prompts"]) {
+      const int index = prompt["index"];
+      const auto backend = MakeTestBackend(false, DType::kF32, 1);
+      const auto rows =
+          AllLogits(ReadModelConfig(folder), folder, 256, backend.get(),
+                    prompt["prompt_ids"].get<std::vector<int32_t>>(), WeightFormatsOf("auto"));
+      CAPTURE(index);
+      CHECK(MaxDifference(rows.back(), logits.Get("f32." + std::to_string(index)).data()) <=
+            std::max(2e-3, 2 * jitter));
+    }
+  }
+}
+
 // Blocks of all bits: whole rows, and parts that begin within a block.
 void CheckBlocks(const MatrixSource& source, const float* wanted) {
   const std::vector<float> numbers = NumbersOf(source);

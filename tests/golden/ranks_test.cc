@@ -150,9 +150,15 @@ TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
     const std::string model = std::filesystem::exists(file) ? file : folder;
     const bool is_mixture = folder.find("moe") != std::string::npos;
     CAPTURE(model);
-    const std::vector<Transcript> expected = RunAllPrompts(model, prompts, {}, {});
-    CheckSame(expected, RunAllPrompts(model, prompts, {}, kTwoShares));
-    if (is_mixture) CheckSame(expected, RunAllPrompts(model, prompts, {}, kTwoSharesOfExperts));
+    for (const char* quantization : {"none", "auto"}) {
+      CAPTURE(quantization);
+      EngineDriverOptions options;
+      options.formats = WeightFormatsOf(quantization);
+      const std::vector<Transcript> expected = RunAllPrompts(model, prompts, options, {});
+      CheckSame(expected, RunAllPrompts(model, prompts, options, kTwoShares));
+      if (!is_mixture) continue;
+      CheckSame(expected, RunAllPrompts(model, prompts, options, kTwoSharesOfExperts));
+    }
     ++num_models;
   }
   CHECK(num_models > 10);

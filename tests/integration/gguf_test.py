@@ -21,7 +21,8 @@ class Gguf(unittest.TestCase):
         return json.loads(reply)
 
     def test_one_file_is_a_model(self):
-        with Pair("--served-model-name", "m", "--dtype", "float32", model=GGUF) as server:
+        with Pair("--served-model-name", "m", "--dtype", "float32", "--quantization", "none",
+                  model=GGUF) as server:
             for prompt in json.loads((FOLDER / "goldens.json").read_text())["prompts"]:
                 choice = self.post(server, "/v1/completions", prompt=prompt["prompt_ids"], ignore_eos=True,
                                    max_tokens=len(prompt["greedy_ids"]), return_token_ids=True)["choices"][0]

@@ -27,17 +27,17 @@ EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool refe
 }
 
 // Prompts of all lengths, half of them with a common prefix; every kind of sampling.
-std::vector<TestRequest> MakeRequests(uint64_t seed) {
+std::vector<TestRequest> MakeRequests(uint64_t seed, TokenId last_token) {
   Dice dice(seed);
   std::vector<TokenId> shared;
-  for (int i = 0; i < 128; ++i) shared.push_back(dice.Roll(3, 500));
+  for (int i = 0; i < 128; ++i) shared.push_back(dice.Roll(3, last_token));
   std::vector<TestRequest> requests;
   for (int i = 0; i < 6; ++i) {
     TestRequest& r = requests.emplace_back();
     r.id = "request-" + std::to_string(i);
     if (i % 2 == 0) r.prompt.assign(shared.begin(), shared.begin() + dice.Roll(33, 128));
     const int32_t own = dice.Roll(1, 70);
-    for (int32_t t = 0; t < own; ++t) r.prompt.push_back(dice.Roll(3, 500));
+    for (int32_t t = 0; t < own; ++t) r.prompt.push_back(dice.Roll(3, last_token));
     r.params = GreedyParams(dice.Roll(1, 40));
     r.params.logprobs = dice.Roll(0, 3);
     if (i % 3 != 0) {
@@ -112,13 +112,13 @@ void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& req
 
 // Runs on `ranks` what one rank has run alone.
 void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
-                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4,
-                     const RankCounts& ranks = {}) {
+                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4, const RankCounts& ranks = {},
+                     TokenId last_token = 500) {
   Seen seen;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     CAPTURE(base.model_dir, seed);
     Dice dice(1000 + seed);
-    std::vector<TestRequest> requests = MakeRequests(seed);
+    std::vector<TestRequest> requests = MakeRequests(seed, last_token);
     const std::vector<Transcript> alone = RunAlone(base, requests);
     EngineDriverOptions options = base;
     options.ranks = ranks;
@@ -179,6 +179,15 @@ TEST_CASE("batch invariance: mixtral in bfloat16 on cpu") {
 TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
   CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 500, 4);
   CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
+}
+
+TEST_CASE("batch invariance: GGUF files whose blocks are multiplied as they are") {
+  for (const char* name : {"gguf_llama_q4_0", "gguf_qwen3moe_q8_0"}) {
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = std::string(TANDEM_GOLDEN_DIR "/quantized/") + name + "/model.gguf";
+    options.formats = WeightFormatsOf("auto");
+    CheckInvariance(options, 900, 3, kMaxModelLen / 32 + 4, {}, 300);
+  }
 }
 
 TEST_CASE("batch invariance: mistral, with blocks before its window freed") {

@@ -35,6 +35,7 @@ AdapterCase RandomCase(Draw& draw, WeightFormat format) {
   c.m = rows[draw.Int(0, 8)];
   c.n = columns[draw.Int(0, 6)];
   c.k = depths[draw.Int(0, 6)];
+  if (format == WeightFormat::kStored) c.k = 32 * draw.Int(1, 9);
   c.format = format;
   c.is_gated = draw.Int(0, 2) == 0;
   c.epilogue =
@@ -62,7 +63,25 @@ AdapterCase RandomCase(Draw& draw, WeightFormat format) {
   return c;
 }
 
+// Weights as codes in groups of 32 columns, in two matrices, whose panels do not begin at multiples
+// of 64.
+std::unique_ptr<PackedMatrix> PackCodes(Backend& backend, const AdapterCase& c) {
+  constexpr float kStep = 1.0f / 64;
+  std::vector<int8_t> codes;
+  for (const float w : c.w) {
+    codes.push_back(static_cast<int8_t>(std::clamp(std::nearbyint(w / kStep), -128.0f, 127.0f)));
+  }
+  std::vector<float> scales(c.w.size() / 32, kStep);
+  MatrixSource whole(Tensor(codes.data(), DType::kI8, {c.n, c.k}));
+  whole.scales = View(scales, {c.n, c.k / 32});
+  whole.group_size = 32;
+  const MatrixSource blocks[] = {whole.Rows(0, c.n / 2), whole.Rows(c.n / 2, c.n - c.n / 2)};
+  return (c.is_gated ? backend.PackGated(blocks, c.format) : backend.Pack(blocks, c.format))
+      .value();
+}
+
 std::unique_ptr<PackedMatrix> PackMatrix(Backend& backend, AdapterCase& c) {
+  if (c.format == WeightFormat::kStored) return PackCodes(backend, c);
   const MatrixSource blocks[] = {View(c.w, {c.n, c.k})};
   return (c.is_gated ? backend.PackGated(blocks, c.format) : backend.Pack(blocks, c.format))
       .value();
@@ -142,7 +161,7 @@ std::vector<int32_t> AllRows(int64_t m) {
 }
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kCompute, WeightFormat::kInt8,
-                                     WeightFormat::kInt4Group32};
+                                     WeightFormat::kInt4Group32, WeightFormat::kStored};
 
 }  // namespace
 

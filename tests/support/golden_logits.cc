@@ -20,8 +20,8 @@ nlohmann::json ReadGoldens(const std::string& folder) {
   return nlohmann::json::parse(in);
 }
 
-GoldenLogits::GoldenLogits(const std::string& folder) {
-  std::ifstream in(folder + "/logits.safetensors", std::ios::binary);
+GoldenLogits::GoldenLogits(const std::string& folder, const std::string& file_name) {
+  std::ifstream in(folder + "/" + file_name, std::ios::binary);
   bytes_.assign(std::istreambuf_iterator<char>(in), {});
   REQUIRE(bytes_.size() > 8);
   uint64_t header_bytes = 0;

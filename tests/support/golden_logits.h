@@ -20,7 +20,8 @@ nlohmann::json ReadGoldens(const std::string& folder);
 // A folder's logits.safetensors, read with a plain reader of the format.
 class GoldenLogits {
  public:
-  explicit GoldenLogits(const std::string& folder);
+  explicit GoldenLogits(const std::string& folder,
+                        const std::string& file_name = "logits.safetensors");
   bool Has(const std::string& name) const { return header_.contains(name); }
   std::vector<float> Get(const std::string& name) const;
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 HOT = re.compile(r"::(Linear|PanelTile|Int4Strip|TileScores|TileValues|Attention|SoftmaxStep)<"
-                 r"|::(LinearInt4|UnpackInt4)\(")
+                 r"|::BlockTile<|::(LinearInt4|UnpackInt4)\(")
 STACK_VECTOR = re.compile(r"%zmm\d+.*\(%r[sb]p|\(%r[sb]p.*%zmm\d+")
 
 

@@ -331,7 +331,7 @@ TEST_CASE("engine config: formats of weights and KV cache") {
 
   EngineConfig config;
   const auto parsed = ParseFlags(EngineFlags(config), {"model", "--quantization", "hqq"}, "test");
-  CHECK_THAT(parsed.status().message(), Contains("none int8 int4 int4-g32 int4-g128"));
+  CHECK_THAT(parsed.status().message(), Contains("auto none int8 int4 int4-g32 int4-g128"));
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "fp8_e4m3"}),
              Contains("auto int8 bfloat16") && Contains("fp8 is not built"));
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "bfloat16", "--dtype", "float32"}),
@@ -376,20 +376,32 @@ TEST_CASE("engine config: every choice of --quantization is a weight format or a
     CAPTURE(word);
     const std::vector<std::string> args = {"model", "--quantization", std::string(word)};
     if (!IsMethodName(word)) {
-      CHECK((Setup(args).formats.layers == WeightFormat::kCompute) == (word == "none"));
+      CHECK((Setup(args).formats.layers == WeightFormat::kCompute) ==
+            (word == "none" || word == "auto"));
       continue;
     }
     CHECK_THAT(SetupError(args), Contains("is for a checkpoint that comes quantized"));
     ModelConfig model = SmallModel();
     model.quantization.method = QuantizationMethod::kFp8;
     if (NamesMethod(word, QuantizationMethod::kFp8)) {
-      CHECK(Setup(args, model).formats.layers == WeightFormat::kCompute);
+      CHECK(Setup(args, model).formats.layers == WeightFormat::kStored);
     } else {
       const auto setup = MakeSetup(ParseOk(args), model);
       CHECK_THAT(setup.status().message(),
                  Contains("specified in the model config (fp8) does not match"));
     }
   }
+}
+
+TEST_CASE("engine config: a quantized checkpoint is kept as it is, but for --quantization none") {
+  ModelConfig model = SmallModel();
+  model.quantization.method = QuantizationMethod::kGguf;
+  CHECK(Setup({"m", "--device", "cpu"}, model).formats.layers == WeightFormat::kStored);
+  CHECK(Setup({"m", "--device", "cpu"}, model).formats.embedding == WeightFormat::kStored);
+  CHECK(Setup({"m", "--device", "reference"}, model).formats.layers == WeightFormat::kStored);
+  CHECK(Setup({"m", "--device", "cuda"}, model).formats.layers == WeightFormat::kCompute);
+  CHECK(Setup({"m", "-q", "none"}, model).formats.layers == WeightFormat::kCompute);
+  CHECK(Setup({"m", "-q", "int8"}, model).formats.layers == WeightFormat::kInt8);
 }
 
 TEST_CASE("engine config: a KV cache on the host leaves room for a step") {

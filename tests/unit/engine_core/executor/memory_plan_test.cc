@@ -46,6 +46,13 @@ TEST_CASE("memory plan: weights follow the config's shapes and their formats") {
   CHECK(Plan(Llama(), {.dtype = DType::kF32}).weights == 4 * (layers + tables));
   CHECK(Plan(Llama(), {.formats = WeightFormatsOf("int8")}).weights == layers + tables);
   CHECK(Plan(Llama(), {.formats = WeightFormatsOf("int4")}).weights == layers * 17 / 32 + tables);
+  ModelConfig stored = Llama();
+  stored.quantization.layer_bits = 4.5;
+  stored.quantization.table_bits = 8.5;
+  const MemoryPlanInput as_stored = {.formats = WeightFormatsOf("auto")};
+  CHECK(Plan(stored, as_stored).weights == layers * 9 / 16 + tables * 17 / 16);
+  CHECK(Plan(stored).weights == 2 * (layers + tables));
+  CHECK(Plan(Llama(), as_stored).weights == 2 * (layers + tables));
   ModelConfig tied = Llama();
   tied.tie_word_embeddings = true;
   CHECK(Plan(tied).weights == 2 * (layers + tables / 2));
