@@ -1,8 +1,10 @@
 #include "engine_core/load_runner.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "common/strings.h"
@@ -136,6 +138,19 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<ModelConf
   return sum;
 }
 
+// What a file has and a model does not use may be why its outputs are wrong.
+void WarnOfUnusedTensors(const Weights& weights, const ModelConfig& model) {
+  constexpr size_t kMostNames = 8;
+  const std::vector<std::string> names = UnusedTensors(weights, model);
+  if (names.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  LOG_WARNING << names.size() << " of the checkpoint's tensors are not used by "
+              << model.architecture << ": " << text << (names.size() > kMostNames ? ", ..." : "");
+}
+
 // The rank's part, or all of it.
 StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const ModelConfig& model,
                                           const EngineSetup& setup, RankGroup* ranks,
@@ -154,7 +169,9 @@ StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const Mode
     context.splits_experts = setup.splits_experts;
     if (context.share.size > 1) context.ranks = ranks->communicator();
   }
-  return LoadModel(context);
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded, LoadModel(context));
+  if (ranks == nullptr) WarnOfUnusedTensors(*weights, model);
+  return loaded;
 }
 
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the

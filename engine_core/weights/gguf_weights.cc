@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,7 @@ class GgufWeights final : public Weights {
 
   StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
     ASSIGN_OR_RETURN(const Part part, FindPart(name));
+    read_.insert(part.place.name);
     const std::vector<int64_t> shape =
         rows == 0 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns};
     if (part.shape != shape) {
@@ -85,6 +88,7 @@ class GgufWeights final : public Weights {
 
   StatusOr<StoredTensor> GetStored(std::string_view name) override {
     ASSIGN_OR_RETURN(const Part part, FindPart(name));
+    read_.insert(part.place.name);
     const std::string type(part.tensor->type->name);
     ASSIGN_OR_RETURN(std::vector<std::byte> memory, ReorderedRows(part));
     if (memory.empty()) return StoredTensor(type, part.shape, part.bytes);
@@ -92,6 +96,14 @@ class GgufWeights final : public Weights {
   }
 
   bool Has(std::string_view name) const override { return FindPart(name).ok(); }
+
+  std::vector<std::string> Unread() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : file_->tensors()) {
+      if (read_.count(name) == 0) names.push_back(name);
+    }
+    return names;
+  }
 
  private:
   Status Missing(std::string_view name) const {
@@ -147,6 +159,7 @@ class GgufWeights final : public Weights {
   std::unique_ptr<GgufFile> file_;
   const GgufArchitecture* architecture_;
   int64_t head_dim_;
+  std::set<std::string, std::less<>> read_;
 };
 
 }  // namespace

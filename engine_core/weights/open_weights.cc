@@ -1,5 +1,6 @@
 #include "engine_core/weights/open_weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine_core/weights/gguf_weights.h"
@@ -20,6 +21,22 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
   if (gguf.empty()) return OpenSafetensors(model);
   ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
   return OpenGguf(std::move(file), config);
+}
+
+std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig& config) {
+  constexpr std::string_view kKnownEnds[] = {".rotary_emb.inv_freq", ".attn.bias",
+                                             ".attn.masked_bias",    ".input_scale",
+                                             ".input_zero_point",    ".input_global_scale"};
+  std::vector<std::string> names = weights.Unread();
+  std::erase_if(names, [&](const std::string& name) {
+    const bool is_tied_head = config.tie_word_embeddings && name == "lm_head.weight";
+    // GGUF: these are read with the keys.
+    const bool is_of_rope = name.starts_with("rope_");
+    return is_tied_head || is_of_rope ||
+           std::any_of(std::begin(kKnownEnds), std::end(kKnownEnds),
+                       [&](std::string_view end) { return name.ends_with(end); });
+  });
+  return names;
 }
 
 }  // namespace tandem

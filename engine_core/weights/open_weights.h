@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "engine_core/weights/model_config.h"
@@ -18,5 +19,10 @@ namespace tandem {
 StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
                                                std::string_view load_format,
                                                const ModelConfig& config, uint64_t seed = 0);
+
+// For a model that is loaded whole: the tensors of its file that have had no reader, but for those
+// that are known to say nothing more (a tied head, angles and masks that older files have, scales
+// of activations).
+std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig& config);
 
 }  // namespace tandem

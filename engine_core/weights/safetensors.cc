@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "common/mapped_file.h"
@@ -48,6 +49,7 @@ class SafetensorsFile {
   }
 
   bool Has(std::string_view name) const { return header_.entries.contains(name); }
+  const auto& entries() const { return header_.entries; }
 
   // REQUIRES: Has(name).
   StoredTensor GetStored(std::string_view name) const {
@@ -111,7 +113,9 @@ class SafetensorsWeights final : public Weights {
 
   StatusOr<StoredTensor> GetStored(std::string_view name) override {
     for (const SafetensorsFile& file : files_) {
-      if (file.Has(name)) return file.GetStored(name);
+      if (!file.Has(name)) continue;
+      read_.emplace(name);
+      return file.GetStored(name);
     }
     return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
   }
@@ -121,17 +125,30 @@ class SafetensorsWeights final : public Weights {
                        [name](const SafetensorsFile& file) { return file.Has(name); });
   }
 
+  std::vector<std::string> Unread() const override {
+    std::vector<std::string> names;
+    for (const SafetensorsFile& file : files_) {
+      for (const auto& [name, entry] : file.entries()) {
+        if (read_.count(name) == 0) names.push_back(name);
+      }
+    }
+    return names;
+  }
+
  private:
   StatusOr<WeightTensor> GetShaped(std::string_view name, const std::vector<int64_t>& shape,
-                                   int64_t index) const {
+                                   int64_t index) {
     for (const SafetensorsFile& file : files_) {
-      if (file.Has(name)) return file.Get(name, shape, index);
+      if (!file.Has(name)) continue;
+      read_.emplace(name);
+      return file.Get(name, shape, index);
     }
     return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
   }
 
   std::vector<SafetensorsFile> files_;
   std::string where_;
+  std::set<std::string, std::less<>> read_;
 };
 
 // The shard files that an index lists, each opened once. Every tensor must be in its shard.

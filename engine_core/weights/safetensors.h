@@ -86,6 +86,9 @@ class Weights {
   virtual StatusOr<StoredTensor> GetStored(std::string_view name);
   // For checkpoints that are written in several ways.
   virtual bool Has(std::string_view name) const = 0;
+  // The file's own names of tensors that nobody has asked for, in order; none of weights that are
+  // not files.
+  virtual std::vector<std::string> Unread() const { return {}; }
 };
 
 // Opens model.safetensors, or the shards that model.safetensors.index.json names.

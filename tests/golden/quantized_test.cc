@@ -14,6 +14,7 @@
 
 #include "common/strings.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/open_weights.h"
 #include "engine_core/weights/safetensors.h"
 #include "engine_core/weights/stored_matrix.h"
 #include "gguf/gguf_file.h"
@@ -213,6 +214,24 @@ TEST_CASE("GGUF checkpoints: logits of stored blocks are as near as llama.cpp's"
     CAPTURE(folder, worst, bound);
     CHECK(worst <= bound);
     CHECK((worst > 2e-3) == has_blocks);  // else the blocks were not used
+  }
+}
+
+// Which tensors those are is read from the file, so a name that no loader knows would show here.
+TEST_CASE("quantized checkpoints: a loader asks for every tensor of a file") {
+  std::vector<std::string> models = Folders();
+  for (const std::string& folder : GgufFolders()) models.push_back(folder + "/model.gguf");
+  for (const std::string& path : models) {
+    const auto config = ReadModelConfig(path);
+    REQUIRE(config.ok());
+    const auto weights = OpenWeights(path, "auto", *config);
+    REQUIRE(weights.ok());
+    CHECK(UnusedTensors(**weights, *config).size() > 2);
+    const auto backend = MakeTestBackend(false, DType::kBf16, 1);
+    const ModelLimits limits = {.max_tokens = 8, .max_logits_rows = 1, .max_positions = 8};
+    REQUIRE(LoadModel({*config, limits, **weights, *backend, WeightFormatsOf("auto")}).ok());
+    CAPTURE(path);
+    CHECK(UnusedTensors(**weights, *config) == std::vector<std::string>());
   }
 }
 
