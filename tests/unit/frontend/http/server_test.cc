@@ -447,7 +447,7 @@ TEST_CASE("a handler that waits gives up when its client shuts down its writing 
     client.EndInput();
     CHECK(Happens(hang.gone));
     CHECK(client.ReadToEnd());
-    CHECK(client.pending().find("500") == std::string::npos);
+    CHECK_FALSE(client.pending().starts_with("HTTP/1.1 500"));  // ids may have the digits, too
   };
   SECTION("waiting") { give_up("/wait", waiting, false); }
   SECTION("streaming") { give_up("/stream", streaming, false); }
