@@ -1,13 +1,15 @@
 #include "frontend/api/dashboard.h"
 
 #include <algorithm>
-#include <memory>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/version.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/page.h"
+#include "frontend/net/ask_shard.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -30,31 +32,20 @@ Listing List(const ApiContext& context) {
   return listing;
 }
 
-// The listings of all shards, put together on the one that was asked. Shards keep it alive after
-// the client has gone.
-struct Gathering {
+// The listings of all shards, put together.
+Awaitable<Listing> ListAll(const std::vector<ApiContext*>& contexts) {
   Listing all;
-  size_t num_left = 0;
-  Event done;
-};
-
-Awaitable<void> Gather(Exchange& exchange, const std::vector<ApiContext*>& contexts,
-                       std::shared_ptr<Gathering> gathering) {
-  ApiContext* here = contexts[static_cast<size_t>(exchange.shard().index())];
-  gathering->num_left = contexts.size();
-  exchange.OnClosed([gathering] { gathering->done.Set(); });
   for (const ApiContext* each : contexts) {
-    each->engine_client->RunOnShard([gathering, each, here] {
-      auto listing = std::make_shared<Listing>(List(*each));
-      here->engine_client->RunOnShard([gathering, listing] {
-        Listing& all = gathering->all;
-        std::ranges::move(listing->oldest, std::back_inserter(all.oldest));
-        all.num_requests += listing->num_requests;
-        if (--gathering->num_left == 0) gathering->done.Set();
-      });
-    });
+    std::function<void(std::function<void()>)> run = [each](std::function<void()> function) {
+      each->engine_client->RunOnShard(std::move(function));
+    };
+    std::function<void(std::function<void(Listing)>)> list =
+        [each](const std::function<void(Listing)>& reply) { reply(List(*each)); };
+    Listing listing = co_await AskOwner<Listing>(std::move(run), std::move(list));
+    std::ranges::move(listing.oldest, std::back_inserter(all.oldest));
+    all.num_requests += listing.num_requests;
   }
-  co_await gathering->done.Wait();
+  co_return all;
 }
 
 Json RequestJson(const LiveRequest& live) {
@@ -110,12 +101,9 @@ Json StateJson(const ApiContext& context, Listing listing) {
 }
 
 Awaitable<void> HandleState(Exchange& exchange, const std::vector<ApiContext*>& contexts) {
-  const auto gathering = std::make_shared<Gathering>();
-  co_await Gather(exchange, contexts, gathering);
-  if (gathering->num_left > 0) co_return;  // the client is gone
+  Listing listing = co_await ListAll(contexts);
   const ApiContext& here = *contexts[static_cast<size_t>(exchange.shard().index())];
-  exchange.Respond(
-      {200, DumpJson(StateJson(here, std::move(gathering->all))), "application/json", {}});
+  exchange.Respond({200, DumpJson(StateJson(here, std::move(listing))), "application/json", {}});
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class Exemplars {
   Exemplars(const Exemplars&) = delete;
 
   void Add(const Exemplar& exemplar);
-  // bucket: the index of its bound; behind the last one is that of +Inf.
+  // bucket: the index of its bound; after the last one is that of +Inf.
   std::optional<Exemplar> Read(size_t bucket) const;
 
  private:

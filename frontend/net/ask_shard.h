@@ -12,10 +12,11 @@
 
 namespace tandem {
 
-// Runs ask(reply) on the owner's shard and returns what it replies, once, there or later. Thread:
-// any shard's.
+// Runs ask(reply) on the owner's shard, by run_on_owner(function), and returns what it replies,
+// once, there or later. Thread: any shard's.
 template <class T>
-Awaitable<T> AskShard(Shard* owner, std::function<void(std::function<void(T)> reply)> ask) {
+Awaitable<T> AskOwner(std::function<void(std::function<void()>)> run_on_owner,
+                      std::function<void(std::function<void(T)> reply)> ask) {
   // Shared with the owner's shard, which only passes it on.
   struct Answer {
     std::optional<T> value;
@@ -28,10 +29,18 @@ Awaitable<T> AskShard(Shard* owner, std::function<void(std::function<void(T)> re
       answer->arrived.Set();
     });
   };
-  owner->Post(
+  run_on_owner(
       [ask = std::move(ask), reply = std::move(reply)]() mutable { ask(std::move(reply)); });
   co_await answer->arrived.Wait();
   co_return std::move(*answer->value);
+}
+
+template <class T>
+Awaitable<T> AskShard(Shard* owner, std::function<void(std::function<void(T)> reply)> ask) {
+  std::function<void(std::function<void()>)> run = [owner](std::function<void()> function) {
+    owner->Post(std::move(function));
+  };
+  return AskOwner<T>(std::move(run), std::move(ask));
 }
 
 }  // namespace tandem
