@@ -12,8 +12,8 @@ stamp=build/release/.built
 # True when a source is newer than the last build. Faster than starting ninja.
 sources_changed() {
   [ ! -x "$binary" ] || [ ! -e "$stamp" ] ||
-    [ -n "$(find CMakeLists.txt CMakePresets.json cmake common proto_msgpack frontend grammar engine_core kernels deploy/cli \
-      deploy/CMakeLists.txt -newer "$stamp" \( -type f -o -type d \) -print -quit)" ]
+    [ -n "$(find . \( -path ./.git -o -path ./build -o -path ./docs -o -path ./tests \) -prune -o \
+      \( -type f -o -type d \) -newer "$stamp" -print -quit)" ]
 }
 
 if sources_changed; then
