@@ -5,6 +5,10 @@ tandem_test(unit_deploy LABEL unit
        unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/serve_command_line_test.cc
        unit/deploy/cli/sse_parser_test.cc unit/deploy/cli/vllm_flags_test.cc
   DEPS deploy/cli tests/support/files)
+tandem_test(unit_top LABEL unit
+  SRCS unit/deploy/cli/top/history_test.cc unit/deploy/cli/top/screen_test.cc
+       unit/deploy/cli/top/server_state_test.cc
+  DEPS deploy/cli/top)
 tandem_test(unit_bench LABEL unit
   SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_reader_test.cc
        unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/request_body_test.cc

@@ -11,6 +11,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -38,8 +39,12 @@ error_code LastError() { return {errno, boost::system::system_category()}; }
 // blocking calls have neither.
 class TimedSocket {
  public:
-  explicit TimedSocket(asio::io_context* context) : socket_(*context) {}
-  void set_timeout(double seconds) { timeout_ms_ = static_cast<int>(seconds * 1e3); }
+  TimedSocket(asio::io_context* context, const sigset_t* wait_mask)
+      : socket_(*context), wait_mask_(wait_mask) {}
+  void set_timeout(double seconds) {
+    timeout_.tv_sec = static_cast<time_t>(seconds);
+    timeout_.tv_nsec = static_cast<int64_t>((seconds - std::floor(seconds)) * 1e9);
+  }
 
   error_code Connect(const Endpoint& endpoint) {
     error_code error;
@@ -81,13 +86,14 @@ class TimedSocket {
  private:
   error_code WaitFor(int16_t events) {
     pollfd ready = {.fd = socket_.native_handle(), .events = events, .revents = 0};
-    const int count = poll(&ready, 1, timeout_ms_);
+    const int count = ppoll(&ready, 1, &timeout_, wait_mask_);
     if (count < 0) return LastError();
     return count == 0 ? make_error_code(asio::error::timed_out) : error_code();
   }
 
   asio::generic::stream_protocol::socket socket_;
-  int timeout_ms_ = -1;
+  timespec timeout_ = {};
+  const sigset_t* wait_mask_;
 };
 
 http::request<http::string_body> MakeRequest(http::verb verb, const std::string& target,
@@ -131,7 +137,7 @@ StatusOr<int> Exchange(const std::string& host, const std::string& port,
   error_code error;
   asio::io_context context;
   ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints, Resolve(host, port, where, &context));
-  TimedSocket socket(&context);
+  TimedSocket socket(&context, timeouts.wait_mask);
   socket.set_timeout(timeouts.connect_s);
   for (const Endpoint& endpoint : endpoints) {
     error = socket.Connect(endpoint);
@@ -209,8 +215,12 @@ StatusOr<HttpReply> HttpClient::Get(std::string_view path) const {
                                                       host_, api_key_, ""),
                                           [&reply](int, std::string_view piece) {
                                             reply.body += piece;
-                                            return true;
+                                            return reply.body.size() <= kMaxReplyBytes;
                                           }));
+  if (reply.body.size() > kMaxReplyBytes) {
+    return UnavailableError(std::string(path) + ": the response has more than " +
+                            std::to_string(kMaxReplyBytes) + " bytes");
+  }
   return reply;
 }
 

@@ -5,6 +5,8 @@
 // end of the user's own tunnel. Errors: UNAVAILABLE when the server does not respond in time,
 // INVALID_ARGUMENT for a bad URL, CANCELLED when a signal interrupts the wait.
 
+#include <signal.h>
+
 #include <functional>
 #include <string>
 #include <string_view>
@@ -17,6 +19,9 @@ struct HttpTimeouts {
   double connect_s = 10;
   double silence_s =
       600;  // before the first piece of a reply (the request may be queued) and between pieces
+  // Signals blocked during waits, as ppoll has it; null: as the thread has them. A caller that
+  // blocks a signal at all other times misses none.
+  const sigset_t* wait_mask = nullptr;
 };
 
 struct HttpReply {
@@ -31,6 +36,8 @@ class HttpClient {
   static StatusOr<HttpClient> ForUrl(std::string_view url, std::string api_key,
                                      HttpTimeouts timeouts = {});
 
+  // UNAVAILABLE: also a body over kMaxReplyBytes, which no server of ours sends.
+  static constexpr size_t kMaxReplyBytes = 64 << 20;
   StatusOr<HttpReply> Get(std::string_view path) const;
 
   // Posts JSON and passes each server-sent event's data to on_event until "[DONE]", the end of the

@@ -1,7 +1,8 @@
 // tandem: the command people type. `tandem serve` starts and watches the pair of processes,
 // `tandem swap` and `tandem reload` replace one of them, `tandem chat` is a conversation with a
-// running server, `tandem bench` measures one, `tandem record` copies the flight recorder of its
-// engine, `tandem run-batch` and `tandem complete` run requests without one.
+// running server, `tandem top` shows what it does, `tandem bench` measures one, `tandem record`
+// copies the flight recorder of its engine, `tandem run-batch` and `tandem complete` run requests
+// without one.
 
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "deploy/cli/record.h"
 #include "deploy/cli/replace.h"
 #include "deploy/cli/serve.h"
+#include "deploy/cli/top/top.h"
 
 namespace {
 
@@ -62,6 +64,7 @@ constexpr Command kCommands[] = {
      "[flags]: replace the frontend of a running serve, refusing no connection"},
     {"bench", RunBench, "serve|latency|throughput [flags]: measure a server"},
     {"chat", tandem::RunChat, "[flags]: a conversation with a running server in the terminal"},
+    {"top", tandem::RunTop, "[flags]: what a running server does now, in the terminal"},
     {"record", tandem::RunRecord,
      "[--pid PID] [--out FILE]: what a running engine's flight recorder holds"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
