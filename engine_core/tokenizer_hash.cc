@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -20,7 +22,11 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 bool StandsIn(const std::string& name) {
-  return name == "tokenizer.model" || name == "tiktoken.model" || name.ends_with(".tiktoken");
+  constexpr std::string_view kNames[] = {"tokenizer.model", "tiktoken.model", "tekken.json",
+                                         "spiece.model",    "vocab.json",     "merges.txt",
+                                         "vocab.txt"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         name.ends_with(".tiktoken");
 }
 
 // tokenizer.json, else those that stand in for it, in order of their names.

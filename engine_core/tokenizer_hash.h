@@ -2,7 +2,8 @@
 
 // Shows whether two model folders have the same tokenizer: requests may move between engines
 // only if their token ids mean the same. The engine has no tokenizer of its own; this is a hash of
-// the file that the frontend reads (frontend/text/tokenizer.h), and it is compared, not trusted.
+// the files that the frontend reads (frontend/text/tokenizer_folder.h), and it is compared, not
+// trusted.
 // Thread: main, at start.
 
 #include <optional>

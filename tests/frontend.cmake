@@ -1,5 +1,6 @@
 # tandem_test() lines of tests over frontend.
 tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc golden/gguf_tokenizers_test.cc
+  golden/tokenizer_files_test.cc
   DEPS frontend/text tests/support/files)
 tandem_test(unit_text LABEL unit SRCS
   unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
@@ -7,7 +8,7 @@ tandem_test(unit_text LABEL unit SRCS
   unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
   unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc
   unit/frontend/text/gguf_tokenizer_test.cc unit/frontend/text/regex_test.cc unit/frontend/text/tiktoken_file_test.cc
-  unit/frontend/text/tokenizer_test.cc
+  unit/frontend/text/tokenizer_folder_test.cc unit/frontend/text/tokenizer_test.cc
   DEPS frontend/text tests/support/files)
 tandem_test(property_text LABEL property SRCS
   property/stop_strings_test.cc property/bpe_test.cc property/detokenizer_test.cc

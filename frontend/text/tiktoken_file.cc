@@ -5,18 +5,13 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "common/strings.h"
 #include "frontend/text/base64.h"
-#include "frontend/text/bpe.h"
-#include "frontend/text/byte_level.h"
+#include "frontend/text/ranked_tokens.h"
 #include "frontend/text/split_patterns.h"
 
 namespace tandem {
 namespace {
-
-using nlohmann::json;
 
 constexpr TokenId kMaxVocabSize = 1 << 24;
 
@@ -43,7 +38,7 @@ struct Family {
   int num_numbered = 0;
   int first_number = 0;
   bool number_is_id = false;
-  const char* normalizer = nullptr;
+  const char* normalizer = "";
   std::vector<std::string_view> prefix = {};  // with add_special_tokens
 };
 
@@ -127,23 +122,7 @@ StatusOr<TokenList> ParseRanks(std::string_view bytes) {
     if (!ids.insert(*id).second) return malformed("the rank occurs twice");
     tokens.emplace_back(*id, *std::move(text));
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    if (texts.count(std::string(1, static_cast<char>(byte))) != 0) continue;
-    return InvalidArgumentError("no token for byte " + std::to_string(byte));
-  }
   return tokens;
-}
-
-std::unique_ptr<TokenModel> NewBpe(const TokenList& tokens) {
-  TokenId end = 0;
-  for (const auto& [id, text] : tokens) end = std::max(end, id + 1);
-  std::vector<uint32_t> ranks(static_cast<size_t>(end), Bpe::kNoRank);
-  for (const auto& [id, text] : tokens) {
-    ranks[static_cast<size_t>(id)] = static_cast<uint32_t>(id);
-  }
-  BpeOptions options;
-  options.ignore_merges = true;
-  return std::make_unique<Bpe>(Bpe::FromRanks(Vocabulary(tokens), ranks, std::move(options)));
 }
 
 // ---- Special tokens ----
@@ -203,30 +182,16 @@ bool IsTiktokenFile(std::string_view bytes) {
 
 StatusOr<std::unique_ptr<TokenizerFile>> ParseTiktokenFile(std::string_view bytes,
                                                            const TokenizerConfig& config) {
-  ASSIGN_OR_RETURN(const TokenList ranks, ParseRanks(bytes));
+  ASSIGN_OR_RETURN(TokenList ranks, ParseRanks(bytes));
   ASSIGN_OR_RETURN(const Family* const family, FindFamily(config, ranks.size()));
-  auto file = std::make_unique<TokenizerFile>();
-  if (family->normalizer != nullptr) {
-    const json normalizer = {{"type", family->normalizer}};
-    ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(normalizer));
-  }
-  const json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", family->pattern}}}, {"behavior", "Isolated"}};
-  const json to_bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  const json steps = {{"type", "Sequence"}, {"pretokenizers", json::array({split, to_bytes})}};
-  ASSIGN_OR_RETURN(file->pretokenizer, Pretokenizer::Create(steps, ByteLevelPieces::kBytes));
-  const json decoder = {{"type", "ByteLevel"}};
-  ASSIGN_OR_RETURN(file->decoder, TokenDecoder::Create(decoder));
-  file->model = NewBpe(ranks);
   TokenId first_special = 0;
-  TokenList spelled;
-  for (const auto& [id, text] : ranks) {
-    first_special = std::max(first_special, id + 1);
-    spelled.emplace_back(id, BytesToAlphabet(text));
-  }
-  file->added_tokens = SpecialTokens(*family, first_special, config);
+  for (const auto& [id, text] : ranks) first_special = std::max(first_special, id + 1);
+  auto added_tokens = SpecialTokens(*family, first_special, config);
+  ASSIGN_OR_RETURN(auto file, MakeRankedTokenizer({.tokens = std::move(ranks),
+                                                   .pattern = family->pattern,
+                                                   .normalizer = family->normalizer,
+                                                   .added_tokens = std::move(added_tokens)}));
   RETURN_IF_ERROR(AddPrefix(*family, config, file.get()));
-  RETURN_IF_ERROR(FillVocabularies(spelled, file.get()));
   return file;
 }
 

@@ -4,77 +4,14 @@
 #include <filesystem>
 #include <utility>
 
-#include "common/read_file.h"
 #include "common/strings.h"
-#include "common/utf8.h"
 #include "frontend/text/encoded_text_cache.h"
 #include "frontend/text/gguf_tokenizer.h"
-#include "frontend/text/sentencepiece_file.h"
-#include "frontend/text/tiktoken_file.h"
 #include "frontend/text/tokenizer_file.h"
+#include "frontend/text/tokenizer_folder.h"
 #include "gguf/gguf_file.h"
 
 namespace tandem {
-namespace {
-
-constexpr int64_t kMaxFileBytes = 256 << 20;
-
-// Tokenizers of other programs. Their files do not contain all that is needed to read them.
-struct OtherFile {
-  const char* name;
-  const char* kind;
-};
-constexpr OtherFile kOtherFiles[] = {
-    {"tekken.json", "Mistral's Tekken"},
-    {"tokenizer.tok.json", "Grok's"},
-    {"spiece.model", "SentencePiece with ids of its model's own"},
-    {"sentencepiece.bpe.model", "SentencePiece with ids of its model's own"},
-    {"vocab.txt", "WordPiece without tokenizer.json"},
-    {"merges.txt", "BPE without tokenizer.json"},
-    {"vocab.json", "a vocabulary without tokenizer.json"},
-};
-
-// The file that stands in for a tokenizer.json; empty when there is none.
-StatusOr<std::string> FindModelFile(const std::string& model_folder) {
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(model_folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "tokenizer.model" || name == "tiktoken.model" || name.ends_with(".tiktoken")) {
-      found.push_back(name);
-    }
-  }
-  if (found.size() > 1) {
-    std::sort(found.begin(), found.end());
-    return InvalidArgumentError("both " + found[0] + " and " + found[1] +
-                                " are there and no tokenizer.json; keep one");
-  }
-  if (!found.empty()) return found[0];
-  for (const OtherFile& other : kOtherFiles) {
-    if (!std::filesystem::exists(std::filesystem::path(model_folder) / other.name, error)) continue;
-    return UnimplementedError(std::string(other.name) + " (" + other.kind +
-                              ") is not supported; save the tokenizer as tokenizer.json");
-  }
-  return std::string();
-}
-
-// The folder's chat templates in files of their own, by name.
-StatusOr<std::map<std::string, std::string>> ReadTemplateFiles(const std::string& model_folder) {
-  std::map<std::string, std::string> templates;
-  ASSIGN_OR_RETURN(std::string text,
-                   ReadFileIfAny(model_folder + "/chat_template.jinja", kMaxFileBytes));
-  if (!text.empty()) templates["default"] = std::move(text);
-  std::error_code error;
-  const std::string others = model_folder + "/additional_chat_templates";
-  for (const auto& entry : std::filesystem::directory_iterator(others, error)) {
-    if (entry.path().extension() != ".jinja") continue;
-    ASSIGN_OR_RETURN(templates[entry.path().stem().string()],
-                     ReadFile(entry.path().string(), kMaxFileBytes));
-  }
-  return templates;
-}
-
-}  // namespace
 
 struct Tokenizer::Parts {
   std::unique_ptr<TokenizerFile> file;
@@ -105,15 +42,8 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& mo
     ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model_folder));
     if (!gguf.empty()) return LoadGguf(gguf);
   }
-  const std::string config_path = model_folder + "/tokenizer_config.json";
-  ASSIGN_OR_RETURN(const std::string config_json, ReadFileIfAny(config_path, kMaxFileBytes));
-  ASSIGN_OR_RETURN(auto chat_templates, ReadTemplateFiles(model_folder));
-  auto tokenizer = LoadFiles(model_folder, config_json);
-  if (!tokenizer.ok()) return tokenizer.status().WithContext(model_folder);
-  if (!chat_templates.empty()) {
-    (*tokenizer)->parts_->config.chat_templates = std::move(chat_templates);
-  }
-  return tokenizer;
+  ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerFolder(model_folder));
+  return Build(std::move(parts.file), std::move(parts.config));
 }
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadGguf(const std::string& path) {
@@ -124,29 +54,13 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadGguf(const std::string
   return Build(*std::move(file), std::move(config));
 }
 
-StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::LoadFiles(const std::string& model_folder,
-                                                                std::string_view config_json) {
-  const auto json = ReadFile(model_folder + "/tokenizer.json", kMaxFileBytes);
-  if (json.ok()) return Parse(*json, config_json);
-  if (json.status().code() != StatusCode::kNotFound) return json.status();
-  ASSIGN_OR_RETURN(const std::string name, FindModelFile(model_folder));
-  if (name.empty()) return json.status();
-  ASSIGN_OR_RETURN(const std::string model,
-                   ReadFile((std::filesystem::path(model_folder) / name).string(), kMaxFileBytes));
-  auto config = ParseTokenizerConfig(config_json);
-  if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
-  auto file = IsTiktokenFile(model) ? ParseTiktokenFile(model, *config)
-                                    : ParseSentencePieceFile(model, *config);
-  if (!file.ok()) return file.status().WithContext(name);
-  return Build(*std::move(file), *std::move(config));
-}
-
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(std::string_view tokenizer_json,
                                                             std::string_view config_json) {
   auto file = ParseTokenizerFile(tokenizer_json);
   if (!file.ok()) return file.status().WithContext("tokenizer.json");
   auto config = ParseTokenizerConfig(config_json);
   if (!config.ok()) return config.status().WithContext("tokenizer_config.json");
+  MarkSpecialTokens(*config, file->get());
   return Build(*std::move(file), *std::move(config));
 }
 

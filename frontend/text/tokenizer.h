@@ -1,14 +1,13 @@
 #pragma once
 
-// Text to token ids and back, from a model folder's tokenizer.json, or else its tokenizer.model
-// (SentencePiece or tiktoken), tiktoken.model or *.tiktoken, and tokenizer_config.json; or from a
-// GGUF file.
+// Text to token ids and back, from a model folder's tokenizer.json or another file that
+// tokenizer_folder.h names, and tokenizer_config.json; or from a GGUF file.
 // Thread: immutable after Load; any thread may call any const method at the same time.
 // Ownership: the Tokenizer owns everything it returns views of. Ids are TokenId in [0,
 // vocab_size()). Load fails with NotFound (no file of these), InvalidArgument (malformed) or
 // Unimplemented (another program's file, an unsupported normalizer, pre-tokenizer, model, decoder,
-// post-processor or family; the message names it). Results equal those of the `tokenizers`,
-// sentencepiece and tiktoken libraries, those of GGUF files llama.cpp's.
+// post-processor, family or class; the message names it). Results equal those of the `tokenizers`,
+// sentencepiece, tiktoken and mistral-common libraries, those of GGUF files llama.cpp's.
 
 #include <map>
 #include <memory>
@@ -79,8 +78,6 @@ class Tokenizer {
   struct Parts;
   explicit Tokenizer(std::unique_ptr<Parts> parts);
   static StatusOr<std::shared_ptr<const Tokenizer>> LoadGguf(const std::string& path);
-  static StatusOr<std::shared_ptr<const Tokenizer>> LoadFiles(const std::string& model_folder,
-                                                              std::string_view config_json);
   static StatusOr<std::shared_ptr<const Tokenizer>> Build(std::unique_ptr<TokenizerFile> file,
                                                           TokenizerConfig config);
   std::unique_ptr<Parts> parts_;

@@ -98,6 +98,18 @@ std::string TokenText(const json& value) {
   return content.is_string() ? content.get<std::string>() : std::string();
 }
 
+void ReadSpecialTokens(const json& root, TokenizerConfig* config) {
+  for (const auto& [name, value] : root.items()) {
+    if (name.ends_with("_token")) {
+      std::string text = TokenText(value);
+      if (!text.empty()) config->special_tokens[name] = std::move(text);
+    }
+    const bool has_others = name == "additional_special_tokens" || name == "extra_special_tokens";
+    if (!has_others || !value.is_array()) continue;
+    for (const json& token : value) config->other_special_tokens.push_back(TokenText(token));
+  }
+}
+
 // Tokens by id, as tokenizer_config.json lists them.
 StatusOr<std::vector<AddedToken>> ParseAddedTokensDecoder(const json& spec) {
   std::vector<AddedToken> tokens;
@@ -148,6 +160,10 @@ Status FillVocabularies(const TokenList& vocab, TokenizerFile* file) {
 StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tokenizer_json) {
   const json root = json::parse(tokenizer_json, nullptr, false);
   if (!root.is_object()) return InvalidArgumentError("not a JSON object");
+  return MakeTokenizerFile(root);
+}
+
+StatusOr<std::unique_ptr<TokenizerFile>> MakeTokenizerFile(const json& root) {
   auto file = std::make_unique<TokenizerFile>();
   ASSIGN_OR_RETURN(file->added_tokens, ParseAddedTokens(Field(root, "added_tokens")));
   ASSIGN_OR_RETURN(file->normalizer, Normalizer::Create(Field(root, "normalizer")));
@@ -172,11 +188,8 @@ StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json) {
   if (config_json.empty()) return config;
   const json root = json::parse(config_json, nullptr, false);
   if (!root.is_object()) return InvalidArgumentError("not a JSON object");
-  for (const auto& [name, value] : root.items()) {
-    if (!name.ends_with("_token")) continue;
-    std::string text = TokenText(value);
-    if (!text.empty()) config.special_tokens.emplace(name, std::move(text));
-  }
+  ReadSpecialTokens(root, &config);
+  config.has_added_tokens_decoder = root.contains("added_tokens_decoder");
   ASSIGN_OR_RETURN(config.added_tokens,
                    ParseAddedTokensDecoder(Field(root, "added_tokens_decoder")));
   if (const json& add = Field(root, "add_bos_token"); add.is_boolean()) config.add_bos_token = add;
@@ -194,6 +207,49 @@ StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json) {
     }
   }
   return config;
+}
+
+Status AddSpecialTokensMap(std::string_view special_tokens_map_json, TokenizerConfig* config) {
+  const json root = json::parse(special_tokens_map_json, nullptr, false);
+  if (!root.is_object()) return InvalidArgumentError("not a JSON object");
+  ReadSpecialTokens(root, config);
+  return OkStatus();
+}
+
+Status AddAddedTokens(std::string_view added_tokens_json, TokenizerConfig* config) {
+  const json root = json::parse(added_tokens_json, nullptr, false);
+  if (!root.is_object()) return InvalidArgumentError("not a JSON object");
+  std::set<std::string> special(config->other_special_tokens.begin(),
+                                config->other_special_tokens.end());
+  for (const auto& [name, text] : config->special_tokens) special.insert(text);
+  for (const auto& [text, id] : root.items()) {
+    AddedToken token;
+    ASSIGN_OR_RETURN(token.id, ToTokenId(id, text));
+    token.content = text;
+    token.special = special.count(text) != 0;
+    token.normalized = !token.special;
+    config->added_tokens.push_back(std::move(token));
+  }
+  return OkStatus();
+}
+
+void MarkSpecialTokens(const TokenizerConfig& config, TokenizerFile* file) {
+  constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                    "pad_token", "cls_token", "mask_token"};
+  std::vector<std::string> texts = config.other_special_tokens;
+  for (const char* name : kNames) {
+    const auto named = config.special_tokens.find(name);
+    if (named != config.special_tokens.end()) texts.push_back(named->second);
+  }
+  for (const std::string& text : texts) {
+    const auto id = text.empty() ? std::nullopt : file->spelled.Find(text);
+    const bool is_added =
+        std::any_of(file->added_tokens.begin(), file->added_tokens.end(),
+                    [&text](const AddedToken& token) { return token.content == text; });
+    if (!id || is_added) continue;
+    file->added_tokens.push_back(
+        {.id = *id, .content = text, .normalized = false, .special = true});
+  }
 }
 
 }  // namespace tandem

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/ids.h"
 #include "common/status.h"
 #include "frontend/text/added_tokens.h"
@@ -45,13 +47,16 @@ struct TokenizerFile {
   TokenTexts prepared;  // for the decoder; empty when it is the same as bytes
 };
 StatusOr<std::unique_ptr<TokenizerFile>> ParseTokenizerFile(std::string_view tokenizer_json);
+StatusOr<std::unique_ptr<TokenizerFile>> MakeTokenizerFile(const nlohmann::json& root);
 
 struct TokenizerConfig {
   std::map<std::string, std::string> special_tokens;  // "bos_token" → "<s>"
+  std::vector<std::string> other_special_tokens;      // without a name
   std::map<std::string, std::string> chat_templates;  // by name; a single one is "default"
-  // Only the other files need the rest; tokenizer.json has its own.
+  // Only the other files need the rest; tokenizer.json has its own, as in transformers 5.
   std::string tokenizer_class;
   std::vector<AddedToken> added_tokens;
+  bool has_added_tokens_decoder = false;
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   bool legacy = true;  // false: no blank is put before a text after an added token
@@ -60,5 +65,13 @@ struct TokenizerConfig {
 Status FillVocabularies(const TokenList& vocab, TokenizerFile* file);
 
 StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view config_json);
+// Older folders' files, which count where the config has no added_tokens_decoder: what is in
+// special_tokens_map.json wins; added_tokens.json, read after it, has ids by text.
+Status AddSpecialTokensMap(std::string_view special_tokens_map_json, TokenizerConfig* config);
+Status AddAddedTokens(std::string_view added_tokens_json, TokenizerConfig* config);
+
+// Tokens of the vocabulary that the config names as special, and that are no added tokens of the
+// file, become such.
+void MarkSpecialTokens(const TokenizerConfig& config, TokenizerFile* file);
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 // Hostile tokenizer.json files: any damage gives a Status or a tokenizer that works, never a crash.
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -135,6 +136,36 @@ TEST_CASE("Tokenizer survives cut and flipped bytes of a tiktoken file") {
   const TempFolder folder;
   folder.Write("x.tiktoken", bytes);
   folder.Write("tokenizer_config.json", R"({"tokenizer_class": "TikTokenTokenizer"})");
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  if (!tokenizer.ok()) {
+    CHECK_FALSE(tokenizer.status().message().empty());
+    return;
+  }
+  const auto ids = (*tokenizer)->Encode("Hi \u00BD\uFB01 12 don't \xC3\xA9\n\n x\u3000", true);
+  if (ids.ok()) CHECK(FindInvalidUtf8((*tokenizer)->Decode(*ids, false)) == std::string::npos);
+}
+
+TEST_CASE("Tokenizer survives cut and changed bytes of tekken.json and lists of tokens") {
+  const uint32_t seed = GENERATE(range(1u, 121u));
+  const std::string hurt = GENERATE("tekken/tekken.json", "vocab_and_merges/vocab.json",
+                                    "vocab_and_merges/merges.txt", "vocab_txt/vocab.txt");
+  CAPTURE(seed, hurt);
+  std::mt19937 random(seed);
+  const std::filesystem::path path = TANDEM_GOLDEN_DIR "/tokenizer_files/" + hurt;
+  const TempFolder folder;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
+    if (entry.path().filename() == "goldens.json") continue;
+    std::ifstream in(entry.path());
+    std::ostringstream whole;
+    whole << in.rdbuf();
+    std::string bytes = whole.str();
+    REQUIRE(bytes.size() > 1000);
+    if (entry.path() == path && seed % 5 == 0) bytes.resize(random() % bytes.size());
+    for (int i = 0; entry.path() == path && i < 2 && !bytes.empty(); ++i) {
+      bytes[random() % bytes.size()] = static_cast<char>(" 0a,]\"\n\xff"[random() % 8]);
+    }
+    folder.Write(entry.path().filename().string(), bytes);
+  }
   const auto tokenizer = Tokenizer::Load(folder.path());
   if (!tokenizer.ok()) {
     CHECK_FALSE(tokenizer.status().message().empty());

@@ -28,6 +28,19 @@ TEST_CASE("TokenizerHash is of the file that the frontend would read") {
   CHECK(TokenizerHash(folder.path()) != of_json);
 }
 
+TEST_CASE("TokenizerHash is of each file that stands in for tokenizer.json") {
+  for (const char* name : {"tokenizer.model", "tiktoken.model", "tekken.json", "spiece.model",
+                           "vocab.json", "merges.txt", "vocab.txt"}) {
+    CAPTURE(name);
+    const TempFolder folder;
+    folder.Write(name, "a");
+    const auto hash = TokenizerHash(folder.path());
+    REQUIRE(hash.has_value());
+    folder.Write(name, "b");
+    CHECK(TokenizerHash(folder.path()) != hash);
+  }
+}
+
 TEST_CASE("TokenizerHash of a GGUF file is of its keys for the tokenizer") {
   const TempFolder folder;
   const auto hash_of = [&folder](const std::string& token, const std::string& name) {
