@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "common/flag_json.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -390,6 +391,7 @@ Status UnknownFlagError(const std::vector<Flag>& flags, std::string_view argumen
 
 std::string FlagHelp(const std::vector<Flag>& flags, std::string_view about,
                      std::string_view filter) {
+  if (filter == kJsonHelp) return FlagTableJson(flags, about);
   std::string text = std::string(about) + "\n\n";
   for (const Flag& flag : flags) {
     if (!filter.empty() && flag.name.find(filter) == flag.name.npos &&

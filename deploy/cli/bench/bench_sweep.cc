@@ -299,8 +299,9 @@ int RunSweepServe(const std::vector<std::string>& args) {
 
 int RunBenchSweep(const std::vector<std::string>& args) {
   constexpr std::string_view kUsage =
-      "usage: tandem bench sweep serve [flags]: cross settings of a server and of a bench\n"
-      "       tandem bench sweep plot [flags]: draw the result\n";
+      "usage: tandem bench sweep <what> [flags], tandem bench sweep <what> --help\n"
+      "  serve      [flags]: cross settings of a server and of a bench\n"
+      "  plot       [flags]: draw the result\n";
   const std::string what = args.empty() ? "" : args[0];
   if (what == "serve") return RunSweepServe({args.begin() + 1, args.end()});
   if (what == "plot") return RunBenchPlot({args.begin() + 1, args.end()});
