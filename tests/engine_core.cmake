@@ -30,7 +30,7 @@ tandem_test(unit_scheduler LABEL unit
        unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)
 module(tests/support/traces SRCS scheduler_traces.cc
-  DEPS engine_core/scheduler ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)
+  DEPS engine_core/scheduler tests/support/gzip ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS tests/support/files tests/support/traces)
 # The simulator's own sources are optimised in every build: it runs thousands of worlds.

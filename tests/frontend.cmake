@@ -43,6 +43,8 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/running_requests_test.cc
   unit/frontend/engine_client/utility_calls_test.cc
   DEPS frontend/engine_client tests/support)
+tandem_test(golden_lb_choices LABEL golden SRCS golden/lb_choices_test.cc
+  DEPS frontend/engine_client tests/support/gzip)
 tandem_test(unit_metrics LABEL unit SRCS
   unit/frontend/metrics/adapter_info_test.cc
   unit/frontend/metrics/metrics_test.cc unit/frontend/metrics/newest_state_test.cc

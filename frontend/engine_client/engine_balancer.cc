@@ -6,8 +6,10 @@
 
 namespace tandem {
 
-EngineBalancer::EngineBalancer(int num_engines, int num_clients)
-    : num_clients_(num_clients), loads_(static_cast<size_t>(num_engines)) {}
+EngineBalancer::EngineBalancer(int num_engines, int num_clients, int client_index)
+    : num_clients_(num_clients),
+      loads_(static_cast<size_t>(num_engines)),
+      first_scanned_(static_cast<size_t>(num_engines * client_index / num_clients)) {}
 
 StatusOr<int> EngineBalancer::Choose(std::optional<int> rank, const EngineHealth& health,
                                      const std::vector<int64_t>& num_inflight) {
@@ -44,8 +46,8 @@ double EngineBalancer::Score(size_t engine_index, int64_t num_inflight) const {
          load.num_waiting * 6 * std::max(0.0, load.kv_cache_usage - 0.5);
 }
 
-void EngineBalancer::OnSubmit(int engine_index) {
-  loads_[static_cast<size_t>(engine_index)].num_waiting += num_clients_;
+void EngineBalancer::OnSubmit(int engine_index, std::optional<int> rank) {
+  if (!rank) loads_[static_cast<size_t>(engine_index)].num_waiting += num_clients_;
 }
 
 void EngineBalancer::OnStats(int engine_index, const wire::SchedulerStats& stats) {

@@ -1,7 +1,8 @@
 #pragma once
 
 // Chooses the engine for a request by vLLM's load score. Thread: the shard's. Knows counts only;
-// several shards share the engines without asking each other, so each scales its own requests up.
+// several shards share the engines without asking each other, so each scales its own requests up,
+// and begins to look at another engine.
 // Units: requests; kv_cache_usage is a share of 1.
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace tandem {
 
 class EngineBalancer {
  public:
-  EngineBalancer(int num_engines, int num_clients);
+  // client_index: below num_clients.
+  EngineBalancer(int num_engines, int num_clients, int client_index = 0);
 
   // `rank`'s engine when one is given, otherwise the least loaded of those that take requests.
   // num_inflight: this shard's running requests, per engine.
@@ -25,8 +27,9 @@ class EngineBalancer {
   StatusOr<int> Choose(std::optional<int> rank, const EngineHealth& health,
                        const std::vector<int64_t>& num_inflight);
 
-  // A request was sent to the engine; it counts as waiting until the engine's next stats.
-  void OnSubmit(int engine_index);
+  // A request was sent to the engine that Choose chose for `rank`; one that was to go where it was
+  // best counts as waiting until the engine's next stats.
+  void OnSubmit(int engine_index, std::optional<int> rank);
   void OnStats(int engine_index, const wire::SchedulerStats& stats);
   void OnReady(int engine_index);  // a new process, which has nothing to do yet
 
@@ -41,7 +44,7 @@ class EngineBalancer {
 
   const int num_clients_;
   std::vector<Load> loads_;
-  size_t first_scanned_ = 0;  // ties go to the first one scanned
+  size_t first_scanned_;  // ties go to the first one scanned
 };
 
 }  // namespace tandem

@@ -47,7 +47,7 @@ EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* 
       events_([this] { RunOnShard([this] { DrainEvents(); }); }),
       seats_(static_cast<size_t>(options.num_engines)),
       health_(options.num_engines, options.health),
-      balancer_(options.num_engines, options.num_clients),
+      balancer_(options.num_engines, options.num_clients, options.client_index),
       running_(options.num_engines, options.resume.max_kept_bytes),
       resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
   std::iota(seats_.begin(), seats_.end(), 0);
@@ -116,7 +116,7 @@ StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> c
   const auto first_seed =
       draws_seeds ? static_cast<int64_t>(MixBits(next_seed_++) >> 1) : int64_t{0};
   for (size_t i = 0; i < choices.size(); ++i) {
-    balancer_.OnSubmit(engine_index);
+    balancer_.OnSubmit(engine_index, choices[i].data_parallel_rank);
     choices[i].client_index = options_.client_index;
     if (!is_ours) choices[i].own = {};
     if (draws_seeds) {
@@ -275,9 +275,13 @@ void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
     running_.HandleFinished(request_id);
   }
   if (outputs.scheduler_stats && !is_predecessor) {
-    balancer_.OnStats(engine_index, *outputs.scheduler_stats);
+    TakeLoad(engine_index, *outputs.scheduler_stats);
     if (on_stats_) on_stats_(engine_index, *outputs.scheduler_stats, outputs.timestamp);
   }
+}
+
+void EngineClient::TakeLoad(int engine_index, const wire::SchedulerStats& stats) {
+  balancer_.OnStats(engine_index, stats);
 }
 
 void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& response) {
@@ -384,7 +388,7 @@ Resumption::Calls EngineClient::ResumptionCalls() {
           .send =
               [this](const RunningRequest& running, int engine_index) {
                 SendAborts(engine_index);  // of what is to leave the engine before this arrives
-                balancer_.OnSubmit(engine_index);
+                balancer_.OnSubmit(engine_index, running.request.data_parallel_rank);
                 SendAdd(running.request, engine_index);
                 WatchEngines();
               },

@@ -43,6 +43,7 @@ struct EngineClientOptions {
   int client_index = 0;  // this shard's; the engine sends outputs to that client's socket
   int num_clients = 1;
   int num_engines = 1;
+  int start_rank = 0;             // of the first engine; requests name ranks
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
   EngineHealthLimits health = {};
   ResumeLimits resume = {};
@@ -92,6 +93,9 @@ class EngineClient {
   // Runs a function on the shard's thread, unless this is gone by then. Any thread.
   void RunOnShard(std::function<void()> function);
 
+  // What an engine reported to another shard's client: each report has one receiver.
+  void TakeLoad(int engine_index, const wire::SchedulerStats& stats);
+
   // Calls a utility method of one engine ("reset_prefix_cache", args a packed msgpack array; empty:
   // none). The callback gets the packed result (empty: nil) or why there is none.
   void CallUtility(int engine_index, std::string_view method, wire::RawValue args,
@@ -110,6 +114,7 @@ class EngineClient {
   Status engine_status(int engine_index) const { return health_.CheckReady(engine_index); }
   int client_index() const { return options_.client_index; }
   int num_engines() const { return options_.num_engines; }
+  int start_rank() const { return options_.start_rank; }
   size_t num_inflight() const { return running_.size(); }
   // Engines and running requests as text, for a debugger.
   std::string DebugString() const;

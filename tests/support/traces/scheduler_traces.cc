@@ -14,6 +14,7 @@
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/scheduler.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -21,25 +22,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-std::vector<Json> ReadTraces(const std::string& path) {
-  INFO(path);
-  gzFile file = gzopen(path.c_str(), "rb");
-  REQUIRE(file != nullptr);
-  std::string text;
-  char buffer[1 << 16];
-  for (int n; (n = gzread(file, buffer, sizeof(buffer))) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  gzclose(file);
-  std::vector<Json> traces;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    traces.push_back(Json::parse(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return traces;
-}
 
 int32_t OrZero(const Json& value) { return value.is_null() ? 0 : value.get<int32_t>(); }
 
@@ -438,7 +420,7 @@ class Replay {
 
 size_t ReplayTraces(const std::string& path, std::string_view policy) {
   size_t num_replayed = 0;
-  for (const Json& trace : ReadTraces(path)) {
+  for (const Json& trace : ReadGzipLines(path)) {
     if (!policy.empty() && trace["config"]["policy"] != policy) continue;
     Replay(trace).Run();
     ++num_replayed;

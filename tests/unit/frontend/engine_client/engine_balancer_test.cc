@@ -6,9 +6,9 @@ namespace tandem {
 namespace {
 
 struct Setup {
-  explicit Setup(int num_engines, int num_clients = 1)
+  explicit Setup(int num_engines, int num_clients = 1, int client_index = 0)
       : health(num_engines, {.max_unanswered_bytes = 100}),
-        balancer(num_engines, num_clients),
+        balancer(num_engines, num_clients, client_index),
         num_inflight(static_cast<size_t>(num_engines)) {
     for (int i = 0; i < num_engines; ++i) health.OnReady(i, {});
   }
@@ -16,7 +16,7 @@ struct Setup {
   int Submit(std::optional<int> rank = {}) {
     const StatusOr<int> engine = balancer.Choose(rank, health, num_inflight);
     REQUIRE(engine.ok());
-    balancer.OnSubmit(*engine);
+    balancer.OnSubmit(*engine, rank);
     ++num_inflight[static_cast<size_t>(*engine)];
     return *engine;
   }
@@ -87,6 +87,23 @@ TEST_CASE("engine_balancer: engines that take nothing are passed over") {
   for (int i = 0; i < 3; ++i) CHECK(setup.Submit() == 2);
   setup.health.OnLost(2, UnavailableError("engine 2 is gone"));
   CHECK(setup.Refusal().message() == "engine 0 is gone");
+}
+
+TEST_CASE("engine_balancer: a rank does not change where others go, but for what runs") {
+  Setup setup(3);
+  CHECK(setup.Submit(2) == 2);
+  CHECK(setup.Submit() == 0);  // as the first
+  setup.num_inflight = {};
+  CHECK(setup.Submit() == 1);
+  setup.num_inflight = {};
+  CHECK(setup.Submit() == 2);  // it never counted as waiting there
+}
+
+TEST_CASE("engine_balancer: clients begin with engines of their own") {
+  CHECK(Setup(4, 2, 0).Submit() == 0);
+  CHECK(Setup(4, 2, 1).Submit() == 2);
+  CHECK(Setup(2, 4, 1).Submit() == 0);
+  CHECK(Setup(2, 4, 3).Submit() == 1);
 }
 
 TEST_CASE("engine_balancer: a rank is obeyed or refused") {
