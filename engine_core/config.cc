@@ -280,8 +280,13 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   return OkStatus();
 }
 
+int NumEnginesOfHost(const EngineConfig& config) {
+  return static_cast<int>(std::max<int64_t>(1, config.data_parallel_size_local.value_or(1)));
+}
+
 Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   setup->ranks = RankCountsOf(config);
+  setup->num_engines_of_host = NumEnginesOfHost(config);
   const RankCounts& ranks = setup->ranks;
   setup->splits_experts = config.enable_expert_parallel;
   if (config.enable_expert_parallel && model.mixture_layers.empty()) {
@@ -292,15 +297,16 @@ Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetu
         "--enable-expert-parallel: needs --tensor-parallel-size above 1, whose ranks share the "
         "experts");
   }
+  // Bound to CPUs, a rank has those that it may use; else all share what there is.
+  const int num_sharing = ranks.num_ranks() * setup->num_engines_of_host;
+  if (config.threads == 0 && config.cpu_bind.empty() && num_sharing > 1) {
+    setup->backend.num_threads = std::max(1, NumUsableCpus() / num_sharing);
+  }
   if (ranks.num_ranks() == 1) return OkStatus();
   RETURN_IF_ERROR(CheckRankFlags(config, *setup));
   RETURN_IF_ERROR(CheckRanks(model, {.tensor_parallel_size = ranks.tensor,
                                      .pipeline_parallel_size = ranks.pipeline,
                                      .splits_experts = setup->splits_experts}));
-  // Bound to CPUs, a rank has those that it may use; else they share what there is.
-  if (config.threads == 0 && config.cpu_bind.empty()) {
-    setup->backend.num_threads = std::max(1, NumUsableCpus() / ranks.num_ranks());
-  }
   if (ranks.pipeline == 1) return OkStatus();
   setup->runner.limits.max_steps_in_flight = static_cast<size_t>(ranks.pipeline);
   setup->engine.scheduler.num_pipeline_steps = ranks.pipeline;
@@ -341,7 +347,8 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
     cache.hash_seed = RandomHex(64);
   }
   setup->engine.async_scheduling = config.async_scheduling.value_or(setup->device == "cuda");
-  setup->engine.engine_index = static_cast<int32_t>(config.data_parallel_rank);
+  setup->engine.engine_index =
+      static_cast<int32_t>(config.data_parallel_rank - config.data_parallel_start_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;
 }
 

@@ -32,6 +32,7 @@ struct EngineSetup {
   std::string attention_reason;
   WeightFormats formats;
   RankCounts ranks;
+  int num_engines_of_host = 1;  // that share its CPUs and memory
   bool splits_experts = false;
   ModelRunnerOptions runner;
   EngineCoreOptions engine;

@@ -26,9 +26,14 @@ StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
   return MakeCpuBackend(setup.backend);
 }
 
-// The memory of the device that will hold the KV cache.
-HostMemory ReadMemory(const Backend& backend) {
-  if (backend.device().memory_is_host()) return ReadHostMemory();
+// The memory of the device that will hold the KV cache; of a host, this engine's share.
+HostMemory ReadMemory(const Backend& backend, const EngineSetup& setup) {
+  if (backend.device().memory_is_host()) {
+    HostMemory memory = ReadHostMemory();
+    memory.total_bytes /= setup.num_engines_of_host;
+    memory.available_bytes /= setup.num_engines_of_host;
+    return memory;
+  }
   const DeviceMemory memory = backend.device().memory();
   return {.total_bytes = memory.total_bytes,
           .available_bytes = memory.free_bytes,
@@ -79,7 +84,7 @@ Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* r
                       " MiB; " + WithCommas(after.free_bytes >> 20) + " of " +
                       WithCommas(after.total_bytes >> 20) + " MiB are free");
   }
-  HostMemory memory = ReadMemory(runner->backend());
+  HostMemory memory = ReadMemory(runner->backend(), *setup);
   memory.resident_bytes += other_bytes;
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, memory, setup));
   const ExecutorLimits& limits = setup->runner.limits;
@@ -286,7 +291,7 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   LogCheckpoint(model_config, *setup);
   LogAttention(*setup);
   LoadedRunner loaded;
-  loaded.memory = ReadMemory(*backend);
+  loaded.memory = ReadMemory(*backend, *setup);
   ASSIGN_OR_RETURN(const std::optional<ModelConfig> draft_config,
                    ReadDraftConfig(model_config, setup->runner.speculation));
   if (const Status fits = PlanStart(model_config, draft_config, *backend, loaded.memory, setup);

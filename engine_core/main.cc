@@ -155,7 +155,7 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
   ready.block_size = limits.block_size;
   ready.dtype = std::string(DTypeName(setup.backend.dtype));
   ready.vllm_version = kVllmVersion;
-  ready.data_parallel_rank = setup.engine.engine_index;
+  ready.data_parallel_rank = static_cast<int32_t>(config.data_parallel_rank);
   ready.supports_lora = config.enable_lora;
   ready.max_loras = setup.engine.scheduler.max_loras;
   ready.max_num_seqs = limits.max_num_seqs;
@@ -169,15 +169,16 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
 }
 
 // nullptr when KV events are off.
-StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineSetup& setup) {
+StatusOr<std::unique_ptr<wire::KvEventPublisher>> StartKvEvents(const EngineConfig& config,
+                                                                const EngineSetup& setup) {
   if (!setup.kv_events.publishes()) return std::unique_ptr<wire::KvEventPublisher>();
   if (!setup.engine.kv_cache.enable_events) {
     LOG_WARNING << "no KV events will be published: prefix caching is off";
   }
-  auto publisher = std::make_unique<wire::KvEventPublisher>(
-      wire::KvEventPublisherOptions{.config = setup.kv_events,
-                                    .data_parallel_rank = setup.engine.engine_index,
-                                    .hash_form = KvHashFormFromEnvironment()});
+  auto publisher = std::make_unique<wire::KvEventPublisher>(wire::KvEventPublisherOptions{
+      .config = setup.kv_events,
+      .data_parallel_rank = static_cast<int>(config.data_parallel_rank),
+      .hash_form = KvHashFormFromEnvironment()});
   RETURN_IF_ERROR(publisher->Start());
   return publisher;
 }
@@ -226,7 +227,7 @@ struct Dismissal {
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
           EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
           SignalThread* signals, StartupLog* startup) {
-  StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(setup);
+  StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(config, setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
   Dismissal dismissal = {.events = events};
   wire::EngineEndpoint endpoint(

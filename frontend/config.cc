@@ -109,6 +109,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"handshake-address", &c.handshake_address, "Where engines connect first: ipc:///folder/name or tcp://host:port"},
       {"take-over", &c.take_over, "If a frontend serves at this handshake address already: take its sockets over once the engines are ready, and let it end after its last connection"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
+      {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the first of them, for metrics and X-data-parallel-rank", {.min = 0, .max = 65535, .short_name = "dpr"}},
       {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
       {"max-engine-restarts-per-request", &c.resume.max_restarts, "Deaths of its engine that a request survives; 0: none", {.min = 0, .max = 1 << 30}},
       {"resume-timeout", &c.resume.timeout_s, "Seconds that a request whose engine died waits for one that goes on with it", {.min = 0, .max = 86400}},

@@ -80,6 +80,7 @@ struct FrontendConfig {
   std::string handshake_address;
   bool take_over = false;
   int64_t data_parallel_size = 1;
+  int64_t data_parallel_start_rank = 0;
   EngineHealthLimits engine_health = {.hang_timeout_s = 60};
   ResumeLimits resume;
   std::string data_parallel_address;

@@ -20,7 +20,7 @@ EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
       is_ready_(newest_.size()),
       was_ready_(is_ready_.size()) {
   for (int i = 0; i < metrics->num_engines(); ++i) {
-    logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), i, now));
+    logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), metrics->RankOf(i), now));
   }
 }
 

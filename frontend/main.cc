@@ -169,11 +169,13 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
                                                const Clock* clock) {
   ResumeLimits resume = config.resume;
   resume.max_kept_bytes /= endpoint->options().num_clients;
-  const EngineClientOptions options = {.client_index = shard->index(),
-                                       .num_clients = endpoint->options().num_clients,
-                                       .num_engines = endpoint->options().num_engines,
-                                       .health = config.engine_health,
-                                       .resume = resume};
+  const EngineClientOptions options = {
+      .client_index = shard->index(),
+      .num_clients = endpoint->options().num_clients,
+      .num_engines = endpoint->options().num_engines,
+      .start_rank = static_cast<int>(config.data_parallel_start_rank),
+      .health = config.engine_health,
+      .resume = resume};
   EngineClient::Thread thread;
   thread.post = [shard](std::function<void()> run) { shard->Post(std::move(run)); };
   thread.at = [shard](double deadline, std::function<void()> run) {
@@ -209,6 +211,17 @@ void ReportHealth(EngineClient* first, const std::string* log_level, EngineRepor
   SendLogLevel(*log_level, first);
 }
 
+// With several engines each shard chooses between them by what they last reported.
+void ShareLoad(const std::vector<std::unique_ptr<EngineClient>>& clients, size_t from, int engine,
+               const wire::SchedulerStats& stats) {
+  if (clients[from]->num_engines() == 1) return;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    if (i == from) continue;
+    EngineClient* const other = clients[i].get();
+    other->RunOnShard([other, engine, stats] { other->TakeLoad(engine, stats); });
+  }
+}
+
 // Each shard's client reports what its engines send and what becomes of the requests they leave,
 // the first one also which engines are there.
 void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
@@ -216,8 +229,9 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
                    const std::string* log_level, Succession* succession, Metrics* metrics,
                    EngineReports* reports) {
   for (size_t i = 0; i < clients.size(); ++i) {
-    clients[i]->OnStats([reports, context = contexts[i].get()](
+    clients[i]->OnStats([&clients, i, reports, context = contexts[i].get()](
                             int engine, const wire::SchedulerStats& stats, double engine_time) {
+      ShareLoad(clients, i, engine, stats);
       reports->RecordStats(engine, stats, engine_time,
                            &context->step_tokens[static_cast<size_t>(engine)]);
     });
@@ -358,6 +372,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
                    .num_engines = static_cast<int>(config.data_parallel_size),
+                   .first_rank = static_cast<int>(config.data_parallel_start_rank),
                    .kv_cache_metrics = config.kv_cache_metrics,
                    .show_model_series = !config.disable_log_stats,
                    .show_hidden = config.show_hidden_metrics,

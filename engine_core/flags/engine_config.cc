@@ -94,7 +94,9 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"handshake-address", &c.handshake_address, "Address of the frontend: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address", {.short_name = "dpa"}},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port of the frontend", {.min = 0, .max = 65535, .short_name = "dpp"}},
-      {"data-parallel-rank", &c.data_parallel_rank, "Index of this engine among its frontend's", {.min = 0, .max = 65535, .short_name = "dpn"}},
+      {"data-parallel-rank", &c.data_parallel_rank, "Rank of this engine among all replicas; it is added to the ports of KV events", {.min = 0, .max = 65535, .short_name = "dpn"}},
+      {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the frontend's first engine. For `tandem serve`: the first rank of the engines it starts", {.min = 0, .max = 65535, .short_name = "dpr"}},
+      {"data-parallel-size-local", &c.data_parallel_size_local, "Engines on this host, which share its CPUs and memory evenly. Default: 1; for `tandem serve`: --data-parallel-size", {.min = 0, .max = 1024, .short_name = "dpl"}},
       {"take-over", &c.take_over, "If an engine of this rank serves the frontend already: take its requests over, once the model is loaded, and let it end. Without this flag a second engine waits until the first is gone"},
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests get after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
       {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: no limit. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
@@ -108,6 +110,11 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
 // clang-format on
 
 Status Finish(EngineConfig& config) {
+  if (config.data_parallel_rank < config.data_parallel_start_rank) {
+    return InvalidArgumentError(
+        "--data-parallel-rank " + std::to_string(config.data_parallel_rank) +
+        " is below --data-parallel-start-rank " + std::to_string(config.data_parallel_start_rank));
+  }
   if (config.model.empty()) return InvalidArgumentError("which model? give a model folder");
   if (!config.kv_cache_memory_bytes) {
     ASSIGN_OR_RETURN(config.kv_cache_memory_bytes, KvCacheSpaceFromEnvironment());

@@ -86,6 +86,8 @@ struct EngineConfig {
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
   int64_t data_parallel_rank = 0;
+  int64_t data_parallel_start_rank = 0;
+  std::optional<int64_t> data_parallel_size_local;
   bool take_over = false;
   double shutdown_timeout = 0;
   std::optional<double> execute_model_timeout_seconds;

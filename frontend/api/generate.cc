@@ -31,6 +31,17 @@ std::optional<int64_t> IntegerHeader(const HttpRequest& request, std::string_vie
   return ParseNumber<int64_t>(request.Header(name));
 }
 
+// The index of the engine that X-data-parallel-rank names; nullopt: it is not there.
+StatusOr<std::optional<int32_t>> ReadRank(const HttpRequest& request, const EngineClient& engines) {
+  const std::string_view text = request.Header("x-data-parallel-rank");
+  if (text.empty()) return std::optional<int32_t>();
+  const int first = engines.start_rank(), last = first + engines.num_engines() - 1;
+  const std::optional<int> rank = ParseNumber<int>(text);
+  if (rank && *rank >= first && *rank <= last) return std::optional<int32_t>(*rank - first);
+  return InvalidArgumentError("X-data-parallel-rank is '" + std::string(text) + "', must be in [" +
+                              std::to_string(first) + ", " + std::to_string(last) + "]");
+}
+
 // Seconds, from a header that counts in `unit` seconds; nullopt: it is not there.
 StatusOr<std::optional<double>> ReadTimeout(const HttpRequest& request, std::string_view name,
                                             double unit) {
@@ -71,13 +82,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.adapters = context.adapters;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
   headers.priority = IntegerHeader(request, "x-vllm-priority");
-  if (const auto rank = IntegerHeader(request, "x-data-parallel-rank")) {
-    if (*rank < 0 || *rank >= context.engine_client->num_engines()) {
-      return InvalidArgumentError("X-data-parallel-rank must be in [0, " +
-                                  std::to_string(context.engine_client->num_engines() - 1) + "]");
-    }
-    headers.context.data_parallel_rank = static_cast<int32_t>(*rank);
-  }
+  ASSIGN_OR_RETURN(headers.context.data_parallel_rank, ReadRank(request, *context.engine_client));
   ASSIGN_OR_RETURN(headers.timeout_s, TimeoutOf(request, context.options));
   const std::string_view session = request.Header("x-session-id");
   constexpr size_t kMaxSessionBytes = 256;

@@ -123,8 +123,9 @@ Metrics::Metrics(MetricsOptions options)
       registry_(std::make_unique<prometheus::Registry>()),
       hit_rates_(static_cast<size_t>(options_.num_engines)) {
   for (int i = 0; i < options_.num_engines; ++i) {
-    const MetricScope scope{registry_.get(),
-                            {{"engine", std::to_string(i)}, {"model_name", options_.model_name}}};
+    const MetricScope scope{
+        registry_.get(),
+        {{"engine", std::to_string(RankOf(i))}, {"model_name", options_.model_name}}};
     engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.buckets));
     if (options_.kv_cache_metrics) {
       residency_.push_back(std::make_unique<KvResidencyMetrics>(scope, options_.buckets));
@@ -349,7 +350,7 @@ void Metrics::Record(const HttpSample& sample) {
 
 void Metrics::SetCacheConfig(int engine_index, const MetricLabels& labels) {
   MetricLabels all = labels;
-  all["engine"] = std::to_string(engine_index);
+  all["engine"] = std::to_string(RankOf(engine_index));
   auto& family = prometheus::BuildGauge()
                      .Name("vllm:cache_config_info")
                      .Help("Facts about the KV cache, as labels.")

@@ -186,6 +186,7 @@ struct HttpSample {
 struct MetricsOptions {
   std::string model_name;
   int num_engines = 1;
+  int first_rank = 0;  // the label of the first engine
   int64_t max_model_len = 32768;
   bool kv_cache_metrics = false;  // whether the residency series exist
   bool show_model_series = true;  // false: only the http_ and process_ series are shown
@@ -207,6 +208,8 @@ class Metrics {
 
   EngineMetrics& engine(int index) { return *engines_[static_cast<size_t>(index)]; }
   int num_engines() const { return static_cast<int>(engines_.size()); }
+  // The label of an engine.
+  int RankOf(int engine_index) const { return options_.first_rank + engine_index; }
   FrontendMetrics& frontend() { return *frontend_; }
 
   // The model's length, once an engine has reported it. Any thread.
