@@ -1,8 +1,10 @@
 #include "deploy/cli/serve.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <optional>
 
 #include "common/exit_status.h"
 #include "common/flags.h"
@@ -10,6 +12,7 @@
 #include "common/log_format.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/engine_layout.h"
 #include "deploy/cli/serve_command_line.h"
 #include "deploy/cli/supervisor.h"
 #include "engine_core/flags/engine_config.h"
@@ -21,7 +24,7 @@ namespace {
 constexpr double kStopGraceSeconds = 10;  // for what happens beside waiting for requests
 constexpr const char* kTakeOver = "--take-over";
 constexpr std::string_view kAbout =
-    "tandem serve MODEL [flags]: start frontend and engine core and keep them running.\n"
+    "tandem serve MODEL [flags]: start a frontend and its engine cores and keep them running.\n"
     "MODEL is a Hugging Face folder, or org/name of one in the local Hugging Face cache.";
 
 int Refuse(const Status& status, int exit_code) {
@@ -40,19 +43,6 @@ std::string Help(std::string_view filter) {
   std::vector<Flag> all = ServeFlagTable(own);
   for (const Flag& flag : PairFlags(frontend, engine)) all.push_back(flag);
   return FlagHelp(all, kAbout, filter);
-}
-
-// We start one engine and choose its handshake address: another layout would wait forever.
-Status CheckOnePair(const FrontendConfig& frontend, const EngineConfig& engine) {
-  std::string_view flag;
-  if (frontend.data_parallel_size != 1) flag = "--data-parallel-size";
-  if (engine.data_parallel_rank != 0) flag = "--data-parallel-rank";
-  if (!frontend.data_parallel_address.empty()) flag = "--data-parallel-address";
-  if (!frontend.handshake_address.empty()) flag = "--handshake-address";
-  if (flag.empty()) return OkStatus();
-  return InvalidArgumentError(std::string(flag) +
-                              ": this command starts one engine core for its frontend; for other "
-                              "layouts start tandem-frontend and each tandem-engine-core yourself");
 }
 
 StatusOr<std::vector<std::string>> ProgramCommand(std::string_view program,
@@ -99,10 +89,7 @@ StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::str
   std::vector<std::string> changed = ChangedFlags(engine_flags, words, pair.engine_core);
   RETURN_IF_ERROR(ParseFlags(EngineFlags(before), words, kAbout).status());
   RETURN_IF_ERROR(ParseFlags(engine_flags, changed, kAbout).status());
-  RETURN_IF_ERROR(CheckOnePair(FrontendConfig(), after));
-  if (!after.handshake_address.empty() || !after.data_parallel_address.empty()) {
-    return InvalidArgumentError("the address of the frontend stays as it is");
-  }
+  RETURN_IF_ERROR(CheckSameLayout(before, after));
   if (after.model == before.model) return changed;
   return WithModelIn(folder, after.model, engine_flags, changed);
 }
@@ -115,7 +102,10 @@ StatusOr<Supervisor::Program> ChangedEngine(const std::string& handshake_address
   ASSIGN_OR_RETURN(std::vector<std::string> argv,
                    ProgramCommand("tandem-engine-core", words, handshake_address));
   argv.emplace_back(kTakeOver);
-  return Supervisor::Program{.name = now.name, .argv = std::move(argv), .words = std::move(words)};
+  return Supervisor::Program{.name = now.name,
+                             .argv = std::move(argv),
+                             .environment = now.environment,
+                             .words = std::move(words)};
 }
 
 // The frontend with the flags of a reload, which was asked for in `folder`.
@@ -134,7 +124,7 @@ StatusOr<Supervisor::Program> ChangedFrontend(const std::string& handshake_addre
   std::vector<std::string> words = ChangedFlags(frontend_flags, now.words, pair.frontend);
   RETURN_IF_ERROR(ParseFlags(FrontendFlags(before), now.words, kAbout).status());
   RETURN_IF_ERROR(ParseFlags(frontend_flags, words, kAbout).status());
-  RETURN_IF_ERROR(CheckOnePair(after, EngineConfig()));
+  RETURN_IF_ERROR(CheckSameLayout(before, after));
   if (after.model != before.model) words = WithModelIn(folder, after.model, frontend_flags, words);
   const bool has_keys = WithoutSecrets(frontend_flags, words) != words;
   words = WithoutSecrets(frontend_flags, words);
@@ -145,6 +135,36 @@ StatusOr<Supervisor::Program> ChangedFrontend(const std::string& handshake_addre
                              .argv = std::move(argv),
                              .environment = has_keys ? KeyEnvironment(after) : now.environment,
                              .words = std::move(words)};
+}
+
+struct Programs {
+  std::optional<Supervisor::Program> frontend;
+  std::vector<Supervisor::Program> engines;
+};
+
+StatusOr<Programs> MakePrograms(const EngineLayout& layout, ServeCommandLine& line,
+                                const std::vector<LocalEngine>& local_engines,
+                                const std::string& handshake_address) {
+  Programs programs;
+  if (layout.has_frontend) {
+    std::vector<std::string> words =
+        WithoutSecrets(FrontendFlags(line.frontend), FrontendWords(layout, line));
+    ASSIGN_OR_RETURN(std::vector<std::string> argv,
+                     ProgramCommand("tandem-frontend", words, handshake_address));
+    programs.frontend = Supervisor::Program{.name = "frontend",
+                                            .argv = std::move(argv),
+                                            .environment = KeyEnvironment(line.frontend),
+                                            .words = std::move(words)};
+  }
+  for (const LocalEngine& engine : local_engines) {
+    ASSIGN_OR_RETURN(std::vector<std::string> argv,
+                     ProgramCommand("tandem-engine-core", engine.words, handshake_address));
+    programs.engines.push_back({.name = engine.name,
+                                .argv = std::move(argv),
+                                .environment = engine.environment,
+                                .words = engine.words});
+  }
+  return programs;
 }
 
 // Prints the values. What only starting can show (the weights, memory, the port) is not checked.
@@ -177,9 +197,11 @@ int RunServe(const std::vector<std::string>& args) {
   if (!line.ok()) return Refuse(line.status(), kExitBadFlags);
   const FrontendConfig& frontend_config = line->frontend;
   const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);
-  if (const Status status = CheckOnePair(frontend_config, line->engine); !status.ok()) {
-    return Refuse(status, kExitBadFlags);
-  }
+  const StatusOr<EngineLayout> layout = LayoutOf(*line);
+  if (!layout.ok()) return Refuse(layout.status(), kExitBadFlags);
+  const StatusOr<std::vector<LocalEngine>> local_engines =
+      LocalEngines(*layout, *line, std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (!local_engines.ok()) return Refuse(local_engines.status(), kExitBadFlags);
   if (line->own.check_config) return CheckConfig(*line);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
@@ -193,25 +215,16 @@ int RunServe(const std::vector<std::string>& args) {
 
   const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
   if (!folder.ok()) return Refuse(folder.status(), kExitFailed);
-  const std::string handshake_address = "ipc://" + *folder + "/handshake";
-  const std::vector<std::string> frontend_words =
-      WithoutSecrets(frontend_flags, line->frontend_words);
-  const StatusOr<std::vector<std::string>> frontend =
-      ProgramCommand("tandem-frontend", frontend_words, handshake_address);
-  const StatusOr<std::vector<std::string>> engine =
-      ProgramCommand("tandem-engine-core", line->engine_words, handshake_address);
-  if (!frontend.ok()) return Refuse(frontend.status(), kExitFailed);
-  if (!engine.ok()) return Refuse(engine.status(), kExitFailed);
+  const std::string handshake_address = layout->handshake_address.empty()
+                                            ? "ipc://" + *folder + "/handshake"
+                                            : layout->handshake_address;
+  StatusOr<Programs> programs = MakePrograms(*layout, *line, *local_engines, handshake_address);
+  if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
 
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
   Supervisor supervisor(
-      *folder,
-      {.name = "frontend",
-       .argv = *frontend,
-       .environment = KeyEnvironment(frontend_config),
-       .words = frontend_words},
-      {.name = "engine core", .argv = *engine, .words = line->engine_words},
+      *folder, std::move(programs->frontend), std::move(programs->engines),
       std::bind_front(ChangedFrontend, handshake_address),
       std::bind_front(ChangedEngine, handshake_address),
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});

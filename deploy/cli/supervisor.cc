@@ -47,21 +47,23 @@ StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
   return path;
 }
 
-Supervisor::Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-                       ChangedProgram changed_frontend, ChangedProgram changed_engine,
-                       Timeouts timeouts)
+Supervisor::Supervisor(std::string runtime_directory, std::optional<Program> frontend,
+                       std::vector<Program> engine_cores, ChangedProgram changed_frontend,
+                       ChangedProgram changed_engine, Timeouts timeouts)
     : runtime_directory_(std::move(runtime_directory)),
       timeouts_(timeouts),
       had_terminal_(HasTerminal()),
       changed_frontend_(std::move(changed_frontend)),
-      changed_engine_(std::move(changed_engine)),
-      members_{Member{.program = std::move(frontend),
-                      .child = {},
-                      .is_frontend = true,
-                      .beats = BeatWatch(timeouts.hang_s)},
-               Member{.program = std::move(engine_core),
-                      .child = {},
-                      .beats = BeatWatch(timeouts.hang_s)}} {}
+      changed_engine_(std::move(changed_engine)) {
+  const auto add = [this](Program program, bool is_frontend) {
+    members_.push_back({.program = std::move(program),
+                        .child = {},
+                        .is_frontend = is_frontend,
+                        .beats = BeatWatch(timeouts_.hang_s)});
+  };
+  if (frontend) add(*std::move(frontend), true);
+  for (Program& engine_core : engine_cores) add(std::move(engine_core), false);
+}
 
 Supervisor::~Supervisor() {
   for (Member* member : Members()) member->child = ChildProcess();
@@ -75,9 +77,10 @@ Supervisor::~Supervisor() {
 StatusOr<int> Supervisor::Run() {
   started_at_ = clock_.Monotonic();
   RETURN_IF_ERROR(OpenDescriptors());
-  // The engine first, because loading takes longest.
-  RETURN_IF_ERROR(StartMember(members_[1]));
-  RETURN_IF_ERROR(StartMember(members_[0]));
+  // The frontend last, because loading takes longest.
+  for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
+    RETURN_IF_ERROR(StartMember(*member));
+  }
   while (!exit_code_ || AnyRuns()) {
     // A negative descriptor is skipped by poll.
     std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
@@ -140,7 +143,8 @@ Status Supervisor::OpenDescriptors() {
 }
 
 std::vector<Supervisor::Member*> Supervisor::Members() {
-  std::vector<Member*> members = {&members_[0], &members_[1]};
+  std::vector<Member*> members;
+  for (Member& member : members_) members.push_back(&member);
   if (next_) members.push_back(&next_->member);
   for (Replacement& each : leaving_) members.push_back(&each.member);
   return members;
@@ -221,7 +225,7 @@ void Supervisor::OnSignal(int signal) {
   const bool is_end = signal == SIGTERM || signal == SIGINT ||
                       (signal == SIGHUP && had_terminal_ && !HasTerminal());
   if (signal == SIGUSR2) {
-    BeginReplacement(members_[0], std::nullopt);
+    BeginReplacement(true, std::nullopt);
   } else if (!is_end) {
     for (const Member* member : Members()) member->child.Signal(signal);
   } else if (exit_code_) {
@@ -262,7 +266,7 @@ void Supervisor::OnNotice(Member& member, std::string_view line) {
   constexpr std::string_view kStatus = "STATUS=";
   if (line == "WATCHDOG=1") member.beats.OnBeat();
   if (line.starts_with(kStatus)) member.status = line.substr(kStatus.size());
-  if (line == kReloadNotice && &member == &members_[0]) BeginReplacement(member, std::nullopt);
+  if (line == kReloadNotice && &member == &members_[0]) BeginReplacement(true, std::nullopt);
   if (line == kLeavingNotice && is_to_follow(member)) return CompleteReplacement();
   if (line == "READY=1" && !member.is_ready) OnReady(member);
 }
@@ -273,15 +277,19 @@ void Supervisor::OnReady(Member& member) {
   if (next_ && &member == &next_->member) {
     // A frontend is ready once it has taken over. An engine core has, too, if the one before has
     // died meanwhile; else that one reports it.
-    if (member.is_frontend || !members_[1].child.running()) CompleteReplacement();
+    if (member.is_frontend || !members_[next_->place].child.running()) CompleteReplacement();
     return;
   }
-  if (!member.is_frontend || ready_) return;
+  if (ready_ || !IsAllReady()) return;
   ready_ = true;
   char seconds[16];
   std::snprintf(seconds, sizeof seconds, "%.2f", clock_.Monotonic() - started_at_);
-  LOG_INFO << "ready after " << seconds << " s (frontend pid " << members_[0].child.pid()
-           << ", engine core pid " << members_[1].child.pid() << ")";
+  std::string pids;
+  for (const Member& each : members_) {
+    pids +=
+        (pids.empty() ? "" : ", ") + each.program.name + " pid " + std::to_string(each.child.pid());
+  }
+  LOG_INFO << "ready after " << seconds << " s (" << pids << ")";
   if (const Status status = SdNotify("READY=1\nSTATUS=serving"); !status.ok())
     LOG_WARNING << status.message();
 }
@@ -294,7 +302,9 @@ void Supervisor::OnExit(Member& member) {
   const ChildProcess::Exit exit = member.child.Reap();
   member.beats.Stop();
   if (next_ && &member == &next_->member) return OnNextExit(exit);
-  if (&member != &members_[0] && &member != &members_[1]) return OnLeavingExit(member, exit);
+  const bool is_current = std::any_of(members_.begin(), members_.end(),
+                                      [&](const Member& each) { return &each == &member; });
+  if (!is_current) return OnLeavingExit(member, exit);
   if (exit_code_) return AdvanceStop();
   LOG_ERROR << member.program.name << " " << exit.ToString();
   if (!ready_) {
@@ -308,7 +318,12 @@ void Supervisor::OnExit(Member& member) {
 
 void Supervisor::PlanRestart(Member& member) {
   const double now = clock_.Monotonic();
-  const std::optional<double> delay = member.restarts.OnDeath(now, member.is_ready);
+  std::optional<double> delay = member.restarts.OnDeath(now, member.is_ready);
+  if (!delay && IsAnotherEngineReady(member)) {
+    LOG_ERROR << member.program.name << " has ended " << member.restarts.num_failed_starts()
+              << " times before it was ready: others serve without it";
+    delay = RestartPolicy::kMaxDelay;
+  }
   if (!delay) {
     LOG_ERROR << member.program.name << " has ended " << member.restarts.num_failed_starts()
               << " times before it was ready: giving up";
@@ -318,6 +333,20 @@ void Supervisor::PlanRestart(Member& member) {
   member.start_again_at = now + *delay;
   LOG_WARNING << "starting " << member.program.name << " again"
               << (*delay > 0 ? " in " + std::to_string(static_cast<int>(*delay)) + " s" : "");
+}
+
+// A frontend is ready once all its engines are.
+bool Supervisor::IsAllReady() const {
+  if (members_.front().is_frontend) return members_.front().is_ready;
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const Member& each) { return each.is_ready; });
+}
+
+bool Supervisor::IsAnotherEngineReady(const Member& member) const {
+  return !member.is_frontend &&
+         std::any_of(members_.begin(), members_.end(), [&](const Member& each) {
+           return &each != &member && !each.is_frontend && each.is_ready && each.child.running();
+         });
 }
 
 void Supervisor::Stop(int exit_code) {
@@ -351,117 +380,6 @@ void Supervisor::StopMember(Member& member) {
 
 void Supervisor::KillAll() {
   for (const Member* member : Members()) member->child.Signal(SIGKILL);
-}
-
-// ---- Another engine core, another frontend ----
-
-std::string_view Supervisor::Tag(const Member& member) {
-  return member.is_frontend ? "[reload] " : "[swap] ";
-}
-
-void Supervisor::OnControl() {
-  std::optional<ControlRequest> request = control_.Accept();
-  if (!request) return;
-  const std::vector<std::string>& words = request->words();
-  const bool is_reload = !words.empty() && words[0] == "reload";
-  if (words.size() < 2 || (!is_reload && words[0] != "swap")) {
-    return request->End(kExitBadFlags, "a request that this version does not know");
-  }
-  BeginReplacement(members_[is_reload ? 0 : 1], std::move(request));
-}
-
-std::optional<std::string> Supervisor::WhyNotNow(const Member& now) {
-  if (!ready_ || exit_code_ || !now.is_ready || !now.child.running()) {
-    return "the server is starting or stopping";
-  }
-  if (next_) {
-    return next_->member.is_frontend ? "another reload is under way" : "another swap is under way";
-  }
-  const auto leaves = [&now](const Replacement& each) {
-    return each.member.is_frontend == now.is_frontend;
-  };
-  // The frontend has two seats for an engine.
-  if (!now.is_frontend && std::any_of(leaving_.begin(), leaving_.end(), leaves)) {
-    return "the engine core before still ends its last requests";
-  }
-  return std::nullopt;
-}
-
-// The asker's words: the command, its folder, flags.
-void Supervisor::BeginReplacement(Member& now, std::optional<ControlRequest> asker) {
-  const auto refuse = [&](int exit_status, const std::string& why) {
-    LOG_WARNING << Tag(now) << "refused: " << why;
-    if (asker) asker->End(exit_status, why);
-  };
-  if (const std::optional<std::string> why = WhyNotNow(now)) return refuse(kExitFailed, *why);
-  std::vector<std::string> changes;
-  if (asker) changes.assign(asker->words().begin() + 2, asker->words().end());
-  const ChangedProgram& change = now.is_frontend ? changed_frontend_ : changed_engine_;
-  StatusOr<Program> program = change(now.program, changes, asker ? asker->words()[1] : "");
-  if (!program.ok()) return refuse(kExitBadFlags, program.status().message());
-  Member next = {.program = *std::move(program),
-                 .child = {},
-                 .is_frontend = now.is_frontend,
-                 .beats = BeatWatch(timeouts_.hang_s)};
-  if (const Status status = StartMember(next); !status.ok()) {
-    return refuse(kExitFailed, status.message());
-  }
-  const std::string line =
-      next.program.name + " " + std::to_string(next.child.pid()) + " is starting";
-  LOG_INFO << Tag(next) << line;
-  if (asker) asker->Report(line);
-  next_.emplace(Replacement{std::move(next), std::move(asker)});
-}
-
-// Whether a process is about to take over from this member.
-bool Supervisor::is_to_follow(const Member& member) const {
-  return next_ && &member == &members_[next_->member.is_frontend ? 0 : 1];
-}
-
-void Supervisor::CompleteReplacement() {
-  Member& now = members_[next_->member.is_frontend ? 0 : 1];
-  Replacement before = {std::move(now), std::move(next_->asker)};
-  now = std::move(next_->member);
-  next_.reset();
-  const std::string line =
-      now.program.name + " " + std::to_string(now.child.pid()) + " has taken over";
-  LOG_INFO << Tag(now) << line;
-  if (!before.member.child.running()) {
-    if (before.asker) before.asker->End(kExitOk, line);
-    return;
-  }
-  if (before.asker) before.asker->Report(line);
-  leaving_.push_back(std::move(before));
-}
-
-void Supervisor::GiveUpReplacement(std::string_view why) {
-  if (!next_) return;
-  LOG_WARNING << Tag(next_->member) << "given up: " << why;
-  next_->member.status = why;
-  next_->member.child.Signal(SIGKILL);
-}
-
-void Supervisor::OnNextExit(const ChildProcess::Exit& exit) {
-  const Replacement next = *std::move(next_);
-  next_.reset();
-  const std::string line =
-      "the new " + next.member.program.name + " " + exit.ToString() + ": " + next.member.status;
-  LOG_ERROR << Tag(next.member) << line << "; the one before serves on";
-  if (next.asker) next.asker->End(exit.clean() ? kExitFailed : exit.code(), line);
-  if (exit_code_) return AdvanceStop();
-  // It waited for the new one to take its place.
-  Member& now = members_[next.member.is_frontend ? 0 : 1];
-  if (!now.child.running()) PlanRestart(now);
-}
-
-void Supervisor::OnLeavingExit(const Member& member, const ChildProcess::Exit& exit) {
-  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
-                                 [&](const Replacement& each) { return &each.member == &member; });
-  const std::string line = "the " + left->member.program.name + " before ";
-  LOG_INFO << Tag(member) << line << exit.ToString();
-  if (left->asker) left->asker->End(kExitOk, line + "has ended");
-  leaving_.erase(left);
-  if (exit_code_) AdvanceStop();
 }
 
 }  // namespace tandem

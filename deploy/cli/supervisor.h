@@ -1,26 +1,27 @@
 #pragma once
 
-// Starts frontend and engine core, and keeps both running until a signal ends them.
-// - A process that ends before the pair was ready ends everything, with its exit status: a wrong
+// Starts a frontend and its engine cores, or engine cores alone, and keeps all running until a
+// signal ends them.
+// - A process that ends before all were ready ends everything, with its exit status: a wrong
 //   flag, a broken model or a port in use shows at once.
 // - A process that dies later is started again (restart_policy.h). One that cannot start any more
-//   ends everything with status 1.
+//   ends everything with status 1; but an engine core beside which others serve is tried again.
 // - A process that gives no sign of life for hang_s is killed, and so started again; unless a
 //   debugger holds it.
-// - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engine. A
-//   second signal, or stop_s without an end, kills both. Exit status 0.
+// - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engines. A
+//   second signal, or stop_s without an end, kills all. Exit status 0.
 // - A swap or a reload (control_socket.h; SIGUSR2 is a reload): a second engine core or frontend is
-//   started and takes over from the first, which then ends by itself. If the second one ends before
+//   started and takes over from the first, which then ends by itself. Several engine cores are not
+//   swapped. If the second one ends before
 //   that, or its asker does, the first one stays.
-// - SIGHUP and SIGUSR1 are passed on to both; but SIGHUP from a terminal that was closed is an end.
-// - Readiness: both report to a socket of ours as they would to systemd; the frontend's
-//   READY=1 is passed on.
+// - SIGHUP and SIGUSR1 are passed on to all; but SIGHUP from a terminal that was closed is an end.
+// - Readiness: all report to a socket of ours as they would to systemd; the frontend's READY=1 is
+//   passed on, without a frontend the last engine core's.
 // Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
 // end.
 
 #include <sys/types.h>
 
-#include <array>
 #include <functional>
 #include <list>
 #include <optional>
@@ -49,7 +50,7 @@ class Supervisor {
   using ChangedProgram = std::function<StatusOr<Program>(
       const Program& now, const std::vector<std::string>& changes, const std::string& directory)>;
 
-  // A folder for the pair's sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
+  // A folder for their sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
   static StatusOr<std::string> MakeRuntimeDirectory();
 
   struct Timeouts {
@@ -57,13 +58,15 @@ class Supervisor {
     double hang_s = 0;  // 0: nobody is watched
   };
 
-  Supervisor(std::string runtime_directory, Program frontend, Program engine_core,
-             ChangedProgram changed_frontend, ChangedProgram changed_engine, Timeouts timeouts);
+  // frontend: nullopt where it is elsewhere.
+  Supervisor(std::string runtime_directory, std::optional<Program> frontend,
+             std::vector<Program> engine_cores, ChangedProgram changed_frontend,
+             ChangedProgram changed_engine, Timeouts timeouts);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Returns the exit status for main; a Status when the pair could not be watched.
+  // Returns the exit status for main; a Status when they could not be watched.
   StatusOr<int> Run();
 
  private:
@@ -81,11 +84,12 @@ class Supervisor {
   // A process that takes another one's place, or has lost its place, and who asked for it.
   struct Replacement {
     Member member;
+    size_t place = 0;  // in members_
     std::optional<ControlRequest> asker = {};
   };
 
   Status OpenDescriptors();
-  // Frontend and engine core, then those that are about to take over, and those that leave.
+  // Those of members_, then those that are about to take over, and those that leave.
   std::vector<Member*> Members();
   Member* MemberOf(pid_t pid);
   bool AnyRuns();
@@ -101,6 +105,8 @@ class Supervisor {
   void OnExit(pid_t pid);
   void OnExit(Member& member);
   void PlanRestart(Member& member);
+  bool IsAnotherEngineReady(const Member& member) const;
+  bool IsAllReady() const;
   void Stop(int exit_code);
   void AdvanceStop();
   static void StopMember(Member& member);
@@ -108,8 +114,8 @@ class Supervisor {
 
   static std::string_view Tag(const Member& member);  // of log lines about its replacement
   void OnControl();
-  void BeginReplacement(Member& now, std::optional<ControlRequest> asker);
-  std::optional<std::string> WhyNotNow(const Member& now);
+  void BeginReplacement(bool of_frontend, std::optional<ControlRequest> asker);
+  std::optional<std::string> WhyNotNow(bool of_frontend);
   void CompleteReplacement();
   void GiveUpReplacement(std::string_view why);
   bool is_to_follow(const Member& member) const;
@@ -120,8 +126,8 @@ class Supervisor {
   const Timeouts timeouts_;
   const bool had_terminal_;
   const ChangedProgram changed_frontend_, changed_engine_;
-  std::array<Member, 2> members_;    // frontend, engine core
-  std::optional<Replacement> next_;  // is to take over from the member of its kind
+  std::vector<Member> members_;      // the frontend, if it is here, and the engine cores
+  std::optional<Replacement> next_;  // is to take over from the member in its place
   std::list<Replacement> leaving_;   // were taken over from
   ControlSocket control_;
   SystemClock clock_;

@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 // clang-format off
-constexpr std::string_view kOneDevice = "an engine core computes on one device, or on the CPUs of one host; more need more engine cores, each started with its --data-parallel-rank";
+constexpr std::string_view kOneDevice = "an engine core computes on one device, or on the CPUs of one host; --data-parallel-size starts several engine cores";
 constexpr std::string_view kNuma = "--cpu-bind binds each rank; numactl, or NUMAPolicy= of the unit, binds a process";
 constexpr std::string_view kNoDownload = "nothing is downloaded: the model is a folder, or is in the local Hugging Face cache";
 constexpr std::string_view kNoPython = "there is no Python that could import it";
@@ -20,7 +20,7 @@ constexpr std::string_view kNoCompiler = "kernels are compiled with the program,
 constexpr std::string_view kNoOffload = "weights stay in the memory that computes; --quantization makes them smaller";
 constexpr std::string_view kNoTransfer = "KV blocks do not leave their engine";
 constexpr std::string_view kOwnLoader = "only the folder's safetensors files are read, mapped and once";
-constexpr std::string_view kNoDpBalancer = "`tandem serve` starts one pair; for more engine cores start tandem-frontend with --data-parallel-size and each tandem-engine-core with its --data-parallel-rank";
+constexpr std::string_view kNoMultiPort = "each command has one port: start one for each rank, with --data-parallel-rank and a --port of its own";
 constexpr std::string_view kHttpOnly = "the API is HTTP only";
 constexpr std::string_view kOwnKernels = "kernels are chosen by device and data type";
 // clang-format on
@@ -78,13 +78,9 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"cpu-offload-gb", kValue, "0", kNoOffload},
       {"cpu-offload-params", kList, "*", kNoOffload},
       {"cudagraph-metrics", kSwitch, "false", "captured steps are not counted"},
-      {"data-parallel-backend", kValue, "mp", kNoDpBalancer, "dpb"},
-      {"data-parallel-external-lb", kSwitch, "false", kNoDpBalancer, "dpe"},
-      {"data-parallel-hybrid-lb", kSwitch, "false", kNoDpBalancer, "dph"},
-      {"data-parallel-multi-port-external-lb", kSwitch, "false", kNoDpBalancer, "dpm"},
-      {"data-parallel-size-local", kValue, "1", kNoDpBalancer, "dpl"},
-      {"data-parallel-start-rank", kValue, "0", kNoDpBalancer, "dpr"},
-      {"data-parallel-supervisor-port", kValue, "*", kNoDpBalancer},
+      {"data-parallel-backend", kValue, "mp", "engines on other hosts are started there, by commands with --headless", "dpb"},
+      {"data-parallel-multi-port-external-lb", kSwitch, "false", kNoMultiPort, "dpm"},
+      {"data-parallel-supervisor-port", kValue, "*", kNoMultiPort},
       {"dbo-decode-token-threshold", kValue, "*", kOneDevice},
       {"dbo-prefill-token-threshold", kValue, "*", kOneDevice},
       {"dcp-comm-backend", kValue, "*", kOneDevice},
@@ -103,9 +99,9 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"disable-sliding-window", kSwitch, "false", "a window belongs to the model; --max-model-len limits the context"},
       {"distributed-executor-backend", kValue, "mp,uni", kOneDevice},
       {"distributed-timeout-seconds", kValue, "*", kOneDevice},
-      {"dp-supervisor-probe-failure-threshold", kValue, "*", kNoDpBalancer},
-      {"dp-supervisor-probe-interval-s", kValue, "*", kNoDpBalancer},
-      {"dp-supervisor-probe-timeout-s", kValue, "*", kNoDpBalancer},
+      {"dp-supervisor-probe-failure-threshold", kValue, "*", kNoMultiPort},
+      {"dp-supervisor-probe-interval-s", kValue, "*", kNoMultiPort},
+      {"dp-supervisor-probe-timeout-s", kValue, "*", kNoMultiPort},
       {"dp-sync-interval", kValue, "*", kOneDevice},
       {"ec-manager-config", kValue, "{}", kNoMedia},
       {"ec-transfer-config", kValue, "{}", kNoMedia},
@@ -147,7 +143,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"gdn-prefill-backend", kValue, "*", kNoMamba},
       {"grpc", kSwitch, "false", kHttpOnly},
       {"grpc-port", kValue, "", kHttpOnly},
-      {"headless", kSwitch, "false", kNoDpBalancer},
       {"hf-config-path", kValue, "", "config.json is read from the model's folder; --hf-overrides replaces keys of it"},
       {"hf-token", kList, "*", kNoDownload},
       {"ignore-patterns", kList, "*", kOwnLoader},

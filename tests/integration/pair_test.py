@@ -310,10 +310,10 @@ class Starts(unittest.TestCase):
     def test_unknown_flag_is_refused_with_a_hint(self):
         self.assertIn("did you mean --max-num-seqs?", self.refused("--max-num-seq", "3"))
 
-    def test_layouts_that_need_more_than_one_pair(self):
-        for flags in (("--data-parallel-size", "2"), ("--data-parallel-rank", "1"), ("--handshake-address", "ipc:///x/y")):
+    def test_layouts_that_this_command_cannot_start(self):
+        for flags in (("--data-parallel-size-local", "2"), ("--data-parallel-rank", "1"), ("--handshake-address", "ipc:///x/y")):
             with self.subTest(flags):
-                self.assertIn(flags[0], self.refused(*flags))
+                self.assertIn(flags[0].replace("-local", ""), self.refused(*flags))
 
     def test_more_memory_than_there_is(self):
         self.assertIn("--kv-cache-memory-bytes", self.refused("--kv-cache-memory-bytes", str(2**63 - 1)))

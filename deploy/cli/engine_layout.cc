@@ -1,0 +1,204 @@
+#include "deploy/cli/engine_layout.h"
+
+#include <optional>
+#include <string_view>
+
+#include "common/strings.h"
+#include "deploy/cli/command_line.h"
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool IsGiven(const ServeCommandLine& line, const std::string& name) {
+  return line.origins.contains(name);
+}
+
+Status Refusal(const std::string& text) { return InvalidArgumentError(text); }
+
+// One engine, which something before the servers knows by its rank.
+StatusOr<EngineLayout> ExternalLayout(const ServeCommandLine& line) {
+  if (line.engine.data_parallel_size_local.value_or(1) != 1) {
+    return Refusal(
+        "--data-parallel-size-local: with --data-parallel-rank or "
+        "--data-parallel-external-lb each command starts one engine");
+  }
+  EngineLayout layout;
+  layout.first_rank =
+      static_cast<int>(IsGiven(line, "data-parallel-rank") ? line.engine.data_parallel_rank
+                                                           : line.engine.data_parallel_start_rank);
+  layout.start_rank = layout.first_rank;
+  return layout;
+}
+
+StatusOr<EngineLayout> HybridLayout(const ServeCommandLine& line) {
+  if (!line.engine.data_parallel_size_local || *line.engine.data_parallel_size_local == 0) {
+    return Refusal("--data-parallel-size-local: how many of the engines are this frontend's?");
+  }
+  EngineLayout layout;
+  layout.num_local = static_cast<int>(*line.engine.data_parallel_size_local);
+  layout.num_engines = layout.num_local;
+  layout.first_rank = static_cast<int>(line.engine.data_parallel_start_rank);
+  layout.start_rank = layout.first_rank;
+  return layout;
+}
+
+// All engines are one frontend's, which may be elsewhere.
+StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
+  const int64_t size = line.frontend.data_parallel_size;
+  EngineLayout layout;
+  layout.has_frontend = !line.own.headless;
+  layout.num_engines = static_cast<int>(size);
+  layout.first_rank = static_cast<int>(line.engine.data_parallel_start_rank);
+  layout.num_local =
+      static_cast<int>(line.engine.data_parallel_size_local.value_or(size - layout.first_rank));
+  const bool has_address = !line.frontend.data_parallel_address.empty();
+  if (line.own.headless && !has_address) {
+    return Refusal("--headless: where is the frontend? --data-parallel-address names its host");
+  }
+  if (line.own.headless && layout.num_local == 0) {
+    return Refusal("--data-parallel-size-local 0: with --headless nothing would be started");
+  }
+  if (!has_address && layout.num_local < layout.num_engines) {
+    return Refusal("--data-parallel-address: at which of this host's addresses do the other " +
+                   std::to_string(layout.num_engines - layout.num_local) +
+                   " engines meet the frontend?");
+  }
+  // Engines that are all here need no port.
+  if (line.own.headless || layout.num_local < layout.num_engines) {
+    layout.handshake_address = "tcp://" + line.frontend.data_parallel_address + ":" +
+                               std::to_string(line.frontend.data_parallel_rpc_port);
+  }
+  return layout;
+}
+
+// Each engine's CPUs: as many of the lists as it has ranks.
+StatusOr<Words> ShareCpus(const EngineConfig& engine, int num_engines) {
+  Words shares(static_cast<size_t>(num_engines), engine.cpu_bind);
+  if (engine.cpu_bind.empty() || num_engines == 1) return shares;
+  const std::vector<std::string_view> lists = Split(engine.cpu_bind, '|');
+  const auto num_ranks =
+      static_cast<size_t>(engine.tensor_parallel_size * engine.pipeline_parallel_size);
+  if (lists.size() != shares.size() * num_ranks) {
+    return Refusal("--cpu-bind " + engine.cpu_bind + ": has " + std::to_string(lists.size()) +
+                   " lists of CPUs, must have one for each of " +
+                   std::to_string(shares.size() * num_ranks) +
+                   " ranks of all engines here, separated by |");
+  }
+  for (size_t i = 0; i < lists.size(); ++i) {
+    std::string& share = shares[i / num_ranks];
+    if (i % num_ranks == 0) share.clear();
+    share += (i % num_ranks == 0 ? "" : "|") + std::string(lists[i]);
+  }
+  return shares;
+}
+
+// One device for each engine; empty: none is chosen for them.
+StatusOr<Words> ShareDevices(const EngineConfig& engine, int num_engines,
+                             const char* visible_devices) {
+  Words devices;
+  if (num_engines == 1 || (engine.device != "cuda" && visible_devices == nullptr)) return devices;
+  if (visible_devices == nullptr) {
+    for (int i = 0; i < num_engines; ++i) devices.push_back(std::to_string(i));
+    return devices;
+  }
+  for (const std::string_view device : Split(visible_devices, ',')) devices.emplace_back(device);
+  if (static_cast<int>(devices.size()) >= num_engines) return devices;
+  return Refusal("CUDA_VISIBLE_DEVICES=" + std::string(visible_devices) + " has " +
+                 std::to_string(devices.size()) + " devices for " + std::to_string(num_engines) +
+                 " engines");
+}
+
+std::string Given(std::string_view flag, int value) {
+  return "--" + std::string(flag) + "=" + std::to_string(value);
+}
+
+}  // namespace
+
+StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
+  if (!line.frontend.handshake_address.empty()) {
+    return Refusal(
+        "--handshake-address: this command chooses it; for a socket of your own start "
+        "tandem-frontend and each tandem-engine-core yourself");
+  }
+  const bool is_external = line.own.external_lb || IsGiven(line, "data-parallel-rank");
+  const bool is_hybrid =
+      line.own.hybrid_lb || (!line.own.headless && line.engine.data_parallel_start_rank > 0);
+  if (is_external && line.own.hybrid_lb) {
+    return Refusal(
+        "--data-parallel-hybrid-lb: a server has one engine with --data-parallel-rank "
+        "or --data-parallel-external-lb");
+  }
+  if (line.own.headless && (is_external || line.own.hybrid_lb)) {
+    return Refusal(
+        "--headless: with --data-parallel-rank, --data-parallel-external-lb and "
+        "--data-parallel-hybrid-lb each host has a frontend");
+  }
+  ASSIGN_OR_RETURN(EngineLayout layout, is_external ? ExternalLayout(line)
+                                        : is_hybrid ? HybridLayout(line)
+                                                    : InternalLayout(line));
+  const int64_t size = line.frontend.data_parallel_size;
+  if (layout.num_local < 0 || layout.first_rank + layout.num_local > size) {
+    return Refusal("--data-parallel-size " + std::to_string(size) + " has ranks up to " +
+                   std::to_string(size - 1) + "; this command would start " +
+                   std::to_string(layout.num_local) + " from rank " +
+                   std::to_string(layout.first_rank) + " on");
+  }
+  return layout;
+}
+
+Words FrontendWords(const EngineLayout& layout, const ServeCommandLine& line) {
+  FrontendConfig config;
+  return ChangedFlags(FrontendFlags(config), line.frontend_words,
+                      {Given("data-parallel-size", layout.num_engines),
+                       Given("data-parallel-start-rank", layout.start_rank)});
+}
+
+StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,
+                                                const ServeCommandLine& line,
+                                                const char* visible_devices) {
+  ASSIGN_OR_RETURN(const Words cpus, ShareCpus(line.engine, layout.num_local));
+  ASSIGN_OR_RETURN(const Words devices,
+                   ShareDevices(line.engine, layout.num_local, visible_devices));
+  EngineConfig config;
+  const std::vector<Flag> flags = EngineFlags(config);
+  std::vector<LocalEngine> engines;
+  for (int i = 0; i < layout.num_local; ++i) {
+    const auto index = static_cast<size_t>(i);
+    Words changes = {Given("data-parallel-rank", layout.first_rank + i),
+                     Given("data-parallel-start-rank", layout.start_rank),
+                     Given("data-parallel-size-local", layout.num_local)};
+    if (!cpus[index].empty()) changes.push_back("--cpu-bind=" + cpus[index]);
+    LocalEngine& engine = engines.emplace_back();
+    engine.name = "engine core";
+    if (layout.num_local > 1) engine.name += " " + std::to_string(layout.first_rank + i);
+    engine.words = ChangedFlags(flags, line.engine_words, changes);
+    if (!devices.empty()) engine.environment = {"CUDA_VISIBLE_DEVICES=" + devices[index]};
+  }
+  return engines;
+}
+
+Status CheckSameLayout(const FrontendConfig& before, const FrontendConfig& after) {
+  const bool same = before.data_parallel_size == after.data_parallel_size &&
+                    before.data_parallel_start_rank == after.data_parallel_start_rank &&
+                    before.data_parallel_address == after.data_parallel_address &&
+                    before.data_parallel_rpc_port == after.data_parallel_rpc_port &&
+                    before.handshake_address == after.handshake_address;
+  if (same) return OkStatus();
+  return Refusal("the engines and the address where they meet the frontend stay as they are");
+}
+
+Status CheckSameLayout(const EngineConfig& before, const EngineConfig& after) {
+  const bool same = before.data_parallel_rank == after.data_parallel_rank &&
+                    before.data_parallel_start_rank == after.data_parallel_start_rank &&
+                    before.data_parallel_size_local == after.data_parallel_size_local;
+  if (!same) return Refusal("the engine's rank stays as it is");
+  if (before.handshake_address == after.handshake_address &&
+      before.data_parallel_address == after.data_parallel_address) {
+    return OkStatus();
+  }
+  return Refusal("the address of the frontend stays as it is");
+}
+
+}  // namespace tandem

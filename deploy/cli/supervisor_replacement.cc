@@ -1,0 +1,131 @@
+// Another engine core, another frontend: the supervisor's swaps and reloads.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/exit_status.h"
+#include "common/log.h"
+#include "deploy/cli/supervisor.h"
+
+namespace tandem {
+
+std::string_view Supervisor::Tag(const Member& member) {
+  return member.is_frontend ? "[reload] " : "[swap] ";
+}
+
+void Supervisor::OnControl() {
+  std::optional<ControlRequest> request = control_.Accept();
+  if (!request) return;
+  const std::vector<std::string>& words = request->words();
+  const bool is_reload = !words.empty() && words[0] == "reload";
+  if (words.size() < 2 || (!is_reload && words[0] != "swap")) {
+    return request->End(kExitBadFlags, "a request that this version does not know");
+  }
+  BeginReplacement(is_reload, std::move(request));
+}
+
+std::optional<std::string> Supervisor::WhyNotNow(bool of_frontend) {
+  const bool has_frontend = members_.front().is_frontend;
+  if (of_frontend && !has_frontend) return "the frontend is another command's";
+  if (!of_frontend && members_.size() != (has_frontend ? 2 : 1)) {
+    return "several engine cores serve: a swap would replace one, whose outputs might differ from "
+           "the others'";
+  }
+  const Member& now = of_frontend ? members_.front() : members_.back();
+  if (!ready_ || exit_code_ || !now.is_ready || !now.child.running()) {
+    return "the server is starting or stopping";
+  }
+  if (next_) {
+    return next_->member.is_frontend ? "another reload is under way" : "another swap is under way";
+  }
+  const auto leaves = [](const Replacement& each) { return !each.member.is_frontend; };
+  // The frontend has two seats for an engine.
+  if (!of_frontend && std::any_of(leaving_.begin(), leaving_.end(), leaves)) {
+    return "the engine core before still ends its last requests";
+  }
+  return std::nullopt;
+}
+
+// The asker's words: the command, its folder, flags.
+void Supervisor::BeginReplacement(bool of_frontend, std::optional<ControlRequest> asker) {
+  const size_t place = of_frontend ? 0 : members_.size() - 1;
+  const Member& now = members_[place];
+  const auto refuse = [&](int exit_status, const std::string& why) {
+    LOG_WARNING << (of_frontend ? "[reload] " : "[swap] ") << "refused: " << why;
+    if (asker) asker->End(exit_status, why);
+  };
+  if (const std::optional<std::string> why = WhyNotNow(of_frontend))
+    return refuse(kExitFailed, *why);
+  std::vector<std::string> changes;
+  if (asker) changes.assign(asker->words().begin() + 2, asker->words().end());
+  const ChangedProgram& change = now.is_frontend ? changed_frontend_ : changed_engine_;
+  StatusOr<Program> program = change(now.program, changes, asker ? asker->words()[1] : "");
+  if (!program.ok()) return refuse(kExitBadFlags, program.status().message());
+  Member next = {.program = *std::move(program),
+                 .child = {},
+                 .is_frontend = now.is_frontend,
+                 .beats = BeatWatch(timeouts_.hang_s)};
+  if (const Status status = StartMember(next); !status.ok()) {
+    return refuse(kExitFailed, status.message());
+  }
+  const std::string line =
+      next.program.name + " " + std::to_string(next.child.pid()) + " is starting";
+  LOG_INFO << Tag(next) << line;
+  if (asker) asker->Report(line);
+  next_.emplace(Replacement{std::move(next), place, std::move(asker)});
+}
+
+// Whether a process is about to take over from this member.
+bool Supervisor::is_to_follow(const Member& member) const {
+  return next_ && &member == &members_[next_->place];
+}
+
+void Supervisor::CompleteReplacement() {
+  Member& now = members_[next_->place];
+  Replacement before = {std::move(now), next_->place, std::move(next_->asker)};
+  now = std::move(next_->member);
+  next_.reset();
+  const std::string line =
+      now.program.name + " " + std::to_string(now.child.pid()) + " has taken over";
+  LOG_INFO << Tag(now) << line;
+  if (!before.member.child.running()) {
+    if (before.asker) before.asker->End(kExitOk, line);
+    return;
+  }
+  if (before.asker) before.asker->Report(line);
+  leaving_.push_back(std::move(before));
+}
+
+void Supervisor::GiveUpReplacement(std::string_view why) {
+  if (!next_) return;
+  LOG_WARNING << Tag(next_->member) << "given up: " << why;
+  next_->member.status = why;
+  next_->member.child.Signal(SIGKILL);
+}
+
+void Supervisor::OnNextExit(const ChildProcess::Exit& exit) {
+  const Replacement next = *std::move(next_);
+  next_.reset();
+  const std::string line =
+      "the new " + next.member.program.name + " " + exit.ToString() + ": " + next.member.status;
+  LOG_ERROR << Tag(next.member) << line << "; the one before serves on";
+  if (next.asker) next.asker->End(exit.clean() ? kExitFailed : exit.code(), line);
+  if (exit_code_) return AdvanceStop();
+  // It waited for the new one to take its place.
+  Member& now = members_[next.place];
+  if (!now.child.running()) PlanRestart(now);
+}
+
+void Supervisor::OnLeavingExit(const Member& member, const ChildProcess::Exit& exit) {
+  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
+                                 [&](const Replacement& each) { return &each.member == &member; });
+  const std::string line = "the " + left->member.program.name + " before ";
+  LOG_INFO << Tag(member) << line << exit.ToString();
+  if (left->asker) left->asker->End(kExitOk, line + "has ended");
+  leaving_.erase(left);
+  if (exit_code_) AdvanceStop();
+}
+
+}  // namespace tandem

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Several engine cores behind one frontend: who gets a request, what the death of one of them does, and engines that
+another command starts.
+
+Usage: replicas_test.py [unittest arguments]
+"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import MODEL, Pair, wait_for
+from speculation_test import STORY, text_of
+
+TWO = ("--data-parallel-size", "2")
+SHORT = {"prompt": STORY, "max_tokens": 4, "temperature": 0}
+STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ignore_eos": True, "stream": True}
+
+
+def engines_of(server):
+    """{rank: pid} of the engine cores of a `tandem serve`."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/children"):
+        for pid in map(int, task.read_text().split()):
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            ranks = [word.split("=")[1] for word in words if word.startswith("--data-parallel-rank=")]
+            if ranks and words[0].endswith("tandem-engine-core"):
+                found[int(ranks[-1])] = pid
+    return found
+
+
+def served(server):
+    """Finished requests of each engine, by its label."""
+    return {rank: server.total("vllm:request_success_total", engine=str(rank)) for rank in (0, 1)}
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+class Replicas(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Pair(*TWO)
+        cls.addClassCleanup(cls.server.__exit__, False)
+
+    def complete(self, **headers):
+        status, body = self.server.post("/v1/completions", SHORT, **headers)
+        return status, body.decode()
+
+    def test_equal_loads_take_turns(self):
+        before = served(self.server)
+        for _ in range(6):
+            self.assertEqual(self.complete()[0], 200)
+        self.assertEqual({rank: served(self.server)[rank] - before[rank] for rank in (0, 1)}, {0: 3, 1: 3})
+
+    def test_the_header_names_the_engine(self):
+        for rank in (1, 0):
+            before = served(self.server)
+            for _ in range(3):
+                self.assertEqual(self.complete(**{"X-data-parallel-rank": str(rank)})[0], 200)
+            self.assertEqual(served(self.server)[rank] - before[rank], 3)
+        for bad in ("2", "-1", "one", "0.5"):
+            status, body = self.complete(**{"X-data-parallel-rank": bad})
+            self.assertEqual(status, 400, bad)
+            self.assertIn("must be in [0, 1]", body)
+
+    def test_engines_share_the_host_and_have_their_labels(self):
+        num_cpus = len(os.sched_getaffinity(0))
+        threads = re.findall(r"(\d+) threads?\b", self.server.log)
+        self.assertGreaterEqual(len(threads), 2, self.server.log)
+        self.assertEqual({int(number) for number in threads}, {max(1, num_cpus // 2)})
+        self.assertRegex(self.server.log, r"engine core 0 pid \d+, engine core 1 pid \d+\)")
+        for rank in (0, 1):
+            self.assertGreater(self.server.total("vllm:cache_config_info", engine=str(rank)), 0)
+
+    def test_a_swap_is_refused_and_says_why(self):
+        result = self.server.command("swap", "--max-num-seqs", "64")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("several engine cores serve", result.stderr + result.stdout)
+
+    def test_a_reload_keeps_both_engines(self):
+        engines = engines_of(self.server)
+        result = self.server.command("reload")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(engines_of(self.server), engines)
+        for rank in (0, 1):
+            self.assertEqual(self.complete(**{"X-data-parallel-rank": str(rank)})[0], 200)
+        result = self.server.command("reload", "--data-parallel-size", "3")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("stay as they are", result.stderr + result.stdout)
+
+
+class Deaths(unittest.TestCase):
+    def test_streams_go_on_with_the_other_engine_and_the_dead_one_comes_back(self):
+        with Pair(*TWO) as server:
+            whole = text_of(server, STREAM)
+            engines = engines_of(server)
+            self.assertEqual(sorted(engines), [0, 1])
+            statuses = []
+
+            def kill():
+                busy = next(rank for rank in (0, 1)
+                            if server.total("vllm:num_requests_running", engine=str(rank)) > 0)
+                os.kill(engines[busy], signal.SIGKILL)
+                statuses.append(server.get("/health")[0])
+
+            self.assertEqual(text_of(server, STREAM, at_20=kill), whole)
+            self.assertEqual(statuses, [200])
+            # The other one has the stream's tokens, if it was not the dead one's successor that went on with it.
+            self.assertEqual(server.total("tandem:requests_resumed_total", outcome="resumed"), 1)
+            wait_for(lambda: len(engines_of(server)) == 2 and engines_of(server) != engines, "it is started again")
+            for rank in (0, 1):
+                wait_for(lambda: server.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})[0] == 200,
+                         f"engine {rank} serves")
+
+    def test_an_engine_that_cannot_start_again_ends_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copytree(MODEL, pathlib.Path(folder) / "model")
+            with Pair(*TWO, model=model) as server:
+                for weights in model.glob("*.safetensors"):
+                    weights.unlink()
+                os.kill(engines_of(server)[1], signal.SIGKILL)
+                wait_for(lambda: "others serve without it" in server.log, "it is given up")
+                self.assertEqual(server.get("/health")[0], 200)
+                self.assertEqual(server.post("/v1/completions", SHORT)[0], 200)
+                status, body = server.post("/v1/completions", SHORT, **{"X-data-parallel-rank": "1"})
+                self.assertEqual(status, 503, body)
+
+
+class Headless(unittest.TestCase):
+    def test_engines_of_another_command(self):
+        shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1",
+                  "--data-parallel-rpc-port", str(free_port()), "--threads", "1")
+        with Pair(*shared, wait=False) as head, \
+                Pair(*shared, "--headless", "--data-parallel-start-rank", "1") as other:
+            head.wait_ready()
+            self.assertEqual((sorted(engines_of(head)), sorted(engines_of(other))), ([0], [1]))
+            self.assertIsNone(other.pid_of("tandem-frontend"))
+            for rank in (0, 1):
+                status, _ = head.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})
+                self.assertEqual(status, 200)
+                self.assertEqual(served(head)[rank], 1)
+            whole = text_of(head, STREAM)
+            kill = lambda: os.kill(engines_of(other)[1], signal.SIGKILL)
+            self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
+
+
+class External(unittest.TestCase):
+    def test_a_rank_of_its_own(self):
+        with Pair(*TWO, "--data-parallel-rank", "1", "--threads", "1") as server:
+            self.assertEqual(list(engines_of(server)), [1])
+            for rank, expected in (("0", 400), ("1", 200)):
+                status, body = server.post("/v1/completions", SHORT, **{"X-data-parallel-rank": rank})
+                self.assertEqual(status, expected, body)
+            self.assertEqual(server.total("vllm:request_success_total", engine="1"), 1)
+            self.assertNotIn('engine="0"', server.get("/metrics")[1].decode())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

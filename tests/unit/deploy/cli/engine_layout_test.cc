@@ -1,0 +1,161 @@
+#include "deploy/cli/engine_layout.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+ServeCommandLine Parse(Words args) {
+  args.insert(args.begin(), "m");
+  auto line = ParseServeCommandLine(args);
+  INFO(line.status().message());
+  REQUIRE(line.ok());
+  return *std::move(line);
+}
+
+EngineLayout Layout(const Words& args) {
+  const auto layout = LayoutOf(Parse(args));
+  INFO(layout.status().message());
+  REQUIRE(layout.ok());
+  return *layout;
+}
+
+std::string Refusal(const Words& args) { return LayoutOf(Parse(args)).status().message(); }
+
+std::vector<LocalEngine> Engines(const Words& args, const char* devices = nullptr) {
+  const ServeCommandLine line = Parse(args);
+  auto engines = LocalEngines(Layout(args), line, devices);
+  INFO(engines.status().message());
+  REQUIRE(engines.ok());
+  return *std::move(engines);
+}
+
+EngineConfig ConfigOf(const LocalEngine& engine) {
+  EngineConfig config;
+  REQUIRE(ParseFlags(EngineFlags(config), engine.words, "").ok());
+  return config;
+}
+
+FrontendConfig FrontendOf(const Words& args) {
+  FrontendConfig config;
+  REQUIRE(ParseFlags(FrontendFlags(config), FrontendWords(Layout(args), Parse(args)), "").ok());
+  return config;
+}
+
+TEST_CASE("engine layout: one pair") {
+  const EngineLayout layout = Layout({});
+  CHECK(layout.has_frontend);
+  CHECK(layout.num_engines == 1);
+  CHECK(layout.handshake_address.empty());
+  const auto engines = Engines({});
+  REQUIRE(engines.size() == 1);
+  CHECK(engines[0].name == "engine core");
+  CHECK(engines[0].environment.empty());
+}
+
+TEST_CASE("engine layout: all replicas here need no port") {
+  const Words args = {"-dp", "3", "--max-num-seqs", "5", "--data-parallel-address", "10.0.0.1"};
+  CHECK(Layout(args).handshake_address.empty());
+  const auto engines = Engines(args);
+  REQUIRE(engines.size() == 3);
+  for (int i = 0; i < 3; ++i) {
+    const LocalEngine& engine = engines[static_cast<size_t>(i)];
+    const EngineConfig config = ConfigOf(engine);
+    CHECK(engine.name == "engine core " + std::to_string(i));
+    CHECK(config.data_parallel_rank == i);
+    CHECK(config.data_parallel_start_rank == 0);
+    CHECK(config.data_parallel_size_local == 3);
+    CHECK(config.max_num_seqs == 5);
+  }
+  CHECK(FrontendOf(args).data_parallel_size == 3);
+}
+
+TEST_CASE("engine layout: some here, the others by --headless") {
+  const Words shared = {"-dp", "4", "-dpa", "10.0.0.1", "-dpp", "99"};
+  Words head = shared, headless = shared;
+  head.insert(head.end(), {"-dpl", "1", "--data-parallel-start-rank", "0"});
+  headless.insert(headless.end(), {"--headless", "-dpl", "2", "-dpr", "1"});
+  CHECK(Layout(head).handshake_address == "tcp://10.0.0.1:99");
+  CHECK(Layout(head).num_local == 1);
+  CHECK(FrontendOf(head).data_parallel_size == 4);
+  CHECK_FALSE(Layout(headless).has_frontend);
+  CHECK(Layout(headless).handshake_address == "tcp://10.0.0.1:99");
+  const auto engines = Engines(headless);
+  REQUIRE(engines.size() == 2);
+  CHECK(ConfigOf(engines[1]).data_parallel_rank == 2);
+  CHECK(ConfigOf(engines[1]).data_parallel_start_rank == 0);  // the frontend counts from there
+  Words none = shared;
+  none.insert(none.end(), {"-dpl", "0"});
+  CHECK(Engines(none).empty());
+  headless.pop_back();
+  headless.insert(headless.end(), {"3", "-dpl", "2"});
+  CHECK(Refusal(headless) ==
+        "--data-parallel-size 4 has ranks up to 3; this command would start 2 from rank 3 on");
+}
+
+TEST_CASE("engine layout: hybrid and external servers keep to their own ranks") {
+  const Words hybrid = {"-dp", "4", "-dpl", "2", "-dpr", "2"};  // the start rank says so
+  CHECK(FrontendOf(hybrid).data_parallel_size == 2);
+  CHECK(FrontendOf(hybrid).data_parallel_start_rank == 2);
+  CHECK(ConfigOf(Engines(hybrid)[1]).data_parallel_rank == 3);
+  CHECK(ConfigOf(Engines(hybrid)[1]).data_parallel_start_rank == 2);
+  CHECK(Layout({"-dp", "4", "-dpl", "2", "--data-parallel-hybrid-lb"}).num_engines == 2);
+  for (const Words& external : {Words{"-dp", "4", "--data-parallel-rank", "3"},
+                                Words{"-dp", "4", "-dpr", "3", "--data-parallel-external-lb"}}) {
+    CHECK(FrontendOf(external).data_parallel_size == 1);
+    CHECK(FrontendOf(external).data_parallel_start_rank == 3);
+    REQUIRE(Engines(external).size() == 1);
+    CHECK(ConfigOf(Engines(external)[0]).data_parallel_rank == 3);
+    CHECK(ConfigOf(Engines(external)[0]).data_parallel_start_rank == 3);
+  }
+}
+
+TEST_CASE("engine layout: flags that do not fit together are refused") {
+  CHECK(Refusal({"--headless", "-dp", "2"}).starts_with("--headless: where is"));
+  CHECK(Refusal({"-dp", "2", "-dpl", "1"}).starts_with("--data-parallel-address: at which"));
+  CHECK(Refusal({"-dp", "2", "-dpl", "3"}).starts_with("--data-parallel-size 2 has ranks up to 1"));
+  CHECK(Refusal({"--data-parallel-rank", "1"}).starts_with("--data-parallel-size 1 has ranks"));
+  CHECK(Refusal({"-dp", "2", "--data-parallel-rank", "1", "-dpl", "2"})
+            .starts_with("--data-parallel-size-local: with"));
+  CHECK(Refusal({"-dp", "2", "--data-parallel-hybrid-lb"}).starts_with("--data-parallel-size-loc"));
+  CHECK(Refusal({"-dp", "2", "-dpn", "0", "-dph"}).starts_with("--data-parallel-hybrid-lb: a ser"));
+  CHECK(Refusal({"-dp", "2", "-dpn", "0", "--headless"}).starts_with("--headless: with"));
+  CHECK(
+      Refusal({"-dp", "2", "-dpa", "h", "--headless", "-dpl", "0"}).starts_with("--data-paralle"));
+  CHECK(Refusal({"--handshake-address", "ipc:///x/y"}).starts_with("--handshake-address: this"));
+}
+
+TEST_CASE("engine layout: CPUs and devices are divided") {
+  const auto bound = Engines({"-dp", "2", "-tp", "2", "--cpu-bind", "0|1|2-3|4"});
+  CHECK(ConfigOf(bound[0]).cpu_bind == "0|1");
+  CHECK(ConfigOf(bound[1]).cpu_bind == "2-3|4");
+  const Words uneven = {"-dp", "2", "--cpu-bind", "0|1|2"};
+  CHECK(LocalEngines(Layout(uneven), Parse(uneven), nullptr)
+            .status()
+            .message()
+            .starts_with("--cpu-bind 0|1|2: has 3 lists of CPUs, must have one for each of 2"));
+
+  CHECK(Engines({"-dp", "2"})[1].environment.empty());
+  CHECK(Engines({"-dp", "2", "--device", "cuda"})[1].environment ==
+        Words{"CUDA_VISIBLE_DEVICES=1"});
+  CHECK(Engines({"-dp", "2"}, "5,GPU-ab")[1].environment == Words{"CUDA_VISIBLE_DEVICES=GPU-ab"});
+  const Words two = {"-dp", "2"};
+  CHECK(LocalEngines(Layout(two), Parse(two), "5").status().message() ==
+        "CUDA_VISIBLE_DEVICES=5 has 1 devices for 2 engines");
+}
+
+TEST_CASE("engine layout: swaps and reloads leave it as it is") {
+  FrontendConfig frontend;
+  EngineConfig engine;
+  frontend.data_parallel_size = 2;
+  engine.data_parallel_rank = 1;
+  CHECK(CheckSameLayout(FrontendConfig(), FrontendConfig()).ok());
+  CHECK_FALSE(CheckSameLayout(FrontendConfig(), frontend).ok());
+  CHECK(CheckSameLayout(EngineConfig(), EngineConfig()).ok());
+  CHECK_FALSE(CheckSameLayout(EngineConfig(), engine).ok());
+}
+
+}  // namespace
+}  // namespace tandem
