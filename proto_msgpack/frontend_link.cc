@@ -48,6 +48,7 @@ void FrontendLink::SendStatus(std::string_view word) {
 void FrontendLink::AddTo(PollSet* poll) {
   poll->Add(handshake_);
   for (Client& each : clients_) poll->Add(each.input);
+  coordinator_.AddTo(poll);
 }
 
 // ---- The handshake ----
@@ -72,9 +73,6 @@ void FrontendLink::ReceiveInit() {
 }
 
 void FrontendLink::ConnectClients(const EngineAddresses& addresses) {
-  if (addresses.coordinator_input) {
-    LOG_WARNING << "the frontend names a data-parallel coordinator, which is not used";
-  }
   const std::optional<int> first = shared_->admit(this, addresses);
   if (!first) return;
   first_client_ = *first;
@@ -85,6 +83,11 @@ void FrontendLink::ConnectClients(const EngineAddresses& addresses) {
     LOG_ERROR << "the frontend's addresses cannot be used: " << status.message();
     clients_.clear();
     return;  // waits for the next frontend, whose addresses may be good
+  }
+  if (addresses.coordinator_input && addresses.coordinator_output) {
+    const Status status = coordinator_.Start(shared_->context, *addresses.coordinator_input,
+                                             *addresses.coordinator_output);
+    if (!status.ok()) LOG_ERROR << "the coordinator's addresses: " << status.message();
   }
   phase_ = Phase::kConnecting;
   input_address_ = addresses.inputs.front();
@@ -134,6 +137,7 @@ void FrontendLink::SendReadyWhenPossible() {
 // ---- Messages ----
 
 void FrontendLink::ReceiveInputs() {
+  coordinator_.Receive();
   for (Client& each : clients_) {
     while (each.input.Receive(&received_)) HandleInput(received_.frames());
   }
@@ -200,6 +204,10 @@ void FrontendLink::Send(int client_index, EngineCoreOutputs* outputs) {
   frames_.assign(1, encoded_.body);
   frames_.insert(frames_.end(), encoded_.aux.begin(), encoded_.aux.end());
   client(client_index).output.Send(frames_);
+}
+
+void FrontendLink::ReportLoad(const SchedulerStats& stats, double timestamp) {
+  coordinator_.Report(shared_->options->engine_index, stats, timestamp);
 }
 
 void FrontendLink::SetLeft(int client_index) {
@@ -269,6 +277,7 @@ void FrontendLink::Close(bool is_dead) {
     each.output.Close(each.lost ? 0 : kOutputLingerMs);
   }
   handshake_.Close();
+  coordinator_.Close();
 }
 
 }  // namespace tandem::wire

@@ -15,6 +15,7 @@
 
 #include "common/status.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/coordinator_link.h"
 #include "proto_msgpack/schema.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
@@ -49,6 +50,8 @@ class FrontendLink {
   void AnnounceReady();
   // client_index: as the frontend counts. Encoded at once; dropped when the client is lost.
   void Send(int client_index, EngineCoreOutputs* outputs);
+  // To the frontend's coordinator, if it has one.
+  void ReportLoad(const SchedulerStats& stats, double timestamp);
   // The client sends no requests any more.
   void SetLeft(int client_index);
   // Ends the sockets; is_dead: after ENGINE_CORE_DEAD to each client.
@@ -100,6 +103,7 @@ class FrontendLink {
   const std::string address_;
   Socket handshake_;
   std::vector<Client> clients_;
+  CoordinatorLink coordinator_;
   Phase phase_ = Phase::kHello;
   int seat_ = 0;  // what the frontend calls this engine
   int first_client_ = 0;

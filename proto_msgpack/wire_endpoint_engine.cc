@@ -331,6 +331,9 @@ void EngineEndpoint::Loop::SendOutgoing() {
 }
 
 void EngineEndpoint::Loop::SendOutputs(Outgoing* out) {
+  if (const auto& stats = out->outputs.scheduler_stats; stats && home_ != nullptr) {
+    home_->ReportLoad(*stats, out->outputs.timestamp);
+  }
   FrontendLink* receiver = nullptr;
   for (const Link& each : links_) {
     const int first = each.link->first_client();

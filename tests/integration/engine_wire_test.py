@@ -13,6 +13,7 @@ import pair
 
 try:
     import strict_frontend
+    import zmq
     from strict_frontend import ABORT, UTILITY, StrictFrontend, python_params, rust_params
 except ImportError as missing:
     pair.skip(f"{missing.name} is not installed (tests/run.sh installs it when PyPI answers)")
@@ -134,6 +135,39 @@ class EngineWire(unittest.TestCase):
             message, _ = cls.frontend.receive()
         if message is not None and message[2] is not None:
             self.assertEqual(message[2]["num_running_reqs"], 0)
+
+
+class Coordinator(unittest.TestCase):
+    """vLLM's data-parallel coordinator: it waits for one subscription of each engine, then tells clients their loads."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.frontend = StrictFrontend(folder.name)
+        self.addCleanup(self.frontend.close)
+        self.words = self.frontend._bind(zmq.XPUB, "words")
+        self.reports = self.frontend._bind(zmq.PULL, "reports")
+
+    def test_an_engine_subscribes_and_reports_its_loads(self):
+        engine = strict_frontend.start_engine(self.frontend, pair.MODEL, "--data-parallel-rank", "1")
+        self.addCleanup(engine.wait, pair.LIMIT)
+        self.addCleanup(engine.terminate)
+        ready = self.frontend.meet((self.frontend.address("reports"), self.frontend.address("words")))
+        self.assertEqual((self.frontend.identity, ready["data_parallel_rank"]), (b"\x01\x00", 1))
+        self.assertEqual(self.words.recv(), b"\x01")
+        self.words.send(b"READY")
+        self.words.send_multipart([b"\x02", strict_frontend.msgpack.packb([0, 0])])  # START_DP_WAVE: for mixtures
+        self.frontend.add("one", [5, 6], rust_params(temperature=0.0, max_tokens=9))
+        self.assertEqual(len(self.tokens(self.frontend.collect("one")["one"])), 9)
+        loads = []
+        while not loads or loads[-1] != (0, 0):
+            report = strict_frontend.unpack(self.reports.recv())
+            self.assertEqual((report[0], report[1]), (1, []))
+            loads.append((report[2]["num_waiting_reqs"], report[2]["num_running_reqs"]))
+        self.assertEqual(loads, [(0, 1), (0, 0)])
+
+    def tokens(self, outputs):
+        return [token for output in outputs for token in output[1]]
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class StrictFrontend:
     def address(self, name):
         return f"ipc://{self.folder}/{name}"
 
-    def meet(self):
+    def meet(self, coordinator=(None, None)):
         """The whole handshake; returns the ready response."""
         self.identity, hello = self.handshake.recv_multipart()
         assert len(self.identity) == 2, self.identity
@@ -105,7 +105,7 @@ class StrictFrontend:
         assert hello["status"] == "HELLO" and isinstance(hello["local"], bool), hello
         self.handshake.send_multipart([self.identity, msgpack.packb({
             "addresses": {"inputs": [self.address("input")], "outputs": [self.address("output")],
-                          "coordinator_input": None, "coordinator_output": None,
+                          "coordinator_input": coordinator[0], "coordinator_output": coordinator[1],
                           "frontend_stats_publish_address": None},
             "parallel_config": {}})])
         identity, ready = self.input.recv_multipart()
