@@ -110,6 +110,12 @@ StatusOr<Words> ShareDevices(const EngineConfig& engine, int num_engines,
                  " engines");
 }
 
+Status CheckSame(std::string_view flag, bool is_same) {
+  if (is_same) return OkStatus();
+  return Refusal("--" + std::string(flag) +
+                 ": which engines there are, and where they meet the frontend, stays as it is");
+}
+
 std::string Given(std::string_view flag, int value) {
   return "--" + std::string(flag) + "=" + std::to_string(value);
 }
@@ -180,25 +186,29 @@ StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,
 }
 
 Status CheckSameLayout(const FrontendConfig& before, const FrontendConfig& after) {
-  const bool same = before.data_parallel_size == after.data_parallel_size &&
-                    before.data_parallel_start_rank == after.data_parallel_start_rank &&
-                    before.data_parallel_address == after.data_parallel_address &&
-                    before.data_parallel_rpc_port == after.data_parallel_rpc_port &&
-                    before.handshake_address == after.handshake_address;
-  if (same) return OkStatus();
-  return Refusal("the engines and the address where they meet the frontend stay as they are");
+  RETURN_IF_ERROR(
+      CheckSame("handshake-address", before.handshake_address == after.handshake_address));
+  RETURN_IF_ERROR(
+      CheckSame("data-parallel-size", before.data_parallel_size == after.data_parallel_size));
+  RETURN_IF_ERROR(CheckSame("data-parallel-start-rank",
+                            before.data_parallel_start_rank == after.data_parallel_start_rank));
+  RETURN_IF_ERROR(CheckSame("data-parallel-address",
+                            before.data_parallel_address == after.data_parallel_address));
+  return CheckSame("data-parallel-rpc-port",
+                   before.data_parallel_rpc_port == after.data_parallel_rpc_port);
 }
 
 Status CheckSameLayout(const EngineConfig& before, const EngineConfig& after) {
-  const bool same = before.data_parallel_rank == after.data_parallel_rank &&
-                    before.data_parallel_start_rank == after.data_parallel_start_rank &&
-                    before.data_parallel_size_local == after.data_parallel_size_local;
-  if (!same) return Refusal("the engine's rank stays as it is");
-  if (before.handshake_address == after.handshake_address &&
-      before.data_parallel_address == after.data_parallel_address) {
-    return OkStatus();
-  }
-  return Refusal("the address of the frontend stays as it is");
+  RETURN_IF_ERROR(
+      CheckSame("handshake-address", before.handshake_address == after.handshake_address));
+  RETURN_IF_ERROR(
+      CheckSame("data-parallel-rank", before.data_parallel_rank == after.data_parallel_rank));
+  RETURN_IF_ERROR(CheckSame("data-parallel-start-rank",
+                            before.data_parallel_start_rank == after.data_parallel_start_rank));
+  RETURN_IF_ERROR(CheckSame("data-parallel-size-local",
+                            before.data_parallel_size_local == after.data_parallel_size_local));
+  return CheckSame("data-parallel-address",
+                   before.data_parallel_address == after.data_parallel_address);
 }
 
 }  // namespace tandem

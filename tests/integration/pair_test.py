@@ -311,9 +311,11 @@ class Starts(unittest.TestCase):
         self.assertIn("did you mean --max-num-seqs?", self.refused("--max-num-seq", "3"))
 
     def test_layouts_that_this_command_cannot_start(self):
-        for flags in (("--data-parallel-size-local", "2"), ("--data-parallel-rank", "1"), ("--handshake-address", "ipc:///x/y")):
+        for flags, why in ((("-dp", "2", "-dpl", "3"), "--data-parallel-size 2 has ranks up to 1"),
+                           (("--data-parallel-rank", "1"), "--data-parallel-size 1 has ranks up to 0"),
+                           (("--handshake-address", "ipc:///x/y"), "--handshake-address: ")):
             with self.subTest(flags):
-                self.assertIn(flags[0].replace("-local", ""), self.refused(*flags))
+                self.assertIn(why, self.refused(*flags))
 
     def test_more_memory_than_there_is(self):
         self.assertIn("--kv-cache-memory-bytes", self.refused("--kv-cache-memory-bytes", str(2**63 - 1)))

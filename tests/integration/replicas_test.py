@@ -98,7 +98,7 @@ class Replicas(unittest.TestCase):
             self.assertEqual(self.complete(**{"X-data-parallel-rank": str(rank)})[0], 200)
         result = self.server.command("reload", "--data-parallel-size", "3")
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("stay as they are", result.stderr + result.stdout)
+        self.assertIn("--data-parallel-size: which engines there are", result.stderr + result.stdout)
 
 
 class Deaths(unittest.TestCase):
