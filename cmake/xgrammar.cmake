@@ -6,18 +6,16 @@ set(TANDEM_XGRAMMAR AUTO CACHE STRING
 set(TANDEM_XGRAMMAR_ARCHIVE "" CACHE FILEPATH
     "xgrammar-0.2.8.tar.gz, where it is already there; empty: fetch it with pip")
 
-# Strings of limited length may hold raw control characters in xgrammar's grammars, which is not JSON.
-function(tandem_repair_xgrammar file)
+# Replaces what is wrong in a source file of xgrammar; an error where neither form is there.
+function(tandem_repair_xgrammar file wrong right)
   file(READ ${file} text)
-  set(wrong "AddCharacterClass({{'\"', '\"'}, {'\\\\', '\\\\'}, {'\\r', '\\r'}, {'\\n', '\\n'}}, true)")
-  set(right "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}, {'\\\\', '\\\\'}}, true)")
   string(FIND "${text}" "${right}" repaired)
   if(NOT repaired EQUAL -1)
     return()
   endif()
   string(FIND "${text}" "${wrong}" at)
   if(at EQUAL -1)
-    message(FATAL_ERROR "${file}: the line to repair is not there")
+    message(FATAL_ERROR "${file}: what is to be repaired is not there: ${wrong}")
   endif()
   string(REPLACE "${wrong}" "${right}" text "${text}")
   file(WRITE ${file} "${text}")
@@ -32,7 +30,15 @@ if(TANDEM_XGRAMMAR)
     PATTERNS "*/cpp/*" "*/include/*" "*/3rdparty/picojson/*" "*/3rdparty/dlpack/include/*" "*/LICENSE" "*/NOTICE")
   if(NOT problem)
     set(TANDEM_HAS_XGRAMMAR ON)
-    tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/json_schema_converter.cc)
+    # Strings of limited length may hold raw control characters, which is not JSON.
+    tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/json_schema_converter.cc
+      "AddCharacterClass({{'\"', '\"'}, {'\\\\', '\\\\'}, {'\\r', '\\r'}, {'\\n', '\\n'}}, true)"
+      "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}, {'\\\\', '\\\\'}}, true)")
+    # Classes in what follows a rule are compared by the lowest byte of their characters, so that masks
+    # allow tokens that the matcher refuses (a hyphen for U+4E2D) and refuse tokens that it accepts.
+    tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/earley_parser.cc
+      "if (static_cast<uint8_t>(sub_sequence[i]) <= ch &&\n        ch <= static_cast<uint8_t>(sub_sequence[i + 1])) {"
+      "if (sub_sequence[i] <= ch && ch <= sub_sequence[i + 1]) {")
   elseif(TANDEM_XGRAMMAR STREQUAL "AUTO")
     message(STATUS "tandem-grammar is left out, there are no structured outputs: ${problem}")
   else()

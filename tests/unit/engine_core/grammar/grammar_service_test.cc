@@ -50,6 +50,7 @@ class DrawingExecutor final : public Executor {
   explicit DrawingExecutor(const ExecutorLimits& limits) : limits_(limits) {}
   using Outputs = std::map<RequestId, std::vector<TokenId>>;
   void DraftFrom(const Outputs* outputs) { known_ = outputs; }
+  void SampleUnmasked(RequestId id) { unmasked_ = std::move(id); }
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(const SchedulerOutput& step) override {
     if (step.finish_token_masks) step.finish_token_masks();
@@ -94,13 +95,13 @@ class DrawingExecutor final : public Executor {
     std::vector<TokenId>& row = rows_[request.slot];
     const std::span<const TokenId> drafts = step.Drafts(request);
     REQUIRE((masks.empty() || masks.size() == drafts.size() + 1));
+    const bool uses_masks = !masks.empty() && admitted_[request.slot].first != unmasked_;
     DraftResult drafted = {
         .request_idx = static_cast<int32_t>(result->sampled_token_ids.size()) - 1,
         .num_verified = request.num_draft_tokens,
         .begin = static_cast<int32_t>(result->draft_token_ids.size())};
     for (size_t place = 0; place <= drafts.size(); ++place) {
-      const TokenId token =
-          Draw(row, masks.empty() ? std::span<const int32_t>() : masks[place].words);
+      const TokenId token = Draw(row, uses_masks ? masks[place].words : std::span<const int32_t>());
       row.push_back(token);
       result->sampled_token_ids.back() = token;
       if (place == drafts.size() || token != drafts[place]) break;
@@ -148,6 +149,7 @@ class DrawingExecutor final : public Executor {
   std::map<RequestSlot, std::pair<RequestId, int32_t>> admitted_;  // and the prompt's length
   std::vector<ModelOutput> results_;
   const Outputs* known_ = nullptr;
+  RequestId unmasked_;
   Dice dice_{kSeed};
 };
 
@@ -381,6 +383,23 @@ TEST_CASE("drafts under a grammar give the outputs that no drafts give") {
   CHECK(drafting.reasons == plain.reasons);
   CHECK(drafting.executor.num_accepted > 100);
   CHECK(drafting.executor.num_rejected > 100);
+}
+
+// As if a mask had allowed what its matcher refuses.
+TEST_CASE("a token that the grammar does not allow ends its request alone") {
+  const bool async = GENERATE(false, true);
+  Engine engine(async);
+  engine.executor.SampleUnmasked("refused");
+  for (const char* id : {"before", "refused", "after"}) engine.AddRegex(id, "[0-9]{20}");
+  engine.Finish();
+  CHECK(engine.errors.size() == 1);
+  CHECK(engine.errors["refused"] == "the grammar does not allow a token that was sampled");
+  CHECK(engine.reasons["refused"] == wire::FinishReason::kError);
+  CHECK(engine.outputs["refused"].size() <= 1);
+  for (const char* id : {"before", "after"}) {
+    CHECK(std::regex_match(engine.Text(id), std::regex("[0-9]{20}")));
+  }
+  CHECK(engine.grammars->num_users() == 0);
 }
 
 TEST_CASE("an invalid grammar ends its requests alone, with what is wrong") {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/token_mask.h"
+#include "grammar/compiler/utf8_so_far.h"
 
 #include <catch2/catch.hpp>
 
@@ -141,6 +142,45 @@ TEST_CASE("masks after drafts, up to the first that is refused, and the matcher 
   REQUIRE(matcher.Accept(token(1)));
   CHECK(fill({token(2), token(4), token(5)}) == 3);
   CHECK(allowed(2) == "\x04");
+}
+
+// After the bytes of `before`, each a token: where the mask and what is accepted differ.
+std::vector<std::string> Contradictions(const xgrammar::CompiledGrammar& grammar,
+                                        const GrammarVocabulary& vocabulary,
+                                        const std::string& before) {
+  const auto after_them = [&] {
+    TokenMatcher matcher(grammar, &vocabulary);
+    for (const char byte : before) {
+      TokenId id = 0;
+      while (vocabulary.text(id) != std::string(1, byte)) ++id;
+      REQUIRE(matcher.Accept(id));
+    }
+    return matcher;
+  };
+  std::vector<int32_t> mask((kVocabSize + 31) / 32);
+  after_them().FillMask(true, mask);
+  std::vector<std::string> found;
+  for (TokenId id = 0; id < kVocabSize; ++id) {
+    const std::string& text = vocabulary.text(id);
+    if (text.empty() || !IsUtf8SoFar(text)) continue;
+    if (IsAllowed(mask, id) != after_them().Accept(id)) found.push_back(text);
+  }
+  return found;
+}
+
+// What may follow a rule is looked at when masks are made. There xgrammar 0.2.8 cuts characters of
+// a class down to their lowest byte, so that 中, U+4E2D, is a hyphen.
+TEST_CASE("a mask allows what is accepted where a class of non-ASCII characters follows a rule") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  for (const char* next : {"[中語]", "[^中]", "[中]*", "[^中]*", "[a-Ā]", "[^a-Ā]", "[Ā-ſ]"}) {
+    const std::string text =
+        std::string("root ::= \"b\" rule ") + next + " \"c\"\nrule ::= [ a] | [b]";
+    const auto grammar =
+        CompileGrammar({GrammarKind::kGrammar, JsonBlanks::kAny, text}, &vocabulary);
+    INFO(text);
+    REQUIRE(grammar.ok());
+    CHECK(Contradictions(*grammar, vocabulary, "b") == std::vector<std::string>());
+  }
 }
 
 }  // namespace
