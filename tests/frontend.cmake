@@ -76,6 +76,7 @@ tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/response_items_test.cc unit/frontend/api/response_object_test.cc
   unit/frontend/api/token_offsets_test.cc
   unit/frontend/processing/beam_search_test.cc unit/frontend/processing/chat_constraint_test.cc
+  unit/frontend/processing/fill_in_middle_test.cc
   unit/frontend/processing/input_processor_test.cc unit/frontend/processing/reasoning_tokens_test.cc
   unit/frontend/processing/message_plan_test.cc unit/frontend/processing/model_defaults_test.cc
   unit/frontend/processing/output_processor_test.cc unit/frontend/processing/torch_tensor_test.cc

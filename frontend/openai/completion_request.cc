@@ -32,6 +32,21 @@ Status CheckPromptEmbeds(const CompletionRequest& request) {
   return OkStatus();
 }
 
+// What is between the texts has no place in them.
+Status CheckSuffix(const CompletionRequest& request) {
+  if (!request.suffix || request.suffix->empty()) return OkStatus();
+  const char* other = !request.prompt_embeds.empty()   ? "prompt_embeds"
+                      : request.echo                   ? "echo"
+                      : request.return_token_offsets   ? "return_token_offsets"
+                      : request.truncate_prompt_tokens ? "truncate_prompt_tokens"
+                      : std::holds_alternative<TokenPrompts>(request.prompt)
+                          ? "a prompt of token ids"
+                          : nullptr;
+  if (other == nullptr) return OkStatus();
+  return InvalidArgumentError("suffix is not available with " + std::string(other))
+      .WithParam("suffix");
+}
+
 }  // namespace
 
 Status ParsePrompt(Json& value, CompletionRequest* out) {
@@ -84,6 +99,7 @@ Status CheckCompletionRequest(const CompletionRequest& request) {
         .WithParam("prompt_embeds");
   }
   RETURN_IF_ERROR(CheckPromptEmbeds(request));
+  RETURN_IF_ERROR(CheckSuffix(request));
   if (request.logprob_token_ids.empty()) return OkStatus();
   if (!request.logprobs) {
     return InvalidArgumentError("logprob_token_ids needs logprobs").WithParam("logprob_token_ids");

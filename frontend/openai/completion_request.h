@@ -21,6 +21,7 @@ struct CompletionRequest : GenerationRequest {
   Prompts prompt;
   std::vector<std::string> prompt_embeds;  // files of torch.save in base64; prompts before those
   std::optional<int64_t> logprobs;
+  std::optional<std::string> suffix;
   // Of /inference/v1/generate: without max_tokens the room that is left is used, not OpenAI's 16.
   bool fills_room = false;
 };
@@ -47,7 +48,10 @@ inline constexpr ApiField<CompletionRequest> kCompletionFields[] = {
      "Embeddings [tokens, hidden size] in place of a prompt, or a list of such: torch.save in "
      "base64.",
      field_schema::kTextOrTexts},
-    {"suffix", Unsupported{}, {}, "Text after the completion."},
+    {"suffix",
+     &CompletionRequest::suffix,
+     {},
+     "Text after the completion, for models with tokens for it."},
 };
 
 StatusOr<CompletionRequest> ParseCompletionRequest(Json body);

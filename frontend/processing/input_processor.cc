@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/strings.h"
-#include "frontend/text/base64.h"
 #include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 
@@ -99,74 +98,12 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
       chat_template_(std::move(chat_template)),
       tool_template_(std::move(tool_template)),
       encoded_texts_(std::make_unique<EncodedTextCache>(kEncodedTextBytes)),
+      fill_in_middle_(FindFillInMiddle(*tokenizer_)),
       sampling_(&config_, tokenizer_.get()),
       reasoning_(FindReasoningTokens(config_.parsers, *tokenizer_)),
       template_traits_(chat_template_ ? ProbeTemplate(*this) : TemplateTraits()) {}
 
 // ---- Prompts ----
-
-StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
-                                                   const RequestContext& context) const {
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, CompletionPrompts(request, context.max_model_len));
-  MaxTokens max_tokens{request.max_tokens, "max_tokens", std::nullopt, request.echo};
-  constexpr int64_t kCompletionMaxTokens = 16;  // OpenAI's
-  if (request.fills_room) {
-    max_tokens.fallback = config_.defaults.sampling.max_tokens;
-  } else if (!request.max_tokens) {
-    max_tokens.requested = kCompletionMaxTokens;
-  }
-  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room, {},
-                context);
-}
-
-StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(
-    const CompletionRequest& request, int64_t max_model_len) const {
-  std::vector<Prompt> prompts;
-  const size_t num_prompts =
-      request.prompt_embeds.size() +
-      std::visit([](const auto& list) { return list.size(); }, request.prompt);
-  if (num_prompts == 0) return Refuse("prompt", "prompt is required and must not be empty");
-  if (static_cast<int64_t>(num_prompts) > config_.max_completion_prompts) {
-    return Refuse("prompt", "prompt has " + std::to_string(num_prompts) + " entries, at most " +
-                                std::to_string(config_.max_completion_prompts) + " are allowed");
-  }
-  prompts.reserve(num_prompts);
-  for (const std::string& base64 : request.prompt_embeds) {
-    ASSIGN_OR_RETURN(Prompt prompt, ReadEmbeddings(base64));
-    prompts.push_back(std::move(prompt));
-  }
-  if (const auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
-    for (const std::string& text : *texts) {
-      ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(true),
-                                          max_model_len));
-      // A truncated prompt is echoed as truncated.
-      std::string shown = request.truncate_prompt_tokens ? tokenizer_->Decode(ids, true) : text;
-      const bool shows_text = request.echo || request.return_token_offsets;
-      prompts.push_back({std::move(ids), shows_text ? std::move(shown) : std::string()});
-    }
-  } else {
-    for (const auto& tokens : std::get<TokenPrompts>(request.prompt)) {
-      ASSIGN_OR_RETURN(auto ids, CheckTokens(request, tokens, max_model_len));
-      std::string text = request.echo ? tokenizer_->Decode(ids, true) : std::string();
-      prompts.push_back({std::move(ids), std::move(text)});
-    }
-  }
-  return prompts;
-}
-
-StatusOr<InputProcessor::Prompt> InputProcessor::ReadEmbeddings(std::string_view base64) const {
-  if (!config_.enable_prompt_embeds) {
-    return Refuse("prompt_embeds", "prompt_embeds need --enable-prompt-embeds");
-  }
-  const std::optional<std::string> file = Base64Decode(base64);
-  if (!file) return Refuse("prompt_embeds", "prompt_embeds are not base64");
-  auto tensor = ReadTorchTensor(*file);
-  if (!tensor.ok()) return Refuse("prompt_embeds", "prompt_embeds: " + tensor.status().message());
-  Prompt prompt;
-  prompt.token_ids.resize(static_cast<size_t>(tensor->num_rows), 0);
-  prompt.embeddings = std::move(*tensor);
-  return prompt;
-}
 
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
@@ -279,18 +216,19 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
   return InvalidArgumentError("chat template: " + text.status().message()).WithParam("messages");
 }
 
+// A normalizer may shrink text; no known one shrinks it to a quarter.
+Status InputProcessor::CheckTextBytes(size_t num_bytes, int64_t max_model_len) const {
+  constexpr size_t kNormalizerShrink = 4;
+  const size_t most_bytes =
+      static_cast<size_t>(max_model_len) * sampling_.longest_token_bytes() * kNormalizerShrink;
+  return num_bytes > most_bytes ? TooLong(max_model_len + 1, true, max_model_len) : OkStatus();
+}
+
 StatusOr<std::vector<TokenId>> InputProcessor::Tokenize(const GenerationRequest& request,
                                                         std::string_view text,
                                                         bool add_special_tokens,
                                                         int64_t max_model_len) const {
-  // Text that cannot fit is refused before it costs a tokenization. A normalizer may shrink text;
-  // no known one shrinks it to a quarter.
-  constexpr size_t kNormalizerShrink = 4;
-  const size_t most_bytes =
-      static_cast<size_t>(max_model_len) * sampling_.longest_token_bytes() * kNormalizerShrink;
-  if (!request.truncate_prompt_tokens && text.size() > most_bytes) {
-    return TooLong(max_model_len + 1, true, max_model_len);
-  }
+  if (!request.truncate_prompt_tokens) RETURN_IF_ERROR(CheckTextBytes(text.size(), max_model_len));
   // With a salt: how long it takes would show others what was encoded before.
   EncodedTextCache* const cache = request.cache_salt ? nullptr : encoded_texts_.get();
   ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, add_special_tokens, cache));

@@ -19,6 +19,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/processing/beam_search.h"
 #include "frontend/processing/chat_constraint.h"
+#include "frontend/processing/fill_in_middle.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/reasoning_tokens.h"
 #include "frontend/processing/sampling_resolver.h"
@@ -114,6 +115,12 @@ class InputProcessor {
   StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
                                                   int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
+  // `before` and the request's suffix with the gap between them.
+  StatusOr<std::vector<TokenId>> TokenizeAround(const CompletionRequest& request,
+                                                const std::string& before,
+                                                int64_t max_model_len) const;
+  // Refuses text that cannot fit before it costs a tokenization.
+  Status CheckTextBytes(size_t num_bytes, int64_t max_model_len) const;
   Status SetReasoning(const GenerationRequest& request, const ChatConstraint& constraint,
                       wire::EngineCoreRequest* model, wire::SamplingParams* sampling) const;
   StatusOr<std::optional<BeamOptions>> MakeBeams(const GenerationRequest& request,
@@ -134,6 +141,7 @@ class InputProcessor {
   const std::optional<ChatTemplate> chat_template_;
   const std::optional<ChatTemplate> tool_template_;
   const std::unique_ptr<EncodedTextCache> encoded_texts_;
+  const std::optional<FillInMiddle> fill_in_middle_;
   const SamplingResolver sampling_;
   const ReasoningTokens reasoning_;
   const TemplateTraits template_traits_;  // found with the members above
