@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/utf8.h"
 #include "tests/support/environment.h"
 #include "tests/support/masked_writer.h"
 
@@ -21,21 +23,46 @@ const std::vector<std::string> kCharacters = {
     "a", "b",  "c",          "0",      "9", " ", ".", "\"", "-", "]", "^", "\\",
     "é", "中", "\U0001F600", "\uFFFD", "{", "|", "*", "\n", "'", "/", "ß", "語"};
 
+// From one character to another, both included; `last` may be the first one.
+struct Range {
+  std::string first;
+  std::string last;
+
+  // UTF-8 is ordered as its code points are.
+  bool Has(const std::string& character) const { return first <= character && character <= last; }
+};
+
 struct Expression {
   enum Kind { kLiteral, kClass, kSequence, kChoice, kRepeat } kind = kLiteral;
-  std::vector<std::string> characters = {};  // of a literal in order, of a class as a set
+  std::vector<std::string> characters = {};  // of a literal
+  std::vector<Range> ranges = {};            // of a class
+  bool is_negated = false;
   std::vector<Expression> parts = {};
   int32_t least = 0;
   int32_t most = 0;  // -1: without bound
+
+  bool ClassHas(const std::string& character) const {
+    const auto has = [&](const Range& range) { return range.Has(character); };
+    return std::ranges::any_of(ranges, has) != is_negated;
+  }
 };
 
-std::vector<std::string> DrawCharacters(Dice* dice) {
-  std::vector<std::string> drawn;
+const std::string& DrawCharacter(Dice* dice) {
+  const auto last = static_cast<int32_t>(kCharacters.size()) - 1;
+  return kCharacters[static_cast<size_t>(dice->Roll(0, last))];
+}
+
+// Some have ranges, and some contain what they do not name.
+void DrawClass(Dice* dice, Expression* drawn) {
+  drawn->is_negated = dice->Chance(5);
   for (int32_t i = dice->Roll(1, 4); i > 0; --i) {
-    drawn.push_back(kCharacters[static_cast<size_t>(
-        dice->Roll(0, static_cast<int32_t>(kCharacters.size()) - 1))]);
+    Range range = {DrawCharacter(dice), ""};
+    range.last = dice->Chance(5) ? DrawCharacter(dice) : range.first;
+    if (range.last < range.first) std::swap(range.first, range.last);
+    drawn->ranges.push_back(range);
   }
-  return drawn;
+  const auto has = [drawn](const std::string& each) { return drawn->ClassHas(each); };
+  if (std::ranges::none_of(kCharacters, has)) drawn->is_negated = !drawn->is_negated;
 }
 
 Expression DrawExpression(Dice* dice, int depth) {
@@ -43,8 +70,12 @@ Expression DrawExpression(Dice* dice, int depth) {
   drawn.kind = static_cast<Expression::Kind>(dice->Roll(0, depth == 0 ? 1 : 4));
   switch (drawn.kind) {
     case Expression::kLiteral:
+      for (int32_t i = dice->Roll(1, 4); i > 0; --i) {
+        drawn.characters.push_back(DrawCharacter(dice));
+      }
+      break;
     case Expression::kClass:
-      drawn.characters = DrawCharacters(dice);
+      DrawClass(dice, &drawn);
       break;
     case Expression::kSequence:
     case Expression::kChoice:
@@ -62,22 +93,22 @@ Expression DrawExpression(Dice* dice, int depth) {
 }
 
 std::string DrawText(const Expression& expression, Dice* dice) {
-  const auto one_of = [dice](const auto& all) -> const auto& {
-    return all[static_cast<size_t>(dice->Roll(0, static_cast<int32_t>(all.size()) - 1))];
-  };
   std::string text;
   switch (expression.kind) {
     case Expression::kLiteral:
       for (const std::string& each : expression.characters) text += each;
       break;
     case Expression::kClass:
-      text = one_of(expression.characters);
+      do text = DrawCharacter(dice);
+      while (!expression.ClassHas(text));
       break;
     case Expression::kSequence:
       for (const Expression& part : expression.parts) text += DrawText(part, dice);
       break;
     case Expression::kChoice:
-      text = DrawText(one_of(expression.parts), dice);
+      text = DrawText(expression.parts[static_cast<size_t>(
+                          dice->Roll(0, static_cast<int32_t>(expression.parts.size()) - 1))],
+                      dice);
       break;
     case Expression::kRepeat: {
       const int32_t most = expression.most < 0 ? expression.least + 3 : expression.most;
@@ -106,7 +137,14 @@ std::set<size_t> Ends(const Expression& expression, const std::string& text,
       return ends;
     case Expression::kClass:
       ends.clear();
-      for (const std::string& each : expression.characters) ends.merge(step_over(each, starts));
+      for (const size_t start : starts) {
+        if (start == text.size()) continue;
+        const Utf8Sequence character = ReadUtf8(text, start);
+        if (!character.well_formed) continue;
+        if (expression.ClassHas(text.substr(start, character.size))) {
+          ends.insert(start + character.size);
+        }
+      }
       return ends;
     case Expression::kSequence:
       for (const Expression& part : expression.parts) ends = Ends(part, text, ends);
@@ -138,8 +176,11 @@ std::string Escaped(const std::string& character, std::string_view to_escape) {
 }
 
 std::string Class(const Expression& expression) {
-  std::string text = "[";
-  for (const std::string& each : expression.characters) text += Escaped(each, "\\]^-");
+  std::string text = expression.is_negated ? "[^" : "[";
+  for (const auto& [first, last] : expression.ranges) {
+    text += Escaped(first, "\\]^-");
+    if (last != first) text += "-" + Escaped(last, "\\]^-");
+  }
   return text + "]";
 }
 
