@@ -81,6 +81,9 @@ tandem_test(integration_wire LABEL integration SRCS integration/mock_engine_test
 target_compile_definitions(integration_wire PRIVATE TANDEM_TEST_PYTHON="${TANDEM_TEST_PYTHON}")
 python_test(quantization integration/quantization_test.py)
 python_test(systemd integration/systemd_test.py)
+# The units under a systemd of their own, where the test may start one.
+python_test(systemd_machine integration/systemd_machine_test.py)
+set_tests_properties(systemd_machine PROPERTIES LABELS "integration;systemd")
 python_test(frontend_process integration/frontend_process_test.py)
 python_test_classes(api integration/api_test.py)
 python_test_classes(openai_client integration/openai_client_test.py)
