@@ -321,6 +321,23 @@ LogprobsMode LogprobsModeOf(std::string_view word) {
                                         : LogprobsMode::kRawLogprobs;
 }
 
+StatusOr<StepTimeLimit> ParseStepTimeLimit(const EngineConfig& config) {
+  if (config.max_step_ms == "auto") {
+    return config.enable_chunked_prefill ? StepTimeLimit{.seconds = 0.02, .decode_steps = 3}
+                                         : StepTimeLimit();
+  }
+  const std::optional<double> milliseconds = ParseNumber<double>(config.max_step_ms);
+  if (!milliseconds || !(*milliseconds >= 0 && *milliseconds <= 1e6)) {
+    return InvalidArgumentError("--max-step-ms " + config.max_step_ms +
+                                ": must be milliseconds up to 1000000, 0 or auto");
+  }
+  if (*milliseconds > 0 && !config.enable_chunked_prefill) {
+    return InvalidArgumentError(
+        "--max-step-ms: cuts prompts into pieces, which --no-enable-chunked-prefill forbids");
+  }
+  return StepTimeLimit{.seconds = *milliseconds / 1000};
+}
+
 void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   SchedulerConfig& scheduler = setup->engine.scheduler;
   scheduler.max_num_scheduled_tokens = static_cast<int32_t>(config.max_num_scheduled_tokens);
@@ -364,6 +381,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   SetScheduling(config, &setup);
+  ASSIGN_OR_RETURN(setup.engine.scheduler.step_time_limit, ParseStepTimeLimit(config));
   RETURN_IF_ERROR(SetAdapters(config, &setup));
   RETURN_IF_ERROR(SetRanks(config, model, &setup));
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));

@@ -137,12 +137,20 @@ Status EngineCore::BeginStep(bool may_schedule) {
   result_.Clear();
   if (oldest.submitted) RETURN_IF_ERROR(executor_->Collect(&result_));
   collected_ = oldest.output;
+  if (scheduler_.wants_step_times()) ObserveTime(oldest);
   return OkStatus();
+}
+
+// The executor begins with a step when it has it and the one before is done.
+void EngineCore::ObserveTime(const StepInFlight& step) {
+  const double before = std::exchange(collected_at_, clock_->Monotonic());
+  scheduler_.ObserveStep(*step.output, collected_at_ - std::max(before, step.submitted_at));
 }
 
 // True: a new step in which some request runs.
 StatusOr<bool> EngineCore::SubmitStep() {
-  const SchedulerOutput& step = scheduler_.Schedule(clock_->Monotonic());
+  const double now = clock_->Monotonic();
+  const SchedulerOutput& step = scheduler_.Schedule(now);
   RequestGrammars* grammars = options_.grammars;
   if (grammars != nullptr) {
     if (!step.freed_slots.empty()) grammars->DropEnded(scheduler_);
@@ -151,7 +159,7 @@ StatusOr<bool> EngineCore::SubmitStep() {
   if (step.has_work()) RETURN_IF_ERROR(executor_->Submit(step));
   if (grammars != nullptr) EndMasks();
   // The update of an earlier step reports whatever an empty one would.
-  if (step.has_work() || in_flight_.empty()) in_flight_.push_back({&step, step.has_work()});
+  if (step.has_work() || in_flight_.empty()) in_flight_.push_back({&step, step.has_work(), now});
   return !step.empty();
 }
 

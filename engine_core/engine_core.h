@@ -135,11 +135,13 @@ class EngineCore {
   struct StepInFlight {
     const SchedulerOutput* output = nullptr;
     bool submitted = false;  // the executor has it
+    double submitted_at = 0;
   };
 
   EngineCore(const EngineCoreOptions& options, Executor* executor, const Clock* clock);
   bool NeedsStep() const;
   StatusOr<bool> SubmitStep();
+  void ObserveTime(const StepInFlight& step);
   void On(wire::EngineInput input);
   void On(wire::EngineCoreRequest request);
   void OnOne(wire::EngineCoreRequest request);
@@ -171,6 +173,7 @@ class EngineCore {
   AdapterCache adapters_;
   std::vector<StepInFlight> in_flight_;         // oldest first
   const SchedulerOutput* collected_ = nullptr;  // the step of result_
+  double collected_at_ = 0;                     // when the result before the next one came
   ModelOutput result_;
   ClientOutputs outputs_;
   bool stats_due_ = false;               // a number changed that no step will report

@@ -26,6 +26,7 @@ tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc
        unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
        unit/engine_core/scheduler/forced_tokens_test.cc unit/engine_core/scheduler/outside_test.cc
+       unit/engine_core/scheduler/prefill_pace_test.cc
        unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
        unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)

@@ -78,6 +78,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
       {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
       {"prefill-schedule-interval", &c.prefill_schedule_interval, "Least number of steps between prefills while other requests decode", {.min = 1, .max = 65536}},
+      {"max-step-ms", &c.max_step_ms, "Longest step in milliseconds while requests decode: prompts are cut into pieces that fit, so that a long one delays the tokens of others by no more. auto: three times a step of the same requests without prompts, at least 20 ms; 0: no limit"},
       {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
       {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival) or priority", {.choices = {"fcfs", "priority"}}},
 

@@ -68,6 +68,7 @@ struct EngineConfig {
   bool scheduler_reserve_full_isl = true;
   double watermark = 0;
   int64_t prefill_schedule_interval = 1;
+  std::string max_step_ms = "0";
   std::string scheduling_policy = "fcfs";
   std::optional<bool> async_scheduling;
   std::string structured_outputs_config;  // JSON

@@ -36,7 +36,7 @@ void RunningPass::Run(StepPlan* plan) {
     if (room == Room::kNone) return;
     if (room == Room::kWasPreempted) continue;  // it is no longer at i
     plan->AddRunning(request, num_tokens, num_blocks_before);
-    if (request->mid_prefill) plan->NotePrefill();
+    if (request->mid_prefill) plan->NotePrefill(num_tokens);
     ++i;
   }
 }
@@ -50,8 +50,10 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
       awaits_token || request.awaits_masked_token() || ThinkingBudgets::MustWait(request);
   if (must_wait || request.will_reach_max_tokens()) return 0;
   const int32_t num_wanted = request.num_uncomputed_tokens() + parts_.drafts.NumFor(request);
-  return std::min({num_wanted, plan.chunk_limit(), plan.budget_tokens(),
-                   parts_.config.max_model_len - request.num_computed_tokens - 1});
+  const int32_t num_left =
+      std::min(plan.budget_tokens(), parts_.config.max_model_len - request.num_computed_tokens - 1);
+  const int32_t num_tokens = std::min({num_wanted, plan.chunk_limit(), num_left});
+  return request.mid_prefill ? std::min(num_tokens, plan.prefill_tokens()) : num_tokens;
 }
 
 // Gets blocks for the next num_tokens of running()[*running_idx], preempting others as needed;

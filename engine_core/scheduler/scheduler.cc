@@ -33,7 +33,8 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
       update_(&parts_),
       plan_(parts_.config.max_num_seqs),
       steps_(parts_.config.max_num_seqs),
-      cadence_(parts_.config.prefill_schedule_interval) {
+      cadence_(parts_.config.prefill_schedule_interval),
+      pace_(parts_.config.step_time_limit) {
   CHECK_LE(parts_.config.max_num_seqs, kv_cache->config().max_num_seqs);
   CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
       << "a connector may read blocks that leave the window while their request runs";
@@ -137,7 +138,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   return step->output;
 }
 
-StepPlan::Limits Scheduler::LimitsOfStep() const {
+StepPlan::Limits Scheduler::LimitsOfStep() {
   const std::vector<Request*>& running = parts_.requests.running();
   StepPlan::Limits limits;
   limits.budget_tokens = parts_.config.max_num_scheduled_tokens;
@@ -152,10 +153,20 @@ StepPlan::Limits Scheduler::LimitsOfStep() const {
           std::max(limits.chunk_limit, parts_.config.max_num_batched_tokens / num_unfinished);
     }
   }
-  limits.hold_prefills =
-      cadence_.Holds(std::any_of(running.begin(), running.end(),
-                                 [](const Request* request) { return !request->mid_prefill; }));
+  const auto decodes = [](const Request* request) { return !request->mid_prefill; };
+  limits.hold_prefills = cadence_.Holds(std::ranges::any_of(running, decodes));
+  limits.prefill_tokens = PrefillPace::kNoLimit;
+  if (pace_.is_on()) {
+    const auto num_decodes = static_cast<int32_t>(std::ranges::count_if(running, decodes));
+    limits.prefill_tokens = pace_.TokensOfNextStep(num_decodes);
+  }
   return limits;
+}
+
+void Scheduler::ObserveStep(const SchedulerOutput& step, double seconds) {
+  const auto num_requests = static_cast<int32_t>(step.requests.size());
+  if (num_requests == 0) return;
+  pace_.Observe(num_requests - step.num_prefills, step.num_prefill_tokens, seconds);
 }
 
 void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, ClientOutputs* outputs) {

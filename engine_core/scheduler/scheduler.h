@@ -27,6 +27,7 @@
 #include "engine_core/scheduler/kv_connector.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/prefill_cadence.h"
+#include "engine_core/scheduler/prefill_pace.h"
 #include "engine_core/scheduler/running_pass.h"
 #include "engine_core/scheduler/scheduler_output.h"
 #include "engine_core/scheduler/scheduler_parts.h"
@@ -90,6 +91,9 @@ class Scheduler {
   // Folds a step's result back: appends tokens, ends requests, writes records for the clients. A
   // step without work need not be updated.
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
+  // Whether ObserveStep is to be called; then for each step that ran tokens, before its Update.
+  bool wants_step_times() const { return pace_.is_on(); }
+  void ObserveStep(const SchedulerOutput& step, double seconds);
   // Counts since the last call, and the current state.
   wire::SchedulerStats TakeStats();
 
@@ -119,7 +123,7 @@ class Scheduler {
   std::string DebugString() const;
 
  private:
-  StepPlan::Limits LimitsOfStep() const;
+  StepPlan::Limits LimitsOfStep();
   template <class Predicate>
   std::vector<FinishedRequest> AbortIf(Predicate predicate);
 
@@ -131,6 +135,7 @@ class Scheduler {
   StepsInFlight steps_;
   Step* newest_step_ = nullptr;
   PrefillCadence cadence_;
+  PrefillPace pace_;
   PauseState pause_state_ = PauseState::kUnpaused;
   bool prefix_cache_was_reset_ = false;  // since the last TakeStats
   int64_t num_steps_ = 0;                // that ran tokens

@@ -170,6 +170,7 @@ void Scheduler::Save(ByteWriter* out) const {
   out->Signed(num_steps_);
   out->Fixed(now_);
   cadence_.Save(out);
+  pace_.Save(out);
   parts_.requests.Save(out);
   parts_.kv_cache.Save(out);
 }
@@ -179,6 +180,7 @@ Status Scheduler::Load(ByteReader* in) {
   num_steps_ = in->Signed();
   now_ = in->Fixed<double>();
   cadence_.Load(in);
+  pace_.Load(in);
   RETURN_IF_ERROR(parts_.requests.Load(in));
   return parts_.kv_cache.Load(in);
 }

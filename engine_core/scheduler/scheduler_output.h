@@ -103,7 +103,10 @@ struct SchedulerOutput {
   std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
   int32_t num_scheduled_tokens = 0;      // sum over requests
-  int32_t num_drafts_wanted = 0;         // the most that a drafter proposes for each of them
+  // Those of the requests whose known tokens were not all computed, and how many such there are.
+  int32_t num_prefill_tokens = 0;
+  int32_t num_prefills = 0;
+  int32_t num_drafts_wanted = 0;  // the most that a drafter proposes for each of them
   // A KV connector's worker must be asked, even when nothing runs.
   bool polls_kv_transfers = false;
 
@@ -131,6 +134,8 @@ struct SchedulerOutput {
     finish_token_masks = nullptr;
     freed_slots.clear();
     num_scheduled_tokens = 0;
+    num_prefill_tokens = 0;
+    num_prefills = 0;
     num_drafts_wanted = 0;
     polls_kv_transfers = false;
   }

@@ -52,6 +52,13 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
                                  .adapter = request->adapter()});
     }
     output.num_scheduled_tokens += entry.num_tokens;
+    const bool is_prefill = entry.kind == ScheduledKind::kRunning
+                                ? request->mid_prefill
+                                : request->num_uncomputed_tokens() > 1;
+    if (is_prefill) {
+      ++output.num_prefills;
+      output.num_prefill_tokens += entry.num_tokens;
+    }
     if (num_drafts >= 0) budgets->Apply(*request, request_idx, &output);
     if (num_drafts > 0) drafts.Schedule(num_drafts, request, &output.requests.back(), &output);
     request->num_computed_tokens += entry.num_tokens;

@@ -23,6 +23,7 @@ class StepPlan {
     int32_t input_tokens = 0;  // a second budget, of which each request takes input_slots more
     int32_t input_slots = 0;
     int32_t chunk_limit = 0;     // most tokens of one request
+    int32_t prefill_tokens = 0;  // a third budget, of requests in their prefill
     bool hold_prefills = false;  // decodes only
   };
 
@@ -38,7 +39,10 @@ class StepPlan {
   }
   // Takes back what the request was given. False: it was given nothing.
   bool TryTakeBack(const Request* request);
-  void NotePrefill() { has_prefill_ = true; }
+  void NotePrefill(int32_t num_tokens) {
+    has_prefill_ = true;
+    limits_.prefill_tokens -= num_tokens;
+  }
   // Blocks have run out: a running request was preempted or could not go on.
   void NoteShortage() { is_short_ = true; }
 
@@ -48,6 +52,8 @@ class StepPlan {
     return std::min(limits_.budget_tokens, limits_.input_tokens - limits_.input_slots);
   }
   int32_t chunk_limit() const { return limits_.chunk_limit; }
+  // Of them, those that a request in its prefill can get.
+  int32_t prefill_tokens() const { return limits_.prefill_tokens; }
   bool holds_prefills() const { return limits_.hold_prefills; }
   bool has_prefill() const { return has_prefill_; }
   bool is_short() const { return is_short_; }

@@ -72,10 +72,12 @@ std::optional<WaitingPass::Prefix> WaitingPass::FindPrefix(const Request& reques
 bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan) {
   const int32_t num_known = prefix.known.total();
   const int32_t num_left = request->num_tokens() - num_known;
-  if (num_left > 1 && plan->holds_prefills()) return false;
+  const bool is_prefill = num_left > 1;
+  if (is_prefill && (plan->holds_prefills() || plan->prefill_tokens() <= 0)) return false;
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
   if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
+  if (is_prefill) num_tokens = std::min(num_tokens, plan->prefill_tokens());
   if (IsPadded(num_left, prefix, *plan)) {
     num_tokens += parts_.drafts.NumPadding(num_known);
     if (num_tokens > plan->budget_tokens()) return false;
@@ -86,7 +88,7 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
   parts_.requests.Admit(request, prefix.known, plan->now());
   plan->AddAdmitted(request, num_tokens, resumed);
-  if (num_left > 1) plan->NotePrefill();
+  if (is_prefill) plan->NotePrefill(num_tokens);
   return true;
 }
 

@@ -42,6 +42,7 @@ class Drawing {
   void DrawWindow();
   void DrawOutside(uint64_t seed);
   void DrawDrafter(uint64_t seed);
+  void DrawPace(uint64_t seed);
   std::vector<TokenId> DrawPrompt(int32_t max_tokens);
   void DrawStream();
 
@@ -61,6 +62,7 @@ Scenario Drawing::Draw(uint64_t seed) {
   for (int32_t i = 0; i < num_requests; ++i) DrawStream();
   if (seed % 4 == 0) DrawOutside(seed);
   if (HasDrafter(seed)) DrawDrafter(seed);
+  if (seed % 5 == 2) DrawPace(seed);
   return std::move(drawn_);
 }
 
@@ -154,6 +156,15 @@ void Drawing::DrawDrafter(uint64_t seed) {
   // Drafts in flight after the window need room.
   const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, drawn_.limits));
   drawn_.limits.num_blocks = std::max(drawn_.limits.num_blocks, 1 + num_held);
+}
+
+// Likewise. Steps take what the clock moves while they are in flight.
+void Drawing::DrawPace(uint64_t seed) {
+  if (!drawn_.options.scheduler.enable_chunked_prefill) return;
+  SimRandom draw(seed * 37);
+  StepTimeLimit& limit = drawn_.options.scheduler.step_time_limit;
+  limit.seconds = 0.001 * static_cast<double>(1 + draw.Next() % 20);
+  limit.decode_steps = static_cast<double>(draw.Next() % 4);
 }
 
 std::vector<TokenId> Drawing::DrawPrompt(int32_t max_tokens) {
@@ -262,7 +273,8 @@ std::string Scenario::Describe() const {
        << (s.policy == SchedulingPolicy::kFcfs ? "fcfs" : "priority") << ", chunked "
        << s.enable_chunked_prefill << ", threshold " << s.long_prefill_token_threshold << "/"
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
-       << ", interval " << s.prefill_schedule_interval << ", caching "
+       << ", interval " << s.prefill_schedule_interval << ", step " << s.step_time_limit.seconds
+       << "/" << s.step_time_limit.decode_steps << ", caching "
        << options.kv_cache.enable_prefix_caching << ", async " << options.async_scheduling
        << ", watermark " << options.kv_cache.watermark << ", window " << limits.sliding_window
        << ", connector " << connector_seed.has_value() << " recomputes "

@@ -266,6 +266,24 @@ TEST_CASE("engine config: every flag reaches the setting it is for") {
   CHECK(*setup.kv_cache.num_blocks == 77);
 }
 
+TEST_CASE("engine config: the longest step is a time, a multiple of decode steps, or not limited") {
+  const auto limit_of = [](const std::vector<std::string>& flags) {
+    return Setup(flags).engine.scheduler.step_time_limit;
+  };
+  CHECK(limit_of({"model", "--max-step-ms", "0"}).seconds == 0);
+  CHECK(limit_of({"model", "--max-step-ms", "12.5"}).seconds == 0.0125);
+  const StepTimeLimit by_itself = limit_of({"model", "--max-step-ms", "auto"});
+  CHECK(by_itself.seconds == 0.02);
+  CHECK(by_itself.decode_steps == 3);
+  for (const std::string bad : {"soon", "-1", "nan", "1e9", "5ms"}) {
+    INFO(bad);
+    CHECK_THAT(SetupError({"model", "--max-step-ms=" + bad}), Contains("--max-step-ms"));
+  }
+  CHECK_THAT(SetupError({"model", "--max-step-ms", "5", "--no-enable-chunked-prefill"}),
+             Contains("--max-step-ms"));
+  CHECK(limit_of({"model", "--max-step-ms", "auto", "--no-enable-chunked-prefill"}).seconds == 0);
+}
+
 TEST_CASE("engine config: a step has no more tokens than its requests can use") {
   const EngineSetup setup = Setup({"model", "--max-num-seqs", "1", "--max-model-len", "100"});
   CHECK(setup.runner.limits.max_num_batched_tokens == 100);

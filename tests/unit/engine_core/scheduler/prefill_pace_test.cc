@@ -1,0 +1,185 @@
+// Steps of a made-up machine: the pace learns what they take, and prompts are cut to the limit.
+
+#include "engine_core/scheduler/prefill_pace.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine_core/kv_cache/kv_cache_manager.h"
+#include "engine_core/scheduler/scheduler.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+constexpr int32_t kNoLimit = PrefillPace::kNoLimit;
+
+// Seconds of a step on that machine.
+double TimeOf(int32_t num_decodes, int32_t num_prefill_tokens) {
+  return (num_decodes > 0 ? 0.010 : 0) + 0.0002 * num_decodes + 0.0005 * num_prefill_tokens;
+}
+
+void Run(PrefillPace* pace, int32_t num_decodes, int32_t num_prefill_tokens) {
+  pace->Observe(num_decodes, num_prefill_tokens, TimeOf(num_decodes, num_prefill_tokens));
+}
+
+TEST_CASE("PrefillPace: without a limit, or with nobody to delay, a step takes what it likes") {
+  PrefillPace off({});
+  CHECK_FALSE(off.is_on());
+  CHECK(off.TokensOfNextStep(8) == kNoLimit);
+  PrefillPace pace({.seconds = 0.05});
+  CHECK(pace.is_on());
+  CHECK(pace.TokensOfNextStep(0) == kNoLimit);
+}
+
+TEST_CASE(
+    "PrefillPace: a step of a new size runs without prompts first, but prompts do not wait for "
+    "ever") {
+  PrefillPace pace({.seconds = 0.05});
+  CHECK(pace.TokensOfNextStep(8) == 0);
+  Run(&pace, 8, 0);
+  CHECK(pace.TokensOfNextStep(8) > 0);
+  CHECK(pace.TokensOfNextStep(5) > 0);  // of the same size
+  std::vector<int32_t> seen;
+  for (int i = 0; i < 8; ++i) seen.push_back(pace.TokensOfNextStep(64));  // never observed
+  CHECK(std::ranges::count(seen, 0) == 4);
+  CHECK(seen.back() > 0);
+}
+
+TEST_CASE("PrefillPace: the tokens fill the time that the limit leaves") {
+  PrefillPace pace({.seconds = 0.05});
+  Run(&pace, 0, 512);
+  Run(&pace, 8, 0);
+  const int32_t num_tokens = pace.TokensOfNextStep(8);
+  CHECK(TimeOf(8, num_tokens) <= 0.05);
+  CHECK(TimeOf(8, num_tokens + 32) > 0.05);
+  SECTION("with a limit in decode steps as well, the larger one counts") {
+    PrefillPace ratio({.seconds = 0.02, .decode_steps = 3});
+    Run(&ratio, 0, 512);
+    Run(&ratio, 8, 0);
+    const double limit = 3 * TimeOf(8, 0);
+    CHECK(TimeOf(8, ratio.TokensOfNextStep(8)) <= limit);
+    CHECK(TimeOf(8, ratio.TokensOfNextStep(8) + 32) > limit);
+  }
+  SECTION("a machine that becomes slower is followed, and one that becomes faster") {
+    for (const double factor : {4.0, 0.5}) {
+      for (int i = 0; i < 100; ++i) {
+        const int32_t next = pace.TokensOfNextStep(8);
+        pace.Observe(8, next, factor * TimeOf(8, next));
+      }
+      INFO(factor);
+      const int32_t learned = pace.TokensOfNextStep(8);
+      if (learned == 0) continue;
+      const bool is_least = learned == PrefillPace::kLeastTokens;
+      CHECK((is_least || factor * TimeOf(8, learned) < 0.055));
+      CHECK(factor * TimeOf(8, learned + 48) > 0.05);
+    }
+  }
+}
+
+TEST_CASE("PrefillPace: prompts go on under a limit that no step can keep") {
+  PrefillPace pace({.seconds = 0.001});
+  Run(&pace, 0, 512);
+  Run(&pace, 8, 0);
+  CHECK(pace.TokensOfNextStep(8) == PrefillPace::kLeastTokens);
+}
+
+TEST_CASE("PrefillPace: with prompts in every step one in some 64 has none") {
+  PrefillPace pace({.seconds = 0.05});
+  Run(&pace, 8, 0);
+  std::map<bool, int> num_steps;
+  for (int i = 0; i < 650; ++i) {
+    const int32_t num_tokens = pace.TokensOfNextStep(8);
+    ++num_steps[num_tokens == 0];
+    Run(&pace, 8, num_tokens);
+  }
+  CHECK(num_steps[true] == 10);
+}
+
+TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
+  PrefillPace pace({.seconds = 0.05});
+  Run(&pace, 0, 512);
+  Run(&pace, 8, 0);
+  std::array<char, 1024> memory{};
+  ByteWriter writer(memory);
+  pace.Save(&writer);
+  REQUIRE(writer.fits());
+  PrefillPace loaded({.seconds = 0.05});
+  ByteReader reader({memory.data(), writer.size()});
+  loaded.Load(&reader);
+  REQUIRE(reader.ok());
+  for (const int32_t num_decodes : {1, 8, 8, 8}) {
+    CHECK(loaded.TokensOfNextStep(num_decodes) == pace.TokensOfNextStep(num_decodes));
+  }
+}
+
+// Two requests decode while two prompts of 400 tokens arrive.
+struct Outcome {
+  double longest_step = 0;  // in which somebody decodes
+  int num_steps = 0;        // until both prompts are computed
+  bool has_ended = false;
+};
+
+Outcome RunPrompts(const StepTimeLimit& limit) {
+  KvCacheConfig cache;
+  cache.num_blocks = 200;
+  cache.block_size = 16;
+  cache.max_num_seqs = 8;
+  cache.max_model_len = 600;
+  SchedulerConfig config;
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = 512;
+  config.max_model_len = 600;
+  config.vocab_size = 100;
+  config.step_time_limit = limit;
+  KvCacheManager kv(cache);
+  Scheduler scheduler(config, &kv);
+  ClientOutputs outputs;
+  Outcome outcome;
+  const auto add = [&](const std::string& id, TokenId token, size_t num_tokens) {
+    wire::EngineCoreRequest request;
+    request.request_id = id;
+    request.prompt_token_ids.assign(num_tokens, token);
+    request.sampling_params.max_tokens = 150;
+    REQUIRE(scheduler.Add(std::move(request), 0).ok());
+  };
+  add("a", 1, 8);
+  add("b", 2, 8);
+  for (int i = 0; i < 400; ++i) {
+    if (i == 20) add("c", 3, 400);
+    if (i == 20) add("d", 4, 400);
+    const SchedulerOutput& step = scheduler.Schedule(i);
+    const auto num_decodes = static_cast<int32_t>(step.requests.size()) - step.num_prefills;
+    const double seconds = TimeOf(num_decodes, step.num_prefill_tokens);
+    if (i >= 20 && num_decodes > 0) outcome.longest_step = std::max(outcome.longest_step, seconds);
+    if (i >= 20 && step.num_prefills > 0) outcome.num_steps = i - 19;
+    ModelOutput result;
+    for (const ScheduledRequest& request : step.requests) {
+      result.sampled_token_ids.push_back(request.needs_sample ? 9 : kNoToken);
+    }
+    scheduler.ObserveStep(step, seconds);
+    scheduler.Update(step, &result, &outputs);
+  }
+  outcome.has_ended = scheduler.num_requests() == 0;
+  return outcome;
+}
+
+TEST_CASE("a limit of the step's time cuts prompts beside decodes, in the order of their arrival") {
+  const Outcome without = RunPrompts({});
+  CHECK(without.has_ended);
+  CHECK(without.longest_step > 0.2);
+  CHECK(without.num_steps == 2);
+  const Outcome with = RunPrompts({.seconds = 0.05});
+  CHECK(with.has_ended);
+  CHECK(with.longest_step <= 0.05);
+  // 800 tokens, some 76 beside each decode step of 10 ms
+  CHECK(with.num_steps >= 11);
+  CHECK(with.num_steps <= 16);
+}
+
+}  // namespace
+}  // namespace tandem
