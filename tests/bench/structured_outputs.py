@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""What a JSON schema costs: the same number of tokens for 8 requests at a time, with a schema and without, in turns.
+"""What a JSON schema costs: the same number of tokens for 8 requests at a time, with a schema and without, in turns; and the
+time to the first token without a schema, with one that is new to the server, and with the same one again.
 
   TANDEM_BIN_DIR=build/release/bin tests/bench/structured_outputs.py models/160m
+  … structured_outputs.py models/160m --only-first-token
   … structured_outputs.py models/160m --llama-server PATH/llama-server --gguf models/160m-bf16.gguf
 
 Prints medians over the rounds: tokens per second, and CPU time per token of the engine and its helpers, which a busy machine
-disturbs less. The schema describes a long list of small objects, so that every output has max_tokens tokens. llama.cpp's
+disturbs less. The schema describes a long list of small objects, so that every output has max_tokens tokens. Beside the times
+to the first token stands what the same schemas take to compile alone, by bench_grammars of the same build. llama.cpp's
 server gets the same schema as its json_schema and keeps its own defaults for everything else but the temperature; the
 server that is not measured is stopped.
 """
@@ -16,6 +19,7 @@ import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +28,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import compare_sides  # noqa: E402
-from pair import Pair  # noqa: E402
+from pair import Pair, bin_dir  # noqa: E402
 
 SCHEMA = {"type": "array", "minItems": 200, "items": {
     "type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
@@ -61,6 +65,24 @@ class Ours:
         status, reply = self.server.post("/v1/completions", body)
         assert status == 200, reply
         return json.loads(reply)["usage"]["completion_tokens"]
+
+    def first_token_ms(self, schema):
+        """From the request to the first event of its stream; no other request runs."""
+        body = {"model": "m", "prompt": PROMPT, "max_tokens": 4, "ignore_eos": True, "temperature": 1, "seed": 1,
+                "stream": True}
+        if schema:
+            body["structured_outputs"] = {"json": schema}
+        connection = self.server.connect()
+        connection.connect()
+        with contextlib.closing(connection):
+            started = time.monotonic()
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            line = reply.readline()
+            milliseconds = (time.monotonic() - started) * 1e3
+            assert reply.status == 200 and line.startswith(b"data: {") and b'"error"' not in line, (reply.status, line)
+            reply.read()
+        return milliseconds
 
     def running(self):
         return contextlib.nullcontext()  # it sleeps when it has nothing to do
@@ -110,12 +132,55 @@ def report(rounds, name, against):
               f"ratio {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})")
 
 
+def numbered_schema(i):
+    """Nothing of it but what all schemas share is known from another number."""
+    return {"type": "object", "properties": {
+        f"name_{i}": {"type": "string"}, f"age_{i}": {"type": "integer", "minimum": 0, "maximum": 130 + i},
+        f"tags_{i}": {"type": "array", "items": {"enum": [f"red_{i}", "green", "blue"]}},
+        f"place_{i}": {"type": "object", "properties": {"street": {"type": "string"}, "number": {"type": ["integer", "null"]}},
+                       "required": ["street"]}},
+        "required": [f"name_{i}", f"age_{i}", f"tags_{i}"]}
+
+
+def numbered_output(i):
+    return json.dumps({f"name_{i}": "Ann", f"age_{i}": 40, f"tags_{i}": ["blue"]})
+
+
+def report_compile_time(model, count, scratch):
+    """Of the same schemas without a server."""
+    program = bin_dir().parent / "bench" / "bench_grammars"
+    if not program.exists():
+        return print(f"compile time: {program} is not there")
+    cases = [{"name": str(i), "type": "json_schema", "spec": numbered_schema(i), "accept": [numbered_output(i)]}
+             for i in range(count)]
+    (scratch / "cases.json").write_text(json.dumps({"cases": cases}))
+    vocab_size = json.loads((pathlib.Path(model) / "config.json").read_text())["vocab_size"]
+    done = subprocess.run([program, model, str(vocab_size), scratch / "cases.json"], capture_output=True, text=True, check=True)
+    print(f"alone, a vocabulary of {vocab_size}: {done.stdout.splitlines()[-1]}")
+
+
+def report_first_tokens(server, count):
+    kinds = {"without a schema": lambda i: None, "with a new schema": numbered_schema, "with the same schema again": numbered_schema}
+    server.first_token_ms(numbered_schema(-1))
+    times = {name: [] for name in kinds}
+    for i in range(count):
+        for name, schema in kinds.items():
+            times[name].append(server.first_token_ms(schema(i)))
+    least = statistics.median(times["without a schema"])
+    for name, values in times.items():
+        values.sort()
+        print(f"time to first token {name}: p50 {statistics.median(values):.2f} ms ({values[count // 10]:.2f} to "
+              f"{values[-1 - count // 10]:.2f}), {statistics.median(values) - least:+.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--first-tokens", type=int, default=100, help="schemas whose first tokens are timed")
+    parser.add_argument("--only-first-token", action="store_true")
     parser.add_argument("--llama-server", type=pathlib.Path)
     parser.add_argument("--gguf", type=pathlib.Path, help="the same model for llama-server")
     args = parser.parse_args()
@@ -123,6 +188,9 @@ def main():
         scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="structured-")))
         ours = Ours(stack.enter_context(Pair("--served-model-name", "m", "--max-model-len", 1024, model=args.model)))
         cases = {"free": (ours, False), "with a schema": (ours, True)}
+        report_first_tokens(ours, args.first_tokens)
+        if args.only_first_token:
+            return report_compile_time(args.model, args.first_tokens, scratch)
         if args.llama_server:
             threads = len(os.sched_getaffinity(0))
             server = stack.enter_context(compare_sides.Server(compare_sides.Side("llama", [
@@ -134,6 +202,7 @@ def main():
             run(side, args.streams, args.tokens, structured)
         rounds = [{name: run(side, args.streams, args.tokens, structured) for name, (side, structured) in cases.items()}
                   for _ in range(args.rounds)]
+        report_compile_time(args.model, args.first_tokens, scratch)
     report(rounds, "with a schema", "free")
     if args.llama_server:
         report(rounds, "llama.cpp with a schema", "llama.cpp free")
