@@ -110,6 +110,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"take-over", &c.take_over, "If a frontend serves at this handshake address already: take its sockets over once the engines are ready, and let it end after its last connection"},
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
       {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the first of them, for metrics and X-data-parallel-rank", {.min = 0, .max = 65535, .short_name = "dpr"}},
+      {"data-parallel-routing", &c.data_parallel_routing, "Which engine gets a request: load: the least loaded; prefix: the one that was sent most of its prompt before, if it is not loaded much more than others", {.choices = {"load", "prefix"}}},
       {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
       {"max-engine-restarts-per-request", &c.resume.max_restarts, "Deaths of its engine that a request survives; 0: none", {.min = 0, .max = 1 << 30}},
       {"resume-timeout", &c.resume.timeout_s, "Seconds that a request whose engine died waits for one that goes on with it", {.min = 0, .max = 86400}},

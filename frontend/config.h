@@ -81,6 +81,7 @@ struct FrontendConfig {
   bool take_over = false;
   int64_t data_parallel_size = 1;
   int64_t data_parallel_start_rank = 0;
+  std::string data_parallel_routing = "load";
   EngineHealthLimits engine_health = {.hang_timeout_s = 60};
   ResumeLimits resume;
   std::string data_parallel_address;

@@ -174,6 +174,7 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
       .num_clients = endpoint->options().num_clients,
       .num_engines = endpoint->options().num_engines,
       .start_rank = static_cast<int>(config.data_parallel_start_rank),
+      .routes_by_prefix = config.data_parallel_routing == "prefix",
       .health = config.engine_health,
       .resume = resume};
   EngineClient::Thread thread;
@@ -211,14 +212,15 @@ void ReportHealth(EngineClient* first, const std::string* log_level, EngineRepor
   SendLogLevel(*log_level, first);
 }
 
-// With several engines each shard chooses between them by what they last reported.
-void ShareLoad(const std::vector<std::unique_ptr<EngineClient>>& clients, size_t from, int engine,
-               const wire::SchedulerStats& stats) {
+// With several engines each shard chooses between them by what all shards know of them.
+template <class Take>
+void TellOthers(const std::vector<std::unique_ptr<EngineClient>>& clients, size_t from,
+                const Take& take) {
   if (clients[from]->num_engines() == 1) return;
   for (size_t i = 0; i < clients.size(); ++i) {
     if (i == from) continue;
     EngineClient* const other = clients[i].get();
-    other->RunOnShard([other, engine, stats] { other->TakeLoad(engine, stats); });
+    other->RunOnShard([other, take] { take(other); });
   }
 }
 
@@ -231,9 +233,12 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
   for (size_t i = 0; i < clients.size(); ++i) {
     clients[i]->OnStats([&clients, i, reports, context = contexts[i].get()](
                             int engine, const wire::SchedulerStats& stats, double engine_time) {
-      ShareLoad(clients, i, engine, stats);
+      TellOthers(clients, i, [=](EngineClient* other) { other->TakeLoad(engine, stats); });
       reports->RecordStats(engine, stats, engine_time,
                            &context->step_tokens[static_cast<size_t>(engine)]);
+    });
+    clients[i]->OnPrefixSent([&clients, i](int engine, const std::vector<uint64_t>& hashes) {
+      TellOthers(clients, i, [=](EngineClient* other) { other->TakePrefix(engine, hashes); });
     });
     clients[i]->OnResumeOutcome([metrics](ResumeOutcome outcome) {
       metrics->frontend().requests_resumed[outcome].Increment();

@@ -39,6 +39,7 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/engine_balancer_test.cc
   unit/frontend/engine_client/engine_client_test.cc
   unit/frontend/engine_client/engine_health_test.cc
+  unit/frontend/engine_client/prefix_index_test.cc
   unit/frontend/engine_client/resumption_test.cc
   unit/frontend/engine_client/running_requests_test.cc
   unit/frontend/engine_client/utility_calls_test.cc

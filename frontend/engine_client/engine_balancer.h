@@ -23,9 +23,12 @@ class EngineBalancer {
 
   // `rank`'s engine when one is given, otherwise the least loaded of those that take requests.
   // num_inflight: this shard's running requests, per engine.
+  // num_cached: blocks of the request's prefix that each engine has; empty: nobody knows. Then the
+  // engine is one of those that have most, unless its load is above AllowedScore of the least.
   // INVALID_ARGUMENT: no engine has that rank. UNAVAILABLE: the engine, or none, takes requests.
   StatusOr<int> Choose(std::optional<int> rank, const EngineHealth& health,
-                       const std::vector<int64_t>& num_inflight);
+                       const std::vector<int64_t>& num_inflight,
+                       const std::vector<int64_t>& num_cached = {});
 
   // A request was sent to the engine that Choose chose for `rank`; one that was to go where it was
   // best counts as waiting until the engine's next stats.
@@ -41,6 +44,7 @@ class EngineBalancer {
   };
 
   double Score(size_t engine_index, int64_t num_inflight) const;
+  static double AllowedScore(double least_score);
 
   const int num_clients_;
   std::vector<Load> loads_;

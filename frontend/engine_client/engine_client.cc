@@ -48,6 +48,7 @@ EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* 
       seats_(static_cast<size_t>(options.num_engines)),
       health_(options.num_engines, options.health),
       balancer_(options.num_engines, options.num_clients, options.client_index),
+      prefixes_(options.num_engines),
       running_(options.num_engines, options.resume.max_kept_bytes),
       resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
   std::iota(seats_.begin(), seats_.end(), 0);
@@ -109,8 +110,11 @@ StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> c
       return AlreadyExistsError("request id " + choice.request_id + " is in use");
     }
   }
-  ASSIGN_OR_RETURN(const int engine_index, balancer_.Choose(choices.front().data_parallel_rank,
-                                                            health_, running_.num_per_engine()));
+  const std::vector<uint64_t> prefix = HashPrefix(choices.front());
+  ASSIGN_OR_RETURN(
+      const int engine_index,
+      balancer_.Choose(choices.front().data_parallel_rank, health_, running_.num_per_engine(),
+                       prefix.empty() ? std::vector<int64_t>() : prefixes_.NumCached(prefix)));
   const bool is_ours = health_.is_ours(engine_index);
   const bool draws_seeds = is_ours && !choices.front().sampling_params.seed;
   const auto first_seed =
@@ -124,11 +128,24 @@ StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> c
     }
   }
   SendChoices(&choices, engine_index);
+  NotePrefix(engine_index, prefix);
   for (size_t i = 0; i < choices.size(); ++i) {
     running_.Add(std::move(choices[i]), engine_index, is_ours, sinks[i]);
   }
   WatchEngines();
   return engine_index;
+}
+
+std::vector<uint64_t> EngineClient::HashPrefix(const wire::EngineCoreRequest& request) const {
+  const bool is_used = options_.routes_by_prefix && options_.num_engines > 1;
+  if (!is_used || engine_info() == nullptr) return {};
+  return PrefixHashes(request, engine_info()->block_size);
+}
+
+void EngineClient::NotePrefix(int engine_index, const std::vector<uint64_t>& hashes) {
+  if (hashes.empty()) return;
+  prefixes_.Add(engine_index, hashes);
+  if (on_prefix_sent_) on_prefix_sent_(engine_index, hashes);
 }
 
 void EngineClient::SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index) {
@@ -284,6 +301,10 @@ void EngineClient::TakeLoad(int engine_index, const wire::SchedulerStats& stats)
   balancer_.OnStats(engine_index, stats);
 }
 
+void EngineClient::TakePrefix(int engine_index, const std::vector<uint64_t>& hashes) {
+  prefixes_.Add(engine_index, hashes);
+}
+
 void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& response) {
   const int engine_index = seat % options_.num_engines;
   if (IndexOf(seat) != engine_index && health_.connected(engine_index)) {
@@ -292,6 +313,7 @@ void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& re
   seats_[static_cast<size_t>(engine_index)] = seat;
   health_.OnReady(engine_index, response);
   balancer_.OnReady(engine_index);
+  prefixes_.Reset(engine_index, response.num_gpu_blocks);
   if (on_engine_ready_) on_engine_ready_(engine_index);
   if (on_health_change_) on_health_change_();
   ResumeWaiting();  // before requests that are newer
@@ -306,6 +328,7 @@ void EngineClient::HandleTakeOver(int engine_index, int seat,
   health_.OnReady(engine_index, response);
   health_.OnProbeReply(engine_index);  // the one that is open went to the predecessor
   balancer_.OnReady(engine_index);
+  prefixes_.Reset(engine_index, response.num_gpu_blocks);
   const int64_t num_moved =
       resumption_.OnTakenOver(engine_index, response.max_model_len, thread_.clock->Monotonic());
   const int64_t num_left = running_.num_per_engine()[static_cast<size_t>(predecessor)];
@@ -390,6 +413,7 @@ Resumption::Calls EngineClient::ResumptionCalls() {
                 SendAborts(engine_index);  // of what is to leave the engine before this arrives
                 balancer_.OnSubmit(engine_index, running.request.data_parallel_rank);
                 SendAdd(running.request, engine_index);
+                NotePrefix(engine_index, HashPrefix(running.request));
                 WatchEngines();
               },
           .report =

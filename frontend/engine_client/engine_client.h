@@ -26,6 +26,7 @@
 #include "frontend/engine_client/engine_balancer.h"
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/output_sink.h"
+#include "frontend/engine_client/prefix_index.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/engine_client/resumption.h"
 #include "frontend/engine_client/running_requests.h"
@@ -44,6 +45,7 @@ struct EngineClientOptions {
   int num_clients = 1;
   int num_engines = 1;
   int start_rank = 0;             // of the first engine; requests name ranks
+  bool routes_by_prefix = false;  // to the engine that has most of the prompt in its cache
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
   EngineHealthLimits health = {};
   ResumeLimits resume = {};
@@ -95,6 +97,8 @@ class EngineClient {
 
   // What an engine reported to another shard's client: each report has one receiver.
   void TakeLoad(int engine_index, const wire::SchedulerStats& stats);
+  // Likewise: a prefix that another shard's client sent to an engine.
+  void TakePrefix(int engine_index, const std::vector<uint64_t>& hashes);
 
   // Calls a utility method of one engine ("reset_prefix_cache", args a packed msgpack array; empty:
   // none). The callback gets the packed result (empty: nil) or why there is none.
@@ -140,6 +144,11 @@ class EngineClient {
   void OnEngineReady(std::function<void(int engine_index)> callback) {
     on_engine_ready_ = std::move(callback);
   }
+  // Called for each prompt that was sent, if routes_by_prefix, with the hashes of its blocks.
+  void OnPrefixSent(
+      std::function<void(int engine_index, const std::vector<uint64_t>& hashes)> callback) {
+    on_prefix_sent_ = std::move(callback);
+  }
   // Called whenever health() may have changed.
   void OnHealthChange(std::function<void()> callback) { on_health_change_ = std::move(callback); }
 
@@ -173,6 +182,8 @@ class EngineClient {
   void SendAborts(int engine_index);
   void SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index);
   void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
+  std::vector<uint64_t> HashPrefix(const wire::EngineCoreRequest& request) const;
+  void NotePrefix(int engine_index, const std::vector<uint64_t>& hashes);
   Resumption::Calls ResumptionCalls();
   void ResumeWaiting();
   void WatchDeadline();
@@ -188,6 +199,7 @@ class EngineClient {
   std::vector<int> seats_;  // where each engine is
   EngineHealth health_;
   EngineBalancer balancer_;
+  PrefixIndex prefixes_;
   RunningRequests running_;
   Resumption resumption_;
   UtilityCalls calls_;
@@ -200,6 +212,7 @@ class EngineClient {
   std::function<void(int engine_index, int64_t num_moved)> on_take_over_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;
   std::function<void(int engine_index)> on_engine_ready_;
+  std::function<void(int engine_index, const std::vector<uint64_t>& hashes)> on_prefix_sent_;
   std::function<void()> on_health_change_;
 };
 

@@ -6,6 +6,7 @@ Usage: replicas_test.py [unittest arguments]
 """
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -154,6 +155,28 @@ class Headless(unittest.TestCase):
             whole = text_of(head, STREAM)
             kill = lambda: os.kill(engines_of(other)[1], signal.SIGKILL)
             self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
+
+
+class Routing(unittest.TestCase):
+    """16 prefixes that 4 requests each share, one request after the other, in an order that does not repeat."""
+
+    def hit_rate(self, *flags):
+        order = [group for group in range(16) for _ in range(4)]
+        random.Random(7).shuffle(order)
+        with Pair("--data-parallel-size", "4", "--threads", "1", *flags) as server:
+            for number, group in enumerate(order):
+                prompt = [40 + group] * 128 + [20 + number] * 8
+                status, body = server.post("/v1/completions", {**SHORT, "prompt": prompt})
+                self.assertEqual(status, 200, body)
+            hits = server.total("vllm:prefix_cache_hits_total")
+            return hits / server.total("vllm:prefix_cache_queries_total")
+
+    def test_requests_go_where_their_prefix_is(self):
+        by_load, by_prefix = self.hit_rate(), self.hit_rate("--data-parallel-routing", "prefix")
+        print(f"hit rate {by_load:.3f} by load, {by_prefix:.3f} by prefix")
+        self.assertGreater(by_prefix, 1.5 * by_load)
+        self.assertAlmostEqual(by_prefix, 3 / 4 * 128 / 136, places=3)  # all but the first request of each prefix
+        self.assertEqual(by_prefix, self.hit_rate("--data-parallel-routing", "prefix", "--api-server-count", "2"))
 
 
 class External(unittest.TestCase):

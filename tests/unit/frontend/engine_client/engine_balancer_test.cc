@@ -106,6 +106,32 @@ TEST_CASE("engine_balancer: clients begin with engines of their own") {
   CHECK(Setup(2, 4, 3).Submit() == 1);
 }
 
+TEST_CASE("engine_balancer: a cached prefix wins over load, within a bound") {
+  Setup setup(3);
+  const auto choose = [&](const std::vector<int64_t>& num_cached) {
+    const StatusOr<int> engine = setup.balancer.Choose({}, setup.health, {0, 0, 0}, num_cached);
+    REQUIRE(engine.ok());
+    return *engine;
+  };
+  setup.Stats(0, 0, 4, 0);
+  setup.Stats(1, 0, 2, 0);
+  CHECK(choose({}) == 2);
+  CHECK(choose({0, 0, 0}) == 2);
+  CHECK(choose({5, 2, 0}) == 0);
+  CHECK(choose({5, 5, 0}) == 1);  // of equals the less loaded
+  setup.Stats(0, 0, 5, 0);        // above 0 + 4
+  CHECK(choose({5, 2, 0}) == 1);
+  setup.Stats(1, 0, 40, 0);
+  setup.Stats(2, 0, 20, 0);
+  setup.Stats(0, 0, 30, 0);  // half as many again
+  CHECK(choose({5, 2, 0}) == 0);
+  setup.Stats(0, 0, 31, 0);
+  CHECK(choose({5, 0, 0}) == 2);
+  setup.Stats(0, 0, 0, 0);
+  setup.health.OnLost(0, UnavailableError("engine 0 is gone"));
+  CHECK(choose({5, 0, 0}) == 2);
+}
+
 TEST_CASE("engine_balancer: a rank is obeyed or refused") {
   Setup setup(2);
   setup.Stats(1, 100, 100, 1);
