@@ -9,7 +9,7 @@ build_packages=(
   libxxhash-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev
   libyaml-cpp-dev)
 test_packages=(catch2 libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb
-  chromium chromium-driver)
+  chromium chromium-driver man-db mandoc zsh fish)
 
 packages=("${build_packages[@]}")
 [ "${1:-}" = --tests ] && packages+=("${test_packages[@]}")
