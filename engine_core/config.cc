@@ -220,9 +220,15 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   drafts.by_batch = speculation.by_batch;
   drafts.report = report;
   if (speculation.has_model()) {
-    // Its last draft's input, and the token that it takes in beyond the target's.
     drafts.num_lookahead_tokens = speculation.num_speculative_tokens;
-    drafts.num_input_slots = 1;
+    // The token that a model takes in beyond the target's; a head's tokens are the target's.
+    drafts.num_input_slots = speculation.has_head() ? 0 : 1;
+  }
+  if (speculation.has_head() && config.enable_prefix_caching) {
+    KvCacheConfig& cache = setup->engine.kv_cache;
+    cache.hashes_next_token = speculation.hashes_next_token;
+    cache.drops_last_found_block =
+        !speculation.hashes_next_token && speculation.drops_last_found_block;
   }
   return OkStatus();
 }

@@ -70,6 +70,7 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   for (const BlockHash& hash : stored.block_hashes) out.block_hashes.push_back(hash.bytes);
   if (stored.parent) out.parent_block_hash = stored.parent->bytes;
   out.token_ids = std::move(stored.token_ids);
+  out.lookahead_token_ids = std::move(stored.next_token_ids);
   out.block_size = cache.block_size;
   out.sliding_window = cache.sliding_window;
   const Adapter& adapter = stored.extra_keys.adapter;

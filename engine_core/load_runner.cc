@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/executor/draft_model.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/models/registry.h"
@@ -40,32 +41,15 @@ HostMemory ReadMemory(const Backend& backend, const EngineSetup& setup) {
           .resident_bytes = memory.total_bytes - memory.free_bytes};
 }
 
-// The drafter's configuration; nullopt: it has no model.
-StatusOr<std::optional<ModelConfig>> ReadDraftConfig(const ModelConfig& target,
-                                                     const SpeculativeConfig& speculation) {
-  if (!speculation.has_model()) return std::optional<ModelConfig>();
-  StatusOr<ModelConfig> draft = ReadModelConfig(speculation.model);
-  if (!draft.ok()) return draft.status().WithContext("--speculative-config: model");
-  RETURN_IF_ERROR(CheckDraftModel(target, *draft, speculation));
-  return std::optional<ModelConfig>(*std::move(draft));
-}
-
 StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const EngineSetup& setup,
-                               const ModelConfig& draft_config, Backend* backend) {
+                               const DraftModelConfig& draft_config, const Model& target,
+                               Backend* backend) {
   const SpeculativeConfig& speculation = setup.runner.speculation;
-  DraftModel draft = {
-      .model = nullptr,
-      .config = draft_config,
-      .max_positions = DraftPositions(draft_config, speculation, setup.runner.limits),
-      .draws = speculation.draws_drafts};
-  ModelLimits limits = ModelLimitsOf(setup.runner.limits);
-  limits.max_positions = draft.max_positions;
   ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
-                   OpenWeights(speculation.model, config.load_format, draft_config,
+                   OpenWeights(speculation.model, config.load_format, draft_config.config,
                                static_cast<uint64_t>(config.seed)));
-  ASSIGN_OR_RETURN(draft.model,
-                   LoadModel({draft.config, limits, *weights, *backend, setup.formats}));
-  return draft;
+  return LoadDraftModel(draft_config, speculation, setup.runner.limits, setup.formats, target,
+                        weights.get(), backend);
 }
 
 // Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
@@ -130,13 +114,13 @@ void LogAttention(const EngineSetup& setup) {
 
 // Of the target at all ranks, which are on this host, and, in the same blocks, of a drafter with a
 // model.
-int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<ModelConfig>& draft,
+int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
                         const Backend& backend, const EngineSetup& setup) {
   const auto bytes = [&](const ModelConfig& model, const RankPlace& place) {
     return backend.KvBytesPerBlock(
         KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place));
   };
-  int64_t sum = draft ? bytes(*draft, {}) : 0;
+  int64_t sum = draft ? bytes(draft->config, {}) : 0;
   for (int rank = 0; rank < setup.ranks.num_ranks(); ++rank) {
     sum += bytes(config, setup.ranks.PlaceOf(rank));
   }
@@ -181,7 +165,7 @@ StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const Mode
 
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
 // error's advice needs it.
-Status PlanStart(const ModelConfig& config, const std::optional<ModelConfig>& draft,
+Status PlanStart(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
                  const Backend& backend, const HostMemory& memory, EngineSetup* setup) {
   const int64_t bytes_per_block = KvBytesPerBlock(config, draft, backend, *setup);
   ExecutorLimits& limits = setup->runner.limits;
@@ -193,18 +177,16 @@ Status PlanStart(const ModelConfig& config, const std::optional<ModelConfig>& dr
                                  .kv_bytes_per_block = bytes_per_block,
                                  .is_device = !backend.device().memory_is_host()};
   setup->memory_plan = PlanMemory(config, limits, input);
-  if (draft) setup->memory_plan->AddDrafter(PlanMemory(*draft, limits, input));
+  if (draft) setup->memory_plan->AddDrafter(PlanMemory(draft->PlannedConfig(), limits, input));
   if (!max_model_len.ok()) return max_model_len.status();
   return CheckFits(*setup->memory_plan, memory);
 }
 
 // Packs the weights, then makes the runner and its KV cache from the memory that is left.
-StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
-                                                  const ModelConfig& model_config,
-                                                  const std::optional<ModelConfig>& draft_config,
-                                                  std::unique_ptr<Backend> backend,
-                                                  EngineSetup* setup, LoadedRunner* loaded,
-                                                  StartupLog* startup) {
+StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
+    const EngineConfig& config, const ModelConfig& model_config,
+    const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
+    EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
   if (setup->runner.enable_lora) loaded->adapter_sites = std::make_unique<AdapterSites>();
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
@@ -212,7 +194,7 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineConfig& config,
                             loaded->adapter_sites.get(), backend.get(), startup));
   DraftModel draft;
   if (draft_config) {
-    ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, backend.get()));
+    ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, *model, backend.get()));
   }
   startup->Done("weights packed",
                 "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
@@ -292,8 +274,8 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   LogAttention(*setup);
   LoadedRunner loaded;
   loaded.memory = ReadMemory(*backend, *setup);
-  ASSIGN_OR_RETURN(const std::optional<ModelConfig> draft_config,
-                   ReadDraftConfig(model_config, setup->runner.speculation));
+  ASSIGN_OR_RETURN(const std::optional<DraftModelConfig> draft_config,
+                   ReadDraftModelConfig(model_config, setup->runner.speculation));
   if (const Status fits = PlanStart(model_config, draft_config, *backend, loaded.memory, setup);
       !fits.ok()) {
     return loaded.WithAdvice(fits, *setup);

@@ -36,6 +36,7 @@ class Writer {
   void Field(std::string_view name) {
     if (encoding_ == KvEventEncoding::kMap) String(name);
   }
+  bool is_array() const { return encoding_ == KvEventEncoding::kArray; }
   void Nil() { packer_.pack_nil(); }
   void Bool(bool value) { value ? packer_.pack_true() : packer_.pack_false(); }
   void Int(int64_t value) { packer_.pack_int64(value); }
@@ -74,7 +75,12 @@ class Writer {
 constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
 
 void Pack(Writer& w, const KvBlockStored& stored) {
-  w.Event("BlockStored", stored.sliding_window > 0 ? 11 : 10);
+  const bool has_window = stored.sliding_window > 0;
+  const bool has_lookahead = !stored.lookahead_token_ids.empty();
+  // Fields that are left out at the end: the window's; locality, ownership and session_id, which we
+  // never have; and the last one. An array has all that come before one.
+  const bool pads = has_lookahead && w.is_array();
+  w.Event("BlockStored", pads ? 15 : size_t{10} + (has_window ? 1 : 0) + (has_lookahead ? 1 : 0));
   w.Field("block_hashes");
   w.Array(stored.block_hashes.size());
   for (const KvBlockHash& hash : stored.block_hashes) w.Hash(hash);
@@ -104,13 +110,21 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   w.Field("group_idx");
   w.Int(0);
   w.Field("kv_cache_spec_kind");
-  if (stored.sliding_window == 0) {
-    w.String("full_attention");
-    return;
+  w.String(has_window ? "sliding_window" : "full_attention");
+  if (has_window) {
+    w.Field("kv_cache_spec_sliding_window");
+    w.Int(stored.sliding_window);
+  } else if (pads) {
+    w.Nil();
   }
-  w.String("sliding_window");
-  w.Field("kv_cache_spec_sliding_window");
-  w.Int(stored.sliding_window);
+  if (!has_lookahead) return;
+  for (int i = 0; pads && i < 3; ++i) w.Nil();
+  w.Field("lookahead_token_ids");
+  w.Array(stored.lookahead_token_ids.size());
+  for (const TokenId token : stored.lookahead_token_ids) {
+    w.Array(1);
+    w.Int(token);
+  }
 }
 
 void Pack(Writer& w, const KvBlockRemoved& removed) {

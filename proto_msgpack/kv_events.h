@@ -34,6 +34,8 @@ struct KvBlockStored {
   // of the list have none.
   std::vector<std::vector<std::string>> extra_keys;
   int32_t sliding_window = 0;  // keys that every layer sees; 0: all
+  // The token after each block, where its hash covers that token; else empty.
+  std::vector<TokenId> lookahead_token_ids;
 };
 struct KvBlockRemoved {
   KvBlockHash block_hash;

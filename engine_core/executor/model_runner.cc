@@ -4,6 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "engine_core/executor/head_drafter.h"
+#include "engine_core/executor/model_drafter.h"
+
 namespace tandem {
 namespace {
 
@@ -67,10 +70,13 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
 Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel draft) {
   CHECK(backend_->device().memory_is_host()) << "drafts are not built for devices";
   CHECK_EQ(limits_.drafts.num_speculative_tokens, options.speculation.num_speculative_tokens);
-  std::unique_ptr<ModelDrafter> drafter;
+  std::unique_ptr<PassDrafter> drafter;
   if (draft.model != nullptr) {
     ASSIGN_OR_RETURN(drafter, ModelDrafter::Create(backend_.get(), std::move(draft),
                                                    options.kv_format, &batch_));
+  } else if (draft.eagle != nullptr) {
+    ASSIGN_OR_RETURN(
+        drafter, HeadDrafter::Create(backend_.get(), std::move(draft), options.kv_format, &batch_));
   }
   drafts_.emplace(options.speculation, &batch_, std::move(drafter), options.process_seed);
   return OkStatus();
@@ -224,6 +230,7 @@ bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
   }
   if (newest_->result == nullptr) return false;
   if (newest_->layout.has_host_rows) return true;
+  if (drafts_ && drafts_->reads_states()) return true;
   // Its logprobs of a prompt are kept in the request's row.
   return std::ranges::any_of(step.freed_slots, [this](RequestSlot slot) {
     return batch_.row(slot).prompt_logprobs.has_value();
@@ -321,7 +328,9 @@ void ModelRunner::RunModel(const StepInFlight& step) {
     plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
   }
+  if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());
   model_->Forward(model_step);
+  if (drafts_) drafts_->TakeStates(model_.get());
   embedded_.SetSent();
   RunLogits(step, 0);
 }

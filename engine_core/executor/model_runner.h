@@ -26,10 +26,10 @@
 
 #include "common/clock.h"
 #include "engine_core/executor/decode_graphs.h"
+#include "engine_core/executor/draft_model.h"
 #include "engine_core/executor/embedded_inputs.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
-#include "engine_core/executor/model_drafter.h"
 #include "engine_core/executor/model_sizes.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/executor/result_queue.h"
@@ -59,8 +59,8 @@ struct ModelRunnerOptions {
 
 class ModelRunner final : public Executor {
  public:
-  // REQUIRES: `model`, and that of `draft`, were loaded over `backend` with ModelLimitsOf limits at
-  // least as large.
+  // REQUIRES: `model`, and what `draft` has, were loaded over `backend` with ModelLimitsOf limits
+  // at least as large.
   static StatusOr<std::unique_ptr<ModelRunner>> Create(std::unique_ptr<Backend> backend,
                                                        std::unique_ptr<Model> model,
                                                        const ModelConfig& config,

@@ -29,7 +29,7 @@ std::unique_ptr<Drafter> MakeDrafter(const SpeculativeConfig& config, int32_t nu
 }  // namespace
 
 StepDrafts::StepDrafts(const SpeculativeConfig& config, InputBatch* batch,
-                       std::unique_ptr<ModelDrafter> model, uint64_t seed)
+                       std::unique_ptr<PassDrafter> model, uint64_t seed)
     : batch_(batch),
       model_(std::move(model)),
       drafter_(MakeDrafter(config, batch->limits().max_num_seqs, seed)) {
@@ -98,7 +98,7 @@ void StepDrafts::Fold(const StepLayout& layout, const StepSamples& samples, Mode
         model_ ? MostDrafts(request.slot) : static_cast<int32_t>(ProposalOf(request.slot).size());
     candidates_.push_back({.slot = Index(request.slot),
                            .num_drafts = num_drafts,
-                           .num_behind = model_ ? model_->NumBehind(request.slot) : 0,
+                           .num_behind = model_ ? NumBehind(request) : 0,
                            .num_taken = num_drafts});
   }
   if (policy_) policy_->Choose(candidates_);
@@ -123,6 +123,10 @@ std::span<const TokenId> StepDrafts::Emitted(const ScheduledRequest& request) co
   return batch_->token_ids(request.slot).subspan(static_cast<size_t>(num_before));
 }
 
+int32_t StepDrafts::NumBehind(const ScheduledRequest& request) const {
+  return model_->NumBehind(request.slot, static_cast<int32_t>(Emitted(request).size()));
+}
+
 int32_t StepDrafts::MostDrafts(RequestSlot slot) const {
   // A token is sampled after the last draft.
   const int32_t num_tokens = batch_->row(slot).num_tokens;
@@ -140,23 +144,28 @@ void StepDrafts::Propose(RequestSlot slot) {
   drafter_->Propose(Index(slot), batch_->token_ids(slot), MostDrafts(slot), &ProposalOf(slot));
 }
 
-// Prompts are taken in chunk by chunk, unless drafts have mostly been wrong.
+// Prompts are taken in chunk by chunk, unless drafts have mostly been wrong. So are the tokens of
+// requests that get no drafts, where what the drafter reads of them will not be there later.
 void StepDrafts::ProposeWithModel(const StepLayout& layout, const StepSamples& samples) {
   wishes_.clear();
   const bool takes_in_prompts = !policy_ || policy_->MayDraft();
+  const bool takes_in_all = takes_in_prompts && model_->reads_states();
   auto candidate = candidates_.begin();
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
+    PassDrafter::Wish wish = {
+        .slot = request.slot,
+        .num_tokens = request.num_computed_tokens + request.num_scheduled_tokens,
+        .begin = request.num_computed_tokens,
+        .count = request.num_scheduled_tokens,
+        .first_row = layout.query_start[i]};
     if (WasSampled(request, samples.requests[i])) {
-      if (const int32_t num_drafts = candidate++->num_taken; num_drafts > 0) {
-        wishes_.push_back({.slot = request.slot,
-                           .num_tokens = batch_->row(request.slot).num_tokens,
-                           .num_drafts = num_drafts,
-                           .drafts = &ProposalOf(request.slot)});
-      }
+      wish.num_tokens = batch_->row(request.slot).num_tokens;
+      wish.num_drafts = candidate++->num_taken;
+      wish.drafts = &ProposalOf(request.slot);
+      if (wish.num_drafts > 0 || takes_in_all) wishes_.push_back(wish);
     } else if (takes_in_prompts && !request.needs_sample) {
-      wishes_.push_back({.slot = request.slot,
-                         .num_tokens = request.num_computed_tokens + request.num_scheduled_tokens});
+      wishes_.push_back(wish);
     }
   }
   model_->Propose(wishes_);

@@ -3,7 +3,7 @@
 // Drafts in the executor: puts those of a step after its requests' tokens, and once the step is
 // sampled, proposes those of the next. A drafter that guesses from a request's tokens alone
 // (Drafter) is asked for all it has, and the policy decides how many are worth a row; one with a
-// model (ModelDrafter) is asked for as many as are worth a row and a pass of its own. StepSampler
+// model (PassDrafter) is asked for as many as are worth a row and a pass of its own. StepSampler
 // accepts. Thread: engine loop. Owns: drafter and policy, per slot the newest proposal. Borrows the
 // batch. Steady decode allocates only where an index of tokens grows.
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine_core/executor/input_batch.h"
-#include "engine_core/executor/model_drafter.h"
+#include "engine_core/executor/pass_drafter.h"
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/executor/step_sampler.h"
 #include "engine_core/scheduler/model_output.h"
@@ -27,8 +27,8 @@ namespace tandem {
 class StepDrafts {
  public:
   // model: nullptr where the method needs none. REQUIRES: config.drafts(); the batch outlives it.
-  StepDrafts(const SpeculativeConfig& config, InputBatch* batch,
-             std::unique_ptr<ModelDrafter> model, uint64_t seed);
+  StepDrafts(const SpeculativeConfig& config, InputBatch* batch, std::unique_ptr<PassDrafter> model,
+             uint64_t seed);
   Status AllocateKvCache(int32_t num_blocks);
 
   // Decides by these costs of a step from now on, and measures the drafter's.
@@ -40,6 +40,16 @@ class StepDrafts {
   void AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids);
   // Drafts that the step does not name are the newest proposal.
   void Place(const SchedulerOutput& step);
+
+  // States that the model's next step shall copy, and after it, of that step.
+  std::span<const StateTap> Taps(int64_t num_tokens) {
+    return model_ ? model_->Taps(num_tokens) : std::span<const StateTap>();
+  }
+  void TakeStates(Model* target) {
+    if (model_) model_->TakeStates(target);
+  }
+  // Whether a step must be folded before the next one runs.
+  bool reads_states() const { return model_ != nullptr && model_->reads_states(); }
 
   // ---- after it was sampled and folded ----
   // Reports accepted drafts and proposes new ones.
@@ -53,6 +63,7 @@ class StepDrafts {
   }
   // The request's tokens that the step has emitted.
   std::span<const TokenId> Emitted(const ScheduledRequest& request) const;
+  int32_t NumBehind(const ScheduledRequest& request) const;
   // The most drafts of a request that could be of use.
   int32_t MostDrafts(RequestSlot slot) const;
   void Propose(RequestSlot slot);
@@ -60,13 +71,13 @@ class StepDrafts {
   void Report(const ScheduledRequest& request, DraftResult drafted, ModelOutput* result);
 
   InputBatch* batch_;
-  std::unique_ptr<ModelDrafter> model_;
+  std::unique_ptr<PassDrafter> model_;
   std::unique_ptr<Drafter> drafter_;             // null where there is a model
   std::vector<std::vector<TokenId>> proposals_;  // of each slot; may be longer than what is run
   std::optional<DraftPolicy> policy_;            // none: every draft is taken
   std::vector<int32_t> max_tokens_;              // of each slot: prompt and outputs
   std::vector<DraftPolicy::Candidate> candidates_;
-  std::vector<ModelDrafter::Wish> wishes_;
+  std::vector<PassDrafter::Wish> wishes_;
   int32_t num_wanted_ = 0;  // by the scheduler, for each request of the step
 };
 

@@ -42,8 +42,7 @@ struct KvCacheConfig {
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
   double residency_sample = 0;  // share of block lives that are sampled; 0: none
-  // For a drafter that reads one token ahead; nothing turns either on yet. The hash of a block
-  // covers the token after it;
+  // For a drafter that reads one token ahead. The hash of a block covers the token after it;
   bool hashes_next_token = false;
   // or a cached prefix is found without its last block, which that token may not follow.
   bool drops_last_found_block = false;

@@ -237,7 +237,19 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
-  const Tensor qkv = RowsOf(qkv_), q = RowsOf(q_), attended = RowsOf(attended_);
+  MultiplyNormed(RowsOf(qkv_), layer.qkv);
+  AttendQkv(RowsOf(qkv_), layer, kv, plan);
+}
+
+void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const LayerKv& kv,
+                       const AttentionPlan& plan) {
+  Multiply(RowsOf(qkv_), x, layer.qkv);
+  AttendQkv(RowsOf(qkv_), layer, kv, plan);
+}
+
+void Decoder::AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
+                        const AttentionPlan& plan) {
+  const Tensor q = RowsOf(q_), attended = RowsOf(attended_);
   const RopeTensors& tables = layer.use_local_rope ? local_rope_ : rope_;
   const QkRope rope = {.cos = tables.cos,
                        .sin = tables.sin,
@@ -245,7 +257,6 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
                        .norm_epsilon = norm_epsilon_};
-  MultiplyNormed(qkv, layer.qkv);
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
   ops_->PagedAttention(attended.Columns(heads_.q_rows().begin, heads_.q_size()), q, kv,
@@ -311,10 +322,17 @@ void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
   if (!logits.empty()) device_->CopyIn(logits, all);
 }
 
+void Decoder::NormStates(const Tensor& out) {
+  if (options_.has_layer_norm) {
+    ops_->LayerNorm(out, residual_, final_norm_.weight, final_norm_.bias, norm_epsilon_);
+  } else {
+    ops_->RmsNorm(out, residual_, final_norm_.weight, norm_epsilon_);
+  }
+}
+
 void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
-  const bool is_tied = lm_head_.weight == nullptr;
-  const PackedMatrix& head = is_tied ? *embedding_.weight : *lm_head_.weight;
+  const PackedMatrix& head = this->head();
   const AdapterRows adapters = adapters_.Pick(lm_head_.adapter_site, rows);
   ops_->GatherRows(last, residual_, rows);
   const Tensor normed = last_normed_.view().Rows(0, rows.rows());

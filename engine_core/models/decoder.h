@@ -58,6 +58,9 @@ class Decoder {
   void Norm(const NormLayer& norm);
   // residual += out(attention(qkv(normed))), its post_norm before the sum.
   void Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+  // The same with x in place of normed: [T, qkv's columns] act.
+  void AttendTo(const Tensor& x, const AttentionLayer& layer, const LayerKv& kv,
+                const AttentionPlan& plan);
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
   // residual += the mixture of normed.
@@ -67,6 +70,16 @@ class Decoder {
   const Tensor& residual() const { return residual_; }
   // logits = head(final_norm(residual[rows])). With several ranks, of those of the first.
   void Logits(const Tensor& logits, const Tensor& rows);
+
+  // ---- for heads that draft: one rank, no adapters ----
+  // out = the hidden states as they are.  out: [T, H] act.
+  void CopyStates(const Tensor& out) { ops_->Convert(out, residual_); }
+  // out = final_norm(residual).  out: [T, H] act.
+  void NormStates(const Tensor& out);
+  const PackedMatrix& embedding_table() const { return *embedding_.weight; }
+  const PackedMatrix& head() const {
+    return lm_head_.weight == nullptr ? *embedding_.weight : *lm_head_.weight;
+  }
 
  private:
   struct RopeTensors {
@@ -87,6 +100,9 @@ class Decoder {
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions);
   // Those whose ids are in the rank's part of the vocabulary.
   void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions);
+  // The rest of Attend, from the qkv of the step.
+  void AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
+                 const AttentionPlan& plan);
   // The norms of whole projections, of which each rank has a part.
   void NormProjections(const AttentionLayer& layer, const Tensor& qkv);
   // The rank's columns of the logits of rows.

@@ -109,12 +109,13 @@ AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx
           .sliding_window = config.WindowOf(layer_idx)};
 }
 
-std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place) {
+std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place,
+                                      int64_t columns) {
   const HeadShare all = HeadsOf(context.config), mine = context.heads();
   const auto block = [&](const char* name, int64_t rows, Slice slice) {
     return StoredMatrix{.name = place.prefix + ".self_attn." + name,
                         .rows = rows,
-                        .columns = context.config.hidden_size,
+                        .columns = columns > 0 ? columns : context.config.hidden_size,
                         .row_slice = slice};
   };
   return {block("q_proj", all.q_size(), mine.q_rows()),

@@ -83,8 +83,9 @@ float AttentionScale(double dim);
 // Scores scaled by the root of head_dim; the layer's window.
 AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx);
 
-// The rank's rows of <prefix>.self_attn.{q,k,v}_proj.
-std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place);
+// The rank's rows of <prefix>.self_attn.{q,k,v}_proj. columns: of their input; 0: the hidden size.
+std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place,
+                                      int64_t columns = 0);
 // The rank's rows of <prefix>.self_attn.o_proj.
 StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
                                         bool has_bias);

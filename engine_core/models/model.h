@@ -27,6 +27,14 @@ class Model {
   // Only the first share gets them, and others give an empty tensor.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows);
 
+  // ---- for heads that draft: a model of one rank ----
+  // out = the last hidden states of Forward after the final norm.  out: [T, H] act.
+  void NormStates(const Tensor& out) { stages_.back()->decoder().NormStates(out); }
+  const PackedMatrix& embedding_table() const {
+    return stages_.front()->decoder().embedding_table();
+  }
+  const PackedMatrix& head() const { return stages_.back()->decoder().head(); }
+
  private:
   std::vector<std::unique_ptr<Stage>> stages_;
 };

@@ -27,9 +27,16 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
     decoder_.Continue(hidden);
   }
   int layer_idx = first_layer;
+  const auto fill_taps = [&] {
+    for (const StateTap& tap : step.taps) {
+      if (tap.num_layers == layer_idx) decoder_.CopyStates(tap.out);
+    }
+  };
   for (const auto& layer : layers_) {
+    fill_taps();
     layer->Run(&decoder_, step.kv_cache->layer(layer_idx++), *step.plan);
   }
+  fill_taps();
   return decoder_.residual();
 }
 

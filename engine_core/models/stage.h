@@ -17,6 +17,12 @@
 
 namespace tandem {
 
+// The hidden states between two layers, for a head that drafts from them.
+struct StateTap {
+  int num_layers = 0;  // before it; 0: the embeddings
+  Tensor out;          // [T, H] act; columns of a wider tensor
+};
+
 struct ModelStep {
   Tensor token_ids;                             // [T] i32, in backend memory
   std::span<const EmbeddedRows> embedded = {};  // rows that have no token id
@@ -26,6 +32,7 @@ struct ModelStep {
   // there, or room for the first stage's. Empty: the model's own memory.
   Tensor hidden = {};
   const StepAdapters* adapters = nullptr;  // null: no token has one
+  std::span<const StateTap> taps = {};     // filled by Forward
 };
 
 class Layer {
@@ -53,6 +60,7 @@ class Stage {
   Tensor Forward(const ModelStep& step, int first_layer, const Tensor& hidden);
   // As Model::Logits.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows) { decoder_.Logits(logits, rows); }
+  Decoder& decoder() { return decoder_; }
 
  private:
   Stage(Decoder decoder, std::vector<std::unique_ptr<Layer>> layers, bool is_first)

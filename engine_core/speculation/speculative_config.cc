@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kFlag = "--speculative-config: ";
 constexpr std::string_view kBuilt =
-    "built are ngram (also written ngram_gpu), suffix and draft_model";
+    "built are ngram (also written ngram_gpu), suffix, draft_model, eagle and eagle3";
 constexpr int64_t kMaxDrafts = 128;
 // An index holds one entry per token and length.
 constexpr int32_t kMaxLookup = 64, kMaxLookupLengths = 16;
@@ -82,6 +82,12 @@ Status SetWord(const std::string& key, const Json& value, std::string* out) {
   return OkStatus();
 }
 
+Status SetDisabled(const std::string& key, const Json& value, bool* enabled) {
+  if (!value.is_boolean()) return WrongValue(key, value, "true or false");
+  *enabled = !value;
+  return OkStatus();
+}
+
 // [[first batch, last batch, drafts], …]; batches that no range names take the entry before them.
 Status SetByBatch(const std::string& key, const Json& value, SpeculativeConfig* config) {
   constexpr std::string_view kForm = "[[first, last, drafts], …] with ascending batch sizes from 1";
@@ -110,7 +116,7 @@ Status CheckUnused(const std::string& key, const Json& value) {
   }
   if (key == "enforce_eager")
     return value.is_boolean() ? OkStatus() : WrongValue(key, value, "true or false");
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kDefaults = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kDefaults = {{
       {"draft_tensor_parallel_size", "1"},
       {"quantization", "null"},
       {"revision", "null"},
@@ -119,8 +125,6 @@ Status CheckUnused(const std::string& key, const Json& value) {
       {"kv_cache_dtype", "null"},
       {"moe_backend", "null"},
       {"disable_padded_drafter_batch", "false"},
-      {"disable_eagle_block_drop", "false"},
-      {"disable_lookahead_block_hashes", "false"},
       {"parallel_drafting", "false"},
       {"use_heterogeneous_vocab", "false"},
       {"synthetic_acceptance_rates", "null"},
@@ -155,6 +159,12 @@ Status SetKey(const std::string& key, const Json& value, Keys* keys) {
     return value.is_null() ? OkStatus()
                            : SetCount(key, value, std::numeric_limits<int32_t>::max(),
                                       &keys->config.max_model_len);
+  }
+  if (key == "disable_lookahead_block_hashes") {
+    return SetDisabled(key, value, &keys->config.hashes_next_token);
+  }
+  if (key == "disable_eagle_block_drop") {
+    return SetDisabled(key, value, &keys->config.drops_last_found_block);
   }
   if (key.starts_with("suffix_decoding_")) return SetSuffix(key, value, &keys->config.suffix);
   if (key == "adaptive") {
@@ -191,9 +201,18 @@ Status SetMethod(Keys* keys) {
     if (keys->model.empty()) return Refused("method is missing; ", kBuilt);
     method = MethodOfName(keys->model);
   }
-  if (method != "draft_model") return Refused("method ", method, " is not built; ", kBuilt);
-  if (keys->model.empty()) return Refused("method draft_model needs a model, its folder");
-  keys->config.method = DraftMethod::kDraftModel;
+  constexpr std::array<std::pair<std::string_view, DraftMethod>, 3> kWithModel = {
+      {{"draft_model", DraftMethod::kDraftModel},
+       {"eagle", DraftMethod::kEagle},
+       {"eagle3", DraftMethod::kEagle3}}};
+  if (method == "mtp" || method.ends_with("_mtp")) {
+    return Refused("method ", method, " is not built: no model that is built has such layers; ",
+                   kBuilt);
+  }
+  const auto row = std::ranges::find(kWithModel, method, [](const auto& r) { return r.first; });
+  if (row == kWithModel.end()) return Refused("method ", method, " is not built; ", kBuilt);
+  if (keys->model.empty()) return Refused("method ", method, " needs a model, its folder");
+  keys->config.method = row->second;
   keys->config.model = keys->model;
   return OkStatus();
 }

@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel };
+enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3 };
 
 // Of method suffix.
 struct SuffixOptions {
@@ -35,15 +35,21 @@ struct SpeculativeConfig {
   // Fewer drafts, or none, where they would not pay (DraftPolicy).
   bool adaptive = true;
 
-  // Of method draft_model: the drafter's folder, and the most tokens of a request that it drafts
-  // for.
+  // Of the methods with a model: the drafter's folder, and the most tokens of a request that it
+  // drafts for.
   std::string model = {};
   std::optional<int32_t> max_model_len = {};
+  // Of a head, which reads one token ahead: a cached block is found by the token after it too.
+  // Without that the last block of what is found is computed again, or, if kept, not quite right.
+  bool hashes_next_token = true;
+  bool drops_last_found_block = true;
   // Each draft is drawn as the target's token will be, with the same draw; else the likeliest one.
   bool draws_drafts = false;
 
   bool drafts() const { return method != DraftMethod::kNone; }
-  bool has_model() const { return method == DraftMethod::kDraftModel; }
+  bool has_model() const { return method == DraftMethod::kDraftModel || has_head(); }
+  // A head over the target's hidden states.
+  bool has_head() const { return method == DraftMethod::kEagle || method == DraftMethod::kEagle3; }
 };
 
 // An empty text: no speculation.

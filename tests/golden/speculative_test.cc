@@ -68,7 +68,9 @@ bool IsBuilt(const Json& resolved) {
   const auto is_one_of = [](const Json& word, std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, word.get<std::string>()) != words.end();
   };
-  return is_one_of(resolved["method"], {"ngram", "ngram_gpu", "suffix", "draft_model"}) &&
+  return is_one_of(resolved["method"],
+                   {"ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3"}) &&
+         !resolved["parallel_drafting"].get<bool>() &&
          is_one_of(resolved["rejection_sample_method"], {"standard", "block"});
 }
 
@@ -196,13 +198,16 @@ TEST_CASE("vLLM's greedy runs: the same texts and counts") {
     } else if (name == "draft_model") {
       config.method = DraftMethod::kDraftModel;
       config.model = folder + "draft";
+    } else if (name == "eagle" || name == "eagle3") {
+      config.method = name == "eagle" ? DraftMethod::kEagle : DraftMethod::kEagle3;
+      config.model = folder + name;
     } else {
-      continue;
+      FAIL(name);
     }
     CompareRun(folder, golden, method, config);
     ++num_runs;
   }
-  CHECK(num_runs == 4);
+  CHECK(num_runs == 8);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The flight recorder of the real engine core: files on SIGUSR1, on a crash and by `tandem record`, and their replay."""
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ from pair import bin_dir, wait_for
 from prompt_embeds_test import encoded
 from server import Server
 
+HEADS = pair.MODEL.parents[2] / "tests/golden/speculative"  # with their target
 FATAL_TOKEN = 77  # tests/support/engine_fault.cc
 
 
@@ -52,11 +54,11 @@ KINDS = ({"temperature": 0}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.
          {"temperature": 0.8, "n": 2, "seed": 3}, {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3})
 
 
-def load(server, count, max_tokens=60):
+def load(server, count, max_tokens=60, num_ids=500):
     """Requests of all kinds, many with the same beginning; returns once all have ended."""
     def ask(i):
-        shared = [(j * 7 + i % 3) % 500 + 5 for j in range(40 + i % 3 * 32)]
-        statuses.append(server.complete([*shared, i % 500 + 5], max_tokens + i % 9, **KINDS[i % len(KINDS)])[0])
+        shared = [(j * 7 + i % 3) % num_ids + 5 for j in range(40 + i % 3 * 32)]
+        statuses.append(server.complete([*shared, i % num_ids + 5], max_tokens + i % 9, **KINDS[i % len(KINDS)])[0])
     statuses = []
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
     for thread in threads:
@@ -167,6 +169,18 @@ class FlightRecorder(unittest.TestCase):
                 path = server.write_file()
                 for place in ("first", "nearest"):
                     self.check_equal(path, "--replay-from", place)
+
+    def test_drafts_of_a_head_are_replayed(self):
+        for adaptive in (True, False):
+            config = json.dumps({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 3, "adaptive": adaptive})
+            with self.subTest(config), Recorded(model=HEADS / "target",
+                                                engine_flags=("--max-num-seqs", 3, "--speculative-config", config)) as server:
+                self.assertEqual(set(load(server, 12, num_ids=300)), {200})
+                if not adaptive:
+                    self.assertGreater(server.total("vllm:spec_decode_num_accepted_tokens_total"), 0)
+                path = server.write_file()
+                self.check_equal(path, "--replay-from", "first")
+                self.check_equal(path, "--replay-from", "first", "--replay-tokens", "recorded")
 
     def test_prompts_of_embeddings_are_replayed(self):
         def ask(i):

@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
+HEADS = MODEL.parents[2] / "tests/golden/speculative"  # with their target
 STORY = "One day a fox met a bear. The fox said hello to the bear. The bear said hello to the fox. One day a fox met"
 
 
@@ -100,6 +101,29 @@ class Speculation(unittest.TestCase):
             self.assertGreater(drafting.total("vllm:spec_decode_num_accepted_tokens_total"),
                                drafting.total("vllm:spec_decode_num_draft_tokens_total") / 2)
 
+    def test_heads_over_the_hidden_states(self):
+        with Pair(model=HEADS / "target") as plain:
+            for method in ("eagle", "eagle3"):
+                config = json.dumps({"method": method, "model": str(HEADS / method), "num_speculative_tokens": 3, "adaptive": False})
+                with Pair("--speculative-config", config, model=HEADS / "target") as drafting:
+                    for body in bodies():
+                        with self.subTest(method=method, body=body):
+                            self.assertEqual(choices(drafting, body), choices(plain, body))
+                    drafted = drafting.total("vllm:spec_decode_num_draft_tokens_total")
+                    accepted = drafting.total("vllm:spec_decode_num_accepted_tokens_total")
+                    self.assertGreater(accepted, 0)
+                    self.assertGreater(drafted, accepted)
+                    self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
+
+    def test_a_request_outlives_its_engine_and_its_head(self):
+        config = json.dumps({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 3, "adaptive": False})
+        body = {"prompt": STORY, "max_tokens": 200, "temperature": 0.5, "seed": 3, "ignore_eos": True, "stream": True}
+        with Pair(model=HEADS / "target") as plain, \
+                Pair("--speculative-config", config, model=HEADS / "target") as drafting:
+            whole = text_of(plain, body)
+            self.assertEqual(text_of(drafting, body, at_20=lambda: os.kill(drafting.pid_of("tandem-engine-core"), 9)), whole)
+            self.assertEqual(drafting.total("tandem:engine_restarts_total"), 1)
+
     def test_asynchronous_scheduling_and_streams(self):
         flags = ("--async-scheduling", "--speculative-config", json.dumps(CONFIG))
         body = {"prompt": STORY, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True}
@@ -117,6 +141,9 @@ class Speculation(unittest.TestCase):
 
     def test_what_is_not_built_is_refused_by_name(self):
         for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "medusa"),
+                              ({"method": "mtp", "num_speculative_tokens": 2}, "no model that is built has such layers"),
+                              ({"method": "eagle3", "num_speculative_tokens": 2}, "needs a model"),
+                              ({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 2}, "hidden_size"),
                               ({"model": str(MODEL.parents[2] / "tests/golden/models/llama_plain"), "num_speculative_tokens": 2},
                                "vocabulary"),
                               ({**CONFIG, "nonsense": 1}, "nonsense")):

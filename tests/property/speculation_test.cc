@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/models/registry.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/files/head_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -75,15 +77,39 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
   CHECK(got.prompt_logprobs == expected.prompt_logprobs);
 }
 
-// drafter: a model of the target's vocabulary.
-SpeculativeConfig DrawSpeculation(const std::string& drafter, Dice* dice) {
+// Drafters for one target: a model of its vocabulary, and heads of its shape.
+struct Drafters {
+  std::string model;
+  std::string eagle, eagle3;
+};
+
+// Heads of random numbers, which are mostly wrong.
+Drafters WriteDrafters(const TempFolder& folder, const std::string& model,
+                       const ModelConfig& target) {
+  const HeadShape shape = {.hidden_size = target.hidden_size, .vocab_size = target.vocab_size};
+  WriteHead(folder, "eagle", shape, 3);
+  HeadShape eagle3 = shape;
+  eagle3.is_eagle3 = true;
+  eagle3.draft_vocab_size = target.vocab_size / 2;
+  WriteHead(folder, "eagle3", eagle3, 4);
+  return {model, folder.PathOf("eagle"), folder.PathOf("eagle3")};
+}
+
+SpeculativeConfig DrawSpeculation(const Drafters& drafters, Dice* dice) {
   SpeculativeConfig speculation;
   speculation.method = dice->Roll(0, 2) == 0 ? DraftMethod::kSuffix : DraftMethod::kNgram;
-  if (dice->Roll(0, 1) == 0) {
-    speculation.method = DraftMethod::kDraftModel;
-    speculation.model = drafter;
+  if (dice->Roll(0, 2) > 0) {
+    const int32_t method = dice->Roll(0, 2);
+    speculation.method = method == 0   ? DraftMethod::kDraftModel
+                         : method == 1 ? DraftMethod::kEagle
+                                       : DraftMethod::kEagle3;
+    speculation.model = method == 0   ? drafters.model
+                        : method == 1 ? drafters.eagle
+                                      : drafters.eagle3;
     speculation.draws_drafts = dice->Roll(0, 1) == 0;
   }
+  speculation.hashes_next_token = dice->Roll(0, 2) > 0;
+  speculation.drops_last_found_block = dice->Roll(0, 1) == 0;
   speculation.suffix.max_cached_requests = dice->Roll(0, 3);
   speculation.num_speculative_tokens = dice->Roll(1, 7);
   speculation.prompt_lookup_min = dice->Roll(1, 2);
@@ -108,18 +134,24 @@ struct Counts {
   }
 };
 
-// One world without drafts, in which nothing happens, and several with.
-void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* counts) {
+// One world without drafts, in which nothing happens, and several with. heads: trained for the
+// target; else random ones are made.
+void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* counts,
+                   const std::string& heads = "") {
   Dice dice(seed);
   EngineDriver plain(base);
   const int32_t vocab_size = plain.runner().limits().vocab_size;
   const std::vector<TestRequest> requests = DrawRequests(vocab_size, &dice);
   RunTogether(&plain, requests);
+  const TempFolder folder;
+  Drafters drafters = WriteDrafters(folder, "", ReadModelConfig(base.model_dir).value());
+  if (!heads.empty()) drafters = {"", heads + "/eagle", heads + "/eagle3"};
   for (int world = 0; world < 3; ++world) {
     EngineDriverOptions options = base;
     // The target itself is mostly right.
     const bool drafts_itself = dice.Roll(0, 1) == 0 || vocab_size != kDrafterVocabSize;
-    options.speculation = DrawSpeculation(drafts_itself ? base.model_dir : kDrafter, &dice);
+    drafters.model = drafts_itself ? base.model_dir : kDrafter;
+    options.speculation = DrawSpeculation(drafters, &dice);
     options.async_scheduling = dice.Roll(0, 2) == 0;
     options.max_num_batched_tokens = dice.Roll(0, 1) == 0 ? 256 : dice.Roll(9, 40);
     options.num_blocks = dice.Roll(0, 1) == 0 ? 64 : dice.Roll(9, 14);
@@ -173,6 +205,64 @@ TEST_CASE("Drafts change no output: many conditions") {
   CHECK(counts.num_rejected > 100);
   CHECK(counts.num_preemptions > 0);
   CHECK(counts.num_cached > 0);
+}
+
+const std::string kHeads = TANDEM_GOLDEN_DIR "/speculative";  // with the target they read
+
+EngineDriverOptions HeadOptions(DType dtype) {
+  EngineDriverOptions options = BaseOptions("", dtype, false);
+  options.model_dir = kHeads + "/target";
+  return options;
+}
+
+TEST_CASE("Drafts change no output: heads that are often right") {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    CompareWorlds(HeadOptions(seed % 2 == 0 ? DType::kF32 : DType::kBf16), seed, &counts, kHeads);
+  }
+  CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+  CHECK(counts.num_preemptions > 0);
+  CHECK(counts.num_cached > 0);
+}
+
+// What a head guesses depends on the request's tokens alone, so the counts show whether each
+// position got the states of its token.
+TEST_CASE("A head guesses the same, however prompts are cut and whatever runs beside them") {
+  for (const DraftMethod method : {DraftMethod::kEagle, DraftMethod::kEagle3}) {
+    EngineDriverOptions options = HeadOptions(DType::kF32);
+    options.enable_prefix_caching = false;
+    options.speculation = {
+        .method = method,
+        .num_speculative_tokens = 3,
+        .adaptive = false,
+        .model = kHeads + (method == DraftMethod::kEagle ? "/eagle" : "/eagle3")};
+    Dice dice(11);
+    std::vector<TestRequest> requests = DrawRequests(320, &dice);
+    for (TestRequest& r : requests) r.params = GreedyParams(r.params.max_tokens);
+    Counts alone;
+    for (const TestRequest& r : requests) {
+      EngineDriver engine(options);
+      engine.Add(r.id, r.prompt, r.params);
+      engine.RunAll();
+      alone.Add(&engine, {r});
+    }
+    CHECK(alone.num_accepted > 30);
+    for (const int32_t num_batched : {256, 40, 13}) {
+      for (const bool is_async : {false, true}) {
+        INFO("method " << static_cast<int>(method) << ", " << num_batched << " tokens, async "
+                       << is_async);
+        options.max_num_batched_tokens = num_batched;
+        options.async_scheduling = is_async;
+        EngineDriver engine(options);
+        RunTogether(&engine, requests);
+        Counts together;
+        together.Add(&engine, requests);
+        CHECK(together.num_accepted == alone.num_accepted);
+        CHECK(together.num_rejected == alone.num_rejected);
+      }
+    }
+  }
 }
 
 // The bits of a logits row depend on its request alone, so these drafts can only be wrong if the

@@ -45,22 +45,16 @@ void AppendRows(const wire::LogprobsRows& rows, Transcript* transcript) {
   }
 }
 
-DraftModel LoadTestDraft(const EngineDriverOptions& options, const ModelRunnerOptions& runner,
-                         Backend* backend) {
-  const auto config = ReadModelConfig(options.speculation.model);
+DraftModel LoadTestDraft(const EngineDriverOptions& options, const ModelConfig& target_config,
+                         const ModelRunnerOptions& runner, const Model& target, Backend* backend) {
+  const auto config = ReadDraftModelConfig(target_config, options.speculation);
   CHECK(config.ok()) << config.status().ToString();
   auto weights = OpenSafetensors(options.speculation.model);
   CHECK(weights.ok()) << weights.status().ToString();
-  DraftModel draft = {.model = nullptr,
-                      .config = *config,
-                      .max_positions = DraftPositions(*config, options.speculation, runner.limits),
-                      .draws = options.speculation.draws_drafts};
-  ModelLimits limits = ModelLimitsOf(runner.limits);
-  limits.max_positions = draft.max_positions;
-  auto model = LoadModel({draft.config, limits, **weights, *backend, options.formats});
-  CHECK(model.ok()) << model.status().ToString();
-  draft.model = *std::move(model);
-  return draft;
+  auto draft = LoadDraftModel(**config, options.speculation, runner.limits, options.formats, target,
+                              weights->get(), backend);
+  CHECK(draft.ok()) << draft.status().ToString();
+  return *std::move(draft);
 }
 
 std::unique_ptr<Backend> MakeBackend(const EngineDriverOptions& options) {
@@ -142,7 +136,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   runner_options.limits.drafts.by_batch = options.speculation.by_batch;
   if (options.speculation.has_model()) {
     runner_options.limits.drafts.num_lookahead_tokens = options.speculation.num_speculative_tokens;
-    runner_options.limits.drafts.num_input_slots = 1;
+    runner_options.limits.drafts.num_input_slots = options.speculation.has_head() ? 0 : 1;
     runner_options.limits.sliding_window = 0;
   }
   runner_options.speculation = options.speculation;
@@ -164,7 +158,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
       LoadPart(options, *config, runner_options.limits, group_.get(), backend.get(), &weights);
   DraftModel draft;
   if (options.speculation.has_model())
-    draft = LoadTestDraft(options, runner_options, backend.get());
+    draft = LoadTestDraft(options, *config, runner_options, *model, backend.get());
   auto runner = ModelRunner::Create(std::move(backend), std::move(model), *config, runner_options,
                                     std::move(draft));
   CHECK(runner.ok()) << runner.status().ToString();
@@ -172,6 +166,10 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
 
   KvCacheConfig cache;
   cache.enable_prefix_caching = options.enable_prefix_caching;
+  const SpeculativeConfig& speculation = options.speculation;
+  cache.hashes_next_token = speculation.has_head() && speculation.hashes_next_token;
+  cache.drops_last_found_block = speculation.has_head() && !speculation.hashes_next_token &&
+                                 speculation.drops_last_found_block;
   kv_cache_ = std::make_unique<KvCacheManager>(CacheWithLimits(cache, runner_options.limits));
   SchedulerConfig scheduling;
   scheduling.max_num_batched_tokens = options.max_num_batched_tokens;

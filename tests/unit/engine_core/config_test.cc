@@ -197,16 +197,39 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
   CHECK(drafter.runner.limits.drafts.num_input_slots == 1);
   CHECK(drafter.runner.limits.drafts.report == DraftReport::kNone);
   CHECK(drafter.runner.limits.sliding_window == 0);
+  CHECK_FALSE(drafter.engine.kv_cache.hashes_next_token);
   CHECK_THAT(
       SetupError({"model", "--per-request-spec-decode-metrics", "detailed"}),
       Contains("--per-request-spec-decode-metrics detailed") && Contains("--speculative-config"));
   CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
-                         R"({"method": "eagle3", "model": "m", "num_speculative_tokens": 4})"}),
-             Contains("eagle3 is not built"));
+                         R"({"method": "mtp", "num_speculative_tokens": 4})"}),
+             Contains("mtp is not built"));
   CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
                          R"({"model": "m", "num_speculative_tokens": 4,
                              "parallel_drafting": true})"}),
              Contains("parallel_drafting"));
+}
+
+TEST_CASE("engine config: a head drafts the tokens of the target's input, and reads one ahead") {
+  const auto setup = [](const std::string& more) {
+    return Setup({"model", "--device", "cpu", "--speculative-config",
+                  R"({"model": "a/eagle3-head", "num_speculative_tokens": 4)" + more + "}"});
+  };
+  const EngineSetup head = setup("");
+  CHECK(head.runner.speculation.method == DraftMethod::kEagle3);
+  CHECK(head.runner.limits.drafts.num_lookahead_tokens == 4);
+  CHECK(head.runner.limits.drafts.num_input_slots == 0);
+  CHECK(head.runner.limits.sliding_window == 0);
+  CHECK(head.engine.kv_cache.hashes_next_token);
+  CHECK_FALSE(head.engine.kv_cache.drops_last_found_block);
+  const KvCacheConfig drops = setup(R"(, "disable_lookahead_block_hashes": true)").engine.kv_cache;
+  CHECK_FALSE(drops.hashes_next_token);
+  CHECK(drops.drops_last_found_block);
+  const KvCacheConfig neither =
+      setup(R"(, "disable_lookahead_block_hashes": true, "disable_eagle_block_drop": true)")
+          .engine.kv_cache;
+  CHECK_FALSE(neither.hashes_next_token);
+  CHECK_FALSE(neither.drops_last_found_block);
 }
 
 TEST_CASE("engine config: logprobs modes have vLLM's names") {

@@ -59,6 +59,7 @@ TEST_CASE("KV events are converted with the block size, the parent and the extra
   stored.block_hashes[1].bytes[31] = 7;
   stored.parent.emplace().bytes[0] = 1;
   stored.token_ids = {1, 2, 3, 4};
+  stored.next_token_ids = {3, 9};
   stored.extra_keys = {.adapter = {.id = 7, .name = "l", .path = "/l", .lora_int_id = 3},
                        .items = {{.identifier = "image", .begin = 3, .num_tokens = 4}},
                        .cache_salt = "s"};
@@ -73,6 +74,7 @@ TEST_CASE("KV events are converted with the block size, the parent and the extra
   CHECK(first.block_hashes[1] == stored.block_hashes[1].bytes);
   CHECK(first.parent_block_hash == stored.parent->bytes);
   CHECK(first.token_ids == stored.token_ids);
+  CHECK(first.lookahead_token_ids == stored.next_token_ids);
   CHECK(first.block_size == 2);
   using Values = std::vector<std::vector<std::string>>;
   CHECK(first.extra_keys == Values{{"l", "s"}, {"l", "image"}});

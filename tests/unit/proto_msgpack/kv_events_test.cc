@@ -66,6 +66,16 @@ TEST_CASE("KV events: as arrays, the tag first and the fields in the same order"
   CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger, KvEventEncoding::kArray)
             .find("\xae"
                   "sliding_window\xcd\x01\x2c\x03") != std::string::npos);
+  stored.lookahead_token_ids = {6, 7};
+  const auto ends_with = [&](const std::string& end) {
+    return EncodeKvEvents(Batch(stored), KvHashForm::kInteger, KvEventEncoding::kArray)
+               .find(end + "\xc0\xc0\xc0\x92\x91\x06\x91\x07\x03") != std::string::npos;
+  };
+  CHECK(ends_with("sliding_window\xcd\x01\x2c"));
+  stored.sliding_window = 0;
+  CHECK(ends_with("full_attention\xc0"));
+  CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger, KvEventEncoding::kArray)
+            .find("\xdc\x00\x10\xab") != std::string::npos);
   CHECK(EncodeKvEvents(Batch(KvBlockRemoved{HashEndingIn(7)}), KvHashForm::kInteger,
                        KvEventEncoding::kArray) == std::string(kBatchHead) +
                                                        "\x94\xac"
@@ -126,6 +136,14 @@ TEST_CASE("KV events: a shorter hash has only its own bytes") {
                  std::string(removed.block_hash.begin() + 16, removed.block_hash.end())) !=
         std::string::npos);
   CHECK(EncodeKvEvents(batch, KvHashForm::kInteger).find("\x91\xcf\x18\x19") != std::string::npos);
+}
+
+TEST_CASE("KV events: as maps, only fields that say something, the next tokens among them") {
+  KvBlockStored stored;
+  stored.lookahead_token_ids = {6, 7};
+  const std::string got = EncodeKvEvents(Batch(stored), KvHashForm::kInteger);
+  CHECK(got.find("\x8c\xa4type") != std::string::npos);
+  CHECK(got.find("full_attention\xb3lookahead_token_ids\x92\x91\x06\x91\x07") != std::string::npos);
 }
 
 TEST_CASE("KV events: blocks of a model with a sliding window have its kind and length") {

@@ -1,0 +1,92 @@
+#include "engine_core/executor/draft_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "engine_core/executor/model_sizes.h"
+#include "engine_core/models/registry.h"
+
+namespace tandem {
+namespace {
+
+Status CheckDraftModel(const ModelConfig& target, const ModelConfig& draft,
+                       const SpeculativeConfig& speculation) {
+  if (draft.vocab_size != target.vocab_size) {
+    return InvalidArgumentError("--speculative-config: model " + speculation.model +
+                                " has a vocabulary of " + std::to_string(draft.vocab_size) +
+                                " tokens, it must be the target's of " +
+                                std::to_string(target.vocab_size));
+  }
+  const int64_t longest = draft.max_position_embeddings;
+  if (speculation.max_model_len.value_or(0) <= longest) return OkStatus();
+  return InvalidArgumentError("--speculative-config: max_model_len is " +
+                              std::to_string(*speculation.max_model_len) +
+                              ", must be at most the model's " + std::to_string(longest));
+}
+
+StatusOr<DraftModelConfig> ReadConfig(const ModelConfig& target,
+                                      const SpeculativeConfig& speculation) {
+  DraftModelConfig draft;
+  if (!speculation.has_head()) {
+    ASSIGN_OR_RETURN(draft.config, ReadModelConfig(speculation.model));
+    return draft;
+  }
+  const EagleVersion version =
+      speculation.method == DraftMethod::kEagle3 ? EagleVersion::kEagle3 : EagleVersion::kEagle;
+  ASSIGN_OR_RETURN(draft.eagle, ReadEagleConfig(speculation.model, version, target));
+  draft.config = draft.eagle->layer;
+  return draft;
+}
+
+int32_t DraftPositions(const ModelConfig& draft, const SpeculativeConfig& speculation,
+                       const ExecutorLimits& limits) {
+  const int64_t longest =
+      std::min(draft.max_position_embeddings,
+               int64_t{speculation.max_model_len.value_or(std::numeric_limits<int32_t>::max())});
+  return static_cast<int32_t>(std::min(longest, int64_t{limits.max_model_len}));
+}
+
+}  // namespace
+
+ModelConfig DraftModelConfig::PlannedConfig() const {
+  ModelConfig planned = config;
+  if (!eagle) return planned;
+  planned.vocab_size = eagle->draft_vocab_size;
+  planned.tie_word_embeddings = true;
+  return planned;
+}
+
+StatusOr<std::optional<DraftModelConfig>> ReadDraftModelConfig(
+    const ModelConfig& target, const SpeculativeConfig& speculation) {
+  if (!speculation.has_model()) return std::optional<DraftModelConfig>();
+  StatusOr<DraftModelConfig> draft = ReadConfig(target, speculation);
+  if (!draft.ok()) return draft.status().WithContext("--speculative-config: model");
+  RETURN_IF_ERROR(CheckDraftModel(target, draft->config, speculation));
+  return std::optional<DraftModelConfig>(*std::move(draft));
+}
+
+StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
+                                    const SpeculativeConfig& speculation,
+                                    const ExecutorLimits& limits, const WeightFormats& formats,
+                                    const Model& target, Weights* weights, Backend* backend) {
+  DraftModel draft = {.model = nullptr,
+                      .eagle = nullptr,
+                      .config = config.config,
+                      .max_positions = DraftPositions(config.config, speculation, limits),
+                      .draws = speculation.draws_drafts};
+  ModelLimits model_limits = ModelLimitsOf(limits);
+  model_limits.max_positions = draft.max_positions;
+  const LoadContext context = {draft.config, model_limits, *weights, *backend, formats};
+  if (!config.eagle) {
+    ASSIGN_OR_RETURN(draft.model, LoadModel(context));
+    return draft;
+  }
+  StatusOr<std::unique_ptr<EagleHead>> head = EagleHead::Load(context, *config.eagle, target);
+  if (!head.ok()) return head.status().WithContext("--speculative-config: model");
+  draft.eagle = *std::move(head);
+  return draft;
+}
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+#pragma once
+
+// The model of a drafter that has one: a smaller model (method draft_model) or a head over the
+// target's hidden states (eagle, eagle3). Thread: main, before others start.
+// Failure: INVALID_ARGUMENT names the key of --speculative-config or of the drafter's config.json,
+// or its tensor.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/status.h"
+#include "engine_core/executor/executor.h"
+#include "engine_core/models/eagle_head.h"
+#include "engine_core/models/model.h"
+#include "engine_core/speculation/speculative_config.h"
+#include "engine_core/weights/model_config.h"
+
+namespace tandem {
+
+struct DraftModelConfig {
+  ModelConfig config;  // of a head: as if its layer were a model
+  std::optional<EagleConfig> eagle = {};
+
+  // For the plan of memory: a head has one table, perhaps of a part of the vocabulary.
+  ModelConfig PlannedConfig() const;
+};
+
+// A loaded drafter. No model and no head: the drafter needs none.
+struct DraftModel {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<EagleHead> eagle;
+  ModelConfig config;         // DraftModelConfig::config
+  int32_t max_positions = 0;  // of a request; longer ones get no drafts
+  bool draws = false;         // SpeculativeConfig::draws_drafts
+};
+
+// nullopt: the method has no model. INVALID_ARGUMENT: it cannot draft for the target, or not for
+// max_model_len tokens.
+StatusOr<std::optional<DraftModelConfig>> ReadDraftModelConfig(
+    const ModelConfig& target, const SpeculativeConfig& speculation);
+
+// limits: the target's. A head borrows the target, which outlives it.
+StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
+                                    const SpeculativeConfig& speculation,
+                                    const ExecutorLimits& limits, const WeightFormats& formats,
+                                    const Model& target, Weights* weights, Backend* backend);
+
+}  // namespace tandem

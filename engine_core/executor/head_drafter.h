@@ -1,0 +1,44 @@
+#pragma once
+
+// Drafts by a head over the target's hidden states (methods eagle and eagle3). After each step it
+// takes in the states of the tokens that the step has computed and kept, since the next step
+// overwrites them, and guesses on from its own states. What was written for guesses is written
+// again with true states.
+// A position whose states were not taken in, of a cached prefix or of a step in which nobody
+// drafts, keeps the keys and values that its place in the cache had: guesses may be worse then.
+// Owns: the head, the states of a step. All else is as of PassDrafter.
+
+#include <memory>
+#include <vector>
+
+#include "engine_core/executor/pass_drafter.h"
+
+namespace tandem {
+
+class HeadDrafter final : public PassDrafter {
+ public:
+  // REQUIRES: memory is the host's; the head was loaded over `backend` with the batch's limits.
+  static StatusOr<std::unique_ptr<HeadDrafter>> Create(Backend* backend, DraftModel draft,
+                                                       KvFormat kv_format, InputBatch* batch);
+
+  std::span<const StateTap> Taps(int64_t num_tokens) override;
+  void TakeStates(Model* target) override;
+  int32_t NumBehind(RequestSlot /*slot*/, int32_t num_emitted) const override {
+    return num_emitted;
+  }
+  bool reads_states() const override { return true; }
+
+ private:
+  HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);
+  void TakeIn(std::span<const Wish> wishes) override;
+  void Forward(const StepInputs::Views& inputs) override;
+  void Logits(const Tensor& logits, const Tensor& rows) override { head_->Logits(logits, rows); }
+
+  std::unique_ptr<EagleHead> head_;
+  int64_t num_step_tokens_ = 0;
+  OwnedTensor states_;      // [T, EagleConfig::state_width] act, of the target's newest step
+  OwnedTensor state_rows_;  // [T] i32, EagleStep::state_rows
+  std::vector<StateTap> taps_;
+};
+
+}  // namespace tandem

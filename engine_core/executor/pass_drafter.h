@@ -1,0 +1,109 @@
+#pragma once
+
+// Drafts by passes of a model over the batch: the first takes in the tokens that are new, each
+// further one the guesses of the one before. A guess is the likeliest token, or what the request's
+// own sampler draws from the pass's logits with the draw of that position, which the target's token
+// will have too. Two implementations: ModelDrafter and HeadDrafter. Keys and values lie in a cache
+// of its own, which has the target's blocks: a position of a request lies in the same block and
+// place of both. So block tables, prefix hits and preemption are the target's alone, and nothing
+// but speed depends on what is in it.
+// Thread: engine loop. Owns: its cache, the buffers of a pass. Borrows backend and batch, which
+// outlive it. Steady decode allocates nothing. Failure: memory, in Allocate and AllocateKvCache.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/status.h"
+#include "engine_core/executor/draft_model.h"
+#include "engine_core/executor/input_batch.h"
+#include "engine_core/executor/step_inputs.h"
+#include "engine_core/executor/step_layout.h"
+#include "engine_core/sampling/scratch_pool.h"
+#include "engine_core/speculation/step_cost.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+class PassDrafter {
+ public:
+  virtual ~PassDrafter() = default;
+  virtual Status AllocateKvCache(int32_t num_blocks);
+
+  // ---- before a step ----
+  // What the step has appended to the request's block table.
+  virtual void AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids);
+  // States of the target that its next step shall copy.
+  virtual std::span<const StateTap> Taps(int64_t /*num_tokens*/) { return {}; }
+
+  // ---- after it ran ----
+  virtual void TakeStates(Model* /*target*/) {}
+
+  // ---- after it was sampled ----
+  // The most drafts that there is room for after the request's tokens.
+  int32_t RoomFor(RequestSlot slot) const;
+  // Tokens that the first pass takes in of a request to which the step has added num_emitted.
+  virtual int32_t NumBehind(RequestSlot slot, int32_t num_emitted) const = 0;
+  // Whether requests without drafts are taken in after each step, too: what it reads is gone then.
+  virtual bool reads_states() const { return false; }
+  struct Wish {
+    RequestSlot slot{};
+    int32_t num_tokens = 0;  // of the request, to be taken in
+    int32_t num_drafts = 0;  // at most RoomFor; 0: no more than that. Else num_tokens is all
+    std::vector<TokenId>* drafts = nullptr;  // empty
+    // The request's part of the step: positions, and the row of the first.
+    int32_t begin = 0, count = 0, first_row = 0;
+  };
+  // Takes in at most a step's tokens: a request that stays behind gets no drafts.
+  void Propose(std::span<const Wish> wishes);
+
+  // Times passes of some sizes.
+  std::vector<StepCost::Point> Measure();
+
+ protected:
+  // shift: position p has the request's token p + shift.
+  PassDrafter(Backend* backend, const DraftModel& draft, int32_t shift, KvFormat kv_format,
+              InputBatch* batch);
+  Status Allocate();
+
+  // Adds chunks of the wishes' tokens.
+  virtual void TakeIn(std::span<const Wish> wishes) = 0;
+  virtual void TakeDrafts(std::span<const Wish> /*wishes*/) {}
+  virtual void Forward(const StepInputs::Views& inputs) = 0;
+  virtual void Logits(const Tensor& logits, const Tensor& rows) = 0;
+
+  // Adds a chunk of the request's positions to the first pass.
+  void AddChunk(const Wish& wish, int32_t begin, int32_t count);
+  // The positions of a request that there is room for.
+  int32_t NumPositions(RequestSlot slot) const;
+
+  Backend* backend_;
+  InputBatch* batch_;
+  KvCacheSpec kv_spec_;
+  const int32_t shift_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<AttentionPlan> plan_;
+  StepLayout layout_;
+  bool is_first_pass_ = true;
+  // Of a further pass, by row: the row of the pass before that made its token.
+  std::vector<int32_t> parent_rows_;
+
+ private:
+  bool DraftNext();
+  // Runs what layout_ has; guesses_ has a token of each of its rows of logits.
+  void RunPass();
+  void ShiftTokens();
+  TokenId Guess(size_t row_idx, std::span<float> logits, SamplerScratch* scratch);
+
+  AttentionShape attention_shape_;
+  int32_t max_positions_;
+  StepInputs inputs_;
+  OwnedTensor logits_;                    // [max_logits_rows, V] f32
+  std::unique_ptr<ScratchPool> scratch_;  // null: drafts are not drawn
+  std::vector<SamplingConfig> sampling_;  // of each slot, without logprobs
+  std::vector<TokenId> guesses_;          // of each row of the pass
+  std::vector<const Wish*> drafting_;     // requests of the pass that get a draft, by row
+};
+
+}  // namespace tandem

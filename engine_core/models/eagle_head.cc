@@ -1,0 +1,189 @@
+#include "engine_core/models/eagle_head.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+// Neither the first stage nor the last one: a decoder without embedding and head.
+constexpr RankShare kNoEnds = {.rank = 1, .size = 3};
+
+StatusOr<LinearLayer> LoadOne(const LoadContext& context, const char* name, int64_t rows,
+                              int64_t columns, const LinearOptions& options = {}) {
+  const StoredMatrix block[] = {{.name = name, .rows = rows, .columns = columns}};
+  return LoadLinear(context, block, options);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<EagleHead>> EagleHead::Load(const LoadContext& context,
+                                                     const EagleConfig& config,
+                                                     const Model& target) {
+  LoadContext part = context;
+  part.stage = kNoEnds;
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(part, {}));
+  std::unique_ptr<EagleHead> head(new EagleHead(config, &context.backend, std::move(decoder)));
+  RETURN_IF_ERROR(head->LoadMatrices(context, target));
+  if (head->is_eagle3()) RETURN_IF_ERROR(head->LoadEagle3(context));
+  RETURN_IF_ERROR(head->Allocate(context));
+  return head;
+}
+
+Status EagleHead::LoadMatrices(const LoadContext& context, const Model& target) {
+  const int64_t hidden = context.config.hidden_size, num_ids = context.config.vocab_size;
+  const LinearOptions table = {.format = context.formats.embedding};
+  const bool has_midlayer = context.weights.Has("midlayer.self_attn.q_proj.weight");
+  const LayerPlace place = {.idx = 0, .prefix = has_midlayer ? "midlayer" : "layers.0"};
+  ASSIGN_OR_RETURN(fc_,
+                   LoadOne(context, "fc", hidden, is_eagle3() ? config_.state_width() : 2 * hidden,
+                           {.has_bias = context.weights.Has("fc.bias")}));
+  if (context.weights.Has("embed_tokens.weight")) {
+    ASSIGN_OR_RETURN(own_embedding_, LoadOne(context, "embed_tokens", num_ids, hidden, table));
+  }
+  if (is_eagle3() || context.weights.Has("lm_head.weight")) {
+    ASSIGN_OR_RETURN(own_head_,
+                     LoadOne(context, "lm_head", config_.draft_vocab_size, hidden, table));
+  }
+  embedding_ = own_embedding_.weight ? own_embedding_.weight.get() : &target.embedding_table();
+  head_ = own_head_.weight ? own_head_.weight.get() : &target.head();
+  const bool has_bias = context.config.attention_bias;
+  const auto qkv = QkvBlocks(context, place, is_eagle3() ? 2 * hidden : hidden);
+  ASSIGN_OR_RETURN(attention_.qkv, LoadLinear(context, qkv, {.has_bias = has_bias}));
+  ASSIGN_OR_RETURN(attention_.out, LoadOutProjection(context, place, has_bias));
+  attention_.options = AttentionOptionsOf(context.config, place.idx);
+  ASSIGN_OR_RETURN(post_attention_norm_,
+                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
+  ASSIGN_OR_RETURN(mlp_, LoadGatedMlp(context, place));
+  if (!is_eagle3()) return OkStatus();
+  ASSIGN_OR_RETURN(input_norm_, LoadRmsNorm(context, place.prefix + ".input_layernorm"));
+  ASSIGN_OR_RETURN(state_norm_, LoadRmsNorm(context, place.prefix + ".hidden_norm"));
+  return OkStatus();
+}
+
+Status EagleHead::LoadEagle3(const LoadContext& context) {
+  ASSIGN_OR_RETURN(output_norm_, LoadRmsNorm(context, "norm"));
+  if (!context.weights.Has("d2t")) {
+    if (config_.draft_vocab_size == context.config.vocab_size) return OkStatus();
+    return InvalidArgumentError("draft_vocab_size is " + std::to_string(config_.draft_vocab_size) +
+                                " of " + std::to_string(context.config.vocab_size) +
+                                ", and there is no tensor d2t");
+  }
+  return LoadIds(context);
+}
+
+// d2t[i] is what must be added to i.
+Status EagleHead::LoadIds(const LoadContext& context) {
+  const int64_t num_ids = config_.draft_vocab_size;
+  ASSIGN_OR_RETURN(const StoredTensor d2t, context.weights.GetStored("d2t"));
+  if (d2t.dtype() != "I64" || d2t.shape() != std::vector<int64_t>{num_ids}) {
+    return InvalidArgumentError("tensor d2t must be I64 of " + std::to_string(num_ids) +
+                                " numbers, it is " + d2t.dtype() + " of " +
+                                std::to_string(d2t.num_elements()));
+  }
+  target_ids_.resize(static_cast<size_t>(num_ids));
+  for (int64_t i = 0; i < num_ids; ++i) {
+    int64_t offset = 0;
+    std::memcpy(&offset, d2t.bytes().data() + i * int64_t{sizeof(offset)}, sizeof(offset));
+    if (offset < -i || offset >= context.config.vocab_size - i) {
+      return InvalidArgumentError("tensor d2t: number " + std::to_string(i) + " is " +
+                                  std::to_string(offset) + ", which names no token");
+    }
+    target_ids_[static_cast<size_t>(i)] = static_cast<int32_t>(i + offset);
+  }
+  return OkStatus();
+}
+
+Status EagleHead::Allocate(const LoadContext& context) {
+  Device& device = context.backend.device();
+  const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
+  const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
+  const int64_t hidden = context.config.hidden_size;
+  ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
+  ASSIGN_OR_RETURN(own_states_, device.Allocate(res, {tokens, hidden}));
+  ASSIGN_OR_RETURN(taken_, device.Allocate(act, {tokens, config_.state_width()}));
+  ASSIGN_OR_RETURN(input_, device.Allocate(act, {tokens, 2 * hidden}));
+  ASSIGN_OR_RETURN(states_, device.Allocate(res, {tokens, hidden}));
+  ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
+  ASSIGN_OR_RETURN(last_act_, device.Allocate(act, {rows, hidden}));
+  if (!target_ids_.empty()) {
+    ASSIGN_OR_RETURN(draft_logits_, device.Allocate(DType::kF32, {rows, config_.draft_vocab_size}));
+  }
+  return OkStatus();
+}
+
+void EagleHead::Forward(const EagleStep& step) {
+  num_tokens_ = step.token_ids.rows();
+  ops_->Embedding(RowsOf(embedded_), step.token_ids, *embedding_);
+  if (step.states.empty()) {
+    ops_->GatherRows(RowsOf(own_states_), states_, step.state_rows);
+  } else {
+    ops_->GatherRows(RowsOf(taken_), step.states, step.state_rows);
+  }
+  const LayerKv kv = step.kv_cache->layer(0);
+  const Tensor states = RowsOf(states_);
+  if (is_eagle3()) {
+    ForwardEagle3(step);
+    decoder_.Continue(states);
+    decoder_.AttendTo(RowsOf(input_), attention_, kv, *step.plan);
+  } else {
+    ForwardEagle(step);
+    decoder_.Continue(states);
+    decoder_.Norm({});
+    decoder_.Attend(attention_, kv, *step.plan);
+  }
+  decoder_.Norm(post_attention_norm_);
+  decoder_.RunMlp(mlp_);
+  if (config_.norm_output) ops_->RmsNorm(states, states, output_norm_.weight, epsilon_);
+}
+
+// states = fc [embedding, state].
+void EagleHead::ForwardEagle(const EagleStep& step) {
+  const int64_t hidden = config_.layer.hidden_size;
+  const Tensor input = RowsOf(input_);
+  ops_->Convert(input.Columns(0, hidden), RowsOf(embedded_));
+  ops_->Convert(input.Columns(hidden, hidden),
+                step.states.empty() ? RowsOf(own_states_) : RowsOf(taken_));
+  ops_->Linear(RowsOf(states_), input, *fc_.weight, fc_.bias);
+}
+
+// states = h; input = [norm embedding, norm h].
+void EagleHead::ForwardEagle3(const EagleStep& step) {
+  const int64_t hidden = config_.layer.hidden_size;
+  const Tensor input = RowsOf(input_), states = RowsOf(states_);
+  if (step.states.empty()) {
+    ops_->Convert(states, RowsOf(own_states_));
+  } else {
+    ops_->Linear(states, RowsOf(taken_), *fc_.weight, fc_.bias);
+  }
+  ops_->RmsNorm(input.Columns(0, hidden), RowsOf(embedded_), input_norm_.weight, epsilon_);
+  ops_->RmsNorm(input.Columns(hidden, hidden), states, state_norm_.weight, epsilon_);
+  if (config_.norm_before_residual) {
+    ops_->RmsNorm(states, states, state_norm_.weight, epsilon_);
+  }
+}
+
+void EagleHead::Logits(const Tensor& logits, const Tensor& rows) {
+  const int64_t count = rows.rows();
+  const Tensor last = last_.view().Rows(0, count), x = last_act_.view().Rows(0, count);
+  ops_->GatherRows(last, states_.view(), rows);
+  if (is_eagle3() && !config_.norm_output) {
+    ops_->RmsNorm(x, last, output_norm_.weight, epsilon_);
+  } else {
+    ops_->Convert(x, last);
+  }
+  if (target_ids_.empty()) return ops_->Linear(logits, x, *head_);
+  const Tensor known = draft_logits_.view().Rows(0, count);
+  ops_->Linear(known, x, *head_);
+  for (int64_t i = 0; i < count; ++i) {
+    auto* row = logits.Row<float>(i);
+    std::fill_n(row, logits.shape[1], -std::numeric_limits<float>::infinity());
+    const auto* from = known.Row<float>(i);
+    for (size_t id = 0; id < target_ids_.size(); ++id) row[target_ids_[id]] = from[id];
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,89 @@
+#pragma once
+
+// The head of EAGLE and EAGLE-3: one llama layer that guesses a token from the one before it and
+// from hidden states, the target's or, where the target has none yet, its own.
+//   eagle:   s = layer(fc [embedding, state]), without the layer's first norm; logits = head s
+//   eagle3:  h = fc states (own states as they are); s = layer(h), whose attention reads
+//            [norm embedding, norm h]; logits = head norm(s), over a part of the vocabulary
+// The head's position p has the target's token p + 1 and its states of p. Embeddings are the
+// target's unless the file has its own, and so is eagle's head.
+// Thread, ownership: as Model; borrows the target, which outlives it. One rank.
+// Sources: Li et al. 2024, 2025; vLLM's llama_eagle and llama_eagle3 name the tensors.
+
+#include <memory>
+#include <vector>
+
+#include "engine_core/models/decoder.h"
+#include "engine_core/models/eagle_config.h"
+#include "engine_core/models/model.h"
+
+namespace tandem {
+
+// Shapes: T tokens of the pass.
+struct EagleStep {
+  Tensor token_ids;  // [T] i32
+  // The states of each token are those rows of `states`: the target's ([., state_width] act), or
+  // where it is empty, the head's own of the last pass.
+  Tensor states;
+  Tensor state_rows;  // [T] i32
+  const AttentionPlan* plan = nullptr;
+  const KvCache* kv_cache = nullptr;
+};
+
+class EagleHead {
+ public:
+  // context.config: config.layer. Failure: a tensor that is missing or has another shape; d2t with
+  // an id that the target lacks.
+  static StatusOr<std::unique_ptr<EagleHead>> Load(const LoadContext& context,
+                                                   const EagleConfig& config, const Model& target);
+
+  void Forward(const EagleStep& step);
+  // logits[i, :] = of the pass's token rows[i]; -inf for ids that the head does not know.
+  // logits: [R, V] f32; rows: [R] i32.
+  void Logits(const Tensor& logits, const Tensor& rows);
+
+  const EagleConfig& config() const { return config_; }
+
+ private:
+  EagleHead(const EagleConfig& config, Backend* backend, Decoder decoder)
+      : config_(config),
+        ops_(&backend->ops()),
+        epsilon_(static_cast<float>(config.layer.rms_norm_eps)),
+        decoder_(std::move(decoder)) {}
+
+  bool is_eagle3() const { return config_.version == EagleVersion::kEagle3; }
+  Status LoadMatrices(const LoadContext& context, const Model& target);
+  Status LoadIds(const LoadContext& context);
+  Status LoadEagle3(const LoadContext& context);
+  Status Allocate(const LoadContext& context);
+  void ForwardEagle(const EagleStep& step);
+  void ForwardEagle3(const EagleStep& step);
+  Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
+
+  EagleConfig config_;
+  Ops* ops_;
+  float epsilon_;
+  Decoder decoder_;            // what the layer runs on; no embedding or head of its own
+  LinearLayer fc_;             // [H, 2 H], of eagle3 [H, state_width]
+  LinearLayer own_embedding_;  // null: the target's
+  LinearLayer own_head_;       // [draft V, H]; null: the target's
+  const PackedMatrix* embedding_ = nullptr;
+  const PackedMatrix* head_ = nullptr;
+  AttentionLayer attention_;
+  NormLayer input_norm_, state_norm_, output_norm_;  // of eagle3
+  NormLayer post_attention_norm_;
+  MlpLayer mlp_;
+  std::vector<int32_t> target_ids_;  // of the draft vocabulary; empty: they are the target's
+
+  int64_t num_tokens_ = 0;    // of this pass
+  OwnedTensor embedded_;      // [T, H] res
+  OwnedTensor own_states_;    // [T, H] res, the rows that this pass takes of the last one
+  OwnedTensor taken_;         // [T, state_width] act
+  OwnedTensor input_;         // [T, 2 H] act
+  OwnedTensor states_;        // [T, H] res: of fc, then of the layer, until the next pass
+  OwnedTensor last_;          // [max_logits_rows, H] res
+  OwnedTensor last_act_;      // [max_logits_rows, H] act
+  OwnedTensor draft_logits_;  // [max_logits_rows, draft V] f32, with target_ids_
+};
+
+}  // namespace tandem

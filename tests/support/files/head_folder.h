@@ -1,0 +1,29 @@
+#pragma once
+
+// Folders of EAGLE heads made by a test: config.json and a file of random numbers, which are mostly
+// wrong guesses. Thread: the test's own.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/support/files/adapter_folder.h"
+#include "tests/support/files/temp_folder.h"
+
+namespace tandem {
+
+struct HeadShape {
+  bool is_eagle3 = false;
+  int64_t hidden_size = 0, vocab_size = 0;  // the target's
+  int64_t draft_vocab_size = 0;             // of eagle3; below vocab_size: with d2t
+  std::vector<int> state_layers = {0, 1};   // of eagle3
+  bool has_own_tables = false;              // embedding, and eagle's head
+  bool has_fc_bias = false;
+};
+
+std::string HeadConfigText(const HeadShape& shape);
+std::vector<FileTensor> HeadTensors(const HeadShape& shape, uint64_t seed);
+void WriteHead(const TempFolder& folder, const std::string& name, const HeadShape& shape,
+               uint64_t seed);
+
+}  // namespace tandem
