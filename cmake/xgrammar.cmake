@@ -39,6 +39,26 @@ if(TANDEM_XGRAMMAR)
     tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/earley_parser.cc
       "if (static_cast<uint8_t>(sub_sequence[i]) <= ch &&\n        ch <= static_cast<uint8_t>(sub_sequence[i + 1])) {"
       "if (sub_sequence[i] <= ch && ch <= sub_sequence[i + 1]) {")
+    # Nothing is taken to follow the root rule. A rule that refers to it has more to come: masks refuse
+    # tokens that close several levels of {"$ref": "#"} at once.
+    set(file ${dir}/xgrammar-0.2.8/cpp/grammar_compiler.cc)
+    tandem_repair_xgrammar(${file}
+      "add_task_adaptive_token_mask(cur_stack_element, rule_id == root_rule_id);"
+      "add_task_adaptive_token_mask(cur_stack_element, rule_id == root_rule_id && !is_root_referred_to);")
+    tandem_repair_xgrammar(${file}
+      "auto root_rule_id = compiled_grammar_impl->grammar->GetRootRuleId();\n\n  for"
+      "auto root_rule_id = compiled_grammar_impl->grammar->GetRootRuleId();
+  bool is_root_referred_to = false;
+  const CompactFSM& all_rules = compiled_grammar_impl->grammar->complete_fsm;
+  for (int state = 0; state < all_rules.NumStates(); ++state) {
+    for (const auto& edge : all_rules.GetEdges(state)) {
+      is_root_referred_to |= (edge.IsRuleRef() && edge.GetRefRuleId() == root_rule_id) ||
+          (edge.IsRepeatRef() &&
+           all_rules.GetRepeatEdgeInfo(edge.GetAuxIndex()).RuleId() == root_rule_id);
+    }
+  }
+
+  for")
   elseif(TANDEM_XGRAMMAR STREQUAL "AUTO")
     message(STATUS "tandem-grammar is left out, there are no structured outputs: ${problem}")
   else()

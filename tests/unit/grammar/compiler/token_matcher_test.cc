@@ -183,5 +183,23 @@ TEST_CASE("a mask allows what is accepted where a class of non-ASCII characters 
   }
 }
 
+// xgrammar 0.2.8 takes nothing to follow the root rule, where another rule or itself goes on.
+TEST_CASE("a mask allows tokens that close several levels of a rule at once") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  for (const char* text :
+       {"root ::= \"a\" root \"b\" | \"ab\"", "start: \"a\" start \"b\" | \"ab\"",
+        "root ::= rule\nrule ::= \"a\" rule \"b\" | \"ab\"",
+        "root ::= \"a\" rule | \"b\"\nrule ::= root{1,2} \"b\""}) {
+    const auto grammar =
+        CompileGrammar({GrammarKind::kGrammar, JsonBlanks::kAny, text}, &vocabulary);
+    INFO(text);
+    REQUIRE(grammar.ok());
+    for (const char* before : {"aaa", "aaaab"}) {
+      INFO(before);
+      CHECK(Contradictions(*grammar, vocabulary, before) == std::vector<std::string>());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem
