@@ -3,6 +3,7 @@ tandem_test(unit_deploy LABEL unit
   SRCS unit/deploy/cli/arguments_test.cc unit/deploy/cli/beat_watch_test.cc unit/deploy/cli/command_line_test.cc
        unit/deploy/cli/config_file_test.cc unit/deploy/cli/engine_layout_test.cc
        unit/deploy/cli/http_client_test.cc unit/deploy/cli/hub_cache_test.cc
+       unit/deploy/cli/hub_name_test.cc
        unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/serve_command_line_test.cc
        unit/deploy/cli/sse_parser_test.cc unit/deploy/cli/vllm_flags_test.cc
   DEPS deploy/cli tests/support/files)
@@ -23,3 +24,6 @@ tandem_test(unit_deploy_sweep LABEL unit
   DEPS deploy/cli/bench tests/support/files)
 tandem_test(unit_offline LABEL unit SRCS unit/deploy/cli/offline/batch_file_test.cc
   DEPS deploy/cli/offline nlohmann_json::nlohmann_json)
+tandem_test(unit_hub LABEL unit
+  SRCS unit/deploy/cli/hub/file_choice_test.cc unit/deploy/cli/hub/web_url_test.cc
+  DEPS deploy/cli/hub)

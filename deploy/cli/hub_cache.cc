@@ -1,8 +1,11 @@
 #include "deploy/cli/hub_cache.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 #include "common/read_file.h"
 #include "common/strings.h"
@@ -14,64 +17,169 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kMaxRefBytes = 4096;
+constexpr int64_t kMaxIndexBytes = 64 << 20;
 
 bool IsFolder(const std::string& path) {
   std::error_code error;
   return fs::is_directory(path, error);
 }
 
-// "org/name", and no path.
-bool IsHubName(const std::string& name) {
-  return std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' &&
-         name.back() != '/' && name.front() != '.' && name.front() != '~';
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool IsSet(const char* variable) {
+  const char* value = std::getenv(variable);
+  const std::string word = value == nullptr ? "" : ToLower(value);
+  return word == "1" || word == "true" || word == "yes" || word == "on";
+}
+
+// The first of these variables that is set, with what is below it.
+struct Place {
+  const char* variable;
+  const char* below;
+};
+std::string FirstPlace(const std::vector<Place>& places) {
+  for (const Place& place : places) {
+    const char* value = std::getenv(place.variable);
+    if (value != nullptr && *value != '\0') return std::string(value) + place.below;
+  }
+  return places.back().below;
 }
 
 // A branch or tag is a file with its commit; a commit is its own folder.
 StatusOr<std::string> CommitOf(const std::string& repository, const std::string& revision) {
   ASSIGN_OR_RETURN(const std::string ref,
                    ReadFileIfAny(repository + "/refs/" + revision, kMaxRefBytes));
-  return ref.empty() ? revision : std::string(StripAscii(ref));
+  const std::string commit(StripAscii(ref));
+  if (commit.empty()) return revision;
+  if (!IsCommit(commit) && commit.find_first_of("/.") != commit.npos) {
+    return DataLossError(repository + "/refs/" + revision + " names no commit");
+  }
+  return commit;
+}
+
+// All files that the index of a checkpoint in shards names.
+bool HasShards(const std::string& snapshot) {
+  const auto text = ReadFileIfAny(snapshot + "/model.safetensors.index.json", kMaxIndexBytes);
+  if (!text.ok() || text->empty()) return false;
+  const nlohmann::json index = nlohmann::json::parse(*text, nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map")) return false;
+  return std::ranges::all_of(index["weight_map"], [&snapshot](const nlohmann::json& name) {
+    return name.is_string() && Exists(fs::path(snapshot) / name.get<std::string>());
+  });
+}
+
+bool HasParts(const std::string& path) {
+  const std::optional<GgufPart> part = ParseGgufPart(path);
+  for (int i = 1; part && i <= part->count; ++i) {
+    char suffix[32];
+    std::snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", i, part->count);
+    if (!Exists(part->stem + suffix)) return false;
+  }
+  return Exists(path);
+}
+
+// Whole GGUF models, each by its first file, in the order of their names.
+std::vector<std::string> GgufModels(const std::string& snapshot) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(snapshot, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string path = it->path().string();
+    const std::optional<GgufPart> part = ParseGgufPart(path);
+    if (path.ends_with(".gguf") && (!part || part->index == 1) && HasParts(path)) {
+      files.push_back(path);
+    }
+  }
+  std::ranges::sort(files);
+  return files;
 }
 
 }  // namespace
 
+std::string HuggingFaceHome() {
+  return FirstPlace(
+      {{"HF_HOME", ""}, {"XDG_CACHE_HOME", "/huggingface"}, {"HOME", "/.cache/huggingface"}});
+}
+
 std::string HubCacheFolder() {
-  constexpr struct {
-    const char* variable;
-    const char* below;
-  } kPlaces[] = {{"HF_HUB_CACHE", ""},
-                 {"HF_HOME", "/hub"},
-                 {"XDG_CACHE_HOME", "/huggingface/hub"},
-                 {"HOME", "/.cache/huggingface/hub"}};
-  for (const auto& place : kPlaces) {
-    const char* value = std::getenv(place.variable);
-    if (value != nullptr && *value != '\0') return std::string(value) + place.below;
+  if (UsesModelScope()) {
+    return FirstPlace({{"MODELSCOPE_CACHE", ""}, {"HOME", "/.cache/modelscope"}});
   }
-  return "/.cache/huggingface/hub";
+  const char* value = std::getenv("HF_HUB_CACHE");
+  if (value == nullptr || *value == '\0') value = std::getenv("HUGGINGFACE_HUB_CACHE");
+  return value != nullptr && *value != '\0' ? value : HuggingFaceHome() + "/hub";
+}
+
+bool IsHubOffline() { return IsSet("HF_HUB_OFFLINE") || IsSet("TRANSFORMERS_OFFLINE"); }
+
+bool UsesModelScope() {
+  const char* own = std::getenv("TANDEM_USE_MODELSCOPE");
+  return own != nullptr ? IsSet("TANDEM_USE_MODELSCOPE") : IsSet("VLLM_USE_MODELSCOPE");
+}
+
+std::string HubRepositoryFolder(const std::string& cache, const std::string& repository) {
+  const size_t slash = repository.find('/');
+  const std::string name = repository.substr(0, slash) + "--" + repository.substr(slash + 1);
+  return cache + (UsesModelScope() ? "/models/" : "/models--") + name;
+}
+
+StatusOr<std::string> HubRevision(const HubName& name, const std::string& flag) {
+  if (!name.revision.empty() && !flag.empty() && name.revision != flag) {
+    return InvalidArgumentError("the name has revision " + name.revision + ", --revision is " +
+                                flag);
+  }
+  if (!flag.empty() && !IsRevision(flag)) {
+    return InvalidArgumentError("--revision " + flag + ": must be a branch, tag or commit");
+  }
+  if (!flag.empty()) return flag;
+  if (!name.revision.empty()) return name.revision;
+  return std::string(UsesModelScope() ? "master" : "main");
+}
+
+std::optional<std::string> FindWholeModel(const std::string& snapshot, const std::string& quant) {
+  if (quant.empty()) {
+    for (const char* weights : {"/model.safetensors", "/adapter_model.safetensors"}) {
+      if (Exists(snapshot + weights)) return snapshot;
+    }
+    if (HasShards(snapshot)) return snapshot;
+  }
+  const std::vector<std::string> models = GgufModels(snapshot);
+  const std::vector<std::string> wanted =
+      quant.empty() ? std::vector<std::string>{"Q4_K_M", "Q8_0", ""} : std::vector{quant};
+  for (const std::string& each : wanted) {
+    for (const std::string& path : models) {
+      if (IsGgufOf(std::string_view(path).substr(snapshot.size() + 1), each)) return path;
+    }
+  }
+  return std::nullopt;
 }
 
 StatusOr<std::optional<std::string>> FindInHubCache(const std::string& name,
                                                     const HubCacheOptions& options) {
-  if (name.empty() || IsFolder(name) || !IsHubName(name)) return std::optional<std::string>();
+  const std::optional<HubName> parsed = ParseHubName(name);
+  if (!parsed || Exists(name)) return std::optional<std::string>();
+  ASSIGN_OR_RETURN(const std::string revision, HubRevision(*parsed, options.revision));
   const std::string cache = options.folder.empty() ? HubCacheFolder() : options.folder;
-  const size_t slash = name.find('/');
-  const std::string repository =
-      cache + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
-  const std::string revision = options.revision.empty() ? "main" : options.revision;
-  if (revision.find("..") != revision.npos) {
-    return InvalidArgumentError("--revision " + revision + ": must be a branch, tag or commit");
-  }
+  const std::string repository = HubRepositoryFolder(cache, parsed->repository);
+  const std::string pull = "`tandem pull " + name +
+                           (options.revision.empty() ? "" : " --revision " + options.revision) +
+                           "` downloads it";
   if (!IsFolder(repository)) {
-    return NotFoundError(name + " is neither a folder nor in " + cache +
-                         "; nothing is downloaded here, `hf download " + name + "` puts it there");
+    return NotFoundError(name + " is neither a folder nor in " + cache + "; " + pull);
   }
   ASSIGN_OR_RETURN(const std::string commit, CommitOf(repository, revision));
   const std::string snapshot = repository + "/snapshots/" + commit;
-  if (commit.empty() || !IsFolder(snapshot)) {
-    return NotFoundError("revision " + revision + " of " + name + " is not in " + cache +
-                         "; `hf download " + name + " --revision " + revision + "` puts it there");
+  if (!IsFolder(snapshot)) {
+    return NotFoundError("revision " + revision + " of " + name + " is not in " + cache + "; " +
+                         pull);
   }
-  return std::optional(snapshot);
+  if (!options.needs_weights && parsed->quant.empty()) return std::optional(snapshot);
+  std::optional<std::string> model = FindWholeModel(snapshot, parsed->quant);
+  if (model) return model;
+  return NotFoundError(name + " is in " + cache + " without its weights; " + pull);
 }
 
 }  // namespace tandem

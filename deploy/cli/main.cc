@@ -2,7 +2,8 @@
 // `tandem swap` and `tandem reload` replace one of them, `tandem chat` is a conversation with a
 // running server, `tandem top` shows what it does, `tandem bench` measures one, `tandem record`
 // copies the flight recorder of its engine, `tandem run-batch` and `tandem complete` run requests
-// without one.
+// without one, `tandem pull`, `tandem list` and `tandem rm` manage the models of a hub that are on
+// this host.
 
 #include <unistd.h>
 
@@ -56,6 +57,14 @@ int RunOffline(const char* command, std::vector<std::string> args) {
 int RunBatch(const std::vector<std::string>& args) { return RunOffline("run-batch", args); }
 int RunComplete(const std::vector<std::string>& args) { return RunOffline("complete", args); }
 
+int RunHub(const char* command, std::vector<std::string> args) {
+  args.insert(args.begin(), command);
+  return RunProgram("tandem-hub", command, std::move(args));
+}
+int RunPull(const std::vector<std::string>& args) { return RunHub("pull", args); }
+int RunList(const std::vector<std::string>& args) { return RunHub("list", args); }
+int RunRemove(const std::vector<std::string>& args) { return RunHub("rm", args); }
+
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"swap", tandem::RunSwap,
@@ -67,6 +76,9 @@ constexpr Command kCommands[] = {
     {"top", tandem::RunTop, "[flags]: what a running server does now, in the terminal"},
     {"record", tandem::RunRecord,
      "[--pid PID] [--out FILE]: what a running engine's flight recorder holds"},
+    {"pull", RunPull, "org/name[:revision] [flags]: download a model of a hub; org/name:Q4_K_M"},
+    {"list", RunList, "[flags]: the models of hubs that are on this host"},
+    {"rm", RunRemove, "org/name[:revision] [flags]: remove one of them"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
     {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},
 };

@@ -13,6 +13,7 @@
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/engine_layout.h"
+#include "deploy/cli/model_pull.h"
 #include "deploy/cli/serve_command_line.h"
 #include "deploy/cli/supervisor.h"
 #include "engine_core/flags/engine_config.h"
@@ -193,7 +194,7 @@ int RunServe(const std::vector<std::string>& args) {
 
   // All values are also parsed here, so that a wrong one is refused once and before anything
   // starts.
-  StatusOr<ServeCommandLine> line = ParseServeCommandLine(args);
+  StatusOr<ServeCommandLine> line = ParseServeCommandLine(args, PullModelByName);
   if (!line.ok()) return Refuse(line.status(), kExitBadFlags);
   const FrontendConfig& frontend_config = line->frontend;
   const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);

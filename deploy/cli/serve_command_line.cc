@@ -59,12 +59,29 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
   return words;
 }
 
+// What the name is in the cache, after a download where the cache lacks it and one is allowed;
+// nullopt for a path.
+StatusOr<std::optional<std::string>> FindOrPull(const std::string& name,
+                                                const std::string& revision, bool needs_weights,
+                                                const ServeFlags& own, const ModelPuller& pull) {
+  const HubCacheOptions options = {own.download_dir, revision, needs_weights};
+  StatusOr<std::optional<std::string>> found = FindInHubCache(name, options);
+  const bool is_missing = found.status().code() == StatusCode::kNotFound;
+  if (!is_missing || !pull || own.check_config || IsHubOffline()) return found;
+  RETURN_IF_ERROR(pull({.name = name,
+                        .revision = revision,
+                        .cache = own.download_dir,
+                        .with_weights = needs_weights}));
+  return FindInHubCache(name, options);
+}
+
 // `--model=FOLDER` and the like in place of a hub name, for both processes.
-Status UseHubCache(ServeCommandLine* line) {
+Status UseHubCache(const ModelPuller& pull, ServeCommandLine* line) {
   const ServeFlags& own = line->own;
   const std::string model = line->frontend.model;
+  const bool needs_weights = line->engine.load_format != "dummy";
   ASSIGN_OR_RETURN(const std::optional<std::string> folder,
-                   FindInHubCache(model, {own.download_dir, own.revision}));
+                   FindOrPull(model, own.revision, needs_weights, own, pull));
   if (folder) {
     Words names;
     if (line->frontend.api.served_model_names.empty()) names = {"--served-model-name", model};
@@ -80,7 +97,7 @@ Status UseHubCache(ServeCommandLine* line) {
   const std::string& revision =
       own.tokenizer_revision.empty() ? own.revision : own.tokenizer_revision;
   ASSIGN_OR_RETURN(const std::optional<std::string> tokenizer_folder,
-                   FindInHubCache(tokenizer, {own.download_dir, revision}));
+                   FindOrPull(tokenizer, revision, false, own, pull));
   if (tokenizer_folder) {
     line->frontend_words.push_back("--tokenizer=" + *tokenizer_folder);
   } else if (!own.tokenizer_revision.empty()) {
@@ -129,9 +146,9 @@ std::vector<Flag> ServeFlagTable(ServeFlags& c) {
   return {
       {"config", &c.config, "YAML file of flags, as `vllm serve --config` reads; the command line has precedence"},
       {"check-config", &c.check_config, "Check all values, print them with their origins, and start nothing"},
-      {"revision", &c.revision, "Branch, tag or commit of a model named org/name, which is looked for in the local Hugging Face cache. Default: main"},
+      {"revision", &c.revision, "Branch, tag or commit of a model named org/name, which is downloaded where the local cache lacks it. Default: main"},
       {"tokenizer-revision", &c.tokenizer_revision, "The same for --tokenizer. Default: --revision"},
-      {"download-dir", &c.download_dir, "Folder of the Hugging Face cache. Default: where `hf download` puts it"},
+      {"download-dir", &c.download_dir, "Folder of the cache of models named org/name. Default: as Python's huggingface_hub"},
       {"headless", &c.headless, "Start engines only, for the frontend at --data-parallel-address"},
       {"data-parallel-external-lb", &c.external_lb, "One engine and its frontend, of several that something else balances; so does --data-parallel-rank", {.short_name = "dpe"}},
       {"data-parallel-hybrid-lb", &c.hybrid_lb, "The engines of this host and their frontend, of several hosts that something else balances", {.short_name = "dph"}},
@@ -147,7 +164,8 @@ std::vector<Flag> PairFlags(FrontendConfig& frontend, EngineConfig& engine) {
   return all;
 }
 
-StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args) {
+StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args,
+                                                 const ModelPuller& pull) {
   ServeCommandLine line;
   const std::vector<Flag> own = ServeFlagTable(line.own);
   const std::vector<Flag> pair = PairFlags(line.frontend, line.engine);
@@ -177,7 +195,7 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
   line.engine_words = std::move(processes.engine_core);
   RETURN_IF_ERROR(ParseWords(&line));
   if (line.frontend.model.empty()) return InvalidArgumentError("no model: tandem serve MODEL");
-  RETURN_IF_ERROR(UseHubCache(&line));
+  RETURN_IF_ERROR(UseHubCache(pull, &line));
   UseDashboard(&line);
   RETURN_IF_ERROR(ParseWords(&line));
   return line;

@@ -11,6 +11,7 @@
 
 #include "common/flags.h"
 #include "common/status.h"
+#include "deploy/cli/model_pull.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
@@ -42,8 +43,11 @@ struct ServeCommandLine {
 };
 
 // Flags of the command line have precedence over the file's, those over the environment. A model or
-// tokenizer named "org/name" becomes its folder in the local hub cache. Checks values one by one.
-StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args);
+// tokenizer named "org/name" becomes what it is in the local hub cache; `pull` (may be empty)
+// brings what is not there, unless HF_HUB_OFFLINE or --check-config forbids it. Checks values one
+// by one.
+StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args,
+                                                 const ModelPuller& pull = {});
 
 // "command line", "serve.yaml:3", "environment TANDEM_MODEL" or "default".
 std::string OriginOf(const Flag& flag, const ServeCommandLine& line);

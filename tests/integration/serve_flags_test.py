@@ -48,7 +48,7 @@ class CheckConfig(unittest.TestCase):
                     ((MODEL, "--fingerprint-mode", "custom", "--check-config"), 2, "--fingerprint-value"),
                     ((MODEL, "--ssl-cert-reqs", "2", "--check-config"), 2, "--ssl-ca-certs"),
                     (("/nowhere", "--check-config"), 3, "/nowhere: no such folder"),
-                    (("org/model", "--download-dir", folder), 2, "nothing is downloaded here")):
+                    (("org/model", "--download-dir", folder, "--check-config"), 2, "`tandem pull org/model` downloads it")):
                 with self.subTest(reason):
                     done = serve(*words)
                     self.assertEqual(done[0], code, done)

@@ -67,7 +67,7 @@ def is_alive(pid):
 class Pair:
     """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
 
-    def __init__(self, *flags, model=MODEL, wait=True, programs=None):
+    def __init__(self, *flags, model=MODEL, wait=True, programs=None, environment=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
         self.port_file = pathlib.Path(self.folder.name) / "port"
         self.log_path = pathlib.Path(self.folder.name) / "log"
@@ -76,7 +76,7 @@ class Pair:
         self.notify.settimeout(LIMIT)
         self.programs = programs or bin_dir()
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name,
-                            "XDG_STATE_HOME": self.folder.name + "/state"}
+                            "XDG_STATE_HOME": self.folder.name + "/state", **(environment or {})}
         argv = self.command_line("serve", model, "--host", "127.0.0.1", "--port", "0", "--port-file", self.port_file,
                                  *flags)
         with open(self.log_path, "wb") as log:

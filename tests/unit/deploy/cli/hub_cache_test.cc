@@ -39,7 +39,7 @@ TEST_CASE("hub cache: a name becomes the folder of its revision") {
 TEST_CASE("hub cache: paths are left alone") {
   const Cache cache;
   for (const char* path :
-       {"", "folder", "/org/name", "./name", "../name", "~/name", "a/b/c", "org/"}) {
+       {"", "folder", "/org/name", "./name", "../name", "~/name", "a/b/c", "org/", "org/x.gguf"}) {
     CAPTURE(path);
     const auto found = cache.Find(path);
     REQUIRE(found.ok());
@@ -49,16 +49,51 @@ TEST_CASE("hub cache: paths are left alone") {
 
 TEST_CASE("hub cache: what it does not have is an error with the command that gets it") {
   const Cache cache;
-  CHECK(cache.Find("org/other").status().message() ==
-        "org/other is neither a folder nor in " + cache.folder.path() +
-            "; nothing is downloaded here, `hf download org/other` puts it there");
+  CHECK(cache.Find("org/other").status().message() == "org/other is neither a folder nor in " +
+                                                          cache.folder.path() +
+                                                          "; `tandem pull org/other` downloads it");
   for (const char* revision : {"v2", "gone"}) {
     CAPTURE(revision);
     const Status status = cache.Find("org/name", revision).status();
     CHECK(status.code() == StatusCode::kNotFound);
     CHECK(status.message().find("revision " + std::string(revision)) == 0);
+    CHECK(status.message().ends_with("`tandem pull org/name --revision " + std::string(revision) +
+                                     "` downloads it"));
   }
-  CHECK_FALSE(cache.Find("org/name", "../../x").ok());
+  CHECK(cache.Find("org/name", "../../x").status().code() == StatusCode::kInvalidArgument);
+  cache.folder.Write("models--org--name/refs/evil", "../../../etc");
+  CHECK(cache.Find("org/name:evil").status().code() == StatusCode::kDataLoss);
+}
+
+TEST_CASE("hub cache: a model without all its weights is not there") {
+  const Cache cache;
+  const auto find = [&cache](const std::string& name) {
+    return FindInHubCache(name, {cache.folder.path(), "", true});
+  };
+  const std::string files = "models--org--name/snapshots/c0ffee/";
+  CHECK(find("org/name").status().code() == StatusCode::kNotFound);
+  cache.folder.Write(files + "model.safetensors.index.json",
+                     R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
+  cache.folder.Write(files + "1.safetensors", "x");
+  CHECK_FALSE(find("org/name").ok());
+  cache.folder.Write(files + "2.safetensors", "x");
+  CHECK(**find("org/name") == cache.Snapshot("c0ffee"));
+
+  CHECK_FALSE(find("org/name:Q8_0").ok());
+  cache.folder.Write(files + "m-Q8_0-00001-of-00002.gguf", "x");
+  CHECK_FALSE(find("org/name:Q8_0").ok());
+  cache.folder.Write(files + "m-Q8_0-00002-of-00002.gguf", "x");
+  CHECK(**find("org/name:q8_0") == cache.Snapshot("c0ffee") + "/m-Q8_0-00001-of-00002.gguf");
+}
+
+TEST_CASE("hub cache: of several GGUF files a name means Q4_K_M, else Q8_0, else the first") {
+  const Cache cache;
+  const std::string files = "models--org--name/snapshots/c0ffee/";
+  for (const char* quant : {"Q2_K", "Q8_0", "Q4_K_M"}) {
+    cache.folder.Write(files + "m-" + quant + ".gguf", "x");
+    CHECK(FindWholeModel(cache.Snapshot("c0ffee"), "") ==
+          cache.Snapshot("c0ffee") + "/m-" + quant + ".gguf");
+  }
 }
 
 TEST_CASE("hub cache: where it is") {

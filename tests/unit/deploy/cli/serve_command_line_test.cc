@@ -122,6 +122,7 @@ TEST_CASE("serve command line: a model of the hub is found in the local cache") 
   const TempFolder folder;
   folder.Write("models--org--name/refs/main", "abc");
   folder.Write("models--org--name/snapshots/abc/config.json", "{}");
+  folder.Write("models--org--name/snapshots/abc/model.safetensors", "");
   const ServeCommandLine line = Parse({"org/name", "--download-dir", folder.path()});
   const std::string snapshot = folder.PathOf("models--org--name/snapshots/abc");
   CHECK(line.frontend.model == snapshot);
@@ -131,6 +132,31 @@ TEST_CASE("serve command line: a model of the hub is found in the local cache") 
             .starts_with("revision v9 of org/name is not in "));
   CHECK(Parse({folder.path(), "--revision", "v9"}).warnings ==
         Words{"--revision has no effect: the model is a folder"});
+}
+
+TEST_CASE("serve command line: what the cache lacks is pulled once, where that is allowed") {
+  const TempFolder folder;
+  std::vector<ModelPull> pulls;
+  const ModelPuller puller = [&](const ModelPull& pull) {
+    pulls.push_back(pull);
+    folder.Write("models--org--name/snapshots/v1/config.json", "{}");
+    if (pull.with_weights) folder.Write("models--org--name/snapshots/v1/model.safetensors", "");
+    return OkStatus();
+  };
+  const std::string cache = "--download-dir=" + folder.path();
+  CHECK_FALSE(ParseServeCommandLine({"org/name:v1", cache, "--check-config"}, puller).ok());
+  CHECK(pulls.empty());
+  CHECK(ParseServeCommandLine({"org/name:v1", cache, "--load-format", "dummy"}, puller).ok());
+  REQUIRE(pulls.size() == 1);
+  CHECK_FALSE(pulls[0].with_weights);
+  const auto line = ParseServeCommandLine({"org/name", "--revision", "v1", cache}, puller);
+  REQUIRE(line.ok());
+  CHECK(line->engine.model == folder.PathOf("models--org--name/snapshots/v1"));
+  REQUIRE(pulls.size() == 2);
+  CHECK(pulls[1].revision == "v1");
+  CHECK(pulls[1].cache == folder.path());
+  CHECK(ParseServeCommandLine({"org/name:v1", cache}, puller).ok());
+  CHECK(pulls.size() == 2);
 }
 
 TEST_CASE("serve command line: a flag of both processes goes to both") {
