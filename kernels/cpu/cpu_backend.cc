@@ -100,12 +100,12 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackAs(std::span<const Matri
 StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackPair(std::span<const PairSource> blocks,
                                                            const PackedMatrix& matrix) const {
   CheckPair(blocks, matrix.n(), matrix.k());
-  return CpuPair::Pack(blocks, static_cast<const CpuMatrix&>(matrix), dtype_);
+  return CpuPair::Pack(blocks, static_cast<const CpuMatrix&>(matrix), dtype_, &adapter_memory_);
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackEmbeddingPair(const PairSource& pair) const {
   CheckPair({&pair, 1}, pair.b.rows(), pair.a.shape[1]);
-  return CpuPair::PackEmbedding(pair, dtype_);
+  return CpuPair::PackEmbedding(pair, dtype_, &adapter_memory_);
 }
 
 int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {

@@ -8,6 +8,7 @@
 #include "kernels/compute_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/host_device.h"
+#include "kernels/host_memory.h"
 
 namespace tandem {
 
@@ -42,6 +43,7 @@ class CpuBackend final : public Backend {
   const KernelTable& table_;
   HostDevice device_;
   ComputePool pool_;
+  mutable HostArena adapter_memory_;  // of pairs, which are packed on any thread
   CpuOps ops_;
 };
 

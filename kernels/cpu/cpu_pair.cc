@@ -1,8 +1,7 @@
 #include "kernels/cpu/cpu_pair.h"
 
 #include <algorithm>
-
-#include "kernels/host_memory.h"
+#include <cstring>
 
 namespace tandem {
 namespace {
@@ -62,29 +61,26 @@ void Put(float value, DType dtype, int64_t i, void* out) {
 }  // namespace
 
 StatusOr<std::unique_ptr<PackedPair>> CpuPair::Pack(std::span<const PairSource> blocks,
-                                                    const CpuMatrix& matrix, DType dtype) {
+                                                    const CpuMatrix& matrix, DType dtype,
+                                                    HostArena* arena) {
   int64_t rank = 0;
   for (const PairSource& block : blocks) rank += block.a.rows();
   std::unique_ptr<CpuPair> pair(new CpuPair(matrix.n(), matrix.k(), rank));
-  const int64_t shape[] = {rank, matrix.k()};
-  ASSIGN_OR_RETURN(pair->a_, AllocateHost(dtype, shape));
-  int64_t first = 0;
-  for (const PairSource& block : blocks) {
-    ConvertTensor(pair->a_.view().Rows(first, block.a.rows()), block.a);
-    first += block.a.rows();
-  }
+  const int64_t shape[] = {rank, PaddedColumns(matrix.k())};
+  ASSIGN_OR_RETURN(pair->a_, arena->Allocate(dtype, shape));
+  pair->PackA(blocks);
   // As the sums of Linear come: gate and up share a panel unless the matrix has integers.
   const bool is_gated = matrix.is_gated() && !matrix.is_quantized();
-  RETURN_IF_ERROR(pair->PackB(blocks, matrix.num_panels(), is_gated, dtype));
+  RETURN_IF_ERROR(pair->PackB(blocks, matrix.num_panels(), is_gated, dtype, arena));
   return std::unique_ptr<PackedPair>(std::move(pair));
 }
 
-StatusOr<std::unique_ptr<PackedPair>> CpuPair::PackEmbedding(const PairSource& source,
-                                                             DType dtype) {
+StatusOr<std::unique_ptr<PackedPair>> CpuPair::PackEmbedding(const PairSource& source, DType dtype,
+                                                             HostArena* arena) {
   const int64_t rank = source.a.rows(), num_ids = source.a.shape[1], hidden = source.b.rows();
   std::unique_ptr<CpuPair> pair(new CpuPair(hidden, num_ids, rank));
   const int64_t shape[] = {num_ids, rank};
-  ASSIGN_OR_RETURN(pair->a_, AllocateHost(dtype, shape));
+  ASSIGN_OR_RETURN(pair->a_, arena->Allocate(dtype, shape));
   std::vector<float> row(static_cast<size_t>(num_ids));
   for (int64_t r = 0; r < rank; ++r) {
     ConvertTensor(Tensor(row.data(), DType::kF32, {1, num_ids}), source.a.Rows(r, 1));
@@ -92,12 +88,35 @@ StatusOr<std::unique_ptr<PackedPair>> CpuPair::PackEmbedding(const PairSource& s
       Put(row[static_cast<size_t>(id)], dtype, id * rank + r, pair->a_.view().data);
     }
   }
-  RETURN_IF_ERROR(pair->PackB({&source, 1}, CpuMatrix::NumPanels(hidden, false), false, dtype));
+  RETURN_IF_ERROR(
+      pair->PackB({&source, 1}, CpuMatrix::NumPanels(hidden, false), false, dtype, arena));
   return std::unique_ptr<PackedPair>(std::move(pair));
 }
 
+void CpuPair::PackA(std::span<const PairSource> blocks) {
+  const DType dtype = a_.view().dtype;
+  const int64_t size = SizeOf(dtype), padded = PaddedColumns(k());
+  std::vector<std::byte> row(static_cast<size_t>(padded * size));
+  auto* out = static_cast<std::byte*>(a_.view().data);
+  int64_t rank = 0;
+  for (const PairSource& block : blocks) {
+    for (int64_t r = 0; r < block.a.rows(); ++r, ++rank) {
+      ConvertTensor(Tensor(row.data(), dtype, {1, k()}), block.a.Rows(r, 1));
+      const int64_t first = rank / kRanksTogether * kRanksTogether;
+      const bool is_alone = first + kRanksTogether > rank_;
+      const int64_t count = is_alone ? 1 : kRanksTogether;
+      std::byte* to =
+          out + (is_alone ? rank * padded : first * padded + (rank - first) * kStripColumns) * size;
+      for (int64_t at = 0; at < padded; at += kStripColumns) {
+        std::memcpy(to + at * count * size, row.data() + at * size,
+                    static_cast<size_t>(kStripColumns * size));
+      }
+    }
+  }
+}
+
 Status CpuPair::PackB(std::span<const PairSource> sources, int64_t num_panels, bool is_gated,
-                      DType dtype) {
+                      DType dtype, HostArena* arena) {
   const std::vector<Block> blocks = Place(sources);
   const int64_t num_strips = num_panels * (kPanelColumns / kStripColumns);
   int64_t size = 0;
@@ -105,7 +124,7 @@ Status CpuPair::PackB(std::span<const PairSource> sources, int64_t num_panels, b
     strips_.push_back(ShapeOf(RowsOfStrip(s, n(), is_gated), blocks));
     size += strips_.back().count * kStripColumns;
   }
-  ASSIGN_OR_RETURN(b_, AllocateHost(dtype, {&size, 1}));
+  ASSIGN_OR_RETURN(b_, arena->Allocate(dtype, {&size, 1}));
   std::vector<float> values(static_cast<size_t>(rank_));
   auto* weights = static_cast<std::byte*>(b_.view().data);
   for (int64_t s = 0; s < num_strips; ++s) {

@@ -80,7 +80,16 @@ struct LinearTask {
   int64_t group_steps = 0;              // int4: 8 k each, per group
 };
 
-// sums[r][i] = a[i, :] . rows[r] for i in [begin, end).  a: [., k]; a, rows: the compute type.
+// A of an adapter's pair lies as it is read: 16 columns of four ranks, rank after rank, then the
+// next 16; ranks beyond the last four are alone. So the reader follows one stream, where rows of A
+// would be as many, each on pages of its own. k is filled up with zeros.
+inline constexpr int kRanksTogether = 4;
+constexpr int64_t PaddedColumns(int64_t k) {
+  return (k + kStripColumns - 1) / kStripColumns * kStripColumns;
+}
+
+// sums[r][i] = a[i, :] . rows[r] for i in [begin, end), begin a multiple of kRanksTogether, and end
+// too unless it is the last rank's. a, rows: the compute type.
 struct AdapterInputsTask {
   const void* a = nullptr;
   int64_t k = 0;

@@ -213,6 +213,54 @@ void BM_SiluAndMul(benchmark::State& state, DType dtype) {
 }
 
 // The cost of a fork and a join over empty work.
+// Rows of as many adapters of rank 16 beside the matrix alone, in turns; `to_base` is the share of
+// the base's speed that is left, in CPU time. An adapter's pairs of all matrices are packed one
+// after another, as when it is loaded.
+void BM_AdaptedLinear(benchmark::State& state, DType dtype) {
+  constexpr int64_t kRank = 16;
+  const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
+  Backend& backend = BackendFor(dtype);
+  const OwnedTensor weight = Random(backend, DType::kBf16, n, k);
+  const MatrixSource blocks[] = {weight.view()};
+  std::vector<std::unique_ptr<PackedMatrix>> matrices;
+  for (int64_t bytes = 0; bytes < int64_t{96} << 20; bytes += matrices.back()->num_bytes()) {
+    matrices.push_back(backend.Pack(blocks, WeightFormat::kCompute).value());
+  }
+  const OwnedTensor a = Random(backend, DType::kBf16, kRank, k);
+  const OwnedTensor b = Random(backend, DType::kBf16, n, kRank);
+  const PairSource source[] = {{.a = a.view(), .b = b.view()}};
+  std::vector<std::unique_ptr<PackedPair>> owners;
+  std::vector<std::vector<const PackedPair*>> pairs(matrices.size());
+  for (int64_t adapter = 0; adapter < m; ++adapter) {
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      owners.push_back(backend.PackPair(source, *matrices[i]).value());
+      pairs[i].push_back(owners.back().get());
+    }
+  }
+  std::vector<int32_t> slots(static_cast<size_t>(m));
+  std::iota(slots.begin(), slots.end(), 0);
+  const OwnedTensor x = Random(backend, backend.activation_dtype(), m, k);
+  const OwnedTensor out = backend.device().Allocate(backend.activation_dtype(), {m, n}).value();
+  size_t next = 0;
+  std::array<double, 2> seconds = {};
+  for (auto _ : state) {
+    // One that has long left the cache.
+    const size_t other = (next + matrices.size() / 2) % matrices.size();
+    double begin = CpuSeconds();
+    backend.ops().Linear(out, x, *matrices[next]);
+    seconds[0] += CpuSeconds() - begin;
+    begin = CpuSeconds();
+    backend.ops().AdaptedLinear(
+        out, x, *matrices[other], {}, LinearEpilogue::kStore,
+        {.slots = Tensor(slots.data(), DType::kI32, {m}), .pairs = pairs[other]});
+    const double time = CpuSeconds() - begin;
+    seconds[1] += time;
+    state.SetIterationTime(time / backend.num_threads());
+    next = (next + 1) % matrices.size();
+  }
+  state.counters["to_base"] = seconds[0] / seconds[1];
+}
+
 void BM_ForkJoin(benchmark::State& state) {
   Backend& backend = BackendFor(DType::kBf16);
   const int64_t chunks = 2 * backend.num_threads();
@@ -238,6 +286,13 @@ void BlockLinearShapes(benchmark::internal::Benchmark* bench) {
   for (int m : {1, 8, 32, 512}) bench->Args({m, 5632, 2048});
 }
 
+void AdaptedLinearShapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "n", "k"})->UseManualTime()->Unit(benchmark::kMicrosecond);
+  for (auto [n, k] : {std::pair{2048, 2048}, std::pair{5632, 2048}, std::pair{2048, 5632}}) {
+    for (int m : {1, 8}) bench->Args({m, n, k});
+  }
+}
+
 void AttentionShapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"requests", "queries", "context", "dim"})
       ->UseRealTime()
@@ -259,6 +314,7 @@ BENCHMARK_CAPTURE(BM_BlockLinear, q4_k, "Q4_K")->Apply(BlockLinearShapes);
 BENCHMARK_CAPTURE(BM_BlockLinear, q5_k, "Q5_K")->Apply(BlockLinearShapes);
 BENCHMARK_CAPTURE(BM_BlockLinear, q6_k, "Q6_K")->Apply(BlockLinearShapes);
 BENCHMARK_CAPTURE(BM_BlockLinear, mxfp4, "MXFP4")->Apply(BlockLinearShapes);
+BENCHMARK_CAPTURE(BM_AdaptedLinear, bf16, DType::kBf16)->Apply(AdaptedLinearShapes);
 BENCHMARK_CAPTURE(BM_Attention, bf16, DType::kBf16)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_Attention, f32, DType::kF32)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_RmsNorm, bf16, DType::kBf16)
