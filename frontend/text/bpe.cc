@@ -271,18 +271,31 @@ void Bpe::MergeWindow(std::span<const TokenId> symbols, Window* window) const {
 // itself. So tokens are those of the whole text if each pair of neighbours stays apart when it is
 // encoded alone. Windows are merged from left to right; the last tokens of each, which what follows
 // may change, are given up. The next window begins at the last token that was kept: when it comes
-// out as it was, the two windows fit together.
+// out as it was, the two windows fit together. Windows in a run of one symbol are alike and so are
+// their tokens: one is merged for all of them, and a smaller one will do.
 void Bpe::MergeLong(std::span<const TokenId> symbols, std::vector<TokenId>* ids) const {
   size_t given_up = 2;  // more once that was too few
   const size_t first_id = ids->size();
   std::vector<size_t> borders = {0};  // of the tokens that are kept
-  Window window;
+  Window windows[2];                  // of a run, of others
+  size_t run_size = 0;
+  TokenId run_symbol = -1;
   for (size_t end = 0; borders.back() < symbols.size();) {
     const size_t num_kept = borders.size() - 1;
     const size_t num_again = std::min<size_t>(num_kept, 1);
     const size_t begin = borders[num_kept - num_again];
-    end = std::min(std::max(end, begin + window_symbols_), symbols.size());
-    MergeWindow(symbols.subspan(begin, end - begin), &window);
+    const size_t small_end = std::min(std::max(end, begin + window_symbols_ / 4), symbols.size());
+    const bool is_run = std::all_of(symbols.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    symbols.begin() + static_cast<std::ptrdiff_t>(small_end),
+                                    [&](TokenId symbol) { return symbol == symbols[begin]; });
+    end = is_run ? small_end : std::min(std::max(end, begin + window_symbols_), symbols.size());
+    Window& window = windows[is_run ? 0 : 1];
+    const bool is_known = is_run && run_size == end - begin && run_symbol == symbols[begin];
+    if (!is_known) MergeWindow(symbols.subspan(begin, end - begin), &window);
+    if (is_run) {
+      run_size = end - begin;
+      run_symbol = symbols[begin];
+    }
     if (begin + window.borders[num_again] != borders.back()) {
       const size_t num_left = num_kept - std::min(given_up, num_kept);
       borders.resize(num_left + 1);

@@ -97,5 +97,45 @@ TEST_CASE("Bpe equals the quadratic definition on random merges and texts") {
   }
 }
 
+// Windows in a run of one symbol are merged once for all of them.
+TEST_CASE("Bpe equals the quadratic definition on long runs of one letter") {
+  const uint32_t seed = GENERATE(range(1u, 41u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](size_t end) {
+    return std::uniform_int_distribution<size_t>(0, end - 1)(random);
+  };
+  constexpr size_t kLongest = 96;
+  std::vector<std::string> tokens = {"a", "b"};
+  std::vector<Bpe::Merge> merges;
+  for (size_t tries = 4 + draw(40); tries > 0; --tries) {
+    // Mostly runs, longer and longer; a few tokens that end or begin one.
+    const size_t recent = draw(2) == 0 ? tokens.size() : std::min<size_t>(tokens.size(), 3);
+    const Bpe::Merge merge = {tokens[tokens.size() - 1 - draw(recent)],
+                              tokens[draw(5) == 0 ? 1 : draw(tokens.size())]};
+    const std::string joined = merge.first + merge.second;
+    if (joined.size() > kLongest) continue;
+    if (std::find(merges.begin(), merges.end(), merge) != merges.end()) continue;
+    merges.push_back(merge);
+    if (std::find(tokens.begin(), tokens.end(), joined) == tokens.end()) tokens.push_back(joined);
+  }
+  std::shuffle(merges.begin(), merges.end(), random);
+  std::vector<std::pair<TokenId, std::string>> entries;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    entries.emplace_back(static_cast<TokenId>(i), tokens[i]);
+  const Bpe bpe = Bpe::Create(Vocabulary(entries), merges, {}).value();
+  const MergeTable table(tokens, merges);
+  for (int round = 0; round < 3; ++round) {
+    std::string text = std::string(1200 + draw(2500), 'a');
+    for (size_t n = round == 0 ? 0 : 1 + draw(4); n > 0; --n) text[draw(text.size())] = 'b';
+    std::vector<TokenId> ids;
+    REQUIRE(bpe.Encode(text, &ids).ok());
+    std::vector<std::string> got;
+    for (const TokenId id : ids) got.emplace_back(bpe.vocabulary().Text(id));
+    CAPTURE(text.size());
+    REQUIRE(got == EncodeSlowly(text, table));
+  }
+}
+
 }  // namespace
 }  // namespace tandem
