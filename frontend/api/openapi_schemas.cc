@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -76,11 +77,52 @@ Json TypeSchema(const Range& range) {
   }
 }
 
+// Numbers and booleans may also come as each other and as texts, by pydantic's rules.
+constexpr std::pair<std::string_view, std::string_view> kLaxTypes[] = {
+    {"integer", "LaxInteger"}, {"number", "LaxNumber"}, {"boolean", "LaxBoolean"}};
+constexpr std::string_view kLaxInteger =
+    R"({"description":"Read as an integer.","anyOf":[{"type":"boolean"},)"
+    R"({"type":"string","pattern":"^\\s*[+-]?[0-9]+(_[0-9]+)*(\\.0+)?\\s*$"}]})";
+constexpr std::string_view kLaxNumber =
+    R"({"description":"Read as a number.","anyOf":[{"type":"boolean"},{"type":"string","pattern":)"
+    R"("^\\s*[+-]?([0-9][0-9_]*\\.?[0-9_]*|\\.[0-9][0-9_]*)([eE][+-]?[0-9][0-9_]*)?\\s*$"}]})";
+constexpr std::string_view kLaxBoolean =
+    R"({"description":"Read as a boolean.","anyOf":[{"enum":[0,1]},{"type":"string","pattern":)"
+    R"("^(0|1|[tT]|[tT][rR][uU][eE]|[fF]|[fF][aA][lL][sS][eE]|[yY]|[yY][eE][sS]|[nN]|[nN][oO]|)"
+    R"([oO][nN]|[oO][fF][fF])$"}]})";
+
+Json EitherOf(Json schema, std::string_view lax) {
+  Json reference = {{"$ref", "#/components/schemas/" + std::string(lax)}};
+  return {{"anyOf", Json::array({std::move(schema), std::move(reference)})}};
+}
+
+Json WithLaxValues(Json schema) {
+  const auto type = schema.find("type");
+  for (const auto& [name, lax] : kLaxTypes) {
+    if (type == schema.end()) break;
+    const bool is_one =
+        type->is_array() ? std::count(type->begin(), type->end(), name) != 0 : *type == name;
+    if (is_one) return EitherOf(std::move(schema), lax);
+  }
+  for (const char* part : {"items", "additionalProperties"}) {
+    if (schema.contains(part)) schema[part] = WithLaxValues(std::move(schema[part]));
+  }
+  for (const char* parts : {"properties", "anyOf"}) {
+    if (!schema.contains(parts)) continue;
+    for (Json& part : schema[parts]) part = WithLaxValues(std::move(part));
+  }
+  return schema;
+}
+
 // What values the row takes besides null, which counts as absent.
 template <class T>
 Json RowSchema(const ApiField<T>& field) {
-  if (!field.schema.empty()) return Json::parse(field.schema);
-  return std::visit(
+  // Token ids are read as they are, like a prompt's in vLLM, which may also be a text.
+  const bool is_strict =
+      field.schema == field_schema::kPrompt || field.schema == field_schema::kTokenIds;
+  if (is_strict) return Json::parse(field.schema);
+  if (!field.schema.empty()) return WithLaxValues(Json::parse(field.schema));
+  return WithLaxValues(std::visit(
       [&field](auto member) -> Json {
         using M = decltype(member);
         if constexpr (std::is_member_object_pointer_v<M>) {
@@ -92,11 +134,15 @@ Json RowSchema(const ApiField<T>& field) {
           return Json::object();  // anything
         }
       },
-      field.member);
+      field.member));
 }
 
 Json OrNull(Json schema) {
   if (schema.empty()) return schema;
+  if (schema.contains("anyOf")) {
+    schema["anyOf"].push_back({{"type", "null"}});
+    return schema;
+  }
   return {{"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
 }
 
@@ -160,8 +206,8 @@ Json BatchSchema() {
       .Add(kChatFields)
       .Set("messages", std::move(conversations))
       .Set("tools", {{"type", "null"}})
-      .Set("stream", {{"enum", {false, nullptr}}})
-      .Set("n", {{"enum", {1, nullptr}}})
+      .Set("stream", EitherOf({{"enum", {false, nullptr}}}, "LaxBoolean"))
+      .Set("n", EitherOf({{"enum", {1, nullptr}}}, "LaxInteger"))
       .ToJson();
 }
 
@@ -308,6 +354,9 @@ Json ComponentSchemas() {
       {"UnloadAdapterRequest", BodySchema({"lora_name"}).Add(kUnloadAdapterFields).ToJson()},
       {"AbortRequest", Json::parse(kAbortRequest)},
       {"AbortNamedRequest", Json::parse(kAbortNamedRequest)},
+      {"LaxInteger", Json::parse(kLaxInteger)},
+      {"LaxNumber", Json::parse(kLaxNumber)},
+      {"LaxBoolean", Json::parse(kLaxBoolean)},
       {"Error", Json::parse(kError)},
       {"AnthropicError", Json::parse(kAnthropicError)},
       {"Unauthorized", Json::parse(kUnauthorized)}};

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """/openapi.json is true: schemathesis derives requests from it, good and bad ones, and checks that every response is one
-that the document promises. Numbers and booleans may also come as texts and as each other, which the document does not say, so
-bad data need not be refused. /docs needs nothing but the document."""
+that the document promises; bad ones are refused. /docs needs nothing but the document."""
 import json
 import pathlib
 import re
@@ -65,7 +64,7 @@ class Document(unittest.TestCase):
             done = subprocess.run(
                 [str(SCHEMATHESIS), "run", self.server.url + "/openapi.json", "--phases", "examples,coverage,fuzzing",
                  "--max-examples", "3", "--max-time", str(SECONDS), "--workers", "1", "--seed", str(SEED), "--no-color",
-                 "--continue-on-failure", "--exclude-checks", "positive_data_acceptance,negative_data_rejection,ignored_auth"],
+                 "--continue-on-failure", "--exclude-checks", "positive_data_acceptance,ignored_auth"],
                 cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:])
         tested = re.search(r"Test cases:\s+(\d+) generated", done.stdout)
