@@ -42,6 +42,7 @@ class Units(unittest.TestCase):
         for name in (FRONTEND, ENGINE, NEXT.replace("next", "")):
             machine.write(f"/etc/systemd/system/{name}.service.d/test.conf", ADDED.format(name))
         machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "enable", FRONTEND, ENGINE)
         machine.run("systemctl", "start", FRONTEND)
 
     def tearDown(self):
@@ -141,8 +142,8 @@ class Units(unittest.TestCase):
 
     def test_8_stop_ends_both_in_order(self):
         self.machine.run("systemctl", "stop", FRONTEND)
-        for unit in (FRONTEND, ENGINE):  # the engine core, because nothing wants it any more
-            self.assertEqual(self.machine.show(unit, "ActiveState"), "inactive")
+        for unit in (FRONTEND, ENGINE):  # the second, because nothing wants it any more
+            pair.wait_for(lambda: self.machine.show(unit, "ActiveState") == "inactive", f"{unit} has stopped")
             self.assertEqual(self.machine.show(unit, "Result"), "success")
 
 
