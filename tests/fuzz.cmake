@@ -1,5 +1,6 @@
 # Fuzz targets: what parses bytes of strangers. With TANDEM_FUZZ (preset fuzz, clang) they are all
-# that is built and libFuzzer drives them (tests/fuzz/run.sh); otherwise each runs over its corpus.
+# that is built and libFuzzer drives them (tests/fuzz/run.sh); otherwise each runs over its corpus, and
+# for 5 s over inputs of a new seed.
 module(tests/fuzz DEPS common)
 
 # fuzz_target(<name> DEPS …): tests/fuzz/<name>.cc over tests/fuzz/corpus/<name>
@@ -24,6 +25,7 @@ if(TANDEM_FUZZ)
 else()
   add_library(fuzz_corpus_main OBJECT fuzz/corpus_main.cc)
   target_link_libraries(fuzz_corpus_main PRIVATE tandem_tests_fuzz)
+  target_include_directories(fuzz_corpus_main PRIVATE ${CMAKE_SOURCE_DIR})  # tests/support/environment.h alone
 endif()
 
 # libFuzzer for a minute, over all targets, where the preset fuzz was built.

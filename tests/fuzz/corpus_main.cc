@@ -1,22 +1,29 @@
 // main of a fuzz target in builds without libFuzzer, so that targets work wherever tests are built:
-// runs the files of the folders that it is given as they are, cut, and damaged by a fixed seed.
+// runs the files of the folders that it is given as they are, cut, and damaged by a fixed seed;
+// then for TANDEM_FUZZ_SECONDS (5) files that are damaged more, drawn by a seed that it prints and
+// that TANDEM_SEED repeats.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/support/environment.h"
 
 namespace tandem {
 namespace {
 
 constexpr uint64_t kNumCuts = 40;
 constexpr uint64_t kNumDamaged = 120;
+constexpr uint64_t kMaxRounds = 16;  // of damage to one input
 
 void Run(const std::string& bytes) {
   // A copy of its own size, so that a read beyond its end is seen.
@@ -45,19 +52,35 @@ std::string Damaged(std::string bytes, uint64_t seed) {
   return bytes;
 }
 
-void RunFile(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+void RunFile(const std::string& bytes) {
   Run(bytes);
   for (uint64_t i = 0; i < kNumCuts; ++i) Run(bytes.substr(0, bytes.size() * i / kNumCuts));
   for (uint64_t seed = 1; seed <= kNumDamaged; ++seed) Run(Damaged(bytes, seed));
+}
+
+void RunDrawn(const std::vector<std::string>& files) {
+  const uint64_t seed = FromEnvironment("TANDEM_SEED", std::random_device()());
+  const std::chrono::seconds time(FromEnvironment("TANDEM_FUZZ_SECONDS", 5));
+  std::printf("TANDEM_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
+  const auto end = std::chrono::steady_clock::now() + time;
+  uint64_t num_runs = 0;
+  for (uint64_t draw = MixBits(seed); std::chrono::steady_clock::now() < end; ++num_runs) {
+    draw = MixBits(draw);
+    std::string bytes = files[draw % files.size()];
+    for (uint64_t round = 0; round <= (draw >> 32) % kMaxRounds; ++round) {
+      bytes = Damaged(std::move(bytes), draw + round);
+    }
+    Run(bytes);
+  }
+  std::printf("%llu runs\n", static_cast<unsigned long long>(num_runs));
 }
 
 }  // namespace
 }  // namespace tandem
 
 int main(int argc, char** argv) {
-  size_t num_files = 0;
+  std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
     std::vector<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
@@ -67,9 +90,12 @@ int main(int argc, char** argv) {
     for (const auto& path : paths) {
       std::printf("%s\n", path.c_str());
       std::fflush(stdout);  // the last one is the one that failed
-      tandem::RunFile(path);
+      std::ifstream in(path, std::ios::binary);
+      tandem::RunFile(
+          files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()));
     }
-    num_files += paths.size();
   }
-  return num_files > 0 ? 0 : 1;
+  if (files.empty()) return 1;
+  tandem::RunDrawn(files);
+  return 0;
 }
