@@ -6,14 +6,17 @@ import http.server
 import json
 import os
 import pathlib
+import pty
 import random
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, MODEL, Pair, bin_dir
@@ -146,25 +149,63 @@ class Pulls(Case):
         self.assertIn("neither safetensors nor GGUF files but pytorch_model.bin", self.refusal(hub))
         self.assertEqual([file.name for file in self.pull(hub, NAME, "--tokenizer-only").iterdir()], ["config.json"])
 
-    def test_python_reads_what_was_pulled(self):
+    def python(self, hub, script, **environment):
+        """The lines that a script prints with huggingface_hub as h and the model's name as NAME."""
+        hub.storage = hub.url.replace("127.0.0.1", "localhost")  # of large files it wants redirects to another host
         try:
             import huggingface_hub  # noqa: F401
         except ImportError as missing:
             self.skipTest(f"SKIPPED: {missing}")
-        hub = self.hub()
-        model = hub.add(NAME, FILES, LARGE)
-        path = self.pull(hub)
-        script = ("import sys, huggingface_hub as h\n"
-                  f"print(h.snapshot_download({NAME!r}, local_files_only=True))\n"
-                  f"print(h.hf_hub_download({NAME!r}, 'model.safetensors', local_files_only=True))\n"
-                  "cache = h.scan_cache_dir()\n"
-                  "print([(repo.repo_id, repo.nb_files, sorted(repo.refs)) for repo in cache.repos], len(cache.warnings))\n")
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT,
-                              env={**clean_environment(), **hub.environment(self.cache, HF_HUB_OFFLINE="1")})
+        done = subprocess.run([sys.executable, "-c", f"import huggingface_hub as h\nNAME = {NAME!r}\n{script}"],
+                              capture_output=True, text=True, timeout=LIMIT,
+                              env={**clean_environment(), **hub.environment(self.cache, **environment)})
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.splitlines(), [str(path), str(path / "model.safetensors"),
-                                                    f"[('{NAME}', {len(WANTED)}, ['main'])] 0"])
-        self.assertEqual(path.name, model.commit)
+        return done.stdout.splitlines()
+
+    def test_python_reads_what_was_pulled(self):
+        hub = self.hub()
+        hub.add(NAME, FILES, LARGE)
+        path = self.pull(hub)
+        lines = self.python(hub, "print(h.snapshot_download(NAME, local_files_only=True))\n"
+                                 "print(h.hf_hub_download(NAME, 'model.safetensors', local_files_only=True))\n"
+                                 "cache = h.scan_cache_dir()\n"
+                                 "print([(repo.repo_id, repo.nb_files, sorted(repo.refs)) for repo in cache.repos], "
+                                 "len(cache.warnings))\n", HF_HUB_OFFLINE="1")
+        self.assertEqual(lines, [str(path), str(path / "model.safetensors"), f"[('{NAME}', {len(WANTED)}, ['main'])] 0"])
+        # With the hub in reach it sees that nothing is missing.
+        before = len(hub.requests)
+        self.assertEqual(self.python(hub, f"print(h.snapshot_download(NAME, allow_patterns={sorted(WANTED)}))"), [str(path)])
+        self.assertEqual([one for one, head in hub.requests[before:] if head[":method"] == "GET" and "/api/" not in one], [])
+
+    def test_what_python_has_downloaded_is_not_downloaded_again(self):
+        hub = self.hub()
+        hub.add(NAME, FILES, LARGE)
+        path = self.python(hub, f"print(h.snapshot_download(NAME, allow_patterns={sorted(WANTED)}))")[0]
+        before = len(hub.requests)
+        self.assertEqual(str(self.pull(hub)), path)
+        self.check_whole(pathlib.Path(path))
+        self.assertEqual([one for one, _ in hub.requests[before:] if "/api/" not in one], [])
+
+    def test_a_bar_on_a_terminal_and_lines_elsewhere(self):
+        hub = self.hub()
+        hub.add(NAME, FILES, LARGE)
+        code, _, errors = self.run_tandem(hub, "pull", NAME)
+        self.assertEqual(code, 0)
+        self.assertEqual({line.split()[0] for line in errors.splitlines()}, WANTED - {"empty.txt"})
+        self.assertNotIn("\x1b", errors)
+        terminal, other = pty.openpty()
+        environment = {**clean_environment(), **hub.environment(self.root / "second")}
+        process = subprocess.Popen([str(bin_dir() / "tandem"), "pull", NAME], stdout=subprocess.PIPE, stderr=other, env=environment)
+        os.close(other)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 65536):
+                shown += piece
+        except OSError:
+            pass  # the other end is closed
+        process.communicate(timeout=LIMIT)
+        os.close(terminal)
+        self.assertRegex(shown.decode(), r"\r\x1b\[K\[[#.]{30}\] .* of 293\.0 KiB, ")
 
     def test_model_scope(self):
         hub = self.hub()
@@ -473,7 +514,6 @@ class Proxy:
                     proxy.credentials.append(credentials)
 
             def do_CONNECT(self):
-                import socket
                 self.note()
                 host, port = self.path.rsplit(":", 1)
                 with socket.create_connection((host, int(port))) as upstream:
@@ -483,8 +523,6 @@ class Proxy:
                 self.close_connection = True
 
             def do_GET(self):
-                import socket
-                import urllib.parse
                 self.note()
                 url = urllib.parse.urlsplit(self.path)
                 with socket.create_connection((url.hostname, url.port)) as upstream:

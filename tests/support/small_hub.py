@@ -77,6 +77,8 @@ class SmallHub:
             def do_GET(self):
                 hub.serve(self)
 
+            do_HEAD = do_GET
+
         class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             daemon_threads = True
             request_queue_size = 64
@@ -125,7 +127,7 @@ class SmallHub:
 
     def serve(self, handler):
         with self.changed:
-            self.requests.append((handler.path, dict(handler.headers)))
+            self.requests.append((handler.path, {**handler.headers, ":method": handler.command}))
             self.changed.notify_all()
         path = urllib.parse.urlsplit(handler.path)
         query = urllib.parse.parse_qs(path.query)
@@ -141,7 +143,7 @@ class SmallHub:
         elif parts[:2] == ["api", "models"] and parts[4] == "revision":
             model = self.models.get(("/".join(parts[2:4]), "/".join(parts[5:])))
             code = "RepoNotFound" if not any(key[0] == "/".join(parts[2:4]) for key in self.models) else "RevisionNotFound"
-            self.send_json(handler, {"sha": model.commit}) if model else self.send(handler, 404, b"", **{"X-Error-Code": code})
+            self.send_json(handler, {"id": "/".join(parts[2:4]), "sha": model.commit}) if model else self.send(handler, 404, b"", **{"X-Error-Code": code})
         elif parts[:2] == ["api", "models"] and parts[4] == "tree":
             self.send_tree(handler, self.models["/".join(parts[2:4]), parts[5]], query)
         elif parts[:3] == ["api", "v1", "models"]:
@@ -162,7 +164,8 @@ class SmallHub:
     def resolve(self, handler, model, path):
         if model is None or path not in model.files:
             return self.send(handler, 404, b"")
-        head = {"X-Repo-Commit": model.commit, "X-Linked-Etag": f'"{model.oid(path)}"'}
+        head = {"X-Repo-Commit": model.commit, "ETag": f'"{model.oid(path)}"', "X-Linked-Etag": f'"{model.oid(path)}"',
+                "X-Linked-Size": str(len(model.files[path]))}
         if path in model.large:
             # As the hub: to another host for what is large, else to another path of its own.
             return self.send(handler, 302, b"moved", Location=f"{self.storage or ''}/stored/{model.oid(path)}", **head)
@@ -207,7 +210,8 @@ class SmallHub:
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        handler.wfile.write(body if cut is None else body[:cut])
+        if handler.command != "HEAD":
+            handler.wfile.write(body if cut is None else body[:cut])
         if cut is not None:
             handler.close_connection = True
             handler.connection.close()
