@@ -229,11 +229,18 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
           SignalThread* signals, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(config, setup);
   if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
+  std::optional<wire::TcpKeys> tcp_keys;
+  if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
+    StatusOr<wire::TcpKeys> keys = wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kEngine);
+    if (!keys.ok()) return Fail(kExitBadFlags, keys.status());
+    tcp_keys = *std::move(keys);
+  }
   Dismissal dismissal = {.events = events};
   wire::EngineEndpoint endpoint(
       {.handshake_address = config.handshake_address,
        .engine_index = setup.engine.engine_index,
        .takes_over = config.take_over,
+       .tcp_keys = std::move(tcp_keys),
        .on_leave = [&dismissal](const Status& why) { dismissal.On(why); }},
       [events](wire::EngineInput input) { events->Push(std::move(input)); });
   if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);

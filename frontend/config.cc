@@ -12,6 +12,7 @@
 #include "frontend/metrics/hidden_metrics.h"
 #include "gguf/gguf_file.h"
 #include "proto_msgpack/handshake_address.h"
+#include "proto_msgpack/tcp_keys.h"
 
 namespace tandem {
 
@@ -117,6 +118,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"max-resume-bytes", &c.resume.max_kept_bytes, "Memory for the tokens of running requests, which an engine needs to go on with them; requests beyond it end with their engine", {.min = 0, .max = 1ll << 50}},
       {"data-parallel-address", &c.data_parallel_address, "Address for engines on other hosts; with the next flag it sets --handshake-address", {.short_name = "dpa"}},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port for engines on other hosts", {.min = 0, .max = 65535, .short_name = "dpp"}},
+      {"tcp-keys", &c.tcp_keys, "Folder of keys made by `tandem keys`, with which frontend and engines speak over tcp"},
+      {"insecure-tcp", &c.insecure_tcp, "Frontend and engines speak over tcp without keys: open to everyone in the network"},
 
       {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
       {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
@@ -310,6 +313,7 @@ Status Finish(FrontendConfig& config) {
       config.handshake_address,
       wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
                                     config.data_parallel_rpc_port));
+  RETURN_IF_ERROR(wire::CheckTcp(config.handshake_address, config.tcp_keys, config.insecure_tcp));
   return OkStatus();
 }
 

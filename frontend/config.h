@@ -86,6 +86,8 @@ struct FrontendConfig {
   ResumeLimits resume;
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
+  std::string tcp_keys;
+  bool insecure_tcp = false;
 
   // logs
   std::string log_level = "INFO";

@@ -392,10 +392,15 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   Succession succession(std::move(claim));
   EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
   TextPool text_pool(NumTextThreads(config));
+  std::optional<wire::TcpKeys> tcp_keys;
+  if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
+    ASSIGN_OR_RETURN(tcp_keys, wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend));
+  }
   wire::FrontendEndpoint endpoint({.handshake_address = config.handshake_address,
                                    .data_address = DataAddress(config.handshake_address),
                                    .num_engines = static_cast<int>(config.data_parallel_size),
-                                   .num_clients = static_cast<int>(config.api_server_count)});
+                                   .num_clients = static_cast<int>(config.api_server_count),
+                                   .tcp_keys = std::move(tcp_keys)});
 
   std::unique_ptr<ResponseStore> response_store;
   if (config.enable_responses_api_store) {

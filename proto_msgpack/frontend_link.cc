@@ -27,11 +27,17 @@ Status FrontendLink::Start() {
   handshake_.SetIdentity(EngineIdentity(shared_->options->engine_index));
   handshake_.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
   handshake_.NoticeVanishedHosts();
+  SetKeys(&handshake_, address_);
   handshake_.Monitor(*shared_->context);
   RETURN_IF_ERROR(handshake_.Connect(address_));
   SendStatus(kStatusHello);
   shared_->on_new_sockets();
   return OkStatus();
+}
+
+void FrontendLink::SetKeys(Socket* socket, std::string_view address) const {
+  const std::optional<TcpKeys>& keys = shared_->options->tcp_keys;
+  if (keys && address.starts_with("tcp://")) socket->SetKeysToConnect(*keys);
 }
 
 void FrontendLink::SendStatus(std::string_view word) {
@@ -104,6 +110,8 @@ Status FrontendLink::Connect(Client* client, const std::string& input, const std
   client->input.NoticeVanishedHosts();
   client->output.Open(*shared_->context, zmq::socket_type::push);
   client->output.NoticeVanishedHosts();
+  SetKeys(&client->input, input);
+  SetKeys(&client->output, output);
   client->input.Monitor(*shared_->context);
   RETURN_IF_ERROR(client->input.Connect(input));
   return client->output.Connect(output);

@@ -90,6 +90,7 @@ class FrontendLink {
   bool Has(int client_index) const { return client_index >= 0 && client_index < num_clients(); }
   Client& client(int index) { return clients_[static_cast<size_t>(index)]; }
   void SendStatus(std::string_view word);
+  void SetKeys(Socket* socket, std::string_view address) const;
   void ConnectClients(const EngineAddresses& addresses);
   Status Connect(Client* client, const std::string& input, const std::string& output);
   void SendReadyResponse(Client* client);

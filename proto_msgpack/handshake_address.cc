@@ -31,4 +31,12 @@ StatusOr<std::string> ResolveHandshakeAddress(const std::string& given,
   return address;
 }
 
+bool IsOpenToNetwork(std::string_view address) {
+  if (!address.starts_with("tcp://")) return false;
+  for (const std::string_view loopback : {"tcp://127.", "tcp://localhost", "tcp://[::1]"}) {
+    if (address.starts_with(loopback)) return false;
+  }
+  return true;
+}
+
 }  // namespace tandem::wire

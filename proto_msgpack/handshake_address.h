@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/status.h"
 
@@ -16,5 +17,8 @@ namespace tandem::wire {
 StatusOr<std::string> ResolveHandshakeAddress(const std::string& given,
                                               const std::string& data_parallel_address,
                                               int64_t data_parallel_rpc_port);
+
+// Whether other hosts may reach what is bound at the address, or it is another host's.
+bool IsOpenToNetwork(std::string_view address);
 
 }  // namespace tandem::wire

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "common/unique_fd.h"
 #include "proto_msgpack/ipc_folder.h"
 #include "proto_msgpack/schema.h"
+#include "proto_msgpack/tcp_keys.h"
 
 namespace tandem::wire {
 
@@ -71,6 +73,7 @@ struct FrontendEndpointOptions {
   int num_clients = 1;                    // one per network shard
   size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
   std::string owner = {};                 // the ending of ipc names; empty: the process id
+  std::optional<TcpKeys> tcp_keys = {};   // with tcp; else it is open
 };
 
 // What one client (network shard) is called with, on the wire thread. They must only post.
@@ -131,6 +134,7 @@ struct EngineEndpointOptions {
   bool headless = false;
   // If an engine of this index serves the frontend, take over from it; else wait until it is gone.
   bool takes_over = false;
+  std::optional<TcpKeys> tcp_keys = {};  // for frontends at tcp addresses
   // On the wire thread; must only post. OK: another engine has taken over, no request follows.
   std::function<void(const Status& why)> on_leave = {};
   size_t max_message_bytes = 64u << 20;  // a larger message from a frontend is dropped

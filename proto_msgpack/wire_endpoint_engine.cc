@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
 // For a frontend to which another one has introduced us: it listens already, or it is gone.
 constexpr double kJoinSeconds = 10;
+// After a connection that was closed before the frontend had said anything.
+constexpr double kLookAgainSeconds = 0.1;
 
 struct Outgoing {
   int client_index = 0;
@@ -97,9 +99,11 @@ class EngineEndpoint::Loop {
   std::vector<Link> links_;
   // To the frontend that has options_.handshake_address; nullptr: none is looked for.
   FrontendLink* home_ = nullptr;
+  double look_again_at_ = 0;
   bool is_leaving_ = false;  // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
   bool has_new_sockets_ = false;
+  ComplaintLimit complaints_;
   PollSet poll_;
   std::vector<Outgoing> drained_;
   std::thread thread_;
@@ -219,7 +223,15 @@ void EngineEndpoint::Loop::DropLinks() {
     // INFO: a frontend may come and go. The loop logs the requests that it drops.
     const std::string& why = each.link->lost();
     const bool was_home = home_ == each.link.get();
-    if (was_home) {
+    const bool was_silent = was_home && each.link->num_clients() == 0;
+    if (was_silent) look_again_at_ = now + kLookAgainSeconds;
+    if (was_silent && options_.handshake_address.starts_with("tcp://")) {
+      if (complaints_.Next()) {
+        LOG_WARNING << options_.handshake_address
+                    << " closes the connection: is it a frontend, with keys of the same set?";
+      }
+      home_ = nullptr;
+    } else if (was_home) {
       LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
                << options_.handshake_address;
       home_ = nullptr;
@@ -230,15 +242,16 @@ void EngineEndpoint::Loop::DropLinks() {
     has_new_sockets_ = true;
     links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  if (home_ != nullptr || is_leaving_) return;
+  if (home_ != nullptr || is_leaving_ || now < look_again_at_) return;
   const Status status = LookForHome();
   CHECK(status.ok()) << status.ToString();  // it was good in Start
 }
 
-// Until the next frontend that does not appear is given up.
+// Until the next frontend that does not appear is given up, or is looked for again.
 int EngineEndpoint::Loop::WaitMs() const {
   const double now = SystemClock().Monotonic();
   std::optional<double> wait_s;
+  if (home_ == nullptr && !is_leaving_) wait_s = std::max(0.0, look_again_at_ - now);
   for (const Link& each : links_) {
     if (each.join_until == 0 || each.link->has_met()) continue;
     const double left_s = std::max(0.0, each.join_until - now);

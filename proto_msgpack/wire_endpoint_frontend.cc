@@ -31,18 +31,27 @@ Status FrontendEndpoint::Loop::StartBeside(UniqueFd folder_lock) {
 }
 
 Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
-  WarnIfOpenToNetwork(options_.handshake_address);
-  WarnIfOpenToNetwork(options_.data_address);
+  if (options_.tcp_keys) {
+    RETURN_IF_ERROR(gate_.Open(&context_, options_.tcp_keys->peer_public));
+  } else {
+    WarnIfOpenToNetwork(options_.handshake_address);
+    WarnIfOpenToNetwork(options_.data_address);
+  }
   folder_ = std::move(folder);
   RETURN_IF_ERROR(BindHandshake());
   RETURN_IF_ERROR(BindClients());
   poll_.Reset(wake_up_);
+  gate_.AddTo(&poll_);
   poll_.Add(handshake_.socket);
   for (FrontendClient& client : clients_) {
     poll_.Add(client.input.socket);
     poll_.Add(client.output);
   }
   return OkStatus();
+}
+
+void FrontendEndpoint::Loop::SetKeys(Socket* socket) const {
+  if (options_.tcp_keys) socket->SetKeysToBind(*options_.tcp_keys);
 }
 
 // In the folder of the sockets.
@@ -64,6 +73,7 @@ Status FrontendEndpoint::Loop::BindHandshake() {
   handshake_.socket.Monitor(context_);
   const std::string_view name = handshake_name();
   const std::string bound = name.empty() ? options_.handshake_address : IpcAddress(name);
+  SetKeys(&handshake_.socket);
   RETURN_IF_ERROR(handshake_.socket.Bind(bound));
   own_address_ = handshake_.socket.bound_address();
   handshake_address_ = name.empty() ? own_address_ : options_.handshake_address;
@@ -81,11 +91,13 @@ Status FrontendEndpoint::Loop::BindClients() {
     input.FollowPeers();
     input.NoticeVanishedHosts();
     input.Monitor(context_);
+    SetKeys(&input);
     RETURN_IF_ERROR(input.Bind(address(kInput)));
     init_.addresses.inputs.push_back(input.bound_address());
 
     Socket& output = clients_[i].output;
     output.Open(context_, zmq::socket_type::pull);
+    SetKeys(&output);
     RETURN_IF_ERROR(output.Bind(address(kOutput)));
     init_.addresses.outputs.push_back(output.bound_address());
   }
@@ -126,6 +138,7 @@ void FrontendEndpoint::Loop::Run() {
   while (!stop_) {
     poll_.Wait();
     wake_up_.Clear();
+    gate_.Answer();
     RunCalls();
     SendOutgoing();
     for (size_t i = 0; i < clients_.size(); ++i) ReceiveOutputs(i);

@@ -19,6 +19,7 @@
 #include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/engine_seats.h"
+#include "proto_msgpack/key_gate.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
 
@@ -78,6 +79,7 @@ class FrontendEndpoint::Loop {
   Status BindIn(std::optional<IpcFolder> folder);
   Status BindHandshake();
   Status BindClients();
+  void SetKeys(Socket* socket) const;
   std::string IpcAddress(std::string_view name) const;
   std::string_view handshake_name() const;
   void Run();
@@ -106,6 +108,7 @@ class FrontendEndpoint::Loop {
   InitMessage init_;
   bool is_published_ = false;  // the wire thread's
   bool stood_by_ = false;
+  KeyGate gate_;
   PollSet poll_;
   ReceivedMessage received_;
   EncodedMessage encoded_;

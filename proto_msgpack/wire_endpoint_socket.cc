@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "proto_msgpack/handshake_address.h"
 
 namespace tandem::wire {
 namespace {
@@ -144,6 +145,22 @@ void Socket::NoticeVanishedHosts() {
   });
 }
 
+void Socket::SetKeysToBind(const TcpKeys& keys) {
+  MustSucceed([&] {
+    socket_.set(zmq::sockopt::curve_server, true);
+    socket_.set(zmq::sockopt::curve_secretkey, keys.own_secret);
+    socket_.set(zmq::sockopt::zap_domain, "tandem");
+  });
+}
+
+void Socket::SetKeysToConnect(const TcpKeys& keys) {
+  MustSucceed([&] {
+    socket_.set(zmq::sockopt::curve_serverkey, keys.peer_public);
+    socket_.set(zmq::sockopt::curve_publickey, keys.own_public);
+    socket_.set(zmq::sockopt::curve_secretkey, keys.own_secret);
+  });
+}
+
 Status Socket::Bind(const std::string& address) {
   try {
     socket_.bind(address);
@@ -219,11 +236,20 @@ bool Socket::Send(std::span<const std::string_view> frames) {
 
 bool Socket::Receive(ReceivedMessage* message) { return message->ReceiveFrom(socket_); }
 
+StatusOr<KeyPair> NewKeyPair() {
+  char public_key[41] = {}, secret_key[41] = {};
+  if (zmq_curve_keypair(public_key, secret_key) == 0) return KeyPair{public_key, secret_key};
+  return ErrnoError(errno, "keys cannot be made");
+}
+
+std::string BytesOfKey(const std::string& z85) {
+  uint8_t bytes[32];
+  if (z85.size() != 40 || zmq_z85_decode(bytes, z85.c_str()) == nullptr) return "";
+  return {reinterpret_cast<const char*>(bytes), sizeof(bytes)};
+}
+
 void WarnIfOpenToNetwork(std::string_view address) {
-  if (!address.starts_with("tcp://")) return;
-  for (const std::string_view loopback : {"tcp://127.", "tcp://localhost", "tcp://[::1]"}) {
-    if (address.starts_with(loopback)) return;
-  }
+  if (!IsOpenToNetwork(address)) return;
   LOG_WARNING << address << " is open to the network: prompts and outputs are sent unencrypted and "
               << "anyone who can reach the port can take part";
 }

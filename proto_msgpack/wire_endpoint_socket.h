@@ -16,6 +16,7 @@
 #include <zmq.hpp>
 
 #include "common/status.h"
+#include "proto_msgpack/tcp_keys.h"
 
 namespace tandem::wire {
 
@@ -86,6 +87,11 @@ class Socket {
   // Closes connections to a host that vanished without closing them.
   void NoticeVanishedHosts();
 
+  // Over tcp only peers with these keys are spoken to, encrypted: one side binds, the other
+  // connects.
+  void SetKeysToBind(const TcpKeys& keys);
+  void SetKeysToConnect(const TcpKeys& keys);
+
   Status Bind(const std::string& address);
   Status Connect(const std::string& address);
   std::string bound_address() const;
@@ -109,6 +115,15 @@ class Socket {
   zmq::socket_t socket_;
   zmq::socket_t monitor_;
 };
+
+struct KeyPair {  // Z85
+  std::string public_key;
+  std::string secret_key;
+};
+// Fails where ZeroMQ was built without encryption.
+StatusOr<KeyPair> NewKeyPair();
+// REQUIRES: 40 characters of Z85; otherwise empty.
+std::string BytesOfKey(const std::string& z85);
 
 // Logs a warning when what crosses to another host is neither encrypted nor authenticated.
 void WarnIfOpenToNetwork(std::string_view address);

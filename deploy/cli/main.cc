@@ -17,6 +17,7 @@
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/keys.h"
 #include "deploy/cli/record.h"
 #include "deploy/cli/replace.h"
 #include "deploy/cli/serve.h"
@@ -79,6 +80,7 @@ constexpr Command kCommands[] = {
     {"pull", RunPull, "org/name[:revision] [flags]: download a model of a hub; org/name:Q4_K_M"},
     {"list", RunList, "[flags]: the models of hubs that are on this host"},
     {"rm", RunRemove, "org/name[:revision] [flags]: remove one of them"},
+    {"keys", tandem::RunKeys, "FOLDER: make keys for engines on other hosts"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
     {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},
 };

@@ -169,10 +169,14 @@ StatusOr<Programs> MakePrograms(const EngineLayout& layout, ServeCommandLine& li
 }
 
 // Prints the values. What only starting can show (the weights, memory, the port) is not checked.
-int CheckConfig(ServeCommandLine& line) {
+int CheckConfig(const EngineLayout& layout, ServeCommandLine& line) {
   for (const std::string& warning : line.warnings) std::cerr << "tandem serve: " << warning << "\n";
   FrontendConfig frontend = line.frontend;
   EngineConfig engine = line.engine;
+  if (layout.handshake_address.empty()) {  // nothing is bound at the address
+    frontend.data_parallel_address.clear();
+    engine.data_parallel_address.clear();
+  }
   if (const Status status = Finish(frontend); !status.ok()) return Refuse(status, kExitBadFlags);
   if (const Status status = Finish(engine); !status.ok()) return Refuse(status, kExitBadFlags);
   if (const Status status = CheckModelFolders(frontend); !status.ok()) {
@@ -203,7 +207,7 @@ int RunServe(const std::vector<std::string>& args) {
   const StatusOr<std::vector<LocalEngine>> local_engines =
       LocalEngines(*layout, *line, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (!local_engines.ok()) return Refuse(local_engines.status(), kExitBadFlags);
-  if (line->own.check_config) return CheckConfig(*line);
+  if (line->own.check_config) return CheckConfig(*layout, *line);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }

@@ -4,6 +4,7 @@
 
 #include "common/strings.h"
 #include "proto_msgpack/handshake_address.h"
+#include "proto_msgpack/tcp_keys.h"
 
 namespace tandem {
 namespace {
@@ -95,6 +96,8 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"handshake-address", &c.handshake_address, "Address of the frontend: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address", {.short_name = "dpa"}},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port of the frontend", {.min = 0, .max = 65535, .short_name = "dpp"}},
+      {"tcp-keys", &c.tcp_keys, "Folder of keys made by `tandem keys`, with which frontend and engines speak over tcp"},
+      {"insecure-tcp", &c.insecure_tcp, "Frontend and engines speak over tcp without keys: open to everyone in the network"},
       {"data-parallel-rank", &c.data_parallel_rank, "Rank of this engine among all replicas; it is added to the ports of KV events", {.min = 0, .max = 65535, .short_name = "dpn"}},
       {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the frontend's first engine. For `tandem serve`: the first rank of the engines it starts", {.min = 0, .max = 65535, .short_name = "dpr"}},
       {"data-parallel-size-local", &c.data_parallel_size_local, "Engines on this host, which share its CPUs and memory evenly. Default: 1; for `tandem serve`: --data-parallel-size", {.min = 0, .max = 1024, .short_name = "dpl"}},
@@ -124,6 +127,7 @@ Status Finish(EngineConfig& config) {
       config.handshake_address,
       wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
                                     config.data_parallel_rpc_port));
+  RETURN_IF_ERROR(wire::CheckTcp(config.handshake_address, config.tcp_keys, config.insecure_tcp));
   return OkStatus();
 }
 

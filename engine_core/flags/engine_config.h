@@ -86,6 +86,8 @@ struct EngineConfig {
   std::string handshake_address;
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
+  std::string tcp_keys;
+  bool insecure_tcp = false;
   int64_t data_parallel_rank = 0;
   int64_t data_parallel_start_rank = 0;
   std::optional<int64_t> data_parallel_size_local;

@@ -11,12 +11,13 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 from speculation_test import STORY, text_of
 
 TWO = ("--data-parallel-size", "2")
@@ -155,6 +156,103 @@ class Headless(unittest.TestCase):
             whole = text_of(head, STREAM)
             kill = lambda: os.kill(engines_of(other)[1], signal.SIGKILL)
             self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
+
+
+def make_keys(folder):
+    run = subprocess.run([str(bin_dir() / "tandem"), "keys", str(folder)], capture_output=True, text=True, timeout=LIMIT)
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+class Keys(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_only_engines_with_keys_of_the_set_are_let_in(self):
+        ours, theirs = make_keys(self.folder / "ours"), make_keys(self.folder / "theirs")
+        mixed = self.folder / "mixed"  # strangers that know the frontend's public key
+        mixed.mkdir()
+        lines = {"ours": (ours / "engine.keys").read_text().splitlines(),
+                 "theirs": (theirs / "engine.keys").read_text().splitlines()}
+        stranger = [line for line in lines["theirs"] if line.startswith("own-")]
+        stranger += [line for line in lines["ours"] if line.startswith("peer-")]
+        (mixed / "engine.keys").touch(mode=0o600)
+        (mixed / "engine.keys").write_text("\n".join(stranger) + "\n")
+        shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1",
+                  "--data-parallel-rpc-port", str(free_port()), "--threads", "1")
+        headless = ("--headless", "--data-parallel-start-rank", "1", "--tcp-keys")
+        with Pair(*shared, "--tcp-keys", ours, wait=False) as head:
+            with Pair(*shared, *headless, mixed, wait=False):
+                wait_for(lambda: "is refused: its key is not of the set" in head.log, "the stranger is refused")
+            with Pair(*shared, *headless, ours):
+                head.wait_ready()
+                status, body = head.post("/v1/completions", SHORT, **{"X-data-parallel-rank": "1"})
+                self.assertEqual(status, 200, body)
+
+    def test_plain_tcp_to_other_hosts_is_refused_unless_asked_for(self):
+        shared = ("--data-parallel-size", "2", "--data-parallel-size-local", "1", "--data-parallel-address", "10.1.2.3")
+        run = subprocess.run([str(bin_dir() / "tandem"), "serve", str(MODEL), *shared], capture_output=True, text=True,
+                             timeout=LIMIT, env={**os.environ, "XDG_RUNTIME_DIR": str(self.folder)})
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("--insecure-tcp", run.stderr + run.stdout)
+
+
+class PairIn(Pair):
+    """In a network namespace."""
+
+    def __init__(self, namespace, *flags, **rest):
+        self.namespace = namespace
+        super().__init__(*flags, **rest)
+
+    def command_line(self, *words):
+        return ["ip", "netns", "exec", self.namespace, *super().command_line(*words)]
+
+
+class TwoHosts(unittest.TestCase):
+    """Engines in a network namespace of their own stand for those of another host."""
+
+    def setUp(self):
+        self.namespace = f"tandem-{os.getpid()}"
+        net = os.getpid() % 250 + 1
+        self.head, self.other = f"10.231.{net}.1", f"10.231.{net}.2"
+        inside, outside = f"tdm{os.getpid() % 100000}i", f"tdm{os.getpid() % 100000}o"
+        try:
+            self.ip("netns", "add", self.namespace)
+            self.addCleanup(self.ip, "netns", "delete", self.namespace)
+            self.ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", self.namespace)
+            self.ip("address", "add", self.head + "/30", "dev", outside)
+            self.ip("link", "set", outside, "up")
+            self.ip("-n", self.namespace, "address", "add", self.other + "/30", "dev", inside)
+            self.ip("-n", self.namespace, "link", "set", inside, "up")
+        except (OSError, subprocess.SubprocessError) as why:
+            self.skipTest(f"no network namespace can be made here: {why}")
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=LIMIT)
+
+    def test_streams_of_an_engine_elsewhere_go_on_here(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = make_keys(pathlib.Path(folder) / "keys")
+            shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", self.head,
+                      "--data-parallel-rpc-port", str(free_port()), "--threads", "1", "--tcp-keys", keys)
+            with Pair(*shared, wait=False) as head, \
+                    PairIn(self.namespace, *shared, "--headless", "--data-parallel-start-rank", "1") as other:
+                head.wait_ready()
+                elsewhere = {"X-data-parallel-rank": "1"}
+                self.assertEqual(head.post("/v1/completions", SHORT, **elsewhere)[0], 200)
+                self.assertEqual(served(head)[1], 1)
+                whole = text_of(head, STREAM)
+                wait_for(lambda: head.total("vllm:num_requests_running") == 0, "both are idle")
+
+                def kill():
+                    for pid in engines_of(other).values():
+                        os.kill(pid, signal.SIGKILL)
+
+                self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
+                wait_for(lambda: head.post("/v1/completions", SHORT, **elsewhere)[0] == 200, "it is back")
 
 
 class Routing(unittest.TestCase):

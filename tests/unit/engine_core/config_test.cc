@@ -388,8 +388,8 @@ TEST_CASE("engine config: a missing model and a bad handshake address are refuse
 }
 
 TEST_CASE("engine config: vLLM's address flags give the handshake address") {
-  const EngineConfig config =
-      ParseOk({"model", "--data-parallel-address", "10.0.0.1", "--data-parallel-rpc-port", "4000"});
+  const EngineConfig config = ParseOk({"model", "--data-parallel-address", "10.0.0.1",
+                                       "--data-parallel-rpc-port", "4000", "--tcp-keys", "folder"});
   CHECK(config.handshake_address == "tcp://10.0.0.1:4000");
 }
 

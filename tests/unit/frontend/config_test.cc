@@ -49,8 +49,9 @@ TEST_CASE("defaults follow from the flags that are set") {
   CHECK(config->handshake_address == "ipc:///run/user/7/tandem/handshake");
   CHECK(DataAddress(config->handshake_address) == "ipc:///run/user/7/tandem");
 
-  const auto far = Parse({kFolder, "--data-parallel-address", "10.0.0.1",
-                          "--data-parallel-rpc-port", "1234", "--served-model-name", "a"});
+  const auto far =
+      Parse({kFolder, "--data-parallel-address", "10.0.0.1", "--data-parallel-rpc-port", "1234",
+             "--served-model-name", "a", "--insecure-tcp"});
   REQUIRE(far.ok());
   CHECK(far->handshake_address == "tcp://10.0.0.1:1234");
   CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
