@@ -21,4 +21,17 @@ Status PullModelByName(const ModelPull& pull) {
   return FailedPreconditionError(pull.name + " cannot be downloaded");
 }
 
+StatusOr<std::optional<std::string>> FindOrPullModel(const std::string& name,
+                                                     const HubCacheOptions& options,
+                                                     const ModelPuller& pull) {
+  StatusOr<std::optional<std::string>> found = FindInHubCache(name, options);
+  const bool is_missing = found.status().code() == StatusCode::kNotFound;
+  if (!is_missing || !pull || IsHubOffline()) return found;
+  RETURN_IF_ERROR(pull({.name = name,
+                        .revision = options.revision,
+                        .cache = options.folder,
+                        .with_weights = options.needs_weights}));
+  return FindInHubCache(name, options);
+}
+
 }  // namespace tandem

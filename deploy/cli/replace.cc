@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "common/exit_status.h"
 #include "common/strings.h"
 #include "deploy/cli/control_socket.h"
+#include "deploy/cli/model_pull.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
@@ -13,7 +15,7 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kAboutSwap =
-    "tandem swap [--server PID] [--model FOLDER] [flags]: replace the engine core of a running\n"
+    "tandem swap [--server PID] [--model MODEL] [flags]: replace the engine core of a running\n"
     "`tandem serve` by one with other flags, other weights of the same tokenizer, or a new "
     "program\n"
     "at the same path. No request is lost. Flags that are not given stay as they are.";
@@ -48,6 +50,28 @@ StatusOr<pid_t> TakeServer(std::vector<std::string>* words) {
   return pid;
 }
 
+// The folder or file in place of a --model that is named as on a hub, which the server does not
+// look up: here it may be downloaded, and its progress is seen.
+Status FindNamedModel(std::vector<std::string>* words) {
+  constexpr std::string_view kFlag = "--model", kFlagWithValue = "--model=";
+  for (size_t i = 0; i < words->size(); ++i) {
+    std::string& word = (*words)[i];
+    const bool has_value = word.starts_with(kFlagWithValue);
+    if (!has_value && (word != kFlag || i + 1 == words->size())) continue;
+    const std::string name = has_value ? word.substr(kFlagWithValue.size()) : (*words)[i + 1];
+    ASSIGN_OR_RETURN(const std::optional<std::string> found,
+                     FindOrPullModel(name, {.folder = {}, .revision = {}, .needs_weights = true},
+                                     PullModelByName));
+    if (!found) continue;
+    if (has_value) {
+      word = std::string(kFlagWithValue) + *found;
+    } else {
+      (*words)[i + 1] = *found;
+    }
+  }
+  return OkStatus();
+}
+
 // command: its word for the server.
 int RunReplacement(const std::string& command, const std::vector<std::string>& args,
                    const std::vector<Flag>& flags, std::string_view about) {
@@ -64,6 +88,9 @@ int RunReplacement(const std::string& command, const std::vector<std::string>& a
   std::vector<std::string> words = args;
   const StatusOr<pid_t> pid = TakeServer(&words);
   if (!pid.ok()) return refuse(pid.status(), kExitBadFlags);
+  if (const Status found = FindNamedModel(&words); !found.ok()) {
+    return refuse(found, kExitBadFlags);
+  }
   const StatusOr<UniqueFd> server = ConnectToServer(*pid);
   if (!server.ok()) return refuse(server.status(), kExitFailed);
   std::error_code error;

@@ -9,7 +9,6 @@
 #include "deploy/cli/arguments.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/config_file.h"
-#include "deploy/cli/hub_cache.h"
 
 namespace tandem {
 namespace {
@@ -59,29 +58,15 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
   return words;
 }
 
-// What the name is in the cache, after a download where the cache lacks it and one is allowed;
-// nullopt for a path.
-StatusOr<std::optional<std::string>> FindOrPull(const std::string& name,
-                                                const std::string& revision, bool needs_weights,
-                                                const ServeFlags& own, const ModelPuller& pull) {
-  const HubCacheOptions options = {own.download_dir, revision, needs_weights};
-  StatusOr<std::optional<std::string>> found = FindInHubCache(name, options);
-  const bool is_missing = found.status().code() == StatusCode::kNotFound;
-  if (!is_missing || !pull || own.check_config || IsHubOffline()) return found;
-  RETURN_IF_ERROR(pull({.name = name,
-                        .revision = revision,
-                        .cache = own.download_dir,
-                        .with_weights = needs_weights}));
-  return FindInHubCache(name, options);
-}
-
 // `--model=FOLDER` and the like in place of a hub name, for both processes.
 Status UseHubCache(const ModelPuller& pull, ServeCommandLine* line) {
   const ServeFlags& own = line->own;
+  const ModelPuller allowed = own.check_config ? ModelPuller() : pull;
   const std::string model = line->frontend.model;
   const bool needs_weights = line->engine.load_format != "dummy";
-  ASSIGN_OR_RETURN(const std::optional<std::string> folder,
-                   FindOrPull(model, own.revision, needs_weights, own, pull));
+  ASSIGN_OR_RETURN(
+      const std::optional<std::string> folder,
+      FindOrPullModel(model, {own.download_dir, own.revision, needs_weights}, allowed));
   if (folder) {
     Words names;
     if (line->frontend.api.served_model_names.empty()) names = {"--served-model-name", model};
@@ -97,7 +82,7 @@ Status UseHubCache(const ModelPuller& pull, ServeCommandLine* line) {
   const std::string& revision =
       own.tokenizer_revision.empty() ? own.revision : own.tokenizer_revision;
   ASSIGN_OR_RETURN(const std::optional<std::string> tokenizer_folder,
-                   FindOrPull(tokenizer, revision, false, own, pull));
+                   FindOrPullModel(tokenizer, {own.download_dir, revision}, allowed));
   if (tokenizer_folder) {
     line->frontend_words.push_back("--tokenizer=" + *tokenizer_folder);
   } else if (!own.tokenizer_revision.empty()) {

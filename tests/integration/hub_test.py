@@ -467,6 +467,19 @@ class Serving(Case):
             self.assertEqual(server.get("/health")[0], 200)
         self.assertEqual(len(hub.requests), count)
 
+    def test_a_running_server_gets_a_model_by_name(self):
+        hub = self.hub()
+        hub.add("org/tiny", self.files(), {"model.safetensors"})
+        with Pair("--served-model-name", "m", environment={**hub.environment(self.cache), "NO_PROXY": "*"}) as server:
+            for words in (("--model", "org/tiny"), ("--model=org/tiny",)):
+                swapped = server.command("swap", *words)
+                self.assertEqual(swapped.returncode, 0, swapped.stdout + swapped.stderr)
+                self.assertEqual(server.get("/health")[0], 200)
+            refused = server.command("swap", "--model", "org/nobody")
+            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertIn("org/nobody cannot be downloaded", refused.stderr)
+        self.assertEqual(len(hub.paths("/config.json")), 1)
+
     def test_nothing_is_downloaded_where_it_is_forbidden_or_not_asked_for(self):
         hub = self.hub()
         hub.add(NAME, FILES, LARGE)
