@@ -4,8 +4,11 @@
 systemd is process 1 of a PID namespace (tests/support/systemd_machine.py). Of the units only two lines differ from
 those of a host: where the log goes, and a watchdog of 2 s.
 """
+import http.client
 import json
 import pathlib
+import socket
+import subprocess
 import sys
 import unittest
 import urllib.error
@@ -145,6 +148,32 @@ class Units(unittest.TestCase):
         for unit in (FRONTEND, ENGINE):  # the second, because nothing wants it any more
             pair.wait_for(lambda: self.machine.show(unit, "ActiveState") == "inactive", f"{unit} has stopped")
             self.assertEqual(self.machine.show(unit, "Result"), "success")
+
+    def test_9_a_socket_of_systemd_stays_open_over_a_restart(self):
+        self.machine.write("/etc/systemd/system/tandem-frontend.socket", "[Socket]\nListenStream=/run/http.sock\n")
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "start", "tandem-frontend.socket")
+        self.health_by_socket()  # starts both units
+        pair.wait_for(lambda: self.health_by_socket() == 200, "the pair that the first connection started")
+        pid = self.pid(FRONTEND)
+        restart = subprocess.Popen(self.machine.command("systemctl", "restart", FRONTEND))
+        while restart.poll() is None:
+            self.assertIn(self.health_by_socket(), (200, 503))  # 503: the next frontend has not met the engine yet
+        self.assertEqual(restart.returncode, 0)
+        self.assertNotEqual(self.pid(FRONTEND), pid)
+        self.assertEqual(self.health_by_socket(), 200)
+
+    def health_by_socket(self):
+        """The status of /health over a new connection, which is never refused."""
+        connection = http.client.HTTPConnection("machine", timeout=pair.LIMIT)
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.sock.settimeout(pair.LIMIT)
+        try:
+            connection.sock.connect(f"/proc/{self.machine.init}/root/run/http.sock")
+            connection.request("GET", "/health")
+            return connection.getresponse().status
+        finally:
+            connection.close()
 
 
 if __name__ == "__main__":

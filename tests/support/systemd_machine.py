@@ -113,10 +113,13 @@ class Machine:
         self.init = pair.children(self.outer.pid).get("systemd")
         return self.init and self.run("systemctl", "is-active", "multi-user.target", check=False).stdout == "active\n"
 
+    def command(self, *words):
+        """The command line that runs a command inside."""
+        return ["nsenter", "-t", str(self.init), "-m", "-p", "-C", "-i", "-u", "env", "-i", "PATH=" + PATH, *map(str, words)]
+
     def run(self, *words, check=True):
         """Runs a command inside."""
-        result = subprocess.run(["nsenter", "-t", str(self.init), "-m", "-p", "-C", "-i", "-u", *map(str, words)],
-                                capture_output=True, text=True, timeout=2 * pair.LIMIT, env={"PATH": PATH})
+        result = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=2 * pair.LIMIT)
         if check and result.returncode != 0:
             raise AssertionError(f"{words}: status {result.returncode}\n{result.stdout}{result.stderr}")
         return result
