@@ -38,6 +38,9 @@ Parse<> ParseDeepseekV4(ToolParserInput in);
 Parse<> ParseStep3(ToolParserInput in);
 Parse<> ParseMinicpm5(ToolParserInput in);
 Parse<> ParseDots(ToolParserInput in);
+// hunyuan_parsers.cc
+Parse<> ParseHunyuanCalls(ToolParserInput in);
+
 // pythonic_parsers.cc
 Parse<> ParsePythonic(ToolParserInput in);
 Parse<> ParseLlama4Pythonic(ToolParserInput in);

@@ -2,63 +2,12 @@
 // which JSON it is. Texts are passed on as they come, other types once they are complete.
 
 #include "common/strings.h"
+#include "frontend/parsers/arguments_writer.h"
 #include "frontend/parsers/parse_steps.h"
 #include "frontend/parsers/tool_formats.h"
 
 namespace tandem {
 namespace {
-
-// The arguments of one call, written as a JSON object.
-class ArgumentsWriter {
- public:
-  ArgumentsWriter(const ToolParserInput& in, std::string tool)
-      : tools_(in.tools), sink_(in.sink), tool_(std::move(tool)) {
-    sink_.BeginCall(tool_);
-  }
-  void BeginParameter(std::string_view name) {
-    sink_.AddArguments(is_first_ ? "{" : ", ");
-    sink_.AddArguments(QuoteJson(name) + ": ");
-    is_first_ = false;
-  }
-  bool IsText(std::string_view name) const { return tools_.IsText(tool_, name); }
-  void AddQuote() { sink_.AddArguments("\""); }
-  void AddText(std::string_view text) { sink_.AddArguments(EscapeJson(text)); }
-  void AddValue(std::string_view name, std::string_view text) {
-    sink_.AddArguments(tools_.ToJson(tool_, name, text));
-  }
-  void End() { sink_.AddArguments(is_first_ ? "{}" : "}"); }
-
- private:
-  const ToolSet& tools_;
-  MessageSink& sink_;
-  const std::string tool_;
-  bool is_first_ = true;
-};
-
-// Reads a value up to one of `ends` and writes it, strips: without the blanks around it; gives the
-// end's index. A value that the text's end cuts off stays unfinished where it is text, and is left
-// out where it is not.
-Parse<int> CopyValue(TextSource& text, std::string name, bool is_text, Markers ends,
-                     ArgumentsWriter* out, bool strips = false) {
-  if (strips) co_await text.SkipBlanks();
-  if (!is_text) {
-    const TextUntil value = co_await TakeUntil(text, std::move(ends));
-    if (value.marker != kNoMarker) {
-      out->BeginParameter(name);
-      out->AddValue(name, strips ? StripAscii(value.text) : value.text);
-    }
-    co_return value.marker;
-  }
-  out->BeginParameter(name);
-  out->AddQuote();
-  HeldBlanks held;
-  const TextFunction add = [out](std::string_view part) { out->AddText(part); };
-  const int marker = co_await CopyUntil(text, std::move(ends), [&](std::string_view part) {
-    strips ? held.Pass(part, add) : add(part);
-  });
-  if (marker != kNoMarker) out->AddQuote();
-  co_return marker;
-}
 
 // ---- <function=N> <parameter=K> V </parameter> </function> ----
 

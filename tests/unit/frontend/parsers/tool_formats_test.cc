@@ -128,6 +128,28 @@ TEST_CASE("dots: invokes in one element") {
   Check("dots", "<dots_function_call><invoke name=other></invoke></dots_function_call> a", " a");
 }
 
+TEST_CASE("hy_v3 and hy_v4: pairs of keys and values, with or without a suffix") {
+  Check("hy_v3",
+        "Well.<tool_calls>\n<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value> a "
+        "\"b\" </arg_value>\n<arg_key>days</arg_key><arg_value>3</arg_value>\n</tool_call>\n"
+        "<tool_call>now<tool_sep></tool_call>\n</tool_calls> Done.",
+        R"(Well.|weather({"city": " a \"b\" ", "days": 3})|now({}))");
+  Check("hy_v4",
+        "<tool_calls:6c><tool_call:6c>weather<arg_key:6c>dry</arg_key:6c><arg_value:6c>true"
+        "</arg_value:6c><arg_key:6c>city</arg_key:6c><arg_value:6c></arg_value></arg_value:6c>"
+        "</tool_call:6c><tool_call:6c>now</tool_call:6c></tool_calls:6c>",
+        R"(|weather({"dry": true, "city": "</arg_value>"})|now({}))");
+  // Cut off: a text stays open, what is no text is left out.
+  Check("hy_v3", "<tool_calls><tool_call>weather<tool_sep><arg_key>city</arg_key><arg_value>Os",
+        R"(|weather({"city": "Os))");
+  Check("hy_v3", "<tool_calls><tool_call>weather<tool_sep><arg_key>days</arg_key><arg_value>1",
+        "|weather({})");
+  Check("hy_v3", "<tool_calls><tool_call>wea", "");
+  Check("hy_v3", "<tool_calls><tool_call>now</tool_calls><tool_call>now</tool_call>", "|now({})");
+  Check("hy_v3", "<tool_calls_x> <tool_calls:a b> <tool_calls: <tool_calls",
+        "<tool_calls_x> <tool_calls:a b> <tool_calls: <tool_calls");
+}
+
 TEST_CASE("hy_v3 and hy_v4 think by reasoning_effort") {
   const auto start = [](const char* name, const Json& variables) {
     return ReasoningStartAfter(*FindReasoningFormat(name), "", variables);

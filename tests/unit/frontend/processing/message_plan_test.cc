@@ -54,6 +54,9 @@ TEST_CASE("parsers that no flag names are those of the chat template") {
       {"function call<|role_sep|>", "gigachat3"},
       {"<function name=", "minicpm5"},
       {"<dots_function_call> <invoke", "dots"},
+      {"<tool_calls> <tool_call>f<tool_sep><arg_key>", "hy_v3"},
+      {"<tool_calls:6c> <tool_call:6c>f<arg_key:6c>", "hy_v3"},
+      {"<tool_calls> <tool_call>f<arg_key>", "hy_v3"},
   };
   for (const auto& [source, parser] : signs) {
     INFO(source);
