@@ -105,6 +105,11 @@ python_test_classes(openapi integration/openapi_test.py)
 add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-download)
 set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+# Routers of others before two servers, each from a venv of its own, and else skipped.
+foreach(router LiteLlm VllmRouter ProductionStack)
+  python_test(interop_${router} interop/routers_test.py ${router})
+  set_tests_properties(interop_${router} PROPERTIES LABELS interop)
+endforeach()
 python_test_classes(bench integration/bench_sweep_test.py)
 python_test_classes(json_logs integration/json_logs_test.py)
 python_test_classes(traces integration/traces_test.py)
