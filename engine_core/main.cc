@@ -239,6 +239,8 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   wire::EngineEndpoint endpoint(
       {.handshake_address = config.handshake_address,
        .engine_index = setup.engine.engine_index,
+       .local = !config.headless,
+       .headless = config.headless,
        .takes_over = config.take_over,
        .tcp_keys = std::move(tcp_keys),
        .on_leave = [&dismissal](const Status& why) { dismissal.On(why); }},

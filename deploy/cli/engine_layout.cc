@@ -48,16 +48,16 @@ StatusOr<EngineLayout> HybridLayout(const ServeCommandLine& line) {
 StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
   const int64_t size = line.frontend.data_parallel_size;
   EngineLayout layout;
-  layout.has_frontend = !line.own.headless;
+  layout.has_frontend = !line.engine.headless;
   layout.num_engines = static_cast<int>(size);
   layout.first_rank = static_cast<int>(line.engine.data_parallel_start_rank);
   layout.num_local =
       static_cast<int>(line.engine.data_parallel_size_local.value_or(size - layout.first_rank));
   const bool has_address = !line.frontend.data_parallel_address.empty();
-  if (line.own.headless && !has_address) {
+  if (line.engine.headless && !has_address) {
     return Refusal("--headless: where is the frontend? --data-parallel-address names its host");
   }
-  if (line.own.headless && layout.num_local == 0) {
+  if (line.engine.headless && layout.num_local == 0) {
     return Refusal("--data-parallel-size-local 0: with --headless nothing would be started");
   }
   if (!has_address && layout.num_local < layout.num_engines) {
@@ -66,7 +66,7 @@ StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
                    " engines meet the frontend?");
   }
   // Engines that are all here need no port.
-  if (line.own.headless || layout.num_local < layout.num_engines) {
+  if (line.engine.headless || layout.num_local < layout.num_engines) {
     layout.handshake_address = "tcp://" + line.frontend.data_parallel_address + ":" +
                                std::to_string(line.frontend.data_parallel_rpc_port);
   }
@@ -130,13 +130,13 @@ StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
   }
   const bool is_external = line.own.external_lb || IsGiven(line, "data-parallel-rank");
   const bool is_hybrid =
-      line.own.hybrid_lb || (!line.own.headless && line.engine.data_parallel_start_rank > 0);
+      line.own.hybrid_lb || (!line.engine.headless && line.engine.data_parallel_start_rank > 0);
   if (is_external && line.own.hybrid_lb) {
     return Refusal(
         "--data-parallel-hybrid-lb: a server has one engine with --data-parallel-rank "
         "or --data-parallel-external-lb");
   }
-  if (line.own.headless && (is_external || line.own.hybrid_lb)) {
+  if (line.engine.headless && (is_external || line.own.hybrid_lb)) {
     return Refusal(
         "--headless: with --data-parallel-rank, --data-parallel-external-lb and "
         "--data-parallel-hybrid-lb each host has a frontend");

@@ -134,7 +134,6 @@ std::vector<Flag> ServeFlagTable(ServeFlags& c) {
       {"revision", &c.revision, "Branch, tag or commit of a model named org/name, which is downloaded where the local cache lacks it. Default: main"},
       {"tokenizer-revision", &c.tokenizer_revision, "The same for --tokenizer. Default: --revision"},
       {"download-dir", &c.download_dir, "Folder of the cache of models named org/name. Default: as Python's huggingface_hub"},
-      {"headless", &c.headless, "Start engines only, for the frontend at --data-parallel-address"},
       {"data-parallel-external-lb", &c.external_lb, "One engine and its frontend, of several that something else balances; so does --data-parallel-rank", {.short_name = "dpe"}},
       {"data-parallel-hybrid-lb", &c.hybrid_lb, "The engines of this host and their frontend, of several hosts that something else balances", {.short_name = "dph"}},
   };

@@ -24,7 +24,6 @@ struct ServeFlags {
   std::string revision;
   std::string tokenizer_revision;
   std::string download_dir;
-  bool headless = false;
   bool external_lb = false;
   bool hybrid_lb = false;
 };

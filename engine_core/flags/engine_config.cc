@@ -96,6 +96,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"handshake-address", &c.handshake_address, "Address of the frontend: ipc:///folder/name or tcp://host:port"},
       {"data-parallel-address", &c.data_parallel_address, "Host of the frontend; with the next flag an alternative to --handshake-address", {.short_name = "dpa"}},
       {"data-parallel-rpc-port", &c.data_parallel_rpc_port, "Port of the frontend", {.min = 0, .max = 65535, .short_name = "dpp"}},
+      {"headless", &c.headless, "The frontend is on another host, or another command's; vLLM's asks for it. For `tandem serve`: start engines only, for the frontend at --data-parallel-address"},
       {"tcp-keys", &c.tcp_keys, "Folder of keys made by `tandem keys`, with which frontend and engines speak over tcp"},
       {"insecure-tcp", &c.insecure_tcp, "Frontend and engines speak over tcp without keys: open to everyone in the network"},
       {"data-parallel-rank", &c.data_parallel_rank, "Rank of this engine among all replicas; it is added to the ports of KV events", {.min = 0, .max = 65535, .short_name = "dpn"}},

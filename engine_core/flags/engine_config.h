@@ -86,6 +86,7 @@ struct EngineConfig {
   std::string handshake_address;
   std::string data_parallel_address;
   int64_t data_parallel_rpc_port = 29550;
+  bool headless = false;
   std::string tcp_keys;
   bool insecure_tcp = false;
   int64_t data_parallel_rank = 0;

@@ -101,7 +101,7 @@ class StrictFrontend:
         """The whole handshake; returns the ready response."""
         self.identity, hello = self.handshake.recv_multipart()
         assert len(self.identity) == 2, self.identity
-        hello = unpack(hello)
+        self.hello = hello = unpack(hello)
         assert hello["status"] == "HELLO" and isinstance(hello["local"], bool), hello
         self.handshake.send_multipart([self.identity, msgpack.packb({
             "addresses": {"inputs": [self.address("input")], "outputs": [self.address("output")],

@@ -85,6 +85,7 @@ TEST_CASE("engine layout: some here, the others by --headless") {
   const auto engines = Engines(headless);
   REQUIRE(engines.size() == 2);
   CHECK(ConfigOf(engines[1]).data_parallel_rank == 2);
+  CHECK(ConfigOf(engines[1]).headless);
   CHECK(ConfigOf(engines[1]).data_parallel_start_rank == 0);  // the frontend counts from there
   Words none = shared;
   none.insert(none.end(), {"-dpl", "0"});
