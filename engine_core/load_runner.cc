@@ -32,7 +32,8 @@ HostMemory ReadMemory(const Backend& backend, const EngineSetup& setup) {
   if (backend.device().memory_is_host()) {
     HostMemory memory = ReadHostMemory();
     memory.total_bytes /= setup.num_engines_of_host;
-    memory.available_bytes /= setup.num_engines_of_host;
+    // Not a share of what is free now: one that starts again has the room that it had.
+    memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
     return memory;
   }
   const DeviceMemory memory = backend.device().memory();

@@ -29,7 +29,9 @@ void Supervisor::OnControl() {
 std::optional<std::string> Supervisor::WhyNotNow(bool of_frontend) {
   const bool has_frontend = members_.front().is_frontend;
   if (of_frontend && !has_frontend) return "the frontend is another command's";
-  if (!of_frontend && members_.size() != (has_frontend ? 2 : 1)) {
+  const size_t num_engines = members_.size() - (has_frontend ? 1 : 0);
+  if (!of_frontend && num_engines == 0) return "the engine cores are other commands'";
+  if (!of_frontend && num_engines > 1) {
     return "several engine cores serve: a swap would replace one, whose outputs might differ from "
            "the others'";
   }

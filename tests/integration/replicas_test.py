@@ -148,6 +148,7 @@ class Headless(unittest.TestCase):
                 Pair(*shared, "--headless", "--data-parallel-start-rank", "1") as other:
             head.wait_ready()
             self.assertEqual((sorted(engines_of(head)), sorted(engines_of(other))), ([0], [1]))
+            self.assertIn("the frontend is another command's", other.command("reload").stderr)
             self.assertIsNone(other.pid_of("tandem-frontend"))
             for rank in (0, 1):
                 status, _ = head.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})
