@@ -224,7 +224,7 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
     // The token that a model takes in beyond the target's; a head's tokens are the target's.
     drafts.num_input_slots = speculation.has_head() ? 0 : 1;
   }
-  if (speculation.has_head() && config.enable_prefix_caching) {
+  if (speculation.reads_next_token() && config.enable_prefix_caching) {
     KvCacheConfig& cache = setup->engine.kv_cache;
     cache.hashes_next_token = speculation.hashes_next_token;
     cache.drops_last_found_block =

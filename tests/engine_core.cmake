@@ -119,7 +119,7 @@ tandem_test(unit_workers LABEL unit SRCS unit/engine_core/workers/cpu_bind_test.
 tandem_test(unit_models LABEL unit 
   SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
        unit/engine_core/models/rank_share_test.cc unit/engine_core/models/layers_test.cc
-       unit/engine_core/models/eagle_head_test.cc
+       unit/engine_core/models/eagle_head_test.cc unit/engine_core/models/medusa_heads_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 # Resident memory under a sanitizer is the sanitizer's.
 if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")

@@ -33,6 +33,18 @@ StatusOr<DraftModelConfig> ReadConfig(const ModelConfig& target,
     ASSIGN_OR_RETURN(draft.config, ReadModelConfig(speculation.model));
     return draft;
   }
+  if (speculation.method == DraftMethod::kMedusa) {
+    ASSIGN_OR_RETURN(draft.medusa, ReadMedusaConfig(speculation.model, target));
+    if (speculation.num_speculative_tokens > draft.medusa->num_heads) {
+      return InvalidArgumentError(
+          "num_speculative_tokens is " + std::to_string(speculation.num_speculative_tokens) +
+          ", must be at most the number of heads, " + std::to_string(draft.medusa->num_heads));
+    }
+    draft.config = target;
+    draft.config.num_layers = 0;
+    draft.config.quantization = {};
+    return draft;
+  }
   const EagleVersion version =
       speculation.method == DraftMethod::kEagle3 ? EagleVersion::kEagle3 : EagleVersion::kEagle;
   ASSIGN_OR_RETURN(draft.eagle, ReadEagleConfig(speculation.model, version, target));
@@ -52,8 +64,10 @@ int32_t DraftPositions(const ModelConfig& draft, const SpeculativeConfig& specul
 
 ModelConfig DraftModelConfig::PlannedConfig() const {
   ModelConfig planned = config;
-  if (!eagle) return planned;
-  planned.vocab_size = eagle->draft_vocab_size;
+  if (!eagle && !medusa) return planned;
+  planned.vocab_size =
+      eagle ? eagle->draft_vocab_size
+            : config.vocab_size * (medusa->has_target_tables ? 1 : medusa->num_heads);
   planned.tie_word_embeddings = true;
   return planned;
 }
@@ -73,12 +87,20 @@ StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
                                     const Model& target, Weights* weights, Backend* backend) {
   DraftModel draft = {.model = nullptr,
                       .eagle = nullptr,
+                      .medusa = nullptr,
                       .config = config.config,
                       .max_positions = DraftPositions(config.config, speculation, limits),
                       .draws = speculation.draws_drafts};
   ModelLimits model_limits = ModelLimitsOf(limits);
   model_limits.max_positions = draft.max_positions;
   const LoadContext context = {draft.config, model_limits, *weights, *backend, formats};
+  if (config.medusa) {
+    StatusOr<std::unique_ptr<MedusaHeads>> heads =
+        MedusaHeads::Load(context, *config.medusa, target);
+    if (!heads.ok()) return heads.status().WithContext("--speculative-config: model");
+    draft.medusa = *std::move(heads);
+    return draft;
+  }
   if (!config.eagle) {
     ASSIGN_OR_RETURN(draft.model, LoadModel(context));
     return draft;

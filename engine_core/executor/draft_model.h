@@ -1,7 +1,7 @@
 #pragma once
 
-// The model of a drafter that has one: a smaller model (method draft_model) or a head over the
-// target's hidden states (eagle, eagle3). Thread: main, before others start.
+// The model of a drafter that has one: a smaller model (method draft_model) or heads over the
+// target's hidden states (eagle, eagle3, medusa). Thread: main, before others start.
 // Failure: INVALID_ARGUMENT names the key of --speculative-config or of the drafter's config.json,
 // or its tensor.
 
@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/models/eagle_head.h"
+#include "engine_core/models/medusa_heads.h"
 #include "engine_core/models/model.h"
 #include "engine_core/speculation/speculative_config.h"
 #include "engine_core/weights/model_config.h"
@@ -19,10 +20,13 @@
 namespace tandem {
 
 struct DraftModelConfig {
-  ModelConfig config;  // of a head: as if its layer were a model
+  // Of a head: as if its layer were a model. Of medusa's: the target without layers.
+  ModelConfig config;
   std::optional<EagleConfig> eagle = {};
+  std::optional<MedusaConfig> medusa = {};
 
-  // For the plan of memory: a head has one table, perhaps of a part of the vocabulary.
+  // For the plan of memory: a head has one table, perhaps of a part of the vocabulary, and medusa
+  // one for each head.
   ModelConfig PlannedConfig() const;
 };
 
@@ -30,6 +34,7 @@ struct DraftModelConfig {
 struct DraftModel {
   std::unique_ptr<Model> model;
   std::unique_ptr<EagleHead> eagle;
+  std::unique_ptr<MedusaHeads> medusa;
   ModelConfig config;         // DraftModelConfig::config
   int32_t max_positions = 0;  // of a request; longer ones get no drafts
   bool draws = false;         // SpeculativeConfig::draws_drafts

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine_core/executor/head_drafter.h"
+#include "engine_core/executor/medusa_drafter.h"
 #include "engine_core/executor/model_drafter.h"
 
 namespace tandem {
@@ -77,6 +78,9 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
   } else if (draft.eagle != nullptr) {
     ASSIGN_OR_RETURN(
         drafter, HeadDrafter::Create(backend_.get(), std::move(draft), options.kv_format, &batch_));
+  } else if (draft.medusa != nullptr) {
+    ASSIGN_OR_RETURN(drafter, MedusaDrafter::Create(backend_.get(), std::move(draft),
+                                                    options.kv_format, &batch_));
   }
   drafts_.emplace(options.speculation, &batch_, std::move(drafter), options.process_seed);
   return OkStatus();

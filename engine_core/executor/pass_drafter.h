@@ -3,12 +3,12 @@
 // Drafts by passes of a model over the batch: the first takes in the tokens that are new, each
 // further one the guesses of the one before. A guess is the likeliest token, or what the request's
 // own sampler draws from the pass's logits with the draw of that position, which the target's token
-// will have too. Two implementations: ModelDrafter and HeadDrafter. Keys and values lie in a cache
-// of its own, which has the target's blocks: a position of a request lies in the same block and
-// place of both. So block tables, prefix hits and preemption are the target's alone, and nothing
-// but speed depends on what is in it.
-// Thread: engine loop. Owns: its cache, the buffers of a pass. Borrows backend and batch, which
-// outlive it. Steady decode allocates nothing. Failure: memory, in Allocate and AllocateKvCache.
+// will have too. Implementations: ModelDrafter, HeadDrafter, MedusaDrafter. Keys and values lie in
+// a cache of its own, which has the target's blocks: a position of a request lies in the same block
+// and place of both. So block tables, prefix hits and preemption are the target's alone, and
+// nothing but speed depends on what is in it. Thread: engine loop. Owns: its cache, the buffers of
+// a pass. Borrows backend and batch, which outlive it. Steady decode allocates nothing. Failure:
+// memory, in Allocate and AllocateKvCache.
 
 #include <cstdint>
 #include <memory>

@@ -83,7 +83,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
       {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival) or priority", {.choices = {"fcfs", "priority"}}},
 
-      {"speculative-config", &c.speculative_config, "Guess tokens ahead and verify several in a step; a JSON object with vLLM's keys: method (ngram, suffix, draft_model, eagle, eagle3), model, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, suffix_decoding_*, num_speculative_tokens_per_batch_size; and adaptive (true). Outputs stay the same. Default: off", {.short_name = "sc"}},
+      {"speculative-config", &c.speculative_config, "Guess tokens ahead and verify several in a step; a JSON object with vLLM's keys: method (ngram, suffix, draft_model, eagle, eagle3, medusa), model, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, suffix_decoding_*, num_speculative_tokens_per_batch_size; and adaptive (true). Outputs stay the same. Default: off", {.short_name = "sc"}},
       {"per-request-spec-decode-metrics", &c.per_request_spec_decode_metrics, "Show in responses with one choice how many of its guesses were right: summary, or detailed, with those of each step", {.choices = {"none", "summary", "detailed"}}},
       {"structured-outputs-config", &c.structured_outputs_config, "How grammars are enforced; a JSON object with vLLM's keys: backend (auto or xgrammar), disable_any_whitespace, enable_in_reasoning. Default: xgrammar, blanks in JSON as the model likes"},
 

@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kFlag = "--speculative-config: ";
 constexpr std::string_view kBuilt =
-    "built are ngram (also written ngram_gpu), suffix, draft_model, eagle and eagle3";
+    "built are ngram (also written ngram_gpu), suffix, draft_model, eagle, eagle3 and "
+    "medusa";
 constexpr int64_t kMaxDrafts = 128;
 // An index holds one entry per token and length.
 constexpr int32_t kMaxLookup = 64, kMaxLookupLengths = 16;
@@ -201,10 +202,11 @@ Status SetMethod(Keys* keys) {
     if (keys->model.empty()) return Refused("method is missing; ", kBuilt);
     method = MethodOfName(keys->model);
   }
-  constexpr std::array<std::pair<std::string_view, DraftMethod>, 3> kWithModel = {
+  constexpr std::array<std::pair<std::string_view, DraftMethod>, 4> kWithModel = {
       {{"draft_model", DraftMethod::kDraftModel},
        {"eagle", DraftMethod::kEagle},
-       {"eagle3", DraftMethod::kEagle3}}};
+       {"eagle3", DraftMethod::kEagle3},
+       {"medusa", DraftMethod::kMedusa}}};
   if (method == "mtp" || method.ends_with("_mtp")) {
     return Refused("method ", method, " is not built: no model that is built has such layers; ",
                    kBuilt);

@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3 };
+enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3, kMedusa };
 
 // Of method suffix.
 struct SuffixOptions {
@@ -49,7 +49,11 @@ struct SpeculativeConfig {
   bool drafts() const { return method != DraftMethod::kNone; }
   bool has_model() const { return method == DraftMethod::kDraftModel || has_head(); }
   // A head over the target's hidden states.
-  bool has_head() const { return method == DraftMethod::kEagle || method == DraftMethod::kEagle3; }
+  bool has_head() const { return reads_next_token() || method == DraftMethod::kMedusa; }
+  // The keys and values of a position depend on the token after it.
+  bool reads_next_token() const {
+    return method == DraftMethod::kEagle || method == DraftMethod::kEagle3;
+  }
 };
 
 // An empty text: no speculation.

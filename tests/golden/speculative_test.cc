@@ -74,9 +74,11 @@ bool IsBuilt(const Json& resolved) {
          is_one_of(resolved["rejection_sample_method"], {"standard", "block"});
 }
 
-// Keys that are not built, and models that are refused when they are read.
+// Models that are refused when they are read, and a method that vLLM has not.
 bool IsReadLater(const Json& config) {
   const std::string model = config.value("model", "");
+  // vLLM 0.33 has dropped it.
+  if (config.value("method", "") == "medusa") return true;
   return model == "ROOT/nowhere" || model == "OTHER_VOCAB" ||
          config.value("max_model_len", 0) > 512;
 }

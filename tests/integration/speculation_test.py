@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.request
 
@@ -16,6 +17,14 @@ from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 CONFIG = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
 HEADS = MODEL.parents[2] / "tests/golden/speculative"  # with their target
 STORY = "One day a fox met a bear. The fox said hello to the bear. The bear said hello to the fox. One day a fox met"
+
+
+def write_medusa(folder, hidden_size, num_heads):
+    (folder / "config.json").write_text(json.dumps({"medusa_num_heads": num_heads, "original_lm_head": True}))
+    size = 4 * hidden_size * hidden_size
+    header = json.dumps({f"{i}.0.linear.weight": {"dtype": "F32", "shape": [hidden_size, hidden_size],
+                                                  "data_offsets": [i * size, (i + 1) * size]} for i in range(num_heads)}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(num_heads * size))
 
 
 def bodies():
@@ -115,6 +124,22 @@ class Speculation(unittest.TestCase):
                     self.assertGreater(drafted, accepted)
                     self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
 
+    def test_medusas_heads(self):
+        # Heads of zeros over the target's table guess that the newest token comes again.
+        with tempfile.TemporaryDirectory() as folder, Pair(model=HEADS / "target") as plain:
+            write_medusa(pathlib.Path(folder), hidden_size=64, num_heads=2)
+            config = {"method": "medusa", "model": folder, "num_speculative_tokens": 2, "adaptive": False}
+            with Pair("--speculative-config", json.dumps(config), model=HEADS / "target") as drafting:
+                for body in bodies():
+                    with self.subTest(body=body):
+                        self.assertEqual(choices(drafting, body), choices(plain, body))
+                self.assertGreater(drafting.total("vllm:spec_decode_num_draft_tokens_total"), 0)
+            run = subprocess.run([bin_dir() / "tandem-engine-core", HEADS / "target", "--speculative-config",
+                                  json.dumps({**config, "num_speculative_tokens": 3}), "--handshake-address", "ipc:///nowhere/socket"],
+                                 capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("must be at most the number of heads, 2", run.stdout + run.stderr)
+
     def test_a_request_outlives_its_engine_and_its_head(self):
         config = json.dumps({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 3, "adaptive": False})
         body = {"prompt": STORY, "max_tokens": 200, "temperature": 0.5, "seed": 3, "ignore_eos": True, "stream": True}
@@ -140,7 +165,7 @@ class Speculation(unittest.TestCase):
             self.assertEqual(drafting.total("tandem:engine_restarts_total"), 1)
 
     def test_what_is_not_built_is_refused_by_name(self):
-        for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "medusa"),
+        for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "method medusa needs a model"),
                               ({"method": "mtp", "num_speculative_tokens": 2}, "no model that is built has such layers"),
                               ({"method": "eagle3", "num_speculative_tokens": 2}, "needs a model"),
                               ({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 2}, "hidden_size"),

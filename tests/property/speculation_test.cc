@@ -80,7 +80,7 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
 // Drafters for one target: a model of its vocabulary, and heads of its shape.
 struct Drafters {
   std::string model;
-  std::string eagle, eagle3;
+  std::string eagle, eagle3, medusa;
 };
 
 // Heads of random numbers, which are mostly wrong.
@@ -92,20 +92,27 @@ Drafters WriteDrafters(const TempFolder& folder, const std::string& model,
   eagle3.is_eagle3 = true;
   eagle3.draft_vocab_size = target.vocab_size / 2;
   WriteHead(folder, "eagle3", eagle3, 4);
-  return {model, folder.PathOf("eagle"), folder.PathOf("eagle3")};
+  WriteMedusa(folder, "medusa",
+              {.hidden_size = target.hidden_size,
+               .vocab_size = target.vocab_size,
+               .num_heads = 7,
+               .has_target_tables = true},
+              5);
+  return {model, folder.PathOf("eagle"), folder.PathOf("eagle3"), folder.PathOf("medusa")};
 }
 
 SpeculativeConfig DrawSpeculation(const Drafters& drafters, Dice* dice) {
   SpeculativeConfig speculation;
   speculation.method = dice->Roll(0, 2) == 0 ? DraftMethod::kSuffix : DraftMethod::kNgram;
   if (dice->Roll(0, 2) > 0) {
-    const int32_t method = dice->Roll(0, 2);
-    speculation.method = method == 0   ? DraftMethod::kDraftModel
-                         : method == 1 ? DraftMethod::kEagle
-                                       : DraftMethod::kEagle3;
-    speculation.model = method == 0   ? drafters.model
-                        : method == 1 ? drafters.eagle
-                                      : drafters.eagle3;
+    const std::pair<DraftMethod, std::string> methods[] = {
+        {DraftMethod::kDraftModel, drafters.model},
+        {DraftMethod::kEagle, drafters.eagle},
+        {DraftMethod::kEagle3, drafters.eagle3},
+        {DraftMethod::kMedusa, drafters.medusa}};
+    const auto& [method, model] = methods[static_cast<size_t>(dice->Roll(0, 3))];
+    speculation.method = method;
+    speculation.model = model;
     speculation.draws_drafts = dice->Roll(0, 1) == 0;
   }
   speculation.hashes_next_token = dice->Roll(0, 2) > 0;
@@ -145,7 +152,10 @@ void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* count
   RunTogether(&plain, requests);
   const TempFolder folder;
   Drafters drafters = WriteDrafters(folder, "", ReadModelConfig(base.model_dir).value());
-  if (!heads.empty()) drafters = {"", heads + "/eagle", heads + "/eagle3"};
+  if (!heads.empty()) {
+    drafters.eagle = heads + "/eagle";
+    drafters.eagle3 = heads + "/eagle3";
+  }
   for (int world = 0; world < 3; ++world) {
     EngineDriverOptions options = base;
     // The target itself is mostly right.
@@ -262,6 +272,45 @@ TEST_CASE("A head guesses the same, however prompts are cut and whatever runs be
         CHECK(together.num_rejected == alone.num_rejected);
       }
     }
+  }
+}
+
+// Medusa's heads that are the target's own guess the newest token again, drawn with the request's
+// own sampling: often right where few tokens are allowed, and only with the right states.
+TEST_CASE("Medusa's heads guess the same, however prompts are cut and whatever runs beside them") {
+  EngineDriverOptions options = HeadOptions(DType::kF32);
+  options.enable_prefix_caching = false;
+  const TempFolder folder;
+  const Drafters drafters = WriteDrafters(folder, "", ReadModelConfig(options.model_dir).value());
+  options.speculation = {.method = DraftMethod::kMedusa,
+                         .num_speculative_tokens = 4,
+                         .adaptive = false,
+                         .model = drafters.medusa,
+                         .draws_drafts = true};
+  Dice dice(12);
+  std::vector<TestRequest> requests = DrawRequests(320, &dice);
+  for (TestRequest& r : requests) {
+    r.params = GreedyParams(r.params.max_tokens);
+    r.params.allowed_token_ids = {4, 5};
+  }
+  Counts alone;
+  for (const TestRequest& r : requests) {
+    EngineDriver engine(options);
+    engine.Add(r.id, r.prompt, r.params);
+    engine.RunAll();
+    alone.Add(&engine, {r});
+  }
+  CHECK(alone.num_accepted > 30);
+  for (const int32_t num_batched : {256, 40, 13}) {
+    INFO(num_batched << " tokens");
+    options.max_num_batched_tokens = num_batched;
+    options.async_scheduling = num_batched == 40;
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    Counts together;
+    together.Add(&engine, requests);
+    CHECK(together.num_accepted == alone.num_accepted);
+    CHECK(together.num_rejected == alone.num_rejected);
   }
 }
 

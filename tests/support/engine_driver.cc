@@ -167,8 +167,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   KvCacheConfig cache;
   cache.enable_prefix_caching = options.enable_prefix_caching;
   const SpeculativeConfig& speculation = options.speculation;
-  cache.hashes_next_token = speculation.has_head() && speculation.hashes_next_token;
-  cache.drops_last_found_block = speculation.has_head() && !speculation.hashes_next_token &&
+  cache.hashes_next_token = speculation.reads_next_token() && speculation.hashes_next_token;
+  cache.drops_last_found_block = speculation.reads_next_token() && !speculation.hashes_next_token &&
                                  speculation.drops_last_found_block;
   kv_cache_ = std::make_unique<KvCacheManager>(CacheWithLimits(cache, runner_options.limits));
   SchedulerConfig scheduling;

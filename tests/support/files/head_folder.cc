@@ -82,4 +82,43 @@ void WriteHead(const TempFolder& folder, const std::string& name, const HeadShap
   folder.Write(name + "/model.safetensors", SafetensorsBytes(HeadTensors(shape, seed)));
 }
 
+std::string MedusaConfigText(const MedusaShape& shape) {
+  const std::string prefix = shape.is_vllms ? "" : "medusa_";
+  return "{\"" + prefix + "num_heads\": " + std::to_string(shape.num_heads) + ", \"" +
+         (shape.is_vllms ? "num_hidden_layers" : "medusa_num_layers") +
+         "\": " + std::to_string(shape.num_layers) +
+         ", \"vocab_size\": " + std::to_string(shape.vocab_size) +
+         ", \"original_lm_head\": " + (shape.has_target_tables ? "true}" : "false}");
+}
+
+std::vector<FileTensor> MedusaTensors(const MedusaShape& shape, uint64_t seed) {
+  const int64_t hidden = shape.hidden_size;
+  std::vector<FileTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> sizes) {
+    const float scale = shape.has_target_tables ? 0 : 0.2f;
+    tensors.push_back(RandomTensor(name, std::move(sizes), seed + tensors.size(), scale));
+  };
+  for (int64_t i = 0; i < shape.num_heads; ++i) {
+    const std::string head = std::to_string(i);
+    for (int64_t l = 0; l < shape.num_layers; ++l) {
+      const std::string layer = std::to_string(l);
+      const std::string name =
+          shape.is_vllms ? "blocks." + head + ".layers." + layer : head + "." + layer + ".linear";
+      add(name + ".weight", {hidden, hidden});
+      if (!shape.is_vllms) add(name + ".bias", {hidden});
+    }
+    if (shape.has_target_tables) continue;
+    add((shape.is_vllms ? "lm_heads." + head : head + "." + std::to_string(shape.num_layers)) +
+            ".weight",
+        {shape.vocab_size, hidden});
+  }
+  return tensors;
+}
+
+void WriteMedusa(const TempFolder& folder, const std::string& name, const MedusaShape& shape,
+                 uint64_t seed) {
+  folder.Write(name + "/config.json", MedusaConfigText(shape));
+  folder.Write(name + "/model.safetensors", SafetensorsBytes(MedusaTensors(shape, seed)));
+}
+
 }  // namespace tandem

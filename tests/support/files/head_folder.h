@@ -1,7 +1,7 @@
 #pragma once
 
-// Folders of EAGLE heads made by a test: config.json and a file of random numbers, which are mostly
-// wrong guesses. Thread: the test's own.
+// Folders of EAGLE and Medusa heads made by a test: config.json and a file of random numbers, which
+// are mostly wrong guesses. Thread: the test's own.
 
 #include <cstdint>
 #include <string>
@@ -25,5 +25,17 @@ std::string HeadConfigText(const HeadShape& shape);
 std::vector<FileTensor> HeadTensors(const HeadShape& shape, uint64_t seed);
 void WriteHead(const TempFolder& folder, const std::string& name, const HeadShape& shape,
                uint64_t seed);
+
+// Medusa's heads, in the authors' layout or in vLLM's.
+struct MedusaShape {
+  int64_t hidden_size = 0, vocab_size = 0;  // the target's
+  int64_t num_heads = 3, num_layers = 1;
+  bool is_vllms = false;
+  bool has_target_tables = false;  // and layers of zeros: each head guesses the newest token again
+};
+std::string MedusaConfigText(const MedusaShape& shape);
+std::vector<FileTensor> MedusaTensors(const MedusaShape& shape, uint64_t seed);
+void WriteMedusa(const TempFolder& folder, const std::string& name, const MedusaShape& shape,
+                 uint64_t seed);
 
 }  // namespace tandem
