@@ -89,7 +89,7 @@ int RunReplacement(const std::string& command, const std::vector<std::string>& a
   const StatusOr<pid_t> pid = TakeServer(&words);
   if (!pid.ok()) return refuse(pid.status(), kExitBadFlags);
   if (const Status found = FindNamedModel(&words); !found.ok()) {
-    return refuse(found, kExitBadFlags);
+    return refuse(found, kExitBadModel);
   }
   const StatusOr<UniqueFd> server = ConnectToServer(*pid);
   if (!server.ok()) return refuse(server.status(), kExitFailed);

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-NAMES = ("tandem", "tandem-bench", "tandem-offline", "tandem-frontend", "tandem-engine-core", "tandem-grammar")
+NAMES = ("tandem", "tandem-bench", "tandem-hub", "tandem-offline", "tandem-frontend", "tandem-engine-core", "tandem-grammar")
 SYSTEM = re.compile(r"(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|linux-vdso)[-.]")
 
 

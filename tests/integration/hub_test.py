@@ -476,7 +476,7 @@ class Serving(Case):
                 self.assertEqual(swapped.returncode, 0, swapped.stdout + swapped.stderr)
                 self.assertEqual(server.get("/health")[0], 200)
             refused = server.command("swap", "--model", "org/nobody")
-            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertEqual(refused.returncode, 3, refused.stdout)
             self.assertIn("org/nobody cannot be downloaded", refused.stderr)
         self.assertEqual(len(hub.paths("/config.json")), 1)
 

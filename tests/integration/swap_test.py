@@ -92,7 +92,7 @@ class Command(unittest.TestCase):
             self.refused(pair, 2, "--max-num-seqs is", "--max-num-seqs", 0)
             self.refused(pair, 2, "--port is the frontend's", "--port", 1)
             self.refused(pair, 2, "--handshake-address: ", "--handshake-address", "ipc:///tmp/x/y")
-            self.refused(pair, 3, "no/such", "--model", "no/such")
+            self.refused(pair, 3, "/no/such", "--model", "/no/such")
             self.refused(pair, 1, "is no `tandem serve`", "--server", os.getpid())
             self.refused(pair, 2, "must be a process id", "--server", "x")
             other = pathlib.Path(folder, "other")

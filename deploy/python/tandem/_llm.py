@@ -30,7 +30,7 @@ def _flag(name: str, value: Any) -> List[str]:
 
 
 class LLM:
-    """An engine for this process alone. model: a Hugging Face folder or a .gguf file; flags are those of `tandem serve`,
+    """An engine for this process alone. model: a folder, a .gguf file or a name on a hub; flags are those of `tandem serve`,
     with "_" for "-". Use it as a context manager, or close() it; it also ends with the process. Any thread.
 
     Raises TandemError where the server cannot start, or a request is refused; then the other requests of that call are
