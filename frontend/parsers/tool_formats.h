@@ -30,6 +30,7 @@ Parse<> ParseDeepseekV31(ToolParserInput in);
 Parse<> ParseKimiK2(ToolParserInput in);
 // xml_parsers.cc
 Parse<> ParseQwen3Coder(ToolParserInput in);
+Parse<> ParseMimo(ToolParserInput in);
 Parse<> ParseSeedOss(ToolParserInput in);
 Parse<> ParseGlm45(ToolParserInput in);
 Parse<> ParseMinimaxM2(ToolParserInput in);

@@ -42,6 +42,7 @@ constexpr ToolParserRow kRows[] = {
     {"llama3_json", "llama4_json", &ParseLlama3Json, kNative, &kLlamaTags},
     {"llama4_pythonic", "", &ParseLlama4Pythonic, kJson},
     {"longcat", "", &ParseLongcat, kNative, &kLongcatTags, kRandom, true},
+    {"mimo", "", &ParseMimo, kJson, kNoTags, kRandom, true},
     {"minicpm5", "", &ParseMinicpm5, kJson, kNoTags, kRandom, true},
     {"minimax_m2", "", &ParseMinimaxM2, kNative, &kMinimaxTags, kRandom, true},
     {"mistral", "", &ParseMistral, kNativeList, kNoTags, CallIdForm::kNineLetters, true, true},

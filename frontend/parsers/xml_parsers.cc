@@ -14,14 +14,22 @@ namespace {
 constexpr std::string_view kFunction = "<function=";
 constexpr std::string_view kParameter = "<parameter=";
 
+// Whether a line end at each end of a value belongs to the tags.
+enum class ValueLines { kOfTags, kOfValues };
+
 // After "<function=": up to what ends the function, or the calls.
-Parse<> CopyQwenFunction(ToolParserInput in) {
+Parse<> CopyQwenFunction(ToolParserInput in, ValueLines lines) {
   const TextUntil name = co_await TakeUntil(in.text, AnyOf(">", "<"));
   ArgumentsWriter out(in, std::string(StripAscii(name.text)));
   if (name.marker == 1) in.text.Unskip(1);
-  // Ends may be missing: the next tag ends a value as well. One line end belongs to each tag.
-  const Markers value_ends = {"\n</parameter>", "</parameter>", "\n<parameter=",
-                              "\n</function>",  "<parameter=",  "</function>"};
+  // Ends may be missing: the next tag ends a value as well.
+  const bool of_tags = lines == ValueLines::kOfTags;
+  const Markers value_ends = {of_tags ? "\n</parameter>" : "</parameter>",
+                              "</parameter>",
+                              of_tags ? "\n<parameter=" : "<parameter=",
+                              of_tags ? "\n</function>" : "</function>",
+                              "<parameter=",
+                              "</function>"};
   bool in_parameter = false;  // "<parameter=" has been consumed
   for (;;) {
     if (!in_parameter) {
@@ -30,7 +38,7 @@ Parse<> CopyQwenFunction(ToolParserInput in) {
     }
     const TextUntil key = co_await TakeUntil(in.text, AnyOf(">"));
     if (key.marker == kNoMarker) break;
-    co_await in.text.TrySkip("\n");
+    if (of_tags) co_await in.text.TrySkip("\n");
     // The line end after the key is the one before the end of an empty value as well.
     if (co_await in.text.TrySkip("</parameter>")) {
       out.BeginParameter(key.text);
@@ -51,7 +59,8 @@ Parse<> CopyQwenFunction(ToolParserInput in) {
   co_await in.text.TrySkip("</function>");
 }
 
-Parse<> ParseQwenCalls(ToolParserInput in, std::string_view open, std::string_view close) {
+Parse<> ParseQwenCalls(ToolParserInput in, std::string_view open, std::string_view close,
+                       ValueLines lines) {
   const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
   while (co_await CopyUntil(in.text, AnyOf(open), add_content) != kNoMarker) {
     for (;;) {
@@ -59,7 +68,7 @@ Parse<> ParseQwenCalls(ToolParserInput in, std::string_view open, std::string_vi
       if (co_await in.text.Peek(begin) != '<') break;
       in.text.Skip(begin);
       if (!co_await in.text.TrySkip(kFunction)) break;
-      co_await CopyQwenFunction(in);
+      co_await CopyQwenFunction(in, lines);
     }
     co_await in.text.TrySkip(close);
   }
@@ -68,11 +77,15 @@ Parse<> ParseQwenCalls(ToolParserInput in, std::string_view open, std::string_vi
 }  // namespace
 
 Parse<> ParseQwen3Coder(ToolParserInput in) {
-  return ParseQwenCalls(in, "<tool_call>", "</tool_call>");
+  return ParseQwenCalls(in, "<tool_call>", "</tool_call>", ValueLines::kOfTags);
+}
+
+Parse<> ParseMimo(ToolParserInput in) {
+  return ParseQwenCalls(in, "<tool_call>", "</tool_call>", ValueLines::kOfValues);
 }
 
 Parse<> ParseSeedOss(ToolParserInput in) {
-  return ParseQwenCalls(in, "<seed:tool_call>", "</seed:tool_call>");
+  return ParseQwenCalls(in, "<seed:tool_call>", "</seed:tool_call>", ValueLines::kOfTags);
 }
 
 // <tool_call>N\n(<arg_key>K</arg_key>\n<arg_value>V</arg_value>\n)*</tool_call>; calls of tools

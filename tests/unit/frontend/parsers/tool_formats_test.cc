@@ -128,6 +128,19 @@ TEST_CASE("dots: invokes in one element") {
   Check("dots", "<dots_function_call><invoke name=other></invoke></dots_function_call> a", " a");
 }
 
+TEST_CASE("mimo: qwen3_coder's tags around values as they are") {
+  Check("mimo",
+        "Ok <tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>"
+        "<parameter=days>3</parameter>\n<parameter=dry>true</parameter>\n</function>\n</tool_call>",
+        R"(Ok|weather({"city": "\nOslo\n", "days": 3, "dry": true}))");
+  Check("mimo", "<tool_call><function=now></function></tool_call>", "|now({})");
+  Check("mimo", "<tool_call><function=weather><parameter=city></parameter></function></tool_call>",
+        R"(|weather({"city": ""}))");
+  Check("mimo", "<tool_call><function=weather><parameter=city>a\n<parameter=days>3</function>",
+        R"(|weather({"city": "a\n", "days": 3}))");
+  Check("mimo", "<tool_call><function=weather><parameter=city>Os", R"(|weather({"city": "Os))");
+}
+
 TEST_CASE("hy_v3 and hy_v4: pairs of keys and values, with or without a suffix") {
   Check("hy_v3",
         "Well.<tool_calls>\n<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value> a "
