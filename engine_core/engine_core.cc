@@ -12,6 +12,7 @@
 #include "engine_core/flight_recorder.h"
 #include "engine_core/read_embeddings.h"
 #include "engine_core/request_check.h"
+#include "engine_core/step_log.h"
 #include "engine_core/utility_calls.h"
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/choices.h"
@@ -151,6 +152,7 @@ void EngineCore::ObserveTime(const StepInFlight& step) {
 StatusOr<bool> EngineCore::SubmitStep() {
   const double now = clock_->Monotonic();
   const SchedulerOutput& step = scheduler_.Schedule(now);
+  LogStep(step, scheduler_);
   RequestGrammars* grammars = options_.grammars;
   if (grammars != nullptr) {
     if (!step.freed_slots.empty()) grammars->DropEnded(scheduler_);
