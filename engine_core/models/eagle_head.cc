@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -11,6 +10,10 @@ namespace {
 
 // Neither the first stage nor the last one: a decoder without embedding and head.
 constexpr RankShare kNoEnds = {.rank = 1, .size = 3};
+
+// The logit of an id that the head does not know: never drawn, and no infinity, which would be an
+// error to the sampler.
+constexpr float kUnknown = -1e30F;
 
 StatusOr<LinearLayer> LoadOne(const LoadContext& context, const char* name, int64_t rows,
                               int64_t columns, const LinearOptions& options = {}) {
@@ -180,7 +183,7 @@ void EagleHead::Logits(const Tensor& logits, const Tensor& rows) {
   ops_->Linear(known, x, *head_);
   for (int64_t i = 0; i < count; ++i) {
     auto* row = logits.Row<float>(i);
-    std::fill_n(row, logits.shape[1], -std::numeric_limits<float>::infinity());
+    std::fill_n(row, logits.shape[1], kUnknown);
     const auto* from = known.Row<float>(i);
     for (size_t id = 0; id < target_ids_.size(); ++id) row[target_ids_[id]] = from[id];
   }

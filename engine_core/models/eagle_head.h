@@ -38,7 +38,7 @@ class EagleHead {
                                                    const EagleConfig& config, const Model& target);
 
   void Forward(const EagleStep& step);
-  // logits[i, :] = of the pass's token rows[i]; -inf for ids that the head does not know.
+  // logits[i, :] = of the pass's token rows[i]; -1e30 for ids that the head does not know.
   // logits: [R, V] f32; rows: [R] i32.
   void Logits(const Tensor& logits, const Tensor& rows);
 

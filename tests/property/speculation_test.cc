@@ -275,6 +275,68 @@ TEST_CASE("A head guesses the same, however prompts are cut and whatever runs be
   }
 }
 
+// A head over a part of the vocabulary has no logits for the rest.
+TEST_CASE("A head's guesses are drawn, also over a part of the vocabulary") {
+  EngineDriverOptions options = HeadOptions(DType::kF32);
+  Dice dice(13);
+  std::vector<TestRequest> requests = DrawRequests(320, &dice);
+  for (TestRequest& r : requests) {
+    r.params = GreedyParams(40);
+    r.params.temperature = 1;
+    r.params.seed = dice.Roll(0, 1 << 20);
+  }
+  for (const char* head : {"/eagle", "/eagle3"}) {
+    INFO(head);
+    int64_t num_accepted[2] = {};
+    for (const bool draws : {false, true}) {
+      options.speculation = {
+          .method = std::string(head) == "/eagle" ? DraftMethod::kEagle : DraftMethod::kEagle3,
+          .num_speculative_tokens = 3,
+          .adaptive = false,
+          .model = kHeads + head,
+          .draws_drafts = draws};
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      Counts counts;
+      counts.Add(&engine, requests);
+      num_accepted[draws ? 1 : 0] = counts.num_accepted;
+    }
+    INFO(num_accepted[0] << " likeliest, " << num_accepted[1] << " drawn");
+    CHECK(num_accepted[1] != num_accepted[0]);
+  }
+}
+
+TEST_CASE("A head of NaN changes no output") {
+  EngineDriverOptions options = HeadOptions(DType::kBf16);
+  Dice dice(14);
+  const std::vector<TestRequest> requests = DrawRequests(320, &dice);
+  EngineDriver plain(options);
+  RunTogether(&plain, requests);
+  const ModelConfig target = ReadModelConfig(options.model_dir).value();
+  for (const bool is_eagle3 : {false, true}) {
+    const HeadShape shape = {.is_eagle3 = is_eagle3,
+                             .hidden_size = target.hidden_size,
+                             .vocab_size = target.vocab_size,
+                             .draft_vocab_size = target.vocab_size};
+    std::vector<FileTensor> tensors = HeadTensors(shape, 1);
+    for (FileTensor& tensor : tensors) std::ranges::fill(tensor.bytes, '\xff');
+    const TempFolder folder;
+    folder.Write("config.json", HeadConfigText(shape));
+    folder.Write("model.safetensors", SafetensorsBytes(tensors));
+    options.speculation = {.method = is_eagle3 ? DraftMethod::kEagle3 : DraftMethod::kEagle,
+                           .num_speculative_tokens = 3,
+                           .adaptive = false,
+                           .model = folder.path(),
+                           .draws_drafts = is_eagle3};
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    for (const TestRequest& r : requests) {
+      INFO(r.id);
+      CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+    }
+  }
+}
+
 // Medusa's heads that are the target's own guess the newest token again, drawn with the request's
 // own sampling: often right where few tokens are allowed, and only with the right states.
 TEST_CASE("Medusa's heads guess the same, however prompts are cut and whatever runs beside them") {
