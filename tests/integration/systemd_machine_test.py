@@ -2,7 +2,7 @@
 """The shipped units under a real systemd: start, keys, SIGHUP, watchdog, another frontend, another engine, stop.
 
 systemd is process 1 of a PID namespace (tests/support/systemd_machine.py). Of the units only two lines differ from
-those of a host: where the log goes, and a watchdog of 2 s.
+those of a host: where the log goes, and a watchdog of 5 s.
 """
 import http.client
 import json
@@ -25,7 +25,7 @@ TANDEM_ENGINE_ARGS=--max-num-seqs 8
 ADDED = """[Service]
 StandardOutput=append:/var/log/{0}
 StandardError=append:/var/log/{0}
-WatchdogSec=2
+WatchdogSec=5
 """
 KEY = "sk-credential"
 PROMPT = {"model": "tiny", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
