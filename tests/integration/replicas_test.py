@@ -109,17 +109,20 @@ class Deaths(unittest.TestCase):
             whole = text_of(server, STREAM)
             engines = engines_of(server)
             self.assertEqual(sorted(engines), [0, 1])
+            wait_for(lambda: server.total("vllm:num_requests_running") == 0, "both are idle")
             statuses = []
 
+            def busy_engines():
+                return [rank for rank in (0, 1)
+                        if server.total("vllm:num_requests_running", engine=str(rank)) > 0]
+
             def kill():
-                busy = next(rank for rank in (0, 1)
-                            if server.total("vllm:num_requests_running", engine=str(rank)) > 0)
+                busy, = wait_for(busy_engines, "one of them runs the stream")
                 os.kill(engines[busy], signal.SIGKILL)
                 statuses.append(server.get("/health")[0])
 
             self.assertEqual(text_of(server, STREAM, at_20=kill), whole)
             self.assertEqual(statuses, [200])
-            # The other one has the stream's tokens, if it was not the dead one's successor that went on with it.
             self.assertEqual(server.total("tandem:requests_resumed_total", outcome="resumed"), 1)
             wait_for(lambda: len(engines_of(server)) == 2 and engines_of(server) != engines, "it is started again")
             for rank in (0, 1):
