@@ -44,6 +44,7 @@ class BlockStored(Event):
     group_idx: int
     kv_cache_spec_kind: str
     kv_cache_spec_sliding_window: Optional[int] = None
+    lookahead_token_ids: Optional[List[List[int]]] = None
 
 
 class BlockRemoved(Event):
@@ -213,6 +214,25 @@ class KvEvents(EngineWithEvents):
         self.run_prompt("p", [10] * 70)
         number, _, payload = self.receive()
         self.assertEqual(self.replayed(self.num_before), [(number, payload)])
+
+
+class AHeadThatDrafts(EngineWithEvents):
+    heads = pair.MODEL.parents[2] / "tests/golden/speculative"
+    model = heads / "target"
+    flags = ("--speculative-config", json.dumps({"model": str(heads / "eagle3"), "num_speculative_tokens": 2}))
+
+    def test_a_block_is_known_by_the_token_after_it_too(self):
+        prompt = [10] * BLOCK + [11] * BLOCK + [12] * 6
+        self.run_prompt("p", prompt)
+        stored = self.receive()[1][0]
+        self.assertEqual(stored.token_ids, prompt[:2 * BLOCK])
+        self.assertEqual(stored.lookahead_token_ids, [[11], [12]])
+        # The second block is another one before another token.
+        self.run_prompt("q", prompt[:2 * BLOCK] + [13] * 6)
+        other = self.receive()[1][0]
+        self.assertEqual(other.parent_block_hash, stored.block_hashes[0])
+        self.assertEqual(other.lookahead_token_ids, [[13]])
+        self.assertNotEqual(other.block_hashes[0], stored.block_hashes[1])
 
 
 class Reset(EngineWithEvents):
