@@ -44,8 +44,6 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/running_requests_test.cc
   unit/frontend/engine_client/utility_calls_test.cc
   DEPS frontend/engine_client tests/support)
-tandem_test(golden_dp_coordinator LABEL golden SRCS golden/dp_coordinator_test.cc
-  DEPS frontend/coordinator tests/support/gzip)
 tandem_test(golden_lb_choices LABEL golden SRCS golden/lb_choices_test.cc
   DEPS frontend/engine_client tests/support/gzip)
 tandem_test(unit_metrics LABEL unit SRCS
