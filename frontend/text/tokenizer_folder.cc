@@ -184,4 +184,8 @@ StatusOr<TokenizerParts> ReadTokenizerFolder(const std::string& model_folder) {
   return parts;
 }
 
+bool HasTokenizerFile(const std::string& model_folder) {
+  return FindKind(model_folder).status().code() != StatusCode::kNotFound;
+}
+
 }  // namespace tandem

@@ -19,5 +19,7 @@ struct TokenizerParts {
   TokenizerConfig config;
 };
 StatusOr<TokenizerParts> ReadTokenizerFolder(const std::string& model_folder);
+// Whether it has a file that may be read, or is refused by name.
+bool HasTokenizerFile(const std::string& model_folder);
 
 }  // namespace tandem

@@ -22,6 +22,7 @@
 #include "deploy/cli/bench/prompts.h"
 #include "deploy/cli/bench/request_body.h"
 #include "deploy/cli/command_line.h"
+#include "frontend/text/tokenizer_folder.h"
 
 namespace tandem {
 namespace {
@@ -91,20 +92,16 @@ StatusOr<ServedModel> FirstModel(LoadClient& client, double ready_timeout_s) {
   return model;
 }
 
-bool HasTokenizer(const std::string& folder) {
-  std::error_code error;
-  return !folder.empty() && std::filesystem::exists(folder + "/tokenizer.json", error);
-}
-
 // The folder to read the tokenizer from.
 StatusOr<std::string> FindTokenizer(const BenchServeOptions& options, const ServedModel& model) {
   if (!options.tokenizer.empty()) return options.tokenizer;
   for (const std::string& folder : {model.id, model.root}) {
-    if (HasTokenizer(folder)) return folder;
+    if (!folder.empty() && HasTokenizerFile(folder)) return folder;
   }
-  return InvalidArgumentError("no tokenizer for '" + model.id +
-                              "': it is not a folder here with a tokenizer.json; give --tokenizer "
-                              "FOLDER, or --skip-tokenizer-init");
+  return InvalidArgumentError(
+      "no tokenizer for '" + model.id +
+      "': it is not a folder here with a tokenizer's file; give --tokenizer "
+      "FOLDER, or --skip-tokenizer-init");
 }
 
 std::string EndpointOf(const BenchServeOptions& options) {

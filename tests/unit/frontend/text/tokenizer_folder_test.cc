@@ -105,6 +105,11 @@ TEST_CASE("Lists of tokens are refused by file and line, or by class") {
 
 TEST_CASE("Other tokenizers' files are refused by name, older files beside them are checked") {
   CHECK(Load({}).code() == StatusCode::kNotFound);
+  const TempFolder folder;
+  CHECK_FALSE(HasTokenizerFile(folder.path()));
+  CHECK_FALSE(HasTokenizerFile("/no/such/folder"));
+  folder.Write("tekken.json", "");
+  CHECK(HasTokenizerFile(folder.path()));
   for (const char* name : {"tokenizer.tok.json", "sentencepiece.bpe.model", "merges.txt"}) {
     const Status status = Load({{name, ""}});
     CHECK(status.code() == StatusCode::kUnimplemented);
