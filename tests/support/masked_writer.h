@@ -22,6 +22,7 @@ class MaskedWriter {
   explicit MaskedWriter(uint64_t seed);
 
   Dice& dice() { return dice_; }
+  const GrammarVocabulary& vocabulary() const { return vocabulary_; }
   StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec) {
     return CompileGrammar(spec, &vocabulary_);
   }
@@ -29,9 +30,10 @@ class MaskedWriter {
   std::optional<std::string> Write(const xgrammar::CompiledGrammar& grammar);
   // Whether the grammar allows the text as a whole output, in tokens drawn at random.
   bool Allows(const xgrammar::CompiledGrammar& grammar, std::string_view text);
+  // One of those that the mask allows; -1: it allows none.
+  TokenId Draw(std::span<const int32_t> mask);
 
  private:
-  TokenId Draw(std::span<const int32_t> mask);
   TokenId DrawPrefixOf(std::string_view text);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
