@@ -176,6 +176,9 @@ def check_tests(problems):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if re.search(r"\b(sleep_for|sleep_until|usleep|nanosleep)\b|(?<![\w.])sleep\(", without_comment(line)):
                 problems.append(f"{name}:{number}: tests wait for conditions, never sleep")
+        for case in ctest_names.catch_cases(path.read_text()):
+            if re.search(r"[;\[\\]|^--", case):
+                problems.append(f"{name}:1: ctest cannot pass the name of this case to Catch: {case}")
 
 
 def shared_types(path):

@@ -34,7 +34,7 @@ TEST_CASE("an arena's tensors are zero, aligned, apart from one another, and may
   }
 }
 
-TEST_CASE("an arena's small tensors follow one another; large ones have memory of their own") {
+TEST_CASE("an arena's small tensors follow one another, large ones have memory of their own") {
   HostArena arena;
   const int64_t small[] = {100}, large[] = {int64_t{8} << 20};
   const OwnedTensor a = arena.Allocate(DType::kF32, small).value();
