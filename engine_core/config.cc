@@ -344,12 +344,18 @@ StatusOr<StepTimeLimit> ParseStepTimeLimit(const EngineConfig& config) {
   return StepTimeLimit{.seconds = *milliseconds / 1000};
 }
 
+SchedulingPolicy PolicyOf(std::string_view word) {
+  return word == "priority"          ? SchedulingPolicy::kPriority
+         : word == "shortest-prompt" ? SchedulingPolicy::kShortestPrompt
+                                     : SchedulingPolicy::kFcfs;
+}
+
 void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   SchedulerConfig& scheduler = setup->engine.scheduler;
   scheduler.max_num_scheduled_tokens = static_cast<int32_t>(config.max_num_scheduled_tokens);
   scheduler.max_num_active_seqs = static_cast<int32_t>(config.max_num_active_seqs);
-  scheduler.policy = config.scheduling_policy == "priority" ? SchedulingPolicy::kPriority
-                                                            : SchedulingPolicy::kFcfs;
+  scheduler.policy = PolicyOf(config.scheduling_policy);
+  scheduler.longest_prompt_wait_s = config.longest_prompt_wait;
   scheduler.enable_chunked_prefill = config.enable_chunked_prefill;
   scheduler.long_prefill_token_threshold =
       static_cast<int32_t>(config.long_prefill_token_threshold);

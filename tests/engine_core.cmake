@@ -27,8 +27,9 @@ tandem_test(unit_scheduler LABEL unit
        unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
        unit/engine_core/scheduler/forced_tokens_test.cc unit/engine_core/scheduler/outside_test.cc
        unit/engine_core/scheduler/prefill_pace_test.cc
-       unit/engine_core/scheduler/scheduler_test.cc unit/engine_core/scheduler/stop_check_test.cc
-       unit/engine_core/scheduler/thinking_test.cc
+       unit/engine_core/scheduler/scheduler_test.cc
+       unit/engine_core/scheduler/shortest_prompt_test.cc
+       unit/engine_core/scheduler/stop_check_test.cc unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)
 module(tests/support/traces SRCS scheduler_traces.cc
   DEPS engine_core/scheduler tests/support/gzip ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)

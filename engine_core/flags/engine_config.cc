@@ -81,7 +81,8 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"prefill-schedule-interval", &c.prefill_schedule_interval, "Least number of steps between prefills while other requests decode", {.min = 1, .max = 65536}},
       {"max-step-ms", &c.max_step_ms, "Longest step in milliseconds while requests decode: prompts are cut into pieces that fit, so that a long one delays the tokens of others by no more. auto: three times a step of the same requests without prompts, at least 20 ms; 0: no limit"},
       {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
-      {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival) or priority", {.choices = {"fcfs", "priority"}}},
+      {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival), priority, or shortest-prompt: of one priority shorter prompts first, so that under load a long one delays few", {.choices = {"fcfs", "priority", "shortest-prompt"}}},
+      {"longest-prompt-wait", &c.longest_prompt_wait, "shortest-prompt: seconds by which a prompt of --max-model-len tokens is passed by later requests; a shorter one in proportion", {.min = 0, .max = 86400}},
 
       {"speculative-config", &c.speculative_config, "Guess tokens ahead and verify several in a step; a JSON object with vLLM's keys: method (ngram, suffix, draft_model, eagle, eagle3, medusa), model, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, suffix_decoding_*, num_speculative_tokens_per_batch_size; and adaptive (true). Outputs stay the same. Default: off", {.short_name = "sc"}},
       {"per-request-spec-decode-metrics", &c.per_request_spec_decode_metrics, "Show in responses with one choice how many of its guesses were right: summary, or detailed, with those of each step", {.choices = {"none", "summary", "detailed"}}},

@@ -70,6 +70,7 @@ struct EngineConfig {
   int64_t prefill_schedule_interval = 1;
   std::string max_step_ms = "0";
   std::string scheduling_policy = "fcfs";
+  double longest_prompt_wait = 30;
   std::optional<bool> async_scheduling;
   std::string structured_outputs_config;  // JSON
   std::string speculative_config;         // JSON

@@ -98,7 +98,8 @@ struct Request {
   RequestDrafts drafts;
   ReasoningReader reasoning;  // has read token_ids
 
-  int64_t order;  // of adding, over the life of the scheduler
+  int64_t order;   // of adding, over the life of the scheduler
+  double due = 0;  // its place in a PriorityQueue: seconds on the clock of arrival times
   int32_t num_preemptions = 0;
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;

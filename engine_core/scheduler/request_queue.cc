@@ -1,5 +1,6 @@
 #include "engine_core/scheduler/request_queue.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "common/check.h"
@@ -39,6 +40,7 @@ std::vector<Request*> FcfsQueue::InOrder() const {
 }
 
 void PriorityQueue::Add(Request* request) {
+  request->due = DueTime(*request, seconds_per_prompt_token_);
   CHECK(requests_.insert(request).second) << request->id() << " is already waiting";
 }
 
@@ -46,16 +48,23 @@ void PriorityQueue::Remove(Request* request) {
   CHECK_EQ(requests_.erase(request), 1u) << request->id() << " is not waiting";
 }
 
+double DueTime(const Request& request, double seconds_per_prompt_token) {
+  const int32_t num_left =
+      request.has_output ? 0 : std::max(request.num_prompt_tokens - request.num_computed_tokens, 0);
+  return request.wire.arrival_time + seconds_per_prompt_token * num_left;
+}
+
 bool IsAdmittedBefore(const Request* a, const Request* b) {
   const auto key = [](const Request* r) {
-    return std::tie(r->wire.priority, r->wire.arrival_time, r->wire.request_id);
+    return std::tie(r->wire.priority, r->due, r->wire.request_id);
   };
   return key(a) < key(b);
 }
 
-std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy) {
-  if (policy == SchedulingPolicy::kPriority) return std::make_unique<PriorityQueue>();
-  return std::make_unique<FcfsQueue>();
+std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy,
+                                               double seconds_per_prompt_token) {
+  if (policy == SchedulingPolicy::kFcfs) return std::make_unique<FcfsQueue>();
+  return std::make_unique<PriorityQueue>(seconds_per_prompt_token);
 }
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #pragma once
 
-// Waiting requests in the order of admission: first come first served, or by priority. Thread:
-// engine loop. Does not own the requests; a request is in at most one queue.
+// Waiting requests in the order of admission: first come first served, by priority, or shorter
+// prompts first. Thread: engine loop. Does not own the requests; a request is in at most one queue.
 
 #include <cstddef>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-enum class SchedulingPolicy { kFcfs, kPriority };
+enum class SchedulingPolicy { kFcfs, kPriority, kShortestPrompt };
 
 class RequestQueue {
  public:
@@ -46,11 +46,19 @@ class FcfsQueue final : public RequestQueue {
   size_t size_ = 0;
 };
 
-// Priority order: lower priority numbers first, then earlier arrival, then the id as text.
+// When a request is due: after its arrival by a time for each token of its prompt that is not
+// computed. Who waits is passed by shorter prompts for that long, and then by nobody. Once its
+// output has begun it is due since its arrival.
+double DueTime(const Request& request, double seconds_per_prompt_token);
+
+// Priority order: lower priority numbers first, then what is due earlier, then the id as text.
 bool IsAdmittedBefore(const Request* a, const Request* b);
 
 class PriorityQueue final : public RequestQueue {
  public:
+  // 0 seconds: requests are due when they arrive.
+  explicit PriorityQueue(double seconds_per_prompt_token)
+      : seconds_per_prompt_token_(seconds_per_prompt_token) {}
   void Add(Request* request) override;
   void AddFirst(Request* request) override { Add(request); }
   Request* First() const override { return requests_.empty() ? nullptr : *requests_.begin(); }
@@ -63,9 +71,12 @@ class PriorityQueue final : public RequestQueue {
   std::vector<Request*> InOrder() const override { return {requests_.begin(), requests_.end()}; }
 
  private:
+  double seconds_per_prompt_token_;
   std::set<Request*, decltype(&IsAdmittedBefore)> requests_{IsAdmittedBefore};
 };
 
-std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy);
+// seconds_per_prompt_token: of kShortestPrompt.
+std::unique_ptr<RequestQueue> MakeRequestQueue(SchedulingPolicy policy,
+                                               double seconds_per_prompt_token = 0);
 
 }  // namespace tandem

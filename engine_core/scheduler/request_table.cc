@@ -14,8 +14,8 @@ RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cac
       num_speculative_tokens_(config.drafts.num_speculative_tokens),
       kv_cache_(kv_cache),
       transfers_(transfers),
-      waiting_(MakeRequestQueue(config.policy)),
-      holding_(MakeRequestQueue(config.policy)),
+      waiting_(MakeRequestQueue(config.policy, config.seconds_per_prompt_token())),
+      holding_(MakeRequestQueue(config.policy, config.seconds_per_prompt_token())),
       adapters_(config.max_loras) {
   for (int32_t i = config.max_num_seqs; i-- > 0;) free_slots_.push_back(RequestSlot{i});
   running_.reserve(static_cast<size_t>(config.max_num_seqs));

@@ -53,7 +53,44 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
   const int32_t num_left =
       std::min(plan.budget_tokens(), parts_.config.max_model_len - request.num_computed_tokens - 1);
   const int32_t num_tokens = std::min({num_wanted, plan.chunk_limit(), num_left});
-  return request.mid_prefill ? std::min(num_tokens, plan.prefill_tokens()) : num_tokens;
+  if (!request.mid_prefill) return num_tokens;
+  const int32_t most = std::min(plan.budget_tokens(), plan.prefill_tokens());
+  // It goes on in any case: those before it may find no room.
+  const int32_t num_others = NumTokensDueBefore(request, most);
+  return std::min({num_tokens, most, std::max(most - num_others, PrefillPace::kLeastTokens)});
+}
+
+// Tokens of prompts that are due before this one, up to `most`: of running ones, and of those that
+// can be admitted.
+int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) const {
+  if (parts_.config.policy != SchedulingPolicy::kShortestPrompt) return 0;
+  const double seconds_per_token = parts_.config.seconds_per_prompt_token();
+  const auto is_due = [&, due = DueTime(request, seconds_per_token)](const Request* other,
+                                                                     double other_due) {
+    return std::tie(other->wire.priority, other_due) < std::tie(request.wire.priority, due);
+  };
+  const std::vector<Request*>& running = parts_.requests.running();
+  int32_t num_tokens = 0;
+  for (const Request* other : running) {
+    if (num_tokens >= most) return most;
+    if (!other->mid_prefill || other == &request) continue;
+    if (is_due(other, DueTime(*other, seconds_per_token))) {
+      num_tokens += other->num_uncomputed_tokens();
+    }
+  }
+  const RequestQueue& waiting = parts_.requests.waiting();
+  auto num_seats = parts_.config.max_num_active_seqs - static_cast<int32_t>(running.size());
+  int32_t num_free_tokens = parts_.kv_cache.pool().num_free() * parts_.kv_cache.config().block_size;
+  for (Request* other = waiting.First(); other != nullptr && num_seats > 0 && num_tokens < most;
+       other = waiting.Next(other)) {
+    if (!is_due(other, other->due)) break;
+    if (other->is_blocked()) continue;
+    num_free_tokens -= other->num_tokens();
+    if (num_free_tokens < 0) break;
+    num_tokens += other->num_tokens();
+    --num_seats;
+  }
+  return std::min(num_tokens, most);
 }
 
 // Gets blocks for the next num_tokens of running()[*running_idx], preempting others as needed;
@@ -77,7 +114,7 @@ RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens,
 
 size_t RunningPass::PickVictim() const {
   const std::vector<Request*>& running = parts_.requests.running();
-  if (parts_.config.policy == SchedulingPolicy::kFcfs) return running.size() - 1;
+  if (parts_.config.policy != SchedulingPolicy::kPriority) return running.size() - 1;
   auto victim = std::max_element(running.begin(), running.end(), IsMoreUrgent);
   // Among equals that is the one admitted first, so two that do not fit together could undo each
   // other's work for ever. After kMaxTurns the queue's order decides, and one of them is spared.

@@ -3,7 +3,7 @@
 // The first pass of a step: running requests get their next tokens in the order of admission. A
 // request that needs blocks when none is left preempts others, the last admitted first (under
 // priority scheduling: the least urgent). If a victim's blocks cannot be freed at once, the pass
-// ends.
+// ends. Where shorter prompts go first, a prompt that runs leaves them room in the step.
 // Thread: engine loop. Owns nothing.
 
 #include <cstdint>
@@ -22,6 +22,7 @@ class RunningPass {
 
  private:
   int32_t NumTokensFor(const Request& request, const StepPlan& plan) const;
+  int32_t NumTokensDueBefore(const Request& request, int32_t most) const;
   enum class Room { kMade, kWasPreempted, kNone };
   Room MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan);
   size_t PickVictim() const;

@@ -46,6 +46,8 @@ struct SchedulerConfig {
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  // kShortestPrompt: how much later than the longest prompt one may arrive and still pass it.
+  double longest_prompt_wait_s = 30;
   bool enable_chunked_prefill = true;
   int32_t long_prefill_token_threshold = 0;  // 0: none
   bool long_prefill_token_threshold_adaptive = false;
@@ -58,6 +60,10 @@ struct SchedulerConfig {
   int32_t max_loras = 0;  // adapters of running requests
   DraftConfig drafts;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
+
+  double seconds_per_prompt_token() const {
+    return policy == SchedulingPolicy::kShortestPrompt ? longest_prompt_wait_s / max_model_len : 0;
+  }
 };
 
 }  // namespace tandem

@@ -80,7 +80,10 @@ void Drawing::DrawConfig() {
   drawn_.limits.vocab_size = random_->Between(8, 60);
 
   SchedulerConfig& scheduler = drawn_.options.scheduler;
-  scheduler.policy = random_->Chance(0.6) ? SchedulingPolicy::kFcfs : SchedulingPolicy::kPriority;
+  scheduler.policy = random_->Chance(0.6)   ? SchedulingPolicy::kFcfs
+                     : random_->Chance(0.6) ? SchedulingPolicy::kPriority
+                                            : SchedulingPolicy::kShortestPrompt;
+  scheduler.longest_prompt_wait_s = random_->Between(0, 1000);
   scheduler.max_num_active_seqs =
       random_->Chance(0.2) ? random_->Between(1, drawn_.limits.max_num_seqs) : 0;
   if (random_->Chance(0.2)) {
@@ -270,8 +273,8 @@ std::string Scenario::Describe() const {
   text << "blocks " << limits.num_blocks << " x " << limits.block_size << ", seqs "
        << limits.max_num_seqs << ", batch " << limits.max_num_batched_tokens << ", length "
        << limits.max_model_len << ", "
-       << (s.policy == SchedulingPolicy::kFcfs ? "fcfs" : "priority") << ", chunked "
-       << s.enable_chunked_prefill << ", threshold " << s.long_prefill_token_threshold << "/"
+       << "policy " << static_cast<int>(s.policy) << ", chunked " << s.enable_chunked_prefill
+       << ", threshold " << s.long_prefill_token_threshold << "/"
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
        << ", interval " << s.prefill_schedule_interval << ", step " << s.step_time_limit.seconds
        << "/" << s.step_time_limit.decode_steps << ", caching "

@@ -289,6 +289,15 @@ TEST_CASE("engine config: every flag reaches the setting it is for") {
   CHECK(*setup.kv_cache.num_blocks == 77);
 }
 
+TEST_CASE("engine config: the order of requests, and how long a long prompt waits") {
+  CHECK(Setup({"model"}).engine.scheduler.policy == SchedulingPolicy::kFcfs);
+  const SchedulerConfig shortest = Setup({"model", "--scheduling-policy", "shortest-prompt",
+                                          "--longest-prompt-wait", "4", "--max-model-len", "200"})
+                                       .engine.scheduler;
+  CHECK(shortest.policy == SchedulingPolicy::kShortestPrompt);
+  CHECK(shortest.longest_prompt_wait_s == 4);
+}
+
 TEST_CASE("engine config: the longest step is a time, a multiple of decode steps, or not limited") {
   const auto limit_of = [](const std::vector<std::string>& flags) {
     return Setup(flags).engine.scheduler.step_time_limit;

@@ -59,5 +59,21 @@ TEST_CASE("R6 priority queue: priority, then arrival, then the id as text") {
   CHECK(Order(*queue) == "first r10 a b last ");
 }
 
+TEST_CASE("shortest prompt queue: each token of a prompt counts as so much later an arrival") {
+  const auto queue = MakeRequestQueue(SchedulingPolicy::kShortestPrompt, 0.5);
+  auto longest = MakeRequest("longest", 0, 10), shorter = MakeRequest("shorter", 0, 12),
+       later = MakeRequest("later", 0, 15), begun = MakeRequest("begun", 0, 14.5);
+  longest->num_prompt_tokens = 9;  // due at 14.5, later at 15.5
+  begun->num_prompt_tokens = 100;
+  begun->has_output = true;
+  for (Request* request : {begun.get(), later.get(), longest.get(), shorter.get()}) {
+    queue->Add(request);
+  }
+  CHECK(Order(*queue) == "shorter begun longest later ");
+  auto urgent = MakeRequest("urgent", -1, 99);
+  queue->Add(urgent.get());
+  CHECK(queue->First() == urgent.get());
+}
+
 }  // namespace
 }  // namespace tandem
