@@ -1,5 +1,6 @@
 #include "common/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,6 +27,13 @@ StatusOr<SharedMemory::Mapping> SharedMemory::Map(int64_t begin, int64_t bytes) 
         " bytes of shared memory: " + ErrnoError(errno, "mmap").message());
   }
   return Mapping(static_cast<std::byte*>(memory), Unmap{static_cast<size_t>(bytes)});
+}
+
+Status SharedMemory::Release(int64_t begin, int64_t bytes) const {
+  if (fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes) == 0) {
+    return OkStatus();
+  }
+  return ErrnoError(errno, "fallocate of a memfd");
 }
 
 void SharedMemory::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }

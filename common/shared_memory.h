@@ -31,6 +31,8 @@ class SharedMemory {
   // [begin, begin + bytes) of it.  REQUIRES: begin is a multiple of kPageBytes.
   static constexpr int64_t kPageBytes = 4096;
   StatusOr<Mapping> Map(int64_t begin, int64_t bytes) const;
+  // Gives the pages of a part back that nobody uses any more: they are zeros again.
+  Status Release(int64_t begin, int64_t bytes) const;
 
  private:
   explicit SharedMemory(UniqueFd file) : file_(std::move(file)) {}

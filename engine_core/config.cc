@@ -286,6 +286,19 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   return OkStatus();
 }
 
+Status CheckSleepMode(const EngineConfig& config, const EngineSetup& setup) {
+  if (!config.enable_sleep_mode) return OkStatus();
+  const auto refuse = [](const std::string& beside) {
+    return InvalidArgumentError("--enable-sleep-mode: is not built for " + beside);
+  };
+  if (setup.device == "cuda") return refuse("--device cuda, only for cpu");
+  if (config.enable_lora) return refuse("--enable-lora");
+  if (setup.runner.speculation.has_model()) {
+    return refuse("a drafter with a model (--speculative-config)");
+  }
+  return OkStatus();
+}
+
 int NumEnginesOfHost(const EngineConfig& config) {
   return static_cast<int>(std::max<int64_t>(1, config.data_parallel_size_local.value_or(1)));
 }
@@ -379,6 +392,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   setup->engine.engine_index =
       static_cast<int32_t>(config.data_parallel_rank - config.data_parallel_start_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;
+  setup->engine.enable_sleep_mode = config.enable_sleep_mode;
 }
 
 }  // namespace
@@ -395,6 +409,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(setup.engine.scheduler.step_time_limit, ParseStepTimeLimit(config));
   RETURN_IF_ERROR(SetAdapters(config, &setup));
+  RETURN_IF_ERROR(CheckSleepMode(config, setup));
   RETURN_IF_ERROR(SetRanks(config, model, &setup));
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));

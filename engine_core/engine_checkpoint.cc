@@ -22,6 +22,9 @@ void EngineCore::Save(ByteWriter* out) const {
   out->Signed(pause.client_index);
   out->Fixed(pause.call_id);
   out->Fixed(pause.clear_cache);
+  out->Signed(pause.sleep_level);
+  out->Fixed(released_.weights);
+  out->Fixed(released_.kv_cache);
   out->Fixed(weight_version_.has_value());
   out->Bytes(weight_version_.value_or(""));
   adapters_.Save(out);
@@ -40,6 +43,9 @@ Status EngineCore::Load(ByteReader* in) {
   pause.client_index = static_cast<int32_t>(in->Signed());
   pause.call_id = in->Fixed<uint64_t>();
   pause.clear_cache = flag();
+  pause.sleep_level = in->Signed();
+  released_.weights = flag();
+  released_.kv_cache = flag();
   if (is_pausing) pending_pause_ = pause;
   const bool has_version = flag();
   std::string version(in->Bytes());

@@ -347,41 +347,10 @@ void EngineCore::AbortAllWithOutputs() {
   }
 }
 
-// ---- pause and shutdown ----
+// ---- shutdown ----
 
 bool EngineCore::ResetPrefixCache(bool preempt_running) {
   return scheduler_.ResetPrefixCache(preempt_running, clock_->Monotonic());
-}
-
-void EngineCore::Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call) {
-  if (pending_pause_) {
-    Reply(pending_pause_->client_index, pending_pause_->call_id,
-          AbortedError("another pause took its place"));
-  }
-  refuses_new_ = mode == PauseMode::kWait;
-  scheduler_.SetPauseState(mode == PauseMode::kKeep ? PauseState::kPausedAll
-                                                    : PauseState::kPausedNew);
-  if (mode == PauseMode::kAbort) AbortAllWithOutputs();
-  if (mode == PauseMode::kKeep && clear_cache) ResetPrefixCache(/*preempt_running=*/true);
-  pending_pause_ = {call.client_index, call.call_id, clear_cache && mode != PauseMode::kKeep};
-}
-
-void EngineCore::FinishPause() {
-  if (!pending_pause_ || scheduler_.pending_work() == Work::kRequests || !in_flight_.empty())
-    return;
-  if (pending_pause_->clear_cache) ResetPrefixCache(/*preempt_running=*/false);
-  Reply(pending_pause_->client_index, pending_pause_->call_id, wire::RawValue());
-  pending_pause_.reset();
-}
-
-void EngineCore::Resume() {
-  if (pending_pause_) {
-    Reply(pending_pause_->client_index, pending_pause_->call_id,
-          AbortedError("resumed before the running requests had finished"));
-    pending_pause_.reset();
-  }
-  refuses_new_ = false;
-  scheduler_.SetPauseState(PauseState::kUnpaused);
 }
 
 void EngineCore::On(const ShutdownRequest&) {

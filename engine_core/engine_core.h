@@ -49,7 +49,8 @@ struct EngineCoreOptions {
   // Where adapters come from; must outlive the engine. nullptr: requests with an adapter are
   // refused.
   AdapterLoads* adapter_loads = nullptr;
-  int32_t max_cpu_loras = 1;  // adapters that are kept
+  int32_t max_cpu_loras = 1;       // adapters that are kept
+  bool enable_sleep_mode = false;  // the executor can release its memory
   // What an accepted request needs besides blocks and the grammar of its structured outputs; empty:
   // nothing. Nothing sets it yet.
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
@@ -104,8 +105,19 @@ class EngineCore {
   bool ResetPrefixCache(bool preempt_running);
   // Replies to `call` when the pause has taken effect: kWait waits for running requests.
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
-  void Resume();
+  // FAILED_PRECONDITION: the engine has released memory, and WakeUp is what it needs.
+  Status Resume();
   bool is_paused() const { return scheduler_.pause_state() != PauseState::kUnpaused; }
+  // Level 0 is a pause. Above it weights and KV cache are released then: with 1 the engine wakes
+  // with the weights that it has, with 2 with those that the model's folder has by then.
+  void Sleep(int64_t level, PauseMode mode, const wire::UtilityRequest& call);
+  // Restores these parts, and ends the pause once nothing is released. True: it is awake. Failure:
+  // it sleeps on.
+  StatusOr<bool> WakeUp(const MemoryParts& parts);
+  // Releases the KV cache alone. FAILED_PRECONDITION: no pause has taken effect.
+  Status ReleaseKvCache();
+  bool can_release_memory() const { return options_.enable_sleep_mode; }
+  bool is_sleeping() const { return is_paused() || released_.any(); }
   AdapterCache& adapters() { return adapters_; }
   const std::vector<std::string>& cache_facts() const { return options_.cache_facts; }
   const std::optional<std::string>& weight_version() const { return weight_version_; }
@@ -129,6 +141,7 @@ class EngineCore {
     int32_t client_index = 0;
     uint64_t call_id = 0;
     bool clear_cache = false;
+    int64_t sleep_level = 0;  // what follows
   };
 
   // Scheduled; its result has not been folded back.
@@ -162,7 +175,10 @@ class EngineCore {
   void AbortAllWithOutputs();
   void AddAbortRecord(int32_t client_index, const RequestId& request_id);
   void Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result);
+  void BeginPause(PauseMode mode, bool clear_cache, int64_t sleep_level,
+                  const wire::UtilityRequest& call);
   void FinishPause();
+  Status ReleaseMemory(const MemoryParts& parts, bool rereads);
   void EnforceShutdown();
 
   EngineCoreOptions options_;
@@ -180,6 +196,7 @@ class EngineCore {
   std::vector<ClientMessage> messages_;  // ready to go
   std::optional<PendingPause> pending_pause_;
   bool refuses_new_ = false;  // paused with PauseMode::kWait
+  MemoryParts released_;
   std::optional<double> shutdown_deadline_;
   std::optional<std::string> weight_version_;
 };

@@ -70,6 +70,19 @@ Status RecordedExecutor::Noted(Status status) {
   return status;
 }
 
+Status RecordedExecutor::Release(const MemoryParts& parts, bool rereads) {
+  return NotedChange(executor_->Release(parts, rereads));
+}
+
+Status RecordedExecutor::Restore(const MemoryParts& parts) {
+  return NotedChange(executor_->Restore(parts));
+}
+
+Status RecordedExecutor::NotedChange(Status status) {
+  recorder_->Append(RecordKind::kMemory, [&](ByteWriter* out) { PackStatus(status, out); });
+  return status;
+}
+
 bool RecordedGrammars::Await(const Request& request) {
   const bool is_there = grammars_->Await(request);
   recorder_->Append(RecordKind::kGrammarAwaited, [=](ByteWriter* out) { out->Fixed(is_there); });

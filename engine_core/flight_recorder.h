@@ -88,9 +88,12 @@ class RecordedExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return executor_->limits(); }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
+  Status Release(const MemoryParts& parts, bool rereads) override;
+  Status Restore(const MemoryParts& parts) override;
 
  private:
   Status Noted(Status status);
+  Status NotedChange(Status status);
 
   Executor* const executor_;
   FlightRecorder* const recorder_;

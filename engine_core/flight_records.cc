@@ -186,9 +186,9 @@ class Digest {
 
 std::string_view RecordKindName(RecordKind kind) {
   constexpr std::string_view kNames[] = {
-      "",     "checkpoint", "event",         "turn",         "end of step", "clock reading",
-      "step", "result",     "lost executor", "grammar wait", "grammars",    "grammar failures",
-      "gap"};
+      "",     "checkpoint",      "event",         "turn",         "end of step", "clock reading",
+      "step", "result",          "lost executor", "grammar wait", "grammars",    "grammar failures",
+      "gap",  "change of memory"};
   const auto i = static_cast<size_t>(kind);
   return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown record";
 }

@@ -33,6 +33,7 @@ enum class RecordKind : uint8_t {
   kGrammarsTaken = 10,    // results of a compilation
   kGrammarFailures = 11,  // of a step; none is written when there is none
   kGap = 12,              // something was not recorded: why
+  kMemory = 13,           // what came of releasing or restoring memory
 };
 std::string_view RecordKindName(RecordKind kind);
 

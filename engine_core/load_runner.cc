@@ -141,27 +141,16 @@ void WarnOfUnusedTensors(const Weights& weights, const ModelConfig& model) {
               << model.architecture << ": " << text << (names.size() > kMostNames ? ", ..." : "");
 }
 
-// The rank's part, or all of it.
-StatusOr<std::unique_ptr<Model>> LoadPart(const EngineConfig& config, const ModelConfig& model,
-                                          const EngineSetup& setup, RankGroup* ranks,
-                                          AdapterSites* adapter_sites, Backend* backend,
-                                          StartupLog* startup) {
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<Weights> weights,
-      OpenWeights(config.model, config.load_format, model, static_cast<uint64_t>(config.seed)));
-  startup->Done("weights mapped");
-  const ModelLimits limits = ModelLimitsOf(setup.runner.limits);
-  LoadContext context = {model, limits, *weights, *backend, setup.formats};
-  context.adapter_sites = adapter_sites;
-  if (ranks != nullptr) {
-    context.stage = ranks->place().stage;
-    context.share = ranks->place().share;
-    context.splits_experts = setup.splits_experts;
-    if (context.share.size > 1) context.ranks = ranks->communicator();
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> loaded, LoadModel(context));
-  if (ranks == nullptr) WarnOfUnusedTensors(*weights, model);
-  return loaded;
+ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model,
+                            const EngineSetup& setup, RankGroup* ranks) {
+  return {.path = config.model,
+          .load_format = config.load_format,
+          .seed = static_cast<uint64_t>(config.seed),
+          .config = model,
+          .limits = ModelLimitsOf(setup.runner.limits),
+          .formats = setup.formats,
+          .ranks = ranks,
+          .splits_experts = setup.splits_experts};
 }
 
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
@@ -190,9 +179,13 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
   if (setup->runner.enable_lora) loaded->adapter_sites = std::make_unique<AdapterSites>();
+  auto source =
+      std::make_unique<ModelSource>(SourceOf(config, model_config, *setup, loaded->ranks.get()));
+  RETURN_IF_ERROR(source->Open());
+  startup->Done("weights mapped");
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadPart(config, model_config, *setup, loaded->ranks.get(),
-                            loaded->adapter_sites.get(), backend.get(), startup));
+                   source->Load(backend.get(), loaded->adapter_sites.get()));
+  if (loaded->ranks == nullptr) WarnOfUnusedTensors(source->weights(), model_config);
   DraftModel draft;
   if (draft_config) {
     ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, *model, backend.get()));
@@ -207,6 +200,8 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                    ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
                                                    model_config, setup->runner, std::move(draft)));
+  if (config.enable_sleep_mode) runner->SetSource(std::move(source));
+  source.reset();
   startup->Done("step buffers");
   int64_t other_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
   if (setup->runner.enable_lora) {
@@ -248,12 +243,14 @@ StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
                                                StartupLog* startup) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup));
   startup->Done("device", std::string(backend->description()));
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadPart(config, model_config, setup, group, /*adapter_sites=*/nullptr,
-                            backend.get(), startup));
+  auto source = std::make_unique<ModelSource>(SourceOf(config, model_config, setup, group));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, source->Load(backend.get()));
   startup->Done("weights packed");
-  return RankRunner::Create(std::move(backend), std::move(model), model_config, setup.runner,
-                            group);
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<RankRunner> runner,
+      RankRunner::Create(std::move(backend), std::move(model), model_config, setup.runner, group));
+  if (config.enable_sleep_mode) runner->SetSource(std::move(source));
+  return runner;
 }
 
 CacheSize SizeOf(const ExecutorLimits& limits) {

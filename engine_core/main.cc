@@ -160,6 +160,7 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
   ready.max_loras = setup.engine.scheduler.max_loras;
   ready.max_num_seqs = limits.max_num_seqs;
   ready.max_num_batched_tokens = limits.max_num_batched_tokens;
+  ready.enable_sleep_mode = config.enable_sleep_mode;
   ready.instance_id = RandomHex(16);
   ready.kv_cache_size_tokens = cache.tokens;
   ready.kv_cache_max_concurrency = cache.max_concurrency;

@@ -43,6 +43,13 @@ Status ReplayedExecutor::TakeLoss() {
   return UnpackStatus(&payload);
 }
 
+Status ReplayedExecutor::TakeChange() {
+  const std::optional<std::string_view> payload = cursor_->Take(RecordKind::kMemory);
+  if (!payload) return OkStatus();  // a difference ends the next step
+  ByteReader in(*payload);
+  return UnpackStatus(&in);
+}
+
 Status ReplayedExecutor::Compare(const SchedulerOutput& step) {
   const SubmittedStep own = DescribeStep(step, num_submitted_);
   const std::optional<std::string_view> payload = cursor_->Take(RecordKind::kSubmitted);

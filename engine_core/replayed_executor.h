@@ -53,6 +53,9 @@ class ReplayedExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return options_.limits; }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
+  // The model keeps its memory: it would get the same weights again.
+  Status Release(const MemoryParts&, bool) override { return TakeChange(); }
+  Status Restore(const MemoryParts&) override { return TakeChange(); }
 
   int64_t num_submitted() const { return num_submitted_; }
   int64_t num_collected() const { return num_collected_; }
@@ -63,6 +66,7 @@ class ReplayedExecutor final : public Executor {
  private:
   Status End(const std::string& why);
   Status TakeLoss();
+  Status TakeChange();
   Status Compare(const SchedulerOutput& step);
   void CompareResult(const ModelOutput& recorded, const ModelOutput& result);
   Status RunModel(const SchedulerOutput& step, ModelOutput* result);

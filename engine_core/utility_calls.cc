@@ -46,9 +46,12 @@ Result GetSupportedTasks(const wire::UtilityRequest&, EngineCore*) {
   return StatusOr<wire::RawValue>(wire::PackedStrings({"generate"}));
 }
 
-// Sleeping means paused: this engine's weights stay in memory.
 Result IsSchedulerPaused(const wire::UtilityRequest&, EngineCore* engine) {
   return Bool(engine->is_paused());
+}
+
+Result IsSleeping(const wire::UtilityRequest&, EngineCore* engine) {
+  return Bool(engine->is_sleeping());
 }
 
 // (reset_running_requests, reset_connector). No connector has a cache yet, so that part always
@@ -65,16 +68,11 @@ Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
 // A text-only engine does not have these caches.
 Result ResetNothing(const wire::UtilityRequest&, EngineCore*) { return Nil(); }
 
-Result PauseAs(const std::string& mode, bool clear_cache, const wire::UtilityRequest& call,
-               EngineCore* engine) {
-  if (mode != "abort" && mode != "wait" && mode != "keep") {
-    return InvalidArgumentError("mode is \"" + mode + "\", must be abort, wait or keep");
-  }
-  engine->Pause(mode == "abort"  ? PauseMode::kAbort
-                : mode == "wait" ? PauseMode::kWait
-                                 : PauseMode::kKeep,
-                clear_cache, call);
-  return std::nullopt;
+StatusOr<PauseMode> ParseMode(const std::string& mode) {
+  if (mode == "abort") return PauseMode::kAbort;
+  if (mode == "wait") return PauseMode::kWait;
+  if (mode == "keep") return PauseMode::kKeep;
+  return InvalidArgumentError("mode is \"" + mode + "\", must be abort, wait or keep");
 }
 
 // (mode, clear_cache)
@@ -83,31 +81,63 @@ Result Pause(const wire::UtilityRequest& call, EngineCore* engine) {
   const std::string mode = arguments.NextString("abort");
   const bool clear_cache = arguments.NextBool(true);
   if (!arguments.status().ok()) return arguments.status();
-  return PauseAs(mode, clear_cache, call, engine);
+  ASSIGN_OR_RETURN(const PauseMode pause, ParseMode(mode));
+  engine->Pause(pause, clear_cache, call);
+  return std::nullopt;
 }
 
-// (level, mode). Level 0 is a pause; the others release memory, which this engine does not do.
+Status CheckSleepMode(const std::string& what, const EngineCore& engine) {
+  if (engine.can_release_memory()) return OkStatus();
+  return UnimplementedError(what +
+                            ": this engine keeps its memory, --enable-sleep-mode was not given");
+}
+
+// (level, mode)
 Result Sleep(const wire::UtilityRequest& call, EngineCore* engine) {
   Arguments arguments(call.args);
   const int64_t level = arguments.NextInt(1);
   const std::string mode = arguments.NextString("abort");
   if (!arguments.status().ok()) return arguments.status();
-  if (level != 0) {
-    return UnimplementedError("sleep level " + std::to_string(level) +
-                              " is not supported: this engine keeps its weights and its KV cache, "
-                              "level 0 pauses it");
+  if (level < 0 || level > 2) {
+    return InvalidArgumentError("sleep level " + std::to_string(level) + ": must be 0, 1 or 2");
   }
-  return PauseAs(mode, /*clear_cache=*/false, call, engine);
+  if (level > 0) RETURN_IF_ERROR(CheckSleepMode("sleep level " + std::to_string(level), *engine));
+  ASSIGN_OR_RETURN(const PauseMode pause, ParseMode(mode));
+  engine->Sleep(level, pause, call);
+  return std::nullopt;
 }
 
-// (tags): only scheduling ever sleeps. The result is whether everything is awake.
-Result WakeUp(const wire::UtilityRequest&, EngineCore* engine) {
-  engine->Resume();
-  return Bool(true);
+// ([tag, ...]); none: all. The result is whether everything is awake.
+Result WakeUp(const wire::UtilityRequest& call, EngineCore* engine) {
+  MemoryParts parts;
+  wire::MsgpackReader reader(call.args.packed);
+  const bool has_tags =
+      !call.args.is_nil() && reader.ArraySize() > 0 && reader.ok() && !reader.TryNil();
+  if (!has_tags) parts = {.weights = true, .kv_cache = true};
+  for (uint32_t left = has_tags ? reader.ArraySize() : 0; left > 0 && reader.ok(); --left) {
+    const std::string tag(reader.String());
+    if (!reader.ok()) break;
+    if (tag == "weights") {
+      parts.weights = true;
+    } else if (tag == "kv_cache") {
+      parts.kv_cache = true;
+    } else if (tag != "scheduling") {
+      return InvalidArgumentError("tag \"" + tag + "\": must be weights, kv_cache or scheduling");
+    }
+  }
+  RETURN_IF_ERROR(reader.status());
+  ASSIGN_OR_RETURN(const bool is_awake, engine->WakeUp(parts));
+  return Bool(is_awake);
+}
+
+Result ReleaseKvCache(const wire::UtilityRequest&, EngineCore* engine) {
+  RETURN_IF_ERROR(CheckSleepMode("release_kv_cache_memory", *engine));
+  RETURN_IF_ERROR(engine->ReleaseKvCache());
+  return Nil();
 }
 
 Result Resume(const wire::UtilityRequest&, EngineCore* engine) {
-  engine->Resume();
+  RETURN_IF_ERROR(engine->Resume());
   return Nil();
 }
 
@@ -191,9 +221,10 @@ struct Method {
 
 constexpr Method kMethods[] = {
     {"get_supported_tasks", GetSupportedTasks},
-    {"is_sleeping", IsSchedulerPaused},
+    {"is_sleeping", IsSleeping},
     {"sleep", Sleep},
     {"wake_up", WakeUp},
+    {"release_kv_cache_memory", ReleaseKvCache},
     {"is_scheduler_paused", IsSchedulerPaused},
     {"pause_scheduler", Pause},
     {"pause_generation", Pause},

@@ -104,6 +104,7 @@ void AddFacts(const wire::RawValue& packed, MetricLabels* facts) {
 void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
   const wire::EngineCoreReadyResponse& info = client.engine_info(engine_index);
   EngineMetrics& metrics = metrics_->engine(engine_index);
+  metrics_->RecordAwake(engine_index);  // a new process
   metrics.max_num_seqs.Set(info.max_num_seqs);
   metrics.max_num_batched_tokens.Set(info.max_num_batched_tokens);
   metrics_->SetMaxModelLen(info.max_model_len);

@@ -36,6 +36,7 @@ StatusOr<std::unique_ptr<SharedCommunicator>> SharedCommunicator::Create(const P
   ASSIGN_OR_RETURN(ranks->words_memory_, ranks->MapNext(sizeof(Words)));
   ranks->words_ = reinterpret_cast<Words*>(ranks->words_memory_.get());
   ASSIGN_OR_RETURN(ranks->chunks_, ranks->MapNext(2 * size * kChunkBytes));
+  ranks->tensors_begin_ = ranks->end_;
   return ranks;
 }
 
@@ -54,6 +55,12 @@ StatusOr<OwnedTensor> SharedCommunicator::Allocate(DType dtype,
   OwnedTensor::Memory memory(mapping.release(),
                              [unmap](void* m) { unmap(static_cast<std::byte*>(m)); });
   return OwnedTensor(std::move(memory), view);
+}
+
+Status SharedCommunicator::ForgetTensors() {
+  if (end_ == tensors_begin_) return OkStatus();
+  return place_.memory->Release(tensors_begin_,
+                                std::exchange(end_, tensors_begin_) - tensors_begin_);
 }
 
 // The last to come opens the gate. Who sleeps has counted itself before it looked for the last

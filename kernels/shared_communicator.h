@@ -36,6 +36,9 @@ class SharedCommunicator final : public Communicator {
 
   // A tensor in the memory of all ranks, zeros. All ranks allocate the same ones in the same order.
   StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape);
+  // Of tensors that are gone, at all ranks before one allocates again: their memory is given back,
+  // and the next ones take their place.
+  Status ForgetTensors();
   // The first byte after what has been allocated: equal at all ranks, or they differ in their
   // settings.
   int64_t end() const { return end_; }
@@ -72,6 +75,7 @@ class SharedCommunicator final : public Communicator {
 
   Place place_;
   int spins_;
+  int64_t tensors_begin_ = 0;
   int64_t end_;
   SharedMemory::Mapping words_memory_;
   Words* words_ = nullptr;

@@ -43,6 +43,15 @@ struct ExecutorLimits {
 
 constexpr size_t kMaxStepsInFlight = 8;  // of any executor
 
+// What of an executor's memory can be given back while an engine sleeps.
+struct MemoryParts {
+  bool weights = false;
+  bool kv_cache = false;
+
+  bool any() const { return weights || kv_cache; }
+  friend bool operator==(const MemoryParts&, const MemoryParts&) = default;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -56,6 +65,16 @@ class Executor {
     RETURN_IF_ERROR(Submit(step));
     return Collect(result);
   }
+
+  // ---- while an engine sleeps: no step is in flight, no request has blocks ----
+  // Gives the memory of these parts back. rereads: Restore reads the weights of the model's folder
+  // as it is then; else they are those that were loaded.
+  virtual Status Release(const MemoryParts& /*parts*/, bool /*rereads*/) {
+    return UnimplementedError("this engine keeps its weights and its KV cache");
+  }
+  // Takes it again, before the next step that has requests; the KV cache is empty. Failure: the
+  // weights stay released, and it may be called again.
+  virtual Status Restore(const MemoryParts& /*parts*/) { return OkStatus(); }
 };
 
 }  // namespace tandem

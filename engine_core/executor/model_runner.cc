@@ -123,6 +123,58 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
   return OkStatus();
 }
 
+// ---- sleep ----
+
+void ModelRunner::SetSource(std::unique_ptr<ModelSource> source) {
+  CHECK(backend_->device().memory_is_host() && !enable_lora_) << "sleep is not built for these";
+  source_ = std::move(source);
+}
+
+Status ModelRunner::Release(const MemoryParts& parts, bool rereads) {
+  if (source_ == nullptr) return Executor::Release(parts, rereads);
+  if (parts.kv_cache && kv_cache_ != nullptr) {
+    kv_cache_.reset();
+    if (ranks_ != nullptr) ranks_->PublishKvCache(0);
+  }
+  return parts.weights ? ReleaseWeights(rereads) : OkStatus();
+}
+
+Status ModelRunner::ReleaseWeights(bool rereads) {
+  if (ranks_ != nullptr) {
+    ranks_->PublishWeights(rereads ? WeightsChange::kForget : WeightsChange::kRelease);
+  }
+  model_.reset();
+  if (rereads) source_->Close();
+  if (ranks_ == nullptr) return OkStatus();
+  RETURN_IF_ERROR(ranks_->communicator()->ForgetTensors());
+  return ranks_->AwaitWeights();
+}
+
+Status ModelRunner::Restore(const MemoryParts& parts) {
+  if (source_ == nullptr) return Executor::Restore(parts);
+  if (parts.weights && model_ == nullptr) RETURN_IF_ERROR(LoadWeights());
+  if (!parts.kv_cache || kv_cache_ != nullptr) return OkStatus();
+  return AllocateKvCache(limits_.num_blocks, limits_.max_model_len);
+}
+
+Status ModelRunner::LoadWeights() {
+  if (ranks_ != nullptr) ranks_->PublishWeights(WeightsChange::kLoad);
+  StatusOr<std::unique_ptr<Model>> model = source_->Load(backend_.get());
+  Status loaded = model.status();
+  if (ranks_ != nullptr) {
+    const Status others = ranks_->AwaitWeights();
+    if (loaded.ok()) loaded = others;
+  }
+  if (loaded.ok()) {
+    model_ = *std::move(model);
+    return OkStatus();
+  }
+  // The next attempt begins where this one did, and finds what the folder has then.
+  if (model.ok()) model_ = *std::move(model);
+  (void)ReleaseWeights(/*rereads=*/true);
+  return loaded;
+}
+
 // ---- before the first step ----
 
 Status ModelRunner::RunFirstSteps() {

@@ -31,6 +31,7 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/model_sizes.h"
+#include "engine_core/executor/model_source.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/step_clock.h"
@@ -95,6 +96,12 @@ class ModelRunner final : public Executor {
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
+  // Without this call the runner keeps its memory. REQUIRES: memory is the host's, no drafter with
+  // a model, no adapters.
+  void SetSource(std::unique_ptr<ModelSource> source);
+  Status Release(const MemoryParts& parts, bool rereads) override;
+  Status Restore(const MemoryParts& parts) override;
+
  private:
   // A step that was submitted, until its result is there.
   struct StepInFlight {
@@ -131,13 +138,16 @@ class ModelRunner final : public Executor {
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
   void FinishAll();
+  Status ReleaseWeights(bool rereads);
+  Status LoadWeights();
 
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
   KvCacheSpec kv_spec_;
   AttentionShape attention_shape_;
   std::unique_ptr<KvCache> kv_cache_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<Model> model_;         // null: released
+  std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   std::unique_ptr<AttentionPlan> plan_;
   InputBatch batch_;
   StepInputs inputs_;        // of the newest step

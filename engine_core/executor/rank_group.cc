@@ -17,8 +17,9 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; 
 
 // A record: this, query_start [R + 1], context_len [R], and the numbers of StepInputs.
 struct alignas(64) RecordHeader {
-  int32_t num_blocks = 0;
   int64_t step = 0;
+  WeightsChange weights = WeightsChange::kNone;
+  int32_t num_blocks = 0;
   StepShape shape = {};
 };
 
@@ -116,12 +117,45 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs,
   return {header.step, StepInputs::ViewsOf(header.shape, numbers)};
 }
 
-void RankGroup::PublishKvCache(int32_t num_blocks) {
-  const RecordHeader header = {.num_blocks = num_blocks};
+void RankGroup::PublishChange(WeightsChange weights, int32_t num_blocks) {
+  const RecordHeader header = {.weights = weights, .num_blocks = num_blocks};
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return;
   std::memcpy(to, &header, sizeof header);
   ring_->EndWrite(sizeof header);
+}
+
+void RankGroup::PublishKvCache(int32_t num_blocks) {
+  PublishChange(WeightsChange::kNone, num_blocks);
+}
+
+void RankGroup::PublishWeights(WeightsChange change) {
+  ++num_changes_;
+  PublishChange(change, 0);
+}
+
+Status RankGroup::AwaitWeights() {
+  Status all = OkStatus();
+  for (int rank = 0; rank < counts().num_ranks(); ++rank) {
+    if (rank == rank_) continue;
+    RankLine& line = lines_[rank];
+    for (uint32_t seen = line.num_changes.load(); seen != num_changes_;
+         seen = line.num_changes.load()) {
+      RETURN_IF_ERROR(status());
+      FutexWait(line.num_changes, seen, kFutexPatienceMs);
+    }
+    if (all.ok() && line.change_failed.load() != 0) {
+      all = UnavailableError("rank " + std::to_string(rank) +
+                             " could not load its part of the model: its log says why");
+    }
+  }
+  return all;
+}
+
+void RankGroup::EndWeightsChange(bool failed) {
+  lines_[rank_].change_failed.store(failed ? 1 : 0);
+  lines_[rank_].num_changes.fetch_add(1);
+  FutexWakeAll(lines_[rank_].num_changes);
 }
 
 // ---- the other ranks ----
@@ -131,8 +165,8 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   if (bytes.empty()) return std::nullopt;
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  Record record = {.num_blocks = header.num_blocks, .step = header.step};
-  if (record.num_blocks > 0) return record;
+  Record record = {.step = header.step, .weights = header.weights, .num_blocks = header.num_blocks};
+  if (record.step == 0) return record;
   lines_[rank_].step.store(record.step, std::memory_order_relaxed);
   const auto num_requests = static_cast<size_t>(header.shape.num_requests);
   const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);

@@ -57,7 +57,13 @@ struct alignas(64) RankLine {
   // A thread of the rank's process copies the one to the other, so a process that is stopped shows.
   FutexWord ping{0};
   FutexWord pong{0};
+  // How many changes of weights the rank has made, and whether the last one failed.
+  FutexWord num_changes{0};
+  std::atomic<uint32_t> change_failed{0};
 };
+
+// What a rank does with its weights (Executor::Release, Restore).
+enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad };
 
 class RankGroup {
  public:
@@ -81,19 +87,25 @@ class RankGroup {
     StepInputs::Views inputs;  // in the ring, until as many steps as stages have come after it
   };
   PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout);
-  // From now on the ranks have caches of num_blocks blocks.
+  // From now on the ranks have caches of num_blocks blocks; 0: none.
   void PublishKvCache(int32_t num_blocks);
+  // The ranks release their weights (kForget: with the files that these came from), or load them.
+  void PublishWeights(WeightsChange change);
+  // Returns when all have done so. Not OK: a rank could not, its log says why.
+  Status AwaitWeights();
 
   // ---- the other ranks ----
   struct Record {
-    int32_t num_blocks = 0;  // > 0: of a new KV cache; else this is a step
-    int64_t step = 0;
+    int64_t step = 0;  // its number; 0: this is none
+    WeightsChange weights = WeightsChange::kNone;
+    int32_t num_blocks = 0;  // of a new KV cache, where there is no other change
     StepInputs::Views inputs = {};
     std::span<const int32_t> query_start = {}, context_len = {};
   };
   // The next one, once it is there, valid until Release; nullopt: abandoned.
   std::optional<Record> Read();
   void Release();
+  void EndWeightsChange(bool failed);
 
   // ---- all ----
   // The step's hidden states, [num_tokens, H] f32, once the stage before has done its part.
@@ -111,6 +123,7 @@ class RankGroup {
 
   RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank);
   Status MapAll();
+  void PublishChange(WeightsChange weights, int32_t num_blocks);
   RingShape ring_shape() const;
   int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
 
@@ -124,6 +137,7 @@ class RankGroup {
   std::optional<BroadcastRing> ring_;
   std::unique_ptr<SharedCommunicator> communicator_;
   int64_t num_published_ = 0;
+  uint32_t num_changes_ = 0;
 };
 
 }  // namespace tandem

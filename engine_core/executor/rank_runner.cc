@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log.h"
+
 namespace tandem {
 
 StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend> backend,
@@ -24,10 +26,14 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
 
 Status RankRunner::Run() {
   while (const std::optional<RankGroup::Record> record = group_->Read()) {
-    if (record->num_blocks > 0) {
+    if (record->step > 0) {
+      RunStep(*record);
+    } else if (record->weights == WeightsChange::kNone) {
       RETURN_IF_ERROR(AllocateKvCache(record->num_blocks));
     } else {
-      RunStep(*record);
+      const Status changed = Change(record->weights);
+      if (!changed.ok()) LOG_ERROR << "after a sleep: " << changed.message();
+      group_->EndWeightsChange(!changed.ok());
     }
     group_->Release();
   }
@@ -37,8 +43,19 @@ Status RankRunner::Run() {
 Status RankRunner::AllocateKvCache(int32_t num_blocks) {
   kv_cache_.reset();
   kv_spec_.num_blocks = num_blocks;
+  if (num_blocks == 0) return OkStatus();
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
   return OkStatus();
+}
+
+Status RankRunner::Change(WeightsChange change) {
+  if (change == WeightsChange::kLoad) {
+    ASSIGN_OR_RETURN(model_, source_->Load(backend_.get()));
+    return OkStatus();
+  }
+  model_.reset();
+  if (change == WeightsChange::kForget) source_->Close();
+  return group_->communicator()->ForgetTensors();
 }
 
 void RankRunner::RunStep(const RankGroup::Record& step) {

@@ -5,9 +5,11 @@
 // Thread: one, that of Run. Owns: backend, model, KV cache; borrows the group. Failure: memory.
 
 #include <memory>
+#include <utility>
 
 #include "common/status.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/model_source.h"
 #include "engine_core/executor/rank_group.h"
 
 namespace tandem {
@@ -22,6 +24,9 @@ class RankRunner {
                                                       const ModelRunnerOptions& options,
                                                       RankGroup* group);
 
+  // Where the part comes from after a sleep; without this call there is none.
+  void SetSource(std::unique_ptr<ModelSource> source) { source_ = std::move(source); }
+
   // Returns when the group is abandoned (OK), or why this rank cannot go on.
   Status Run();
 
@@ -34,6 +39,7 @@ class RankRunner {
         max_logits_rows_(max_logits_rows),
         group_(group) {}
   Status AllocateKvCache(int32_t num_blocks);
+  Status Change(WeightsChange change);
   void RunStep(const RankGroup::Record& step);
 
   std::unique_ptr<Backend> backend_;
@@ -43,6 +49,7 @@ class RankRunner {
   KvCacheSpec kv_spec_;
   int64_t max_logits_rows_;
   RankGroup* group_;
+  std::unique_ptr<ModelSource> source_;
 };
 
 }  // namespace tandem

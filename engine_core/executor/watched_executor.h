@@ -30,6 +30,11 @@ class WatchedExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return executor_->limits(); }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
+  // These are not watched: a load lasts as long as the files are large.
+  Status Release(const MemoryParts& parts, bool rereads) override {
+    return executor_->Release(parts, rereads);
+  }
+  Status Restore(const MemoryParts& parts) override { return executor_->Restore(parts); }
 
  private:
   enum class Wake {};

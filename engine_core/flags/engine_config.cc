@@ -104,6 +104,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the frontend's first engine. For `tandem serve`: the first rank of the engines it starts", {.min = 0, .max = 65535, .short_name = "dpr"}},
       {"data-parallel-size-local", &c.data_parallel_size_local, "Engines on this host, which share its CPUs and memory evenly. Default: 1; for `tandem serve`: --data-parallel-size", {.min = 0, .max = 1024, .short_name = "dpl"}},
       {"take-over", &c.take_over, "If an engine of this rank serves the frontend already: take its requests over, once the model is loaded, and let it end. Without this flag a second engine waits until the first is gone"},
+      {"enable-sleep-mode", &c.enable_sleep_mode, "cpu: POST /sleep (--server-dev-mode) gives the memory of weights and KV cache back, /wake_up takes it again. The model's files stay open"},
       {"shutdown-timeout", &c.shutdown_timeout, "Seconds that running requests get after SIGTERM; 0: abort at once", {.min = 0, .max = 86400}},
       {"execute-model-timeout-seconds", &c.execute_model_timeout_seconds, "A step that takes longer ends the process; 0: no limit. Default: 300 on cuda, else 1800", {.min = 0, .max = 1e6, .env = "EXECUTE_MODEL_TIMEOUT_SECONDS"}},
       {"flight-recorder", &c.flight_recorder, "Keep what goes into the engine in memory, and write it to a file when the process fails"},

@@ -94,6 +94,7 @@ struct EngineConfig {
   int64_t data_parallel_start_rank = 0;
   std::optional<int64_t> data_parallel_size_local;
   bool take_over = false;
+  bool enable_sleep_mode = false;
   double shutdown_timeout = 0;
   std::optional<double> execute_model_timeout_seconds;
   std::string log_level = "INFO";

@@ -201,7 +201,7 @@ StatusOr<Results> SleepArguments(const HttpRequest& request, const EngineClient&
   if (engine == nullptr) return UnavailableError("the engine is not ready");
   if (level > 0 && !engine->enable_sleep_mode) {
     return UnimplementedError("sleep level " + std::to_string(level) +
-                              " frees the engine's memory, which this engine does not support; "
+                              " gives the engine's memory back, which needs --enable-sleep-mode; "
                               "level 0 pauses it")
         .WithParam("level");
   }
@@ -221,6 +221,11 @@ Awaitable<void> HandleSleep(Exchange& exchange, ApiContext* context) {
 
 Awaitable<void> HandleWakeUp(Exchange& exchange, ApiContext* context) {
   const std::vector<std::string> tags = exchange.request().QueryAll("tags");
+  for (const std::string& tag : tags) {
+    if (tag == "weights" || tag == "kv_cache" || tag == "scheduling") continue;
+    co_return RespondWithFailure(exchange,
+                                 BadParameter("tags", tag, "weights, kv_cache or scheduling"));
+  }
   const wire::RawValue packed = tags.empty() ? wire::RawValue() : wire::PackedStrings(tags);
   const SleepOperation timed(context, "wake");
   Results args = {packed};
@@ -230,6 +235,13 @@ Awaitable<void> HandleWakeUp(Exchange& exchange, ApiContext* context) {
   if (awake) context->metrics->RecordSleepLevel(std::nullopt);
   RespondJson(exchange, {{"status", awake ? "awake" : "sleeping"},
                          {"tags", tags.empty() ? Json(nullptr) : Json(tags)}});
+}
+
+Awaitable<void> HandleReleaseKvCache(Exchange& exchange, ApiContext* context) {
+  const SleepOperation timed(context, "release_kv_cache_memory");
+  const auto results = co_await CallEngines(exchange, context, "release_kv_cache_memory", {});
+  if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
+  RespondJson(exchange, {{"status", "kv_cache_released"}});
 }
 
 Awaitable<void> HandleIsSleepingNow(Exchange& exchange, ApiContext* context) {
@@ -355,6 +367,8 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
       get("/is_paused", HandleIsPaused, "Whether scheduling is stopped."),
       post("/sleep", HandleSleep, "Stops scheduling, and may free memory.", "Object"),
       post("/wake_up", HandleWakeUp, "Goes on after a sleep.", "Object"),
+      post("/release_kv_cache_memory", HandleReleaseKvCache,
+           "Gives the KV cache's memory back, in a pause.", "Object"),
       std::move(is_sleeping),
       std::move(server_info),
   };

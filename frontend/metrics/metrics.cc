@@ -289,13 +289,21 @@ void Metrics::RecordEvictions(int engine_index,
   }
 }
 
-void Metrics::RecordSleepLevel(std::optional<int64_t> level) {
-  for (const auto& engine : engines_) {
-    engine->engine_sleep_state[SleepState::kAwake].Set(level ? 0 : 1);
-    engine->engine_sleep_state[SleepState::kWeightsOffloaded].Set(level == 1 ? 1 : 0);
-    engine->engine_sleep_state[SleepState::kDiscardAll].Set(level == 2 ? 1 : 0);
-  }
+namespace {
+
+void SetSleepLevel(EngineMetrics* engine, std::optional<int64_t> level) {
+  engine->engine_sleep_state[SleepState::kAwake].Set(level ? 0 : 1);
+  engine->engine_sleep_state[SleepState::kWeightsOffloaded].Set(level == 1 ? 1 : 0);
+  engine->engine_sleep_state[SleepState::kDiscardAll].Set(level == 2 ? 1 : 0);
 }
+
+}  // namespace
+
+void Metrics::RecordSleepLevel(std::optional<int64_t> level) {
+  for (const auto& engine : engines_) SetSleepLevel(engine.get(), level);
+}
+
+void Metrics::RecordAwake(int engine_index) { SetSleepLevel(&engine(engine_index), std::nullopt); }
 
 namespace {
 

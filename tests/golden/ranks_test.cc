@@ -85,14 +85,24 @@ void CheckSame(const std::vector<Transcript>& expected, const std::vector<Transc
   }
 }
 
+std::string NameOf(const std::string& folder) { return folder.substr(folder.rfind('/') + 1); }
+
+bool IsMixture(const std::string& folder) {
+  return NameOf(folder) == "mixtral" || NameOf(folder) == "qwen3_moe";
+}
+
+int64_t EndOfTensors(EngineDriver& engine) {
+  return engine.group() == nullptr ? 0 : engine.group()->communicator()->end();
+}
+
 // Runs the whole models and each way of splitting them.
 void CheckSplits(const EngineDriverOptions& base, const std::vector<Split>& splits,
                  const std::vector<std::string>& only = {}) {
   for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
-    const std::string name = folder.substr(folder.rfind('/') + 1);
+    const std::string name = NameOf(folder);
     if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
     const json goldens = ReadGoldens(folder);
-    const bool is_mixture = name == "mixtral" || name == "qwen3_moe";
+    const bool is_mixture = IsMixture(folder);
     const std::vector<Transcript> expected = RunAllPrompts(folder, goldens, base, {});
     for (const Split& split : splits) {
       if (split.splits_experts && !is_mixture) continue;
@@ -115,6 +125,46 @@ TEST_CASE("ranks: all models have the same bits in 2 stages, and with 2 ranks in
   EngineDriverOptions options;
   options.dtype = DType::kBf16;
   CheckSplits(options, {kTwoStages, kBoth});
+}
+
+TEST_CASE("ranks: all models have the same bits after a sleep as before it, however often") {
+  for (const Split& split : {Split{}, kTwoSharesOfExperts, kBoth}) {
+    for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+      const json goldens = ReadGoldens(folder);
+      EngineDriverOptions options;
+      options.dtype = DType::kBf16;
+      options.model_dir = folder;
+      options.ranks = split.ranks;
+      options.splits_experts = split.splits_experts && IsMixture(folder);
+      options.can_sleep = true;
+      CAPTURE(folder, split.ranks.tensor, split.ranks.pipeline);
+      EngineDriver engine(options);
+      std::vector<Transcript> expected;
+      for (const bool rereads : {true, false, true}) {
+        const MemoryParts all = {.weights = true, .kv_cache = true};
+        const int64_t end = EndOfTensors(engine);
+        for (const json& prompt : goldens["prompts"]) {
+          wire::SamplingParams params = GreedyParams(goldens["n_greedy"]);
+          params.logprobs = 2;
+          engine.Add(std::to_string(prompt["index"].get<int>()),
+                     prompt["prompt_ids"].get<std::vector<TokenId>>(), params);
+        }
+        engine.RunAll();
+        std::vector<Transcript> got;
+        for (const json& prompt : goldens["prompts"]) {
+          got.push_back(engine.transcript(std::to_string(prompt["index"].get<int>())));
+        }
+        if (expected.empty()) expected = got;
+        CheckSame(expected, got);
+        engine.Forget();
+        REQUIRE(engine.scheduler().ResetPrefixCache(/*preempt_running=*/false, 0));
+        REQUIRE(engine.runner().Release(all, rereads).ok());
+        REQUIRE(engine.runner().Restore({.kv_cache = true}).ok());
+        REQUIRE(engine.runner().Restore({.weights = true}).ok());
+        CHECK(EndOfTensors(engine) == end);
+      }
+    }
+  }
 }
 
 TEST_CASE("ranks: more ranks than key-value heads hold copies of them") {

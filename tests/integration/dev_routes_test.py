@@ -15,6 +15,7 @@ FLAGS = ("--served-model-name", "m", "--max-model-len", "2048", "--kv-cache-memo
 STORY = "Once upon a time, there was a little fox who lived in the woods. " * 8
 ROUTES = [("POST", "/reset_prefix_cache"), ("POST", "/reset_mm_cache"), ("POST", "/reset_encoder_cache"),
           ("POST", "/abort_requests"), ("POST", "/pause"), ("POST", "/resume"), ("GET", "/is_paused"), ("POST", "/sleep"), ("POST", "/wake_up"),
+          ("POST", "/release_kv_cache_memory"),
           ("GET", "/server_info")]
 
 
@@ -166,7 +167,7 @@ class Dev(unittest.TestCase):
         for path in ("/sleep", "/sleep?level=1", "/sleep?level=2&mode=keep"):
             error = self.call(path, status=501)["error"]
             self.assertEqual((error["type"], error["param"]), ("NotImplementedError", "level"))
-            self.assertIn("does not support", error["message"])
+            self.assertIn("--enable-sleep-mode", error["message"])
         self.assertEqual(self.ask("/is_sleeping"), {"is_sleeping": False})
         self.assertEqual(self.complete()[0], 200)
         self.assertGreaterEqual(
@@ -208,7 +209,7 @@ class Dev(unittest.TestCase):
 
     def test_what_a_parameter_may_not_be_is_named(self):
         for path, parameter in (("/pause?mode=later", "mode"), ("/sleep?level=3", "level"), ("/sleep?level=x", "level"),
-                                ("/sleep?level=0&mode=no", "mode"), ("/pause?clear_cache=perhaps", "clear_cache"),
+                                ("/sleep?level=0&mode=no", "mode"), ("/wake_up?tags=weight", "tags"), ("/pause?clear_cache=perhaps", "clear_cache"),
                                 ("/reset_prefix_cache?reset_external=2", "reset_external")):
             error = self.call(path, status=400)["error"]
             self.assertEqual(error["param"], parameter, path)

@@ -42,6 +42,9 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
   for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
 
+  if (released_.any() && !step.requests.empty()) {
+    return InternalError("a step runs while memory is released");
+  }
   std::set<RequestSlot> seen;
   for (const ScheduledRequest& scheduled : step.requests) {
     RETURN_IF_ERROR(CheckSlot(scheduled.slot));
@@ -95,6 +98,23 @@ Status SimExecutor::Collect(ModelOutput* result) {
   verified_.pop_front();
   results_.Pop(result);
   ++num_collected_steps_;
+  return OkStatus();
+}
+
+Status SimExecutor::Release(const MemoryParts& parts, bool rereads) {
+  if (num_collected_steps_ != num_steps_) return InternalError("a step is in flight");
+  if (parts.kv_cache) std::fill(kv_.begin(), kv_.end(), 0);
+  released_ = {released_.weights || parts.weights, released_.kv_cache || parts.kv_cache};
+  rereads_ = rereads_ || rereads;
+  return OkStatus();
+}
+
+Status SimExecutor::Restore(const MemoryParts& parts) {
+  if (parts.weights && std::exchange(fails_next_load_, false)) {
+    return InvalidArgumentError("the simulated folder lacks a tensor");
+  }
+  released_ = {released_.weights && !parts.weights, released_.kv_cache && !parts.kv_cache};
+  if (parts.weights) rereads_ = false;
   return OkStatus();
 }
 

@@ -39,6 +39,13 @@ class SimExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
+  // What a cache has had is gone then, and nothing may run.
+  Status Release(const MemoryParts& parts, bool rereads) override;
+  Status Restore(const MemoryParts& parts) override;
+  // The next Restore of weights fails.
+  void FailNextLoad() { fails_next_load_ = true; }
+  const MemoryParts& released() const { return released_; }
+  bool rereads() const { return rereads_; }
 
   // Called before a token is sampled: true ends that request with an error instead.
   using FailsAt = std::function<bool(const RequestId& id, std::span<const TokenId> token_ids)>;
@@ -138,6 +145,9 @@ class SimExecutor final : public Executor {
   int64_t num_admissions_ = 0;
   int64_t lost_at_step_ = -1;
   bool lost_ = false;
+  MemoryParts released_;
+  bool rereads_ = false;
+  bool fails_next_load_ = false;
   FailsAt fails_at_;
   std::function<Status(KvTransferReport*)> transfer_;
   std::function<bool(BlockId)> is_kept_;

@@ -80,6 +80,18 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
   return *std::move(model);
 }
 
+std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
+                                        const ModelConfig& config, const ExecutorLimits& limits,
+                                        RankGroup* group) {
+  return std::make_unique<ModelSource>(
+      ModelSourceOptions{.path = options.model_dir,
+                         .config = config,
+                         .limits = ModelLimitsOf(limits),
+                         .formats = options.formats,
+                         .ranks = group,
+                         .splits_experts = options.splits_experts});
+}
+
 }  // namespace
 
 EngineDriver::~EngineDriver() {
@@ -104,6 +116,9 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
       const auto runner = RankRunner::Create(std::move(backend), std::move(model), config,
                                              runner_options, group.get());
       CHECK(runner.ok()) << runner.status().ToString();
+      if (options.can_sleep) {
+        (*runner)->SetSource(MakeSource(options, config, runner_options.limits, group.get()));
+      }
       const Status end = (*runner)->Run();
       CHECK(end.ok()) << end.ToString();
     });
@@ -163,6 +178,9 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                                     std::move(draft));
   CHECK(runner.ok()) << runner.status().ToString();
   runner_ = *std::move(runner);
+  if (options.can_sleep) {
+    runner_->SetSource(MakeSource(options, *config, runner_options.limits, group_.get()));
+  }
 
   KvCacheConfig cache;
   cache.enable_prefix_caching = options.enable_prefix_caching;

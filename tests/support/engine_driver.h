@@ -42,6 +42,7 @@ struct EngineDriverOptions {
   bool splits_experts = false;
   AdapterSites* adapter_sites = nullptr;  // filled; outlives the driver. Null: no adapters
   int32_t max_loras = 8;
+  bool can_sleep = false;
 };
 
 // All that a client would have received for one request.
@@ -77,6 +78,7 @@ class EngineDriver {
   const Transcript& transcript(const std::string& id) { return transcripts_[id]; }
   Scheduler& scheduler() { return *scheduler_; }
   ModelRunner& runner() { return *runner_; }
+  RankGroup* group() { return group_.get(); }  // null: one rank
 
  private:
   void TakeResult();

@@ -114,6 +114,19 @@ TEST_CASE("engine config: what is not built for several ranks is refused by name
              Contains("--enable-expert-parallel") && Contains("no experts"));
 }
 
+TEST_CASE("engine config: what cannot give its memory back is refused beside --enable-sleep-mode") {
+  const ModelConfig model = SmallModel();
+  const auto with = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"model", "--enable-sleep-mode"});
+    return MakeSetup(ParseOk(flags), model);
+  };
+  CHECK(with({"--device", "cpu"})->engine.enable_sleep_mode);
+  CHECK_THAT(with({"--device", "cuda"}).status().message(),
+             Contains("--enable-sleep-mode") && Contains("--device cuda"));
+  CHECK_THAT(with({"--device", "cpu", "--enable-lora"}).status().message(),
+             Contains("--enable-sleep-mode") && Contains("--enable-lora"));
+}
+
 TEST_CASE("engine config: the choice of attention kernels") {
   ModelConfig model = SmallModel();
   model.head_dim = 128;

@@ -470,7 +470,11 @@ TEST_CASE(
   } bad[] = {
       {"collective_rpc", wire::PackedArray({wire::PackedString("x")}), "collective_rpc"},
       {"pause_scheduler", wire::PackedArray({wire::PackedString("later")}), "later"},
-      {"sleep", {}, "level 1 is not supported"},
+      {"sleep", {}, "--enable-sleep-mode was not given"},
+      {"release_kv_cache_memory", {}, "--enable-sleep-mode was not given"},
+      {"sleep", wire::PackedArray({wire::PackedInt(3)}), "must be 0, 1 or 2"},
+      {"wake_up", wire::PackedArray({wire::PackedStrings({"weight"})}), "tag \"weight\""},
+      {"wake_up", wire::PackedArray({wire::PackedInt(1)}), "array"},
       {"sleep", wire::PackedArray({wire::PackedInt(0), wire::PackedString("later")}), "later"},
       {"reset_prefix_cache", wire::PackedArray({wire::PackedString("yes")}), "true or false"},
       {"reset_prefix_cache", wire::PackedInt(3), "array"},
@@ -550,6 +554,129 @@ TEST_CASE("Pause abort: every request ends with an abort record before the reply
   CHECK(messages[0].outputs.outputs[0].finish_reason == wire::FinishReason::kAbort);
   CHECK(messages[0].outputs.finished_requests.size() == 5);
   CHECK(messages[1].outputs.utility_output.has_value());
+}
+
+EngineCoreOptions SleepOptions() {
+  EngineCoreOptions options;
+  options.enable_sleep_mode = true;
+  return options;
+}
+
+wire::RawValue LevelAndMode(int64_t level, const std::string& mode) {
+  return wire::PackedArray({wire::PackedInt(level), wire::PackedString(mode)});
+}
+
+TEST_CASE("Sleep: memory is released when nothing runs, and what was kept goes on after it") {
+  const bool async = GENERATE(false, true);
+  const int64_t level = GENERATE(1, 2);
+  EngineCoreOptions options = SleepOptions();
+  options.async_scheduling = async;
+  Engine whole, engine(options);
+  for (Engine* one : {&whole, &engine}) {
+    one->Add("a", 12);
+    one->Add("b", 9);
+    for (int i = 0; i < 2; ++i) {
+      for (ClientMessage& message : one->Step()) {
+        for (auto& record : message.outputs.outputs) one->records.push_back(std::move(record));
+      }
+    }
+  }
+  engine.Call(1, "sleep", LevelAndMode(level, "keep"));
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 1);
+  CHECK_FALSE(engine.replies[0].failure_message);
+  CHECK(engine.executor.released() == MemoryParts{true, true});
+  CHECK(engine.executor.rereads() == (level == 2));
+  CHECK(engine.core->is_sleeping());
+  CHECK(engine.core->scheduler().num_requests() == 2);
+  CHECK(engine.core->kv_cache().pool().num_cached_hashes() == 0);
+  engine.Add("while asleep", 3);
+  engine.core->Handle(wire::AbortRequest{"b"});
+  engine.Finish();
+  engine.Call(2, "wake_up");
+  engine.Finish();
+  CHECK(engine.replies.back().result == wire::PackedBool(true));
+  CHECK_FALSE(engine.core->is_sleeping());
+  whole.Finish();
+  const auto tokens_of = [](const Engine& one) {
+    std::vector<TokenId> tokens;
+    for (const auto& record : one.records) {
+      if (record.request_id == "a") {
+        tokens.insert(tokens.end(), record.new_token_ids.begin(), record.new_token_ids.end());
+      }
+    }
+    return tokens;
+  };
+  CHECK(engine.status.ok());
+  // The simulated model reads no KV that it has not written since.
+  CHECK(tokens_of(engine) == tokens_of(whole));
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
+}
+
+TEST_CASE("Sleep: tags restore their parts, and only then does anything run") {
+  Engine engine(SleepOptions());
+  const std::string mode = GENERATE("abort", "wait", "keep");
+  CAPTURE(mode);
+  engine.Call(1, "sleep", LevelAndMode(1, mode));
+  engine.Finish();
+  const auto reply_to = [&](const std::string& method, const wire::RawValue& args) {
+    engine.Call(2, method, args);
+    engine.Finish();
+    return engine.replies.back();
+  };
+  const auto tags = [](const std::vector<std::string>& words) {
+    return wire::PackedArray({wire::PackedStrings(words)});
+  };
+  const wire::RawValue t = wire::PackedBool(true), f = wire::PackedBool(false);
+  CHECK(reply_to("wake_up", tags({"scheduling"})).result == f);
+  CHECK(reply_to("resume_scheduler", {}).failure_message->find("/wake_up") != std::string::npos);
+  CHECK(reply_to("wake_up", tags({"weights"})).result == f);
+  CHECK(engine.executor.released() == MemoryParts{false, true});
+  CHECK(reply_to("resume_scheduler", {}).failure_message->find("KV cache") != std::string::npos);
+  CHECK(reply_to("is_sleeping", {}).result == t);
+  // Asleep already: what is there is released again.
+  CHECK_FALSE(reply_to("sleep", LevelAndMode(2, mode)).failure_message);
+  CHECK(engine.executor.released() == MemoryParts{true, true});
+  engine.executor.FailNextLoad();
+  CHECK(reply_to("wake_up", {}).failure_message->find("lacks a tensor") != std::string::npos);
+  CHECK(reply_to("is_sleeping", {}).result == t);
+  CHECK(reply_to("wake_up", tags({"kv_cache", "weights"})).result == t);
+  CHECK(reply_to("is_sleeping", {}).result == f);
+  engine.Add("a", 3);
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+}
+
+TEST_CASE("Sleep: a KV cache alone is released in a pause, and not before it") {
+  Engine engine(SleepOptions());
+  engine.Add("a", 8);
+  engine.Step();
+  engine.Call(1, "release_kv_cache_memory");
+  engine.Step();
+  CHECK(engine.executor.released() == MemoryParts{});
+  engine.Call(2, "pause_scheduler", wire::PackedArray({wire::PackedString("keep")}));
+  engine.Finish();
+  engine.replies.clear();
+  engine.Call(3, "release_kv_cache_memory");
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 1);
+  CHECK_FALSE(engine.replies[0].failure_message);
+  CHECK(engine.executor.released() == MemoryParts{.kv_cache = true});
+  engine.Call(4, "wake_up");
+  engine.Finish();
+  CHECK(engine.CountEnds(wire::FinishReason::kLength) == 1);
+}
+
+TEST_CASE("Sleep: an engine that sleeps ends at once when it is asked to") {
+  Engine engine(SleepOptions());
+  engine.Add("a", 8);
+  engine.Step();
+  engine.Call(1, "sleep", LevelAndMode(1, "keep"));
+  engine.Finish();
+  engine.core->Handle(ShutdownRequest{});
+  engine.Finish();
+  CHECK(engine.core->done());
+  CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 1);
 }
 
 TEST_CASE("Pause: the stats count requests that wait during it") {

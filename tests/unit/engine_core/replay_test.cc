@@ -100,6 +100,7 @@ class RecordedLoad {
         recorder_(&ring_, static_cast<uint64_t>(random_.Between(500, 4000))),
         model_(MakeModel(0)),
         grammars_(&random_, &events_, scenario_.limits.vocab_size) {
+    scenario_.options.enable_sleep_mode = true;
     if (scenario_.drafter_seed) model_->DraftWith(*scenario_.drafter_seed);
     for (auto& [id, stream] : scenario_.streams) {
       if (!stream.refused && random_.Chance(0.2)) {
@@ -175,6 +176,7 @@ class RecordedLoad {
   const Scenario& scenario() const { return scenario_; }
   SimExecutor& model() { return *model_; }
   int64_t num_adapter_loads() const { return loads_.num_loads; }
+  int64_t num_sleeps() const { return num_sleeps_; }
 
  private:
   void Receive(const wire::EngineCoreOutputs& message) {
@@ -208,8 +210,13 @@ class RecordedLoad {
     if (random_.Chance(0.02) && !is_paused_) {
       const char* modes[] = {"abort", "wait", "keep"};
       is_paused_ = true;
-      Call("pause_scheduler", wire::PackedArray({wire::PackedString(modes[random_.Between(0, 2)]),
-                                                 wire::PackedBool(random_.Chance(0.5))}));
+      const wire::RawValue mode = wire::PackedString(modes[random_.Between(0, 2)]);
+      if (random_.Chance(0.5)) {
+        Call("pause_scheduler", wire::PackedArray({mode, wire::PackedBool(random_.Chance(0.5))}));
+      } else {
+        ++num_sleeps_;
+        Call("sleep", wire::PackedArray({wire::PackedInt(random_.Between(0, 2)), mode}));
+      }
     }
     if (has_adapters_ && random_.Chance(0.1)) {
       wire::LoraRequest lora = DrawLora(&random_);
@@ -226,7 +233,17 @@ class RecordedLoad {
   }
   void Resume() {
     is_paused_ = false;
-    Call("resume_scheduler", {});
+    if (random_.Chance(0.3)) Call("release_kv_cache_memory", {});
+    if (random_.Chance(0.3)) {
+      model_->FailNextLoad();
+      Call("wake_up", {});
+    }
+    if (random_.Chance(0.5)) {
+      Call("wake_up", wire::PackedArray({wire::PackedStrings({"weights"})}));
+    }
+    Call("resume_scheduler", {});  // refused while memory is released
+    Call("wake_up", {});
+    Call("wake_up", {});
   }
   void Call(std::string method, wire::RawValue args) {
     events_.Push(wire::EngineInput(wire::UtilityRequest{0, ++num_calls_, std::move(method), args}));
@@ -251,6 +268,7 @@ class RecordedLoad {
   bool is_paused_ = false;
   bool sends_large_request_ = false;
   uint64_t num_calls_ = 0;
+  int64_t num_sleeps_ = 0;
 };
 
 FlightFile Parse(std::string bytes) {
@@ -268,6 +286,7 @@ ReplayResult MustReplay(const FlightFile& file, const ReplayOptions& options) {
 TEST_CASE("Replay: drawn loads repeat step by step, from the first and the nearest checkpoint") {
   REQUIRE(InitLog("replay", "ERROR").ok());
   int64_t num_steps = 0, num_tokens = 0, num_later_checkpoints = 0, num_adapter_loads = 0;
+  int64_t num_sleeps = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     if (!RecordedLoad::IsReplayable(seed)) continue;
     CAPTURE(seed);
@@ -276,6 +295,7 @@ TEST_CASE("Replay: drawn loads repeat step by step, from the first and the neare
     REQUIRE(load.Run().ok());
     const FlightFile file = Parse(load.Bytes());
     num_adapter_loads += load.num_adapter_loads();
+    num_sleeps += load.num_sleeps();
     num_later_checkpoints += static_cast<int64_t>(CheckpointSteps(file).size()) - 1;
     for (const bool from_first : {true, false}) {
       for (const bool computes : {false, true}) {
@@ -296,6 +316,7 @@ TEST_CASE("Replay: drawn loads repeat step by step, from the first and the neare
   }
   CHECK(num_later_checkpoints > 100);
   CHECK(num_adapter_loads > 300);
+  CHECK(num_sleeps > 100);
   CHECK(num_steps > 20'000);
   CHECK(num_tokens > 10'000);
 }

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Sleep of a whole server (--enable-sleep-mode): memory goes back to the host, and the same answers come after it.
+
+Usage: sleep_test.py [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from speculation_test import STORY, text_of
+from workers_test import workers_of
+
+FLAGS = ("--enable-sleep-mode", "--server-dev-mode", "--threads", "1", "--kv-cache-memory-bytes", str(16 << 20))
+BODY = {"prompt": STORY, "max_tokens": 40, "temperature": 0.6, "seed": 5, "ignore_eos": True, "logprobs": 2}
+STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ignore_eos": True, "stream": True}
+# 27 million weights that are made up, in matrices of bf16: some 50 MiB.
+LARGE = {"hidden_size": 768, "num_hidden_layers": 3, "intermediate_size": 3072, "num_attention_heads": 12,
+         "num_key_value_heads": 12, "head_dim": 64}
+WEIGHTS_BYTES = 2 * 3 * (4 * 768 * 768 + 3 * 768 * 3072)
+
+
+def own_memory(pid):
+    """Bytes that only this process has, or that it shares with processes of its model; not the pages of files."""
+    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+
+
+class Server(Pair):
+    def call(self, path, status=200):
+        got, body = self.post(path, b"")
+        assert got == status, (path, got, body)
+        return json.loads(body)
+
+    def answer(self, **fields):
+        status, body = self.post("/v1/completions", {**BODY, **fields})
+        assert status == 200, body
+        return json.loads(body)["choices"]
+
+    def is_sleeping(self):
+        return json.loads(self.get("/is_sleeping")[1])["is_sleeping"]
+
+    def state(self):
+        return next(state for state in ("awake", "weights_offloaded", "discard_all")
+                    if self.total("vllm:engine_sleep_state", sleep_state=state) == 1)
+
+
+class Memory(unittest.TestCase):
+    def check(self, *flags):
+        with Server(*FLAGS, "--load-format", "dummy", "--hf-overrides", json.dumps(LARGE), "--max-model-len", "512",
+                    *flags) as server:
+            engine = server.pid_of("tandem-engine-core")
+            processes = [engine, *workers_of(engine).values()]
+
+            def memory():
+                return sum(map(own_memory, processes))
+            prompt = [331 + i % 50 for i in range(400)]
+            before = server.answer(prompt=prompt)
+            awake = memory()
+            kv_bytes = 3 * 2 * 2 * 768 * len(prompt)  # keys and values of each layer
+            for level in (1, 2):
+                server.call(f"/sleep?level={level}")
+                asleep = memory()
+                self.assertLess(asleep, awake - WEIGHTS_BYTES - kv_bytes)
+                self.assertEqual(server.call("/wake_up?tags=weights"), {"status": "sleeping", "tags": ["weights"]})
+                self.assertGreater(memory(), asleep + WEIGHTS_BYTES)
+                self.assertEqual(server.call("/wake_up?tags=kv_cache")["status"], "awake")
+                self.assertEqual(server.answer(prompt=prompt), before)
+                print(f"level {level}: {awake >> 20} MiB awake, {asleep >> 20} MiB asleep, {memory() >> 20} MiB afterwards")
+                # Nothing is left of the first model beside the second.
+                self.assertLess(memory(), awake + WEIGHTS_BYTES // 10)
+
+    def test_one_process(self):
+        self.check()
+
+    def test_ranks(self):
+        self.check("-tp", "2", "-pp", "2")
+
+
+class Requests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*FLAGS)
+        cls.addClassCleanup(cls.server.__exit__, False)
+
+    def test_states_and_metrics(self):
+        server = self.server
+        self.assertEqual(server.state(), "awake")
+        for level, state in ((1, "weights_offloaded"), (2, "discard_all")):
+            self.assertEqual(server.call(f"/sleep?level={level}"), {"status": "sleeping", "level": level})
+            self.assertEqual(server.state(), state)
+            self.assertTrue(server.is_sleeping())
+            self.assertEqual(server.get("/health")[0], 200)
+            self.assertIn("/wake_up", server.call("/resume", status=500)["error"]["message"])
+            self.assertEqual(server.call("/wake_up?tags=scheduling")["status"], "sleeping")
+            self.assertEqual(server.state(), state)
+            self.assertEqual(server.call("/wake_up?tags=everything", status=400)["error"]["param"], "tags")
+            self.assertEqual(server.call("/wake_up"), {"status": "awake", "tags": None})
+            self.assertEqual(server.state(), "awake")
+            self.assertFalse(server.is_sleeping())
+
+    def test_a_request_waits_until_the_engine_is_awake_and_finds_no_old_prefix(self):
+        server = self.server
+        expected = server.answer()
+        server.call("/sleep")
+        answers = []
+        waiter = threading.Thread(target=lambda: answers.append(server.answer()))
+        waiter.start()
+        wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the request waits")
+        self.assertEqual(answers, [])
+        hits = server.total("vllm:prefix_cache_hits_total")
+        server.call("/wake_up")
+        waiter.join()
+        self.assertEqual(answers, [expected])
+        self.assertEqual(server.total("vllm:prefix_cache_hits_total"), hits)
+
+    def test_streams_end_or_go_on_by_the_mode(self):
+        server = self.server
+        whole = text_of(server, STREAM)
+        self.addCleanup(server.call, "/wake_up")
+        for mode in ("keep", "wait"):
+            def doze():
+                server.call(f"/sleep?level=2&mode={mode}")
+                server.call("/wake_up")
+            self.assertEqual(text_of(server, STREAM, at_20=doze), whole, mode)
+        self.assertTrue(whole.startswith(text_of(server, STREAM, at_20=lambda: server.call("/sleep"))))
+
+    def test_the_kv_cache_alone(self):
+        server = self.server
+        expected = server.answer()
+        self.assertIn("/pause", server.call("/release_kv_cache_memory", status=500)["error"]["message"])
+        server.call("/pause?mode=keep")
+        self.assertEqual(server.call("/release_kv_cache_memory"), {"status": "kv_cache_released"})
+        self.assertEqual(server.call("/wake_up?tags=kv_cache")["status"], "awake")
+        self.assertEqual(server.answer(), expected)
+        self.assertEqual(server.total("vllm:sleep_mode_operation_duration_seconds_count",
+                                      operation="release_kv_cache_memory"), 2)
+
+    def test_a_recording_with_a_sleep_is_replayed(self):
+        server = self.server
+        text_of(server, STREAM, at_20=lambda: (server.call("/sleep?level=1&mode=keep"), server.call("/wake_up")))
+        os.kill(server.pid_of("tandem-engine-core"), signal.SIGUSR1)
+        folder = pathlib.Path(server.folder.name) / "state" / "tandem"
+        file = wait_for(lambda: next(folder.glob("*.flight"), None), "the recording is written")
+        replay = subprocess.run([bin_dir() / "tandem-engine-core", "--replay", file], capture_output=True, text=True,
+                                timeout=LIMIT)
+        self.assertEqual(replay.returncode, 0, replay.stdout)
+        self.assertRegex(replay.stdout, r"[1-9]\d* tokens computed again and equal")
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self.server = Server(*FLAGS, model=self.copy_of(MODEL))
+        self.addCleanup(self.server.__exit__, False)
+
+    def copy_of(self, model):
+        folder = tempfile.TemporaryDirectory(prefix="tandem-sleep-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "model"
+        shutil.copytree(model, self.folder)
+        return self.folder
+
+    def test_level_1_keeps_the_files_that_it_had_and_level_2_reads_those_that_are_there(self):
+        server, file = self.server, next(self.folder.glob("*.safetensors"))
+        expected = server.answer()
+        kept = file.with_suffix(".kept")
+        file.rename(kept)
+        server.call("/sleep?level=1")
+        server.call("/wake_up")
+        self.assertEqual(server.answer(), expected)
+        server.call("/sleep?level=2")
+        server.call("/wake_up", status=500)
+        self.assertTrue(server.is_sleeping())
+        self.assertEqual(server.state(), "discard_all")
+        kept.rename(file)
+        server.call("/wake_up")
+        self.assertEqual(server.answer(), expected)
+
+    def test_an_engine_that_is_killed_while_it_sleeps_is_replaced_by_one_that_is_awake(self):
+        server = self.server
+        whole = text_of(server, STREAM)
+        server.call("/sleep?level=1&mode=keep")
+        texts = []
+        stream = threading.Thread(target=lambda: texts.append(text_of(server, STREAM)))
+        stream.start()
+        wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the stream waits")
+        os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
+        stream.join()
+        self.assertEqual(texts, [whole])
+        self.assertEqual(server.state(), "awake")
+        self.assertFalse(server.is_sleeping())
+
+
+class Refusals(unittest.TestCase):
+    def test_what_cannot_sleep_is_refused_by_name(self):
+        for flags in (["--enable-lora"], ["--speculative-config", json.dumps(
+                {"method": "draft_model", "model": str(MODEL), "num_speculative_tokens": 2})]):
+            engine = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--handshake-address", "ipc:///nowhere",
+                                     "--enable-sleep-mode", *flags], capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(engine.returncode, 2, engine.stderr)
+            self.assertIn("--enable-sleep-mode", engine.stdout + engine.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
