@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/shape_text.h"
 #include "proto_msgpack/codec.h"
@@ -17,9 +18,8 @@ std::optional<PromptEmbeddings::Type> TypeOf(std::string_view dtype) {
 }
 
 // Cannot overflow: the tensor's data is there, and its sizes fit 30 bits.
-StatusOr<PromptEmbeddings> FromTensor(const wire::TensorView& tensor, int32_t hidden_size) {
-  const std::optional<PromptEmbeddings::Type> type = TypeOf(tensor.dtype);
-  if (!type) {
+Status CheckTensor(const wire::TensorView& tensor, int32_t hidden_size) {
+  if (!TypeOf(tensor.dtype)) {
     return InvalidArgumentError("prompt_embeds are of type " + std::string(tensor.dtype) +
                                 ", must be float32, float16 or bfloat16");
   }
@@ -28,34 +28,60 @@ StatusOr<PromptEmbeddings> FromTensor(const wire::TensorView& tensor, int32_t hi
                                 ", must be [tokens, " + std::to_string(hidden_size) +
                                 "] for this model");
   }
-  PromptEmbeddings embeddings{.type = *type,
-                              .num_rows = static_cast<int32_t>(tensor.shape[0]),
-                              .num_columns = hidden_size,
-                              .data = {}};
-  if (tensor.data.size() != static_cast<size_t>(embeddings.num_rows) * embeddings.row_bytes()) {
+  const PromptEmbeddings rows{
+      .type = *TypeOf(tensor.dtype), .num_columns = hidden_size, .runs = {}, .data = {}};
+  if (tensor.data.size() != static_cast<size_t>(tensor.shape[0]) * rows.row_bytes()) {
     return InvalidArgumentError("prompt_embeds have " + std::to_string(tensor.data.size()) +
                                 " bytes, which their shape " + ShapeText(tensor.shape) +
                                 " contradicts");
   }
-  embeddings.data = tensor.data;
-  return embeddings;
+  return OkStatus();
 }
 
-// The zeros that stand for the rows.
-Status PlaceZeros(const PromptEmbeddings& embeddings, wire::EngineCoreRequest* request) {
-  std::vector<TokenId>& ids = request->prompt_token_ids;
-  const auto num_rows = static_cast<size_t>(embeddings.num_rows);
-  if (ids.empty() && request->own.num_prior_output_tokens == 0) {
-    ids.assign(num_rows, 0);
-    return OkStatus();
-  }
-  const int64_t num_prior = request->own.num_prior_output_tokens;
-  if (num_prior < 0 || ids.size() != num_rows + static_cast<size_t>(num_prior)) {
+// Which positions of the prompt are tokens; num_rows are those of the tensor.
+StatusOr<std::vector<bool>> TokenPlaces(int64_t num_rows, const wire::EngineCoreRequest& request) {
+  std::vector<bool> is_token(static_cast<size_t>(num_rows), false);
+  if (request.prompt_is_token_ids.is_nil()) return is_token;
+  ASSIGN_OR_RETURN(is_token, wire::UnpackBools(request.prompt_is_token_ids));
+  if (is_token.size() != static_cast<size_t>(num_rows)) {
     return InvalidArgumentError("prompt_embeds have " + std::to_string(num_rows) +
+                                " rows, but prompt_is_token_ids has " +
+                                std::to_string(is_token.size()) + " entries");
+  }
+  return is_token;
+}
+
+// Zeros where rows stand.
+Status PlaceZeros(const std::vector<bool>& is_token, wire::EngineCoreRequest* request) {
+  std::vector<TokenId>& ids = request->prompt_token_ids;
+  const int64_t num_prior = request->own.num_prior_output_tokens;
+  const bool is_mixed = !request->prompt_is_token_ids.is_nil();
+  if (ids.empty() && num_prior == 0 && !is_mixed) ids.assign(is_token.size(), 0);
+  if (num_prior < 0 || ids.size() != is_token.size() + static_cast<size_t>(num_prior)) {
+    return InvalidArgumentError("prompt_embeds have " + std::to_string(is_token.size()) +
                                 " rows, but the prompt has " + std::to_string(ids.size()) +
-                                " token ids; a prompt of both is not supported");
+                                " token ids");
+  }
+  for (size_t i = 0; i < is_token.size(); ++i) {
+    if (!is_token[i]) ids[i] = 0;
   }
   return OkStatus();
+}
+
+// The rows of the tensor that count.
+PromptEmbeddings RowsOf(const wire::TensorView& tensor, const std::vector<bool>& is_token) {
+  PromptEmbeddings rows{.type = *TypeOf(tensor.dtype),
+                        .num_columns = static_cast<int32_t>(tensor.shape[1]),
+                        .runs = {},
+                        .data = {}};
+  for (size_t i = 0; i < is_token.size(); ++i) {
+    if (is_token[i]) continue;
+    const auto position = static_cast<int32_t>(i);
+    if (rows.runs.empty() || rows.runs.back().end() != position) rows.runs.push_back({position, 0});
+    ++rows.runs.back().num_rows;
+    rows.data += tensor.data.substr(i * rows.row_bytes(), rows.row_bytes());
+  }
+  return rows;
 }
 
 }  // namespace
@@ -67,19 +93,20 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> ReadEmbeddings(const ExecutorL
     return UnimplementedError(
         "this engine accepts prompt embeddings only with --enable-prompt-embeds");
   }
-  if (!request->prompt_is_token_ids.is_nil()) {
-    return UnimplementedError("prompts of embeddings and token ids together are not supported");
-  }
   if (request->sampling_params.prompt_logprobs) {
     return InvalidArgumentError("prompt_logprobs are not compatible with prompt embeds");
   }
   ASSIGN_OR_RETURN(const wire::TensorView tensor,
                    wire::DecodeTensor(request->prompt_embeds, request->aux_frames));
-  ASSIGN_OR_RETURN(PromptEmbeddings embeddings, FromTensor(tensor, limits.hidden_size));
-  RETURN_IF_ERROR(PlaceZeros(embeddings, request));
+  RETURN_IF_ERROR(CheckTensor(tensor, limits.hidden_size));
+  ASSIGN_OR_RETURN(const std::vector<bool> is_token, TokenPlaces(tensor.shape[0], *request));
+  RETURN_IF_ERROR(PlaceZeros(is_token, request));
+  auto embeddings = std::make_shared<const PromptEmbeddings>(RowsOf(tensor, is_token));
   request->prompt_embeds = {};
+  request->prompt_is_token_ids = {};
   request->aux_frames.clear();
-  return std::make_shared<const PromptEmbeddings>(std::move(embeddings));
+  if (embeddings->runs.empty()) return std::shared_ptr<const PromptEmbeddings>();
+  return embeddings;
 }
 
 }  // namespace tandem

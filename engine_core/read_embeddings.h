@@ -1,8 +1,9 @@
 #pragma once
 
 // The prompt embeddings of a request from the wire: checked, and taken out of the message.
-// A request has no token ids where it has embeddings: its prompt_token_ids are absent, or zeros for
-// the rows, and after those the outputs of an earlier run.
+// A prompt is rows alone, whose prompt_token_ids are absent or zeros, or has both: then there are
+// ids and rows for every position, and prompt_is_token_ids has which of the two counts. Outputs of
+// an earlier run come after the prompt.
 // Thread: engine loop. Failure: INVALID_ARGUMENT for the client; UNIMPLEMENTED where the engine
 // does not accept embeddings.
 
@@ -15,7 +16,8 @@
 
 namespace tandem {
 
-// Null: the request has none. Otherwise prompt_token_ids have a zero for each row afterwards.
+// Null: the request has none. Otherwise prompt_token_ids have a zero in place of each row
+// afterwards.
 StatusOr<std::shared_ptr<const PromptEmbeddings>> ReadEmbeddings(const ExecutorLimits& limits,
                                                                  wire::EngineCoreRequest* request);
 

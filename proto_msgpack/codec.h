@@ -66,6 +66,10 @@ StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::st
 // The value; the data becomes the next one of the record's aux_frames.
 RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_frames);
 
+// A list of true and false that a record carries unread.
+StatusOr<std::vector<bool>> UnpackBools(const RawValue& value);
+RawValue PackedBools(const std::vector<bool>& values);
+
 // Single values, for utility arguments and results.
 RawValue PackedBool(bool value);
 RawValue PackedInt(int64_t value);

@@ -347,6 +347,19 @@ StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::st
   return view;
 }
 
+StatusOr<std::vector<bool>> UnpackBools(const RawValue& value) {
+  MsgpackReader reader(value.packed);
+  std::vector<bool> values;
+  for (uint32_t left = reader.ArraySize(); left > 0 && reader.ok(); --left) {
+    bool is_true = false;
+    Unpack(reader, &is_true);
+    values.push_back(is_true);
+  }
+  if (reader.ok() && !reader.at_end()) reader.Fail("bytes after the list");
+  RETURN_IF_ERROR(reader.status());
+  return values;
+}
+
 StatusOr<RequestSpecDecodeMetrics> UnpackSpecDecodeMetrics(const RawValue& value) {
   RequestSpecDecodeMetrics metrics;
   const std::string_view frames[] = {value.packed};

@@ -306,6 +306,12 @@ RawValue Packed(const LoraRequest& lora) {
 RawValue PackedBool(bool value) {
   return PackedBy([&](Writer& w) { Pack(w, value); });
 }
+RawValue PackedBools(const std::vector<bool>& values) {
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_array(static_cast<uint32_t>(values.size()));
+    for (const bool value : values) Pack(w, value);
+  });
+}
 RawValue PackedInt(int64_t value) {
   return PackedBy([&](Writer& w) { Pack(w, value); });
 }

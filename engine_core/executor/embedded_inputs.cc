@@ -1,6 +1,6 @@
 #include "engine_core/executor/embedded_inputs.h"
 
-#include <algorithm>
+#include <string_view>
 
 #include "common/check.h"
 
@@ -21,9 +21,9 @@ DType DTypeOf(PromptEmbeddings::Type type) {
 }
 
 // A view that is only read.
-Tensor RowsOf(const PromptEmbeddings& embeddings, int32_t begin, int32_t end) {
-  return Tensor(const_cast<char*>(embeddings.Rows(begin, end).data()), DTypeOf(embeddings.type),
-                {end - begin, embeddings.num_columns});
+Tensor RowsAt(const PromptEmbeddings& embeddings, std::string_view rows, int32_t num_rows) {
+  return Tensor(const_cast<char*>(rows.data()), DTypeOf(embeddings.type),
+                {num_rows, embeddings.num_columns});
 }
 
 }  // namespace
@@ -43,14 +43,17 @@ void EmbeddedInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
   for (size_t r = 0; r < layout.requests.size(); ++r) {
     const ScheduledRequest& request = layout.requests[r];
     const PromptEmbeddings* embeddings = batch.row(request.slot).embeddings.get();
-    if (embeddings == nullptr || request.num_computed_tokens >= embeddings->num_rows) continue;
-    if (rows_.empty()) device_->WaitFor(sent_);
+    if (embeddings == nullptr) continue;
     const int32_t begin = request.num_computed_tokens;
-    const int32_t end = std::min(begin + request.num_scheduled_tokens, embeddings->num_rows);
-    const Tensor values = staging_.view().Rows(num_filled, end - begin);
-    ConvertTensor(values, RowsOf(*embeddings, begin, end));
-    rows_.push_back({.first = layout.query_start[r], .values = values});
-    num_filled += end - begin;
+    embeddings->ForEachRun(
+        begin, begin + request.num_scheduled_tokens,
+        [&](PromptEmbeddings::Run run, std::string_view rows) {
+          if (rows_.empty()) device_->WaitFor(sent_);
+          const Tensor values = staging_.view().Rows(num_filled, run.num_rows);
+          ConvertTensor(values, RowsAt(*embeddings, rows, run.num_rows));
+          rows_.push_back({.first = layout.query_start[r] + run.begin - begin, .values = values});
+          num_filled += run.num_rows;
+        });
   }
 }
 

@@ -5,6 +5,26 @@
 #include "kernels/device_sampler.h"
 
 namespace tandem {
+namespace {
+
+// What stands for embeddings is no token to be penalized.
+void CountPrompt(std::span<const TokenId> prompt, const PromptEmbeddings* embeddings,
+                 TokenCounts* counts) {
+  int32_t next = 0;
+  const auto end = static_cast<int32_t>(prompt.size());
+  const auto count_to = [&](int32_t to) {
+    counts->AddPrompt(prompt.subspan(static_cast<size_t>(next), static_cast<size_t>(to - next)));
+  };
+  if (embeddings != nullptr) {
+    embeddings->ForEachRun(0, end, [&](PromptEmbeddings::Run run, std::string_view) {
+      count_to(run.begin);
+      next = run.end();
+    });
+  }
+  count_to(end);
+}
+
+}  // namespace
 
 InputBatch::InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampling_limits,
                        bool has_device_sampler)
@@ -48,10 +68,8 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
       has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling) && !counts_embeddings;
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
-    // What stands for embeddings is no token to be penalized.
-    const int32_t num_embedded = r.embeddings ? r.embeddings->num_rows : 0;
-    r.counts.AddPrompt(
-        request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)).subspan(num_embedded));
+    CountPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)),
+                r.embeddings.get(), &r.counts);
     for (const TokenId id : output_ids(slot)) r.counts.AddOutput(id);
   }
 }

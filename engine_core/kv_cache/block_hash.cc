@@ -7,6 +7,9 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -71,6 +74,33 @@ BlockHash Sha256(std::span<const uint8_t> data) {
   return hash;
 }
 
+std::array<uint8_t, 32> DigestOf(std::string_view bytes) {
+  return Sha256({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}).bytes;
+}
+
+// What of the block [begin, end) is embeddings.
+struct EmbeddedBlock {
+  std::string rows;
+  std::string places;  // a byte for each position; empty where the rows are the block's first ones
+};
+
+EmbeddedBlock EmbeddedIn(const PromptEmbeddings* embeddings, int32_t begin, int32_t end) {
+  EmbeddedBlock block;
+  if (embeddings == nullptr) return block;
+  int32_t next = begin;
+  bool is_prefix = true;
+  std::string places(static_cast<size_t>(end - begin), '\0');
+  embeddings->ForEachRun(begin, end, [&](PromptEmbeddings::Run run, std::string_view rows) {
+    is_prefix = is_prefix && run.begin == next;
+    next = run.end();
+    block.rows += rows;
+    places.replace(static_cast<size_t>(run.begin - begin), static_cast<size_t>(run.num_rows),
+                   static_cast<size_t>(run.num_rows), '\1');
+  });
+  if (!is_prefix) block.places = std::move(places);
+  return block;
+}
+
 BlockHash Xxh3(std::span<const uint8_t> data) {
   XXH128_canonical_t digest;  // big-endian
   XXH128_canonicalFromHash(&digest, XXH3_128bits(data.data(), data.size()));
@@ -105,7 +135,7 @@ BlockHash BlockHasher::HashItem() const {
 }
 
 // nil, or a tuple of tagged tuples: the adapter, the items by position, the salt, a digest of the
-// embeddings.
+// embeddings, to which a digest of their places is added where tokens come before them.
 void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
   const int32_t begin = block_idx * block_size_;
   const int32_t end = begin + block_size_;
@@ -114,10 +144,9 @@ void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
   const auto num_items = static_cast<size_t>(
       std::count_if(keys.items.begin(), keys.items.end(),
                     [=](const MultimodalItem& item) { return item.Overlaps(begin, end); }));
-  const std::string_view rows =
-      keys.embeddings ? keys.embeddings->Rows(begin, end) : std::string_view();
+  const EmbeddedBlock embedded = EmbeddedIn(keys.embeddings.get(), begin, end);
   const size_t num_keys =
-      num_items + (has_adapter ? 1 : 0) + (has_salt ? 1 : 0) + (rows.empty() ? 0 : 1);
+      num_items + (has_adapter ? 1 : 0) + (has_salt ? 1 : 0) + (embedded.rows.empty() ? 0 : 1);
   if (num_keys == 0) {
     item_.push_back(kCborNull);
     return;
@@ -135,10 +164,11 @@ void BlockHasher::PutExtraKeys(const ExtraKeys& keys, int32_t block_idx) {
     PutInt(item.begin - begin, &item_);
   }
   if (has_salt) PutTagged(2, "cache_salt", keys.cache_salt, &item_);
-  if (!rows.empty()) {
-    PutHead(kArray, 2, &item_);
+  if (!embedded.rows.empty()) {
+    PutHead(kArray, embedded.places.empty() ? 2 : 3, &item_);
     PutText("prompt_embeds", &item_);
-    PutBytes(Sha256({reinterpret_cast<const uint8_t*>(rows.data()), rows.size()}).bytes, &item_);
+    PutBytes(DigestOf(embedded.rows), &item_);
+    if (!embedded.places.empty()) PutBytes(DigestOf(embedded.places), &item_);
   }
 }
 

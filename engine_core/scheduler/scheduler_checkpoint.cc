@@ -3,6 +3,8 @@
 // were not sent yet, and stamps for clients, are left out. The weights of an adapter are left out
 // too, what names them is there. REQUIRES: no connector, which no flag turns on.
 
+#include <limits>
+
 #include "common/check.h"
 #include "engine_core/scheduler/packed_request.h"
 #include "engine_core/scheduler/scheduler.h"
@@ -20,8 +22,12 @@ void SaveEmbeddings(const PromptEmbeddings* embeddings, ByteWriter* out) {
   out->Fixed(embeddings != nullptr);
   if (embeddings == nullptr) return;
   out->Fixed(embeddings->type);
-  out->Signed(embeddings->num_rows);
   out->Signed(embeddings->num_columns);
+  out->Varint(embeddings->runs.size());
+  for (const PromptEmbeddings::Run& run : embeddings->runs) {
+    out->Signed(run.begin);
+    out->Signed(run.num_rows);
+  }
   out->Bytes(embeddings->data);
 }
 
@@ -29,14 +35,24 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> LoadEmbeddings(ByteReader* in)
   if (in->Fixed<uint8_t>() == 0) return std::shared_ptr<const PromptEmbeddings>();
   PromptEmbeddings embeddings;
   embeddings.type = in->Fixed<PromptEmbeddings::Type>();
-  embeddings.num_rows = static_cast<int32_t>(in->Signed());
   embeddings.num_columns = static_cast<int32_t>(in->Signed());
+  bool is_whole =
+      embeddings.num_columns > 0 && embeddings.type <= PromptEmbeddings::Type::kBfloat16;
+  int64_t num_rows = 0;
+  for (size_t left = in->Count(); left > 0 && in->ok(); --left) {
+    PromptEmbeddings::Run run;
+    run.begin = static_cast<int32_t>(in->Signed());
+    run.num_rows = static_cast<int32_t>(in->Signed());
+    const int32_t free_from = embeddings.runs.empty() ? 0 : embeddings.runs.back().end();
+    is_whole = is_whole && run.num_rows > 0 && run.begin >= free_from &&
+               run.num_rows <= std::numeric_limits<int32_t>::max() - run.begin;
+    num_rows += run.num_rows;
+    embeddings.runs.push_back(run);
+  }
   embeddings.data = in->Bytes();
-  const bool has_rows = embeddings.num_rows > 0 && embeddings.num_columns > 0 &&
-                        embeddings.type <= PromptEmbeddings::Type::kBfloat16;
   const size_t num_bytes = embeddings.data.size();
-  if (!has_rows || num_bytes % embeddings.row_bytes() != 0 ||
-      num_bytes / embeddings.row_bytes() != static_cast<size_t>(embeddings.num_rows)) {
+  if (!is_whole || num_rows == 0 || num_bytes % embeddings.row_bytes() != 0 ||
+      num_bytes / embeddings.row_bytes() != static_cast<size_t>(num_rows)) {
     return DataLossError("the embeddings of a prompt are broken");
   }
   return std::make_shared<const PromptEmbeddings>(std::move(embeddings));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <utility>
 
 #include "engine_core/models/registry.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
@@ -288,7 +289,7 @@ std::shared_ptr<const PromptEmbeddings> RowsOfTable(const std::vector<TokenId>& 
   rows.type = table->view().dtype == DType::kF32    ? PromptEmbeddings::Type::kFloat32
               : table->view().dtype == DType::kBf16 ? PromptEmbeddings::Type::kBfloat16
                                                     : PromptEmbeddings::Type::kFloat16;
-  rows.num_rows = static_cast<int32_t>(ids.size());
+  rows.runs = {{0, static_cast<int32_t>(ids.size())}};
   rows.num_columns = static_cast<int32_t>(config->hidden_size);
   for (const TokenId id : ids) {
     const Tensor row = table->view().Rows(id, 1);
@@ -307,13 +308,23 @@ TEST_CASE("model runner: embeddings of a prompt's tokens give what the tokens gi
   const wire::SamplingParams params = GreedyParams(9);
   const RequestId a = "a", b = "b";
   std::vector<std::vector<TokenId>> outputs;
-  for (const bool embedded : {false, true}) {
+  using Runs = std::vector<PromptEmbeddings::Run>;
+  for (const Runs& runs : {Runs{}, Runs{{0, 7}}, Runs{{1, 1}, {4, 2}}}) {
     EngineDriver engine(options);
     std::deque<StepBuilder> steps(5);
+    std::vector<TokenId> ids = prompt, embedded;
+    for (const PromptEmbeddings::Run& run : runs) {
+      for (int32_t i = run.begin; i < run.end(); ++i) {
+        embedded.push_back(std::exchange(ids[static_cast<size_t>(i)], 0));
+      }
+    }
     steps[0].Admit(0, b, {9, 8}, params, 2, {BlockId{2}}, true);
-    steps[0].Admit(1, a, embedded ? std::vector<TokenId>(7, 0) : prompt, params, 3, {BlockId{1}},
-                   false);
-    if (embedded) steps[0].step.admitted.back().embeddings = RowsOfTable(prompt);
+    steps[0].Admit(1, a, ids, params, 3, {BlockId{1}}, false);
+    if (!runs.empty()) {
+      auto rows = std::make_shared<PromptEmbeddings>(*RowsOfTable(embedded));
+      rows->runs = runs;
+      steps[0].step.admitted.back().embeddings = rows;
+    }
     steps[1].Run(1, 3, 3, {}, false);
     steps[2].Run(1, 6, 1, {}, true);
     for (const size_t step : {3, 4}) {
@@ -329,6 +340,7 @@ TEST_CASE("model runner: embeddings of a prompt's tokens give what the tokens gi
     }
   }
   CHECK(outputs[0] == outputs[1]);
+  CHECK(outputs[0] == outputs[2]);
 }
 
 // The device's sampler counts every token id of a prompt, and zeros stand for embeddings.

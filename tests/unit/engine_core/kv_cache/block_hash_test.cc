@@ -48,7 +48,7 @@ TEST_CASE("sha256_cbor vectors: NONE_HASH, a chain of two blocks, a salt, the ev
 
 TEST_CASE("Embeddings are part of the hashes of the blocks they overlap, and of no other") {
   const auto hashes_of = [](int32_t num_rows, char last) {
-    PromptEmbeddings embeddings{.num_rows = num_rows, .num_columns = 1, .data = {}};
+    PromptEmbeddings embeddings{.num_columns = 1, .runs = {{0, num_rows}}, .data = {}};
     embeddings.data.assign(static_cast<size_t>(num_rows) * 4, 'x');
     embeddings.data.back() = last;
     ExtraKeys keys;
@@ -66,6 +66,31 @@ TEST_CASE("Embeddings are part of the hashes of the blocks they overlap, and of 
   CHECK(a == hashes_of(20, 'a'));
   // The third block has no row: it differs by its parent alone.
   CHECK(hashes_of(32, 'x')[2] != none[2]);
+}
+
+TEST_CASE("Embeddings between tokens: equal rows at other places are other blocks") {
+  const auto hashes_of = [](std::vector<PromptEmbeddings::Run> runs) {
+    PromptEmbeddings embeddings{.num_columns = 1, .runs = std::move(runs), .data = {}};
+    for (const PromptEmbeddings::Run& run : embeddings.runs) {
+      embeddings.data.append(static_cast<size_t>(run.num_rows) * 4, 'x');
+    }
+    ExtraKeys keys;
+    keys.embeddings = std::make_shared<const PromptEmbeddings>(std::move(embeddings));
+    std::vector<BlockHash> hashes;
+    BlockHasher(16).Extend(std::vector<TokenId>(48, 0), keys, &hashes);
+    return hashes;
+  };
+  using Runs = std::vector<PromptEmbeddings::Run>;
+  std::vector<std::vector<BlockHash>> all;
+  for (const Runs& runs : {Runs{{16, 4}}, Runs{{17, 4}}, Runs{{18, 4}}, Runs{{16, 2}, {19, 2}},
+                           Runs{{15, 4}}, Runs{{16, 16}}}) {
+    const std::vector<BlockHash> hashes = hashes_of(runs);
+    for (const auto& other : all) CHECK(hashes[1] != other[1]);
+    all.push_back(hashes);
+  }
+  std::vector<BlockHash> none;
+  BlockHasher(16).Extend(std::vector<TokenId>(48, 0), {}, &none);
+  CHECK(all[1][0] == none[0]);  // before the rows the prompt is text as any other
 }
 
 // Recorded from vLLM 0.33.0's own functions.
