@@ -114,7 +114,7 @@ StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& heade
   Json bodies = Json::array();
   for (size_t i = 0; i < processed.requests.size(); i += static_cast<size_t>(processed.n)) {
     const wire::EngineCoreRequest& request = processed.requests[i];
-    if (request.prompt_token_ids.empty()) {
+    if (!request.prompt_embeds.is_nil()) {
       return InvalidArgumentError("prompt_embeds are not rendered: they are no tokens")
           .WithParam("prompt_embeds");
     }

@@ -29,6 +29,9 @@ constexpr TextPart kTextParts[] = {{"text", "text"},
                                    {"refusal", "refusal"},
                                    {"thinking", "thinking"}};
 
+// Its key is data.
+constexpr std::string_view kEmbeddedType = "prompt_embeds";
+
 const char* TextKey(const std::string& type) {
   for (const TextPart& part : kTextParts) {
     if (part.type == type) return part.key;
@@ -40,8 +43,9 @@ Status UnsupportedPart(const std::string& type) {
   constexpr size_t kMaxShownBytes = 64;
   std::string known;
   for (const TextPart& part : kTextParts) {
-    known.append(known.empty() ? "" : ", ").append(part.type);
+    known.append(part.type).append(", ");
   }
+  known += kEmbeddedType;
   return InvalidArgumentError("content parts of type " + DumpJson(type.substr(0, kMaxShownBytes)) +
                               " are not supported by this server; supported: " + known)
       .WithParam("messages");
@@ -53,6 +57,11 @@ Status CheckPart(const std::string& where, const Json& part) {
   const Json* type = Find(part, "type");
   if (type == nullptr || !type->is_string()) {
     return InvalidArgumentError(where + "must have a type");
+  }
+  if (*type == kEmbeddedType) {
+    const Json* data = Find(part, "data");
+    return data != nullptr && data->is_string() ? OkStatus()
+                                                : InvalidArgumentError(where + "must have data");
   }
   const char* key = TextKey(type->get_ref<const std::string&>());
   if (key == nullptr) return UnsupportedPart(type->get_ref<const std::string&>());
@@ -67,6 +76,7 @@ Status CheckPart(const std::string& where, const Json& part) {
 // Of a part that was checked; null: it has none.
 const std::string* TextOf(const Json& part) {
   if (part.is_string()) return &part.get_ref<const std::string&>();
+  if (IsEmbeddedPart(part)) return nullptr;
   const Json* text = Find(part, TextKey(part.at("type").get_ref<const std::string&>()));
   return text == nullptr ? nullptr : &text->get_ref<const std::string&>();
 }
@@ -207,6 +217,11 @@ Status CheckTool(const std::string& place, const Json& tool) {
 }
 
 }  // namespace
+
+bool IsEmbeddedPart(const Json& part) {
+  const Json* type = part.is_object() ? Find(part, "type") : nullptr;
+  return type != nullptr && *type == kEmbeddedType;
+}
 
 Status ParseMessages(Json& value, ChatRequest* out) {
   if (!value.is_array()) return WrongType("", "a list", value);

@@ -2,7 +2,7 @@
 
 // The body of POST /v1/chat/completions: struct and field table. Messages stay JSON, because chat
 // templates may read any key of them. Their form is checked here: each is an object with a known
-// role, whose content is a text, null or a list of text parts.
+// role, whose content is a text, null or a list of parts: texts and embeddings.
 
 #include <cstdint>
 #include <optional>
@@ -38,6 +38,9 @@ Status ParseTools(Json& value, ChatRequest* out);
 Status ParseToolChoice(Json& value, ChatRequest* out);
 Status ParseChatTemplateKwargs(Json& value, ChatRequest* out);
 Status ParseDocuments(Json& value, ChatRequest* out);
+
+// Whether a checked part of a content is embeddings instead of a text.
+bool IsEmbeddedPart(const Json& part);
 
 // Refuses fields that contradict each other.
 Status CheckChatRequest(const ChatRequest& request);

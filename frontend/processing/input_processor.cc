@@ -72,9 +72,11 @@ std::optional<std::string> SessionId(const GenerationRequest& request,
   return argument->get<std::string>();
 }
 
-void SetEmbeddings(const TorchTensor& tensor, wire::EngineCoreRequest* request) {
+void SetEmbeddings(const TorchTensor& tensor, const std::vector<bool>& is_token,
+                   wire::EngineCoreRequest* request) {
   request->prompt_embeds = wire::EncodeTensor(
       {tensor.dtype, {tensor.num_rows, tensor.num_columns}, tensor.data}, &request->aux_frames);
+  if (!is_token.empty()) request->prompt_is_token_ids = wire::PackedBools(is_token);
 }
 
 // Gives the n requests of one prompt their ids and seeds.
@@ -107,15 +109,22 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
 
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
+  const EmbeddedParts parts = TakeEmbeddedParts(&request.messages.mutable_value());
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
-  ASSIGN_OR_RETURN(auto ids, Tokenize(request, text, request.add_special_tokens.value_or(false),
-                                      context.max_model_len));
+  Prompt prompt;
+  if (parts.empty()) {
+    ASSIGN_OR_RETURN(
+        prompt.token_ids,
+        Tokenize(request, text, request.add_special_tokens.value_or(false), context.max_model_len));
+  } else {
+    ASSIGN_OR_RETURN(prompt, EmbeddedChatPrompt(request, parts, text, context.max_model_len));
+  }
   ASSIGN_OR_RETURN(
       const std::shared_ptr<MessagePlan> message,
       PlanMessage(config_.parsers, request, text, config_.default_chat_template_kwargs));
   std::vector<Prompt> prompts;
-  const bool shows_text = request.return_prompt_text || request.return_token_offsets;
-  prompts.push_back({std::move(ids), shows_text ? std::move(text) : std::string()});
+  if (request.return_prompt_text || request.return_token_offsets) prompt.text = std::move(text);
+  prompts.push_back(std::move(prompt));
   MaxTokens max_tokens{request.max_tokens, "max_tokens", config_.defaults.sampling.max_tokens};
   if (request.max_completion_tokens) {
     max_tokens.requested = request.max_completion_tokens;
@@ -175,6 +184,9 @@ bool InputProcessor::ShowsTools(const ChatRequest& request) const {
 }
 
 StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
+  if (HasEmbeddedParts(*request.messages)) {
+    return Refuse("messages", "prompt_embeds are not rendered: they are no tokens");
+  }
   if (!request.chat_template) {
     if (tool_template_ && ShowsTools(request)) return RenderChat(request, *tool_template_);
     if (chat_template_) return RenderChat(request, *chat_template_);
@@ -424,7 +436,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
       shown_ids = prompt.token_ids;
     }
     wire::EngineCoreRequest engine_request = model;
-    if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, &engine_request);
+    if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, prompt.is_token, &engine_request);
     engine_request.prompt_token_ids = std::move(prompt.token_ids);
     engine_request.sampling_params = sampling;
     engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);

@@ -19,6 +19,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/processing/beam_search.h"
 #include "frontend/processing/chat_constraint.h"
+#include "frontend/processing/embedded_parts.h"
 #include "frontend/processing/fill_in_middle.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/reasoning_tokens.h"
@@ -94,6 +95,7 @@ class InputProcessor {
     std::vector<TokenId> token_ids;  // zeros for the rows of embeddings
     std::string text;
     std::optional<TorchTensor> embeddings = {};
+    std::vector<bool> is_token = {};  // with embeddings among tokens: which positions are tokens
   };
   struct MaxTokens {
     std::optional<int64_t> requested;  // by the client
@@ -115,6 +117,11 @@ class InputProcessor {
   StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
                                                   int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
+  StatusOr<Prompt> EmbeddedChatPrompt(const ChatRequest& request, const EmbeddedParts& parts,
+                                      std::string_view rendered, int64_t max_model_len) const;
+  StatusOr<TorchTensor> SpliceRows(const std::vector<bool>& is_token,
+                                   const std::vector<size_t>& parts,
+                                   const std::vector<TorchTensor>& tensors) const;
   // `before` and the request's suffix with the gap between them.
   StatusOr<std::vector<TokenId>> TokenizeAround(const CompletionRequest& request,
                                                 const std::string& before,
