@@ -1,6 +1,7 @@
 #include "frontend/parsers/reasoning_parser.h"
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "common/strings.h"
 #include "frontend/parsers/parse_steps.h"
@@ -25,6 +26,26 @@ Parse<> ParseGraniteReasoning(TextSource& text, MessageSink& sink, bool* in_reas
     *in_reasoning = true;
     co_await CopyUntil(text, AnyOf("Here is my response:", "Here's my response:"), add);
     *in_reasoning = false;
+  }
+  co_await CopyRest(text, add_content);
+}
+
+// "<think>\n…\n</think>\n<answer>\n…\n</answer>"; without thoughts they are empty.
+Parse<> ParseHunyuanReasoning(TextSource& text, MessageSink& sink, bool* in_reasoning,
+                              ContentFunction add_content) {
+  const bool thinks = co_await text.TrySkip(kThink);
+  if (thinks) {
+    *in_reasoning = true;
+    co_await text.TrySkip("\n");
+    co_await CopyUntil(text, AnyOf("\n</think>", kThinkEnd),
+                       [&sink](std::string_view part) { sink.AddReasoning(part); });
+    *in_reasoning = false;
+    co_await text.SkipBlanks();
+  }
+  const bool has_mark = co_await text.TrySkip("<answer>");
+  if (has_mark) {
+    co_await text.TrySkip("\n");
+    co_await CopyUntil(text, AnyOf("\n</answer>", "</answer>"), add_content);
   }
   co_await CopyRest(text, add_content);
 }
@@ -74,13 +95,24 @@ constexpr ReasoningFormat kFormats[] = {
      .drops_next_blanks = true,
      .switches = kEnableThinking},
     {.name = "holo2", .aliases = "", .begin = kThink, .end = kThinkEnd, .switches = kBothSwitches},
+    {.name = "hunyuan_a13b",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .parse = &ParseHunyuanReasoning},
     {.name = "hy_v3",
      .aliases = "",
      .begin = kThink,
      .end = kThinkEnd,
      .thinks_by_default = false,
-     .off_effort = "no_think"},
-    {.name = "hy_v4", .aliases = "", .begin = kThink, .end = kThinkEnd, .off_effort = "no_think"},
+     .off_effort = "no_think",
+     .takes_suffix = true},
+    {.name = "hy_v4",
+     .aliases = "",
+     .begin = kThink,
+     .end = kThinkEnd,
+     .off_effort = "no_think",
+     .takes_suffix = true},
     {.name = "kimi_k2",
      .aliases = "",
      .begin = kThink,
@@ -215,12 +247,37 @@ const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template)
   if (has("<seed:think>")) return FindReasoningFormat("seed_oss");
   if (has("[THINK]")) return FindReasoningFormat("mistral");
   if (has("<|channel>thought")) return FindReasoningFormat("gemma4");
-  if (!has(kThink) && !has(kThinkEnd)) return nullptr;
+  if (!has(kThink) && !has(kThinkEnd)) {
+    return has("<think:") && has("</think:") ? FindReasoningFormat("hy_v4") : nullptr;
+  }
   if (has("<minimax:tool_call>")) return FindReasoningFormat("minimax_m2");
   if (has("<|tool_calls_section_begin|>")) return FindReasoningFormat("kimi_k2");
   if (has("<arg_key>")) return FindReasoningFormat("glm45");
   if (has(kEnableThinking)) return FindReasoningFormat("qwen3");
   return FindReasoningFormat("deepseek_r1");
+}
+
+std::shared_ptr<const ReasoningFormat> WithSuffixOf(std::string_view chat_template,
+                                                    const ReasoningFormat& format) {
+  if (!format.takes_suffix) return nullptr;
+  constexpr size_t kLongest = 64;
+  const std::string opening = std::string(format.begin.substr(0, format.begin.size() - 1)) + ':';
+  const size_t found = chat_template.find(opening);
+  if (found == std::string_view::npos) return nullptr;
+  const std::string_view rest = chat_template.substr(found + opening.size() - 1);
+  const size_t length = rest.find_first_of("> \t\n\"'<{}");
+  if (length == std::string_view::npos || rest[length] != '>' || length > kLongest) return nullptr;
+  struct Suffixed {
+    std::string begin, end;
+    ReasoningFormat format;
+  };
+  const auto with = [suffix = rest.substr(0, length)](std::string_view marker) {
+    return std::string(marker.substr(0, marker.size() - 1)).append(suffix) + '>';
+  };
+  auto own = std::make_shared<Suffixed>(Suffixed{with(format.begin), with(format.end), format});
+  own->format.begin = own->begin;
+  own->format.end = own->end;
+  return {own, &own->format};
 }
 
 namespace {

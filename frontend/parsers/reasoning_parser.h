@@ -5,6 +5,7 @@
 // tool calls.
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string_view>
@@ -37,6 +38,7 @@ struct ReasoningFormat {
   std::string_view switches = {};
   bool thinks_by_default = true;
   std::string_view off_effort = {};  // the reasoning_effort that switches thinking off
+  bool takes_suffix = false;         // the markers of a checkpoint may have one: "<think:x>"
   // The variable that makes reasoning the content of a message that has none.
   std::string_view content_switch = {};
   // Instead of all that, for a format that markers do not describe. *in_reasoning as below.
@@ -49,6 +51,10 @@ std::span<const ReasoningFormat> ReasoningFormats();
 const ReasoningFormat* FindReasoningFormat(std::string_view name);
 // Of the markers that a chat template has; null: it has none that is known.
 const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template);
+
+// The format with the suffix that its markers have in a chat template; null: they have none there.
+std::shared_ptr<const ReasoningFormat> WithSuffixOf(std::string_view chat_template,
+                                                    const ReasoningFormat& format);
 
 // kUnknown: the prompt does not decide, so the format does; kByText: the text does, it is reasoning
 // only if it begins with the begin marker; kOff: the request has switched thinking off.

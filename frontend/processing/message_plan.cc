@@ -88,6 +88,10 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                   ", " + Names(ReasoningFormats()));
     }
   }
+  if (config.reasoning != nullptr) {
+    config.suffixed_reasoning = WithSuffixOf(chat_template, *config.reasoning);
+    if (config.suffixed_reasoning) config.reasoning = config.suffixed_reasoning.get();
+  }
   return config;
 }
 

@@ -13,11 +13,12 @@
 
 namespace tandem {
 
-// What the server parses; the rows are static.
+// What the server parses; the rows are static, but for one whose markers have a suffix.
 struct ParserConfig {
-  const ToolParserRow* tool_parser = nullptr;  // null: none
-  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
-  bool is_harmony = false;                     // the reasoning parser is gpt-oss'
+  const ToolParserRow* tool_parser = nullptr;                 // null: none
+  const ReasoningFormat* reasoning = nullptr;                 // null: reasoning is content
+  std::shared_ptr<const ReasoningFormat> suffixed_reasoning;  // owns `reasoning`, where it has one
+  bool is_harmony = false;                                    // the reasoning parser is gpt-oss'
   // The template has the markers, if only to drop them: the model may not think at all.
   bool reasoning_is_guessed = false;
   bool enable_auto_tool_choice = true;

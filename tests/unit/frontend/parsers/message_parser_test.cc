@@ -58,6 +58,38 @@ TEST_CASE("a text decides by its first marker whether it begins with reasoning")
   CHECK(parse("granite", "Here is my thought process:") == "|Here is my thought process:");
 }
 
+TEST_CASE("hunyuan_a13b: thoughts and an answer between marks, however the text is cut") {
+  const auto parse = [](std::string_view text) {
+    std::string sums;
+    for (size_t cut = 0; cut < text.size(); ++cut) {
+      MessageFormat format;
+      format.reasoning = FindReasoningFormat("hunyuan_a13b");
+      MessageParser parser(format);
+      std::string reasoning, content;
+      const auto add = [&](const ParsedDelta& delta) {
+        reasoning += delta.reasoning;
+        content += delta.content;
+      };
+      add(parser.Feed(text.substr(0, cut)));
+      add(parser.Feed(text.substr(cut)));
+      add(parser.End());
+      const std::string sum = reasoning + "|" + content;
+      if (!sums.empty()) CHECK(sums == sum);
+      sums = sum;
+    }
+    return sums;
+  };
+  CHECK(parse("<think>\nOne.\n\nTwo.\n</think>\n<answer>\nYes.\nNo.\n</answer>") ==
+        "One.\n\nTwo.|Yes.\nNo.");
+  CHECK(parse("<think>\n\n</think>\n<answer>\nYes.\n</answer>") == "|Yes.");
+  CHECK(parse("<answer>Yes.</answer>") == "|Yes.");
+  CHECK(parse("<think>\nhm\n</think>\n<tool_calls>[]</tool_calls>") ==
+        "hm|<tool_calls>[]</tool_calls>");
+  CHECK(parse("<think>\nhm\n</thin") == "hm\n</thin|");
+  CHECK(parse("<answer>\nYes\n</ans") == "|Yes\n</ans");
+  CHECK(parse("Yes <think>no</think>") == "|Yes <think>no</think>");
+}
+
 TEST_CASE("reasoning that may be content waits for content or a call") {
   MessageFormat format;
   format.reasoning = FindReasoningFormat("nemotron_v3");

@@ -85,6 +85,42 @@ TEST_CASE("where the template shows no calls, config.json's model_type may choos
   CHECK(ChooseParsers("none", "none", "", {}, "gpt_oss")->tool_parser == nullptr);
 }
 
+TEST_CASE("markers of reasoning have the suffix that the chat template shows") {
+  const auto markers = [](std::string_view parser, std::string_view source) {
+    // The markers outlive the config that they were made with.
+    const auto copy = std::make_unique<ParserConfig>(*ChooseParsers("none", parser, source));
+    return copy->reasoning == nullptr
+               ? std::string()
+               : std::string(copy->reasoning->begin) + " " + std::string(copy->reasoning->end);
+  };
+  CHECK(markers("hy_v4", "<think:6c>x</think:6c>") == "<think:6c> </think:6c>");
+  CHECK(markers("hy_v3", "a <think:6c>") == "<think:6c> </think:6c>");
+  CHECK(markers("", "<think:6c>x</think:6c>") == "<think:6c> </think:6c>");
+  for (const char* plain : {"", "<think>", "<think:", "<think:{{ s }}>", "<think:a b>"}) {
+    CHECK(markers("hy_v4", plain) == "<think> </think>");
+  }
+  CHECK(markers("qwen3", "<think:6c>") == "<think> </think>");
+
+  const auto config = ChooseParsers("none", "hy_v4", "<think:6c></think:6c>");
+  REQUIRE(config.ok());
+  const auto start = [&](std::string_view prompt) {
+    return (*PlanMessage(*config, RequestWith("{}"), prompt, JsonDocument()))->format.start;
+  };
+  CHECK(start("<user>hi<bot><think:6c>") == ReasoningStart::kReasoning);
+  CHECK(start("<user>hi<bot><think:6c></think:6c>") == ReasoningStart::kContent);
+  const auto plan = PlanMessage(*config, RequestWith("{}"), "<think:6c>", JsonDocument());
+  MessageParser parser((*plan)->format);
+  std::string reasoning, content;
+  for (const char* piece : {"hm</thin", "k></think:", "6c>yes"}) {
+    const ParsedDelta delta = parser.Feed(piece);
+    reasoning += delta.reasoning;
+    content += delta.content;
+  }
+  content += parser.End().content;
+  CHECK(reasoning == "hm</think>");
+  CHECK(content == "yes");
+}
+
 TEST_CASE("gpt-oss always reasons") {
   ParserConfig config;
   config.is_harmony = true;
