@@ -77,12 +77,23 @@ def fold(events):
             if choice.get("prompt_logprobs"):
                 folded["prompt_logprobs"] = choice["prompt_logprobs"]
             for call in message.get("tool_calls") or ():
-                folded["calls"] = folded.get("calls", "") + json.dumps(call["function"])
+                calls, function = folded.setdefault("calls", []), call["function"]
+                if function.get("name"):
+                    calls.append([function["name"], ""])
+                calls[-1][1] += function.get("arguments") or ""
             if choice.get("finish_reason"):
                 assert folded["finish"] is None, "two finish reasons"
                 folded["finish"] = (choice["finish_reason"], choice.get("stop_reason"))
     tokens = usage and (usage["prompt_tokens"], usage["completion_tokens"])
     return {"choices": choices, "tokens": tokens, "error": error}
+
+
+TOOL = {"type": "function", "function": {"name": "tell", "parameters": {
+    "type": "object", "properties": {"what": {"type": "string", "maxLength": 40}, "to": {"enum": ["fox", "bear"]}},
+    "required": ["what", "to"], "additionalProperties": False}}}
+SCHEMA = {"type": "object", "required": ["names", "count"], "additionalProperties": False, "properties": {
+    "names": {"type": "array", "minItems": 3, "maxItems": 5, "items": {"type": "string", "maxLength": 12}},
+    "count": {"type": "integer"}}}
 
 
 def draw_request(dice):
@@ -109,6 +120,10 @@ def draw_request(dice):
         ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "n": 2, "ignore_eos": True}),
         ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "logit_bias": {"17": -5, "30": 2},
                                   "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}),
+        ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "logprobs": True,
+                                  "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}),
+        ("/v1/chat/completions", {**chat, "stream": dice.random() < 0.5, "temperature": 1, "seed": seed, "tools": [TOOL],
+                                  "tool_choice": "required"}),
     ])
 
 
