@@ -54,6 +54,10 @@ class Resume(unittest.TestCase):
             answers = self.kill_under_load(server, NUM_KILLS)
             self.assertEqual(server.total("tandem:engine_restarts_total"), NUM_KILLS)
             self.assertEqual(set(server.outcomes()), {"resumed"})
+            # Nothing that was computed twice is counted twice. A prompt counts for each of its choices.
+            tokens = [(*answer.result["tokens"], answer.body.get("n", 1)) for answer in answers if answer.status == 200]
+            self.assertEqual(server.total("vllm:prompt_tokens_total"), sum(prompt * n for prompt, _, n in tokens))
+            self.assertEqual(server.total("vllm:generation_tokens_total"), sum(output for _, output, _ in tokens))
             self.check_equal_to_undisturbed(server, answers)
 
 

@@ -122,8 +122,8 @@ def draw_request(dice):
                                   "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}),
         ("/v1/chat/completions", {**chat, **stream, "temperature": 1, "seed": seed, "logprobs": True,
                                   "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}}),
-        ("/v1/chat/completions", {**chat, "stream": dice.random() < 0.5, "temperature": 1, "seed": seed, "tools": [TOOL],
-                                  "tool_choice": "required"}),
+        ("/v1/chat/completions", {**chat, **(stream if dice.random() < 0.5 else {}), "temperature": 1, "seed": seed,
+                                  "tools": [TOOL], "tool_choice": "required"}),
     ])
 
 
