@@ -65,13 +65,13 @@ void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_req
   }
 }
 
-void CheckPositionsAndSlots(const QkRope& rope, const LayerKv& kv, const AttentionPlan& plan) {
+void CheckPositionsAndSlots(const Tensor& cos, const LayerKv& kv, const AttentionPlan& plan) {
   const auto* positions = plan.batch().positions.Data<int32_t>();
   const auto* slots = plan.batch().slot_mapping.Data<int32_t>();
   const int64_t num_slots = kv.num_blocks * kv.block_size;
   for (int64_t t = 0; t < plan.num_tokens(); ++t) {
-    CHECK(positions[t] >= 0 && (rope.rotary_dim == 0 || positions[t] < rope.cos.rows()))
-        << "position " << positions[t] << " of " << rope.cos.rows();
+    CHECK(positions[t] >= 0 && (cos.empty() || positions[t] < cos.rows()))
+        << "position " << positions[t] << " of " << cos.rows();
     CHECK(slots[t] >= -1 && slots[t] < num_slots) << "slot " << slots[t] << " of " << num_slots;
   }
 }

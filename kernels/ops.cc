@@ -2,6 +2,8 @@
 
 #include "kernels/ops.h"
 
+#include <algorithm>
+
 #include "kernels/op_checks.h"
 
 namespace tandem {
@@ -146,6 +148,26 @@ void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& 
   DoQkNormRopeWriteKv(out, qkv, rope, kv, plan);
 }
 
+void Ops::LatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
+                            const LatentRope& rope, const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t num_tokens = plan.num_tokens();
+  CHECK(kv.is_latent && kv.num_kv_heads == 1);
+  CHECK(out.rank == 2 && out.dtype == types().activation && out.shape[0] == num_tokens) << out;
+  CHECK_EQ(out.shape[1] % kv.head_dim, 0);
+  const int64_t num_heads = out.shape[1] / kv.head_dim;
+  CHECK(q.rank == 2 && q.dtype == types().activation && q.shape[0] == num_tokens) << q;
+  CHECK(q.shape[1] % num_heads == 0 && q.shape[1] / num_heads >= rope.pe_dim) << q << rope.pe_dim;
+  CHECK(latent.dtype == types().activation && IsMatrix(latent, num_tokens, kv.head_dim)) << latent;
+  CHECK(rope.pe_dim % 2 == 0 && rope.pe_dim <= kv.head_dim) << rope.pe_dim;
+  CHECK(IsVector(rope.norm, DType::kF32, kv.head_dim - rope.pe_dim)) << rope.norm;
+  for (const Tensor* table : {&rope.cos, &rope.sin}) {
+    CHECK(table->empty() || (table->rank == 2 && table->dtype == DType::kF32 &&
+                             table->shape[1] == rope.pe_dim / 2 && table->IsContiguous()))
+        << *table;
+  }
+  DoLatentRopeWriteKv(out, q, latent, rope, kv, plan);
+}
+
 void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
                          const AttentionOptions& options, const AttentionPlan& plan) {
   CHECK(out.rank == 2 && out.dtype == types().activation && q.dtype == types().activation)
@@ -163,7 +185,7 @@ void Ops::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
 }
 
 void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
-                    bool renormalize) {
+                    const RouteOptions& options) {
   CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;
   CHECK(expert_ids.rank == 2 && expert_ids.dtype == DType::kI32) << expert_ids;
   CHECK(expert_ids.shape[0] == logits.shape[0] && expert_ids.shape[1] >= 1 &&
@@ -171,7 +193,15 @@ void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tenso
       << expert_ids << " of " << logits;
   CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, logits.shape[0], expert_ids.shape[1]))
       << weights << expert_ids;
-  DoRouteTopK(expert_ids, weights, logits, renormalize);
+  CHECK(options.bias.empty() || IsVector(options.bias, DType::kF32, logits.shape[1]))
+      << options.bias << logits;
+  CHECK(options.num_groups >= 1 && logits.shape[1] % options.num_groups == 0) << options.num_groups;
+  const int64_t group_size = logits.shape[1] / options.num_groups;
+  CHECK(options.top_groups >= 1 && options.top_groups <= options.num_groups) << options.top_groups;
+  CHECK(options.group_best >= 1 && options.group_best <= std::min<int64_t>(2, group_size))
+      << options.group_best;
+  CHECK_LE(expert_ids.shape[1], group_size * options.top_groups);
+  DoRouteTopK(expert_ids, weights, logits, options);
 }
 
 void Ops::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, const Tensor& weights) {

@@ -58,6 +58,29 @@ struct QkRope {
   float norm_epsilon = 1e-6f;
 };
 
+// Of LatentRopeWriteKv.
+struct LatentRope {
+  Tensor cos;      // [max_positions, pe_dim / 2] f32; empty: pe stays as it is
+  Tensor sin;      // the same
+  int pe_dim = 0;  // even
+  Tensor norm;     // [head_dim - pe_dim] f32
+  float norm_epsilon = 1e-6f;
+  bool is_interleaved = true;  // pairs (0, 1), (2, 3), ...; else i with i + pe_dim / 2
+};
+
+enum class RouterScore { kSoftmax, kSigmoid };
+
+// Of RouteTopK. Groups are equal runs of experts; a group's score is the sum of its best ones.
+struct RouteOptions {
+  RouterScore score = RouterScore::kSoftmax;
+  bool renormalize = false;
+  float scale = 1;
+  Tensor bias = {};    // [E] f32; empty: none
+  int num_groups = 1;  // divides E
+  int top_groups = 1;  // how many of them are chosen from
+  int group_best = 1;  // 1 or 2: how many scores of a group are added up; at most its size
+};
+
 struct AttentionOptions {
   float scale = 0;             // of q . k, often 1 / sqrt(head_dim)
   int32_t sliding_window = 0;  // w > 0: a query at p sees keys p - w + 1 .. p; 0: all

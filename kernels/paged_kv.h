@@ -25,6 +25,10 @@ struct KvCacheSpec {
   int block_size = 0;  // tokens per block; for the cpu backend a multiple of 32
   int64_t num_blocks = 0;
   KvFormat format = KvFormat::kCompute;
+  // Latent attention: a token has one vector, which is its key and its value. There is no V.
+  bool is_latent = false;
+
+  int vectors_per_head() const { return is_latent ? 1 : 2; }  // of a token
 };
 
 // The K and V memory of one layer, as a backend laid it out.
@@ -36,6 +40,7 @@ struct LayerKv {
   int block_size = 0;
   int64_t num_blocks = 0;
   KvFormat format = KvFormat::kCompute;
+  bool is_latent = false;  // then v is k
 };
 
 class KvCache {
@@ -46,20 +51,22 @@ class KvCache {
   int64_t num_bytes() const { return memory_.view().NumBytes(); }
   LayerKv layer(int layer) const {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
-    const int64_t half = num_bytes() / (2 * spec_.num_layers);
-    auto* base = static_cast<std::byte*>(memory_.view().data) + 2 * half * layer;
+    const int64_t vectors = spec_.vectors_per_head();
+    const int64_t part = num_bytes() / (vectors * spec_.num_layers);
+    auto* base = static_cast<std::byte*>(memory_.view().data) + vectors * part * layer;
     return {.k = base,
-            .v = base + half,
+            .v = base + (vectors - 1) * part,
             .num_kv_heads = spec_.num_kv_heads,
             .head_dim = spec_.head_dim,
             .block_size = spec_.block_size,
             .num_blocks = spec_.num_blocks,
-            .format = spec_.format};
+            .format = spec_.format,
+            .is_latent = spec_.is_latent};
   }
 
  private:
   KvCacheSpec spec_;
-  OwnedTensor memory_;  // per layer K then V, equal sizes
+  OwnedTensor memory_;  // per layer K, then V of equal size
 };
 
 // One step's batch: the new tokens (queries) of all its requests, one after another.

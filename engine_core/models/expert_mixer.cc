@@ -12,6 +12,16 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
                                 config.architecture + " must be in [1, num_experts], which is " +
                                 std::to_string(shape.num_experts));
   }
+  const RouteOptions& routing = shape.routing;
+  const int64_t group_size = shape.num_experts / routing.num_groups;
+  if (shape.num_experts % routing.num_groups != 0 || routing.top_groups > routing.num_groups ||
+      group_size < routing.group_best || shape.top_k > group_size * routing.top_groups) {
+    return InvalidArgumentError("n_group " + std::to_string(routing.num_groups) +
+                                " and topk_group " + std::to_string(routing.top_groups) + " of " +
+                                config.architecture + " must be groups of its " +
+                                std::to_string(shape.num_experts) + " experts with room for " +
+                                std::to_string(shape.top_k) + " per token");
+  }
   if (config.hidden_act != "silu") {
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be silu");
@@ -94,7 +104,9 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   } else {
     ops_->AdaptedLinear(logits, normed, *layer.router.weight, {}, LinearEpilogue::kStore, router);
   }
-  ops_->RouteTopK(ids, weights, logits, shape_.renormalize);
+  RouteOptions routing = shape_.routing;
+  routing.bias = layer.router_bias;
+  ops_->RouteTopK(ids, weights, logits, routing);
   const ExpertPairs pairs = Pairs(num_tokens);
   ops_->GroupByExpert(pairs, ids, weights);
   const int64_t num_pairs = pairs.tokens.rows();

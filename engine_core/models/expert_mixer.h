@@ -4,7 +4,7 @@
 //   residual += sum over the chosen experts e, in ascending order of id, of weight_e *
 //   mlp_e(normed)
 // Router: a linear layer, Ops::RouteTopK on its float32 output. A token's result depends on that
-// token alone.
+// token alone. A shared expert, which every token has, is an MLP beside it (Decoder::RunMixture).
 // Several ranks share the work in one of two ways. Each has its rows of all experts: what goes into
 // the down products is shared. Or each has some experts as a whole (expert parallelism): what comes
 // out of them is shared. Each rank adds up its own columns, so no sum is cut in either way.
@@ -14,6 +14,8 @@
 // sizes are the rank's.
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/layers.h"
@@ -24,14 +26,17 @@ struct MoeShape {
   int64_t num_experts = 0;
   int64_t top_k = 0;
   int64_t intermediate_size = 0;
-  bool renormalize = false;  // scale the chosen experts' weights to sum to 1
+  RouteOptions routing = {};             // without the bias, which is a layer's
+  int64_t shared_intermediate_size = 0;  // 0: no shared expert
 };
 
 struct MoeLayer {
   LinearLayer router;                          // [E, H]
+  OwnedTensor router_bias;                     // [E]; empty view: none
   std::unique_ptr<PackedExperts> gate_up;      // [2 own I, H] each, or own experts: [2 I, H]
   std::unique_ptr<PackedExperts> down;         // [own H, I] each, or own experts: [H, I]
   std::vector<int> gate_up_sites, down_sites;  // by expert
+  std::optional<MlpLayer> shared;
 };
 
 // The experts of which the rank has something.

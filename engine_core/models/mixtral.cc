@@ -12,7 +12,7 @@ StatusOr<std::unique_ptr<Stage>> LoadMixtral(const LoadContext& context) {
                 .shape = {.num_experts = config.num_experts,
                           .top_k = config.num_experts_per_tok,
                           .intermediate_size = config.moe_intermediate_size,
-                          .renormalize = true},
+                          .routing = {.renormalize = true}},
                 .load_attention = LoadAttention});
 }
 

@@ -15,7 +15,7 @@ StatusOr<std::unique_ptr<Stage>> LoadQwen3Moe(const LoadContext& context) {
        .shape = {.num_experts = config.num_experts,
                  .top_k = config.num_experts_per_tok,
                  .intermediate_size = config.moe_intermediate_size,
-                 .renormalize = config.norm_topk_prob},
+                 .routing = {.renormalize = config.norm_topk_prob}},
        .load_attention = LoadQwen3Attention});
 }
 

@@ -7,11 +7,26 @@
 
 namespace tandem {
 
+namespace {
+
+// A thread takes at most this many heads of one KV head: the keys are walked once for all of them,
+// but a latent, which all heads share, is to be work for several threads.
+int HeadsAtOnce(int heads_per_kv_head) {
+  constexpr int kMost = 32;
+  for (int heads = std::min(heads_per_kv_head, kMost); heads > kMost / 4; --heads) {
+    if (heads_per_kv_head % heads == 0) return heads;
+  }
+  return heads_per_kv_head <= kMost ? heads_per_kv_head : 1;
+}
+
+}  // namespace
+
 CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests)
     : max_tokens_(max_tokens), max_requests_(max_requests) {
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0)
       << shape.num_heads << " heads over " << shape.num_kv_heads;
-  queries_per_item_ = std::max(1, kMaxQueryRows / (shape.num_heads / shape.num_kv_heads));
+  queries_per_item_ =
+      std::max(1, kMaxQueryRows / HeadsAtOnce(shape.num_heads / shape.num_kv_heads));
   // The last item of every request may be partly empty.
   items_.reserve(max_tokens / queries_per_item_ + max_requests);
 }
@@ -35,15 +50,13 @@ void CpuPlan::Fill(const AttentionBatch& batch) {
 }
 
 void CpuOps::ReserveAttentionScratch(const AttentionShape& shape) {
-  const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const int64_t floats = AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group),
-                                                PaddedHeadDim(shape.head_dim));
+  const int64_t floats = AttentionScratchFloats(kMaxQueryRows, PaddedHeadDim(shape.head_dim));
   for (int thread = 0; thread < pool_->num_threads(); ++thread) Scratch(thread, floats);
 }
 
 void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                  const LayerKv& kv, const AttentionPlan& plan) {
-  CheckPositionsAndSlots(rope, kv, plan);
+  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan);
   auto data = [](const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); };
   RopeTask task;
   task.qkv = qkv.data;
@@ -75,6 +88,42 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
           });
 }
 
+void CpuOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
+                                 const LatentRope& rope, const LayerKv& kv,
+                                 const AttentionPlan& plan) {
+  CheckPositionsAndSlots(rope.cos, kv, plan);
+  LatentTask task;
+  task.q = q.data;
+  task.q_stride = q.row_stride;
+  task.latent = latent.data;
+  task.latent_stride = latent.row_stride;
+  task.out = out.data;
+  task.out_stride = out.row_stride;
+  task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
+  task.q_dim = static_cast<int>(q.shape[1]) / task.num_heads;
+  task.pe_dim = rope.pe_dim;
+  task.is_interleaved = rope.is_interleaved;
+  RopeTask& key = task.key;
+  key.k = kv.k;
+  key.kv_is_int8 = kv.format == KvFormat::kInt8;
+  key.num_kv_heads = 1;
+  key.head_dim = kv.head_dim;
+  key.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
+  if (!rope.cos.empty()) {
+    key.cos = rope.cos.Data<float>();
+    key.sin = rope.sin.Data<float>();
+  }
+  key.rotary_dim = rope.pe_dim;
+  key.k_norm = rope.norm.Data<float>();
+  key.epsilon = rope.norm_epsilon;
+  key.positions = plan.batch().positions.Data<int32_t>();
+  key.slots = plan.batch().slot_mapping.Data<int32_t>();
+  ForEach(plan.num_tokens(), (int64_t{task.num_heads} * rope.pe_dim + kv.head_dim) / 2,
+          [&](int64_t begin, int64_t end, int) {
+            for (int64_t t = begin; t < end; ++t) kernels().latent_rope(task, t);
+          });
+}
+
 void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
                               const AttentionOptions& options, const AttentionPlan& plan) {
   const auto& cpu_plan = static_cast<const CpuPlan&>(plan);
@@ -88,8 +137,10 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.k = kv.k;
   task.v = kv.v;
   task.kv_is_int8 = kv.format == KvFormat::kInt8;
+  task.is_latent = kv.is_latent;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
+  task.heads_at_once = HeadsAtOnce(task.num_heads / task.num_kv_heads);
   task.head_dim = kv.head_dim;
   task.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
   task.tiles_per_block = kv.block_size / kTileTokens;
@@ -97,21 +148,21 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.window = options.sliding_window;
   task.soft_cap = options.soft_cap;
 
-  const int64_t group = task.num_heads / task.num_kv_heads;
-  const int64_t scratch_floats =
-      AttentionScratchFloats(std::max<int64_t>(kMaxQueryRows, group), task.padded_dim);
-  const int64_t num_items = static_cast<int64_t>(items.size()) * kv.num_kv_heads;
+  const int64_t scratch_floats = AttentionScratchFloats(kMaxQueryRows, task.padded_dim);
+  const int64_t num_parts = task.num_heads / task.heads_at_once;
+  const int64_t num_items = static_cast<int64_t>(items.size()) * num_parts;
   // Two products of padded_dim per key and head, at about 100 multiplications per ns.
-  const int64_t item_ns =
-      cpu_plan.num_keys() / static_cast<int64_t>(items.size()) * group * task.padded_dim / 50 + 500;
+  const int64_t item_ns = cpu_plan.num_keys() / static_cast<int64_t>(items.size()) *
+                              task.heads_at_once * task.padded_dim / 50 +
+                          500;
   // The longest contexts come last in a prefill: the last items are claimed first, so that the
   // short ones fill up the end.
   ForEach(num_items, item_ns, [&](int64_t begin, int64_t end, int thread) {
     float* scratch = Scratch(thread, scratch_floats);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t reversed = num_items - 1 - i;
-      kernels().attention(task, items[reversed / kv.num_kv_heads],
-                          static_cast<int>(reversed % kv.num_kv_heads), scratch);
+      kernels().attention(task, items[reversed / num_parts], static_cast<int>(reversed % num_parts),
+                          scratch);
     }
   });
 }

@@ -224,10 +224,33 @@ void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Typ
   __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
 }
 
+// A K tile in the order of a V tile. kStep numbers of a token lie side by side in the one, those of
+// kStep tokens in the other.
 template <class Type>
-void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head, float* memory) {
+void TransposeTile(const uint32_t* k, int64_t padded_dim, uint32_t* v) {
+  if constexpr (Type::kStep == 1) {
+    for (int64_t i = 0; i < padded_dim; ++i) {
+      for (int t = 0; t < kTileTokens; ++t) v[t * padded_dim + i] = k[i * kTileTokens + t];
+    }
+  } else {
+    static_assert(Type::kStep == 2);
+    for (int64_t i = 0; i < padded_dim; i += 2) {
+      const uint32_t* from = k + i / 2 * kTileTokens;
+      uint32_t* to = v + i;
+      for (int t = 0; t < kTileTokens; t += 2, to += padded_dim) {
+        const uint32_t a = from[t], b = from[t + 1];
+        to[0] = (a & 0xffff) | b << 16;
+        to[1] = a >> 16 | (b & 0xffff0000);
+      }
+    }
+  }
+}
+
+template <class Type>
+void Attention(const AttentionTask& task, const AttentionItem& item, int part, float* memory) {
   using Element = typename Type::Element;
-  const int group = task.num_heads / task.num_kv_heads;
+  const int group = task.heads_at_once;
+  const int kv_head = part * group * task.num_kv_heads / task.num_heads;
   const int rows = item.num_queries * group;
   const int dim = task.padded_dim;
   const int64_t q_units = dim / Type::kStep;
@@ -235,7 +258,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
   const AttentionScratch<Type> scratch(memory, rows, dim);
   const int last_position = item.first_position + item.num_queries - 1;
 
-  auto head_of_row = [&](int row) { return kv_head * group + row % group; };
+  auto head_of_row = [&](int row) { return part * group + row % group; };
   auto query_of_row = [&](int row) {
     return static_cast<const Element*>(task.q) + (item.first_token + row / group) * task.q_stride +
            head_of_row(row) * task.head_dim;
@@ -288,12 +311,23 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int kv_head
         Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
         const int in_step = number * kTileTokens;
         WidenTile<Type>(task.k, cache_tile, dim, k, scratch.k_scales + in_step);
-        WidenTile<Type>(task.v, cache_tile, dim, v, scratch.v_scales + in_step);
+        if (task.is_latent) {
+          __builtin_memcpy(scratch.v_scales + in_step, scratch.k_scales + in_step,
+                           kTileTokens * sizeof(float));
+        } else {
+          WidenTile<Type>(task.v, cache_tile, dim, v, scratch.v_scales + in_step);
+        }
         tile.k = reinterpret_cast<const uint32_t*>(k);
         tile.v = reinterpret_cast<const uint32_t*>(v);
       } else {
         tile.k = static_cast<const uint32_t*>(task.k) + cache_tile * tile_units;
         tile.v = static_cast<const uint32_t*>(task.v) + cache_tile * tile_units;
+      }
+      if (task.is_latent) {
+        Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
+        TransposeTile<Type>(tile.k, dim, reinterpret_cast<uint32_t*>(v));
+        tile.v = reinterpret_cast<const uint32_t*>(v);
+      } else if (!task.kv_is_int8) {
         // A single query is done with K before the hardware would have fetched V.
         for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
           __builtin_prefetch(tile.v + u);

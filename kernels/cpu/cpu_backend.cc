@@ -11,8 +11,6 @@ namespace tandem {
 
 namespace {
 
-constexpr int kMaxHeadDim = 512;
-
 const KernelTable* TableOf(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kScalar:
@@ -112,8 +110,8 @@ int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
   const int64_t dim = PaddedHeadDim(spec.head_dim);
   const int64_t tile_bytes =
       spec.format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype_);
-  return int64_t{2} * spec.num_layers * spec.num_kv_heads * (spec.block_size / kTileTokens) *
-         tile_bytes;
+  return int64_t{spec.vectors_per_head()} * spec.num_layers * spec.num_kv_heads *
+         (spec.block_size / kTileTokens) * tile_bytes;
 }
 
 StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec& spec) {

@@ -32,6 +32,7 @@ constexpr TypedKernels ListTypedKernels() {
       .gelu_and_mul = GeluAndMul<Type>,
       .layer_norm = LayerNorm<Type>,
       .rope = Rope<Type>,
+      .latent_rope = LatentRopeHeads<Type>,
       .attention = Attention<Type>,
   };
 }

@@ -16,6 +16,7 @@ inline constexpr int kPanelColumns = 64;  // output columns of a weight panel
 inline constexpr int kTileTokens = 32;    // keys of a KV tile
 inline constexpr int kStepTokens = 128;   // keys of one softmax step, aligned by position
 inline constexpr int kMaxQueryRows = 48;  // (query, head) rows that share a pass over the keys
+inline constexpr int kMaxHeadDim = 640;   // 576 is the widest of a latent
 
 // Most units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
 inline constexpr int64_t kBlockUnits = 1024;
@@ -100,6 +101,19 @@ struct AdapterInputsTask {
   int64_t num_rows = 0;
 };
 
+// Ops::RouteTopK: its RouteOptions.
+struct RouteTask {
+  int64_t num_experts = 0;
+  int64_t top_k = 0;
+  bool is_sigmoid = false;
+  bool renormalize = false;
+  float scale = 1;
+  const float* bias = nullptr;  // or null
+  int num_groups = 1;
+  int top_groups = 1;
+  int group_best = 1;
+};
+
 struct RopeTask {
   const void* qkv = nullptr;
   int64_t qkv_stride = 0;  // elements
@@ -123,9 +137,25 @@ struct RopeTask {
   const int32_t* slots = nullptr;
 };
 
+// Ops::LatentRopeWriteKv. Types as in RopeTask.
+struct LatentTask {
+  const void* q = nullptr;
+  int64_t q_stride = 0;  // elements
+  int q_dim = 0;         // of a head
+  const void* latent = nullptr;
+  int64_t latent_stride = 0;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  int num_heads = 0;
+  int pe_dim = 0;
+  bool is_interleaved = true;
+  RopeTask key;  // of the cache, the angles and the norm, which is k_norm; one KV head
+};
+
 // The KV cache of a layer, as units. K tile of a head: [padded_dim / k_step][32]; V tile:
 // [32 / k_step][padded_dim]. Tile j of block b, head h: ((b * tiles_per_block + j) * heads + h).
-// int8: each number is a byte; the scales of the tile's tokens follow them.
+// int8: each number is a byte; the scales of the tile's tokens follow them. Latent: a K tile is the
+// V tile, too, once its numbers stand in the other order.
 struct AttentionTask {
   const void* q = nullptr;
   int64_t q_stride = 0;  // elements
@@ -134,8 +164,10 @@ struct AttentionTask {
   const void* k = nullptr;
   const void* v = nullptr;
   bool kv_is_int8 = false;
+  bool is_latent = false;
   int num_heads = 0;
   int num_kv_heads = 0;
+  int heads_at_once = 0;  // divides the query heads of a KV head
   int head_dim = 0;
   int padded_dim = 0;
   int tiles_per_block = 0;
@@ -144,11 +176,11 @@ struct AttentionTask {
   float soft_cap = 0;
 };
 
-// Consecutive queries of one request, for the query heads of one KV head.
+// Consecutive queries of one request, for heads_at_once query heads.
 struct AttentionItem {
   const int32_t* blocks = nullptr;
   int32_t first_token = 0;     // row of q and out
-  int32_t num_queries = 0;     // times heads per KV head <= kMaxQueryRows, or 1
+  int32_t num_queries = 0;     // times heads_at_once <= kMaxQueryRows
   int32_t first_position = 0;  // of the first query
   int32_t context_len = 0;     // keys of the request
 };
@@ -186,9 +218,10 @@ struct TypedKernels {
   void (*layer_norm)(const void* x, bool x_is_f32, const float* weight, const float* bias,
                      float epsilon, int64_t size, void* out, bool out_is_f32);
   void (*rope)(const RopeTask& task, int64_t token, int kv_head);
+  void (*latent_rope)(const LatentTask& task, int64_t token);
+  // For the query heads [part * heads_at_once, (part + 1) * heads_at_once).
   // scratch: AttentionScratchFloats(rows, padded_dim) floats, 64-byte aligned.
-  void (*attention)(const AttentionTask& task, const AttentionItem& item, int kv_head,
-                    float* scratch);
+  void (*attention)(const AttentionTask& task, const AttentionItem& item, int part, float* scratch);
 };
 
 struct KernelTable {
@@ -206,9 +239,9 @@ struct KernelTable {
   // The same for matrices in blocks; partial: BlockRoom of the rows.
   void (*linear_blocks)(const BlockTask& task, int64_t row_begin, int64_t row_end,
                         int64_t panel_begin, int64_t panel_end, float* partial);
-  // Ops::RouteTopK for one row; scratch: `size` floats.
-  void (*route_top_k)(const float* logits, int64_t size, int64_t top_k, bool renormalize,
-                      float* scratch, int32_t* expert_ids, float* weights);
+  // Of one row; scratch: 2 num_experts + num_groups floats.
+  void (*route_top_k)(const RouteTask& task, const float* logits, float* scratch,
+                      int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);
 };
 

@@ -8,13 +8,23 @@
 namespace tandem {
 
 void CpuOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
-                         bool renormalize) {
-  const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
-  ForEach(logits.rows(), num_experts * (top_k + 1), [&](int64_t begin, int64_t end, int thread) {
-    float* scratch = Scratch(thread, num_experts);
+                         const RouteOptions& options) {
+  RouteTask task;
+  task.num_experts = logits.shape[1];
+  task.top_k = expert_ids.shape[1];
+  task.is_sigmoid = options.score == RouterScore::kSigmoid;
+  task.renormalize = options.renormalize;
+  task.scale = options.scale;
+  task.bias = options.bias.empty() ? nullptr : options.bias.Data<float>();
+  task.num_groups = options.num_groups;
+  task.top_groups = options.top_groups;
+  task.group_best = options.group_best;
+  const int64_t token_ns = task.num_experts * (task.top_k + task.top_groups);
+  ForEach(logits.rows(), token_ns, [&](int64_t begin, int64_t end, int thread) {
+    float* scratch = Scratch(thread, 2 * task.num_experts + task.num_groups);
     for (int64_t t = begin; t < end; ++t) {
-      table_.route_top_k(logits.Row<float>(t), num_experts, top_k, renormalize, scratch,
-                         expert_ids.Row<int32_t>(t), weights.Row<float>(t));
+      table_.route_top_k(task, logits.Row<float>(t), scratch, expert_ids.Row<int32_t>(t),
+                         weights.Row<float>(t));
     }
   });
 }

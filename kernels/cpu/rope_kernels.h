@@ -9,8 +9,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kMaxHeadDim = 512;  // MakeAttentionPlan and AllocateKvCache refuse more
-
 template <class X>
 inline void LoadHead(const X* x, const RopeTask& task, const float* norm, float* head) {
   const int64_t dim = task.head_dim;
@@ -108,6 +106,53 @@ void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
   WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/true);
   LoadHead(row + (task.num_heads + task.num_kv_heads + kv_head) * dim, task, nullptr, head);
   WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/false);
+}
+
+// Copies pe from x to head, rotated. Neighbours are brought apart for it where they are pairs.
+template <class X>
+void LoadPe(const X* x, const LatentTask& task, int64_t position, float* head) {
+  const RopeTask& angles = task.key;
+  const int64_t dim = task.pe_dim, half = dim / 2;
+  if (angles.cos == nullptr || !task.is_interleaved) {
+    ForEachVec(dim,
+               [&](int64_t i, int64_t count) { StoreN(head + i, LoadN(x + i, count), count); });
+    if (angles.cos != nullptr) Rotate(head, angles, position);
+    return;
+  }
+  alignas(64) float wide[kMaxHeadDim];
+  alignas(64) float apart[kMaxHeadDim];
+  ForEachVec(dim, [&](int64_t i, int64_t count) { StoreN(wide + i, LoadN(x + i, count), count); });
+  for (int64_t i = 0; i < half; ++i) {
+    apart[i] = wide[2 * i];
+    apart[half + i] = wide[2 * i + 1];
+  }
+  Rotate(apart, angles, position);
+  for (int64_t i = 0; i < half; ++i) {
+    head[2 * i] = apart[i];
+    head[2 * i + 1] = apart[half + i];
+  }
+}
+
+// Latent attention: pe of the query heads, and the latent to the cache.
+template <class Type>
+void LatentRopeHeads(const LatentTask& task, int64_t token) {
+  using Element = typename Type::Element;
+  const RopeTask& key = task.key;
+  const int64_t dim = key.head_dim, c_dim = dim - task.pe_dim, position = key.positions[token];
+  alignas(64) float head[kMaxHeadDim];
+  const auto* q = static_cast<const Element*>(task.q) + token * task.q_stride;
+  auto* out = static_cast<Element*>(task.out) + token * task.out_stride;
+  for (int h = 0; h < task.num_heads; ++h) {
+    LoadPe(q + (h + 1) * task.q_dim - task.pe_dim, task, position, head);
+    Element* to = out + h * dim + c_dim;
+    ForEachVec(task.pe_dim, [&](int64_t i, int64_t n) { StoreN(to + i, LoadN(head + i, n), n); });
+  }
+  const int64_t slot = key.slots[token];
+  if (slot < 0) return;
+  const auto* latent = static_cast<const Element*>(task.latent) + token * task.latent_stride;
+  RmsNormRow(latent, key.k_norm, key.epsilon, c_dim, head);
+  LoadPe(latent + c_dim, task, position, head + c_dim);
+  WriteKv<Type>(key, head, slot, 0, /*is_k=*/true);
 }
 
 template <class Type>

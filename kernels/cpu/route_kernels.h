@@ -16,31 +16,81 @@ inline float MaxOf(const float* x, int64_t size) {
   return ReduceMax(max);
 }
 
-void RouteTopK(const float* logits, int64_t size, int64_t top_k, bool renormalize, float* scratch,
-               int32_t* expert_ids, float* weights) {
+inline void RouterScores(const RouteTask& task, const float* logits, float* scores) {
+  const int64_t size = task.num_experts;
+  if (task.is_sigmoid) {
+    ForEachVec(size, [&](int64_t i, int64_t count) {
+      const Vec power = Exp(Sub(Zero(), LoadN(logits + i, count)));
+      StoreN(scores + i, Div(Set1(1.0f), Add(Set1(1.0f), power)), count);
+    });
+    return;
+  }
   const Vec max = Set1(MaxOf(logits, size));
   Vec total = Zero();
   ForEachVec(size, [&](int64_t i, int64_t count) {
     const Vec power = Exp(Sub(LoadN(logits + i, count), max));
-    StoreN(scratch + i, power, count);
+    StoreN(scores + i, power, count);
     total = Add(total, KeepLanes(power, 0, static_cast<int>(count), Zero()));
   });
   const float sum = ReduceAdd(total);
-  for (int64_t i = 0; i < size; ++i) scratch[i] /= sum;
-  float kept = 0;
-  for (int64_t k = 0; k < top_k; ++k) {
-    // An expert already chosen is -1, below every probability. If logits are NaN no comparison
-    // holds and expert 0 stays.
-    int64_t best = 0;
-    for (int64_t i = 1; i < size; ++i) {
-      if (scratch[i] > scratch[best]) best = i;
-    }
-    expert_ids[k] = static_cast<int32_t>(best);
-    weights[k] = scratch[best];
-    kept += scratch[best];
-    scratch[best] = -1;
+  for (int64_t i = 0; i < size; ++i) scores[i] /= sum;
+}
+
+// The first of the largest. If numbers are NaN no comparison holds and `begin` stays.
+inline int64_t BestOf(const float* values, int64_t begin, int64_t end) {
+  int64_t best = begin;
+  for (int64_t i = begin + 1; i < end; ++i) {
+    if (values[i] > values[best]) best = i;
   }
-  for (int64_t k = 0; renormalize && k < top_k; ++k) weights[k] /= kept;
+  return best;
+}
+
+// Keys outside the best groups become -inf.
+inline void HideGroups(const RouteTask& task, float* keys, float* groups) {
+  const int64_t size = task.num_experts / task.num_groups;
+  for (int64_t g = 0; g < task.num_groups; ++g) {
+    float* own = keys + g * size;
+    float* best = own + BestOf(own, 0, size);
+    float sum = *best;
+    if (task.group_best == 2) {
+      const float kept = *best;
+      *best = -__builtin_inff();
+      sum += own[BestOf(own, 0, size)];
+      *best = kept;
+    }
+    groups[g] = sum;
+  }
+  for (int i = 0; i < task.top_groups; ++i) {
+    groups[BestOf(groups, 0, task.num_groups)] = -__builtin_inff();
+  }
+  for (int64_t g = 0; g < task.num_groups; ++g) {
+    if (groups[g] == -__builtin_inff()) continue;
+    for (int64_t i = 0; i < size; ++i) keys[g * size + i] = -__builtin_inff();
+  }
+}
+
+void RouteTopK(const RouteTask& task, const float* logits, float* scratch, int32_t* expert_ids,
+               float* weights) {
+  const int64_t size = task.num_experts;
+  float* scores = scratch;
+  float* keys = scratch + size;  // an expert that is chosen, or may not be, is -inf
+  RouterScores(task, logits, scores);
+  for (int64_t i = 0; i < size; ++i) {
+    keys[i] = task.bias == nullptr ? scores[i] : scores[i] + task.bias[i];
+  }
+  if (task.num_groups > 1) HideGroups(task, keys, keys + size);
+  float kept = 0;
+  for (int64_t k = 0; k < task.top_k; ++k) {
+    const int64_t best = BestOf(keys, 0, size);
+    expert_ids[k] = static_cast<int32_t>(best);
+    weights[k] = scores[best];
+    kept += scores[best];
+    keys[best] = -__builtin_inff();
+  }
+  for (int64_t k = 0; k < task.top_k; ++k) {
+    if (task.renormalize) weights[k] /= kept + 1e-20f;
+    weights[k] *= task.scale;
+  }
 }
 
 }  // namespace

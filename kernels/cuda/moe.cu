@@ -16,52 +16,105 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kMaxExperts = static_cast<int>(kMaxCudaExperts);
 
+struct RouteArgs {
+  int num_experts, top_k;
+  bool is_sigmoid, renormalize;
+  float scale;
+  const float* bias;  // or null
+  int num_groups, top_groups, group_best;
+};
+
+// The lane's index of the first of the largest keys in [begin, end), joined over the warp. NaN is
+// never larger; -1 if all of them are taken, which is -inf.
+__device__ int BestOfWarp(const float* keys, int begin, int end, int lane) {
+  int best = -1;
+  for (int e = begin + lane; e < end; e += kWarpSize) {
+    if (keys[e] == -INFINITY) continue;
+    if (best < 0 || keys[e] > keys[best]) best = e;
+  }
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+    const int other = __shfl_xor_sync(kAllLanes, best, mask);
+    if (other < 0) continue;
+    const bool is_better =
+        best < 0 || keys[other] > keys[best] || (!(keys[other] < keys[best]) && other < best);
+    if (is_better) best = other;
+  }
+  return __shfl_sync(kAllLanes, best, 0);
+}
+
+// Keys outside the best groups become -inf. A lane has the groups lane, lane + 32, ...
+__device__ void HideGroups(float* keys, float* groups, const RouteArgs& args, int lane) {
+  const int size = args.num_experts / args.num_groups;
+  for (int g = lane; g < args.num_groups; g += kWarpSize) {
+    const float* own = keys + g * size;
+    int best = 0, second = -1;
+    for (int e = 1; e < size; ++e) {
+      if (own[e] > own[best]) {
+        second = best;
+        best = e;
+      } else if (second < 0 || own[e] > own[second]) {
+        second = e;
+      }
+    }
+    groups[g] = args.group_best == 2 ? own[best] + own[second] : own[best];
+  }
+  __syncwarp();
+  for (int i = 0; i < args.top_groups; ++i) {
+    const int best = BestOfWarp(groups, 0, args.num_groups, lane);
+    __syncwarp();
+    if (lane == 0 && best >= 0) groups[best] = -INFINITY;
+    __syncwarp();
+  }
+  for (int e = lane; e < args.num_experts; e += kWarpSize) {
+    if (groups[e / size] != -INFINITY) keys[e] = -INFINITY;
+  }
+}
+
 // One warp per token.
 __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* weights,
                                 int64_t weights_stride, const float* logits, int64_t logits_stride,
-                                int num_experts, int top_k, bool renormalize) {
+                                RouteArgs args) {
   WaitForPreviousKernel();
-  __shared__ float probabilities[kMaxExperts];  // negative once chosen
+  __shared__ float scores[kMaxExperts];
+  __shared__ float keys[kMaxExperts];  // what is chosen by; -inf once chosen
+  __shared__ float groups[kMaxExperts];
   const int lane = static_cast<int>(threadIdx.x);
   logits += blockIdx.x * logits_stride;
   expert_ids += blockIdx.x * ids_stride;
   weights += blockIdx.x * weights_stride;
   float max = -INFINITY;
-  for (int e = lane; e < num_experts; e += kWarpSize) max = fmaxf(max, logits[e]);
+  for (int e = lane; e < args.num_experts; e += kWarpSize) max = fmaxf(max, logits[e]);
   max = WarpMax(max);
   float sum = 0;
-  for (int e = lane; e < num_experts; e += kWarpSize) {
-    sum += probabilities[e] = expf(logits[e] - max);
+  for (int e = lane; e < args.num_experts; e += kWarpSize) {
+    sum += scores[e] = args.is_sigmoid ? 1 / (1 + expf(-logits[e])) : expf(logits[e] - max);
   }
-  sum = WarpSum(sum);
+  sum = args.is_sigmoid ? 1 : WarpSum(sum);
+  for (int e = lane; e < args.num_experts; e += kWarpSize) {
+    scores[e] /= sum;
+    keys[e] = args.bias == nullptr ? scores[e] : scores[e] + args.bias[e];
+  }
+  __syncwarp();
+  if (args.num_groups > 1) HideGroups(keys, groups, args, lane);
   float kept = 0;
-  for (int k = 0; k < top_k; ++k) {
+  for (int k = 0; k < args.top_k; ++k) {
     __syncwarp();
-    int best = -1;
-    for (int e = lane; e < num_experts; e += kWarpSize) {
-      if (probabilities[e] < 0) continue;
-      if (best < 0 || probabilities[e] > probabilities[best]) best = e;
-    }
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      const int other = __shfl_xor_sync(kAllLanes, best, mask);
-      if (other < 0) continue;
-      const bool is_better = best < 0 || probabilities[other] > probabilities[best] ||
-                             (!(probabilities[other] < probabilities[best]) && other < best);
-      if (is_better) best = other;
-    }
-    best = __shfl_sync(kAllLanes, best, 0);
-    const float probability = probabilities[best] / sum;
-    kept += probability;
+    const int found = BestOfWarp(keys, 0, args.num_experts, lane);
+    const int best = found < 0 ? 0 : found;
+    const float score = scores[best];
+    kept += score;
     __syncwarp();
     if (lane == 0) {
-      probabilities[best] = -1;
+      keys[best] = -INFINITY;
       expert_ids[k] = best;
-      weights[k] = probability;
+      weights[k] = score;
     }
   }
-  if (!renormalize) return;
   __syncwarp();
-  for (int k = lane; k < top_k; k += kWarpSize) weights[k] /= kept;
+  for (int k = lane; k < args.top_k; k += kWarpSize) {
+    if (args.renormalize) weights[k] /= kept + 1e-20f;
+    weights[k] *= args.scale;
+  }
 }
 
 struct PairPlaces {
@@ -176,12 +229,20 @@ __global__ void AddWeightedRowsKernel(float* residual, int64_t residual_stride, 
 }  // namespace
 
 void CudaOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
-                          bool renormalize) {
-  CHECK_LE(logits.shape[1], kMaxExperts);
+                          const RouteOptions& options) {
+  CHECK_LE(logits.shape[1], kMaxCudaExperts);
+  const RouteArgs args = {.num_experts = static_cast<int>(logits.shape[1]),
+                          .top_k = static_cast<int>(expert_ids.shape[1]),
+                          .is_sigmoid = options.score == RouterScore::kSigmoid,
+                          .renormalize = options.renormalize,
+                          .scale = options.scale,
+                          .bias = options.bias.empty() ? nullptr : options.bias.Data<float>(),
+                          .num_groups = options.num_groups,
+                          .top_groups = options.top_groups,
+                          .group_best = options.group_best};
   Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
          expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
-         weights.row_stride, logits.Data<float>(), logits.row_stride,
-         static_cast<int>(logits.shape[1]), static_cast<int>(expert_ids.shape[1]), renormalize);
+         weights.row_stride, logits.Data<float>(), logits.row_stride, args);
 }
 
 void CudaOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,

@@ -80,9 +80,87 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
   }
 }
 
+struct LatentArgs {
+  int num_heads;
+  int head_dim;
+  int q_dim;
+  int pe_dim;
+  bool is_interleaved;
+  float epsilon;
+  const float* cos;  // [., pe_dim / 2], or null
+  const float* sin;
+  const float* norm;  // [head_dim - pe_dim]
+  const int32_t* positions;
+  const int32_t* slots;
+};
+
+// One warp per query head of a token, and one for its latent, which comes last.
+template <class T>
+__global__ void LatentRopeKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
+                                 const T* latent, int64_t latent_stride, T* cache,
+                                 LatentArgs args) {
+  WaitForPreviousKernel();
+  const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  if (head > args.num_heads) return;
+  const int64_t token = blockIdx.x;
+  const int c_dim = args.head_dim - args.pe_dim;
+  const T* pe = q + token * q_stride + int64_t{head + 1} * args.q_dim - args.pe_dim;
+  T* to = out + token * out_stride + int64_t{head} * args.head_dim + c_dim;
+  if (head == args.num_heads) {
+    const int slot = args.slots[token];
+    if (slot < 0) return;  // padding
+    const T* c = latent + token * latent_stride;
+    T* row = cache + int64_t{slot} * args.head_dim;
+    float squares = 0;
+    for (int i = lane; i < c_dim; i += kWarpSize) squares += LoadFloat(c + i) * LoadFloat(c + i);
+    const float scale = rsqrtf(WarpSum(squares) / static_cast<float>(c_dim) + args.epsilon);
+    for (int i = lane; i < c_dim; i += kWarpSize) {
+      StoreFloat(row + i, LoadFloat(c + i) * scale * args.norm[i]);
+    }
+    pe = c + c_dim;
+    to = row + c_dim;
+  }
+  const int half = args.pe_dim / 2;
+  const int64_t angles = args.cos == nullptr ? 0 : int64_t{args.positions[token]} * half;
+  for (int i = lane; i < half; i += kWarpSize) {
+    const int first = args.is_interleaved ? 2 * i : i;
+    const int second = args.is_interleaved ? 2 * i + 1 : i + half;
+    const float cos = args.cos == nullptr ? 1 : args.cos[angles + i];
+    const float sin = args.cos == nullptr ? 0 : args.sin[angles + i];
+    const float a = LoadFloat(pe + first), b = LoadFloat(pe + second);
+    StoreFloat(to + first, a * cos - b * sin);
+    StoreFloat(to + second, b * cos + a * sin);
+  }
+}
+
 const float* DataOrNull(const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); }
 
 }  // namespace
+
+void CudaOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
+                                  const LatentRope& rope, const LayerKv& kv,
+                                  const AttentionPlan& plan) {
+  const int num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
+  const LatentArgs args = {.num_heads = num_heads,
+                           .head_dim = kv.head_dim,
+                           .q_dim = static_cast<int>(q.shape[1]) / num_heads,
+                           .pe_dim = rope.pe_dim,
+                           .is_interleaved = rope.is_interleaved,
+                           .epsilon = rope.norm_epsilon,
+                           .cos = DataOrNull(rope.cos),
+                           .sin = DataOrNull(rope.sin),
+                           .norm = DataOrNull(rope.norm),
+                           .positions = plan.batch().positions.Data<int32_t>(),
+                           .slots = plan.batch().slot_mapping.Data<int32_t>()};
+  const dim3 grid(static_cast<unsigned>(plan.num_tokens()),
+                  static_cast<unsigned>((num_heads + kHeadsPerBlock) / kHeadsPerBlock));
+  WithType(out, [&]<class T>(T* out_data) {
+    Launch(queue(), grid, kHeadsPerBlock * kWarpSize, LatentRopeKernel<T>, out_data, out.row_stride,
+           static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(latent.data),
+           latent.row_stride, static_cast<T*>(kv.k), args);
+  });
+}
 
 void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                   const LayerKv& kv, const AttentionPlan& plan) {

@@ -6,29 +6,80 @@
 
 namespace tandem {
 
-void ReferenceOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights,
-                               const Tensor& logits, bool renormalize) {
-  const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
-  std::vector<float> probabilities(static_cast<size_t>(num_experts));
-  for (int64_t t = 0; t < logits.rows(); ++t) {
-    const float* row = logits.Row<float>(t);
-    const float max = *std::max_element(row, row + num_experts);
+namespace {
+
+// Of one token.
+std::vector<float> Scores(const float* logits, int64_t num_experts, RouterScore kind) {
+  std::vector<float> scores(static_cast<size_t>(num_experts));
+  if (kind == RouterScore::kSigmoid) {
+    for (size_t e = 0; e < scores.size(); ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
+    return scores;
+  }
+  const float max = *std::max_element(logits, logits + num_experts);
+  float sum = 0;
+  for (size_t e = 0; e < scores.size(); ++e) sum += scores[e] = std::exp(logits[e] - max);
+  for (float& score : scores) score /= sum;
+  return scores;
+}
+
+// The first of the largest that is not taken yet.
+int64_t TakeBest(const std::vector<float>& values, std::vector<bool>* taken) {
+  int64_t best = -1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!(*taken)[i] && (best < 0 || values[i] > values[static_cast<size_t>(best)])) {
+      best = static_cast<int64_t>(i);
+    }
+  }
+  (*taken)[static_cast<size_t>(best)] = true;
+  return best;
+}
+
+// Which experts may not be chosen, because their groups are not.
+std::vector<bool> OutsideGroups(const std::vector<float>& keys, const RouteOptions& options) {
+  const auto num_groups = static_cast<size_t>(options.num_groups);
+  const size_t size = keys.size() / num_groups;
+  std::vector<float> groups;
+  for (size_t g = 0; g < num_groups; ++g) {
+    const std::vector<float> own(keys.begin() + static_cast<int64_t>(g * size),
+                                 keys.begin() + static_cast<int64_t>((g + 1) * size));
+    std::vector<bool> taken(size);
     float sum = 0;
-    for (int64_t e = 0; e < num_experts; ++e) sum += probabilities[e] = std::exp(row[e] - max);
-    for (float& probability : probabilities) probability /= sum;
-    std::vector<bool> taken(probabilities.size());
+    for (int i = 0; i < options.group_best; ++i)
+      sum += own[static_cast<size_t>(TakeBest(own, &taken))];
+    groups.push_back(sum);
+  }
+  std::vector<bool> taken(num_groups), outside(keys.size(), true);
+  for (int i = 0; i < options.top_groups; ++i) {
+    const auto first = static_cast<size_t>(TakeBest(groups, &taken)) * size;
+    for (size_t e = first; e < first + size; ++e) outside[e] = false;
+  }
+  return outside;
+}
+
+}  // namespace
+
+void ReferenceOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights,
+                               const Tensor& logits, const RouteOptions& options) {
+  const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
+  for (int64_t t = 0; t < logits.rows(); ++t) {
+    const std::vector<float> scores = Scores(logits.Row<float>(t), num_experts, options.score);
+    std::vector<float> keys = scores;
+    if (!options.bias.empty()) {
+      for (size_t e = 0; e < keys.size(); ++e) keys[e] += options.bias.Data<float>()[e];
+    }
+    std::vector<bool> taken = OutsideGroups(keys, options);
     float kept = 0;
     for (int64_t k = 0; k < top_k; ++k) {
-      int64_t best = -1;
-      for (int64_t e = 0; e < num_experts; ++e) {
-        if (!taken[e] && (best < 0 || probabilities[e] > probabilities[best])) best = e;
-      }
-      taken[best] = true;
+      const int64_t best = TakeBest(keys, &taken);
       expert_ids.Row<int32_t>(t)[k] = static_cast<int32_t>(best);
-      weights.Row<float>(t)[k] = probabilities[best];
-      kept += probabilities[best];
+      weights.Row<float>(t)[k] = scores[static_cast<size_t>(best)];
+      kept += scores[static_cast<size_t>(best)];
     }
-    for (int64_t k = 0; renormalize && k < top_k; ++k) weights.Row<float>(t)[k] /= kept;
+    for (int64_t k = 0; k < top_k; ++k) {
+      float& weight = weights.Row<float>(t)[k];
+      if (options.renormalize) weight /= kept + 1e-20f;
+      weight *= options.scale;
+    }
   }
 }
 

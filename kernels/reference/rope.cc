@@ -46,11 +46,56 @@ void Keep(const float* head, int head_dim, KvFormat format, float* kept) {
   }
 }
 
+// Rotates pe in place.
+void RotatePe(float* pe, const LatentRope& rope, int position) {
+  if (rope.cos.empty()) return;
+  const int half = rope.pe_dim / 2;
+  for (int i = 0; i < half; ++i) {
+    const float cos = rope.cos.Row<float>(position)[i];
+    const float sin = rope.sin.Row<float>(position)[i];
+    float& first = pe[rope.is_interleaved ? 2 * i : i];
+    float& second = pe[rope.is_interleaved ? 2 * i + 1 : i + half];
+    const float a = first, b = second;
+    first = a * cos - b * sin;
+    second = b * cos + a * sin;
+  }
+}
+
+void NormC(float* c, int64_t size, const LatentRope& rope) {
+  float sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += c[i] * c[i];
+  const float scale = 1 / std::sqrt(sum / static_cast<float>(size) + rope.norm_epsilon);
+  for (int64_t i = 0; i < size; ++i) c[i] *= scale * rope.norm.Data<float>()[i];
+}
+
 }  // namespace
+
+void ReferenceOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
+                                       const LatentRope& rope, const LayerKv& kv,
+                                       const AttentionPlan& plan) {
+  CheckPositionsAndSlots(rope.cos, kv, plan);
+  const int dim = kv.head_dim, pe_dim = rope.pe_dim;
+  const int64_t num_heads = out.shape[1] / dim, q_dim = q.shape[1] / num_heads;
+  std::vector<float> key(static_cast<size_t>(dim));
+  for (int64_t t = 0; t < plan.num_tokens(); ++t) {
+    const int position = plan.batch().positions.Data<int32_t>()[t];
+    const int slot = plan.batch().slot_mapping.Data<int32_t>()[t];
+    for (int64_t h = 0; h < num_heads; ++h) {
+      float* pe = out.Row<float>(t) + (h + 1) * dim - pe_dim;
+      std::copy_n(q.Row<float>(t) + (h + 1) * q_dim - pe_dim, pe_dim, pe);
+      RotatePe(pe, rope, position);
+    }
+    if (slot < 0) continue;
+    std::copy_n(latent.Row<float>(t), dim, key.data());
+    NormC(key.data(), dim - pe_dim, rope);
+    RotatePe(key.data() + dim - pe_dim, rope, position);
+    Keep(key.data(), dim, kv.format, static_cast<float*>(kv.k) + ReferenceKvOffset(kv, slot, 0));
+  }
+}
 
 void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                        const LayerKv& kv, const AttentionPlan& plan) {
-  CheckPositionsAndSlots(rope, kv, plan);
+  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan);
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;
   std::vector<float> head(dim);

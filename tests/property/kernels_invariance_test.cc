@@ -129,7 +129,7 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
       const Tensor ids = View(result.ids, {count, top_k});
       const Tensor weights = View(result.weights, {count, top_k});
       backend.ops().RouteTopK(ids, weights, View(logits, {m, num_experts}).Rows(begin, count),
-                              true);
+                              {.renormalize = true});
       std::vector<int32_t> pair_begin(num_experts + 1), chosen(num_experts), tokens(count * top_k);
       std::vector<int32_t> of_token(count * top_k);
       std::vector<float> pair_weights(count * top_k);

@@ -306,6 +306,38 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
   });
 }
 
+TEST_CASE("LatentRopeWriteKv and PagedAttention of latents equal the reference") {
+  ForEachCase(8,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                AttentionModel model = AttentionModel::RandomLatent(draw, 400);
+                // A wide latent with a narrow pe, as models have them; or what is left of a small
+                // head.
+                if (!backend_case.is_scalar && draw.Int(0, 3) == 0) model.shape.head_dim = 240;
+                if (model.rotary_dim == model.shape.head_dim)
+                  model.rotary_dim = model.shape.head_dim / 4 * 2;
+                model.options.scale = 1 / std::sqrt(static_cast<float>(model.shape.head_dim));
+    const auto positions = static_cast<size_t>(400 * (model.rotary_dim / 2));
+                model.cos.resize(positions, 0.6f);
+                model.sin.resize(positions, 0.8f);
+                model.k_norm = draw.Normals(model.shape.head_dim);
+                if (draw.Int(0, 2) == 0 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+                CAPTURE(model.shape.num_heads, model.shape.head_dim, model.rotary_dim,
+                        model.is_interleaved, model.block_size, model.options.sliding_window);
+                std::vector<std::vector<float>> rows;
+                for (int r = 0; r < 3; ++r)
+                  rows.push_back(draw.Normals(draw.Int(1, 160) * model.qkv_size()));
+                AttentionRun expected(reference, model, rows, draw);
+                expected.RunAtOnce();
+                AttentionRun ours(cpu, model, rows, draw);
+                ours.RunRandomly(draw);
+                for (int r = 0; r < 3; ++r) {
+                  const bool is_coarse =
+                      backend_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
+                  CHECK(MaxError(ours.output(r), expected.output(r)) < (is_coarse ? 0.05f : 2e-5f));
+                }
+              });
+}
+
 TEST_CASE("PagedAttention over a long context, all at once and token by token at its end") {
   ForEachCase(2,
               [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
@@ -402,7 +434,7 @@ TEST_CASE("RouteTopK and SoftCap of strided rows and of logits of any size") {
       const OwnedTensor weights = Upload(backend, no_weights, {rows, top_k + gap}, DType::kF32);
       const Tensor input = wide.view().Columns(0, size);
       backend.ops().RouteTopK(expert_ids.view().Columns(0, top_k), weights.view().Columns(0, top_k),
-                              experts.view().Columns(0, num_experts), true);
+                              experts.view().Columns(0, num_experts), {.renormalize = true});
       backend.ops().SoftCap(input, 4.0f);
       return std::tuple(Ints(backend, expert_ids), Floats(backend, weights), Floats(backend, wide));
     };
@@ -426,8 +458,9 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
     auto run = [&](Backend& backend) {
       const OwnedTensor ids = Make(backend, DType::kI32, {tokens, top_k});
       const OwnedTensor weights = Make(backend, DType::kF32, {tokens, top_k});
-      backend.ops().RouteTopK(
-          ids, weights, Upload(backend, logits, {tokens, num_experts}, DType::kF32), renormalize);
+      backend.ops().RouteTopK(ids, weights,
+                              Upload(backend, logits, {tokens, num_experts}, DType::kF32),
+                              {.renormalize = renormalize});
       return std::pair(Ints(backend, ids), Floats(backend, weights));
     };
     const auto [ids, weights] = run(cpu);
@@ -448,13 +481,66 @@ TEST_CASE("RouteTopK equals the reference, the lowest id of equals first") {
   });
 }
 
+TEST_CASE("RouteTopK of sigmoids, with a bias and of the best groups alone") {
+  ForEachCase(8, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t tokens = draw.Int(1, 40);
+    const int num_groups = draw.Int(1, 9), group_size = draw.Int(2, 12);
+    const int64_t num_experts = num_groups * group_size;
+    RouteOptions options;
+    options.score = draw.Int(0, 2) > 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax;
+    options.renormalize = draw.Int(0, 1) == 1;
+    options.scale = draw.Int(0, 1) == 1 ? 2.5f : 1.0f;
+    options.num_groups = num_groups;
+    options.top_groups = draw.Int(1, num_groups);
+    options.group_best = draw.Int(1, 2);
+    const int64_t top_k = draw.Int(1, options.top_groups * group_size);
+    const bool has_bias = draw.Int(0, 2) > 0;
+    CAPTURE(tokens, num_groups, group_size, top_k, options.top_groups, options.group_best, has_bias,
+            options.scale);
+    std::vector<float> logits(tokens * num_experts), bias(num_experts);
+    // Few values and exact sums: most of the choices are between equals.
+    for (float& logit : logits) logit = static_cast<float>(draw.Int(-3, 3));
+    for (float& number : bias) number = static_cast<float>(draw.Int(-2, 2));
+    // But sums that are equal only when rounded would be chosen by their rounding.
+    if (has_bias && options.group_best == 2) logits = draw.Normals(tokens * num_experts);
+    if (has_bias && options.group_best == 2) bias = draw.Normals(num_experts);
+    auto run = [&](Backend& backend) {
+      const OwnedTensor ids = Make(backend, DType::kI32, {tokens, top_k});
+      const OwnedTensor weights = Make(backend, DType::kF32, {tokens, top_k});
+      const OwnedTensor biases = Upload(backend, bias, {num_experts}, DType::kF32);
+      RouteOptions own = options;
+      if (has_bias) own.bias = biases;
+      backend.ops().RouteTopK(ids, weights,
+                              Upload(backend, logits, {tokens, num_experts}, DType::kF32), own);
+      return std::pair(Ints(backend, ids), Floats(backend, weights));
+    };
+    const auto [ids, weights] = run(cpu);
+    const auto [expected_ids, expected_weights] = run(reference);
+    CHECK(ids == expected_ids);
+    CHECK(MaxError(weights, expected_weights) < 1e-6f);
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::vector<int32_t> groups;
+      float sum = 0;
+      for (int64_t k = 0; k < top_k; ++k) {
+        groups.push_back(ids[t * top_k + k] / group_size);
+        sum += weights[t * top_k + k];
+      }
+      std::sort(groups.begin(), groups.end());
+      groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+      REQUIRE(static_cast<int>(groups.size()) <= options.top_groups);
+      if (options.renormalize) CHECK(sum == Approx(options.scale));
+    }
+  });
+}
+
 TEST_CASE("RouteTopK returns valid ids even for NaN logits") {
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
     for (Backend* backend : {&cpu, &reference}) {
       const OwnedTensor ids = UploadInts(*backend, std::vector<int32_t>(4 * 2, -1), {4, 2});
       const OwnedTensor weights = Make(*backend, DType::kF32, {4, 2});
-      backend->ops().RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32), true);
+      backend->ops().RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32),
+                               {.renormalize = true});
       for (int32_t id : Ints(*backend, ids)) CHECK((id >= 0 && id < 4));
       for (float weight : Floats(*backend, weights)) CHECK(std::isnan(weight));
     }

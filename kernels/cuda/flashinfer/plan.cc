@@ -211,6 +211,12 @@ FlashInferLaunch PlanPrefill(const FlashInferShape& shape, const Requests& reque
 StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
                                           const AttentionShape& shape) {
   const bool must = wanted == AttentionBackend::kFlashInfer;
+  constexpr int kWidest = 256;
+  if (shape.head_dim > kWidest) {
+    return InvalidArgumentError("attention on cuda is built for heads of up to " +
+                                std::to_string(kWidest) + " numbers, this model's have " +
+                                std::to_string(shape.head_dim) + "; take --device cpu");
+  }
   if (wanted == AttentionBackend::kTandem) return AttentionChoice{false, "as asked for"};
   if (!has_flashinfer) {
     if (!must) return AttentionChoice{false, "this build has no FlashInfer"};

@@ -144,13 +144,17 @@ struct AttentionModel {
   AttentionOptions options;
   int rotary_dim = 0;
   bool qk_norm = false;
+  bool is_latent = false;  // a row is q and the latent, whose pe is rotary_dim numbers
+  bool is_interleaved = true;
   int block_size = 32;
   KvFormat kv_format = KvFormat::kCompute;
   std::vector<float> cos, sin, q_norm, k_norm;
 
   static AttentionModel Random(Draw& draw, int max_positions);
+  static AttentionModel RandomLatent(Draw& draw, int max_positions);
   int64_t qkv_size() const {
-    return int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
+    const int others = is_latent ? 1 : 2 * shape.num_kv_heads;
+    return int64_t{shape.num_heads + others} * shape.head_dim;
   }
   int64_t q_size() const { return int64_t{shape.num_heads} * shape.head_dim; }
 };
@@ -178,6 +182,17 @@ inline AttentionModel AttentionModel::Random(Draw& draw, int max_positions) {
   }
   model.q_norm = draw.Normals(model.shape.head_dim);
   model.k_norm = draw.Normals(model.shape.head_dim);
+  return model;
+}
+
+inline AttentionModel AttentionModel::RandomLatent(Draw& draw, int max_positions) {
+  AttentionModel model = Random(draw, max_positions);
+  const int heads[] = {1, 3, 4, 16, 37, 40};
+  model.is_latent = true;
+  model.is_interleaved = draw.Int(0, 3) > 0;
+  model.qk_norm = false;
+  model.shape.num_kv_heads = 1;
+  model.shape.num_heads = heads[draw.Int(0, 5)];
   return model;
 }
 
@@ -219,7 +234,8 @@ class AttentionRun {
                                    .head_dim = model.shape.head_dim,
                                    .block_size = model.block_size,
                                    .num_blocks = num_blocks,
-                                   .format = model.kv_format})
+                                   .format = model.kv_format,
+                                   .is_latent = model.is_latent})
                  .value();
     plan_ = backend.MakeAttentionPlan(model.shape, 4096, 64).value();
     Poison(num_blocks);
@@ -329,9 +345,29 @@ class AttentionRun {
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
     const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
     const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
-    backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+    if (model_.is_latent) {
+      WriteLatent(q, qkv);
+    } else {
+      backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+    }
     if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
     return Floats(backend_, out);
+  }
+
+  // q of the rows, with its pe rotated, and their latent.
+  void WriteLatent(const Tensor& q, const Tensor& rows) {
+    const int dim = model_.shape.head_dim, pe_dim = model_.rotary_dim;
+    const OwnedTensor norm = Upload(backend_, {model_.k_norm.begin(), model_.k_norm.end() - pe_dim},
+                                    {dim - pe_dim}, DType::kF32);
+    const Tensor from = rows.Columns(0, model_.q_size());
+    backend_.ops().Convert(q, from);
+    backend_.ops().LatentRopeWriteKv(q, from, rows.Columns(model_.q_size(), dim),
+                                     {.cos = cos_,
+                                      .sin = sin_,
+                                      .pe_dim = pe_dim,
+                                      .norm = norm,
+                                      .is_interleaved = model_.is_interleaved},
+                                     cache_->layer(1), *plan_);
   }
 
   Backend& backend_;

@@ -265,6 +265,9 @@ TEST_CASE("the chosen attention kernels, and the reason") {
   CHECK(choose(kAuto, true, DType::kBf16, odd)->reason ==
         "FlashInfer is not built for bfloat16 with heads of 80 numbers");
   CHECK_FALSE(choose(kAuto, true, DType::kF32, fits)->is_flashinfer);
+  const auto wide = choose(kAuto, false, DType::kBf16, {16, 1, 576});
+  REQUIRE_FALSE(wide.ok());
+  CHECK(wide.status().message().find("this model's have 576") != std::string::npos);
   for (const auto& refused : {choose(kFlashInfer, false, DType::kBf16, fits),
                               choose(kFlashInfer, true, DType::kF32, fits),
                               choose(kFlashInfer, true, DType::kBf16, odd)}) {
