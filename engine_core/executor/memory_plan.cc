@@ -31,17 +31,32 @@ double BitsOf(WeightFormat format, DType dtype, double stored_bits = 0) {
 // Sizes of a config may have any product; beyond 2^60 its value does not matter, nor does rounding.
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
-double NumLayerWeights(const ModelConfig& config) {
+// Of one layer's attention.
+double NumAttentionWeights(const ModelConfig& config) {
   const HeadShare heads = HeadsOf(config);
-  const auto q = static_cast<double>(heads.q_size());
-  const auto kv = static_cast<double>(heads.kv_size());
+  const LatentConfig& latent = config.latent;
+  const auto hidden = static_cast<double>(config.hidden_size);
+  if (latent.kv_rank == 0) {
+    return 2 * hidden * static_cast<double>(heads.q_size() + heads.kv_size());
+  }
+  const auto num_heads = static_cast<double>(config.num_heads);
+  const auto q = num_heads * static_cast<double>(latent.nope_dim + latent.pe_dim);
+  const auto q_rank = static_cast<double>(latent.q_rank);
+  return (latent.q_rank == 0 ? hidden * q : q_rank * (hidden + q)) +
+         hidden * static_cast<double>(latent.kv_rank + latent.pe_dim) +
+         num_heads * static_cast<double>(latent.kv_rank * (latent.nope_dim + latent.value_dim)) +
+         num_heads * static_cast<double>(latent.value_dim) * hidden;
+}
+
+double NumLayerWeights(const ModelConfig& config) {
   const double num_mlp_matrices = config.has_gated_mlp ? 3 : 2;
   double weights = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size
+    const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size +
+                                                    config.shared_intermediate_size
                                               : config.intermediate_size;
-    weights += static_cast<double>(config.hidden_size) *
-               (2 * q + 2 * kv + num_mlp_matrices * static_cast<double>(inner));
+    weights += NumAttentionWeights(config) + static_cast<double>(config.hidden_size) *
+                                                 num_mlp_matrices * static_cast<double>(inner);
   }
   return weights;
 }

@@ -28,7 +28,8 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,
           .num_blocks = num_blocks,
-          .format = format};
+          .format = format,
+          .is_latent = config.latent.kv_rank > 0};
 }
 
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {

@@ -39,8 +39,8 @@ Decoder::Decoder(const LoadContext& context, DecoderOptions options)
       ranks_(context.ranks),
       all_heads_(HeadsOf(context.config)),
       heads_(context.heads()),
+      share_(context.share),
       hidden_(context.share.Of(context.config.hidden_size)),
-      inner_(context.share.Of(context.config.intermediate_size)),
       vocabulary_(context.share.OfAbout(context.config.vocab_size)),
       writes_k_(IsFirstCopy(context)) {
   CHECK_EQ(context.share.size, ranks_ == nullptr ? 1 : ranks_->size());
@@ -122,11 +122,16 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     ASSIGN_OR_RETURN(positions_, device.Allocate(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, hidden}));
-  ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size()}));
-  ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads_.q_size()}));
-  ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_heads_.q_size()}));
-  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, inner_.count}));
-  ASSIGN_OR_RETURN(activated_, context.AllocateShared(act, {tokens, config.intermediate_size}));
+  if (config.latent.kv_rank > 0) {
+    ASSIGN_OR_RETURN(latent_, LatentAttention::Create(context));
+  } else {
+    ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size()}));
+    ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads_.q_size()}));
+    ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_heads_.q_size()}));
+  }
+  const int64_t inner = std::max(config.intermediate_size, config.shared_intermediate_size);
+  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, share_.Of(config.intermediate_size).count}));
+  ASSIGN_OR_RETURN(activated_, context.AllocateShared(act, {tokens, inner}));
   if (context.stage.is_last()) {
     ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
     ASSIGN_OR_RETURN(last_normed_, device.Allocate(act, {rows, hidden}));
@@ -135,8 +140,10 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   const int64_t q_size = all_heads_.q_size(), kv_size = all_heads_.kv_size();
   ASSIGN_OR_RETURN(own_ids_, device.Allocate(DType::kI32, {tokens}));
   ASSIGN_OR_RETURN(branch_, context.AllocateShared(act, {tokens, hidden}));
-  ASSIGN_OR_RETURN(projections_, context.AllocateShared(act, {tokens, q_size + kv_size}));
-  ASSIGN_OR_RETURN(projection_, device.Allocate(act, {tokens, q_size}));
+  if (!latent_) {
+    ASSIGN_OR_RETURN(projections_, context.AllocateShared(act, {tokens, q_size + kv_size}));
+    ASSIGN_OR_RETURN(projection_, device.Allocate(act, {tokens, q_size}));
+  }
   ASSIGN_OR_RETURN(all_logits_, context.AllocateShared(DType::kF32, {rows, config.vocab_size}));
   return OkStatus();
 }
@@ -247,6 +254,13 @@ void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const Layer
   AttendQkv(RowsOf(qkv_), layer, kv, plan);
 }
 
+void Decoder::AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+  MultiplyNormed(latent_->Down(num_tokens_), layer.down);
+  const Tensor values = latent_->Run(layer, rope_.cos, rope_.sin, kv, plan, &adapters_);
+  Meet();
+  AddBranch(values, layer.out, {});
+}
+
 void Decoder::AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
                         const AttentionPlan& plan) {
   const Tensor q = RowsOf(q_), attended = RowsOf(attended_);
@@ -288,8 +302,10 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
 }
 
 void Decoder::RunMlp(const MlpLayer& layer) {
-  const Tensor activated = RowsOf(activated_);
-  const Tensor own = activated.Columns(inner_.begin, inner_.count);
+  const int64_t inner = layer.down.weight->k();
+  const Slice mine = share_.Of(inner);
+  const Tensor activated = RowsOf(activated_).Columns(0, inner);
+  const Tensor own = activated.Columns(mine.begin, mine.count);
   switch (layer.activation) {
     case Activation::kSiluAndMul:
       MultiplyNormed(own, layer.up, LinearEpilogue::kSiluAndMul);
@@ -310,6 +326,7 @@ void Decoder::RunMlp(const MlpLayer& layer) {
 
 void Decoder::RunMixture(const MoeLayer& layer) {
   mixer_->Run(layer, residual_, Normed(), &adapters_);
+  if (layer.shared) RunMlp(*layer.shared);
 }
 
 // The first meeting: the logits made before have been taken out. The second: these are there.

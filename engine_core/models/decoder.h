@@ -16,6 +16,7 @@
 
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/expert_mixer.h"
+#include "engine_core/models/latent_attention.h"
 #include "engine_core/models/layers.h"
 
 namespace tandem {
@@ -61,9 +62,11 @@ class Decoder {
   // The same with x in place of normed: [T, qkv's columns] act.
   void AttendTo(const Tensor& x, const AttentionLayer& layer, const LayerKv& kv,
                 const AttentionPlan& plan);
+  // residual += out(latent attention(down(normed))).
+  void AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
-  // residual += the mixture of normed.
+  // residual += the mixture of normed, and what the shared expert makes of it.
   void RunMixture(const MoeLayer& layer);
 
   // The hidden states of the step.  [T, H] res.
@@ -127,15 +130,17 @@ class Decoder {
   DecoderOptions options_;
   SharedCommunicator* ranks_;  // null: there is one
   float norm_epsilon_ = 0;
-  HeadShare all_heads_, heads_;        // of the model, of the rank
-  Slice hidden_, inner_, vocabulary_;  // the rank's columns
-  bool writes_k_;                      // not a copy of what another rank writes
-  LinearLayer embedding_;              // [own V, H]; the first stage, or a tied head
-  LinearLayer position_table_;         // [max positions, H]; null: none
-  LinearLayer lm_head_;                // [own V, H]; null: tied to the embedding
-  NormLayer final_norm_;               // of the last stage
+  HeadShare all_heads_, heads_;  // of the model, of the rank
+  RankShare share_;
+  Slice hidden_, vocabulary_;   // the rank's columns
+  bool writes_k_;               // not a copy of what another rank writes
+  LinearLayer embedding_;       // [own V, H]; the first stage, or a tied head
+  LinearLayer position_table_;  // [max positions, H]; null: none
+  LinearLayer lm_head_;         // [own V, H]; null: tied to the embedding
+  NormLayer final_norm_;        // of the last stage
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
+  std::optional<LatentAttention> latent_;  // in place of the buffers of the other attention
   AdapterPicker adapters_;
 
   int64_t num_tokens_ = 0;   // of this step
@@ -148,7 +153,7 @@ class Decoder {
   OwnedTensor q_;            // [T, own q_size] act
   OwnedTensor attended_;     // [T, q_size] act, shared
   OwnedTensor up_;           // [T, own intermediate] act, of layers without a gate
-  OwnedTensor activated_;    // [T, intermediate] act, shared
+  OwnedTensor activated_;    // [T, widest intermediate] act, shared
   OwnedTensor last_;         // [max_logits_rows, H] res
   OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm
   // With several ranks.

@@ -142,25 +142,11 @@ StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPl
   return layer;
 }
 
-StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place) {
-  const int64_t inner = context.config.intermediate_size;
-  const auto block = [&](const char* name) {
-    return StoredMatrix{.name = place.prefix + ".mlp." + name,
-                        .rows = inner,
-                        .columns = context.config.hidden_size,
-                        .row_slice = context.share.Of(inner)};
-  };
-  const StoredMatrix gate_up[] = {block("gate_proj"), block("up_proj")};
-  return LoadGatedMlp(context, place, gate_up);
-}
+namespace {
 
-StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
-                                std::span<const StoredMatrix> gate_up) {
+StatusOr<MlpLayer> LoadMlp(const LoadContext& context, std::span<const StoredMatrix> gate_up,
+                           const StoredMatrix& down) {
   const ModelConfig& config = context.config;
-  const StoredMatrix down[] = {{.name = place.prefix + ".mlp.down_proj",
-                                .rows = config.hidden_size,
-                                .columns = config.intermediate_size,
-                                .row_slice = context.share.Of(config.hidden_size)}};
   MlpLayer layer;
   if (config.hidden_act == "gelu_pytorch_tanh") {
     layer.activation = Activation::kGeluAndMul;
@@ -170,8 +156,39 @@ StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& pl
   }
   ASSIGN_OR_RETURN(layer.up,
                    LoadLinear(context, gate_up, {.has_bias = config.mlp_bias, .is_gated = true}));
-  ASSIGN_OR_RETURN(layer.down, LoadLinear(context, down, {.has_bias = config.mlp_bias}));
+  ASSIGN_OR_RETURN(layer.down, LoadLinear(context, {&down, 1}, {.has_bias = config.mlp_bias}));
   return layer;
+}
+
+StoredMatrix DownProjection(const LoadContext& context, const std::string& module, int64_t inner) {
+  return {.name = module + ".down_proj",
+          .rows = context.config.hidden_size,
+          .columns = inner,
+          .row_slice = context.share.Of(context.config.hidden_size)};
+}
+
+}  // namespace
+
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place) {
+  return LoadGatedMlp(context, place.prefix + ".mlp", context.config.intermediate_size);
+}
+
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& module,
+                                int64_t inner) {
+  const auto block = [&](const char* name) {
+    return StoredMatrix{.name = module + name,
+                        .rows = inner,
+                        .columns = context.config.hidden_size,
+                        .row_slice = context.share.Of(inner)};
+  };
+  const StoredMatrix gate_up[] = {block(".gate_proj"), block(".up_proj")};
+  return LoadMlp(context, gate_up, DownProjection(context, module, inner));
+}
+
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
+                                std::span<const StoredMatrix> gate_up) {
+  return LoadMlp(context, gate_up,
+                 DownProjection(context, place.prefix + ".mlp", context.config.intermediate_size));
 }
 
 }  // namespace tandem

@@ -93,6 +93,9 @@ StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerP
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place);
 // The rank's rows of <prefix>.mlp.{gate,up}_proj and of down_proj.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place);
+// The rank's rows of <module>.{gate,up,down}_proj, of `inner` numbers between them.
+StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& module,
+                                int64_t inner);
 // The same with gate and up stored in another way.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
                                 std::span<const StoredMatrix> gate_up);

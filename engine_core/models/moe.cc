@@ -36,18 +36,17 @@ Slice OwnRows(const LoadContext& context, int64_t rows) {
 }
 
 // An expert with matrices of its own, "<prefix><gate>" and so on.
-ExpertBlocks ExpertApart(const LoadContext& context, const MoeFamily& family,
+ExpertBlocks ExpertApart(const LoadContext& context, const MoeNames& names, const MoeShape& shape,
                          const std::string& prefix) {
-  const int64_t hidden = context.config.hidden_size, inner = family.shape.intermediate_size;
+  const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
   const auto matrix = [&](const std::string& part, int64_t rows, int64_t columns) {
     return StoredMatrix{.name = prefix + part,
                         .rows = rows,
                         .columns = columns,
                         .row_slice = OwnRows(context, rows)};
   };
-  return {
-      .gate_up = {matrix(family.names.gate, inner, hidden), matrix(family.names.up, inner, hidden)},
-      .down = {matrix(family.names.down, hidden, inner)}};
+  return {.gate_up = {matrix(names.gate, inner, hidden), matrix(names.up, inner, hidden)},
+          .down = {matrix(names.down, hidden, inner)}};
 }
 
 // Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I].
@@ -72,34 +71,42 @@ ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
                      .stack_size = shape.num_experts}}}};
 }
 
+}  // namespace
+
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
-                           const MoeFamily& family) {
+                           const MoeNames& names, const MoeShape& shape) {
   const std::string stack = place.prefix + ".mlp.experts";
   const bool is_stacked = context.weights.Has(stack + ".gate_up_proj");
-  const std::string block = place.prefix + (is_stacked ? ".mlp" : "." + family.names.block);
+  const std::string block = place.prefix + (is_stacked ? ".mlp" : "." + names.block);
   MoeLayer layer;
-  const StoredMatrix router[] = {{.name = block + ".gate",
-                                  .rows = family.shape.num_experts,
-                                  .columns = context.config.hidden_size}};
+  const StoredMatrix router[] = {
+      {.name = block + ".gate", .rows = shape.num_experts, .columns = context.config.hidden_size}};
   ASSIGN_OR_RETURN(layer.router, LoadLinear(context, router, {.format = WeightFormat::kCompute}));
+  if (!names.router_bias.empty()) {
+    ASSIGN_OR_RETURN(layer.router_bias,
+                     LoadVector(context, block + "." + names.router_bias, shape.num_experts));
+  }
+  if (shape.shared_intermediate_size > 0) {
+    ASSIGN_OR_RETURN(layer.shared, LoadGatedMlp(context, block + "." + names.shared,
+                                                shape.shared_intermediate_size));
+  }
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
-  const Slice experts = OwnExperts(context, family.shape);
+  const Slice experts = OwnExperts(context, shape);
   for (int64_t e = experts.begin; e < experts.end(); ++e) {
     const ExpertBlocks expert =
-        is_stacked ? ExpertOfStack(context, family.shape, stack, e)
-                   : ExpertApart(context, family, block + ".experts." + std::to_string(e) + ".");
+        is_stacked
+            ? ExpertOfStack(context, shape, stack, e)
+            : ExpertApart(context, names, shape, block + ".experts." + std::to_string(e) + ".");
     // Adapters name the matrices of an expert apart, also where they are stored in a stack.
     const std::string apart =
-        place.prefix + "." + family.names.block + ".experts." + std::to_string(e) + ".";
+        place.prefix + "." + names.block + ".experts." + std::to_string(e) + ".";
     LinearLayer linear;
-    ASSIGN_OR_RETURN(linear,
-                     LoadLinear(context, expert.gate_up,
-                                {.is_gated = true,
-                                 .modules = {apart + family.names.gate, apart + family.names.up}}));
+    ASSIGN_OR_RETURN(
+        linear, LoadLinear(context, expert.gate_up,
+                           {.is_gated = true, .modules = {apart + names.gate, apart + names.up}}));
     gate_ups.push_back(std::move(linear.weight));
     layer.gate_up_sites.push_back(linear.adapter_site);
-    ASSIGN_OR_RETURN(linear,
-                     LoadLinear(context, expert.down, {.modules = {apart + family.names.down}}));
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down, {.modules = {apart + names.down}}));
     downs.push_back(std::move(linear.weight));
     layer.down_sites.push_back(linear.adapter_site);
   }
@@ -107,6 +114,8 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));
   return layer;
 }
+
+namespace {
 
 StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const MoeFamily& family,
                                            const LayerPlace& place) {
@@ -121,7 +130,7 @@ StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const Moe
   layer->input_norm = std::move(dense.input_norm);
   layer->attention = std::move(dense.attention);
   layer->post_attention_norm = std::move(dense.post_attention_norm);
-  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family));
+  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape));
   return std::unique_ptr<Layer>(std::move(layer));
 }
 

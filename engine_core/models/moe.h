@@ -14,6 +14,8 @@ namespace tandem {
 // How a family names its parts below a layer: "<block>.gate", "<block>.experts.<i>.<up>".
 struct MoeNames {
   std::string block, gate, up, down;
+  std::string shared = {};       // "<block>.<shared>.gate_proj", the expert of every token
+  std::string router_bias = {};  // "<block>.<router_bias>"; empty: there is none
 };
 
 struct MoeFamily {
@@ -21,6 +23,10 @@ struct MoeFamily {
   MoeShape shape;
   StatusOr<AttentionLayer> (*load_attention)(const LoadContext&, const LayerPlace&);
 };
+
+// One layer's mixture.
+StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
+                           const MoeNames& names, const MoeShape& shape);
 
 // The config chooses which layers are mixtures. Experts are stored one by one as in `names`, or all
 // in one tensor as transformers 5 writes them ("mlp.experts.gate_up_proj").

@@ -9,8 +9,8 @@ namespace tandem {
 
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
-StageLoader LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama, LoadMixtral, LoadOlmo2,
-    LoadPhi3, LoadQwen2, LoadQwen3, LoadQwen3Moe;
+StageLoader LoadDeepseekV2, LoadDeepseekV3, LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama,
+    LoadMixtral, LoadOlmo2, LoadPhi3, LoadQwen2, LoadQwen3, LoadQwen3Moe;
 
 namespace {
 
@@ -25,6 +25,20 @@ constexpr std::string_view kGemmaOverrides =
 
 // By name. What a row does not say is as in Llama.
 constexpr ArchitectureRow kArchitectures[] = {
+    {"DeepseekV2ForCausalLM",
+     LoadDeepseekV2,
+     {.has_latent = true,
+      .mixtures = MixtureLayers::kFromLayer,
+      .defaults = R"({"topk_method": "greedy", "q_lora_rank": 1536, "kv_lora_rank": 512,
+                      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"}},
+    {"DeepseekV3ForCausalLM",
+     LoadDeepseekV3,
+     {.has_latent = true,
+      .mixtures = MixtureLayers::kFromLayer,
+      .defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                      "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 8, "topk_group": 4,
+                      "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+                      "n_shared_experts": 1, "first_k_dense_replace": 3})"}},
     {"GemmaForCausalLM", LoadGemma, {.overrides = kGemmaOverrides}},
     {"Gemma2ForCausalLM",
      LoadGemma2,
@@ -38,6 +52,13 @@ constexpr ArchitectureRow kArchitectures[] = {
       .defaults = R"({"sliding_window": 4096, "sliding_window_pattern": 6,
                       "query_pre_attn_scalar": 256, "rope_theta": 1000000})",
       .overrides = kGemmaOverrides}},
+    {"Glm4MoeLiteForCausalLM",
+     LoadDeepseekV3,
+     {.has_latent = true,
+      .mixtures = MixtureLayers::kFromLayer,
+      .defaults = R"({"q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
+                      "qk_rope_head_dim": 64, "v_head_dim": 256, "norm_topk_prob": true,
+                      "n_shared_experts": 1, "first_k_dense_replace": 1})"}},
     {"GPT2LMHeadModel",
      LoadGpt2,
      {.has_rope = false,

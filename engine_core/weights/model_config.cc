@@ -93,6 +93,31 @@ Status ReadShape(const Json& json, ModelConfig* config) {
                   2048, &config->max_position_embeddings);
 }
 
+// One KV head for all: the latent.
+Status ReadLatent(const Json& json, ModelConfig* config) {
+  LatentConfig& latent = config->latent;
+  RETURN_IF_ERROR(ReadSize(json, "q_lora_rank", kMaxDim, 0, &latent.q_rank));
+  RETURN_IF_ERROR(ReadSize(json, "kv_lora_rank", kMaxDim, -1, &latent.kv_rank));
+  RETURN_IF_ERROR(ReadSize(json, "qk_nope_head_dim", kMaxDim, -1, &latent.nope_dim));
+  RETURN_IF_ERROR(ReadSize(json, "qk_rope_head_dim", kMaxDim, -1, &latent.pe_dim));
+  RETURN_IF_ERROR(ReadSize(json, "v_head_dim", kMaxDim, -1, &latent.value_dim));
+  config->num_kv_heads = 1;
+  config->head_dim = latent.kv_rank + latent.pe_dim;
+  for (const auto& [key, size] :
+       {std::pair{"kv_lora_rank", latent.kv_rank}, std::pair{"qk_nope_head_dim", latent.nope_dim},
+        std::pair{"qk_rope_head_dim", latent.pe_dim}}) {
+    if (size % 2 != 0) {
+      return InvalidArgumentError(std::string(key) + " " + std::to_string(size) + " must be even");
+    }
+  }
+  const int64_t widest =
+      std::max({config->head_dim, latent.nope_dim + latent.pe_dim, latent.value_dim});
+  if (config->num_heads > kMaxDim / widest) {
+    return InvalidArgumentError("num_attention_heads times the dimensions of a head is too large");
+  }
+  return OkStatus();
+}
+
 Status ReadGemma(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadPositive(json, "query_pre_attn_scalar", &config->query_pre_attn_scalar));
   bool is_bidirectional = false;
@@ -167,6 +192,30 @@ Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+// The keys of DeepSeek's family.
+Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
+  int64_t first = 0, step = 1, num_shared = 0;
+  RETURN_IF_ERROR(ReadSize(json, "n_routed_experts", kMaxExperts, 0, &config->num_experts));
+  const Json* dense = Find(json, "first_k_dense_replace");  // may be 0
+  if (dense != nullptr && *dense != 0) {
+    RETURN_IF_ERROR(ReadSize(json, "first_k_dense_replace", kMaxLayers, 0, &first));
+  }
+  RETURN_IF_ERROR(ReadSize(json, "moe_layer_freq", kMaxLayers, 1, &step));
+  for (int64_t i = 0; i < config->num_layers; ++i) {
+    config->mixture_layers.push_back(config->num_experts > 0 && i >= first && i % step == 0);
+  }
+  RETURN_IF_ERROR(ReadSize(json, "n_group", kMaxExperts, 1, &config->num_expert_groups));
+  RETURN_IF_ERROR(ReadSize(json, "topk_group", kMaxExperts, 1, &config->num_chosen_groups));
+  RETURN_IF_ERROR(ReadPositive(json, "routed_scaling_factor", &config->routed_scaling_factor));
+  RETURN_IF_ERROR(ReadString(json, "topk_method", &config->topk_method));
+  const Json* shared = Find(json, "n_shared_experts");  // may be 0
+  if (shared != nullptr && *shared != 0) {
+    RETURN_IF_ERROR(ReadSize(json, "n_shared_experts", kMaxExperts, 0, &num_shared));
+  }
+  config->shared_intermediate_size = num_shared * config->moe_intermediate_size;
+  return OkStatus();
+}
+
 // The experts of a mixture. Sizes that the file lacks stay 0.
 Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config) {
   if (mixtures == MixtureLayers::kNone) return OkStatus();
@@ -183,7 +232,8 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
   }
   RETURN_IF_ERROR(
       ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
-  return ReadMixtureLayers(json, config);
+  return mixtures == MixtureLayers::kFromLayer ? ReadRoutedExperts(json, config)
+                                               : ReadMixtureLayers(json, config);
 }
 
 // The object that describes the text model: the whole file, or text_config merged with the keys
@@ -219,6 +269,7 @@ StatusOr<Json> WithRules(const Json& json, const ConfigRules& rules) {
 
 Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(ReadShape(json, config));
+  if (rules.has_latent) RETURN_IF_ERROR(ReadLatent(json, config));
   RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
                                &config->rms_norm_eps));
   RETURN_IF_ERROR(
@@ -242,7 +293,8 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config->attention_bias));
   RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config->mlp_bias));
   ASSIGN_OR_RETURN(RopeConfigs ropes,
-                   ReadRope(json, config->head_dim, config->max_position_embeddings));
+                   ReadRope(json, rules.has_latent ? config->latent.pe_dim : config->head_dim,
+                            config->max_position_embeddings));
   config->rope = std::move(ropes.rope);
   config->local_rope = std::move(ropes.local_rope);
   config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;

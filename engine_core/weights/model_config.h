@@ -21,9 +21,19 @@
 
 namespace tandem {
 
-// Which layers are mixtures of experts: none, all, or those that decoder_sparse_step and
-// mlp_only_layers choose.
-enum class MixtureLayers { kNone, kAll, kByKeys };
+// Which layers are mixtures of experts: none, all, those that decoder_sparse_step and
+// mlp_only_layers choose, or those from first_k_dense_replace on, every moe_layer_freq-th, as
+// DeepSeek's family has them, whose other keys are also its own.
+enum class MixtureLayers { kNone, kAll, kByKeys, kFromLayer };
+
+// Attention over one latent vector per token (models/latent_attention.h).
+struct LatentConfig {
+  int64_t q_rank = 0;    // of the queries' own latent; 0: they have none
+  int64_t kv_rank = 0;   // 0: the model has no latent attention
+  int64_t nope_dim = 0;  // of a head's query and key: without position, and with
+  int64_t pe_dim = 0;
+  int64_t value_dim = 0;  // of a head
+};
 
 // What HF's classes of one architecture do with the keys of config.json, where they differ from
 // most.
@@ -31,6 +41,7 @@ struct ConfigRules {
   bool has_window = false;    // reads sliding_window
   bool has_rope = true;       // else it learns its positions
   bool has_gated_mlp = true;  // three matrices, else two
+  bool has_latent = false;    // latent attention
   MixtureLayers mixtures = MixtureLayers::kNone;
   std::string_view defaults = "{}";   // a JSON object: keys that the file leaves out
   std::string_view overrides = "{}";  // a JSON object: keys whatever the file has for them
@@ -47,8 +58,9 @@ struct ModelConfig {
   int64_t intermediate_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
+  int64_t num_kv_heads = 0;  // of the cache; one with a latent, whose size head_dim is
   int64_t head_dim = 0;
+  LatentConfig latent;
   int64_t rotary_dim = 0;  // even, <= head_dim; RoPE leaves the others as they are. gpt2: 0
   // How many keys a token sees in the layers that have a window; 0 when no layer has one. The keys
   // of the file that switch the window on or choose its layers are already applied.
@@ -68,6 +80,12 @@ struct ModelConfig {
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;  // of one expert
   bool norm_topk_prob = false;        // scale the chosen experts' weights to sum to 1
+  // Experts are chosen from the best of equal groups; weights are multiplied by the factor.
+  int64_t num_expert_groups = 1;
+  int64_t num_chosen_groups = 1;
+  double routed_scaling_factor = 1;
+  std::string topk_method;
+  int64_t shared_intermediate_size = 0;  // of the expert that every token has; 0: none
   std::string hidden_act = "silu";
   bool has_gated_mlp = true;
   bool tie_word_embeddings = false;

@@ -32,7 +32,11 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     const bool is_tied_head = config.tie_word_embeddings && name == "lm_head.weight";
     // GGUF: these are read with the keys.
     const bool is_of_rope = name.starts_with("rope_");
-    return is_tied_head || is_of_rope ||
+    // Layers that predict tokens further ahead, after the model's own.
+    const bool is_ahead =
+        name.starts_with("mtp.") ||
+        name.starts_with("model.layers." + std::to_string(config.num_layers) + ".");
+    return is_tied_head || is_of_rope || is_ahead ||
            std::any_of(std::begin(kKnownEnds), std::end(kKnownEnds),
                        [&](std::string_view end) { return name.ends_with(end); });
   });

@@ -49,6 +49,9 @@ Status ReadYarn(const Json& json, RopeConfig* rope) {
       mscale > 0 && mscale_all_dim > 0
           ? YarnScale(rope->factor, mscale) / YarnScale(rope->factor, mscale_all_dim)
           : YarnScale(rope->factor, 1);
+  if (mscale_all_dim > 0) {
+    rope->softmax_factor = std::pow(YarnScale(rope->factor, mscale_all_dim), 2);
+  }
   return ReadPositive(json, "attention_factor", &rope->attention_factor);
 }
 

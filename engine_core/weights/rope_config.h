@@ -30,6 +30,7 @@ struct RopeConfig {
   // and beyond it (long).
   std::vector<double> short_factor, long_factor;
   double attention_factor = 1;  // multiplies cos and sin; defaults are already applied
+  double softmax_factor = 1;    // yarn: multiplies the scores of latent attention
   // longrope: the same for one list, where the config has its own.
   std::optional<double> short_attention_factor, long_attention_factor;
 };

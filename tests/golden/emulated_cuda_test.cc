@@ -230,7 +230,7 @@ TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones")
 
 TEST_CASE("emulated cuda: greedy text of the golden models in float32") {
   for (const char* model : {"llama_plain", "gemma2", "gpt2", "mistral_swa", "mixtral", "olmo2",
-                            "phi3_partial_rotary", "qwen2", "qwen3"}) {
+                            "phi3_partial_rotary", "qwen2", "qwen3", "deepseek_v2"}) {
     CheckGreedyText(model, DType::kF32);
   }
 }

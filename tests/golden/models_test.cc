@@ -1,5 +1,5 @@
-// Our models against numbers recorded from HF transformers: each folder of the set `models` holds
-// a model's weights, goldens.json and logits.safetensors.
+// Our models against numbers recorded from HF transformers: each folder of the sets `models` and
+// `models2` holds a model's weights, goldens.json and logits.safetensors.
 
 #include <cmath>
 #include <cstring>
@@ -13,7 +13,6 @@
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
-#include "tests/support/files/golden_folders.h"
 #include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
@@ -29,7 +28,7 @@ constexpr double kF32LogitTolerance = 2e-3;
 const std::map<std::string, std::string>& Folders() {
   static const auto folders = [] {
     std::map<std::string, std::string> found;
-    for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+    for (const std::string& folder : GoldenModels(TANDEM_GOLDEN_DIR)) {
       found[std::filesystem::path(folder).filename()] = folder;
     }
     return found;

@@ -1,5 +1,5 @@
-// Every model of the set `models`, split over ranks in every way: the bits are those of one rank,
-// which models_test.cc holds to the recorded numbers. Ranks are threads here.
+// Every model of the sets `models` and `models2`, split over ranks in every way: the bits are those
+// of one rank, which models_test.cc holds to the recorded numbers. Ranks are threads here.
 
 #include <algorithm>
 #include <bit>
@@ -87,9 +87,7 @@ void CheckSame(const std::vector<Transcript>& expected, const std::vector<Transc
 
 std::string NameOf(const std::string& folder) { return folder.substr(folder.rfind('/') + 1); }
 
-bool IsMixture(const std::string& folder) {
-  return NameOf(folder) == "mixtral" || NameOf(folder) == "qwen3_moe";
-}
+bool IsMixture(const std::string& folder) { return ReadModelConfig(folder)->num_experts > 0; }
 
 int64_t EndOfTensors(EngineDriver& engine) {
   return engine.group() == nullptr ? 0 : engine.group()->communicator()->end();
@@ -98,7 +96,7 @@ int64_t EndOfTensors(EngineDriver& engine) {
 // Runs the whole models and each way of splitting them.
 void CheckSplits(const EngineDriverOptions& base, const std::vector<Split>& splits,
                  const std::vector<std::string>& only = {}) {
-  for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+  for (const std::string& folder : GoldenModels(TANDEM_GOLDEN_DIR)) {
     const std::string name = NameOf(folder);
     if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
     const json goldens = ReadGoldens(folder);
@@ -171,7 +169,7 @@ TEST_CASE("ranks: more ranks than key-value heads hold copies of them") {
   EngineDriverOptions options;
   options.dtype = DType::kBf16;
   CheckSplits(options, {kFourShares, kFourSharesOfExperts},
-              {"llama_plain", "olmo2", "gemma2", "gpt2", "qwen3_moe"});
+              {"llama_plain", "olmo2", "gemma2", "gpt2", "qwen3_moe", "deepseek_v2"});
 }
 
 TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by rows, as well") {
@@ -181,7 +179,7 @@ TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by r
     options.dtype = DType::kBf16;
     options.formats = WeightFormatsOf(quantization);
     options.kv_format = KvFormat::kInt8;
-    CheckSplits(options, {kTwoShares}, {"llama_plain", "gpt2", "phi3", "mixtral"});
+    CheckSplits(options, {kTwoShares}, {"llama_plain", "gpt2", "phi3", "mixtral", "deepseek_v2"});
   }
 }
 

@@ -168,6 +168,7 @@ TEST_CASE("adapters: each request in a mixed batch has the bits that it has alon
   Check(Base("gemma2", DType::kBf16), 20);
   Check(Base("phi3", DType::kBf16), 30);
   Check(Base("qwen3_moe", DType::kBf16), 40);
+  Check(Base("deepseek_v2", DType::kBf16), 50);
 }
 
 TEST_CASE("adapters: the same over integer matrices") {

@@ -181,6 +181,14 @@ TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
   CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
 }
 
+TEST_CASE("batch invariance: deepseek's latents in bfloat16, float32 and int8 on cpu") {
+  CheckInvariance(BaseOptions("deepseek_v2", DType::kBf16, false), 1000, 4);
+  CheckInvariance(BaseOptions("deepseek_v2", DType::kF32, false), 1050, 2);
+  EngineDriverOptions options = BaseOptions("deepseek_v2", DType::kBf16, false);
+  options.kv_format = KvFormat::kInt8;
+  CheckInvariance(options, 1100, 2);
+}
+
 TEST_CASE("batch invariance: GGUF files whose blocks are multiplied as they are") {
   for (const char* name : {"gguf_llama_q4_0", "gguf_qwen3moe_q8_0"}) {
     EngineDriverOptions options = BaseOptions("", DType::kBf16, false);

@@ -316,7 +316,7 @@ TEST_CASE("LatentRopeWriteKv and PagedAttention of latents equal the reference")
                 if (model.rotary_dim == model.shape.head_dim)
                   model.rotary_dim = model.shape.head_dim / 4 * 2;
                 model.options.scale = 1 / std::sqrt(static_cast<float>(model.shape.head_dim));
-    const auto positions = static_cast<size_t>(400 * (model.rotary_dim / 2));
+                const auto positions = static_cast<size_t>(400 * (model.rotary_dim / 2));
                 model.cos.resize(positions, 0.6f);
                 model.sin.resize(positions, 0.8f);
                 model.k_norm = draw.Normals(model.shape.head_dim);

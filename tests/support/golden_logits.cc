@@ -3,16 +3,37 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/weights/open_weights.h"
+#include "tests/support/files/golden_folders.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
+
+std::vector<std::string> GoldenModels(const std::string& golden_dir) {
+  std::vector<std::string> folders = GoldenFolders(golden_dir, "models", "goldens.json");
+  const auto more = WholeGoldens();
+  if (!more) return folders;
+  std::map<std::string, std::string> by_name;
+  for (const std::string& folder : folders) by_name[folder.substr(folder.rfind('/') + 1)] = folder;
+  const std::string known = ", " + KnownArchitectures() + ", ";
+  for (const auto& entry : std::filesystem::directory_iterator(*more + "/models2")) {
+    if (!std::filesystem::exists(entry.path() / "goldens.json")) continue;
+    const std::string architecture = ReadGoldens(entry.path().string())["architecture"];
+    if (known.find(", " + architecture + ", ") == std::string::npos) continue;
+    by_name[entry.path().filename().string()] = entry.path().string();
+  }
+  folders.clear();
+  for (const auto& [name, folder] : by_name) folders.push_back(folder);
+  return folders;
+}
 
 nlohmann::json ReadGoldens(const std::string& folder) {
   std::ifstream in(folder + "/goldens.json");

@@ -14,6 +14,10 @@
 
 namespace tandem {
 
+// The model folders of the set `models`, and of the larger set `models2` those whose architecture
+// is built; sorted by name.
+std::vector<std::string> GoldenModels(const std::string& golden_dir);
+
 // A folder's goldens.json.
 nlohmann::json ReadGoldens(const std::string& folder);
 

@@ -269,6 +269,41 @@ TEST_CASE("model config: the experts of a mixture, in both spellings") {
   }
 }
 
+TEST_CASE("model config: latent attention and the experts of DeepSeek's family") {
+  const auto config = ReadModelConfig(kModels + "deepseek_v2");
+  REQUIRE(config.ok());
+  CHECK(config->latent.q_rank == 48);
+  CHECK(config->latent.kv_rank == 32);
+  CHECK(config->num_heads == 4);
+  CHECK(config->num_kv_heads == 1);
+  CHECK(config->head_dim == 32 + 16);  // a token's cache
+  CHECK(config->rotary_dim == 16);
+  CHECK(config->rope.attention_factor == Approx(1.0));
+  CHECK(config->rope.softmax_factor == Approx(std::pow(0.1 * 0.707 * std::log(4) + 1, 2)));
+  CHECK(config->num_experts == 8);
+  CHECK(config->mixture_layers == std::vector<bool>{false, true, true});
+  CHECK(config->num_expert_groups == 4);
+  CHECK(config->num_chosen_groups == 2);
+  CHECK(config->routed_scaling_factor == 4);
+  CHECK(config->shared_intermediate_size == 2 * 32);
+  Json json = Minimal();
+  json["architectures"] = {"DeepseekV3ForCausalLM"};
+  json["q_lora_rank"] = nullptr;
+  json["first_k_dense_replace"] = 0;
+  json["n_routed_experts"] = 16;
+  const auto plain = Parse(json);
+  REQUIRE(plain.ok());
+  CHECK(plain->latent.q_rank == 0);
+  CHECK(plain->head_dim == 576);
+  CHECK(plain->IsMixture(0));
+  CHECK(plain->rope.softmax_factor == 1);
+  for (const char* key : {"kv_lora_rank", "qk_rope_head_dim", "first_k_dense_replace", "n_group"}) {
+    Json bad = json;
+    bad[key] = -3;
+    CHECK_THAT(Parse(bad).status().message(), Contains(key));
+  }
+}
+
 TEST_CASE("model config: a dense model ignores keys of mixtures") {
   Json json = Minimal();
   json["num_experts"] = 128;
