@@ -91,7 +91,7 @@ StatusOr<std::string> NextPage(const WebReply& reply) {
 
 StatusOr<std::unique_ptr<HubClient>> HubClient::Create(HubSettings settings) {
   std::unique_ptr<HubClient> client(new HubClient(std::move(settings)));
-  ASSIGN_OR_RETURN(client->trust_, WebTrust::FromSystem());
+  ASSIGN_OR_RETURN(client->trust_, TlsTrust::Load(""));
   return client;
 }
 

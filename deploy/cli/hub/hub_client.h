@@ -46,7 +46,7 @@ class HubClient {
   Status ErrorOf(const WebReply& reply, const std::string& what) const;
 
   HubSettings settings_;
-  std::unique_ptr<WebTrust> trust_;
+  std::unique_ptr<TlsTrust> trust_;
 };
 
 }  // namespace tandem

@@ -83,7 +83,7 @@ Status ReadReply(WebConnection* connection, ReplyParser* parser) {
   std::vector<char> buffer(kReadBytes);
   std::string unread;
   while (!parser->is_done()) {
-    const StatusOr<size_t> count = connection->Read(buffer.data(), buffer.size());
+    const StatusOr<size_t> count = connection->stream().Read(buffer.data(), buffer.size());
     if (!count.ok() || *count == 0) {
       if (!parser->is_header_done()) {
         return count.ok() ? UnavailableError("the connection was closed before the response")
@@ -109,12 +109,12 @@ Status ReadReply(WebConnection* connection, ReplyParser* parser) {
   return OkStatus();
 }
 
-StatusOr<WebReply> GetOnce(const WebRequest& request, const WebUrl& url, const WebTrust& trust,
+StatusOr<WebReply> GetOnce(const WebRequest& request, const WebUrl& url, const TlsTrust& trust,
                            double silence_s, const BodySink& sink) {
   ASSIGN_OR_RETURN(const auto connection, WebConnection::Open(url, trust, silence_s));
   ReplyParser parser(sink);
   parser.reply.url = url;
-  Status status = connection->Write(RequestText(request, url, *connection));
+  Status status = connection->stream().Write(RequestText(request, url, *connection));
   if (status.ok()) status = ReadReply(connection.get(), &parser);
   if (!status.ok()) return status.WithContext(url.Origin());
   return std::move(parser.reply);
@@ -127,7 +127,7 @@ std::string WebReply::Header(const std::string& name) const {
   return it == headers.end() ? "" : it->second;
 }
 
-StatusOr<WebReply> HttpGet(const WebRequest& request, const WebTrust& trust, double silence_s,
+StatusOr<WebReply> HttpGet(const WebRequest& request, const TlsTrust& trust, double silence_s,
                            const BodySink& sink) {
   WebUrl url = request.url;
   for (int i = 0; i <= kMaxRedirects; ++i) {

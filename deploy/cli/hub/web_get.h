@@ -38,7 +38,7 @@ using BodySink = std::function<bool(const WebReply& head, std::string_view piece
 // A response of any status but a redirect. UNAVAILABLE: no connection, or cut before the body;
 // INVALID_ARGUMENT: a redirect that is refused (too many, from https to http, not a URL);
 // what WebConnection::Open refuses.
-StatusOr<WebReply> HttpGet(const WebRequest& request, const WebTrust& trust, double silence_s,
+StatusOr<WebReply> HttpGet(const WebRequest& request, const TlsTrust& trust, double silence_s,
                            const BodySink& sink);
 
 }  // namespace tandem
