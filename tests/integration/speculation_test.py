@@ -65,17 +65,18 @@ def text_of(server, body, at_20=None):
 
 class Speculation(unittest.TestCase):
     def test_the_same_texts(self):
-        config = json.dumps({**CONFIG, "adaptive": False})
-        with Pair() as plain, Pair("--speculative-config", config) as drafting:
+        with Pair() as plain:
             self.assertNotIn("spec_decode", plain.get("/metrics")[1].decode())
-            for body in bodies():
-                with self.subTest(body=body):
-                    self.assertEqual(choices(drafting, body), choices(plain, body))
-            drafted = drafting.total("vllm:spec_decode_num_draft_tokens_total")
-            accepted = drafting.total("vllm:spec_decode_num_accepted_tokens_total")
-            self.assertGreater(accepted, 0)
-            self.assertGreater(drafted, accepted)
-            self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
+            for config in (CONFIG, {"method": "suffix", "num_speculative_tokens": 4}):
+                with Pair("--speculative-config", json.dumps({**config, "adaptive": False})) as drafting:
+                    for body in bodies():
+                        with self.subTest(method=config["method"], body=body):
+                            self.assertEqual(choices(drafting, body), choices(plain, body))
+                    drafted = drafting.total("vllm:spec_decode_num_draft_tokens_total")
+                    accepted = drafting.total("vllm:spec_decode_num_accepted_tokens_total")
+                    self.assertGreater(accepted, 0)
+                    self.assertGreater(drafted, accepted)
+                    self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
 
     def test_series_are_there_before_the_first_draft(self):
         with Pair("--speculative-config", json.dumps({**CONFIG, "num_speculative_tokens": 3})) as server:
