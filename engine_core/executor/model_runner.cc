@@ -69,7 +69,6 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
 }
 
 Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel draft) {
-  CHECK(backend_->device().memory_is_host()) << "drafts are not built for devices";
   CHECK_EQ(limits_.drafts.num_speculative_tokens, options.speculation.num_speculative_tokens);
   std::unique_ptr<PassDrafter> drafter;
   if (draft.model != nullptr) {
@@ -209,6 +208,7 @@ void ModelRunner::MeasureSteps() {
       const double begin = host_clock_.Monotonic();
       SendPadding(num_rows, num_rows);
       RunModel(*newest_);
+      backend_->device().WaitFor(backend_->device().SetMark());
       least = std::min(least, host_clock_.Monotonic() - begin);
     }
     points.push_back({num_rows, least});
@@ -257,7 +257,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
     RunModel(*newest_);
   }
   if (samples_later) sampler_->TakeMasks(step, &newest_->samples);
-  if (!layout.has_host_rows) {
+  if (!layout.has_host_rows && !sampler_->samples_in_turns()) {
     const int64_t count = layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = chunk; first < count; first += chunk) RunLogits(*newest_, first);
     clock_.End(&newest_->times);
@@ -285,7 +285,7 @@ bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
     });
   }
   if (newest_->result == nullptr) return false;
-  if (newest_->layout.has_host_rows) return true;
+  if (newest_->layout.has_host_rows || sampler_->samples_in_turns()) return true;
   if (drafts_ && drafts_->reads_states()) return true;
   // Its logprobs of a prompt are kept in the request's row.
   return std::ranges::any_of(step.freed_slots, [this](RequestSlot slot) {
@@ -314,12 +314,12 @@ void ModelRunner::FinishAll() {
 void ModelRunner::FinishStep(StepInFlight* step) {
   const double begin = host_clock_.Monotonic();
   if (runs_late_) RunModel(*step);
-  if (step->layout.has_host_rows) {
+  if (step->layout.has_host_rows || sampler_->samples_in_turns()) {
     CHECK(step == newest_ || runs_late_) << "its logits are gone";
     const int64_t count = step->layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = 0; first < count; first += chunk) {
       if (first > 0) RunLogits(*step, first);
-      sampler_->SampleOnHost(step->layout, first, &step->samples);
+      sampler_->SampleRest(step->layout, first, &step->samples);
     }
     clock_.End(&step->times);
     sampler_->StartFetch(step->layout);

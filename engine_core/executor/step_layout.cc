@@ -150,6 +150,12 @@ void StepLayout::PadTo(int64_t num_requests) {
   num_padding_logits_rows += count;
 }
 
+bool StepLayout::FollowsDraft(size_t row_idx) const {
+  if (row_idx == 0) return false;
+  const LogitsRow &row = logits_rows[row_idx], &before = logits_rows[row_idx - 1];
+  return row.prompt_row < 0 && before.prompt_row < 0 && before.request_idx == row.request_idx;
+}
+
 bool StepLayout::is_uniform_decode() const {
   if (num_tokens() != num_requests() || logits_rows.size() != requests.size()) return false;
   for (size_t i = 0; i < requests.size(); ++i) {

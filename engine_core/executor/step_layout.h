@@ -68,6 +68,8 @@ struct StepLayout {
   int64_t num_logits_rows() const {
     return static_cast<int64_t>(logits_rows.size()) + num_padding_logits_rows;
   }
+  // Whether the row's sample counts only if the token that the row before makes is the draft.
+  bool FollowsDraft(size_t row_idx) const;
   // Whether each request runs one token and makes its row of logits, which is what graphs hold.
   bool is_uniform_decode() const;
 

@@ -59,6 +59,13 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
     sampler.masks_.push_back(std::move(masks));
   }
   CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
+  sampler.takes_drafts_ = limits.drafts.num_speculative_tokens > 0;
+  if (sampler.samples_in_turns()) {
+    const auto shape = {max_logits_rows, kSamplingRowWidth};
+    ASSIGN_OR_RETURN(sampler.turn_rows_, backend->device().Allocate(DType::kI32, shape));
+    ASSIGN_OR_RETURN(sampler.turn_staging_, backend->device().AllocateStaging(DType::kI32, shape));
+    sampler.turn_.reserve(static_cast<size_t>(max_logits_rows));
+  }
   sampler.host_runs_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
 }
@@ -80,17 +87,23 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
     const InputBatch::Row& row = batch_->row(request.slot);
     const bool ends_prompt =
         request.needs_sample && request.num_computed_tokens < row.num_prompt_tokens;
-    samples->requests[i] = {
-        .result = {.status = row.status, .token_id = 0, .num_nans = 0},
-        .logprobs = std::nullopt,
-        .num_tokens = 0,
-        .is_settled = false,
-        .is_on_host = request.needs_sample && row.status.ok() && !row.samples_on_device,
-        .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
-        .forced = {},
-        .num_refused_drafts = 0};
+    samples->requests[i] = {.result = {.status = row.status, .token_id = 0, .num_nans = 0},
+                            .logprobs = std::nullopt,
+                            .num_tokens = 0,
+                            .is_settled = false,
+                            .is_known = request.needs_sample && row.status.ok() &&
+                                        (samples_in_turns() || !row.samples_on_device),
+                            .first_row = 0,
+                            .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
+                            .forced = {},
+                            .num_refused_drafts = 0};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
+  if (!samples_in_turns()) return;
+  for (size_t i = layout.logits_rows.size(); i-- > 0;) {
+    const LogitsRow& row = layout.logits_rows[i];
+    if (row.prompt_row < 0) samples->requests[static_cast<size_t>(row.request_idx)].first_row = i;
+  }
 }
 
 void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
@@ -114,21 +127,26 @@ void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
 
 void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows) const {
   auto* out = reinterpret_cast<SamplingRow*>(sampling_rows.Data<int32_t>());
-  for (const LogitsRow& logits_row : layout.logits_rows) {
-    SamplingRow& sampling_row = *out++ = {};
-    if (!logits_row.on_device) continue;
-    const RequestSlot slot = layout.requests[static_cast<size_t>(logits_row.request_idx)].slot;
-    const InputBatch::Row& row = batch_->row(slot);
-    sampling_row = {.slot = Index(slot),
-                    .position = row.num_tokens,
-                    .num_outputs = row.num_tokens - row.num_prompt_tokens,
-                    .mask_row = logits_row.mask_idx};
-    if (logits_row.prompt_row >= 0) {
-      const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
-      sampling_row.scored_token_id = batch_->token_ids(slot)[next];
-    }
+  for (size_t i = 0; i < layout.logits_rows.size(); ++i) {
+    const bool is_op = layout.logits_rows[i].on_device && !layout.FollowsDraft(i);
+    *out++ = is_op ? SamplingRowOf(layout, i) : SamplingRow{};
   }
   std::fill_n(out, layout.num_padding_logits_rows, SamplingRow{});
+}
+
+SamplingRow StepSampler::SamplingRowOf(const StepLayout& layout, size_t row_idx) const {
+  const LogitsRow& logits_row = layout.logits_rows[row_idx];
+  const RequestSlot slot = layout.requests[static_cast<size_t>(logits_row.request_idx)].slot;
+  const InputBatch::Row& row = batch_->row(slot);
+  SamplingRow sampling_row = {.slot = Index(slot),
+                              .position = row.num_tokens,
+                              .num_outputs = row.num_tokens - row.num_prompt_tokens,
+                              .mask_row = logits_row.mask_idx};
+  if (logits_row.prompt_row >= 0) {
+    const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
+    sampling_row.scored_token_id = batch_->token_ids(slot)[next];
+  }
+  return sampling_row;
 }
 
 // ---- ops ----
@@ -144,7 +162,7 @@ void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_ro
 // ---- after them ----
 
 void StepSampler::StartFetch(const StepLayout& layout) {
-  if (!layout.has_device_rows) return;
+  if (!layout.has_device_rows || samples_in_turns()) return;
   device_->StartFetch(static_cast<int64_t>(layout.logits_rows.size()), layout.max_device_logprobs);
 }
 
@@ -154,7 +172,7 @@ void StepSampler::AppendUnknownTokens(const StepLayout& layout, const StepSample
     const ScheduledRequest& request = layout.requests[i];
     if (!request.needs_sample) continue;
     const InputBatch::Row& row = batch_->row(request.slot);
-    if (row.samples_on_device) {
+    if (row.samples_on_device && !samples_in_turns()) {
       batch_->AppendUnknownToken(request.slot);
       AppendForced(request.slot, samples.requests[i]);
     }
@@ -166,11 +184,17 @@ void StepSampler::AppendForced(RequestSlot slot, const StepSamples::Request& sam
   for (const TokenId token : sampled.forced) batch_->AppendToken(slot, token);
 }
 
-void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
-  host_runs_.clear();
-  host_masks_ = &masks_[samples->mask_set];
+void StepSampler::SampleRest(const StepLayout& layout, int64_t first, StepSamples* samples) {
   const int64_t end =
       std::min(first + max_logits_rows(), static_cast<int64_t>(layout.logits_rows.size()));
+  if (layout.has_host_rows) SampleOnHost(layout, first, end, samples);
+  if (layout.has_device_rows && samples_in_turns()) SampleInTurns(layout, first, end, samples);
+}
+
+void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, int64_t end,
+                               StepSamples* samples) {
+  host_runs_.clear();
+  host_masks_ = &masks_[samples->mask_set];
   for (int64_t row_idx = first; row_idx < end; ++row_idx) {
     if (layout.logits_rows[static_cast<size_t>(row_idx)].on_device) continue;
     AddToRuns(layout, row_idx);
@@ -224,7 +248,10 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
 void StepSampler::SampleNext(RequestSlot slot, const LogitsRow& row, std::span<float> logits,
                              StepSamples::Request* sampled, SamplerScratch* scratch) {
   if (sampled->is_settled) return;
-  SampleResult result = SampleToken(slot, row, logits, sampled, scratch);
+  TakeToken(slot, SampleToken(slot, row, logits, sampled, scratch), sampled);
+}
+
+void StepSampler::TakeToken(RequestSlot slot, SampleResult result, StepSamples::Request* sampled) {
   sampled->is_settled = true;
   if (!result.status.ok() && sampled->num_tokens > 0) {
     // The tokens so far are good. This position runs again in the next step, and fails there.
@@ -254,7 +281,7 @@ SampleResult StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_
 }
 
 void StepSampler::TakeFetched(const StepLayout& layout, StepSamples* samples) {
-  if (!layout.has_device_rows) return;
+  if (!layout.has_device_rows || samples_in_turns()) return;
   device_->TakeFetched();
   for (size_t i = 0; i < layout.logits_rows.size(); ++i) {
     if (layout.logits_rows[i].on_device) TakeRow(layout, i, samples);
@@ -273,15 +300,22 @@ void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples*
     return;
   }
   StepSamples::Request& sampled = samples->requests[static_cast<size_t>(row.request_idx)];
-  sampled.result = {.status = OkStatus(), .token_id = token.token_id, .num_nans = token.num_nans};
+  SampleResult result = {
+      .status = OkStatus(), .token_id = token.token_id, .num_nans = token.num_nans};
   if (token.num_nans > 0) {
-    sampled.result.status = NotFiniteError(token.num_nans);
+    result.status = NotFiniteError(token.num_nans);
   } else if (token.token_id < 0) {
-    sampled.result.status = NoTokenLeftError();
+    result.status = NoTokenLeftError();
   } else if (token.num_logprobs >= 0) {
     CopyLogprobs(device_->logprobs(number), token.rank,
                  AddLogprobs(token.num_logprobs, &sampled.logprobs));
   }
+  if (!samples_in_turns()) {
+    sampled.result = std::move(result);
+    return;
+  }
+  const RequestSlot slot = layout.requests[static_cast<size_t>(row.request_idx)].slot;
+  TakeToken(slot, std::move(result), &sampled);
 }
 
 // A row of the batch may belong to another request by now, unless ModelRunner::MustFinishFirst kept
@@ -303,7 +337,7 @@ void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutp
           .status = NotFiniteError(prompt_nans), .token_id = 0, .num_nans = prompt_nans};
     }
     const TokenId token = FoldRequest(request, &sampled, &extra);
-    if (sampled.is_on_host) {
+    if (sampled.is_known) {
       // A request that has failed may run once more, with any token.
       if (sampled.num_tokens == 0) batch_->AppendToken(request.slot, 0);
       AppendForced(request.slot, sampled);

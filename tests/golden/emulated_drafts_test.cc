@@ -1,0 +1,113 @@
+// Drafts on an emulated CUDA device change no output: tokens, reasons to stop, logprobs and ranks
+// are those of the same device without drafts, whatever is sampled, cut, cached or preempted.
+
+#include <string>
+#include <vector>
+
+#include "tests/support/cuda_emulation/emulated_cuda_backend.h"
+#include "tests/support/engine_driver.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+// Few tokens repeat themselves soon, so that there is something to draft.
+std::vector<TestRequest> Requests() {
+  constexpr int kNumRequests = 8;
+  std::vector<TestRequest> requests;
+  for (int i = 0; i < kNumRequests; ++i) {
+    TestRequest& r = requests.emplace_back();
+    r.id = std::to_string(i);
+    for (int t = 0; t < 6 + 3 * i; ++t) r.prompt.push_back(t < 16 ? 4 + t % 3 : 3 + (5 * t) % 7);
+    r.arrival_step = i;
+    r.params = GreedyParams(10 + i);
+    r.params.allowed_token_ids = {4, 5, 6};
+    if (i % 2 == 0) continue;
+    r.params.temperature = 0.8;
+    r.params.seed = 40 + i;
+  }
+  requests[1].params.logprobs = 2;
+  requests[2].params.frequency_penalty = 0.3;
+  requests[2].params.repetition_penalty = 1.1;
+  requests[3].params.presence_penalty = 0.2;
+  requests[3].params.bad_words_token_ids = {{5, 4}};
+  requests[4].params.all_stop_token_ids = requests[4].params.stop_token_ids = {5};
+  requests[4].params.min_tokens = 4;
+  // More rows of logits than are made at a time, beside rows after drafts.
+  requests[5].params.prompt_logprobs = 1;
+  // The device leaves it to the host.
+  requests[6].params.logprobs = kMaxDeviceLogprobs + 1;
+  requests[7].params.top_p = 0.9;
+  return requests;
+}
+
+EngineDriverOptions BaseOptions() {
+  EngineDriverOptions options;
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/llama_plain";
+  options.dtype = DType::kF32;
+  options.max_num_batched_tokens = 24;
+  options.block_size = 16;
+  options.max_num_seqs = 4;
+  options.max_model_len = 64;
+  options.make_backend = [] {
+    return MakeEmulatedCudaBackend({.dtype = DType::kF32, .num_threads = 1}).value();
+  };
+  return options;
+}
+
+void CheckSame(const Transcript& got, const Transcript& expected) {
+  REQUIRE(got.error == expected.error);
+  CHECK(got.finished);
+  CHECK(got.token_ids == expected.token_ids);
+  CHECK(got.finish_reason == expected.finish_reason);
+  CHECK(got.stop_reason == expected.stop_reason);
+  CHECK(got.prompt_logprobs.token_ids == expected.prompt_logprobs.token_ids);
+  REQUIRE(got.rows.size() == expected.rows.size());
+  for (size_t i = 0; i < got.rows.size(); ++i) {
+    CAPTURE(i);
+    CHECK(got.rows[i].token_ids == expected.rows[i].token_ids);
+    CHECK(got.rows[i].ranks == expected.rows[i].ranks);
+    CHECK(got.logprobs[i] == Approx(expected.logprobs[i]).margin(1e-3));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("emulated cuda: drafts change no output") {
+  const std::vector<TestRequest> requests = Requests();
+  EngineDriver plain(BaseOptions());
+  RunTogether(&plain, requests);
+  int64_t num_accepted = 0, num_rejected = 0, num_replays = 0;
+  int num_preemptions = 0;
+  for (const int world : {0, 1, 2, 3}) {
+    CAPTURE(world);
+    EngineDriverOptions options = BaseOptions();
+    options.speculation = {.method = world == 2 ? DraftMethod::kSuffix : DraftMethod::kNgram,
+                           .num_speculative_tokens = 1 + world,
+                           .prompt_lookup_min = 1,
+                           .prompt_lookup_max = 3,
+                           .adaptive = world == 3};
+    options.async_scheduling = world == 1;
+    if (world > 0) options.graph_sizes = {1, 2, 4};
+    if (world == 2) options.num_blocks = 7;
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    const auto stats = engine.scheduler().TakeStats().spec_decoding_stats;
+    REQUIRE((stats || world == 3));
+    if (stats) num_accepted += stats->num_accepted_tokens;
+    if (stats) num_rejected += stats->num_draft_tokens - stats->num_accepted_tokens;
+    num_replays += engine.runner().num_replays();
+    for (const TestRequest& r : requests) {
+      INFO("request " << r.id);
+      num_preemptions += engine.transcript(r.id).num_preemptions;
+      CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+    }
+  }
+  CHECK(num_accepted > 30);
+  CHECK(num_rejected > 30);
+  CHECK(num_replays > 0);
+  CHECK(num_preemptions > 0);
+}
+
+}  // namespace tandem
