@@ -127,7 +127,7 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
 void HideKeys(int argc, char** argv) {
   FrontendConfig config;
   std::vector<Flag> flags = FrontendFlags(config);
-  std::string hub_token;  // vLLM's, which is not used here
+  std::string hub_token;  // of `tandem serve`
   flags.push_back({"hf-token", &hub_token, "", {.secret = true}});
   HideSecretArguments(flags, argc, argv);
 }

@@ -13,9 +13,14 @@ Status PullModelByName(const ModelPull& pull) {
   if (!pull.revision.empty()) argv.push_back("--revision=" + pull.revision);
   if (!pull.cache.empty()) argv.push_back("--download-dir=" + pull.cache);
   if (!pull.with_weights) argv.emplace_back("--tokenizer-only");
+  // Not among its words, which others may see.
+  std::vector<std::string> environment;
+  if (!pull.token.empty()) {
+    environment.push_back((UsesModelScope() ? "MODELSCOPE_API_TOKEN=" : "HF_TOKEN=") + pull.token);
+  }
   ASSIGN_OR_RETURN(
       ChildProcess child,
-      ChildProcess::Start(argv, {}, {.signal_at_our_death = SIGTERM, .output_path = {}}));
+      ChildProcess::Start(argv, environment, {.signal_at_our_death = SIGTERM, .output_path = {}}));
   const ChildProcess::Exit exit = child.Reap();
   if (exit.clean()) return OkStatus();
   return FailedPreconditionError(pull.name + " cannot be downloaded");

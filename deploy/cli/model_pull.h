@@ -17,6 +17,7 @@ struct ModelPull {
   std::string revision;  // of a flag; may be empty
   std::string cache;     // folder; may be empty
   bool with_weights = true;
+  std::string token = {};  // of the hub; empty: as the environment says
 };
 
 // FAILED_PRECONDITION: it could not be downloaded; the reason is on stderr.

@@ -61,7 +61,13 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
 // `--model=FOLDER` and the like in place of a hub name, for both processes.
 Status UseHubCache(const ModelPuller& pull, ServeCommandLine* line) {
   const ServeFlags& own = line->own;
-  const ModelPuller allowed = own.check_config ? ModelPuller() : pull;
+  ModelPuller allowed;
+  if (!own.check_config && pull) {
+    allowed = [&](ModelPull wanted) {
+      wanted.token = own.hf_token;
+      return pull(wanted);
+    };
+  }
   const std::string model = line->frontend.model;
   const bool needs_weights = line->engine.load_format != "dummy";
   ASSIGN_OR_RETURN(
@@ -133,6 +139,7 @@ std::vector<Flag> ServeFlagTable(ServeFlags& c) {
       {"check-config", &c.check_config, "Check all values, print them with their origins, and start nothing"},
       {"revision", &c.revision, "Branch, tag or commit of a model named org/name, which is downloaded where the local cache lacks it. Default: main"},
       {"tokenizer-revision", &c.tokenizer_revision, "The same for --tokenizer. Default: --revision"},
+      {"hf-token", &c.hf_token, "Token of the hub, for a model that is downloaded. Default: HF_TOKEN, or the one of a login", {.secret = true}},
       {"download-dir", &c.download_dir, "Folder of the cache of models named org/name. Default: as Python's huggingface_hub"},
       {"data-parallel-external-lb", &c.external_lb, "One engine and its frontend, of several that something else balances; so does --data-parallel-rank", {.short_name = "dpe"}},
       {"data-parallel-hybrid-lb", &c.hybrid_lb, "The engines of this host and their frontend, of several hosts that something else balances", {.short_name = "dph"}},

@@ -24,6 +24,7 @@ struct ServeFlags {
   std::string revision;
   std::string tokenizer_revision;
   std::string download_dir;
+  std::string hf_token;
   bool external_lb = false;
   bool hybrid_lb = false;
 };

@@ -10,7 +10,6 @@ namespace {
 // clang-format off
 constexpr std::string_view kOneDevice = "an engine core computes on one device, or on the CPUs of one host; --data-parallel-size starts several engine cores";
 constexpr std::string_view kNuma = "--cpu-bind binds each rank; numactl, or NUMAPolicy= of the unit, binds a process";
-constexpr std::string_view kTokenPlace = "the hub's token is read from HF_TOKEN, or from the file that `hf auth login` writes";
 constexpr std::string_view kNoPython = "there is no Python that could import it";
 constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
 constexpr std::string_view kNoMedia = "images, audio and video are not served";
@@ -143,7 +142,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"grpc", kSwitch, "false", kHttpOnly},
       {"grpc-port", kValue, "", kHttpOnly},
       {"hf-config-path", kValue, "", "config.json is read from the model's folder; --hf-overrides replaces keys of it"},
-      {"hf-token", kList, "*", kTokenPlace},
       {"ignore-patterns", kList, "*", kOwnLoader},
       {"interleave-mm-strings", kSwitch, "*", kNoMedia},
       {"io-processor-plugin", kValue, "", kNoPython},

@@ -256,6 +256,10 @@ class Trouble(Case):
         self.assertIn("or is private: check the name, or set HF_TOKEN", self.refusal(hub))
         self.assertIn("does not accept the token (HF_TOKEN)", self.refusal(hub, HF_TOKEN="wrong"))
         self.check_whole(self.pull(hub, HF_TOKEN="right"))
+        # The flag's token has precedence.
+        self.assertIn("does not accept the token",
+                      self.refusal(hub, "--hf-token", "wrong", HF_TOKEN="right"))
+        self.pull(hub, NAME, "--hf-token=right", HF_TOKEN="wrong")
         home = pathlib.Path(str(self.cache) + "-home")
         home.mkdir()
         (home / "token").write_text("right\n")

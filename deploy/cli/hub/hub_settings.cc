@@ -39,7 +39,7 @@ StatusOr<WebUrl> Endpoint(bool is_model_scope) {
 
 }  // namespace
 
-StatusOr<HubSettings> HubSettingsOfEnvironment() {
+StatusOr<HubSettings> HubSettingsOfEnvironment(const std::string& token) {
   if (IsHubOffline()) {
     return FailedPreconditionError("HF_HUB_OFFLINE is set: nothing is downloaded");
   }
@@ -48,7 +48,9 @@ StatusOr<HubSettings> HubSettingsOfEnvironment() {
   StatusOr<WebUrl> endpoint = Endpoint(settings.is_model_scope);
   if (!endpoint.ok()) return endpoint.status().WithContext("the hub's address");
   settings.endpoint = *std::move(endpoint);
-  if (settings.is_model_scope) {
+  if (!token.empty()) {
+    settings.token = token;
+  } else if (settings.is_model_scope) {
     settings.token = Variable("MODELSCOPE_API_TOKEN");
   } else {
     ASSIGN_OR_RETURN(settings.token, HuggingFaceToken());

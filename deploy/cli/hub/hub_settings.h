@@ -18,7 +18,8 @@ struct HubSettings {
 
 // HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME (its file "token"), HF_HUB_DOWNLOAD_TIMEOUT; with
 // VLLM_USE_MODELSCOPE: MODELSCOPE_ENDPOINT or MODELSCOPE_DOMAIN, MODELSCOPE_API_TOKEN.
+// A token of a flag has precedence.
 // INVALID_ARGUMENT: one of them cannot be used; FAILED_PRECONDITION: HF_HUB_OFFLINE.
-StatusOr<HubSettings> HubSettingsOfEnvironment();
+StatusOr<HubSettings> HubSettingsOfEnvironment(const std::string& token = "");
 
 }  // namespace tandem

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "common/exit_status.h"
+#include "deploy/cli/command_line.h"
 #include "deploy/cli/hub/pull.h"
 
 int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
+  tandem::HideKeys(argc, argv);
   const std::string command = words.empty() ? "" : words.front();
   if (!words.empty()) words.erase(words.begin());
   if (command == "pull") return tandem::RunPull(words);

@@ -94,11 +94,16 @@ int RunPull(const std::vector<std::string>& args) {
   PullOptions options;
   int64_t num_connections = options.num_connections;
   bool tokenizer_only = false, quiet = false;
+  std::string token;
   const std::vector<Flag> flags = {
       NameRow(&words.name),
       {"revision", &options.revision, "Branch, tag or commit. Default: main"},
       CacheRow(&options.cache),
       {"tokenizer-only", &tokenizer_only, "Config, tokenizer and templates, no weights"},
+      {"hf-token",
+       &token,
+       "The hub's token. Default: HF_TOKEN, or the one of a login",
+       {.secret = true}},
       {"quiet", &quiet, "Do not print where it is"},
       {"connections", &num_connections, "Connections at once", {.min = 1, .max = 64}},
       {"part-size",
@@ -112,7 +117,7 @@ int RunPull(const std::vector<std::string>& args) {
   options.num_connections = static_cast<int>(num_connections);
   const StatusOr<HubName> name = NameOf(words.name);
   if (!name.ok()) return Refuse("pull", name.status());
-  StatusOr<HubSettings> settings = HubSettingsOfEnvironment();
+  StatusOr<HubSettings> settings = HubSettingsOfEnvironment(token);
   if (!settings.ok()) return Refuse("pull", settings.status());
   const auto client = HubClient::Create(*std::move(settings));
   if (!client.ok()) return Refuse("pull", client.status());
