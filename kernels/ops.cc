@@ -178,6 +178,72 @@ void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
   DoPagedAttention(out, q, kv, options, plan);
 }
 
+void Ops::Convolve(const Tensor& out, const Tensor& x, const ConvOptions& options,
+                   const StatePart& state, const AttentionPlan& plan) {
+  const int64_t channels = options.weight.shape[1], kept = options.weight.rows() - 1;
+  CHECK(IsMatrix(out, plan.num_tokens(), channels) && out.dtype == types().activation) << out;
+  CHECK(IsMatrix(x, plan.num_tokens(), channels) && x.dtype == types().activation) << x;
+  CHECK(options.weight.dtype == DType::kF32 && kept >= 0 && kept < 8) << options.weight;
+  CHECK(options.bias.empty() || IsVector(options.bias, DType::kF32, channels)) << options.bias;
+  CHECK_LE(state.offset + kept * channels, state.kv.state_size);
+  DoConvolve(out, x, options, state, plan);
+}
+
+void Ops::DeltaRule(const Tensor& out, const Tensor& qkv, const Tensor& gates,
+                    const DeltaOptions& options, const StatePart& state,
+                    const AttentionPlan& plan) {
+  const int64_t tokens = plan.num_tokens(), heads = options.num_value_heads;
+  const int64_t values = heads * options.value_dim;
+  const int64_t keys = options.num_key_heads * options.key_dim;
+  CHECK_EQ(heads % options.num_key_heads, 0);
+  CHECK(IsMatrix(out, tokens, values) && out.dtype == types().activation) << out;
+  CHECK(IsMatrix(qkv, tokens, 2 * keys + values) && IsFloat(qkv, types())) << qkv;
+  const int64_t decays = options.dt_bias.rows();
+  CHECK(IsMatrix(gates, tokens, heads + decays) && IsFloat(gates, types())) << gates;
+  CHECK(decays == heads || decays == heads * options.key_dim) << options.dt_bias;
+  CHECK(IsVector(options.dt_bias, DType::kF32, decays)) << options.dt_bias;
+  CHECK(IsVector(options.a_log, DType::kF32, heads)) << options.a_log;
+  CHECK_LE(state.offset + values * options.key_dim, state.kv.state_size);
+  DoDeltaRule(out, qkv, gates, options, state, plan);
+}
+
+void Ops::StateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
+                    const ScanOptions& options, const StatePart& state, const AttentionPlan& plan) {
+  const int64_t tokens = plan.num_tokens(), inner = options.num_heads * options.head_dim;
+  const int64_t columns = inner + 2 * options.num_groups * options.state_dim;
+  CHECK(IsMatrix(out, tokens, inner) && out.dtype == types().activation) << out;
+  CHECK(IsMatrix(xbc, tokens, columns) && IsFloat(xbc, types())) << xbc;
+  CHECK(IsMatrix(dt, tokens, options.num_heads) && IsFloat(dt, types())) << dt;
+  for (const Tensor* vector : {&options.a_log, &options.dt_bias, &options.d}) {
+    CHECK(IsVector(*vector, DType::kF32, options.num_heads)) << *vector;
+  }
+  CHECK_LE(state.offset + inner * options.state_dim, state.kv.state_size);
+  DoStateScan(out, xbc, dt, options, state, plan);
+}
+
+void Ops::GatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                    const GatedNormOptions& options) {
+  const int64_t size = x.shape[1], num_weights = options.weight.rows();
+  CHECK(x.rank == 2 && IsFloat(x, types()) && IsFloat(out, types())) << x << out;
+  CHECK(IsMatrix(out, x.rows(), size) && IsMatrix(gate, x.rows(), size)) << out << gate;
+  CHECK(options.group_size > 0 && size % options.group_size == 0) << options.group_size;
+  CHECK(num_weights == options.group_size || num_weights == size) << options.weight;
+  CHECK(IsVector(options.weight, DType::kF32, num_weights)) << options.weight;
+  DoGatedNorm(out, x, gate, options);
+}
+
+void Ops::GateBySigmoid(const Tensor& x, const Tensor& gate) {
+  CHECK(x.rank == 2 && IsFloat(x, types()) && IsFloat(gate, types())) << x << gate;
+  CHECK(IsMatrix(gate, x.rows(), x.shape[1]) || IsMatrix(gate, x.rows(), 1)) << x << gate;
+  DoGateBySigmoid(x, gate);
+}
+
+void Ops::MultiplyBy(const Tensor& x, const Tensor& y) {
+  CHECK(x.rank == 2 && IsFloat(x, types()) && IsFloat(y, types())) << x << y;
+  CHECK(IsMatrix(y, x.rows(), x.shape[1])) << x << y;
+  DoMultiplyBy(x, y);
+}
+
 void Ops::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   CHECK(IsVector(rows, DType::kI32, rows.rows())) << rows;
   CHECK(x.rank == 2 && x.dtype == out.dtype && IsMatrix(out, rows.rows(), x.shape[1])) << out << x;

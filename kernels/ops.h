@@ -16,6 +16,7 @@
 // Promise (cpu, reference): the bits of an output row depend on that row's own inputs alone: not on
 // the rows that run with it, on chunking, on the number of threads, nor on the blocks its KV is in.
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/adapter_pair.h"
@@ -66,6 +67,45 @@ struct LatentRope {
   Tensor norm;     // [head_dim - pe_dim] f32
   float norm_epsilon = 1e-6f;
   bool is_interleaved = true;  // pairs (0, 1), (2, 3), ...; else i with i + pe_dim / 2
+};
+
+// ---- of layers with a state ----
+
+// A state's part begins at `offset` floats into the layer's state.
+struct StatePart {
+  LayerKv kv;
+  int64_t offset = 0;
+};
+
+// Of Convolve. State: [kernel - 1, C], the last inputs, oldest first.
+struct ConvOptions {
+  Tensor weight;  // [kernel, C] f32, the tap of the oldest input first; kernel <= 8
+  Tensor bias;    // [C] f32; empty: none
+  bool has_silu = false;
+};
+
+// Of DeltaRule. State: [value heads, key_dim, value_dim].
+struct DeltaOptions {
+  int64_t num_key_heads = 0, num_value_heads = 0;  // the former divides the latter
+  int64_t key_dim = 0, value_dim = 0;
+  Tensor a_log;    // [value heads] f32
+  Tensor dt_bias;  // [value heads] f32, or of each row of the state, [value heads * key_dim]
+};
+
+// Of StateScan. State: [heads, state_dim, head_dim].
+struct ScanOptions {
+  int64_t num_heads = 0, head_dim = 0, num_groups = 1, state_dim = 0;
+  Tensor a_log, dt_bias, d;             // [heads] f32
+  float dt_min = 0, dt_max = INFINITY;  // of the step
+};
+
+// Of GatedNorm.
+struct GatedNormOptions {
+  Tensor weight;  // f32, one for each number of a group, or of the row
+  int64_t group_size = 0;
+  float epsilon = 1e-6f;
+  bool gates_first = false;  // else the norm comes first
+  bool has_sigmoid = false;  // the gate is sigmoid(gate), else silu(gate)
 };
 
 enum class RouterScore { kSoftmax, kSigmoid };

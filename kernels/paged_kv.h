@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/tensor.h"
 
@@ -17,6 +18,13 @@ namespace tandem {
 // a head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
 // likewise.
 enum class KvFormat { kCompute, kInt8 };
+
+// What a layer keeps: keys and values of each token, one state per block
+// (kernels/recurrence.h), or both.
+struct LayerMemory {
+  bool has_kv = true;
+  bool has_state = false;
+};
 
 struct KvCacheSpec {
   int num_layers = 0;
@@ -29,6 +37,28 @@ struct KvCacheSpec {
   bool is_latent = false;
 
   int vectors_per_head() const { return is_latent ? 1 : 2; }  // of a token
+
+  std::vector<LayerMemory> layers = {};  // [num_layers]; empty: all have keys and values alone
+  int64_t state_size = 0;                // floats of a layer's state
+
+  LayerMemory memory_of(int layer) const {
+    return layers.empty() ? LayerMemory() : layers[static_cast<size_t>(layer)];
+  }
+  // Of the first `count` layers.
+  int num_with_kv(int count) const {
+    int num = 0;
+    for (int i = 0; i < count; ++i) num += memory_of(i).has_kv ? 1 : 0;
+    return num;
+  }
+  int num_with_state(int count) const {
+    int num = 0;
+    for (int i = 0; i < count; ++i) num += memory_of(i).has_state ? 1 : 0;
+    return num;
+  }
+  // Of a block, in all layers.
+  int64_t state_bytes_per_block() const {
+    return num_with_state(num_layers) * state_size * int64_t{sizeof(float)};
+  }
 };
 
 // The K and V memory of one layer, as a backend laid it out.
@@ -40,7 +70,9 @@ struct LayerKv {
   int block_size = 0;
   int64_t num_blocks = 0;
   KvFormat format = KvFormat::kCompute;
-  bool is_latent = false;  // then v is k
+  bool is_latent = false;   // then v is k
+  float* states = nullptr;  // [num_blocks, state_size]
+  int64_t state_size = 0;
 };
 
 class KvCache {
@@ -51,22 +83,33 @@ class KvCache {
   int64_t num_bytes() const { return memory_.view().NumBytes(); }
   LayerKv layer(int layer) const {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
+    LayerKv result = {.num_kv_heads = spec_.num_kv_heads,
+                      .head_dim = spec_.head_dim,
+                      .block_size = spec_.block_size,
+                      .num_blocks = spec_.num_blocks,
+                      .format = spec_.format,
+                      .is_latent = spec_.is_latent};
     const int64_t vectors = spec_.vectors_per_head();
-    const int64_t part = num_bytes() / (vectors * spec_.num_layers);
-    auto* base = static_cast<std::byte*>(memory_.view().data) + vectors * part * layer;
-    return {.k = base,
-            .v = base + (vectors - 1) * part,
-            .num_kv_heads = spec_.num_kv_heads,
-            .head_dim = spec_.head_dim,
-            .block_size = spec_.block_size,
-            .num_blocks = spec_.num_blocks,
-            .format = spec_.format,
-            .is_latent = spec_.is_latent};
+    const int64_t state_bytes = spec_.state_bytes_per_block() * spec_.num_blocks;
+    const int num_kv = spec_.num_with_kv(spec_.num_layers);
+    const int64_t part = num_kv == 0 ? 0 : (num_bytes() - state_bytes) / (vectors * num_kv);
+    auto* base = static_cast<std::byte*>(memory_.view().data);
+    const LayerMemory memory = spec_.memory_of(layer);
+    if (memory.has_kv) {
+      result.k = base + vectors * part * spec_.num_with_kv(layer);
+      result.v = static_cast<std::byte*>(result.k) + (vectors - 1) * part;
+    }
+    if (memory.has_state) {
+      result.states = reinterpret_cast<float*>(base + vectors * part * num_kv) +
+                      spec_.num_with_state(layer) * spec_.num_blocks * spec_.state_size;
+      result.state_size = spec_.state_size;
+    }
+    return result;
   }
 
  private:
   KvCacheSpec spec_;
-  OwnedTensor memory_;  // per layer K, then V of equal size
+  OwnedTensor memory_;  // per layer K, then V of equal size; then the states, per layer
 };
 
 // One step's batch: the new tokens (queries) of all its requests, one after another.
@@ -88,6 +131,14 @@ struct AttentionBatch {
   // [AttentionPlan::WorkSize()] i32. Empty: the plan has memory of its own and copies at once.
   Tensor host_work;
   Tensor work;
+};
+
+// One request of a step, on the host.
+struct BatchSequence {
+  int32_t first_token = 0;  // row of the step
+  int32_t num_tokens = 0;
+  int32_t first_position = 0;
+  const int32_t* blocks = nullptr;  // its row of the block table
 };
 
 struct AttentionShape {
@@ -112,8 +163,26 @@ class AttentionPlan {
 
   const AttentionBatch& batch() const { return batch_; }  // without query_start and context_len
   int64_t num_tokens() const { return batch_.positions.rows(); }
+  // The requests that write anything, on backends whose memory the host can read.
+  std::span<const BatchSequence> sequences() const { return sequences_; }
 
  protected:
+  void ReserveSequences(int64_t max_requests) {
+    sequences_.reserve(static_cast<size_t>(max_requests));
+  }
+  void KeepSequences(const AttentionBatch& batch) {
+    sequences_.clear();
+    const auto* slots = batch.slot_mapping.Data<int32_t>();
+    for (size_t r = 0; r < batch.context_len.size(); ++r) {
+      const int32_t begin = batch.query_start[r], count = batch.query_start[r + 1] - begin;
+      if (count == 0 || slots[begin] < 0) continue;  // padding
+      sequences_.push_back({.first_token = begin,
+                            .num_tokens = count,
+                            .first_position = batch.context_len[r] - count,
+                            .blocks = batch.block_table.Row<int32_t>(static_cast<int64_t>(r))});
+    }
+  }
+
   // Without the spans in the caller's memory.
   void SetBatch(const AttentionBatch& batch) {
     batch_ = batch;
@@ -122,6 +191,7 @@ class AttentionPlan {
 
  private:
   AttentionBatch batch_;
+  std::vector<BatchSequence> sequences_;
 };
 
 }  // namespace tandem

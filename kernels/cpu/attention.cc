@@ -29,11 +29,13 @@ CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_re
       std::max(1, kMaxQueryRows / HeadsAtOnce(shape.num_heads / shape.num_kv_heads));
   // The last item of every request may be partly empty.
   items_.reserve(max_tokens / queries_per_item_ + max_requests);
+  ReserveSequences(max_requests);
 }
 
 void CpuPlan::Fill(const AttentionBatch& batch) {
   CheckBatch(batch, max_tokens_, max_requests_);
   SetBatch(batch);
+  KeepSequences(batch);
   items_.clear();
   num_keys_ = 0;
   for (size_t r = 0; r < batch.context_len.size(); ++r) {

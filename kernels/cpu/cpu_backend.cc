@@ -110,8 +110,9 @@ int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
   const int64_t dim = PaddedHeadDim(spec.head_dim);
   const int64_t tile_bytes =
       spec.format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype_);
-  return int64_t{spec.vectors_per_head()} * spec.num_layers * spec.num_kv_heads *
-         (spec.block_size / kTileTokens) * tile_bytes;
+  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
+             (spec.block_size / kTileTokens) * tile_bytes +
+         spec.state_bytes_per_block();
 }
 
 StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec& spec) {

@@ -123,8 +123,9 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
 }
 
 int64_t CudaBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  return int64_t{spec.vectors_per_head()} * spec.num_layers * spec.num_kv_heads * spec.block_size *
-         spec.head_dim * SizeOf(dtype_);
+  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
+             spec.block_size * spec.head_dim * SizeOf(dtype_) +
+         spec.state_bytes_per_block();
 }
 
 StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpec& spec) {

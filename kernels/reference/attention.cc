@@ -11,11 +11,13 @@ ReferencePlan::ReferencePlan(int64_t max_tokens, int64_t max_requests)
     : max_tokens_(max_tokens), max_requests_(max_requests) {
   query_start_.reserve(static_cast<size_t>(max_requests) + 1);
   context_len_.reserve(static_cast<size_t>(max_requests));
+  ReserveSequences(max_requests);
 }
 
 void ReferencePlan::Fill(const AttentionBatch& batch) {
   CheckBatch(batch, max_tokens_, max_requests_);
   SetBatch(batch);
+  KeepSequences(batch);
   query_start_.assign(batch.query_start.begin(), batch.query_start.end());
   context_len_.assign(batch.context_len.begin(), batch.context_len.end());
 }

@@ -35,8 +35,9 @@ StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackEmbeddingPair(
 }
 
 int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  return int64_t{spec.vectors_per_head()} * spec.num_layers * spec.num_kv_heads * spec.block_size *
-         spec.head_dim * SizeOf(DType::kF32);
+  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
+             spec.block_size * spec.head_dim * SizeOf(DType::kF32) +
+         spec.state_bytes_per_block();
 }
 
 StatusOr<std::unique_ptr<KvCache>> ReferenceBackend::AllocateKvCache(const KvCacheSpec& spec) {

@@ -1,0 +1,239 @@
+#include "kernels/recurrence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kChannelsAtOnce = 64;
+constexpr int64_t kMaxKernel = 8;
+
+// Numbers [first, first + count) of a row.
+void LoadRow(const Tensor& x, int64_t row, int64_t first, int64_t count, float* to) {
+  ConvertTensor(Tensor(to, DType::kF32, {1, count}), x.Rows(row, 1).Columns(first, count));
+}
+void StoreRow(const Tensor& out, int64_t row, int64_t first, int64_t count, float* from) {
+  ConvertTensor(out.Rows(row, 1).Columns(first, count), Tensor(from, DType::kF32, {1, count}));
+}
+
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+float Silu(float x) { return x / (1 + std::exp(-x)); }
+// Above 20 it is x to the last bit.
+float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
+// Calls f(begin, end, state) for the tokens [begin, end) of the run in each block, whose state is
+// at `state` as it was before them, and where f leaves it as it is after them.
+template <class F>
+void ForEachBlock(const StateRun& run, int64_t state_size, F f) {
+  const int32_t first = run.tokens.first_position, end = first + run.tokens.num_tokens;
+  for (int32_t position = first; position < end;) {
+    const int32_t block_end = position - position % run.block_size + run.block_size;
+    const int32_t stop = std::min(end, block_end);
+    float* state = run.StateOf(position);
+    if (position == 0) {
+      std::fill_n(state, state_size, 0.0f);
+    } else if (position % run.block_size == 0) {
+      std::memcpy(state, run.StateOf(position - 1),
+                  static_cast<size_t>(state_size) * sizeof(float));
+    }
+    f(run.tokens.first_token + position - first, run.tokens.first_token + stop - first, state);
+    position = stop;
+  }
+}
+
+// x / |x| * scale
+void Normalize(float* x, int64_t size, float scale) {
+  float sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += x[i] * x[i];
+  const float factor = scale / std::sqrt(sum + 1e-6f);
+  for (int64_t i = 0; i < size; ++i) x[i] *= factor;
+}
+
+}  // namespace
+
+StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset) {
+  return {.tokens = tokens,
+          .block_size = kv.block_size,
+          .states = kv.states + offset,
+          .stride = kv.state_size};
+}
+
+// The state has the last inputs, oldest first: rows of all channels.
+void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
+                 const StateRun& run, int64_t first_channel, int64_t num_channels) {
+  const int64_t kernel = options.weight.rows(), channels = options.weight.shape[1];
+  const int64_t num_kept = kernel - 1;
+  CHECK(num_channels <= kChannelsAtOnce && kernel <= kMaxKernel) << num_channels << kernel;
+  float kept[kMaxKernel][kChannelsAtOnce], sums[kChannelsAtOnce];
+  // Others copy and clear their own channels of the state.
+  const int32_t first = run.tokens.first_position;
+  for (int64_t j = 0; j < num_kept; ++j) {
+    if (first == 0) {
+      std::fill_n(kept[j], num_channels, 0.0f);
+    } else {
+      std::copy_n(run.StateOf(first - 1) + j * channels + first_channel, num_channels, kept[j]);
+    }
+  }
+  for (int32_t i = 0; i < run.tokens.num_tokens; ++i) {
+    const int64_t token = run.tokens.first_token + i;
+    LoadRow(x, token, first_channel, num_channels, kept[num_kept]);
+    for (int64_t c = 0; c < num_channels; ++c) {
+      sums[c] = options.bias.empty() ? 0 : options.bias.Data<float>()[first_channel + c];
+    }
+    for (int64_t j = 0; j < kernel; ++j) {
+      const float* weight = options.weight.Row<float>(j) + first_channel;
+      for (int64_t c = 0; c < num_channels; ++c) sums[c] += weight[c] * kept[j][c];
+    }
+    for (int64_t c = 0; options.has_silu && c < num_channels; ++c) sums[c] = Silu(sums[c]);
+    StoreRow(out, token, first_channel, num_channels, sums);
+    for (int64_t j = 0; j < num_kept; ++j) std::copy_n(kept[j + 1], num_channels, kept[j]);
+    const int32_t position = first + i;
+    const bool is_block_end = (position + 1) % run.block_size == 0;
+    if (!is_block_end && i + 1 < run.tokens.num_tokens) continue;
+    for (int64_t j = 0; j < num_kept; ++j) {
+      std::copy_n(kept[j], num_channels, run.StateOf(position) + j * channels + first_channel);
+    }
+  }
+}
+
+// The head's state is S [key_dim, value_dim].
+void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
+              const DeltaOptions& options, const StateRun& all_heads, int64_t value_head) {
+  const int64_t key_dim = options.key_dim, value_dim = options.value_dim;
+  const int64_t key_head = value_head / (options.num_value_heads / options.num_key_heads);
+  const int64_t keys = options.num_key_heads * key_dim, size = key_dim * value_dim;
+  StateRun run = all_heads;
+  run.states += value_head * size;
+  std::vector<float> memory(static_cast<size_t>(3 * key_dim + 3 * value_dim));
+  float* q = memory.data();
+  float* k = q + key_dim;
+  float* kept = k + key_dim;  // of each row, or the first one of all
+  float* v = kept + key_dim;
+  float* seen = v + value_dim;
+  float* sums = seen + value_dim;
+  const float decay = -std::exp(options.a_log.Data<float>()[value_head]);
+  const int64_t num_decays = options.dt_bias.rows() / options.num_value_heads;  // of this head
+  const int64_t stride = num_decays == 1 ? 0 : 1;
+  const float* dt_bias = options.dt_bias.Data<float>() + value_head * num_decays;
+  ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
+    for (int64_t t = begin; t < end; ++t) {
+      LoadRow(qkv, t, key_head * key_dim, key_dim, q);
+      LoadRow(qkv, t, keys + key_head * key_dim, key_dim, k);
+      LoadRow(qkv, t, 2 * keys + value_head * value_dim, value_dim, v);
+      Normalize(q, key_dim, 1 / std::sqrt(static_cast<float>(key_dim)));
+      Normalize(k, key_dim, 1);
+      float beta = 0;
+      LoadRow(gates, t, value_head, 1, &beta);
+      beta = Sigmoid(beta);
+      LoadRow(gates, t, options.num_value_heads + value_head * num_decays, num_decays, kept);
+      for (int64_t i = 0; i < num_decays; ++i) {
+        kept[i] = std::exp(decay * Softplus(kept[i] + dt_bias[i]));
+      }
+      std::fill_n(seen, value_dim, 0.0f);
+      for (int64_t i = 0; i < key_dim; ++i) {
+        float* row = state + i * value_dim;
+        for (int64_t j = 0; j < value_dim; ++j) {
+          row[j] *= kept[i * stride];
+          seen[j] += row[j] * k[i];
+        }
+      }
+      for (int64_t j = 0; j < value_dim; ++j) seen[j] = beta * (v[j] - seen[j]);
+      std::fill_n(sums, value_dim, 0.0f);
+      for (int64_t i = 0; i < key_dim; ++i) {
+        float* row = state + i * value_dim;
+        for (int64_t j = 0; j < value_dim; ++j) {
+          row[j] += k[i] * seen[j];
+          sums[j] += row[j] * q[i];
+        }
+      }
+      StoreRow(out, t, value_head * value_dim, value_dim, sums);
+    }
+  });
+}
+
+// The head's state is S^T [state_dim, head_dim].
+void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanOptions& options,
+             const StateRun& all_heads, int64_t head) {
+  const int64_t dim = options.head_dim, num_states = options.state_dim;
+  const int64_t inner = options.num_heads * dim, size = dim * num_states;
+  const int64_t group = head * options.num_groups / options.num_heads;
+  StateRun run = all_heads;
+  run.states += head * size;
+  std::vector<float> memory(static_cast<size_t>(2 * dim + 2 * num_states));
+  float* x = memory.data();
+  float* sums = x + dim;
+  float* b = sums + dim;
+  float* c = b + num_states;
+  const float decay = -std::exp(options.a_log.Data<float>()[head]);
+  const float skip = options.d.Data<float>()[head];
+  ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
+    for (int64_t t = begin; t < end; ++t) {
+      LoadRow(xbc, t, head * dim, dim, x);
+      LoadRow(xbc, t, inner + group * num_states, num_states, b);
+      LoadRow(xbc, t, inner + (options.num_groups + group) * num_states, num_states, c);
+      float step = 0;
+      LoadRow(dt, t, head, 1, &step);
+      step = std::clamp(Softplus(step + options.dt_bias.Data<float>()[head]), options.dt_min,
+                        options.dt_max);
+      const float kept = std::exp(decay * step);
+      for (int64_t p = 0; p < dim; ++p) sums[p] = skip * x[p];
+      for (int64_t n = 0; n < num_states; ++n) {
+        float* row = state + n * dim;
+        const float in = step * b[n];
+        for (int64_t p = 0; p < dim; ++p) {
+          row[p] = row[p] * kept + in * x[p];
+          sums[p] += row[p] * c[n];
+        }
+      }
+      StoreRow(out, t, head * dim, dim, sums);
+    }
+  });
+}
+
+void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
+                 const GatedNormOptions& options, int64_t row) {
+  const int64_t size = x.shape[1], group = options.group_size;
+  const int64_t num_weights = options.weight.rows();
+  std::vector<float> values(static_cast<size_t>(size)), gates(static_cast<size_t>(size));
+  LoadRow(x, row, 0, size, values.data());
+  LoadRow(gate, row, 0, size, gates.data());
+  for (float& number : gates) number = options.has_sigmoid ? Sigmoid(number) : Silu(number);
+  for (int64_t begin = 0; begin < size; begin += group) {
+    float* own = values.data() + begin;
+    const float* factors = gates.data() + begin;
+    const float* weight = options.weight.Data<float>() + begin % num_weights;
+    for (int64_t i = 0; options.gates_first && i < group; ++i) own[i] *= factors[i];
+    float sum = 0;
+    for (int64_t i = 0; i < group; ++i) sum += own[i] * own[i];
+    const float scale = 1 / std::sqrt(sum / static_cast<float>(group) + options.epsilon);
+    for (int64_t i = 0; i < group; ++i) own[i] *= scale * weight[i];
+    for (int64_t i = 0; !options.gates_first && i < group; ++i) own[i] *= factors[i];
+  }
+  StoreRow(out, row, 0, size, values.data());
+}
+
+void MultiplyRow(const Tensor& x, const Tensor& y, int64_t row) {
+  const auto size = static_cast<size_t>(x.shape[1]);
+  std::vector<float> values(size), factors(size);
+  LoadRow(x, row, 0, x.shape[1], values.data());
+  LoadRow(y, row, 0, x.shape[1], factors.data());
+  for (size_t i = 0; i < size; ++i) values[i] *= factors[i];
+  StoreRow(x, row, 0, x.shape[1], values.data());
+}
+
+void GateRow(const Tensor& x, const Tensor& gate, int64_t row) {
+  const int64_t size = x.shape[1], num_gates = gate.shape[1];
+  std::vector<float> values(static_cast<size_t>(size)), gates(static_cast<size_t>(num_gates));
+  LoadRow(x, row, 0, size, values.data());
+  LoadRow(gate, row, 0, num_gates, gates.data());
+  for (float& number : gates) number = Sigmoid(number);
+  for (int64_t i = 0; i < size; ++i) {
+    values[static_cast<size_t>(i)] *= gates[static_cast<size_t>(num_gates == 1 ? 0 : i)];
+  }
+  StoreRow(x, row, 0, size, values.data());
+}
+
+}  // namespace tandem

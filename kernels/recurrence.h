@@ -1,0 +1,45 @@
+#pragma once
+
+// The recurrences of layers that keep a state instead of keys and values, token by token in
+// float32, for one sequence and some of its channels or one of its heads. Both backends of the host
+// run them; they differ in how they cut the work. A state lies in the cache's blocks, one for each:
+// that of block b is the state after the last token of b that has run. So a full block has the
+// state at its end, and another request can go on from it. Thread: any, on disjoint channels or
+// heads of a sequence. Pure but for `out` and the states. Sources: depthwise convolution and gated
+// delta rule as in HF's Qwen3NextForCausalLM (Yang et al. 2024, "Gated Delta Networks"); the scan
+// as in HF's Mamba2ForCausalLM (Dao and Gu 2024).
+
+#include <cstdint>
+
+#include "kernels/ops.h"
+
+namespace tandem {
+
+// A sequence's tokens of one step in the states of one layer.
+struct StateRun {
+  BatchSequence tokens;
+  int block_size = 0;
+  float* states = nullptr;  // of block 0
+  int64_t stride = 0;       // floats between the states of two blocks
+
+  float* StateOf(int32_t position) const {
+    return states + tokens.blocks[position / block_size] * stride;
+  }
+};
+
+// Of the part of a layer's state that begins at `offset`.
+StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset);
+
+void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
+                 const StateRun& run, int64_t first_channel, int64_t num_channels);
+void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
+              const DeltaOptions& options, const StateRun& run, int64_t value_head);
+void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanOptions& options,
+             const StateRun& run, int64_t head);
+// A row.
+void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
+                 const GatedNormOptions& options, int64_t row);
+void MultiplyRow(const Tensor& x, const Tensor& y, int64_t row);
+void GateRow(const Tensor& x, const Tensor& gate, int64_t row);
+
+}  // namespace tandem
