@@ -99,7 +99,7 @@ StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
   return InvalidArgumentError("--kv-cache-dtype " + name + ": " + problem);
 }
 
-Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
+Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   setup->device = config.device;
   if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
   const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
@@ -107,13 +107,26 @@ Status SetDevice(const EngineConfig& config, EngineSetup* setup) {
   setup->backend.num_threads = static_cast<int>(config.threads);
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
-  const int64_t block_size = config.block_size.value_or(setup->device == "cuda" ? 16 : 32);
+  const int64_t block_size = config.block_size.value_or(
+      DefaultBlockSize(model, setup->backend.dtype, setup->device == "cuda"));
   if (is_cpu && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +
                                 ": must be a multiple of 32 on cpu");
   }
   setup->runner.limits.block_size = static_cast<int32_t>(block_size);
   return OkStatus();
+}
+
+// What has not been built for layers with a state is refused by its flag's name.
+Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
+  if (model.recurrent.num_layers() == 0) return OkStatus();
+  const char* flag = setup.device == "cuda"              ? "--device cuda"
+                     : setup.runner.speculation.drafts() ? "--speculative-config"
+                                                         : nullptr;
+  if (flag == nullptr) return OkStatus();
+  return InvalidArgumentError(std::string(flag) +
+                              ": is not built for models with recurrent layers, which " +
+                              model.architecture + " has");
 }
 
 Status SetWeightFormats(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
@@ -400,13 +413,14 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
 
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model) {
   EngineSetup setup;
-  RETURN_IF_ERROR(SetDevice(config, &setup));
+  RETURN_IF_ERROR(SetDevice(config, model, &setup));
   RETURN_IF_ERROR(SetWeightFormats(config, model, &setup));
   RETURN_IF_ERROR(SetAttention(config, model, &setup));
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
+  RETURN_IF_ERROR(CheckRecurrent(model, setup));
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(setup.engine.scheduler.step_time_limit, ParseStepTimeLimit(config));
   RETURN_IF_ERROR(SetAdapters(config, &setup));

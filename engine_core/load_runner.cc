@@ -212,11 +212,14 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
+  const KvCacheSpec spec =
+      KvSpecOf(model_config, limits.block_size, 0, setup->runner.kv_format, {});
   startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
                                 " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
                                 WithCommas(limits.num_blocks) + " blocks of " +
                                 std::to_string(limits.block_size) + ", " +
-                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB)");
+                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
+                                KvMemoryText(spec, runner->backend().KvBytesPerBlock(spec)) + ")");
   LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
            << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
   return runner;

@@ -14,7 +14,8 @@ constexpr std::string_view kNoPython = "there is no Python that could import it"
 constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
 constexpr std::string_view kNoMedia = "images, audio and video are not served";
 constexpr std::string_view kNoPooling = "embeddings, scores and rewards are not served";
-constexpr std::string_view kNoMamba = "models with Mamba, GDN or KDA layers are not served";
+constexpr std::string_view kFloatStates = "states are float32";
+constexpr std::string_view kBlockStates = "each block has a state for each recurrent layer, that at its end; --block-size is its length";
 constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
 constexpr std::string_view kNoOffload = "weights stay in the memory that computes; --quantization makes them smaller";
 constexpr std::string_view kNoTransfer = "KV blocks do not leave their engine";
@@ -118,8 +119,8 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"enable-layerwise-nvtx-tracing", kSwitch, "false", "Nsight shows the kernels by their names"},
       {"enable-log-deltas", kSwitch, "*", "outputs are logged once they are whole"},
       {"enable-logging-iteration-details", kSwitch, "false", "--log-level DEBUG has a line for each step"},
-      {"enable-mamba-cache-stochastic-rounding", kSwitch, "*", kNoMamba},
-      {"enable-mamba-shared-prefix-checkpoint", kSwitch, "*", kNoMamba},
+      {"enable-mamba-cache-stochastic-rounding", kSwitch, "false", kFloatStates},
+      {"enable-mamba-shared-prefix-checkpoint", kSwitch, "*", kBlockStates},
       {"enable-mfu-metrics", kSwitch, "false", "floating-point operations are not counted"},
       {"enable-mixed-moe-lora-format", kSwitch, "false", "adapters have a pair for each expert and projection"},
       {"enable-mm-embeds", kSwitch, "false", kNoMedia},
@@ -138,7 +139,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"fail-on-environ-validation", kSwitch, "*", "only the variables in docs/user/flags.md are read"},
       {"fault-tolerance-config", kValue, "{}", "see --max-engine-restarts-per-request and --resume-timeout"},
       {"fully-sharded-loras", kSwitch, "*", "adapters are not split"},
-      {"gdn-prefill-backend", kValue, "*", kNoMamba},
+      {"gdn-prefill-backend", kValue, "auto", kOwnKernels},
       {"grpc", kSwitch, "false", kHttpOnly},
       {"grpc-port", kValue, "", kHttpOnly},
       {"hf-config-path", kValue, "", "config.json is read from the model's folder; --hf-overrides replaces keys of it"},
@@ -148,8 +149,8 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"ir-op-priority", kValue, "{}", kNoCompiler},
       {"jit-monitor-mode", kValue, "*", kNoCompiler},
       {"jit-monitor-verbose", kSwitch, "*", kNoCompiler},
-      {"kda-decode-backend", kValue, "*", kNoMamba},
-      {"kda-prefill-backend", kValue, "*", kNoMamba},
+      {"kda-decode-backend", kValue, "auto", kOwnKernels},
+      {"kda-prefill-backend", kValue, "auto", kOwnKernels},
       {"kernel-config", kValue, "{}", kOwnKernels},
       {"kv-cache-dtype-skip-layers", kList, "", "--kv-cache-dtype is for all layers"},
       {"kv-offloading-backend", kValue, "*", kNoTransfer},
@@ -164,13 +165,13 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"logging-config", kValue, "{}", "--log-level sets the level, --log-format json the form"},
       {"logits-processors", kList, "", kNoPython},
       {"lora-target-modules", kList, "", "an adapter is used whole or refused; remove the modules from its files"},
-      {"mamba-backend", kValue, "*", kNoMamba},
-      {"mamba-block-size", kValue, "*", kNoMamba},
-      {"mamba-cache-dtype", kValue, "*", kNoMamba},
-      {"mamba-cache-mode", kValue, "*", kNoMamba},
-      {"mamba-cache-philox-rounds", kValue, "*", kNoMamba},
-      {"mamba-ssm-cache-dtype", kValue, "*", kNoMamba},
-      {"mamba-ssu-algorithm", kValue, "*", kNoMamba},
+      {"mamba-backend", kValue, "auto", kOwnKernels},
+      {"mamba-block-size", kValue, "", kBlockStates},
+      {"mamba-cache-dtype", kValue, "auto,float32", kFloatStates},
+      {"mamba-cache-mode", kValue, "align,all", kBlockStates},
+      {"mamba-cache-philox-rounds", kValue, "*", kFloatStates},
+      {"mamba-ssm-cache-dtype", kValue, "auto,float32", kFloatStates},
+      {"mamba-ssu-algorithm", kValue, "auto", kOwnKernels},
       {"master-addr", kValue, "*", kOneDevice},
       {"master-port", kValue, "*", kOneDevice},
       {"max-lora-cls-labels", kValue, "*", kNoPooling},
@@ -217,7 +218,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"quantization-config", kValue, "{}", "the checkpoint's own quantization_config is read; --quantization int8 or int4 quantizes others"},
       {"ray-workers-use-nsight", kSwitch, "false", kOneDevice},
       {"reasoning-parser-plugin", kValue, "", "there is no Python that could import it; the parsers are named in docs/user/models.md"},
-      {"replayssm-buffer-len", kValue, "*", kNoMamba},
+      {"replayssm-buffer-len", kValue, "*", kBlockStates},
       {"return-sampling-mask", kSwitch, "false", "sampling masks are not reported"},
       {"runner", kValue, "auto,generate", kNoPooling},
       {"safetensors-load-strategy", kValue, "*", kOwnLoader},
@@ -241,7 +242,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"trust-request-mm-kwargs", kSwitch, "*", kNoMedia},
       {"ubatch-size", kValue, "0", kOneDevice},
       {"use-fp64-gumbel", kSwitch, "*", "draws are counted, not made from Gumbel noise"},
-      {"use-replayssm", kSwitch, "*", kNoMamba},
+      {"use-replayssm", kSwitch, "false", kBlockStates},
       {"use-tqdm-on-load", kSwitch, "*", "there is no progress bar"},
       {"uvicorn-log-level", kValue, "*", "--log-level sets the level"},
       {"video-pruning-method", kValue, "*", kNoMedia},

@@ -31,6 +31,15 @@ double BitsOf(WeightFormat format, DType dtype, double stored_bits = 0) {
 // Sizes of a config may have any product; beyond 2^60 its value does not matter, nor does rounding.
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
+// Of what a recurrent layer has in the place of attention.
+double NumRecurrentWeights(const ModelConfig& config) {
+  const RecurrentConfig& shape = config.recurrent;
+  const int64_t values =
+      shape.kind == RecurrentKind::kShortConv ? config.hidden_size : shape.value_size();
+  return static_cast<double>(config.hidden_size) *
+         static_cast<double>(shape.channels() + 2 * values + 2 * shape.num_value_heads);
+}
+
 // Of one layer's attention.
 double NumAttentionWeights(const ModelConfig& config) {
   const HeadShare heads = HeadsOf(config);
@@ -55,13 +64,16 @@ double NumLayerWeights(const ModelConfig& config) {
     const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size +
                                                     config.shared_intermediate_size
                                               : config.intermediate_size;
-    weights += NumAttentionWeights(config) + static_cast<double>(config.hidden_size) *
-                                                 num_mlp_matrices * static_cast<double>(inner);
+    weights +=
+        (config.recurrent.HasState(i) ? NumRecurrentWeights(config) : NumAttentionWeights(config)) +
+        static_cast<double>(config.hidden_size) * num_mlp_matrices * static_cast<double>(inner);
   }
   return weights;
 }
 
-bool LearnsPositions(const ModelConfig& config) { return config.rotary_dim == 0; }
+bool LearnsPositions(const ModelConfig& config) {
+  return config.rotary_dim == 0 && config.recurrent.num_layers() == 0;
+}
 
 int64_t WeightBytes(const ModelConfig& config, const MemoryPlanInput& input) {
   const auto hidden = static_cast<double>(config.hidden_size);

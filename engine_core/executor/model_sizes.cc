@@ -1,7 +1,10 @@
 #include "engine_core/executor/model_sizes.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "common/strings.h"
 #include "engine_core/models/rank_share.h"
 
 namespace tandem {
@@ -23,13 +26,53 @@ int64_t MaxLogitsRows(const ExecutorLimits& limits) {
 
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
                      KvFormat format, const RankPlace& place) {
-  return {.num_layers = static_cast<int>(LayersOf(config.num_layers, place.stage).count),
+  const Slice slice = LayersOf(config.num_layers, place.stage);
+  std::vector<LayerMemory> layers;
+  if (config.recurrent.num_layers() > 0) {
+    for (int64_t i = slice.begin; i < slice.end(); ++i) {
+      const bool has_state = config.recurrent.HasState(i);
+      layers.push_back({.has_kv = !has_state, .has_state = has_state});
+    }
+  }
+  return {.num_layers = static_cast<int>(slice.count),
           .num_kv_heads = static_cast<int>(HeadsOf(config, place.share).kv_heads.count),
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,
           .num_blocks = num_blocks,
           .format = format,
-          .is_latent = config.latent.kv_rank > 0};
+          .is_latent = config.latent.kv_rank > 0,
+          .layers = std::move(layers),
+          .state_size = config.recurrent.state_size()};
+}
+
+int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device) {
+  constexpr int64_t kTile = 32, kAlone = 256, kMost = 4096;
+  if (is_device) return 16;
+  const int64_t num_states = config.recurrent.num_layers();
+  if (num_states == 0) return kTile;
+  const int64_t num_kv = config.num_layers - num_states;
+  if (num_kv == 0) return kAlone;
+  const int64_t vectors = config.latent.kv_rank > 0 ? 1 : 2;
+  const int64_t token = vectors * num_kv * config.num_kv_heads * config.head_dim * SizeOf(dtype);
+  const int64_t states = num_states * config.recurrent.state_size() * SizeOf(DType::kF32);
+  const int64_t tokens = (states + token - 1) / token;
+  return std::clamp((tokens + kTile - 1) / kTile * kTile, kTile, kMost);
+}
+
+std::string KvMemoryText(const KvCacheSpec& spec, int64_t bytes_per_block) {
+  const int num_kv = spec.num_with_kv(spec.num_layers);
+  const int num_states = spec.num_with_state(spec.num_layers);
+  const int64_t state_bytes = spec.state_bytes_per_block();
+  std::string text;
+  if (num_kv > 0) {
+    text = WithCommas((bytes_per_block - state_bytes) / spec.block_size) + " bytes per token in " +
+           std::to_string(num_kv) + " layers" + (spec.is_latent ? " of latents" : "");
+  }
+  if (num_states > 0) {
+    text += (text.empty() ? "" : ", ") + WithCommas(state_bytes) + " bytes per block for " +
+            std::to_string(num_states) + " layers' states";
+  }
+  return text;
 }
 
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {

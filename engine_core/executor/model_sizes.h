@@ -17,6 +17,12 @@ namespace tandem {
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
                      KvFormat format = KvFormat::kCompute, const RankPlace& place = {});
 
+// Tokens per block where nobody has said: 16 on a device, else 32. With recurrent layers so many
+// that the states of a block take no more than its keys and values, in tiles of 32.
+int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device);
+// For the log: "70,272 bytes per token in 61 layers of latents", and what a block takes for states.
+std::string KvMemoryText(const KvCacheSpec& spec, int64_t bytes_per_block);
+
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share = {});
 
 // What a model must have room for to run under these limits.

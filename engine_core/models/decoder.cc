@@ -125,9 +125,16 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   if (config.latent.kv_rank > 0) {
     ASSIGN_OR_RETURN(latent_, LatentAttention::Create(context));
   } else {
-    ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size()}));
+    const int64_t gate = config.attn_output_gate ? heads_.q_size() : 0;
+    ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size() + gate}));
     ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads_.q_size()}));
     ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_heads_.q_size()}));
+  }
+  if (config.recurrent.num_layers() > 0) {
+    ASSIGN_OR_RETURN(recurrent_, RecurrentMixer::Create(context));
+  }
+  if (config.shared_intermediate_size > 0) {
+    ASSIGN_OR_RETURN(shared_gate_, device.Allocate(DType::kF32, {tokens, 1}));
   }
   const int64_t inner = std::max(config.intermediate_size, config.shared_intermediate_size);
   ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, share_.Of(config.intermediate_size).count}));
@@ -261,9 +268,17 @@ void Decoder::AttendLatent(const LatentLayer& layer, const LayerKv& kv, const At
   AddBranch(values, layer.out, {});
 }
 
-void Decoder::AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
+void Decoder::Recur(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+  MultiplyNormed(recurrent_->In(num_tokens_), layer.in);
+  if (layer.gates.weight != nullptr) MultiplyNormed(recurrent_->Gates(num_tokens_), layer.gates);
+  AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
+}
+
+void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, const LayerKv& kv,
                         const AttentionPlan& plan) {
   const Tensor q = RowsOf(q_), attended = RowsOf(attended_);
+  const Tensor own = attended.Columns(heads_.q_rows().begin, heads_.q_size());
+  const Tensor qkv = projected.Columns(0, heads_.qkv_size());
   const RopeTensors& tables = layer.use_local_rope ? local_rope_ : rope_;
   const QkRope rope = {.cos = tables.cos,
                        .sin = tables.sin,
@@ -273,8 +288,10 @@ void Decoder::AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const La
                        .norm_epsilon = norm_epsilon_};
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
-  ops_->PagedAttention(attended.Columns(heads_.q_rows().begin, heads_.q_size()), q, kv,
-                       layer.options, plan);
+  ops_->PagedAttention(own, q, kv, layer.options, plan);
+  if (layer.has_gate) {
+    ops_->GateBySigmoid(own, projected.Columns(heads_.qkv_size(), heads_.q_size()));
+  }
   Meet();
   AddBranch(attended, layer.out, layer.post_norm);
 }
@@ -301,7 +318,9 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
   ops_->Convert(k, own(normed_k, heads_.kv_rows()));
 }
 
-void Decoder::RunMlp(const MlpLayer& layer) {
+void Decoder::RunMlp(const MlpLayer& layer) { RunGatedMlp(layer, nullptr); }
+
+void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
   const int64_t inner = layer.down.weight->k();
   const Slice mine = share_.Of(inner);
   const Tensor activated = RowsOf(activated_).Columns(0, inner);
@@ -320,13 +339,18 @@ void Decoder::RunMlp(const MlpLayer& layer) {
       break;
     }
   }
+  if (gate != nullptr) {
+    Multiply(RowsOf(shared_gate_), Normed(), *gate);
+    ops_->GateBySigmoid(own, RowsOf(shared_gate_));
+  }
   Meet();
   AddBranch(activated, layer.down, layer.post_norm);
 }
 
 void Decoder::RunMixture(const MoeLayer& layer) {
   mixer_->Run(layer, residual_, Normed(), &adapters_);
-  if (layer.shared) RunMlp(*layer.shared);
+  const LinearLayer& gate = layer.shared_gate;
+  if (layer.shared) RunGatedMlp(*layer.shared, gate.weight == nullptr ? nullptr : &gate);
 }
 
 // The first meeting: the logits made before have been taken out. The second: these are there.

@@ -18,6 +18,7 @@
 #include "engine_core/models/expert_mixer.h"
 #include "engine_core/models/latent_attention.h"
 #include "engine_core/models/layers.h"
+#include "engine_core/models/recurrent_mixer.h"
 
 namespace tandem {
 
@@ -64,6 +65,8 @@ class Decoder {
                 const AttentionPlan& plan);
   // residual += out(latent attention(down(normed))).
   void AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+  // residual += out(the recurrence of in(normed)).
+  void Recur(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
   // residual += the mixture of normed, and what the shared expert makes of it.
@@ -106,6 +109,8 @@ class Decoder {
   // The rest of Attend, from the qkv of the step.
   void AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
                  const AttentionPlan& plan);
+  // RunMlp; with a gate, what goes into down is multiplied by sigmoid(gate(normed)).
+  void RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate);
   // The norms of whole projections, of which each rank has a part.
   void NormProjections(const AttentionLayer& layer, const Tensor& qkv);
   // The rank's columns of the logits of rows.
@@ -140,6 +145,7 @@ class Decoder {
   NormLayer final_norm_;        // of the last stage
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
+  std::optional<RecurrentMixer> recurrent_;
   std::optional<LatentAttention> latent_;  // in place of the buffers of the other attention
   AdapterPicker adapters_;
 
@@ -149,10 +155,11 @@ class Decoder {
   OwnedTensor positions_;    // [T, H] res, with position_table_
   OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
   Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
-  OwnedTensor qkv_;          // [T, own qkv_size] act
+  OwnedTensor qkv_;          // [T, own qkv_size, and q_size of a gate] act
   OwnedTensor q_;            // [T, own q_size] act
   OwnedTensor attended_;     // [T, q_size] act, shared
   OwnedTensor up_;           // [T, own intermediate] act, of layers without a gate
+  OwnedTensor shared_gate_;  // [T, 1] f32, of a shared expert
   OwnedTensor activated_;    // [T, widest intermediate] act, shared
   OwnedTensor last_;         // [max_logits_rows, H] res
   OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm

@@ -14,6 +14,7 @@ namespace {
 
 struct DeepseekLayer final : Layer {
   NormLayer input_norm;
+  std::optional<RecurrentLayer> recurrent;  // else attention
   LatentLayer attention;
   NormLayer post_attention_norm;
   std::optional<MlpLayer> mlp;  // else moe
@@ -21,7 +22,11 @@ struct DeepseekLayer final : Layer {
 
   void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const override {
     decoder->Norm(input_norm);
-    decoder->AttendLatent(attention, kv, plan);
+    if (recurrent) {
+      decoder->Recur(*recurrent, kv, plan);
+    } else {
+      decoder->AttendLatent(attention, kv, plan);
+    }
     decoder->Norm(post_attention_norm);
     if (mlp) {
       decoder->RunMlp(*mlp);
@@ -49,7 +54,12 @@ StatusOr<std::unique_ptr<Stage>> LoadDeepseek(const LoadContext& context, const 
                        auto layer = std::make_unique<DeepseekLayer>();
                        ASSIGN_OR_RETURN(layer->input_norm,
                                         LoadRmsNorm(context, place.prefix + ".input_layernorm"));
-                       ASSIGN_OR_RETURN(layer->attention, LoadLatentLayer(context, place));
+                       if (config.recurrent.HasState(place.idx)) {
+                         ASSIGN_OR_RETURN(layer->recurrent,
+                                          LoadRecurrentLayer(context, place.prefix + ".self_attn"));
+                       } else {
+                         ASSIGN_OR_RETURN(layer->attention, LoadLatentLayer(context, place));
+                       }
                        ASSIGN_OR_RETURN(
                            layer->post_attention_norm,
                            LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
@@ -95,6 +105,19 @@ StatusOr<std::unique_ptr<Stage>> LoadDeepseekV2(const LoadContext& context) {
 StatusOr<std::unique_ptr<Stage>> LoadDeepseekV3(const LoadContext& context) {
   MoeNames names = DeepseekNames();
   names.router_bias = "gate.e_score_correction_bias";
+  RouteOptions routing = DeepseekRouting(context.config);
+  routing.score = RouterScore::kSigmoid;
+  routing.group_best = routing.num_groups > 1 ? 2 : 1;
+  return LoadDeepseek(context, names, routing);
+}
+
+StatusOr<std::unique_ptr<Stage>> LoadKimiLinear(const LoadContext& context) {
+  const MoeNames names = {.block = "block_sparse_moe",
+                          .gate = "w1",
+                          .up = "w3",
+                          .down = "w2",
+                          .shared = "shared_experts",
+                          .router_bias = "gate.e_score_correction_bias"};
   RouteOptions routing = DeepseekRouting(context.config);
   routing.score = RouterScore::kSigmoid;
   routing.group_best = routing.num_groups > 1 ? 2 : 1;

@@ -37,6 +37,7 @@ struct MoeLayer {
   std::unique_ptr<PackedExperts> down;         // [own H, I] each, or own experts: [H, I]
   std::vector<int> gate_up_sites, down_sites;  // by expert
   std::optional<MlpLayer> shared;
+  LinearLayer shared_gate;  // [1, H]: the shared expert is multiplied by its sigmoid; null: none
 };
 
 // The experts of which the rank has something.

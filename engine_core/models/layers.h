@@ -53,7 +53,8 @@ StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& n
 StatusOr<NormLayer> LoadLayerNorm(const LoadContext& context, const std::string& name);
 
 struct AttentionLayer {
-  LinearLayer qkv;  // merged rows q, k, v
+  LinearLayer qkv;  // merged rows q, k, v; with has_gate then those of the gate, as many as q's
+  bool has_gate = false;  // what the heads compute is multiplied by sigmoid(gate)
   LinearLayer out;
   OwnedTensor q_norm, k_norm;     // [head_dim]; empty view: none
   OwnedTensor q_projection_norm;  // [q_size]; empty view: none

@@ -90,6 +90,13 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
     ASSIGN_OR_RETURN(layer.shared, LoadGatedMlp(context, block + "." + names.shared,
                                                 shape.shared_intermediate_size));
   }
+  if (layer.shared && !names.shared_gate.empty()) {
+    const StoredMatrix gate[] = {{.name = block + "." + names.shared_gate,
+                                  .rows = 1,
+                                  .columns = context.config.hidden_size}};
+    ASSIGN_OR_RETURN(layer.shared_gate,
+                     LoadLinear(context, gate, {.format = WeightFormat::kCompute}));
+  }
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
   const Slice experts = OwnExperts(context, shape);
   for (int64_t e = experts.begin; e < experts.end(); ++e) {

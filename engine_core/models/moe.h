@@ -15,6 +15,7 @@ namespace tandem {
 struct MoeNames {
   std::string block, gate, up, down;
   std::string shared = {};       // "<block>.<shared>.gate_proj", the expert of every token
+  std::string shared_gate = {};  // "<block>.<shared_gate>"; empty: there is none
   std::string router_bias = {};  // "<block>.<router_bias>"; empty: there is none
 };
 

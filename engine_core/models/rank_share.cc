@@ -20,6 +20,10 @@ Slice RankShare::OfAbout(int64_t n) const {
 Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   const int tensor_parallel_size = sizes.tensor_parallel_size;
   const std::string flag = "--tensor-parallel-size " + std::to_string(tensor_parallel_size);
+  if (tensor_parallel_size > 1 && config.recurrent.num_layers() > 0) {
+    return InvalidArgumentError(flag + ": is not built for models with recurrent layers, which " +
+                                config.architecture + " has");
+  }
   const auto check_divides = [&](const char* name, int64_t n) {
     if (n % tensor_parallel_size == 0) return OkStatus();
     return InvalidArgumentError(flag + ": must divide the model's " + name + ", which is " +

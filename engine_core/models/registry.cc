@@ -9,8 +9,9 @@ namespace tandem {
 
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
-StageLoader LoadDeepseekV2, LoadDeepseekV3, LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2, LoadLlama,
-    LoadMixtral, LoadOlmo2, LoadPhi3, LoadQwen2, LoadQwen3, LoadQwen3Moe;
+StageLoader LoadDeepseekV2, LoadDeepseekV3, LoadGemma, LoadGemma2, LoadGemma3, LoadGpt2,
+    LoadKimiLinear, LoadLfm2, LoadLlama, LoadMamba2, LoadMixtral, LoadOlmo2, LoadPhi3, LoadQwen2,
+    LoadQwen3, LoadQwen3Moe, LoadQwen3Next;
 
 namespace {
 
@@ -22,6 +23,14 @@ struct ArchitectureRow {
 
 constexpr std::string_view kGemmaOverrides =
     R"({"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true})";
+
+// Of Qwen3.5, whose experts' weights always sum to 1 and which has no other MLP beside them.
+constexpr std::string_view kQwen35Defaults =
+    R"({"attn_output_gate": true, "full_attention_interval": 4, "partial_rotary_factor": 0.25,
+        "head_dim": 256, "rope_theta": 10000000, "num_experts": 256, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+        "intermediate_size": 512})";
+constexpr std::string_view kQwen35Overrides = R"({"norm_topk_prob": true})";
 
 // By name. What a row does not say is as in Llama.
 constexpr ArchitectureRow kArchitectures[] = {
@@ -66,7 +75,28 @@ constexpr ArchitectureRow kArchitectures[] = {
       .defaults = R"({"layer_norm_epsilon": 1e-5, "n_positions": 1024,
                       "activation_function": "gelu_new"})",
       .overrides = R"({"tie_word_embeddings": true})"}},
+    {"KimiLinearForCausalLM",
+     LoadKimiLinear,
+     {.has_rope = false,
+      .has_latent = true,
+      .recurrent = RecurrentKind::kChannelDelta,
+      .mixtures = MixtureLayers::kFromLayer,
+      .defaults = R"({"moe_renormalize": true, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                      "qk_rope_head_dim": 64, "v_head_dim": 128})"}},
+    {"Lfm2ForCausalLM",
+     LoadLfm2,
+     {.recurrent = RecurrentKind::kShortConv, .defaults = R"({"rms_norm_eps": 1e-5,
+                      "rope_theta": 1000000, "max_position_embeddings": 128000})"}},
     {"LlamaForCausalLM", LoadLlama},
+    {"Mamba2ForCausalLM",
+     LoadMamba2,
+     {.has_rope = false,
+      .recurrent = RecurrentKind::kScan,
+      .defaults = R"({"layer_norm_epsilon": 1e-5, "num_heads": 128, "head_dim": 64,
+                      "state_size": 128, "n_groups": 8})",
+      // There is no attention and no MLP.
+      .overrides = R"({"num_attention_heads": 1, "num_key_value_heads": 1,
+                       "intermediate_size": 2})"}},
     {"MistralForCausalLM",
      LoadLlama,
      {.has_window = true, .defaults = R"({"sliding_window": 4096})"}},
@@ -94,6 +124,33 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "num_experts_per_tok": 8, "moe_intermediate_size": 768})",
       // A window is in all layers or in none.
       .overrides = R"({"max_window_layers": null})"}},
+    {"Qwen3NextForCausalLM",
+     LoadQwen3Next,
+     {.recurrent = RecurrentKind::kDelta,
+      .mixtures = MixtureLayers::kByKeys,
+      .defaults = R"({"attn_output_gate": true, "full_attention_interval": 4,
+                      "partial_rotary_factor": 0.25, "head_dim": 256, "rope_theta": 10000000,
+                      "num_experts": 512, "num_experts_per_tok": 10,
+                      "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+                      "intermediate_size": 5632, "norm_topk_prob": true})"}},
+    {"Qwen3_5ForCausalLM",
+     LoadQwen3Next,
+     {.recurrent = RecurrentKind::kDelta, .defaults = kQwen35Defaults}},
+    {"Qwen3_5ForConditionalGeneration",
+     LoadQwen3Next,
+     {.recurrent = RecurrentKind::kDelta, .defaults = kQwen35Defaults}},
+    {"Qwen3_5MoeForCausalLM",
+     LoadQwen3Next,
+     {.recurrent = RecurrentKind::kDelta,
+      .mixtures = MixtureLayers::kByKeys,
+      .defaults = kQwen35Defaults,
+      .overrides = kQwen35Overrides}},
+    {"Qwen3_5MoeForConditionalGeneration",
+     LoadQwen3Next,
+     {.recurrent = RecurrentKind::kDelta,
+      .mixtures = MixtureLayers::kByKeys,
+      .defaults = kQwen35Defaults,
+      .overrides = kQwen35Overrides}},
 };
 
 StatusOr<const ArchitectureRow*> FindRow(std::string_view architecture) {

@@ -232,6 +232,8 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
   }
   RETURN_IF_ERROR(
       ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
+  RETURN_IF_ERROR(ReadSize(json, "shared_expert_intermediate_size", kMaxDim, 0,
+                           &config->shared_intermediate_size));
   return mixtures == MixtureLayers::kFromLayer ? ReadRoutedExperts(json, config)
                                                : ReadMixtureLayers(json, config);
 }
@@ -241,10 +243,6 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
 StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
   ASSIGN_OR_RETURN(Json json, ParseJsonObject(text));
   RETURN_IF_ERROR(ReadArchitecture(json, config));
-  if (config->architecture.ends_with("ForConditionalGeneration")) {
-    return UnimplementedError("architecture " + config->architecture +
-                              " takes more than text; only text models are built");
-  }
   if (const Json* nested = Find(json, "text_config")) {
     if (!nested->is_object()) return BadValue("text_config", *nested, "an object");
     Json merged = *nested;
@@ -270,6 +268,9 @@ StatusOr<Json> WithRules(const Json& json, const ConfigRules& rules) {
 Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(ReadShape(json, config));
   if (rules.has_latent) RETURN_IF_ERROR(ReadLatent(json, config));
+  RETURN_IF_ERROR(ReadRecurrent(json, rules.recurrent, config->num_layers, config->hidden_size,
+                                &config->recurrent));
+  RETURN_IF_ERROR(ReadBool(json, "attn_output_gate", &config->attn_output_gate));
   RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
                                &config->rms_norm_eps));
   RETURN_IF_ERROR(
@@ -303,12 +304,54 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   return ReadEosIds(json, config->vocab_size, &config->eos_token_ids);
 }
 
+// Kimi Linear's keys in DeepSeek's spelling.
+void SpellKimi(Json* json) {
+  for (const auto& [theirs, ours] :
+       {std::pair{"num_experts", "n_routed_experts"},
+        std::pair{"num_experts_per_token", "num_experts_per_tok"},
+        std::pair{"num_shared_experts", "n_shared_experts"},
+        std::pair{"num_expert_group", "n_group"}, std::pair{"moe_renormalize", "norm_topk_prob"},
+        std::pair{"model_max_length", "max_position_embeddings"}}) {
+    if (const Json* value = Find(*json, theirs)) (*json)[ours] = Json(*value);
+  }
+}
+
+// LFM2's keys in the others' spelling. Its MLP's size is 2/3 of block_ff_dim, times a factor,
+// rounded up to block_multiple_of.
+Status SpellLfm2(Json* json) {
+  for (const auto& [theirs, ours] :
+       {std::pair{"norm_eps", "rms_norm_eps"}, std::pair{"block_ff_dim", "intermediate_size"},
+        std::pair{"tie_embedding", "tie_word_embeddings"}}) {
+    if (const Json* value = Find(*json, theirs)) (*json)[ours] = Json(*value);
+  }
+  if (Find(*json, "tie_word_embeddings") == nullptr) (*json)["tie_word_embeddings"] = true;
+  bool is_adjusted = true;
+  int64_t inner = 0, multiple = 0;
+  double factor = 1;
+  RETURN_IF_ERROR(ReadBool(*json, "block_auto_adjust_ff_dim", &is_adjusted));
+  RETURN_IF_ERROR(ReadSize(*json, "intermediate_size", kMaxDim, -1, &inner));
+  RETURN_IF_ERROR(ReadSize(*json, "block_multiple_of", kMaxDim, 256, &multiple));
+  RETURN_IF_ERROR(ReadPositive(*json, "block_ffn_dim_multiplier", &factor));
+  if (!is_adjusted) return OkStatus();
+  inner = static_cast<int64_t>(factor * static_cast<double>(2 * inner / 3));
+  inner = (inner + multiple - 1) / multiple * multiple;
+  (*json)["intermediate_size"] = static_cast<uint64_t>(inner);
+  return OkStatus();
+}
+
 StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules find_rules) {
   ModelConfig config;
   ASSIGN_OR_RETURN(Json json, ReadTextConfig(text, &config));
-  ASSIGN_OR_RETURN(const ConfigRules rules, find_rules(config.architecture));
-  ASSIGN_OR_RETURN(json, WithRules(json, rules));
-  RETURN_IF_ERROR(ReadKeys(json, rules, &config));
+  const StatusOr<ConfigRules> rules = find_rules(config.architecture);
+  if (!rules.ok() && config.architecture.ends_with("ForConditionalGeneration")) {
+    return UnimplementedError("architecture " + config.architecture +
+                              " takes more than text; only text models are built");
+  }
+  RETURN_IF_ERROR(rules.status());
+  ASSIGN_OR_RETURN(json, WithRules(json, *rules));
+  if (rules->recurrent == RecurrentKind::kChannelDelta) SpellKimi(&json);
+  if (rules->recurrent == RecurrentKind::kShortConv) RETURN_IF_ERROR(SpellLfm2(&json));
+  RETURN_IF_ERROR(ReadKeys(json, *rules, &config));
   return config;
 }
 

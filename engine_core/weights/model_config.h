@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/status.h"
 #include "engine_core/weights/checkpoint_quantization.h"
+#include "engine_core/weights/recurrent_config.h"
 #include "engine_core/weights/rope_config.h"
 #include "kernels/tensor.h"
 
@@ -42,6 +43,7 @@ struct ConfigRules {
   bool has_rope = true;       // else it learns its positions
   bool has_gated_mlp = true;  // three matrices, else two
   bool has_latent = false;    // latent attention
+  RecurrentKind recurrent = RecurrentKind::kNone;
   MixtureLayers mixtures = MixtureLayers::kNone;
   std::string_view defaults = "{}";   // a JSON object: keys that the file leaves out
   std::string_view overrides = "{}";  // a JSON object: keys whatever the file has for them
@@ -61,6 +63,8 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;  // of the cache; one with a latent, whose size head_dim is
   int64_t head_dim = 0;
   LatentConfig latent;
+  RecurrentConfig recurrent;  // its layers have a state and no keys and values
+  bool attn_output_gate = false;
   int64_t rotary_dim = 0;  // even, <= head_dim; RoPE leaves the others as they are. gpt2: 0
   // How many keys a token sees in the layers that have a window; 0 when no layer has one. The keys
   // of the file that switch the window on or choose its layers are already applied.

@@ -36,7 +36,8 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     const bool is_ahead =
         name.starts_with("mtp.") ||
         name.starts_with("model.layers." + std::to_string(config.num_layers) + ".");
-    return is_tied_head || is_of_rope || is_ahead ||
+    const bool is_of_images = name.starts_with("model.visual.");
+    return is_tied_head || is_of_rope || is_ahead || is_of_images ||
            std::any_of(std::begin(kKnownEnds), std::end(kKnownEnds),
                        [&](std::string_view end) { return name.ends_with(end); });
   });

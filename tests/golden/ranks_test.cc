@@ -89,6 +89,10 @@ std::string NameOf(const std::string& folder) { return folder.substr(folder.rfin
 
 bool IsMixture(const std::string& folder) { return ReadModelConfig(folder)->num_experts > 0; }
 
+bool IsRecurrent(const std::string& folder) {
+  return ReadModelConfig(folder)->recurrent.num_layers() > 0;
+}
+
 int64_t EndOfTensors(EngineDriver& engine) {
   return engine.group() == nullptr ? 0 : engine.group()->communicator()->end();
 }
@@ -104,6 +108,7 @@ void CheckSplits(const EngineDriverOptions& base, const std::vector<Split>& spli
     const std::vector<Transcript> expected = RunAllPrompts(folder, goldens, base, {});
     for (const Split& split : splits) {
       if (split.splits_experts && !is_mixture) continue;
+      if (split.ranks.tensor > 1 && IsRecurrent(folder)) continue;  // not built
       CAPTURE(name, split.ranks.tensor, split.ranks.pipeline, split.splits_experts);
       CheckSame(expected, RunAllPrompts(folder, goldens, base, split));
     }
@@ -128,6 +133,7 @@ TEST_CASE("ranks: all models have the same bits in 2 stages, and with 2 ranks in
 TEST_CASE("ranks: all models have the same bits after a sleep as before it, however often") {
   for (const Split& split : {Split{}, kTwoSharesOfExperts, kBoth}) {
     for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
+      if (split.ranks.tensor > 1 && IsRecurrent(folder)) continue;
       const json goldens = ReadGoldens(folder);
       EngineDriverOptions options;
       options.dtype = DType::kBf16;

@@ -189,6 +189,12 @@ TEST_CASE("batch invariance: deepseek's latents in bfloat16, float32 and int8 on
   CheckInvariance(options, 1100, 2);
 }
 
+TEST_CASE("batch invariance: states at the ends of blocks, of delta rules and convolutions") {
+  CheckInvariance(BaseOptions("qwen3_5_text", DType::kBf16, false), 1200, 4);
+  CheckInvariance(BaseOptions("qwen3_5_text", DType::kF32, false), 1250, 2);
+  CheckInvariance(BaseOptions("lfm2", DType::kBf16, false), 1300, 3);
+}
+
 TEST_CASE("batch invariance: GGUF files whose blocks are multiplied as they are") {
   for (const char* name : {"gguf_llama_q4_0", "gguf_qwen3moe_q8_0"}) {
     EngineDriverOptions options = BaseOptions("", DType::kBf16, false);

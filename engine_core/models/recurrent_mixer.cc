@@ -1,0 +1,299 @@
+#include "engine_core/models/recurrent_mixer.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using Blocks = std::vector<StoredMatrix>;
+
+// Rows [first, first + count) of each of `num_groups` equal groups of a module's rows.
+void AddOfGroups(const std::string& name, int64_t rows, int64_t columns, int64_t num_groups,
+                 Slice part, Blocks* blocks) {
+  for (int64_t g = 0; g < num_groups; ++g) {
+    blocks->push_back({.name = name,
+                       .rows = rows,
+                       .columns = columns,
+                       .row_slice = part.Shifted(rows / num_groups * g)});
+  }
+}
+
+// Qwen3-Next has q, k, v and z side by side for each key head; they are sorted here.
+Blocks DeltaBlocks(const LoadContext& context, const std::string& prefix) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t hidden = context.config.hidden_size, keys = shape.key_dim;
+  const int64_t values = shape.value_size() / shape.num_key_heads;  // of a key head
+  const std::string merged = prefix + ".in_proj_qkvz";
+  Blocks blocks;
+  if (!context.weights.Has(merged + ".weight")) {
+    blocks.push_back(
+        {.name = prefix + ".in_proj_qkv", .rows = shape.channels(), .columns = hidden});
+    blocks.push_back(
+        {.name = prefix + ".in_proj_z", .rows = shape.value_size(), .columns = hidden});
+    return blocks;
+  }
+  const int64_t rows = shape.channels() + shape.value_size();
+  int64_t first = 0;
+  for (const int64_t count : {keys, keys, values, values}) {
+    AddOfGroups(merged, rows, hidden, shape.num_key_heads, {first, count}, &blocks);
+    first += count;
+  }
+  return blocks;
+}
+
+Blocks DeltaGateBlocks(const LoadContext& context, const std::string& prefix) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t hidden = context.config.hidden_size, heads = shape.num_value_heads;
+  const std::string merged = prefix + ".in_proj_ba";
+  Blocks blocks;
+  if (!context.weights.Has(merged + ".weight")) {
+    blocks.push_back({.name = prefix + ".in_proj_b", .rows = heads, .columns = hidden});
+    blocks.push_back({.name = prefix + ".in_proj_a", .rows = heads, .columns = hidden});
+    return blocks;
+  }
+  const int64_t own = heads / shape.num_key_heads;
+  AddOfGroups(merged, 2 * heads, hidden, shape.num_key_heads, {0, own}, &blocks);
+  AddOfGroups(merged, 2 * heads, hidden, shape.num_key_heads, {own, own}, &blocks);
+  return blocks;
+}
+
+// Convolutions stored as [channels, 1, kernel] side by side, as [kernel, all channels].
+StatusOr<OwnedTensor> LoadTaps(const LoadContext& context, const std::vector<std::string>& names) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t all = shape.channels(), kernel = shape.kernel;
+  const int64_t channels = all / static_cast<int64_t>(names.size());  // of each
+  std::vector<float> taps(static_cast<size_t>(all * kernel));
+  std::vector<float> own(static_cast<size_t>(kernel));
+  for (int64_t c = 0; c < all; ++c) {
+    const std::string& name = names[static_cast<size_t>(c / channels)];
+    ASSIGN_OR_RETURN(const WeightTensor tensor,
+                     context.weights.GetFromStack(name, c % channels, channels, 1, kernel));
+    ConvertTensor(Tensor(own.data(), DType::kF32, {1, kernel}), tensor.view());
+    for (int64_t j = 0; j < kernel; ++j) {
+      taps[static_cast<size_t>(j * all + c)] = own[static_cast<size_t>(j)];
+    }
+  }
+  const Tensor view(taps.data(), DType::kF32, {kernel, all});
+  return context.backend.device().Upload(view, DType::kF32);
+}
+
+Status LoadHeads(const LoadContext& context, const std::string& prefix, RecurrentLayer* layer) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t heads = shape.num_value_heads;
+  ASSIGN_OR_RETURN(layer->a_log, LoadVector(context, prefix + ".A_log", heads));
+  ASSIGN_OR_RETURN(layer->dt_bias, LoadVector(context, prefix + ".dt_bias", heads));
+  const bool is_scan = shape.kind == RecurrentKind::kScan;
+  ASSIGN_OR_RETURN(layer->norm, LoadVector(context, prefix + ".norm.weight",
+                                           is_scan ? shape.value_size() : shape.value_dim));
+  if (is_scan) {
+    ASSIGN_OR_RETURN(layer->d, LoadVector(context, prefix + ".D", heads));
+  }
+  return OkStatus();
+}
+
+// A vector of float32 that a file has in another shape of as many numbers, such as [1, 1, n, 1].
+StatusOr<OwnedTensor> LoadFlat(const LoadContext& context, const std::string& name, int64_t size) {
+  const StatusOr<StoredTensor> stored = context.weights.GetStored(name);
+  if (!stored.ok() || stored->dtype() != "F32" || stored->num_elements() != size) {
+    return LoadVector(context, name, size);
+  }
+  std::vector<float> values(static_cast<size_t>(size));
+  std::memcpy(values.data(), stored->bytes().data(), values.size() * sizeof(float));
+  return context.backend.device().Upload(Tensor(values.data(), DType::kF32, {size}), DType::kF32);
+}
+
+// Kimi Linear's layers, whose names are those of attention.
+StatusOr<RecurrentLayer> LoadChannelDelta(const LoadContext& context, const std::string& prefix) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t hidden = context.config.hidden_size, values = shape.value_size();
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    return StoredMatrix{.name = prefix + name, .rows = rows, .columns = columns};
+  };
+  const StoredMatrix in[] = {matrix(".q_proj", values, hidden), matrix(".k_proj", values, hidden),
+                             matrix(".v_proj", values, hidden),
+                             matrix(".f_a_proj", shape.value_dim, hidden),
+                             matrix(".g_a_proj", shape.value_dim, hidden)};
+  const StoredMatrix b[] = {matrix(".b_proj", shape.num_value_heads, hidden)};
+  const StoredMatrix decay[] = {matrix(".f_b_proj", values, shape.value_dim)};
+  const StoredMatrix gate[] = {matrix(".g_b_proj", values, shape.value_dim)};
+  const StoredMatrix out[] = {matrix(".o_proj", hidden, values)};
+  const LinearOptions unadapted = {.format = WeightFormat::kCompute,
+                                   .adapted_as = AdaptedAs::kNothing};
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context, in));
+  ASSIGN_OR_RETURN(layer.gates, LoadLinear(context, b, {.format = WeightFormat::kCompute}));
+  ASSIGN_OR_RETURN(layer.decay, LoadLinear(context, decay, unadapted));
+  ASSIGN_OR_RETURN(layer.gate, LoadLinear(context, gate, unadapted));
+  ASSIGN_OR_RETURN(layer.conv,
+                   LoadTaps(context, {prefix + ".q_conv1d.weight", prefix + ".k_conv1d.weight",
+                                      prefix + ".v_conv1d.weight"}));
+  ASSIGN_OR_RETURN(layer.a_log, LoadFlat(context, prefix + ".A_log", shape.num_value_heads));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadFlat(context, prefix + ".dt_bias", values));
+  ASSIGN_OR_RETURN(layer.norm, LoadVector(context, prefix + ".o_norm.weight", shape.value_dim));
+  ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const std::string& prefix) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t hidden = context.config.hidden_size;
+  const bool is_conv = shape.kind == RecurrentKind::kShortConv;
+  if (shape.kind == RecurrentKind::kChannelDelta) return LoadChannelDelta(context, prefix);
+  RecurrentLayer layer;
+  if (shape.kind == RecurrentKind::kDelta) {
+    ASSIGN_OR_RETURN(layer.in, LoadLinear(context, DeltaBlocks(context, prefix)));
+    ASSIGN_OR_RETURN(layer.gates, LoadLinear(context, DeltaGateBlocks(context, prefix),
+                                             {.format = WeightFormat::kCompute}));
+  } else {
+    const int64_t rows =
+        is_conv ? 3 * hidden : shape.value_size() + shape.channels() + shape.num_value_heads;
+    const StoredMatrix in[] = {{.name = prefix + ".in_proj", .rows = rows, .columns = hidden}};
+    ASSIGN_OR_RETURN(layer.in, LoadLinear(context, in));
+  }
+  const std::string conv = prefix + (is_conv ? ".conv" : ".conv1d");
+  ASSIGN_OR_RETURN(layer.conv, LoadTaps(context, {conv + ".weight"}));
+  if (shape.has_conv_bias) {
+    ASSIGN_OR_RETURN(layer.conv_bias, LoadVector(context, conv + ".bias", shape.channels()));
+  }
+  if (!is_conv) RETURN_IF_ERROR(LoadHeads(context, prefix, &layer));
+  const StoredMatrix out[] = {{.name = prefix + ".out_proj",
+                               .rows = hidden,
+                               .columns = is_conv ? hidden : shape.value_size()}};
+  ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));
+  return layer;
+}
+
+RecurrentMixer::RecurrentMixer(const LoadContext& context)
+    : ops_(&context.backend.ops()),
+      shape_(context.config.recurrent),
+      norm_epsilon_(static_cast<float>(context.config.rms_norm_eps)) {
+  CHECK_EQ(context.share.size, 1);
+}
+
+StatusOr<RecurrentMixer> RecurrentMixer::Create(const LoadContext& context) {
+  RecurrentMixer mixer(context);
+  const RecurrentConfig& shape = mixer.shape_;
+  Device& device = context.backend.device();
+  const DType act = context.backend.activation_dtype();
+  const int64_t tokens = context.limits.max_tokens;
+  const bool is_conv = shape.kind == RecurrentKind::kShortConv;
+  const bool is_scan = shape.kind == RecurrentKind::kScan;
+  const int64_t values = is_conv ? shape.hidden_size : shape.value_size();
+  const bool is_channel_delta = shape.kind == RecurrentKind::kChannelDelta;
+  const int64_t in = is_conv            ? 3 * shape.hidden_size
+                     : is_channel_delta ? shape.channels() + 2 * shape.value_dim
+                     : is_scan          ? shape.channels() + values + shape.num_value_heads
+                                        : shape.channels() + values;
+  ASSIGN_OR_RETURN(mixer.in_, device.Allocate(act, {tokens, in}));
+  if (shape.kind == RecurrentKind::kDelta || is_channel_delta) {
+    const int64_t decays = is_channel_delta ? shape.key_size() : shape.num_value_heads;
+    ASSIGN_OR_RETURN(mixer.gates_,
+                     device.Allocate(DType::kF32, {tokens, shape.num_value_heads + decays}));
+  }
+  if (is_channel_delta) {
+    ASSIGN_OR_RETURN(mixer.gate_, device.Allocate(act, {tokens, values}));
+  }
+  ASSIGN_OR_RETURN(mixer.convolved_, device.Allocate(act, {tokens, shape.channels()}));
+  ASSIGN_OR_RETURN(mixer.values_, device.Allocate(act, {tokens, values}));
+  return mixer;
+}
+
+Tensor RecurrentMixer::Run(const RecurrentLayer& layer, const LayerKv& kv,
+                           const AttentionPlan& plan) {
+  const Tensor in = In(plan.num_tokens());
+  switch (shape_.kind) {
+    case RecurrentKind::kDelta:
+    case RecurrentKind::kChannelDelta:
+      return RunDelta(layer, in, kv, plan);
+    case RecurrentKind::kScan:
+      return RunScan(layer, in, kv, plan);
+    case RecurrentKind::kShortConv:
+    case RecurrentKind::kNone:
+      break;
+  }
+  return RunShortConv(layer, in, kv, plan);
+}
+
+Tensor RecurrentMixer::RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                                const AttentionPlan& plan) {
+  const Tensor convolved = convolved_.view().Rows(0, in.rows());
+  const Tensor values = values_.view().Rows(0, in.rows());
+  ops_->Convolve(convolved, in.Columns(0, shape_.channels()),
+                 {.weight = layer.conv, .bias = layer.conv_bias, .has_silu = true},
+                 {.kv = kv, .offset = 0}, plan);
+  const Tensor gates = gates_.view().Rows(0, in.rows());
+  const bool is_channel_delta = shape_.kind == RecurrentKind::kChannelDelta;
+  const int64_t heads = shape_.num_value_heads, dim = shape_.value_dim;
+  Tensor gate;
+  if (is_channel_delta) {
+    gate = gate_.view().Rows(0, in.rows());
+    ops_->Linear(gates.Columns(heads, shape_.key_size()), in.Columns(shape_.channels(), dim),
+                 *layer.decay.weight);
+    ops_->Linear(gate, in.Columns(shape_.channels() + dim, dim), *layer.gate.weight);
+  } else {
+    gate = in.Columns(shape_.channels(), shape_.value_size());
+  }
+  ops_->DeltaRule(values, convolved, gates,
+                  {.num_key_heads = shape_.num_key_heads,
+                   .num_value_heads = heads,
+                   .key_dim = shape_.key_dim,
+                   .value_dim = dim,
+                   .a_log = layer.a_log,
+                   .dt_bias = layer.dt_bias},
+                  {.kv = kv, .offset = shape_.conv_state_size()}, plan);
+  ops_->GatedNorm(values, values, gate,
+                  {.weight = layer.norm,
+                   .group_size = dim,
+                   .epsilon = norm_epsilon_,
+                   .has_sigmoid = is_channel_delta});
+  return values;
+}
+
+Tensor RecurrentMixer::RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                               const AttentionPlan& plan) {
+  const Tensor convolved = convolved_.view().Rows(0, in.rows());
+  const Tensor values = values_.view().Rows(0, in.rows());
+  const int64_t inner = shape_.value_size(), channels = shape_.channels();
+  ops_->Convolve(convolved, in.Columns(inner, channels),
+                 {.weight = layer.conv, .bias = layer.conv_bias, .has_silu = true},
+                 {.kv = kv, .offset = 0}, plan);
+  const bool has_limit = shape_.max_step > 0;
+  ops_->StateScan(values, convolved, in.Columns(inner + channels, shape_.num_value_heads),
+                  {.num_heads = shape_.num_value_heads,
+                   .head_dim = shape_.value_dim,
+                   .num_groups = shape_.num_groups,
+                   .state_dim = shape_.key_dim,
+                   .a_log = layer.a_log,
+                   .dt_bias = layer.dt_bias,
+                   .d = layer.d,
+                   .dt_min = static_cast<float>(shape_.min_step),
+                   .dt_max = has_limit ? static_cast<float>(shape_.max_step)
+                                       : std::numeric_limits<float>::infinity()},
+                  {.kv = kv, .offset = shape_.conv_state_size()}, plan);
+  ops_->GatedNorm(values, values, in.Columns(0, inner),
+                  {.weight = layer.norm,
+                   .group_size = inner / shape_.num_groups,
+                   .epsilon = norm_epsilon_,
+                   .gates_first = true});
+  return values;
+}
+
+Tensor RecurrentMixer::RunShortConv(const RecurrentLayer& layer, const Tensor& in,
+                                    const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t hidden = shape_.hidden_size;
+  const Tensor values = values_.view().Rows(0, in.rows());
+  const Tensor x = in.Columns(2 * hidden, hidden);
+  ops_->MultiplyBy(x, in.Columns(0, hidden));
+  ops_->Convolve(values, x, {.weight = layer.conv, .bias = layer.conv_bias},
+                 {.kv = kv, .offset = 0}, plan);
+  ops_->MultiplyBy(values, in.Columns(hidden, hidden));
+  return values;
+}
+
+}  // namespace tandem

@@ -1,0 +1,67 @@
+#pragma once
+
+// What stands in the place of attention in layers that keep a state (weights/recurrent_config.h):
+// a projection, a short convolution, a recurrence, a gated norm, and a projection back.
+//
+//   kDelta:        qkv, z, b, a = in(x); out(norm(delta_rule(silu(conv(qkv)), b, a)) silu(z))
+//   kChannelDelta: qkv, f, g, b = in(x); with decay(f) for a, and sigmoid(gate(g)) for silu(z)
+//   kScan:         z, xBC, dt = in(x); out(norm(scan(silu(conv(xBC)), dt) silu(z)))
+//   kShortConv:    B, C, x = in(x); out(C conv(B x))
+//
+// The state of a sequence lies in its cache blocks (kernels/recurrence.h), so nothing of it is
+// here. One rank. Thread: engine loop. Owns: the buffers of a step, which all layers of a stage
+// share. Shapes: T tokens, H hidden, C channels of the convolution, V numbers of all value heads.
+// Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM, Lfm2ForCausalLM.
+
+#include "engine_core/models/adapter_weights.h"
+#include "engine_core/models/layers.h"
+
+namespace tandem {
+
+struct RecurrentLayer {
+  // kDelta: [C + V, H]; kChannelDelta: [C + 2 value_dim, H]; kScan: [V + C + heads, H];
+  // kShortConv: [3 H, H]
+  LinearLayer in;
+  LinearLayer gates;              // kDelta: [2 value heads, H], b then a; kChannelDelta: b alone
+  LinearLayer decay, gate;        // kChannelDelta: [V, value_dim] each
+  OwnedTensor conv, conv_bias;    // [kernel, C] f32, [C]; empty view: no bias
+  OwnedTensor a_log, dt_bias, d;  // [heads], dt_bias of kChannelDelta: [V]; d: kScan
+  OwnedTensor norm;               // of deltas: [value_dim]; kScan: [V]
+  LinearLayer out;                // [H, V]
+};
+
+// Names below `prefix`, such as "model.layers.3.linear_attn".
+StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const std::string& prefix);
+
+class RecurrentMixer {
+ public:
+  static StatusOr<RecurrentMixer> Create(const LoadContext& context);
+
+  // Room for what layer.in and layer.gates make of a step.  [T, .] act and f32.
+  Tensor In(int64_t num_tokens) const { return in_.view().Rows(0, num_tokens); }
+  Tensor Gates(int64_t num_tokens) const {
+    const int64_t columns = shape_.kind == RecurrentKind::kDelta ? 2 : 1;
+    return gates_.view().Rows(0, num_tokens).Columns(0, columns * shape_.num_value_heads);
+  }
+  // What layer.out is to multiply.  [T, V] act.
+  Tensor Run(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+
+ private:
+  explicit RecurrentMixer(const LoadContext& context);
+  Tensor RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                  const AttentionPlan& plan);
+  Tensor RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                 const AttentionPlan& plan);
+  Tensor RunShortConv(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                      const AttentionPlan& plan);
+
+  Ops* ops_;
+  RecurrentConfig shape_;
+  float norm_epsilon_;
+  OwnedTensor in_, gates_;
+  OwnedTensor convolved_;  // [T, C] act
+  OwnedTensor values_;     // [T, V] act
+  OwnedTensor gate_;       // [T, V] act, kChannelDelta
+};
+
+}  // namespace tandem

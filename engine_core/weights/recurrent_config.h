@@ -1,0 +1,49 @@
+#pragma once
+
+// Layers that keep a state instead of keys and values: which layers, and the sizes of their parts,
+// from config.json. One kind per model.
+// Thread: any; values. Failure: the Status names the key.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+// kDelta: a convolution, then the gated delta rule (Qwen3-Next, Qwen3.5). kChannelDelta: the same
+// with a decay for each row of the state (Kimi Linear). kScan: a convolution, then Mamba-2's scan.
+// kShortConv: a convolution between two gates (LFM2).
+enum class RecurrentKind { kNone, kDelta, kChannelDelta, kScan, kShortConv };
+
+struct RecurrentConfig {
+  RecurrentKind kind = RecurrentKind::kNone;
+  std::vector<bool> layers;  // [num_layers]; empty: none
+  int64_t kernel = 0;        // taps of the convolution
+  bool has_conv_bias = false;
+  // kDelta: of keys and of values. kScan: num_heads and num_value_heads are the same.
+  int64_t num_key_heads = 0, num_value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;  // kScan: state_dim, head_dim
+  int64_t num_groups = 1;              // kScan: heads of B and C
+  double min_step = 0, max_step = 0;   // kScan: limits of dt; max 0: none
+  int64_t hidden_size = 0;
+
+  bool HasState(int64_t layer) const {
+    return !layers.empty() && layers[static_cast<size_t>(layer)];
+  }
+  int64_t num_layers() const;
+  int64_t key_size() const { return num_key_heads * key_dim; }
+  int64_t value_size() const { return num_value_heads * value_dim; }
+  // What the convolution runs over.
+  int64_t channels() const;
+  // Floats of a layer's state: the convolution's inputs, then the heads'.
+  int64_t conv_state_size() const { return (kernel - 1) * channels(); }
+  int64_t state_size() const;
+};
+
+// As the keys of the kind have them.
+Status ReadRecurrent(const nlohmann::json& json, RecurrentKind kind, int64_t num_layers,
+                     int64_t hidden_size, RecurrentConfig* config);
+
+}  // namespace tandem
