@@ -25,6 +25,7 @@ void EngineCore::Save(ByteWriter* out) const {
   out->Signed(pause.sleep_level);
   out->Fixed(released_.weights);
   out->Fixed(released_.kv_cache);
+  out->Signed(sleep_level_);
   out->Fixed(weight_version_.has_value());
   out->Bytes(weight_version_.value_or(""));
   adapters_.Save(out);
@@ -46,6 +47,7 @@ Status EngineCore::Load(ByteReader* in) {
   pause.sleep_level = in->Signed();
   released_.weights = flag();
   released_.kv_cache = flag();
+  sleep_level_ = in->Signed();
   if (is_pausing) pending_pause_ = pause;
   const bool has_version = flag();
   std::string version(in->Bytes());

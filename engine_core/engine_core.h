@@ -116,6 +116,10 @@ class EngineCore {
   StatusOr<bool> WakeUp(const MemoryParts& parts);
   // Releases the KV cache alone. FAILED_PRECONDITION: no pause has taken effect.
   Status ReleaseKvCache();
+  // Of the sleep that it is in; none without memory released.
+  std::optional<int64_t> sleep_level() const {
+    return released_.any() ? std::optional(sleep_level_) : std::nullopt;
+  }
   bool can_release_memory() const { return options_.enable_sleep_mode; }
   bool is_sleeping() const { return is_paused() || released_.any(); }
   AdapterCache& adapters() { return adapters_; }
@@ -178,7 +182,7 @@ class EngineCore {
   void BeginPause(PauseMode mode, bool clear_cache, int64_t sleep_level,
                   const wire::UtilityRequest& call);
   void FinishPause();
-  Status ReleaseMemory(const MemoryParts& parts, bool rereads);
+  Status ReleaseMemory(const MemoryParts& parts, int64_t level);
   void EnforceShutdown();
 
   EngineCoreOptions options_;
@@ -197,6 +201,7 @@ class EngineCore {
   std::optional<PendingPause> pending_pause_;
   bool refuses_new_ = false;  // paused with PauseMode::kWait
   MemoryParts released_;
+  int64_t sleep_level_ = 0;  // while something is released
   std::optional<double> shutdown_deadline_;
   std::optional<std::string> weight_version_;
 };

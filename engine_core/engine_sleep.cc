@@ -1,6 +1,7 @@
 // Pauses of the engine, and what follows them in a sleep: memory is released when nothing runs and
 // no request has blocks any more, and restored before anything may run again.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -39,7 +40,7 @@ void EngineCore::FinishPause() {
   const PendingPause pause = *std::exchange(pending_pause_, std::nullopt);
   Status done = OkStatus();
   if (pause.sleep_level > 0) {
-    done = ReleaseMemory({.weights = true, .kv_cache = true}, pause.sleep_level > 1);
+    done = ReleaseMemory({.weights = true, .kv_cache = true}, pause.sleep_level);
   } else if (pause.clear_cache) {
     ResetPrefixCache(/*preempt_running=*/false);
   }
@@ -47,12 +48,13 @@ void EngineCore::FinishPause() {
   Reply(pause.client_index, pause.call_id, wire::RawValue());
 }
 
-Status EngineCore::ReleaseMemory(const MemoryParts& parts, bool rereads) {
+Status EngineCore::ReleaseMemory(const MemoryParts& parts, int64_t level) {
   if (parts.kv_cache && !released_.kv_cache && !ResetPrefixCache(/*preempt_running=*/true)) {
     return FailedPreconditionError(
         "the KV cache is in use by a transfer: the engine is paused and keeps its memory");
   }
-  RETURN_IF_ERROR(executor_->Release(parts, rereads));
+  RETURN_IF_ERROR(executor_->Release(parts, /*rereads=*/level > 1));
+  sleep_level_ = released_.any() ? std::max(sleep_level_, level) : level;
   released_.weights |= parts.weights;
   released_.kv_cache |= parts.kv_cache;
   LOG_INFO << "[sleep] memory is given back: "
@@ -65,7 +67,7 @@ Status EngineCore::ReleaseKvCache() {
       !in_flight_.empty()) {
     return FailedPreconditionError("the KV cache is released in a pause: POST /pause first");
   }
-  return ReleaseMemory({.kv_cache = true}, /*rereads=*/false);
+  return ReleaseMemory({.kv_cache = true}, /*level=*/0);
 }
 
 StatusOr<bool> EngineCore::WakeUp(const MemoryParts& parts) {

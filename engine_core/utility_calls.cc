@@ -211,7 +211,11 @@ Result DescribeProcess(const wire::UtilityRequest&, EngineCore*) {
 }
 
 Result DescribeCache(const wire::UtilityRequest&, EngineCore* engine) {
-  return StatusOr<wire::RawValue>(wire::PackedStrings(engine->cache_facts()));
+  std::vector<std::string> facts = engine->cache_facts();
+  if (const std::optional<int64_t> level = engine->sleep_level()) {
+    facts.insert(facts.end(), {"tandem_sleep_level", std::to_string(*level)});
+  }
+  return StatusOr<wire::RawValue>(wire::PackedStrings(facts));
 }
 
 struct Method {

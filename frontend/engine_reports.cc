@@ -104,7 +104,7 @@ void AddFacts(const wire::RawValue& packed, MetricLabels* facts) {
 void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
   const wire::EngineCoreReadyResponse& info = client.engine_info(engine_index);
   EngineMetrics& metrics = metrics_->engine(engine_index);
-  metrics_->RecordAwake(engine_index);  // a new process
+  metrics_->RecordSleepLevel(engine_index, std::nullopt);
   metrics.max_num_seqs.Set(info.max_num_seqs);
   metrics.max_num_batched_tokens.Set(info.max_num_batched_tokens);
   metrics_->SetMaxModelLen(info.max_model_len);
@@ -127,6 +127,12 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                        if (!drafts.empty()) {
                          const auto count = ParseNumber<int64_t>(drafts.mapped());
                          metrics->ShowDrafts(engine_index, count.value_or(0));
+                       }
+                       // It may sleep already where the frontend is the new one.
+                       const auto level = facts.extract("tandem_sleep_level");
+                       if (!level.empty()) {
+                         metrics->RecordSleepLevel(engine_index,
+                                                   ParseNumber<int64_t>(level.mapped()));
                        }
                        metrics->SetCacheConfig(engine_index, facts);
                      });

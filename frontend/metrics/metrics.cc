@@ -303,7 +303,9 @@ void Metrics::RecordSleepLevel(std::optional<int64_t> level) {
   for (const auto& engine : engines_) SetSleepLevel(engine.get(), level);
 }
 
-void Metrics::RecordAwake(int engine_index) { SetSleepLevel(&engine(engine_index), std::nullopt); }
+void Metrics::RecordSleepLevel(int engine_index, std::optional<int64_t> level) {
+  SetSleepLevel(&engine(engine_index), level);
+}
 
 namespace {
 

@@ -224,7 +224,7 @@ class Metrics {
   // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
   // is a pause, in which none of the states is 1.
   void RecordSleepLevel(std::optional<int64_t> level);
-  void RecordAwake(int engine_index);
+  void RecordSleepLevel(int engine_index, std::optional<int64_t> level);
   // A "sleep" or "wake" under way. Its series appear with the first, as vLLM's do.
   void BeginSleepOperation(const std::string& operation);
   void EndSleepOperation(const std::string& operation, double seconds);

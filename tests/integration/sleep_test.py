@@ -133,6 +133,15 @@ class Requests(unittest.TestCase):
             self.assertEqual(text_of(server, STREAM, at_20=doze), whole, mode)
         self.assertTrue(whole.startswith(text_of(server, STREAM, at_20=lambda: server.call("/sleep"))))
 
+    def test_the_next_frontend_knows_that_the_engine_sleeps(self):
+        server = self.server
+        server.call("/sleep?level=2")
+        self.addCleanup(server.call, "/wake_up")
+        reload = server.command("reload")
+        self.assertEqual(reload.returncode, 0, reload.stderr)
+        wait_for(lambda: server.state() == "discard_all", "the next frontend shows it")
+        self.assertTrue(server.is_sleeping())
+
     def test_the_kv_cache_alone(self):
         server = self.server
         expected = server.answer()
