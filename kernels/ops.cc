@@ -42,8 +42,11 @@ void CheckProduct(OpTypes types, const Tensor& out, const Tensor& x, const Packe
 }
 
 void CheckExperts(OpTypes types, const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
+                  const ExpertPairs& pairs, LinearEpilogue epilogue, const Tensor& bias) {
   CHECK(epilogue != LinearEpilogue::kAddResidual);
+  CHECK(bias.empty() || (bias.dtype == DType::kF32 && bias.IsContiguous() &&
+                         IsMatrix(bias, experts.size(), experts.expert(0).n())))
+      << bias;
   CHECK(out.dtype == types.activation) << out;
   CHECK(IsVector(pairs.begin, DType::kI32, experts.size() + 1)) << pairs.begin << experts.size();
   CHECK(IsVector(pairs.chosen, DType::kI32, experts.size())) << pairs.chosen << experts.size();
@@ -123,10 +126,16 @@ void Ops::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
   DoGeluAndMul(out, gate_up);
 }
 
-void Ops::Gelu(const Tensor& out, const Tensor& x) {
+void Ops::ClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
+  CheckGate(types(), out, gate_up);
+  CHECK(limit > 0) << limit;
+  DoClampedSiluAndMul(out, gate_up, limit);
+}
+
+void Ops::Activate(const Tensor& out, const Tensor& x, Nonlinearity f) {
   CHECK(out.rank == 2 && out.dtype == types().activation) << out;
   CHECK(IsFloat(x, types()) && IsMatrix(x, out.shape[0], out.shape[1])) << out << x;
-  DoGelu(out, x);
+  DoActivate(out, x, f);
 }
 
 void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
@@ -145,6 +154,8 @@ void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& 
   for (const Tensor* norm : {&rope.q_norm, &rope.k_norm}) {
     CHECK(norm->empty() || IsVector(*norm, DType::kF32, kv.head_dim)) << *norm;
   }
+  CHECK(rope.q_scale.empty() || IsVector(rope.q_scale, DType::kF32, rope.q_scale.rows()))
+      << rope.q_scale;
   DoQkNormRopeWriteKv(out, qkv, rope, kv, plan);
 }
 
@@ -175,6 +186,11 @@ void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
   CHECK(IsMatrix(q, plan.num_tokens(), out.shape[1]) && out.shape[0] == plan.num_tokens())
       << out << q;
   CHECK_EQ(out.shape[1] % (int64_t{kv.num_kv_heads} * kv.head_dim), 0);
+  CHECK(options.chunk == 0 || options.sliding_window == 0) << options.chunk;
+  for (const Tensor* of_heads : {&options.sinks, &options.slopes}) {
+    CHECK(of_heads->empty() || IsVector(*of_heads, DType::kF32, out.shape[1] / kv.head_dim))
+        << *of_heads;
+  }
   DoPagedAttention(out, q, kv, options, plan);
 }
 
@@ -267,6 +283,7 @@ void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tenso
   CHECK(options.group_best >= 1 && options.group_best <= std::min<int64_t>(2, group_size))
       << options.group_best;
   CHECK_LE(expert_ids.shape[1], group_size * options.top_groups);
+  CHECK(options.score != RouterScore::kSparseMixer || expert_ids.shape[1] == 2) << expert_ids;
   DoRouteTopK(expert_ids, weights, logits, options);
 }
 
@@ -286,9 +303,9 @@ void Ops::GroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids, cons
 }
 
 void Ops::ExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                       const ExpertPairs& pairs, LinearEpilogue epilogue) {
-  CheckExperts(types(), out, x, experts, pairs, epilogue);
-  DoExpertLinear(out, x, experts, pairs, epilogue);
+                       const ExpertPairs& pairs, LinearEpilogue epilogue, const Tensor& bias) {
+  CheckExperts(types(), out, x, experts, pairs, epilogue, bias);
+  DoExpertLinear(out, x, experts, pairs, epilogue, bias);
 }
 
 void Ops::AddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,
@@ -314,7 +331,7 @@ void Ops::AdaptedLinear(const Tensor& out, const Tensor& x, const PackedMatrix& 
 void Ops::AdaptedExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
                               const ExpertPairs& pairs, LinearEpilogue epilogue,
                               const AdapterRows& adapters) {
-  CheckExperts(types(), out, x, experts, pairs, epilogue);
+  CheckExperts(types(), out, x, experts, pairs, epilogue, {});
   const PackedMatrix& first = experts.expert(0);
   CheckAdapters(adapters, x.rows(), first.n(), first.k());
   CHECK_EQ(adapters.pairs.size() % static_cast<size_t>(experts.size()), size_t{0});
@@ -329,6 +346,18 @@ void Ops::AddAdaptedEmbedding(const Tensor& out, const Tensor& ids, const Adapte
     if (pair != nullptr) CheckAdapters(adapters, ids.rows(), out.shape[1], pair->k());
   }
   DoAddAdaptedEmbedding(out, ids, adapters, scale);
+}
+
+void Ops::ScaleRows(const Tensor& x, const Tensor& weights, const Tensor& rows) {
+  CHECK(x.rank == 2 && x.dtype == types().activation) << x;
+  CHECK(IsVector(rows, DType::kI32, x.rows())) << rows << x;
+  CHECK(weights.dtype == DType::kF32 && IsMatrix(weights, weights.shape[0], 1)) << weights;
+  DoScaleRows(x, weights, rows);
+}
+
+void Ops::Scale(const Tensor& x, float factor) {
+  CHECK(x.rank == 2 && x.dtype == DType::kF32) << x;
+  DoScale(x, factor);
 }
 
 void Ops::SoftCap(const Tensor& x, float cap) {

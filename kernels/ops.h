@@ -50,6 +50,26 @@ struct ExpertPairs {
   Tensor weights;   // [T, K] f32: of those pairs
 };
 
+// What Activate computes of each number.
+enum class Nonlinearity { kSilu, kTanhGelu, kErfGelu, kRelu, kSquaredRelu };
+
+// kSparseMixer: two experts, one after the other; the weight of each is its softmax among those
+// logits of the rest that are at most 2 jitter below its own, relative to the larger of its and
+// their own size (Phi-3.5-MoE).
+enum class RouterScore { kSoftmax, kSigmoid, kSparseMixer };
+
+// Of RouteTopK. Groups are equal runs of experts; a group's score is the sum of its best ones.
+struct RouteOptions {
+  RouterScore score = RouterScore::kSoftmax;
+  bool renormalize = false;
+  float scale = 1;
+  Tensor bias = {};    // [E] f32; empty: none
+  int num_groups = 1;  // divides E
+  int top_groups = 1;  // how many of them are chosen from
+  int group_best = 1;  // 1 or 2: how many scores of a group are added up; at most its size
+  float jitter = 0;    // kSparseMixer, which has no other option
+};
+
 struct QkRope {
   Tensor cos;  // [max_positions, rotary_dim / 2] f32, factors of any rope scaling included
   Tensor sin;
@@ -57,6 +77,9 @@ struct QkRope {
   Tensor q_norm;       // [head_dim] f32; empty: no norm. RMS over each head, before RoPE
   Tensor k_norm;       // [head_dim] f32
   float norm_epsilon = 1e-6f;
+  bool norms_after_rope = false;  // then cos^2 + sin^2 must be 1
+  bool is_interleaved = false;    // dimension 2 i pairs with 2 i + 1, not i with i + rotary_dim / 2
+  Tensor q_scale = {};  // [max_positions] f32; empty: 1. Multiplies q by the number of its position
 };
 
 // Of LatentRopeWriteKv.
@@ -108,24 +131,19 @@ struct GatedNormOptions {
   bool has_sigmoid = false;  // the gate is sigmoid(gate), else silu(gate)
 };
 
-enum class RouterScore { kSoftmax, kSigmoid };
-
-// Of RouteTopK. Groups are equal runs of experts; a group's score is the sum of its best ones.
-struct RouteOptions {
-  RouterScore score = RouterScore::kSoftmax;
-  bool renormalize = false;
-  float scale = 1;
-  Tensor bias = {};    // [E] f32; empty: none
-  int num_groups = 1;  // divides E
-  int top_groups = 1;  // how many of them are chosen from
-  int group_best = 1;  // 1 or 2: how many scores of a group are added up; at most its size
-};
-
 struct AttentionOptions {
   float scale = 0;             // of q . k, often 1 / sqrt(head_dim)
   int32_t sliding_window = 0;  // w > 0: a query at p sees keys p - w + 1 .. p; 0: all
   float soft_cap = 0;          // c > 0: scores become c tanh(score / c); 0: none
+  int32_t chunk = 0;           // c > 0: a query at p sees keys p / c * c .. p; 0: all
+  Tensor sinks = {};           // [heads] f32: a score with its share of the softmax and no value
+  Tensor slopes = {};  // [heads] f32, ALiBi: a score gets slope * (key's position - query's)
 };
+
+// Row e of a bias [E, n]; empty if there is none.
+inline Tensor BiasOfExpert(const Tensor& bias, int64_t e) {
+  return bias.empty() ? Tensor() : Tensor(bias.Row<float>(e), DType::kF32, {bias.shape[1]});
+}
 
 class Ops {
  public:

@@ -18,10 +18,11 @@ StatusOr<LinearLayer> LoadTable(const LoadContext& context, const std::string& n
 
 // The rank's rows of a table of the vocabulary.
 StatusOr<LinearLayer> LoadVocabulary(const LoadContext& context, const std::string& name,
-                                     AdaptedAs adapted_as) {
+                                     AdaptedAs adapted_as, bool has_bias = false) {
   const int64_t num_ids = context.config.vocab_size;
-  return LoadTable(context, name, num_ids, context.share.OfAbout(num_ids),
-                   {.format = context.formats.embedding, .adapted_as = adapted_as});
+  return LoadTable(
+      context, name, num_ids, context.share.OfAbout(num_ids),
+      {.has_bias = has_bias, .format = context.formats.embedding, .adapted_as = adapted_as});
 }
 
 // Ranks that outnumber the key-value heads hold copies of them.
@@ -48,7 +49,8 @@ Decoder::Decoder(const LoadContext& context, DecoderOptions options)
 
 StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions options) {
   Decoder decoder(context, std::move(options));
-  decoder.norm_epsilon_ = static_cast<float>(context.config.rms_norm_eps);
+  const float unit = decoder.options_.residual_unit;
+  decoder.norm_epsilon_ = static_cast<float>(context.config.rms_norm_eps) / (unit * unit);
   if (context.stage.is_first()) RETURN_IF_ERROR(decoder.LoadEmbedding(context));
   if (context.stage.is_last()) RETURN_IF_ERROR(decoder.LoadHead(context));
   ASSIGN_OR_RETURN(decoder.rope_, decoder.LoadRope(context, context.config.rope));
@@ -65,11 +67,14 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
 Status Decoder::LoadEmbedding(const LoadContext& context) {
   const ModelConfig& config = context.config;
   ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kEmbedding));
+  if (!options_.embedding_norm.empty()) {
+    ASSIGN_OR_RETURN(embedding_norm_, LoadLayerNorm(context, options_.embedding_norm));
+  }
   if (options_.positions.empty()) return OkStatus();
-  const int64_t num_positions = config.max_position_embeddings;
+  const int64_t num_positions = config.max_position_embeddings, first = options_.first_position;
   ASSIGN_OR_RETURN(
       position_table_,
-      LoadTable(context, options_.positions, num_positions, {0, num_positions},
+      LoadTable(context, options_.positions, first + num_positions, {first, num_positions},
                 {.format = WeightFormat::kCompute, .adapted_as = AdaptedAs::kNothing}));
   return OkStatus();
 }
@@ -77,13 +82,14 @@ Status Decoder::LoadEmbedding(const LoadContext& context) {
 Status Decoder::LoadHead(const LoadContext& context) {
   const ModelConfig& config = context.config;
   if (!config.tie_word_embeddings) {
-    ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, "lm_head", AdaptedAs::kLinear));
+    ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, options_.head, AdaptedAs::kLinear,
+                                              options_.has_head_bias));
   } else if (embedding_.weight == nullptr) {
     ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kNothing));
   }
   ASSIGN_OR_RETURN(final_norm_,
                    options_.has_layer_norm
-                       ? LoadLayerNorm(context, options_.final_norm)
+                       ? LoadLayerNorm(context, options_.final_norm, options_.has_norm_bias)
                        : LoadRmsNorm(context, options_.final_norm, options_.norm_offset));
   return OkStatus();
 }
@@ -113,6 +119,11 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   const ModelConfig& config = context.config;
   Device& device = context.backend.device();
   const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
+  if (!options_.q_scale.empty()) {
+    const auto size = static_cast<int64_t>(options_.q_scale.size());
+    ASSIGN_OR_RETURN(
+        q_scale_, device.Upload(Tensor(options_.q_scale.data(), DType::kF32, {size}), DType::kF32));
+  }
   const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
   const int64_t hidden = config.hidden_size;
   if (context.stage.is_first()) {
@@ -169,6 +180,19 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions,
     device_->StartCopyIn(residual_.Rows(rows.first, rows.values.rows()), rows.values);
   }
   Meet();
+  if (!embedding_norm_.weight.view().empty()) NormEmbeddedRows(embedded);
+}
+
+void Decoder::NormEmbedded(const Tensor& rows) {
+  ops_->LayerNorm(rows, rows, embedding_norm_.weight, embedding_norm_.bias, norm_epsilon_);
+}
+
+// All ranks have copied these rows, so one of them is enough.
+void Decoder::NormEmbeddedRows(std::span<const EmbeddedRows> embedded) {
+  for (const EmbeddedRows& rows : embedded) {
+    if (share_.is_first()) NormEmbedded(residual_.Rows(rows.first, rows.values.rows()));
+  }
+  if (!embedded.empty()) Meet();
 }
 
 void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions) {
@@ -178,10 +202,12 @@ void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& position
   if (!adapters.pairs.empty()) {
     ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
   }
-  if (position_table_.weight == nullptr) return;
-  const Tensor learned = positions_.view().Rows(begin, ids.rows());
-  ops_->Embedding(learned, positions, *position_table_.weight);
-  ops_->Add(out, learned);
+  if (position_table_.weight != nullptr) {
+    const Tensor learned = positions_.view().Rows(begin, ids.rows());
+    ops_->Embedding(learned, positions, *position_table_.weight);
+    ops_->Add(out, learned);
+  }
+  if (!embedding_norm_.weight.view().empty()) NormEmbedded(out);
 }
 
 void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
@@ -251,8 +277,8 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
-  MultiplyNormed(RowsOf(qkv_), layer.qkv);
-  AttendQkv(RowsOf(qkv_), layer, kv, plan);
+  ProjectQkv(layer);
+  AttendProjected(layer, kv, plan);
 }
 
 void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const LayerKv& kv,
@@ -279,16 +305,23 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
   const Tensor q = RowsOf(q_), attended = RowsOf(attended_);
   const Tensor own = attended.Columns(heads_.q_rows().begin, heads_.q_size());
   const Tensor qkv = projected.Columns(0, heads_.qkv_size());
-  const RopeTensors& tables = layer.use_local_rope ? local_rope_ : rope_;
+  const RopeTensors none = {};
+  const RopeTensors& tables = !layer.has_rope ? none : layer.use_local_rope ? local_rope_ : rope_;
   const QkRope rope = {.cos = tables.cos,
                        .sin = tables.sin,
                        .rotary_dim = static_cast<int>(tables.cos.view().shape[1]) * 2,
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
-                       .norm_epsilon = norm_epsilon_};
+                       .norm_epsilon = norm_epsilon_,
+                       .norms_after_rope = layer.norms_after_rope,
+                       .is_interleaved = options_.is_rope_interleaved,
+                       .q_scale = layer.scales_q ? q_scale_.view() : Tensor()};
+  AttentionOptions options = layer.options;
+  options.sinks = layer.sinks;
+  options.slopes = layer.slopes;
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
-  ops_->PagedAttention(own, q, kv, layer.options, plan);
+  ops_->PagedAttention(own, q, kv, options, plan);
   if (layer.has_gate) {
     ops_->GateBySigmoid(own, projected.Columns(heads_.qkv_size(), heads_.q_size()));
   }
@@ -318,6 +351,12 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
   ops_->Convert(k, own(normed_k, heads_.kv_rows()));
 }
 
+void Decoder::ActivateUp(const Tensor& out, const MlpLayer& layer, Nonlinearity f) {
+  const Tensor up = RowsOf(up_);
+  MultiplyNormed(up, layer.up);
+  ops_->Activate(out, up, f);
+}
+
 void Decoder::RunMlp(const MlpLayer& layer) { RunGatedMlp(layer, nullptr); }
 
 void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
@@ -332,12 +371,15 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
     case Activation::kGeluAndMul:
       MultiplyNormed(own, layer.up, LinearEpilogue::kGeluAndMul);
       break;
-    case Activation::kGelu: {
-      const Tensor up = RowsOf(up_);
-      MultiplyNormed(up, layer.up);
-      ops_->Gelu(own, up);
+    case Activation::kGelu:
+      ActivateUp(own, layer, Nonlinearity::kTanhGelu);
       break;
-    }
+    case Activation::kErfGelu:
+      ActivateUp(own, layer, Nonlinearity::kErfGelu);
+      break;
+    case Activation::kRelu:
+      ActivateUp(own, layer, Nonlinearity::kRelu);
+      break;
   }
   if (gate != nullptr) {
     Multiply(RowsOf(shared_gate_), Normed(), *gate);
@@ -383,12 +425,13 @@ void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
     ops_->RmsNorm(normed, last, final_norm_.weight, norm_epsilon_);
   }
   if (!adapters.pairs.empty()) {
-    ops_->AdaptedLinear(logits, normed, head, {}, LinearEpilogue::kStore, adapters);
+    ops_->AdaptedLinear(logits, normed, head, lm_head_.bias, LinearEpilogue::kStore, adapters);
   } else if (options_.has_layer_norm) {
-    ops_->Linear(logits, normed, head);
+    ops_->Linear(logits, normed, head, lm_head_.bias);
   } else {
-    ops_->RmsNormLinear(logits, last, final_norm_.weight, norm_epsilon_, head);
+    ops_->RmsNormLinear(logits, last, final_norm_.weight, norm_epsilon_, head, lm_head_.bias);
   }
+  if (options_.logits_scale != 1) ops_->Scale(logits, options_.logits_scale);
   if (options_.logits_soft_cap > 0) ops_->SoftCap(logits, options_.logits_soft_cap);
 }
 

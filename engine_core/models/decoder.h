@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/expert_mixer.h"
@@ -25,13 +26,24 @@ namespace tandem {
 // What an architecture does differently around its layers.
 struct DecoderOptions {
   std::string embedding = "model.embed_tokens";
-  std::string positions;  // a table of learned positions, added to the embedding; empty: none
+  std::string positions;       // a table of learned positions, added to the embedding; empty: none
+  int64_t first_position = 0;  // the row of that table for position 0
+  std::string embedding_norm;  // a LayerNorm of what is embedded; empty: none
   std::string layers = "model.layers";
   std::string final_norm = "model.norm";
   bool has_layer_norm = false;  // the final norm is a LayerNorm
+  bool has_norm_bias = true;    // with a bias
+  std::string head = "lm_head";
+  bool has_head_bias = false;
   float embedding_scale = 1;
-  float norm_offset = 0;  // added to the final norm's weight
+  float norm_offset = 0;   // added to the final norm's weight
+  float logits_scale = 1;  // multiplies logits, before the cap
   float logits_soft_cap = 0;
+  // The residual is kept divided by this number, for a model that multiplies with it what its
+  // layers add. Its norms give the same then, and the epsilons are divided by its square.
+  float residual_unit = 1;
+  bool is_rope_interleaved = false;
+  std::vector<float> q_scale = {};  // by position, for layers with scales_q
   std::optional<RopeConfig> local_rope = {};
   std::optional<MoeShape> mixture = {};  // for layers that call RunMixture
 };
@@ -58,6 +70,11 @@ class Decoder {
 
   // normed = the norm of the residual.
   void Norm(const NormLayer& norm);
+  // The two halves of Attend, for a layer that takes another norm of the residual between them.
+  void ProjectQkv(const AttentionLayer& layer) { MultiplyNormed(RowsOf(qkv_), layer.qkv); }
+  void AttendProjected(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+    AttendQkv(RowsOf(qkv_), layer, kv, plan);
+  }
   // residual += out(attention(qkv(normed))), its post_norm before the sum.
   void Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // The same with x in place of normed: [T, qkv's columns] act.
@@ -104,6 +121,9 @@ class Decoder {
   }
   // The rows [begin, begin + ids.rows()) of the residual.
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions);
+  // The norm of what is embedded, in place.
+  void NormEmbedded(const Tensor& rows);
+  void NormEmbeddedRows(std::span<const EmbeddedRows> embedded);
   // Those whose ids are in the rank's part of the vocabulary.
   void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions);
   // The rest of Attend, from the qkv of the step.
@@ -113,6 +133,8 @@ class Decoder {
   void RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate);
   // The norms of whole projections, of which each rank has a part.
   void NormProjections(const AttentionLayer& layer, const Tensor& qkv);
+  // out = f(up(normed)).
+  void ActivateUp(const Tensor& out, const MlpLayer& layer, Nonlinearity f);
   // The rank's columns of the logits of rows.
   void OwnLogits(const Tensor& logits, const Tensor& rows);
   // The rank's columns of the residual.
@@ -142,7 +164,9 @@ class Decoder {
   LinearLayer embedding_;       // [own V, H]; the first stage, or a tied head
   LinearLayer position_table_;  // [max positions, H]; null: none
   LinearLayer lm_head_;         // [own V, H]; null: tied to the embedding
+  NormLayer embedding_norm_;    // of the first stage
   NormLayer final_norm_;        // of the last stage
+  OwnedTensor q_scale_;         // [max_positions]; empty view: none
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
   std::optional<RecurrentMixer> recurrent_;

@@ -61,6 +61,15 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ASSIGN_OR_RETURN(mixer.pairs_of_token_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.pair_weights_, device.Allocate(DType::kF32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, hidden}));
+  if (shape.swiglu_limit > 0) {
+    const int64_t own = context.splits_experts ? inner : mixer.inner_.count;
+    ASSIGN_OR_RETURN(mixer.gate_up_, device.Allocate(act, {pairs, 2 * own}));
+  }
+  if (shape.scales_input) {
+    std::vector<float> ones(static_cast<size_t>(pairs), 1.0f);
+    ASSIGN_OR_RETURN(mixer.ones_,
+                     device.Upload(Tensor(ones.data(), DType::kF32, {tokens, top_k}), DType::kF32));
+  }
   if (!context.splits_experts) {
     ASSIGN_OR_RETURN(mixer.activated_, context.AllocateShared(act, {pairs, inner}));
     return mixer;
@@ -100,9 +109,10 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   const Tensor weights = weights_.view().Rows(0, num_tokens);
   const AdapterRows router = adapters->Pick(layer.router.adapter_site);
   if (router.pairs.empty()) {
-    ops_->Linear(logits, normed, *layer.router.weight);
+    ops_->Linear(logits, normed, *layer.router.weight, layer.router.bias);
   } else {
-    ops_->AdaptedLinear(logits, normed, *layer.router.weight, {}, LinearEpilogue::kStore, router);
+    ops_->AdaptedLinear(logits, normed, *layer.router.weight, layer.router.bias,
+                        LinearEpilogue::kStore, router);
   }
   RouteOptions routing = shape_.routing;
   routing.bias = layer.router_bias;
@@ -111,6 +121,9 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   ops_->GroupByExpert(pairs, ids, weights);
   const int64_t num_pairs = pairs.tokens.rows();
   ops_->GatherRows(rows_.view().Rows(0, num_pairs), normed, pairs.tokens);
+  if (shape_.scales_input) {
+    ops_->ScaleRows(rows_.view().Rows(0, num_pairs), weights, pairs.tokens);
+  }
   const Tensor results = (splits_experts_ ? results_ : rows_).view().Rows(0, num_pairs);
   if (splits_experts_) {
     RunOwnExperts(layer, OwnPairs(pairs), results, adapters);
@@ -119,15 +132,17 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   }
   ops_->AddWeightedRows(residual.Columns(hidden_.begin, hidden_.count),
                         results.Columns(hidden_.begin, hidden_.count), pairs.of_token,
-                        pairs.weights);
+                        shape_.scales_input ? ones_.view().Rows(0, num_tokens) : pairs.weights);
   Meet();
 }
 
 void ExpertMixer::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                                  std::span<const int> sites, const ExpertPairs& pairs,
-                                  LinearEpilogue epilogue, AdapterPicker* adapters) {
+                                  const Tensor& bias, std::span<const int> sites,
+                                  const ExpertPairs& pairs, LinearEpilogue epilogue,
+                                  AdapterPicker* adapters) {
   const AdapterRows rows = adapters->Pick(sites, pairs.tokens);
-  if (rows.pairs.empty()) return ops_->ExpertLinear(out, x, experts, pairs, epilogue);
+  if (rows.pairs.empty()) return ops_->ExpertLinear(out, x, experts, pairs, epilogue, bias);
+  CHECK(bias.empty());
   ops_->AdaptedExpertLinear(out, x, experts, pairs, epilogue, rows);
 }
 
@@ -135,21 +150,31 @@ void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs, con
                             AdapterPicker* adapters) {
   const Tensor rows = rows_.view().Rows(0, results.rows());
   const Tensor activated = activated_.view().Rows(0, results.rows());
-  MultiplyExperts(activated.Columns(inner_.begin, inner_.count), rows, *layer.gate_up,
-                  layer.gate_up_sites, pairs, LinearEpilogue::kSiluAndMul, adapters);
+  Activate(activated.Columns(inner_.begin, inner_.count), rows, layer, pairs, adapters);
   Meet();
   MultiplyExperts(results.Columns(hidden_.begin, hidden_.count), activated, *layer.down,
-                  layer.down_sites, pairs, LinearEpilogue::kStore, adapters);
+                  layer.down_bias, layer.down_sites, pairs, LinearEpilogue::kStore, adapters);
+}
+
+void ExpertMixer::Activate(const Tensor& out, const Tensor& x, const MoeLayer& layer,
+                           const ExpertPairs& pairs, AdapterPicker* adapters) {
+  if (shape_.swiglu_limit == 0) {
+    return MultiplyExperts(out, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,
+                           LinearEpilogue::kSiluAndMul, adapters);
+  }
+  const Tensor gate_up = gate_up_.view().Rows(0, x.rows());
+  MultiplyExperts(gate_up, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,
+                  LinearEpilogue::kStore, adapters);
+  ops_->ClampedSiluAndMul(out, gate_up, shape_.swiglu_limit);
 }
 
 void ExpertMixer::RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs,
                                 const Tensor& results, AdapterPicker* adapters) {
   const Tensor rows = rows_.view().Rows(0, results.rows());
   const Tensor activated = activated_.view().Rows(0, results.rows());
-  MultiplyExperts(activated, rows, *layer.gate_up, layer.gate_up_sites, pairs,
-                  LinearEpilogue::kSiluAndMul, adapters);
-  MultiplyExperts(results, activated, *layer.down, layer.down_sites, pairs, LinearEpilogue::kStore,
-                  adapters);
+  Activate(activated, rows, layer, pairs, adapters);
+  MultiplyExperts(results, activated, *layer.down, layer.down_bias, layer.down_sites, pairs,
+                  LinearEpilogue::kStore, adapters);
   Meet();
 }
 

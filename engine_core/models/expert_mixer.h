@@ -28,13 +28,17 @@ struct MoeShape {
   int64_t intermediate_size = 0;
   RouteOptions routing = {};             // without the bias, which is a layer's
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
+  float swiglu_limit = 0;     // > 0: ClampedSiluAndMul of that limit in place of the silu gate
+  bool scales_input = false;  // the weight multiplies what goes into the expert, of which K is one
 };
 
 struct MoeLayer {
-  LinearLayer router;                          // [E, H]
-  OwnedTensor router_bias;                     // [E]; empty view: none
-  std::unique_ptr<PackedExperts> gate_up;      // [2 own I, H] each, or own experts: [2 I, H]
-  std::unique_ptr<PackedExperts> down;         // [own H, I] each, or own experts: [H, I]
+  LinearLayer router;                      // [E, H], its bias where it has one
+  OwnedTensor router_bias;                 // [E]; empty view: none
+  std::unique_ptr<PackedExperts> gate_up;  // [2 own I, H] each, or own experts: [2 I, H]
+  std::unique_ptr<PackedExperts> down;     // [own H, I] each, or own experts: [H, I]
+  // [own experts, rows of the above]; empty views: none. Experts with biases have no adapters.
+  OwnedTensor gate_up_bias, down_bias;
   std::vector<int> gate_up_sites, down_sites;  // by expert
   std::optional<MlpLayer> shared;
   LinearLayer shared_gate;  // [1, H]: the shared expert is multiplied by its sigmoid; null: none
@@ -62,9 +66,12 @@ class ExpertMixer {
                  AdapterPicker* adapters);
   void RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs, const Tensor& results,
                      AdapterPicker* adapters);
+  // out = the activation of gate_up(x), of the rank's columns or experts.
+  void Activate(const Tensor& out, const Tensor& x, const MoeLayer& layer, const ExpertPairs& pairs,
+                AdapterPicker* adapters);
   // ExpertLinear, with what adapters add at those sites.
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                       std::span<const int> sites, const ExpertPairs& pairs,
+                       const Tensor& bias, std::span<const int> sites, const ExpertPairs& pairs,
                        LinearEpilogue epilogue, AdapterPicker* adapters);
   void Meet() const {
     if (ranks_ != nullptr) ranks_->Meet();
@@ -81,6 +88,8 @@ class ExpertMixer {
   // The parts of ExpertPairs.
   OwnedTensor pair_begin_, chosen_experts_, pair_tokens_, pairs_of_token_, pair_weights_;
   OwnedTensor rows_;        // [T * K, H] act: what goes into the experts, then what comes out
+  OwnedTensor gate_up_;     // [T * K, 2 own I] act, with a swiglu_limit
+  OwnedTensor ones_;        // [T, K] f32, with scales_input
   OwnedTensor activated_;   // [T * K, I] act, shared unless experts are split
   OwnedTensor results_;     // [T * K, H] act, shared: what comes out where experts are split
   OwnedTensor own_chosen_;  // [E] i32, likewise

@@ -96,9 +96,17 @@ StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& n
   return norm;
 }
 
-StatusOr<NormLayer> LoadLayerNorm(const LoadContext& context, const std::string& name) {
+StatusOr<NormLayer> LoadLayerNorm(const LoadContext& context, const std::string& name,
+                                  bool has_bias) {
+  const int64_t hidden = context.config.hidden_size;
   ASSIGN_OR_RETURN(NormLayer norm, LoadRmsNorm(context, name));
-  ASSIGN_OR_RETURN(norm.bias, LoadVector(context, name + ".bias", context.config.hidden_size));
+  if (has_bias) {
+    ASSIGN_OR_RETURN(norm.bias, LoadVector(context, name + ".bias", hidden));
+  } else {
+    std::vector<float> zeros(static_cast<size_t>(hidden));
+    ASSIGN_OR_RETURN(norm.bias, context.backend.device().Upload(
+                                    Tensor(zeros.data(), DType::kF32, {hidden}), DType::kF32));
+  }
   return norm;
 }
 
@@ -134,11 +142,98 @@ StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerP
 
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place) {
   const bool has_bias = context.config.attention_bias;
+  return LoadAttention(context, place, {.qkv = has_bias, .out = has_bias});
+}
+
+StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place,
+                                       AttentionBiases biases) {
   AttentionLayer layer;
   ASSIGN_OR_RETURN(layer.qkv,
-                   LoadLinear(context, QkvBlocks(context, place), {.has_bias = has_bias}));
-  ASSIGN_OR_RETURN(layer.out, LoadOutProjection(context, place, has_bias));
+                   LoadLinear(context, QkvBlocks(context, place), {.has_bias = biases.qkv}));
+  ASSIGN_OR_RETURN(layer.out, LoadOutProjection(context, place, biases.out));
   layer.options = AttentionOptionsOf(context.config, place.idx);
+  return layer;
+}
+
+Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const char* q_name,
+                     const char* k_name, AttentionLayer* layer) {
+  const int64_t head_dim = context.config.head_dim;
+  const std::string prefix = place.prefix + ".self_attn.";
+  ASSIGN_OR_RETURN(layer->q_norm, LoadVector(context, prefix + q_name + ".weight", head_dim));
+  ASSIGN_OR_RETURN(layer->k_norm, LoadVector(context, prefix + k_name + ".weight", head_dim));
+  return OkStatus();
+}
+
+Status LoadProjectionNorms(const LoadContext& context, const LayerPlace& place,
+                           AttentionLayer* layer) {
+  // Over the heads of all ranks.
+  const HeadShare heads = HeadsOf(context.config);
+  const std::string prefix = place.prefix + ".self_attn.";
+  ASSIGN_OR_RETURN(layer->q_projection_norm,
+                   LoadVector(context, prefix + "q_norm.weight", heads.q_size()));
+  ASSIGN_OR_RETURN(layer->k_projection_norm,
+                   LoadVector(context, prefix + "k_norm.weight", heads.kv_size()));
+  return OkStatus();
+}
+
+StatusOr<OwnedTensor> LoadOfHeads(const LoadContext& context, const std::string& name) {
+  const Slice heads = context.heads().heads;
+  ASSIGN_OR_RETURN(const WeightTensor all, context.weights.Get(name, 0, context.config.num_heads));
+  return context.backend.device().Upload(all.view().Rows(heads.begin, heads.count), DType::kF32);
+}
+
+StatusOr<LinearLayer> LoadMergedQkv(const LoadContext& context, const std::string& name,
+                                    bool has_bias, std::span<const Slice> runs) {
+  std::vector<StoredMatrix> blocks;
+  for (const Slice& run : runs) {
+    blocks.push_back({.name = name,
+                      .rows = HeadsOf(context.config).qkv_size(),
+                      .columns = context.config.hidden_size,
+                      .row_slice = run});
+  }
+  return LoadLinear(context, blocks, {.has_bias = has_bias});
+}
+
+std::vector<Slice> RunsByKvHead(const LoadContext& context) {
+  const HeadShare mine = context.heads();
+  const int64_t dim = mine.head_dim, group = context.config.num_heads / context.config.num_kv_heads;
+  const int64_t stride = (group + 2) * dim;  // of a key-value head
+  std::vector<Slice> runs;
+  for (int64_t head = mine.heads.begin; head < mine.heads.end(); ++head) {
+    runs.push_back({.begin = head / group * stride + head % group * dim, .count = dim});
+  }
+  for (const int64_t part : {group, group + 1}) {
+    for (int64_t head = mine.kv_heads.begin; head < mine.kv_heads.end(); ++head) {
+      runs.push_back({.begin = head * stride + part * dim, .count = dim});
+    }
+  }
+  return runs;
+}
+
+StatusOr<LinearLayer> LoadRows(const LoadContext& context, const std::string& name, int64_t rows,
+                               int64_t columns, bool has_bias) {
+  const StoredMatrix block[] = {
+      {.name = name, .rows = rows, .columns = columns, .row_slice = context.share.Of(rows)}};
+  return LoadLinear(context, block, {.has_bias = has_bias});
+}
+
+StatusOr<MlpLayer> LoadPlainMlp(const LoadContext& context, const std::string& up,
+                                const std::string& down, bool has_bias) {
+  const ModelConfig& config = context.config;
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  MlpLayer layer;
+  if (config.hidden_act == "gelu") {
+    layer.activation = Activation::kErfGelu;
+  } else if (config.hidden_act == "gelu_new" || config.hidden_act == "gelu_pytorch_tanh") {
+    layer.activation = Activation::kGelu;
+  } else if (config.hidden_act == "relu") {
+    layer.activation = Activation::kRelu;
+  } else {
+    return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
+                                " must be gelu, gelu_new, gelu_pytorch_tanh or relu");
+  }
+  ASSIGN_OR_RETURN(layer.up, LoadRows(context, up, inner, hidden, has_bias));
+  ASSIGN_OR_RETURN(layer.down, LoadRows(context, down, hidden, inner, has_bias));
   return layer;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine_core/models/load_context.h"
 #include "engine_core/weights/stored_matrix.h"
@@ -49,8 +50,9 @@ struct NormLayer {
 // name.weight, plus `offset`, of the hidden size.
 StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& name,
                                 float offset = 0);
-// name.weight and name.bias of the hidden size.
-StatusOr<NormLayer> LoadLayerNorm(const LoadContext& context, const std::string& name);
+// name.weight and name.bias of the hidden size; without a bias, zeros.
+StatusOr<NormLayer> LoadLayerNorm(const LoadContext& context, const std::string& name,
+                                  bool has_bias = true);
 
 struct AttentionLayer {
   LinearLayer qkv;  // merged rows q, k, v; with has_gate then those of the gate, as many as q's
@@ -61,13 +63,17 @@ struct AttentionLayer {
   OwnedTensor k_projection_norm;  // [kv_size]
   NormLayer post_norm;            // an RMS norm of what is added to the residual; empty: none
   bool use_local_rope = false;    // DecoderOptions::local_rope
+  bool has_rope = true;
+  bool norms_after_rope = false;
+  bool scales_q = false;  // DecoderOptions::q_scale
   AttentionOptions options;
+  OwnedTensor sinks, slopes;  // [own heads] of the options; empty view: none
 };
 
-enum class Activation { kSiluAndMul, kGeluAndMul, kGelu };
+enum class Activation { kSiluAndMul, kGeluAndMul, kGelu, kErfGelu, kRelu };
 
 struct MlpLayer {
-  LinearLayer up;  // gated: rows gate, up; kGelu: up alone
+  LinearLayer up;  // gated: rows gate, up; else up alone
   LinearLayer down;
   NormLayer post_norm;  // as AttentionLayer's
   Activation activation = Activation::kSiluAndMul;
@@ -90,8 +96,37 @@ std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPla
 // The rank's rows of <prefix>.self_attn.o_proj.
 StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
                                         bool has_bias);
-// Both.
+// Both. Biases are the config's unless they are given.
+struct AttentionBiases {
+  bool qkv = false;
+  bool out = false;
+};
+StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place,
+                                       AttentionBiases biases);
 StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPlace& place);
+// RMS norms over each head of q and k: <prefix>.self_attn.<name>.weight.
+Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const char* q_name,
+                     const char* k_name, AttentionLayer* layer);
+// RMS norms over all of q and all of k: <prefix>.self_attn.{q,k}_norm.weight.
+Status LoadProjectionNorms(const LoadContext& context, const LayerPlace& place,
+                           AttentionLayer* layer);
+// The rank's numbers of a vector with one for each head.
+StatusOr<OwnedTensor> LoadOfHeads(const LoadContext& context, const std::string& name);
+
+// Merged rows stored in one matrix of another order: `runs` are runs of its rows, those of q, k and
+// v one after another.
+StatusOr<LinearLayer> LoadMergedQkv(const LoadContext& context, const std::string& name,
+                                    bool has_bias, std::span<const Slice> runs);
+// The runs of the rank, where each key-value head is stored as its query heads, its key and its
+// value, one after another.
+std::vector<Slice> RunsByKvHead(const LoadContext& context);
+
+// <name> [rows, columns], the rank's rows.
+StatusOr<LinearLayer> LoadRows(const LoadContext& context, const std::string& name, int64_t rows,
+                               int64_t columns, bool has_bias);
+// An MLP without a gate: <up>, the activation that hidden_act names, <down>.
+StatusOr<MlpLayer> LoadPlainMlp(const LoadContext& context, const std::string& up,
+                                const std::string& down, bool has_bias);
 // The rank's rows of <prefix>.mlp.{gate,up}_proj and of down_proj.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place);
 // The rank's rows of <module>.{gate,up,down}_proj, of `inner` numbers between them.

@@ -15,7 +15,8 @@ double Llama3(const RopeConfig& rope, double frequency) {
   const double context = static_cast<double>(rope.original_max_position_embeddings);
   const double turns = context * frequency / kTwoPi;  // over the original context
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
-  if (turns > rope.high_freq_factor) return frequency;
+  // Equal factors leave no band between them.
+  if (turns >= rope.high_freq_factor) return frequency;
   const double kept =
       (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - kept) * frequency / rope.factor + kept * frequency;
@@ -105,6 +106,15 @@ RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_po
     }
   }
   return table;
+}
+
+std::vector<float> QueryScales(double beta, double length, int64_t shift, int64_t max_positions) {
+  std::vector<float> scales;
+  for (int64_t position = 0; position < max_positions; ++position) {
+    const double lengths = std::floor(static_cast<double>(position + shift) / length);
+    scales.push_back(static_cast<float>(1 + beta * std::log1p(lengths)));
+  }
+  return scales;
 }
 
 }  // namespace tandem

@@ -24,4 +24,8 @@ struct RopeTable {
 };
 RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
 
+// By how much queries grow with their position p: 1 + beta ln(1 + floor((p + shift) / length)), for
+// each position.
+std::vector<float> QueryScales(double beta, double length, int64_t shift, int64_t max_positions);
+
 }  // namespace tandem

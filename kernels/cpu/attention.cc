@@ -79,6 +79,9 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
   task.q_norm = data(rope.q_norm);
   task.k_norm = data(rope.k_norm);
   task.epsilon = rope.norm_epsilon;
+  task.norms_after_rope = rope.norms_after_rope;
+  task.is_interleaved = rope.is_interleaved;
+  task.q_scale = data(rope.q_scale);
   task.positions = plan.batch().positions.Data<int32_t>();
   task.slots = plan.batch().slot_mapping.Data<int32_t>();
   const int64_t heads = task.num_heads / task.num_kv_heads + 2;
@@ -149,6 +152,9 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.scale = options.scale;
   task.window = options.sliding_window;
   task.soft_cap = options.soft_cap;
+  task.chunk = options.chunk;
+  task.sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>();
+  task.slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>();
 
   const int64_t scratch_floats = AttentionScratchFloats(kMaxQueryRows, task.padded_dim);
   const int64_t num_parts = task.num_heads / task.heads_at_once;

@@ -153,11 +153,24 @@ inline void ForEachRun(const StepTile* tiles, int num_tiles, int row_begin, int 
   }
 }
 
+// score[v] += slope * (the keys' positions - the query's), of a step whose first key is `distance`
+// after the query.
+inline void AddSlope(float slope, int distance, Vec (&score)[kStepVecs]) {
+  float lanes[kVecLanes];
+  for (int i = 0; i < kVecLanes; ++i) lanes[i] = static_cast<float>(distance + i);
+  const Vec first = Load(lanes);
+  TANDEM_UNROLL
+  for (int v = 0; v < kStepVecs; ++v) {
+    const Vec away = Add(first, Set1(static_cast<float>(v * kVecLanes)));
+    score[v] = Fma(Set1(slope), away, score[v]);
+  }
+}
+
 // Turns one row's scores of a step into weights and rescales the row's sums so far. Keys
-// [begin, end) of the step are visible; kAll: all keys are.
+// [begin, end) of the step are visible; kAll: all keys are. slope, distance: as for AddSlope.
 template <class Type, bool kAll>
 void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratch, int64_t row,
-                 int begin, int end) {
+                 int begin, int end, float slope, int distance) {
   auto clamp = [](int lane) { return lane < 0 ? 0 : lane > kVecLanes ? kVecLanes : lane; };
   const Vec hidden = Set1(-__builtin_inff());
   Vec score[kStepVecs];
@@ -177,6 +190,7 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
       score[v] = Mul(Set1(task.soft_cap), Tanh(Mul(score[v], Set1(1 / task.soft_cap))));
     }
   }
+  if (task.slopes != nullptr) AddSlope(slope, distance, score);
   Vec max = hidden;
   TANDEM_UNROLL
   for (int v = 0; v < kStepVecs; ++v) {
@@ -283,6 +297,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
 
   // The keys a query at `position` sees begin here.
   auto first_key = [&](int position) {
+    if (task.chunk > 0) return position / task.chunk * task.chunk;
     return task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
   };
   const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
@@ -299,6 +314,11 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       tile.row_end = rows;
       if (task.window > 0) {
         const int queries = key + kTileTokens - 1 + task.window - item.first_position;
+        tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
+      }
+      if (task.chunk > 0) {
+        const int next_chunk = ((key + kTileTokens - 1) / task.chunk + 1) * task.chunk;
+        const int queries = next_chunk - item.first_position;
         tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
       }
       if (tile.row_begin >= tile.row_end) continue;
@@ -356,10 +376,12 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       const int position = item.first_position + row / group;
       const int begin = first_key(position) - step;
       if (position < step || begin >= kStepTokens) continue;
+      const float slope = task.slopes == nullptr ? 0 : task.slopes[head_of_row(row)];
       if (begin <= 0 && position + 1 >= step + kStepTokens) {
-        SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens);
+        SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens, slope, step - position);
       } else {
-        SoftmaxStep<Type, false>(task, scratch, row, begin, position + 1 - step);
+        SoftmaxStep<Type, false>(task, scratch, row, begin, position + 1 - step, slope,
+                                 step - position);
       }
     }
     for (int row0 = 0; row0 < rows; row0 += kTileRows) {
@@ -380,7 +402,13 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
   }
 
   for (int row = 0; row < rows; ++row) {
-    const Vec inverse = Set1(1.0f / ReduceAdd(Load(scratch.totals + row * kVecLanes)));
+    float total = ReduceAdd(Load(scratch.totals + row * kVecLanes));
+    if (task.sinks != nullptr) {
+      float sink[kVecLanes];
+      Store(sink, Exp(Set1(task.sinks[head_of_row(row)] - scratch.maxima[row * kVecLanes])));
+      total += sink[0];
+    }
+    const Vec inverse = Set1(1.0f / total);
     Element* out = static_cast<Element*>(task.out) +
                    (item.first_token + row / group) * task.out_stride +
                    head_of_row(row) * task.head_dim;

@@ -33,6 +33,9 @@ enum class OutKind : uint8_t { kF32, kF32Add, kBf16 };
 // gate multiplies, and out has half as many columns.
 enum class GateKind : uint8_t { kNone, kSilu, kGelu };
 
+// As Nonlinearity of kernels/ops.h, in its order.
+enum class ElementKind : uint8_t { kSilu, kTanhGelu, kErfGelu, kRelu, kSquaredRelu };
+
 inline constexpr int kStripColumns = 16;  // columns of a panel that a vector holds
 
 // 16 columns, as they come in the panels of a matrix, of the B of an adapter's pair: numbers of the
@@ -112,6 +115,8 @@ struct RouteTask {
   int num_groups = 1;
   int top_groups = 1;
   int group_best = 1;
+  bool is_sparse_mixer = false;
+  float jitter = 0;
 };
 
 struct RopeTask {
@@ -133,6 +138,9 @@ struct RopeTask {
   const float* q_norm = nullptr;  // or null
   const float* k_norm = nullptr;
   float epsilon = 0;
+  bool norms_after_rope = false;
+  bool is_interleaved = false;
+  const float* q_scale = nullptr;  // or null
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
 };
@@ -174,6 +182,9 @@ struct AttentionTask {
   float scale = 0;
   int window = 0;
   float soft_cap = 0;
+  int chunk = 0;
+  const float* sinks = nullptr;   // or null
+  const float* slopes = nullptr;  // or null
 };
 
 // Consecutive queries of one request, for heads_at_once query heads.
@@ -213,8 +224,11 @@ struct TypedKernels {
   // residual += scale * x
   void (*add_scaled)(float* residual, const void* x, bool x_is_f32, float scale, int64_t size);
   void (*silu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
-  // up null: gelu alone.
   void (*gelu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
+  void (*clamped_silu_and_mul)(const void* gate, const void* up, bool is_f32, float limit,
+                               int64_t size, void* out);
+  void (*activate)(const void* x, bool is_f32, ElementKind kind, int64_t size, void* out);
+  void (*scale)(void* x, float factor, int64_t size);
   void (*layer_norm)(const void* x, bool x_is_f32, const float* weight, const float* bias,
                      float epsilon, int64_t size, void* out, bool out_is_f32);
   void (*rope)(const RopeTask& task, int64_t token, int kv_head);

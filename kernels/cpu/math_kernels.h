@@ -38,5 +38,23 @@ inline Vec Gelu(Vec x) {
   return Mul(Mul(Set1(0.5f), x), Add(Set1(1.0f), Tanh(inner)));
 }
 
+// The error function, within 1.5e-7: Abramowitz and Stegun 7.1.26 on |x|.
+inline Vec Erf(Vec x) {
+  const Vec size = Max(x, Sub(Zero(), x));
+  const Vec t = Div(Set1(1.0f), Fma(Set1(0.3275911f), size, Set1(1.0f)));
+  Vec p = Set1(1.061405429f);
+  p = Fma(p, t, Set1(-1.453152027f));
+  p = Fma(p, t, Set1(1.421413741f));
+  p = Fma(p, t, Set1(-0.284496736f));
+  p = Fma(p, t, Set1(0.254829592f));
+  const Vec tail = Mul(Mul(p, t), Exp(Sub(Zero(), Mul(size, size))));
+  const Vec positive = Sub(Set1(1.0f), tail);
+  return SelectLess(x, Zero(), Sub(Zero(), positive), positive);
+}
+
+inline Vec ErfGelu(Vec x) {
+  return Mul(Mul(Set1(0.5f), x), Add(Set1(1.0f), Erf(Mul(x, Set1(0.70710678f)))));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -19,6 +19,8 @@ void CpuOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const 
   task.num_groups = options.num_groups;
   task.top_groups = options.top_groups;
   task.group_best = options.group_best;
+  task.is_sparse_mixer = options.score == RouterScore::kSparseMixer;
+  task.jitter = options.jitter;
   const int64_t token_ns = task.num_experts * (task.top_k + task.top_groups);
   ForEach(logits.rows(), token_ns, [&](int64_t begin, int64_t end, int thread) {
     float* scratch = Scratch(thread, 2 * task.num_experts + task.num_groups);
@@ -65,13 +67,22 @@ void CpuOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids,
 }
 
 void CpuOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                            const ExpertPairs& pairs, LinearEpilogue epilogue) {
+                            const ExpertPairs& pairs, LinearEpilogue epilogue, const Tensor& bias) {
   const auto* begin = pairs.begin.Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
     if (count == 0) continue;
-    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e),
+           BiasOfExpert(bias, e), epilogue);
   }
+}
+
+void CpuOps::DoScaleRows(const Tensor& x, const Tensor& weights, const Tensor& rows) {
+  ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      kernels().scale(x.Rows(i, 1).data, *weights.Row<float>(rows.Data<int32_t>()[i]), x.shape[1]);
+    }
+  });
 }
 
 // Cut by columns as well, so that one token's sum is work for several threads.

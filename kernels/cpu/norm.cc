@@ -67,11 +67,31 @@ void CpuOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   });
 }
 
-void CpuOps::DoGelu(const Tensor& out, const Tensor& x) {
+void CpuOps::DoClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
+  const int64_t size = out.shape[1];
+  ForEach(out.rows(), size / 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().clamped_silu_and_mul(RowOf(gate_up.Columns(0, size), t),
+                                     RowOf(gate_up.Columns(size, size), t), IsF32(gate_up), limit,
+                                     size, RowOf(out, t));
+    }
+  });
+}
+
+void CpuOps::DoActivate(const Tensor& out, const Tensor& x, Nonlinearity f) {
+  static_assert(static_cast<int>(Nonlinearity::kSquaredRelu) ==
+                static_cast<int>(ElementKind::kSquaredRelu));
+  const auto kind = static_cast<ElementKind>(f);
   ForEach(out.rows(), out.shape[1] / 3, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      kernels().gelu_and_mul(RowOf(x, t), nullptr, IsF32(x), out.shape[1], RowOf(out, t));
+      kernels().activate(RowOf(x, t), IsF32(x), kind, out.shape[1], RowOf(out, t));
     }
+  });
+}
+
+void CpuOps::DoScale(const Tensor& x, float factor) {
+  ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) table_.f32.scale(RowOf(x, r), factor, x.shape[1]);
   });
 }
 

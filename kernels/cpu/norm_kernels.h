@@ -126,6 +126,58 @@ void GeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, voi
   ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return Gelu(x); });
 }
 
+template <class X, class Out>
+void ClampedSiluAndMulRow(const X* gate, const X* up, float limit, int64_t size, Out* out) {
+  const Vec most = Set1(limit), least = Set1(-limit), one = Set1(1.0f);
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec g = Min(LoadN(gate + i, count), most);
+    const Vec u = Max(least, Min(LoadN(up + i, count), most));
+    const Vec sigmoid = Div(one, Add(one, Exp(Mul(g, Set1(-1.702f)))));
+    StoreN(out + i, Mul(Mul(g, sigmoid), Add(u, one)), count);
+  });
+}
+
+template <class Type>
+void ClampedSiluAndMul(const void* gate, const void* up, bool is_f32, float limit, int64_t size,
+                       void* out) {
+  using Element = typename Type::Element;
+  auto* to = static_cast<Element*>(out);
+  if (is_f32) {
+    ClampedSiluAndMulRow(static_cast<const float*>(gate), static_cast<const float*>(up), limit,
+                         size, to);
+  } else {
+    ClampedSiluAndMulRow(static_cast<const Element*>(gate), static_cast<const Element*>(up), limit,
+                         size, to);
+  }
+}
+
+template <class Type>
+void Activate(const void* x, bool is_f32, ElementKind kind, int64_t size, void* out) {
+  const auto run = [&](auto activate) {
+    ActivateAndMul<Type>(x, nullptr, is_f32, size, out, activate);
+  };
+  switch (kind) {
+    case ElementKind::kSilu:
+      return run([](Vec v) { return Silu(v); });
+    case ElementKind::kTanhGelu:
+      return run([](Vec v) { return Gelu(v); });
+    case ElementKind::kErfGelu:
+      return run([](Vec v) { return ErfGelu(v); });
+    case ElementKind::kRelu:
+      return run([](Vec v) { return Max(v, Zero()); });
+    case ElementKind::kSquaredRelu:
+      return run([](Vec v) { return Mul(Max(v, Zero()), Max(v, Zero())); });
+  }
+}
+
+template <class Type>
+void ScaleRow(void* x, float factor, int64_t size) {
+  auto* numbers = static_cast<typename Type::Element*>(x);
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    StoreN(numbers + i, Mul(LoadN(numbers + i, count), Set1(factor)), count);
+  });
+}
+
 // The lanes of the last vector beyond the row must not count as values `mean` below the mean.
 template <class X, class Out>
 void LayerNormRow(const X* x, const float* weight, const float* bias, float epsilon, int64_t size,

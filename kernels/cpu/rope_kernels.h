@@ -20,7 +20,21 @@ inline void LoadHead(const X* x, const RopeTask& task, const float* norm, float*
   }
 }
 
-inline void Rotate(float* head, const RopeTask& task, int64_t position) {
+// Moves pairs of neighbours into two halves, or back.
+inline void SplitPairs(const float* pairs, int64_t half, float* halves) {
+  for (int64_t i = 0; i < half; ++i) {
+    halves[i] = pairs[2 * i];
+    halves[half + i] = pairs[2 * i + 1];
+  }
+}
+inline void JoinPairs(const float* halves, int64_t half, float* pairs) {
+  for (int64_t i = 0; i < half; ++i) {
+    pairs[2 * i] = halves[i];
+    pairs[2 * i + 1] = halves[half + i];
+  }
+}
+
+inline void RotateHalves(float* head, const RopeTask& task, int64_t position) {
   const int64_t half = task.rotary_dim / 2;
   ForEachVec(half, [&](int64_t i, int64_t count) {
     const Vec cos = LoadN(task.cos + position * half + i, count);
@@ -30,6 +44,24 @@ inline void Rotate(float* head, const RopeTask& task, int64_t position) {
     StoreN(head + i, Sub(Mul(a, cos), Mul(b, sin)), count);
     StoreN(head + half + i, Fma(b, cos, Mul(a, sin)), count);
   });
+}
+
+inline void Rotate(float* head, const RopeTask& task, int64_t position) {
+  if (!task.is_interleaved) return RotateHalves(head, task, position);
+  alignas(64) float halves[kMaxHeadDim];
+  SplitPairs(head, task.rotary_dim / 2, halves);
+  RotateHalves(halves, task, position);
+  JoinPairs(halves, task.rotary_dim / 2, head);
+}
+
+// Of q or k: normed where there is a norm, and rotated.
+template <class X>
+inline void LoadRotated(const X* x, const RopeTask& task, const float* norm, int64_t position,
+                        float* head) {
+  LoadHead(x, task, task.norms_after_rope ? nullptr : norm, head);
+  Rotate(head, task, position);
+  if (!task.norms_after_rope || norm == nullptr) return;
+  RmsNormRow(head, norm, task.epsilon, task.head_dim, head);
 }
 
 // The int8 of a head, returning their scale; for a head that is not finite zeros and NaN.
@@ -93,16 +125,19 @@ void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
   alignas(64) float head[kMaxHeadDim];
 
   for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-    LoadHead(row + h * dim, task, task.q_norm, head);
-    Rotate(head, task, position);
+    LoadRotated(row + h * dim, task, task.q_norm, position, head);
+    if (task.q_scale != nullptr) {
+      const Vec scale = Set1(task.q_scale[position]);
+      ForEachVec(
+          dim, [&](int64_t i, int64_t n) { StoreN(head + i, Mul(LoadN(head + i, n), scale), n); });
+    }
     Element* out = static_cast<Element*>(task.out) + token * task.out_stride + h * dim;
     ForEachVec(dim, [&](int64_t i, int64_t n) { StoreN(out + i, LoadN(head + i, n), n); });
   }
 
   const int64_t slot = task.slots[token];
   if (slot < 0) return;
-  LoadHead(row + (task.num_heads + kv_head) * dim, task, task.k_norm, head);
-  Rotate(head, task, position);
+  LoadRotated(row + (task.num_heads + kv_head) * dim, task, task.k_norm, position, head);
   WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/true);
   LoadHead(row + (task.num_heads + task.num_kv_heads + kv_head) * dim, task, nullptr, head);
   WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/false);

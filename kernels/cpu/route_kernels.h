@@ -16,6 +16,19 @@ inline float MaxOf(const float* x, int64_t size) {
   return ReduceMax(max);
 }
 
+// out may be logits.
+inline void Softmax(const float* logits, int64_t size, float* out) {
+  const Vec max = Set1(MaxOf(logits, size));
+  Vec total = Zero();
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    const Vec power = Exp(Sub(LoadN(logits + i, count), max));
+    StoreN(out + i, power, count);
+    total = Add(total, KeepLanes(power, 0, static_cast<int>(count), Zero()));
+  });
+  const float sum = ReduceAdd(total);
+  for (int64_t i = 0; i < size; ++i) out[i] /= sum;
+}
+
 inline void RouterScores(const RouteTask& task, const float* logits, float* scores) {
   const int64_t size = task.num_experts;
   if (task.is_sigmoid) {
@@ -25,15 +38,7 @@ inline void RouterScores(const RouteTask& task, const float* logits, float* scor
     });
     return;
   }
-  const Vec max = Set1(MaxOf(logits, size));
-  Vec total = Zero();
-  ForEachVec(size, [&](int64_t i, int64_t count) {
-    const Vec power = Exp(Sub(LoadN(logits + i, count), max));
-    StoreN(scores + i, power, count);
-    total = Add(total, KeepLanes(power, 0, static_cast<int>(count), Zero()));
-  });
-  const float sum = ReduceAdd(total);
-  for (int64_t i = 0; i < size; ++i) scores[i] /= sum;
+  Softmax(logits, size, scores);
 }
 
 // The first of the largest. If numbers are NaN no comparison holds and `begin` stays.
@@ -69,8 +74,30 @@ inline void HideGroups(const RouteTask& task, float* keys, float* groups) {
   }
 }
 
+inline void MixSparsely(const RouteTask& task, const float* logits, float* scratch,
+                        int32_t* expert_ids, float* weights) {
+  const int64_t size = task.num_experts;
+  float* near = scratch;
+  float* left = scratch + size;  // without the expert that is chosen
+  for (int64_t i = 0; i < size; ++i) left[i] = logits[i];
+  for (int k = 0; k < 2; ++k) {
+    const int64_t best = BestOf(left, 0, size);
+    const float max = left[best];
+    for (int64_t i = 0; i < size; ++i) {
+      const float length = logits[i] < 0 ? -logits[i] : logits[i];
+      const bool is_far = (max - logits[i]) / (length > max ? length : max) > 2 * task.jitter;
+      near[i] = is_far ? -__builtin_inff() : left[i];
+    }
+    Softmax(near, size, near);
+    expert_ids[k] = static_cast<int32_t>(best);
+    weights[k] = near[best];
+    left[best] = -__builtin_inff();
+  }
+}
+
 void RouteTopK(const RouteTask& task, const float* logits, float* scratch, int32_t* expert_ids,
                float* weights) {
+  if (task.is_sparse_mixer) return MixSparsely(task, logits, scratch, expert_ids, weights);
   const int64_t size = task.num_experts;
   float* scores = scratch;
   float* keys = scratch + size;  // an expert that is chosen, or may not be, is -inf

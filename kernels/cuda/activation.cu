@@ -22,7 +22,7 @@ __global__ void ActivateKernel(Out* out, int64_t out_stride, const X* x, int64_t
 }
 
 template <class Activation, bool kGated>
-void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
+void ActivateRows(OverlappingStream stream, const Tensor& out, const Tensor& x) {
   const int64_t size = out.shape[1];
   // Rows are dimension x of the grid: y and z are limited to 65535.
   const dim3 grid(static_cast<unsigned>(out.rows()),
@@ -33,7 +33,35 @@ void Activate(OverlappingStream stream, const Tensor& out, const Tensor& x) {
   });
 }
 
+struct ErfGelu {
+  __device__ static float Of(float x) { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
+};
+struct Relu {
+  __device__ static float Of(float x) { return fmaxf(x, 0.0f); }
+};
+struct SquaredRelu {
+  __device__ static float Of(float x) { return Relu::Of(x) * Relu::Of(x); }
+};
+
+template <class Out, class X>
+__global__ void ClampedSiluAndMulKernel(Out* out, int64_t out_stride, const X* gate_up,
+                                        int64_t stride, int64_t size, float limit) {
+  WaitForPreviousKernel();
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= size) return;
+  gate_up += blockIdx.x * stride + i;
+  const float gate = fminf(LoadFloat(gate_up), limit);
+  const float up = fmaxf(-limit, fminf(LoadFloat(gate_up + size), limit));
+  StoreFloat(out + blockIdx.x * out_stride + i, gate / (1 + expf(-1.702f * gate)) * (up + 1));
+}
+
 constexpr int kSoftCapThreads = 512;
+
+__global__ void ScaleKernel(float* x, int64_t stride, int64_t size, float factor) {
+  WaitForPreviousKernel();
+  const int64_t v = int64_t{blockIdx.y} * kSoftCapThreads + threadIdx.x;
+  if (v < size) x[blockIdx.x * stride + v] *= factor;
+}
 
 __global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap) {
   WaitForPreviousKernel();
@@ -46,15 +74,43 @@ __global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap)
 }  // namespace
 
 void CudaOps::DoSiluAndMul(const Tensor& out, const Tensor& gate_up) {
-  Activate<Silu, true>(queue(), out, gate_up);
+  ActivateRows<Silu, true>(queue(), out, gate_up);
 }
 
 void CudaOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
-  Activate<TanhGelu, true>(queue(), out, gate_up);
+  ActivateRows<TanhGelu, true>(queue(), out, gate_up);
 }
 
-void CudaOps::DoGelu(const Tensor& out, const Tensor& x) {
-  Activate<TanhGelu, false>(queue(), out, x);
+void CudaOps::DoClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
+  const int64_t size = out.shape[1];
+  const dim3 grid(static_cast<unsigned>(out.rows()),
+                  static_cast<unsigned>((size + kThreads - 1) / kThreads));
+  WithTypes(out, gate_up, [&]<class Out, class X>(Out* out_data, const X* x_data) {
+    Launch(queue(), grid, kThreads, ClampedSiluAndMulKernel<Out, X>, out_data, out.row_stride,
+           x_data, gate_up.row_stride, size, limit);
+  });
+}
+
+void CudaOps::DoActivate(const Tensor& out, const Tensor& x, Nonlinearity f) {
+  switch (f) {
+    case Nonlinearity::kSilu:
+      return ActivateRows<Silu, false>(queue(), out, x);
+    case Nonlinearity::kTanhGelu:
+      return ActivateRows<TanhGelu, false>(queue(), out, x);
+    case Nonlinearity::kErfGelu:
+      return ActivateRows<ErfGelu, false>(queue(), out, x);
+    case Nonlinearity::kRelu:
+      return ActivateRows<Relu, false>(queue(), out, x);
+    case Nonlinearity::kSquaredRelu:
+      return ActivateRows<SquaredRelu, false>(queue(), out, x);
+  }
+}
+
+void CudaOps::DoScale(const Tensor& x, float factor) {
+  const dim3 grid(static_cast<unsigned>(x.rows()),
+                  static_cast<unsigned>((x.shape[1] + kSoftCapThreads - 1) / kSoftCapThreads));
+  Launch(queue(), grid, kSoftCapThreads, ScaleKernel, x.Data<float>(), x.row_stride, x.shape[1],
+         factor);
 }
 
 void CudaOps::DoSoftCap(const Tensor& x, float cap) {

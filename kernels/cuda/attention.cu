@@ -42,18 +42,18 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   const int num_rows = item.num_queries * args.group - item.first_row;  // may exceed kRows
   const int first_position = item.context_len - item.num_queries;
   const auto query_of = [&](int r) { return (item.first_row + r) / args.group; };
+  const auto head_of = [&](int r) {
+    return kv_head * args.group + (item.first_row + r) % args.group;
+  };
   const auto at_row = [&](int r, int64_t stride) {
-    const int head = kv_head * args.group + (item.first_row + r) % args.group;
-    return (item.first_token + query_of(r)) * stride + int64_t{head} * dim;
+    return (item.first_token + query_of(r)) * stride + int64_t{head_of(r)} * dim;
   };
 
   // The keys that any of these rows can see, cut to this split.
   const int rows_here = num_rows < kRows ? num_rows : kRows;
   const int first_query_position = first_position + query_of(0);
   const int last_query_position = first_position + query_of(rows_here - 1);
-  int begin = args.window > 0 && first_query_position >= args.window
-                  ? first_query_position - args.window + 1
-                  : 0;
+  int begin = FirstKey(args, first_query_position);
   int end = last_query_position + 1;
   begin = begin / kTileKeys * kTileKeys;
   if (args.partial != nullptr) CutToSplit(kTileKeys, &begin, &end);
@@ -63,7 +63,9 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     queries[r][i % dim] = r < rows_here ? LoadFloat(q + at_row(r, q_stride) + i % dim) : 0;
   }
   const int position = row < rows_here ? first_position + query_of(row) : -1;
-  const int first_key = args.window > 0 ? position - args.window + 1 : 0;
+  const int first_key = position < 0 ? 0 : FirstKey(args, position);
+  const int head = head_of(row < rows_here ? row : 0);
+  const float slope = args.slopes == nullptr ? 0 : args.slopes[head];
   float maximum = -INFINITY, total = 0;
   float sums[kDimsPerThread];
 #pragma unroll
@@ -96,6 +98,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
       for (int i = 0; i < dim; ++i) score += queries[row][i] * keys[lane][i];
       score *= args.scale;
       if (args.soft_cap > 0) score = args.soft_cap * tanhf(score / args.soft_cap);
+      score += slope * static_cast<float>(key - position);
     }
     const float tile_max = WarpMax<kTileKeys>(score);
     const float new_max = fmaxf(maximum, tile_max);
@@ -119,6 +122,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   T* to = out + at_row(row < rows_here ? row : 0, out_stride);
   if (args.partial == nullptr) {
     if (row >= rows_here) return;
+    total += SinkOf(args, head, maximum);
 #pragma unroll
     for (int j = 0; j < kDimsPerThread; ++j) {
       if (j * kTileKeys + lane < dim) StoreFloat(to + j * kTileKeys + lane, sums[j] / total);
@@ -137,7 +141,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     }
   }
   if (!IsLastSplit(args, kv_head) || row >= rows_here) return;
-  MergeSplits(to, args, blockIdx.x, kv_head, gridDim.z, row, lane);
+  MergeSplits(to, args, blockIdx.x, kv_head, head, gridDim.z, row, lane);
 }
 
 // Room for the items of any batch of num_tokens and num_requests: the last item of each request may
@@ -238,7 +242,8 @@ void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv
                                const AttentionOptions& options, const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
   if (plan.num_items == 0) return;
-  if (plan.uses_flashinfer && AttendByFlashInfer(out, q, kv, options, plan)) return;
+  const bool is_plain = options.chunk == 0 && options.sinks.empty() && options.slopes.empty();
+  if (plan.uses_flashinfer && is_plain && AttendByFlashInfer(out, q, kv, options, plan)) return;
   AttendItems(out, q, kv, options, plan, plan.num_items, plan.is_decode);
 }
 
@@ -256,6 +261,9 @@ void CudaOps::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                         .scale = options.scale,
                         .window = options.sliding_window,
                         .soft_cap = options.soft_cap,
+                        .chunk = options.chunk,
+                        .sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>(),
+                        .slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>(),
                         .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
                         .num_arrived = plan.num_arrived.view().Data<int32_t>()};
   const auto items = static_cast<unsigned>(num_items);

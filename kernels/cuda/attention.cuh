@@ -26,9 +26,23 @@ struct AttentionArgs {
   float scale;
   int window;
   float soft_cap;
+  int chunk;
+  const float* sinks;    // per head, or null
+  const float* slopes;   // likewise
   float* partial;        // null: one split
   int32_t* num_arrived;  // per item and KV head
 };
+
+// The first key that a query at `position` sees.
+__device__ inline int FirstKey(const AttentionArgs& args, int position) {
+  if (args.chunk > 0) return position / args.chunk * args.chunk;
+  return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
+}
+
+// What the sink of a head adds to a total of weights relative to `maximum`.
+__device__ inline float SinkOf(const AttentionArgs& args, int head, float maximum) {
+  return args.sinks == nullptr ? 0 : expf(args.sinks[head] - maximum);
+}
 
 // The result of split `split` of row `row` of item `item`: d sums, their maximum, their total.
 __device__ inline float* PartialOf(const AttentionArgs& args, unsigned item, int kv_head,
@@ -38,10 +52,10 @@ __device__ inline float* PartialOf(const AttentionArgs& args, unsigned item, int
   return args.partial + at * (args.head_dim + 2);
 }
 
-// The sums of a row over all splits, joined; for the 16 threads of the row.
+// The sums of a row over all splits, joined; for the 16 threads of the row. head: the query's.
 template <class T>
 __device__ inline void MergeSplits(T* to, const AttentionArgs& args, unsigned item, int kv_head,
-                                   unsigned num_splits, int row, int lane) {
+                                   int head, unsigned num_splits, int row, int lane) {
   const int dim = args.head_dim;
   float maximum = -INFINITY;
   for (unsigned split = 0; split < num_splits; ++split) {
@@ -63,6 +77,7 @@ __device__ inline void MergeSplits(T* to, const AttentionArgs& args, unsigned it
       if (i < dim) sums[j] += __ldcg(from + i) * weight;
     }
   }
+  total += SinkOf(args, head, maximum);
 #pragma unroll
   for (int j = 0; j < kDimsPerThread; ++j) {
     const int i = j * kThreadsPerRow + lane;

@@ -100,7 +100,7 @@ class CudaOps final : public Ops {
   // Whether one launch multiplies for all experts, so that the host need not know their rows.
   bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                       const ExpertPairs& pairs, LinearEpilogue epilogue);
+                       const ExpertPairs& pairs, LinearEpilogue epilogue, const Tensor& bias);
   // Attention of the first num_items items by this project's kernels.
   void AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                    const AttentionOptions& options, const CudaAttentionPlan& plan,

@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int first_dim = lane % kLanes * kWidth;
   int end = item.context_len;
-  int begin = args.window > 0 && end > args.window ? end - args.window : 0;
+  const int position = end - 1;
+  int begin = FirstKey(args, position);
   if (args.partial != nullptr) CutToSplit(kWarpKeys, &begin, &end);
 
   Wide<T> queries[kGroup];
@@ -101,6 +102,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
         for (int i = 0; i < kWidth; ++i) score += queries[g].values[i] * key.values[i];
         score = WarpSum<kLanes>(score) * args.scale;
         if (args.soft_cap > 0) score = args.soft_cap * tanhf(score / args.soft_cap);
+        if (args.slopes != nullptr) {
+          const int distance = base + u * kKeys + lane / kLanes - position;
+          score += args.slopes[kv_head * args.group + g] * static_cast<float>(distance);
+        }
         scores[u] = base + u * kKeys + lane / kLanes < end ? score : -INFINITY;
         maximum = fmaxf(maximum, scores[u]);
       }
@@ -141,6 +146,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       shares[w] = joined[w][row][kDim] == -INFINITY ? 0 : expf(joined[w][row][kDim] - maximum);
       total += shares[w] * joined[w][row][kDim + 1];
     }
+    if (args.partial == nullptr) total += SinkOf(args, kv_head * args.group + row, maximum);
     float* kept = args.partial == nullptr
                       ? nullptr
                       : PartialOf(args, blockIdx.x, kv_head, gridDim.z, blockIdx.z, row);
@@ -161,7 +167,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   }
   if (args.partial == nullptr) return;
   if (!IsLastSplit(args, kv_head) || row >= args.group) return;
-  MergeSplits(to, args, blockIdx.x, kv_head, gridDim.z, row, row_lane);
+  MergeSplits(to, args, blockIdx.x, kv_head, kv_head * args.group + row, gridDim.z, row, row_lane);
 }
 
 template <int kDim, class T>

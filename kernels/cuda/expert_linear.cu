@@ -25,7 +25,8 @@ struct ExpertList {
   const void* const* matrices;
 };
 
-// run(first row, number of rows, matrix), for each kRows rows or fewer of the block's expert.
+// run(first row, number of rows, matrix, expert), for each kRows rows or fewer of the block's
+// expert.
 template <int kRows, class T, class F>
 __device__ inline void ForEachRows(const ExpertList& experts, F run) {
   const int32_t expert = experts.chosen[blockIdx.y];
@@ -33,7 +34,7 @@ __device__ inline void ForEachRows(const ExpertList& experts, F run) {
   const auto* matrix = static_cast<const T*>(experts.matrices[expert]);
   const int64_t end = experts.begin[expert + 1];
   for (int64_t row = experts.begin[expert]; row < end; row += kRows) {
-    run(row, end - row < kRows ? end - row : kRows, matrix);
+    run(row, end - row < kRows ? end - row : kRows, matrix, expert);
     __syncthreads();  // all threads have read shared memory
   }
 }
@@ -43,31 +44,35 @@ __global__ void __launch_bounds__(kSkinnyThreads)
     ExpertTensorCoreKernel(Bf16* out, const Bf16* x, ExpertList experts, SkinnyArgs args) {
   __shared__ TileSums<kMostTiles, kGated> memory[kSkinnyWarps];
   WaitForPreviousKernel();
-  ForEachRows<kMostRows, Bf16>(experts, [&](int64_t row, int64_t count, const Bf16* matrix) {
-    SkinnyArgs rows = args;
-    rows.linear.m = count;
-    Bf16* to = out + row * args.linear.out_stride;
-    const Bf16* from = x + row * args.linear.x_stride;
-    const auto multiply = [&]<int kTiles>() {
-      auto* sums = reinterpret_cast<TileSums<kTiles, kGated>*>(memory);
-      MultiplyTiles<kTiles, kGated, /*kWaits=*/false>(to, from, matrix, rows, sums);
-    };
-    if (count <= kTileRows) return multiply.template operator()<1>();
-    if (count <= 2 * kTileRows) return multiply.template operator()<2>();
-    multiply.template operator()<kMostTiles>();
-  });
+  ForEachRows<kMostRows, Bf16>(
+      experts, [&](int64_t row, int64_t count, const Bf16* matrix, int32_t expert) {
+        SkinnyArgs rows = args;
+        rows.linear.m = count;
+        if (rows.linear.bias != nullptr) rows.linear.bias += expert * rows.linear.n;
+        Bf16* to = out + row * args.linear.out_stride;
+        const Bf16* from = x + row * args.linear.x_stride;
+        const auto multiply = [&]<int kTiles>() {
+          auto* sums = reinterpret_cast<TileSums<kTiles, kGated>*>(memory);
+          MultiplyTiles<kTiles, kGated, /*kWaits=*/false>(to, from, matrix, rows, sums);
+        };
+        if (count <= kTileRows) return multiply.template operator()<1>();
+        if (count <= 2 * kTileRows) return multiply.template operator()<2>();
+        multiply.template operator()<kMostTiles>();
+      });
 }
 
 template <bool kGated, bool kWide, class T>
 __global__ void __launch_bounds__(kSkinnyThreads)
     ExpertSkinnyKernel(T* out, const T* x, ExpertList experts, SkinnyArgs args) {
   WaitForPreviousKernel();
-  ForEachRows<kPlainRows, T>(experts, [&](int64_t row, int64_t count, const T* matrix) {
-    SkinnyArgs rows = args;
-    rows.linear.m = count;
-    MultiplySkinnyRows<kPlainRows, kGated, /*kNormed=*/false, kWide, /*kWaits=*/false>(
-        out + row * args.linear.out_stride, x + row * args.linear.x_stride, matrix, rows);
-  });
+  ForEachRows<kPlainRows, T>(
+      experts, [&](int64_t row, int64_t count, const T* matrix, int32_t expert) {
+        SkinnyArgs rows = args;
+        rows.linear.m = count;
+        if (rows.linear.bias != nullptr) rows.linear.bias += expert * rows.linear.n;
+        MultiplySkinnyRows<kPlainRows, kGated, /*kNormed=*/false, kWide, /*kWaits=*/false>(
+            out + row * args.linear.out_stride, x + row * args.linear.x_stride, matrix, rows);
+      });
 }
 
 class CudaExperts final : public PackedExperts {
@@ -116,21 +121,24 @@ bool CudaOps::IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const {
 }
 
 void CudaOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                             const ExpertPairs& pairs, LinearEpilogue epilogue) {
+                             const ExpertPairs& pairs, LinearEpilogue epilogue,
+                             const Tensor& bias) {
   if (x.rows() == 0) return;
   if (IsForExpertKernels(x.rows(), experts.size())) {
-    return MultiplyExperts(out, x, experts, pairs, epilogue);
+    return MultiplyExperts(out, x, experts, pairs, epilogue, bias);
   }
   device_->WaitFor(expert_begin_copied_);
   const auto* begin = expert_begin_.view().Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
-    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e),
+           BiasOfExpert(bias, e), epilogue);
   }
 }
 
 void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                              const ExpertPairs& pairs, LinearEpilogue epilogue) {
+                              const ExpertPairs& pairs, LinearEpilogue epilogue,
+                              const Tensor& bias) {
   const auto& packed = static_cast<const CudaExperts&>(experts);
   const CudaMatrix& shape = packed.matrix(0);
   const bool is_gated = epilogue != LinearEpilogue::kStore;
@@ -145,7 +153,7 @@ void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedEx
                                 .m = 0,  // set per expert
                                 .n = shape.n(),
                                 .k = shape.k(),
-                                .bias = nullptr,
+                                .bias = bias.empty() ? nullptr : bias.Data<float>(),
                                 .accumulate = false},
                      .is_gelu = epilogue == LinearEpilogue::kGeluAndMul};
   const auto run = [&]<class T>(T* out_data) {

@@ -22,6 +22,8 @@ struct RouteArgs {
   float scale;
   const float* bias;  // or null
   int num_groups, top_groups, group_best;
+  bool is_sparse_mixer;
+  float jitter;
 };
 
 // The lane's index of the first of the largest keys in [begin, end), joined over the warp. NaN is
@@ -70,6 +72,30 @@ __device__ void HideGroups(float* keys, float* groups, const RouteArgs& args, in
   }
 }
 
+// `left`: the logits, -inf once chosen.
+__device__ void MixSparsely(const float* logits, float* left, const RouteArgs& args, int lane,
+                            int32_t* expert_ids, float* weights) {
+  for (int e = lane; e < args.num_experts; e += kWarpSize) left[e] = logits[e];
+  for (int k = 0; k < 2; ++k) {
+    __syncwarp();
+    const int found = BestOfWarp(left, 0, args.num_experts, lane);
+    const int best = found < 0 ? 0 : found;
+    const float max = left[best];
+    float sum = 0;
+    for (int e = lane; e < args.num_experts; e += kWarpSize) {
+      const bool is_far = (max - logits[e]) / fmaxf(fabsf(logits[e]), max) > 2 * args.jitter;
+      if (!is_far) sum += expf(left[e] - max);
+    }
+    sum = WarpSum(sum);
+    __syncwarp();
+    if (lane == 0) {
+      left[best] = -INFINITY;
+      expert_ids[k] = best;
+      weights[k] = 1 / sum;
+    }
+  }
+}
+
 // One warp per token.
 __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* weights,
                                 int64_t weights_stride, const float* logits, int64_t logits_stride,
@@ -82,6 +108,7 @@ __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* 
   logits += blockIdx.x * logits_stride;
   expert_ids += blockIdx.x * ids_stride;
   weights += blockIdx.x * weights_stride;
+  if (args.is_sparse_mixer) return MixSparsely(logits, keys, args, lane, expert_ids, weights);
   float max = -INFINITY;
   for (int e = lane; e < args.num_experts; e += kWarpSize) max = fmaxf(max, logits[e]);
   max = WarpMax(max);
@@ -226,6 +253,17 @@ __global__ void AddWeightedRowsKernel(float* residual, int64_t residual_stride, 
   *residual = sum;
 }
 
+// One block per kThreads numbers of a row.
+template <class X>
+__global__ void ScaleRowsKernel(X* x, int64_t stride, const float* weights, int64_t weights_stride,
+                                const int32_t* rows, int64_t hidden) {
+  WaitForPreviousKernel();
+  const int64_t h = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (h >= hidden) return;
+  X* at = x + blockIdx.x * stride + h;
+  StoreFloat(at, LoadFloat(at) * weights[rows[blockIdx.x] * weights_stride]);
+}
+
 }  // namespace
 
 void CudaOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
@@ -239,7 +277,9 @@ void CudaOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const
                           .bias = options.bias.empty() ? nullptr : options.bias.Data<float>(),
                           .num_groups = options.num_groups,
                           .top_groups = options.top_groups,
-                          .group_best = options.group_best};
+                          .group_best = options.group_best,
+                          .is_sparse_mixer = options.score == RouterScore::kSparseMixer,
+                          .jitter = options.jitter};
   Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
          expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
          weights.row_stride, logits.Data<float>(), logits.row_stride, args);
@@ -268,6 +308,15 @@ void CudaOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& expert_ids
   if (IsForExpertKernels(num_pairs, num_experts)) return;
   device_->StartCopyOut(expert_begin_.view().Rows(0, num_experts + 1), pairs.begin);
   expert_begin_copied_ = device_->SetMark();
+}
+
+void CudaOps::DoScaleRows(const Tensor& x, const Tensor& weights, const Tensor& rows) {
+  const dim3 grid(static_cast<unsigned>(x.rows()),
+                  static_cast<unsigned>((x.shape[1] + kThreads - 1) / kThreads));
+  WithType(x, [&]<class X>(X* x_data) {
+    Launch(queue(), grid, kThreads, ScaleRowsKernel<X>, x_data, x.row_stride, weights.Data<float>(),
+           weights.row_stride, rows.Data<int32_t>(), x.shape[1]);
+  });
 }
 
 void CudaOps::DoAddWeightedRows(const Tensor& residual, const Tensor& x, const Tensor& rows,

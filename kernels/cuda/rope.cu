@@ -21,6 +21,9 @@ struct RopeArgs {
   const float* sin;
   const float* q_norm;  // or null
   const float* k_norm;
+  bool norms_after_rope;
+  bool is_interleaved;
+  const float* q_scale;  // [.], or null
   const int32_t* positions;
   const int32_t* slots;
 };
@@ -53,6 +56,7 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
     return;
   }
 
+  // Rotation leaves the length of a head as it is, so a norm after it has the same scale.
   const float* norm = is_q ? args.q_norm : args.k_norm;
   float scale = 1;
   if (norm != nullptr) {
@@ -63,20 +67,28 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
     }
     scale = rsqrtf(WarpSum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
   }
+  const float* norm_before = args.norms_after_rope ? nullptr : norm;
   const auto normed = [&](int i) {
     const float value = LoadFloat(x + i);
-    return norm == nullptr ? value : value * scale * norm[i];
+    return norm_before == nullptr ? value : value * scale * norm_before[i];
+  };
+  const float q_scale = is_q && args.q_scale != nullptr ? args.q_scale[args.positions[token]] : 1;
+  const auto store = [&](int i, float value) {
+    if (args.norms_after_rope && norm != nullptr) value *= scale * norm[i];
+    StoreFloat(to + i, value * q_scale);
   };
   const int half = args.rotary_dim / 2;
   const int64_t angles = half == 0 ? 0 : int64_t{args.positions[token]} * half;
   for (int i = lane; i < half; i += kWarpSize) {
     const float cos = args.cos[angles + i], sin = args.sin[angles + i];
-    const float a = normed(i), b = normed(i + half);
-    StoreFloat(to + i, a * cos - b * sin);
-    StoreFloat(to + i + half, b * cos + a * sin);
+    const int first = args.is_interleaved ? 2 * i : i;
+    const int second = args.is_interleaved ? 2 * i + 1 : i + half;
+    const float a = normed(first), b = normed(second);
+    store(first, a * cos - b * sin);
+    store(second, b * cos + a * sin);
   }
   for (int i = args.rotary_dim + lane; i < args.head_dim; i += kWarpSize) {
-    StoreFloat(to + i, normed(i));
+    store(i, normed(i));
   }
 }
 
@@ -174,6 +186,9 @@ void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Qk
                          .sin = DataOrNull(rope.sin),
                          .q_norm = DataOrNull(rope.q_norm),
                          .k_norm = DataOrNull(rope.k_norm),
+                         .norms_after_rope = rope.norms_after_rope,
+                         .is_interleaved = rope.is_interleaved,
+                         .q_scale = DataOrNull(rope.q_scale),
                          .positions = plan.batch().positions.Data<int32_t>(),
                          .slots = plan.batch().slot_mapping.Data<int32_t>()};
   const int heads = args.num_heads + 2 * args.num_kv_heads;

@@ -39,8 +39,11 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
           int64_t{blocks[key / kv.block_size]} * kv.block_size + key % kv.block_size;
       return ReferenceKvOffset(kv, slot, head / group);
     };
-    const int window = options.sliding_window;
-    const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+    const int window = options.sliding_window, chunk = options.chunk;
+    const int first = window > 0  ? std::max(0, position - window + 1)
+                      : chunk > 0 ? position / chunk * chunk
+                                  : 0;
+    const float slope = options.slopes.empty() ? 0 : options.slopes.Data<float>()[head];
     weights.assign(position + 1, 0);
     float max = -INFINITY;
     for (int key = first; key <= position; ++key) {
@@ -49,12 +52,14 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
       for (int i = 0; i < dim; ++i) score += query[i] * k[i];
       score *= options.scale;
       if (options.soft_cap > 0) score = options.soft_cap * std::tanh(score / options.soft_cap);
+      score += slope * static_cast<float>(key - position);
       weights[key] = score;
       max = std::max(max, score);
     }
     float sum = 0;
     for (int key = first; key <= position; ++key)
       sum += weights[key] = std::exp(weights[key] - max);
+    if (!options.sinks.empty()) sum += std::exp(options.sinks.Data<float>()[head] - max);
     std::fill_n(result, dim, 0.0f);
     for (int key = first; key <= position; ++key) {
       const float* v = static_cast<const float*>(kv.v) + offset(key);

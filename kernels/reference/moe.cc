@@ -56,12 +56,35 @@ std::vector<bool> OutsideGroups(const std::vector<float>& keys, const RouteOptio
   return outside;
 }
 
+void MixSparsely(const float* logits, int64_t num_experts, float jitter, int32_t* ids,
+                 float* weights) {
+  std::vector<float> left(logits, logits + num_experts);
+  for (int k = 0; k < 2; ++k) {
+    std::vector<bool> none(left.size());
+    const int64_t best = TakeBest(left, &none);
+    const float max = left[best];
+    std::vector<float> near = left;
+    for (int64_t e = 0; e < num_experts; ++e) {
+      const float size = std::max(std::abs(logits[e]), max);
+      if ((max - logits[e]) / size > 2 * jitter) near[e] = -INFINITY;
+    }
+    ids[k] = static_cast<int32_t>(best);
+    weights[k] = Scores(near.data(), num_experts, RouterScore::kSoftmax)[best];
+    left[best] = -INFINITY;
+  }
+}
+
 }  // namespace
 
 void ReferenceOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights,
                                const Tensor& logits, const RouteOptions& options) {
   const int64_t num_experts = logits.shape[1], top_k = expert_ids.shape[1];
   for (int64_t t = 0; t < logits.rows(); ++t) {
+    if (options.score == RouterScore::kSparseMixer) {
+      MixSparsely(logits.Row<float>(t), num_experts, options.jitter, expert_ids.Row<int32_t>(t),
+                  weights.Row<float>(t));
+      continue;
+    }
     const std::vector<float> scores = Scores(logits.Row<float>(t), num_experts, options.score);
     std::vector<float> keys = scores;
     if (!options.bias.empty()) {
@@ -109,11 +132,20 @@ void ReferenceOps::DoGroupByExpert(const ExpertPairs& pairs, const Tensor& exper
 }
 
 void ReferenceOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExperts& experts,
-                                  const ExpertPairs& pairs, LinearEpilogue epilogue) {
+                                  const ExpertPairs& pairs, LinearEpilogue epilogue,
+                                  const Tensor& bias) {
   const auto* begin = pairs.begin.Data<int32_t>();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
-    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e), {}, epilogue);
+    Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e),
+           BiasOfExpert(bias, e), epilogue);
+  }
+}
+
+void ReferenceOps::DoScaleRows(const Tensor& x, const Tensor& weights, const Tensor& rows) {
+  for (int64_t i = 0; i < x.rows(); ++i) {
+    const float weight = *weights.Row<float>(rows.Data<int32_t>()[i]);
+    for (int64_t h = 0; h < x.shape[1]; ++h) x.Row<float>(i)[h] *= weight;
   }
 }
 

@@ -9,24 +9,33 @@ namespace tandem {
 
 namespace {
 
-// Normalises (if there is a norm) and rotates one head in place.
-void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& norm,
-                   int position) {
-  if (!norm.empty()) {
-    float sum = 0;
-    for (int i = 0; i < head_dim; ++i) sum += head[i] * head[i];
-    const float scale = 1 / std::sqrt(sum / static_cast<float>(head_dim) + rope.norm_epsilon);
-    for (int i = 0; i < head_dim; ++i) head[i] *= scale * norm.Data<float>()[i];
-  }
+void Norm(float* head, int head_dim, const Tensor& norm, float epsilon) {
+  if (norm.empty()) return;
+  float sum = 0;
+  for (int i = 0; i < head_dim; ++i) sum += head[i] * head[i];
+  const float scale = 1 / std::sqrt(sum / static_cast<float>(head_dim) + epsilon);
+  for (int i = 0; i < head_dim; ++i) head[i] *= scale * norm.Data<float>()[i];
+}
+
+void Rotate(float* head, const QkRope& rope, int position) {
   const int half = rope.rotary_dim / 2;
   for (int i = 0; i < half; ++i) {
     const float cos = rope.cos.Row<float>(position)[i];
     const float sin = rope.sin.Row<float>(position)[i];
-    const float a = head[i];
-    const float b = head[i + half];
-    head[i] = a * cos - b * sin;
-    head[i + half] = b * cos + a * sin;
+    float& first = head[rope.is_interleaved ? 2 * i : i];
+    float& second = head[rope.is_interleaved ? 2 * i + 1 : i + half];
+    const float a = first, b = second;
+    first = a * cos - b * sin;
+    second = b * cos + a * sin;
   }
+}
+
+// Normalises (if there is a norm) and rotates one head in place.
+void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& norm,
+                   int position) {
+  if (!rope.norms_after_rope) Norm(head, head_dim, norm, rope.norm_epsilon);
+  Rotate(head, rope, position);
+  if (rope.norms_after_rope) Norm(head, head_dim, norm, rope.norm_epsilon);
 }
 
 // A head as a cache of this format returns it: itself, or its int8 times their scale.
@@ -107,6 +116,8 @@ void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, con
       float* q = out.Row<float>(t) + h * dim;
       std::copy_n(row + h * dim, dim, q);
       NormAndRotate(q, dim, rope, rope.q_norm, position);
+      const float scale = rope.q_scale.empty() ? 1 : rope.q_scale.Data<float>()[position];
+      for (int i = 0; i < dim; ++i) q[i] *= scale;
     }
     if (slot < 0) continue;
     for (int h = 0; h < kv.num_kv_heads; ++h) {

@@ -27,6 +27,8 @@ AttentionModel RandomModel(Draw& draw, int max_positions) {
   model.shape.head_dim = head_dims[draw.Int(0, 2)];
   model.rotary_dim = 0;
   model.qk_norm = false;
+  model.has_sinks = model.has_slopes = false;  // which FlashInfer is not asked for
+  model.options.chunk = 0;
   model.q_norm = model.k_norm = draw.Normals(model.shape.head_dim);
   model.block_size = block_sizes[draw.Int(0, 3)];
   model.options.scale = 1 / std::sqrt(static_cast<float>(model.shape.head_dim));

@@ -241,21 +241,25 @@ TEST_CASE("LayerNorm, Gelu, GeluAndMul, Add, Convert and SoftCap equal the refer
     const auto stream = draw.Normals(t * h, 3);
     const auto w = draw.Normals(h);
     const auto b = draw.Normals(h);
+    const auto nonlinearity = static_cast<Nonlinearity>(draw.Int(0, 4));
+    CAPTURE(static_cast<int>(nonlinearity));
     auto run = [&](Backend& backend) {
       const OwnedTensor weight = Upload(backend, w, {h}, DType::kF32);
       const OwnedTensor bias = Upload(backend, b, {h}, DType::kF32);
       const OwnedTensor merged = UploadAct(backend, x, {t, 2 * h});
       const OwnedTensor residual = Upload(backend, stream, {t, h}, DType::kF32);
       const OwnedTensor capped = Upload(backend, stream, {t, h}, DType::kF32);
-      const OwnedTensor out = Make(backend, backend.activation_dtype(), {3 * t, h});
+      const OwnedTensor out = Make(backend, backend.activation_dtype(), {4 * t, h});
       const OwnedTensor wide = Make(backend, DType::kF32, {2 * t, h});
       backend.ops().LayerNorm(wide.view().Rows(0, t), residual, weight, bias, 1e-5f);
-      backend.ops().Gelu(out.view().Rows(0, t), merged.view().Columns(0, h));
+      backend.ops().Activate(out.view().Rows(0, t), merged.view().Columns(0, h), nonlinearity);
       backend.ops().GeluAndMul(out.view().Rows(t, t), merged);
       backend.ops().Convert(out.view().Rows(2 * t, t), residual);
       backend.ops().Convert(wide.view().Rows(t, t), merged.view().Columns(0, h));
       backend.ops().Add(residual, merged.view().Columns(h, h));
       backend.ops().SoftCap(capped, 4.0f);
+      backend.ops().Scale(capped, 0.3f);
+      backend.ops().ClampedSiluAndMul(out.view().Rows(3 * t, t), merged, 2.5f);
       return std::vector{Floats(backend, out), Floats(backend, wide), Floats(backend, residual),
                          Floats(backend, capped)};
     };
@@ -290,7 +294,8 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
     AttentionModel model = AttentionModel::Random(draw, 400);
     if (draw.Int(0, 2) == 0 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
     CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim, model.rotary_dim,
-            model.block_size, model.options.sliding_window, model.options.soft_cap);
+            model.block_size, model.options.sliding_window, model.options.soft_cap,
+            model.options.chunk, model.has_sinks, model.has_slopes, model.is_interleaved);
     std::vector<std::vector<float>> qkv;
     for (int r = 0; r < 3; ++r) qkv.push_back(draw.Normals(draw.Int(1, 160) * model.qkv_size()));
     AttentionRun expected(reference, model, qkv, draw);
@@ -342,6 +347,7 @@ TEST_CASE("PagedAttention over a long context, all at once and token by token at
   ForEachCase(2,
               [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
                 AttentionModel model = AttentionModel::Random(draw, 1);
+                model.has_q_scale = false;  // there are positions beyond it
                 model.shape = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16};
                 model.rotary_dim = 0;
                 model.options = {.scale = 0.25f, .sliding_window = draw.Int(0, 1) * 700};
@@ -373,7 +379,8 @@ TEST_CASE("PagedAttention of one query per request equals the reference") {
         model.rotary_dim = 0;
         model.qk_norm = false;
         CAPTURE(model.shape.num_heads, model.shape.head_dim, model.block_size,
-                model.options.sliding_window, model.options.soft_cap);
+                model.options.sliding_window, model.options.soft_cap, model.options.chunk,
+                model.has_sinks, model.has_slopes, model.is_interleaved);
         std::vector<std::vector<float>> qkv;
         const int longest = draw.Int(0, 1) == 0 ? 40 : 220;
         for (int r = 0; r < 3; ++r) {
@@ -533,6 +540,45 @@ TEST_CASE("RouteTopK of sigmoids, with a bias and of the best groups alone") {
   });
 }
 
+TEST_CASE("RouteTopK by the sparse mixer takes the best two, weighed among their like") {
+  ForEachCase(8, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t tokens = draw.Int(1, 40), num_experts = draw.Int(2, 70);
+    CAPTURE(tokens, num_experts);
+    const auto logits = draw.Normals(tokens * num_experts, 2);
+    auto run = [&](Backend& backend) {
+      const OwnedTensor ids = Make(backend, DType::kI32, {tokens, 2});
+      const OwnedTensor weights = Make(backend, DType::kF32, {tokens, 2});
+      backend.ops().RouteTopK(ids, weights,
+                              Upload(backend, logits, {tokens, num_experts}, DType::kF32),
+                              {.score = RouterScore::kSparseMixer, .jitter = 0.2f});
+      return std::pair(Ints(backend, ids), Floats(backend, weights));
+    };
+    const auto [ids, weights] = run(cpu);
+    const auto [expected_ids, expected_weights] = run(reference);
+    CHECK(ids == expected_ids);
+    CHECK(MaxError(weights, expected_weights) < 1e-5f);
+  });
+}
+
+TEST_CASE("ScaleRows multiplies each row by the weight of its token") {
+  ForEachCase(
+      3, [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+        const int64_t rows = draw.Int(1, 9), size = draw.Int(1, 300), tokens = draw.Int(1, 5);
+        const auto x = draw.Normals(rows * size);
+        const auto of_tokens = draw.Normals(tokens * 3);
+        std::vector<int32_t> ids(rows);
+        for (int32_t& id : ids) id = draw.Int(0, static_cast<int>(tokens) - 1);
+        auto run = [&](Backend& backend) {
+          const OwnedTensor scaled = UploadAct(backend, x, {rows, size});
+          const OwnedTensor weights = Upload(backend, of_tokens, {tokens, 3}, DType::kF32);
+          backend.ops().ScaleRows(scaled, weights.view().Columns(1, 1),
+                                  UploadInts(backend, ids, {rows}));
+          return Floats(backend, scaled);
+        };
+        CHECK(MaxError(run(cpu), run(reference)) < backend_case.tolerance());
+      });
+}
+
 TEST_CASE("RouteTopK returns valid ids even for NaN logits") {
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
@@ -653,6 +699,7 @@ TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or
         CAPTURE(n, k, num_experts, top_k, routing.num_tokens);
         const auto w = draw.Normals(num_experts * n * k, 1 / std::sqrt(static_cast<float>(k)));
         const auto x = draw.Normals(num_pairs * k);
+        const auto biases = draw.Normals(num_experts * n);
         for (const auto epilogue :
              {LinearEpilogue::kStore, LinearEpilogue::kSiluAndMul, LinearEpilogue::kGeluAndMul}) {
           CAPTURE(static_cast<int>(epilogue));
@@ -663,8 +710,10 @@ TEST_CASE("ExpertLinear equals the reference: few and many rows of an expert, or
             Group(backend, routing, memory);
             const OwnedTensor out =
                 Make(backend, backend.activation_dtype(), {num_pairs, is_gated ? n / 2 : n});
+            const OwnedTensor bias = Upload(backend, biases, {num_experts, n}, DType::kF32);
             backend.ops().ExpertLinear(out, UploadAct(backend, x, {num_pairs, k}), *experts,
-                                       memory.pairs(), epilogue);
+                                       memory.pairs(), epilogue,
+                                       num_experts % 2 == 0 ? bias.view() : Tensor());
             return Floats(backend, out);
           };
           CHECK(MaxError(run(cpu), run(reference)) < (is_gated ? 4 : 1) * backend_case.tolerance());

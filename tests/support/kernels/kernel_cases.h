@@ -146,9 +146,14 @@ struct AttentionModel {
   bool qk_norm = false;
   bool is_latent = false;  // a row is q and the latent, whose pe is rotary_dim numbers
   bool is_interleaved = true;
+  bool norms_after_rope = false;
+  bool has_sinks = false;
+  bool has_slopes = false;
+  bool has_q_scale = false;
   int block_size = 32;
   KvFormat kv_format = KvFormat::kCompute;
-  std::vector<float> cos, sin, q_norm, k_norm;
+  std::vector<float> cos, sin, q_norm, k_norm, q_scale;
+  std::vector<float> sinks, slopes;  // of more heads than any shape has
 
   static AttentionModel Random(Draw& draw, int max_positions);
   static AttentionModel RandomLatent(Draw& draw, int max_positions);
@@ -182,6 +187,18 @@ inline AttentionModel AttentionModel::Random(Draw& draw, int max_positions) {
   }
   model.q_norm = draw.Normals(model.shape.head_dim);
   model.k_norm = draw.Normals(model.shape.head_dim);
+  constexpr int kMostHeads = 64;
+  model.norms_after_rope = draw.Int(0, 2) == 0;
+  model.is_interleaved = draw.Int(0, 2) == 0;
+  model.has_sinks = draw.Int(0, 2) == 0;
+  model.has_slopes = draw.Int(0, 3) == 0;
+  model.has_q_scale = draw.Int(0, 3) == 0;
+  if (model.options.sliding_window == 0 && draw.Int(0, 2) == 0) {
+    model.options.chunk = draw.Int(1, 150);
+  }
+  model.sinks = draw.Normals(kMostHeads, 2);
+  model.slopes = draw.Normals(kMostHeads, 0.02f);
+  model.q_scale = draw.Normals(std::max(max_positions, 1));
   return model;
 }
 
@@ -211,6 +228,15 @@ class AttentionRun {
     }
     q_norm_ = Upload(backend, model.q_norm, {model.shape.head_dim}, DType::kF32);
     k_norm_ = Upload(backend, model.k_norm, {model.shape.head_dim}, DType::kF32);
+    const int num_heads = model.shape.num_heads;
+    const auto of_heads = [&](const std::vector<float>& numbers) {
+      return Upload(backend, {numbers.begin(), numbers.begin() + num_heads}, {num_heads},
+                    DType::kF32);
+    };
+    sinks_ = of_heads(model.sinks);
+    slopes_ = of_heads(model.slopes);
+    q_scale_ =
+        Upload(backend, model.q_scale, {static_cast<int64_t>(model.q_scale.size())}, DType::kF32);
 
     int num_blocks = 1;
     for (const auto& rows : qkv) {
@@ -342,6 +368,12 @@ class AttentionRun {
       rope.q_norm = q_norm_;
       rope.k_norm = k_norm_;
     }
+    rope.norms_after_rope = model_.norms_after_rope;
+    rope.is_interleaved = model_.is_interleaved;
+    if (model_.has_q_scale) rope.q_scale = q_scale_;
+    AttentionOptions options = model_.options;
+    if (model_.has_sinks) options.sinks = sinks_;
+    if (model_.has_slopes) options.slopes = slopes_;
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
     const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
     const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
@@ -350,7 +382,7 @@ class AttentionRun {
     } else {
       backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
     }
-    if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), model_.options, *plan_);
+    if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), options, *plan_);
     return Floats(backend_, out);
   }
 
@@ -373,7 +405,7 @@ class AttentionRun {
   Backend& backend_;
   const AttentionModel& model_;
   const std::vector<std::vector<float>>& qkv_;
-  OwnedTensor cos_, sin_, q_norm_, k_norm_;
+  OwnedTensor cos_, sin_, q_norm_, k_norm_, sinks_, slopes_, q_scale_;
   int max_blocks_ = 0;
   std::vector<std::vector<int32_t>> blocks_;
   std::vector<std::vector<float>> outputs_;
