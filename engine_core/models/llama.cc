@@ -26,6 +26,13 @@ Status LoadLlamaNorms(const LoadContext& context, const LayerPlace& place, Llama
   return OkStatus();
 }
 
+Status LoadLayerNorms(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer) {
+  ASSIGN_OR_RETURN(layer->input_norm, LoadLayerNorm(context, place.prefix + ".input_layernorm"));
+  ASSIGN_OR_RETURN(layer->post_attention_norm,
+                   LoadLayerNorm(context, place.prefix + ".post_attention_layernorm"));
+  return OkStatus();
+}
+
 StatusOr<std::unique_ptr<Stage>> LoadLlamaLike(const LoadContext& context, DecoderOptions options,
                                                LlamaLayerLoader load_layer) {
   return Stage::Load(

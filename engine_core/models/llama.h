@@ -27,6 +27,9 @@ StatusOr<LlamaLayer> LoadLlamaLayer(const LoadContext& context, const LayerPlace
 // input_norm and post_attention_norm alone.
 Status LoadLlamaNorms(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer);
 
+// The same as LayerNorms.
+Status LoadLayerNorms(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer);
+
 // A stage of such layers.
 using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const LayerPlace&);
 StatusOr<std::unique_ptr<Stage>> LoadLlamaLike(const LoadContext& context, DecoderOptions options,

@@ -49,42 +49,110 @@ ExpertBlocks ExpertApart(const LoadContext& context, const MoeNames& names, cons
           .down = {matrix(names.down, hidden, inner)}};
 }
 
-// Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I].
+// The rank's rows of gate and of up where they are rows of one matrix.
+std::array<StoredMatrix, 2> GateUpRows(const StoredMatrix& whole, Slice slice,
+                                       ExpertLayout layout) {
+  StoredMatrix gate = whole, up = whole;
+  if (layout == ExpertLayout::kTransposedPairs) {
+    gate.row_step = up.row_step = 2;
+    gate.row_slice = Slice{2 * slice.begin, slice.count};
+    up.row_slice = Slice{2 * slice.begin + 1, slice.count};
+  } else {
+    gate.row_slice = slice;
+    up.row_slice = slice.Shifted(whole.rows / 2);
+  }
+  return {std::move(gate), std::move(up)};
+}
+
+// Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I], or of their
+// transposes.
 ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
-                           const std::string& stack, int64_t e) {
+                           const std::string& stack, int64_t e, ExpertLayout layout) {
   const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
-  const Slice slice = OwnRows(context, inner);
-  const auto rows = [&](Slice part) {
-    return StoredMatrix{.name = stack + ".gate_up_proj",
-                        .rows = 2 * inner,
-                        .columns = hidden,
-                        .row_slice = part,
-                        .stack_idx = e,
-                        .stack_size = shape.num_experts};
-  };
-  return {.gate_up = {rows(slice), rows(slice.Shifted(inner))},
+  // Blocks of MXFP4 are along the inputs.
+  const bool is_transposed =
+      layout != ExpertLayout::kNamed && !context.weights.Has(stack + ".gate_up_proj_blocks");
+  const StoredMatrix gate_up = {.name = stack + ".gate_up_proj",
+                                .rows = 2 * inner,
+                                .columns = hidden,
+                                .is_transposed = is_transposed,
+                                .stack_idx = e,
+                                .stack_size = shape.num_experts};
+  return {.gate_up = GateUpRows(gate_up, OwnRows(context, inner), layout),
           .down = {{{.name = stack + ".down_proj",
                      .rows = hidden,
                      .columns = inner,
                      .row_slice = OwnRows(context, hidden),
+                     .is_transposed = is_transposed,
                      .stack_idx = e,
                      .stack_size = shape.num_experts}}}};
+}
+
+// The biases of the rank's experts, the rank's numbers of each: begin, begin + step, ... of each of
+// the slices. Stored as "<name>" [E, size].
+StatusOr<OwnedTensor> LoadExpertBias(const LoadContext& context, const MoeShape& shape,
+                                     const std::string& name, int64_t size,
+                                     std::span<const Slice> slices, int64_t step) {
+  ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, shape.num_experts, size));
+  const Slice experts = OwnExperts(context, shape);
+  std::vector<float> row(static_cast<size_t>(size)), values;
+  for (int64_t e = experts.begin; e < experts.end(); ++e) {
+    ConvertTensor(Tensor(row.data(), DType::kF32, {1, size}), stored.view().Rows(e, 1));
+    for (const Slice& slice : slices) {
+      for (int64_t i = 0; i < slice.count; ++i) {
+        values.push_back(row[static_cast<size_t>(slice.begin + i * step)]);
+      }
+    }
+  }
+  const auto columns = static_cast<int64_t>(values.size()) / experts.count;
+  return context.backend.device().Upload(
+      Tensor(values.data(), DType::kF32, {experts.count, columns}), DType::kF32);
+}
+
+Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const std::string& stack,
+                        MoeLayer* layer) {
+  const int64_t inner = shape.intermediate_size, hidden = context.config.hidden_size;
+  const Slice own = OwnRows(context, inner), out[] = {OwnRows(context, hidden)};
+  const Slice gate_up[] = {{2 * own.begin, own.count}, {2 * own.begin + 1, own.count}};
+  ASSIGN_OR_RETURN(layer->gate_up_bias, LoadExpertBias(context, shape, stack + ".gate_up_proj_bias",
+                                                       2 * inner, gate_up, 2));
+  ASSIGN_OR_RETURN(layer->down_bias,
+                   LoadExpertBias(context, shape, stack + ".down_proj_bias", hidden, out, 1));
+  return OkStatus();
+}
+
+// [E], or [1, E] as ERNIE has it.
+StatusOr<OwnedTensor> LoadRouterBias(const LoadContext& context, const std::string& name,
+                                     int64_t num_experts) {
+  const auto upload = [&](const Tensor& bias) {
+    return context.backend.device().Upload(Tensor(bias.data, bias.dtype, {num_experts}),
+                                           DType::kF32);
+  };
+  const StatusOr<WeightTensor> vector = context.weights.Get(name, 0, num_experts);
+  if (vector.ok()) return upload(vector->view());
+  ASSIGN_OR_RETURN(const WeightTensor row, context.weights.Get(name, 1, num_experts));
+  return upload(row.view());
 }
 
 }  // namespace
 
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
-                           const MoeNames& names, const MoeShape& shape) {
-  const std::string stack = place.prefix + ".mlp.experts";
-  const bool is_stacked = context.weights.Has(stack + ".gate_up_proj");
-  const std::string block = place.prefix + (is_stacked ? ".mlp" : "." + names.block);
+                           const MoeNames& names, const MoeShape& shape, ExpertLayout layout) {
+  const bool is_named = layout == ExpertLayout::kNamed;
+  const std::string stack = place.prefix + (is_named ? ".mlp" : "." + names.block) + ".experts";
+  const bool is_stacked = !is_named || context.weights.Has(stack + ".gate_up_proj");
+  const bool has_biases = layout == ExpertLayout::kTransposedPairs;
+  const std::string block = place.prefix + (is_stacked && is_named ? ".mlp" : "." + names.block);
   MoeLayer layer;
-  const StoredMatrix router[] = {
-      {.name = block + ".gate", .rows = shape.num_experts, .columns = context.config.hidden_size}};
-  ASSIGN_OR_RETURN(layer.router, LoadLinear(context, router, {.format = WeightFormat::kCompute}));
+  const StoredMatrix router[] = {{.name = block + "." + names.router,
+                                  .rows = shape.num_experts,
+                                  .columns = context.config.hidden_size}};
+  ASSIGN_OR_RETURN(
+      layer.router,
+      LoadLinear(context, router, {.has_bias = has_biases, .format = WeightFormat::kCompute}));
   if (!names.router_bias.empty()) {
     ASSIGN_OR_RETURN(layer.router_bias,
-                     LoadVector(context, block + "." + names.router_bias, shape.num_experts));
+                     LoadRouterBias(context, block + "." + names.router_bias, shape.num_experts));
   }
   if (shape.shared_intermediate_size > 0) {
     ASSIGN_OR_RETURN(layer.shared, LoadGatedMlp(context, block + "." + names.shared,
@@ -102,21 +170,26 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   for (int64_t e = experts.begin; e < experts.end(); ++e) {
     const ExpertBlocks expert =
         is_stacked
-            ? ExpertOfStack(context, shape, stack, e)
+            ? ExpertOfStack(context, shape, stack, e, layout)
             : ExpertApart(context, names, shape, block + ".experts." + std::to_string(e) + ".");
     // Adapters name the matrices of an expert apart, also where they are stored in a stack.
     const std::string apart =
         place.prefix + "." + names.block + ".experts." + std::to_string(e) + ".";
     LinearLayer linear;
-    ASSIGN_OR_RETURN(
-        linear, LoadLinear(context, expert.gate_up,
-                           {.is_gated = true, .modules = {apart + names.gate, apart + names.up}}));
+    const AdaptedAs adapted_as = has_biases ? AdaptedAs::kNothing : AdaptedAs::kLinear;
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up,
+                                        {.is_gated = shape.swiglu_limit == 0,
+                                         .adapted_as = adapted_as,
+                                         .modules = {apart + names.gate, apart + names.up}}));
     gate_ups.push_back(std::move(linear.weight));
     layer.gate_up_sites.push_back(linear.adapter_site);
-    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down, {.modules = {apart + names.down}}));
+    ASSIGN_OR_RETURN(linear,
+                     LoadLinear(context, expert.down,
+                                {.adapted_as = adapted_as, .modules = {apart + names.down}}));
     downs.push_back(std::move(linear.weight));
     layer.down_sites.push_back(linear.adapter_site);
   }
+  if (has_biases) RETURN_IF_ERROR(LoadExpertBiases(context, shape, stack, &layer));
   ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
   ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));
   return layer;
@@ -127,24 +200,26 @@ namespace {
 StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const MoeFamily& family,
                                            const LayerPlace& place) {
   LlamaLayer dense;
-  RETURN_IF_ERROR(LoadLlamaNorms(context, place, &dense));
+  RETURN_IF_ERROR(family.options.has_layer_norm ? LoadLayerNorms(context, place, &dense)
+                                                : LoadLlamaNorms(context, place, &dense));
   ASSIGN_OR_RETURN(dense.attention, family.load_attention(context, place));
   if (!context.config.IsMixture(place.idx)) {
-    ASSIGN_OR_RETURN(dense.mlp, LoadGatedMlp(context, place));
+    ASSIGN_OR_RETURN(dense.mlp, LoadGatedMlp(context, place.prefix + "." + family.names.dense,
+                                             context.config.intermediate_size));
     return std::unique_ptr<Layer>(std::make_unique<LlamaLayer>(std::move(dense)));
   }
   auto layer = std::make_unique<MixtureLayer>();
   layer->input_norm = std::move(dense.input_norm);
   layer->attention = std::move(dense.attention);
   layer->post_attention_norm = std::move(dense.post_attention_norm);
-  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape));
+  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape, family.layout));
   return std::unique_ptr<Layer>(std::move(layer));
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Stage>> LoadMoeLike(const LoadContext& context, const MoeFamily& family) {
-  DecoderOptions options;
+  DecoderOptions options = family.options;
   options.mixture = family.shape;
   return Stage::Load(context, std::move(options),
                      [&](const LayerPlace& place) { return LoadLayer(context, family, place); });

@@ -16,21 +16,30 @@ struct MoeNames {
   std::string block, gate, up, down;
   std::string shared = {};       // "<block>.<shared>.gate_proj", the expert of every token
   std::string shared_gate = {};  // "<block>.<shared_gate>"; empty: there is none
+  std::string router = "gate";   // "<block>.<router>"
+  std::string dense = "mlp";     // "<dense>.gate_proj", of layers that are no mixtures
   std::string router_bias = {};  // "<block>.<router_bias>"; empty: there is none
 };
+
+// How experts are stored: one by one as in MoeNames, or all in one tensor as transformers 5 writes
+// them; or all in one tensor "<block>.experts.gate_up_proj" [E, H, 2 I], in which gate and up are
+// halves (Llama 4) or take turns (gpt-oss, whose experts have biases and may be in MXFP4).
+enum class ExpertLayout { kNamed, kTransposedHalves, kTransposedPairs };
 
 struct MoeFamily {
   MoeNames names;
   MoeShape shape;
   StatusOr<AttentionLayer> (*load_attention)(const LoadContext&, const LayerPlace&);
+  ExpertLayout layout = ExpertLayout::kNamed;
+  DecoderOptions options = {};  // without `mixture`
 };
 
 // One layer's mixture.
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
-                           const MoeNames& names, const MoeShape& shape);
+                           const MoeNames& names, const MoeShape& shape,
+                           ExpertLayout layout = ExpertLayout::kNamed);
 
-// The config chooses which layers are mixtures. Experts are stored one by one as in `names`, or all
-// in one tensor as transformers 5 writes them ("mlp.experts.gate_up_proj").
+// The config chooses which layers are mixtures.
 StatusOr<std::unique_ptr<Stage>> LoadMoeLike(const LoadContext& context, const MoeFamily& family);
 
 }  // namespace tandem

@@ -16,11 +16,8 @@ StatusOr<LlamaLayer> LoadQwen3Layer(const LoadContext& context, const LayerPlace
 }  // namespace
 
 StatusOr<AttentionLayer> LoadQwen3Attention(const LoadContext& context, const LayerPlace& place) {
-  const int64_t head_dim = context.config.head_dim;
-  const std::string prefix = place.prefix + ".self_attn";
   ASSIGN_OR_RETURN(AttentionLayer layer, LoadAttention(context, place));
-  ASSIGN_OR_RETURN(layer.q_norm, LoadVector(context, prefix + ".q_norm.weight", head_dim));
-  ASSIGN_OR_RETURN(layer.k_norm, LoadVector(context, prefix + ".k_norm.weight", head_dim));
+  RETURN_IF_ERROR(LoadHeadNorms(context, place, "q_norm", "k_norm", &layer));
   return layer;
 }
 

@@ -37,6 +37,8 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   } else if (!config.mixture_layers.empty()) {
     RETURN_IF_ERROR(check_divides("moe_intermediate_size", config.moe_intermediate_size));
   }
+  RETURN_IF_ERROR(
+      check_divides("shared experts, whose size is their sum", config.shared_intermediate_size));
   if (RankShare{tensor_parallel_size - 1, tensor_parallel_size}.OfAbout(config.vocab_size).count <
       1) {
     return InvalidArgumentError(flag + ": is too much for the model's vocab_size, which is " +

@@ -145,6 +145,12 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
   return OkStatus();
 }
 
+// gpt-oss's: the experts alone, which are nearly all of the model.
+Status ParseMxfp4(const Json&, CheckpointQuantization* result) {
+  result->layer_bits = 4.25;
+  return OkStatus();
+}
+
 struct MethodRow {
   QuantizationMethod method;
   std::string_view name;
@@ -164,6 +170,7 @@ const std::vector<MethodRow>& Methods() {
       {QuantizationMethod::kGguf, "gguf", {}, nullptr},
       {QuantizationMethod::kGptq, "gptq", {"auto_gptq", "gptq_marlin", "marlin"}, ParseGptq},
       {QuantizationMethod::kModelOpt, "modelopt", {"modelopt_fp4"}, ParseModelOpt},
+      {QuantizationMethod::kMxfp4, "mxfp4", {"gpt_oss_mxfp4"}, ParseMxfp4},
   };
   return rows;
 }

@@ -22,7 +22,8 @@ enum class QuantizationMethod {
   kFp8,
   kGguf,
   kGptq,
-  kModelOpt
+  kModelOpt,
+  kMxfp4
 };
 
 struct CheckpointQuantization {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/read_file.h"
+#include "engine_core/weights/family_keys.h"
 #include "engine_core/weights/gguf_config.h"
 #include "engine_core/weights/hf_overrides.h"
 #include "engine_core/weights/json_fields.h"
@@ -62,12 +63,12 @@ const char* Spelled(const Json& json, const char* key, const char* gpt2_key) {
   return Find(json, key) == nullptr && Find(json, gpt2_key) != nullptr ? gpt2_key : key;
 }
 
-Status ReadShape(const Json& json, ModelConfig* config) {
+Status ReadShape(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(ReadSize(json, "vocab_size", kMaxDim, -1, &config->vocab_size));
   RETURN_IF_ERROR(
       ReadSize(json, Spelled(json, "hidden_size", "n_embd"), kMaxDim, -1, &config->hidden_size));
   RETURN_IF_ERROR(ReadSize(json, Spelled(json, "intermediate_size", "n_inner"), kMaxDim,
-                           Find(json, "n_embd") == nullptr ? -1 : 4 * config->hidden_size,
+                           rules.has_gated_mlp ? -1 : 4 * config->hidden_size,
                            &config->intermediate_size));
   RETURN_IF_ERROR(ReadSize(json, Spelled(json, "num_hidden_layers", "n_layer"), kMaxLayers, -1,
                            &config->num_layers));
@@ -75,6 +76,10 @@ Status ReadShape(const Json& json, ModelConfig* config) {
                            &config->num_heads));
   RETURN_IF_ERROR(
       ReadSize(json, "num_key_value_heads", kMaxDim, config->num_heads, &config->num_kv_heads));
+  bool is_multi_query = false;
+  RETURN_IF_ERROR(ReadBool(json, "multi_query", &is_multi_query));
+  RETURN_IF_ERROR(ReadBool(json, "new_decoder_architecture", &config->new_decoder_architecture));
+  if (is_multi_query && !config->new_decoder_architecture) config->num_kv_heads = 1;
   if (config->num_heads % config->num_kv_heads != 0) {
     return InvalidArgumentError("num_attention_heads " + std::to_string(config->num_heads) +
                                 " must be a multiple of num_key_value_heads " +
@@ -127,6 +132,18 @@ Status ReadGemma(const Json& json, ModelConfig* config) {
   return ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping);
 }
 
+// "LLLG": L is a layer with a window. The pattern repeats.
+Status ReadLetters(const Json& letters, ModelConfig* config) {
+  const auto text = letters.get<std::string>();
+  if (text.empty() || text.find_first_not_of("LG") != std::string::npos) {
+    return BadValue("sliding_window_pattern", letters, "a number of layers, or letters L and G");
+  }
+  for (int64_t i = 0; i < config->num_layers; ++i) {
+    config->sliding_layers.push_back(text[static_cast<size_t>(i) % text.size()] == 'L');
+  }
+  return OkStatus();
+}
+
 // From layer_types, else from max_window_layers and sliding_window_pattern.
 Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
   const auto num_layers = static_cast<size_t>(config->num_layers);
@@ -151,6 +168,8 @@ Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
     }
     first = value.get<int64_t>();
   }
+  const Json* letters = Find(json, "sliding_window_pattern");
+  if (letters != nullptr && letters->is_string()) return ReadLetters(*letters, config);
   RETURN_IF_ERROR(ReadSize(json, "sliding_window_pattern", kMaxLayers, kMaxLayers + 1, &pattern));
   for (int64_t i = 0; i < config->num_layers; ++i) {
     config->sliding_layers.push_back(i >= first && (i + 1) % pattern != 0);
@@ -212,6 +231,12 @@ Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   if (shared != nullptr && *shared != 0) {
     RETURN_IF_ERROR(ReadSize(json, "n_shared_experts", kMaxExperts, 0, &num_shared));
   }
+  int64_t last = 0;
+  const Json* end = Find(json, "moe_layer_end_index");  // may be -1: to the end
+  if (end != nullptr && *end != -1) {
+    RETURN_IF_ERROR(ReadSize(json, "moe_layer_end_index", kMaxLayers, 0, &last));
+    for (int64_t i = last + 1; i < config->num_layers; ++i) config->mixture_layers[i] = false;
+  }
   config->shared_intermediate_size = num_shared * config->moe_intermediate_size;
   return OkStatus();
 }
@@ -225,6 +250,9 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
   RETURN_IF_ERROR(
       ReadSize(json, "num_experts_per_tok", kMaxExperts, 0, &config->num_experts_per_tok));
   RETURN_IF_ERROR(ReadBool(json, "norm_topk_prob", &config->norm_topk_prob));
+  if (Find(json, "router_jitter_noise") != nullptr && json["router_jitter_noise"] != 0) {
+    RETURN_IF_ERROR(ReadPositive(json, "router_jitter_noise", &config->router_jitter_noise));
+  }
   if (mixtures == MixtureLayers::kAll) {
     config->mixture_layers.assign(static_cast<size_t>(config->num_layers), true);
     config->moe_intermediate_size = config->intermediate_size;
@@ -252,6 +280,7 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
     json = std::move(merged);
     RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
   }
+  TakeTextModel(config);
   return json;
 }
 
@@ -260,13 +289,32 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
 StatusOr<Json> WithRules(const Json& json, const ConfigRules& rules) {
   ASSIGN_OR_RETURN(Json keys, ParseJsonObject(rules.defaults));
   ASSIGN_OR_RETURN(const Json overrides, ParseJsonObject(rules.overrides));
-  keys.update(json);
+  ASSIGN_OR_RETURN(const Json renames, ParseJsonObject(rules.renames));
+  Json renamed = json;
+  for (const auto& [from, to] : renames.items()) renamed.erase(from);
+  for (const auto& [from, to] : renames.items()) {
+    const auto value = json.find(from);
+    if (value != json.end()) renamed[to.get<std::string>()] = *value;
+  }
+  keys.update(renamed);
   keys.update(overrides);
   return keys;
 }
 
+Status CheckRequired(const Json& json, const ConfigRules& rules, const ModelConfig& config) {
+  ASSIGN_OR_RETURN(const Json required, ParseJsonObject(rules.required));
+  for (const auto& [key, only] : required.items()) {
+    const Json* value = Find(json, key.c_str());
+    if (value == nullptr || *value == only) continue;
+    return UnimplementedError(key + " " + value->dump() + " of " + config.architecture +
+                              " is not built, must be " + only.dump());
+  }
+  return OkStatus();
+}
+
 Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
-  RETURN_IF_ERROR(ReadShape(json, config));
+  RETURN_IF_ERROR(CheckRequired(json, rules, *config));
+  RETURN_IF_ERROR(ReadShape(json, rules, config));
   if (rules.has_latent) RETURN_IF_ERROR(ReadLatent(json, config));
   RETURN_IF_ERROR(ReadRecurrent(json, rules.recurrent, config->num_layers, config->hidden_size,
                                 &config->recurrent));
@@ -290,9 +338,7 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
     config->quantization = *parsed;
     break;
   }
-  RETURN_IF_ERROR(ReadBool(json, "tie_word_embeddings", &config->tie_word_embeddings));
-  RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config->attention_bias));
-  RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config->mlp_bias));
+  RETURN_IF_ERROR(ReadFamilyKeys(json, config));
   ASSIGN_OR_RETURN(RopeConfigs ropes,
                    ReadRope(json, rules.has_latent ? config->latent.pe_dim : config->head_dim,
                             config->max_position_embeddings));
@@ -371,7 +417,10 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,
   if (generation_config.empty()) return config;
   StatusOr<Json> json = ParseJsonObject(generation_config);
   if (!json.ok()) return json.status().WithContext("generation_config.json");
-  const Status status = ReadEosIds(*json, config->vocab_size, &config->eos_token_ids);
+  Status status = ReadEosIds(*json, config->vocab_size, &config->eos_token_ids);
+  if (status.ok()) {
+    status = ReadBool(*json, "attn_temperature_tuning", &config->attn_temperature_tuning);
+  }
   if (!status.ok()) return status.WithContext("generation_config.json");
   return config;
 }

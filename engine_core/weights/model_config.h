@@ -45,6 +45,8 @@ struct ConfigRules {
   bool has_latent = false;    // latent attention
   RecurrentKind recurrent = RecurrentKind::kNone;
   MixtureLayers mixtures = MixtureLayers::kNone;
+  std::string_view renames = "{}";    // a JSON object: keys of the file, and what they are here
+  std::string_view required = "{}";   // a JSON object: keys, and the only values that are built
   std::string_view defaults = "{}";   // a JSON object: keys that the file leaves out
   std::string_view overrides = "{}";  // a JSON object: keys whatever the file has for them
 };
@@ -90,6 +92,23 @@ struct ModelConfig {
   double routed_scaling_factor = 1;
   std::string topk_method;
   int64_t shared_intermediate_size = 0;  // of the expert that every token has; 0: none
+  double router_jitter_noise = 0;
+  double swiglu_limit = 0;
+  // Which layers rotate q and k, by no_rope_layers or no_rope_layer_interval; empty: all.
+  std::vector<bool> rope_layers;
+  bool use_qk_norm = false;
+  bool attention_out_bias = false;
+  bool lm_head_bias = false;
+  bool use_parallel_residual = false;
+  bool new_decoder_architecture = false;                                         // falcon
+  double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;  // granite
+  double attention_multiplier = 0;  // of scores, in place of the root of head_dim; 0: not given
+  double logit_scale = 1;           // cohere
+  // llama 4: tokens of a chunk, within which layers that rotate attend; by how much the queries of
+  // the others grow with their position.
+  int64_t attention_chunk_size = 0;
+  bool attn_temperature_tuning = false;  // generation_config's alone, as in vLLM
+  double attn_scale = 0, floor_scale = 0;
   std::string hidden_act = "silu";
   bool has_gated_mlp = true;
   bool tie_word_embeddings = false;
@@ -104,6 +123,9 @@ struct ModelConfig {
   // The window of one layer; 0: none.
   int32_t WindowOf(int64_t layer) const {
     return sliding_layers[static_cast<size_t>(layer)] ? static_cast<int32_t>(sliding_window) : 0;
+  }
+  bool HasRope(int64_t layer) const {
+    return rope_layers.empty() || rope_layers[static_cast<size_t>(layer)];
   }
   bool IsMixture(int64_t layer) const {
     return !mixture_layers.empty() && mixture_layers[static_cast<size_t>(layer)];

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine_core/weights/gguf_weights.h"
+#include "engine_core/weights/nested_weights.h"
 #include "gguf/gguf_file.h"
 
 namespace tandem {
@@ -18,7 +19,10 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
         "--load-format " + std::string(load_format) + ": " + model +
         (gguf.empty() ? " is no .gguf file, nor a folder of one" : " is a GGUF file"));
   }
-  if (gguf.empty()) return OpenSafetensors(model);
+  if (gguf.empty()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, OpenSafetensors(model));
+    return TextWeights(std::move(weights));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
   return OpenGguf(std::move(file), config);
 }
@@ -36,8 +40,11 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     const bool is_ahead =
         name.starts_with("mtp.") ||
         name.starts_with("model.layers." + std::to_string(config.num_layers) + ".");
-    const bool is_of_images = name.starts_with("model.visual.");
-    return is_tied_head || is_of_rope || is_ahead || is_of_images ||
+    // Of models beside the text model.
+    const bool is_other = name.starts_with("visual.") || name.starts_with("model.visual.") ||
+                          name.starts_with("vision_tower.") ||
+                          name.starts_with("multi_modal_projector.");
+    return is_other || is_tied_head || is_of_rope || is_ahead ||
            std::any_of(std::begin(kKnownEnds), std::end(kKnownEnds),
                        [&](std::string_view end) { return name.ends_with(end); });
   });

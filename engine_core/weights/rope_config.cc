@@ -19,7 +19,8 @@ struct RopeTypeRow {
 constexpr RopeTypeRow kRopeTypes[] = {
     {"default", RopeType::kDefault},   {"dynamic", RopeType::kDynamic},
     {"linear", RopeType::kLinear},     {"llama3", RopeType::kLlama3},
-    {"longrope", RopeType::kLongRope}, {"su", RopeType::kLongRope},  // longrope's first name
+    {"longrope", RopeType::kLongRope}, {"mrope", RopeType::kDefault},  // of text alone
+    {"su", RopeType::kLongRope},                                       // longrope's first name
     {"yarn", RopeType::kYarn},
 };
 
@@ -58,8 +59,8 @@ Status ReadYarn(const Json& json, RopeConfig* rope) {
 Status ReadLlama3(const Json& json, RopeConfig* rope) {
   RETURN_IF_ERROR(ReadPositive(json, "low_freq_factor", &rope->low_freq_factor));
   RETURN_IF_ERROR(ReadPositive(json, "high_freq_factor", &rope->high_freq_factor));
-  if (rope->high_freq_factor <= rope->low_freq_factor) {
-    return InvalidArgumentError("high_freq_factor must be above low_freq_factor");
+  if (rope->high_freq_factor < rope->low_freq_factor) {
+    return InvalidArgumentError("high_freq_factor must not be below low_freq_factor");
   }
   return OkStatus();
 }
@@ -88,8 +89,8 @@ Status ReadLongRope(const Json& json, int64_t max_position_embeddings, RopeConfi
 
 // `json` is rope_parameters, its object for one layer type, or rope_scaling; `top` is the whole
 // config.
-Status ReadScaling(const Json& json, const Json& top, int64_t max_position_embeddings,
-                   RopeConfig* rope) {
+Status ReadScaling(const Json& json, const Json& top, int64_t head_dim,
+                   int64_t max_position_embeddings, RopeConfig* rope) {
   if (!json.is_object()) return InvalidArgumentError("is not an object");
   std::string type = "default";
   RETURN_IF_ERROR(ReadString(json, "type", &type));  // the oldest spelling
@@ -100,6 +101,14 @@ Status ReadScaling(const Json& json, const Json& top, int64_t max_position_embed
     rope->type = RopeType::kLongRope;
   }
   RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &rope->theta));
+  RETURN_IF_ERROR(ReadPositive(json, "llama_4_scaling_beta", &rope->llama_4_scaling_beta));
+  double alpha = 0;
+  RETURN_IF_ERROR(ReadPositive(json, "alpha", &alpha));
+  if (rope->type == RopeType::kDynamic && alpha > 0) {  // Hunyuan's: one base for all lengths
+    const auto dim = static_cast<double>(head_dim);
+    rope->theta *= std::pow(alpha, dim / (dim - 2));
+    rope->type = RopeType::kDefault;
+  }
   if (rope->type == RopeType::kDefault || rope->type == RopeType::kDynamic) return OkStatus();
 
   RETURN_IF_ERROR(ReadSize(json, "original_max_position_embeddings", kMaxPositions,
@@ -124,6 +133,7 @@ Status ReadRotaryDim(const Json& json, const Json* parameters, int64_t head_dim,
     RETURN_IF_ERROR(ReadPositive(*parameters, "partial_rotary_factor", &partial));
   }
   *out = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+  RETURN_IF_ERROR(ReadSize(json, "rotary_dim", head_dim, *out, out));
   if (partial > 1 || *out % 2 != 0) {
     return InvalidArgumentError("partial_rotary_factor " + std::to_string(partial) +
                                 " must be at most 1 and rotate an even number of dimensions");
@@ -153,7 +163,7 @@ StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
   RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &configs.local_rope.theta));
   const Json* parameters = nullptr;  // for layers without a window
   auto read = [&](const char* key, const Json& from, RopeConfig* rope) {
-    const Status status = ReadScaling(from, json, max_position_embeddings, rope);
+    const Status status = ReadScaling(from, json, head_dim, max_position_embeddings, rope);
     return status.ok() ? status : status.WithContext(key);
   };
   for (const char* key : {"rope_scaling", "rope_parameters"}) {

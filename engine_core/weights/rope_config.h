@@ -29,8 +29,9 @@ struct RopeConfig {
   // longrope: a divisor for each pair of dimensions, for contexts up to the original length (short)
   // and beyond it (long).
   std::vector<double> short_factor, long_factor;
-  double attention_factor = 1;  // multiplies cos and sin; defaults are already applied
-  double softmax_factor = 1;    // yarn: multiplies the scores of latent attention
+  double attention_factor = 1;      // multiplies cos and sin; defaults are already applied
+  double llama_4_scaling_beta = 0;  // ministral 3: queries grow with their position
+  double softmax_factor = 1;        // yarn: multiplies the scores of latent attention
   // longrope: the same for one list, where the config has its own.
   std::optional<double> short_attention_factor, long_attention_factor;
 };

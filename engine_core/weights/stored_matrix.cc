@@ -42,6 +42,14 @@ StatusOr<WeightTensor> GetTensor(Weights& weights, const StoredMatrix& stored) {
   return weights.GetFromStack(stored.name, stored.stack_idx, stored.stack_size, rows, columns);
 }
 
+// The rows begin, begin + step, ... of a matrix.
+Tensor StepRows(const Tensor& whole, Slice rows, int64_t step) {
+  Tensor part = whole.Rows(rows.begin, rows.count == 0 ? 0 : (rows.count - 1) * step + 1);
+  part.row_stride *= step;
+  part.shape[0] = rows.count;
+  return part;
+}
+
 // A part may begin within a group of columns that share a scale: then the numbers are the source.
 DecodedMatrix WithoutGroups(const MatrixSource& source) {
   DecodedMatrix numbers(DType::kF32, source.rows(), source.columns());
@@ -93,8 +101,16 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
     }
   }
   const ModuleTensors tensors(&weights, stored.name);
+  if (quantization.method == QuantizationMethod::kMxfp4 && stored.stack_size > 0 &&
+      tensors.Has("_blocks")) {
+    ASSIGN_OR_RETURN(DecodedMatrix expert,
+                     DecodeMxfp4OfStack(tensors, {stored.rows, stored.columns}, stored.stack_idx,
+                                        stored.stack_size, rows, stored.row_step));
+    const MatrixSource source = expert.source().Columns(columns.begin, columns.count);
+    return LoadedMatrix(std::move(expert), source);
+  }
   if (const DecodeMatrix decode = FindLayout(tensors, quantization)) {
-    if (stored.is_transposed || stored.stack_size > 0) {
+    if (stored.is_transposed || stored.stack_size > 0 || stored.row_step > 1) {
       return UnimplementedError(stored.name + " is quantized: only matrices [outputs, inputs] of " +
                                 "their own are supported");
     }
@@ -109,11 +125,12 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
   const Tensor& whole = tensor.view();
   if (stored.is_transposed) {
     WeightTensor turned =
-        Transposed(whole.Rows(columns.begin, columns.count).Columns(rows.begin, rows.count));
-    const Tensor view = turned.view();
+        Transposed(whole.Rows(columns.begin, columns.count)
+                       .Columns(rows.begin, (rows.count - 1) * stored.row_step + 1));
+    const Tensor view = StepRows(turned.view(), {0, rows.count}, stored.row_step);
     return LoadedMatrix(std::move(turned), view);
   }
-  const Tensor part = whole.Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  const Tensor part = StepRows(whole, rows, stored.row_step).Columns(columns.begin, columns.count);
   return LoadedMatrix(std::move(tensor), part);
 }
 

@@ -27,8 +27,9 @@ struct StoredMatrix {
   std::string name;  // without ".weight"; of a stack the whole name
   int64_t rows = 0;  // of the whole matrix
   int64_t columns = 0;
-  // The part to load; empty: all.
+  // The part to load; empty: all. The rows are begin, begin + row_step, ...; `count` of them.
   std::optional<Slice> row_slice = {};
+  int64_t row_step = 1;
   std::optional<Slice> column_slice = {};
   bool is_transposed = false;  // stored as [columns, rows]
   // Where many matrices are one tensor [stack_size, rows, columns]: the index of this one.

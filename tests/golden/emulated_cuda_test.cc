@@ -8,6 +8,7 @@
 
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,8 +20,9 @@ using nlohmann::json;
 constexpr size_t kMaxPromptLen = 17;  // an emulated device is slow
 constexpr int32_t kNumTokens = 6;
 
-void CheckGreedyText(const std::string& model, DType dtype) {
-  const std::string dir = TANDEM_GOLDEN_DIR "/models/" + model;
+void CheckGreedyText(const std::string& model, DType dtype,
+                     const std::string& models = TANDEM_GOLDEN_DIR "/models") {
+  const std::string dir = models + "/" + model;
   std::ifstream in(dir + "/goldens.json");
   REQUIRE(in);
   const json goldens = json::parse(in);
@@ -225,6 +227,18 @@ TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones")
       CHECK(replayed.tokens[i] == eager.tokens[i]);
       CHECK(async.tokens[i] == eager.tokens[i]);
     }
+  }
+}
+
+// Layers that no model above has.
+TEST_CASE("emulated cuda: greedy text of the larger set's models in float32") {
+  const auto goldens = WholeGoldens();
+  if (!goldens) return;
+  for (const char* model :
+       {"bloom", "cohere2", "ernie4_5_moe", "exaone4", "falcon", "glm4", "glm4_moe", "gpt_neox",
+        "gpt_oss", "granite", "hunyuan_v1_dense", "llama4_text", "minimax_m2", "olmo3", "opt",
+        "phi", "phimoe", "smollm3", "starcoder2"}) {
+    CheckGreedyText(model, DType::kF32, *goldens + "/models2");
   }
 }
 

@@ -31,14 +31,11 @@ namespace {
 
 using nlohmann::json;
 
-// Those of safetensors whose architecture is built.
+// Those of safetensors.
 std::vector<std::string> Folders() {
   std::vector<std::string> folders;
   for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "quantized", "goldens.json")) {
-    if (std::filesystem::exists(folder + "/model.safetensors") &&
-        !folder.ends_with("/gpt_oss_mxfp4")) {
-      folders.push_back(folder);
-    }
+    if (std::filesystem::exists(folder + "/model.safetensors")) folders.push_back(folder);
   }
   REQUIRE(!folders.empty());
   return folders;
@@ -82,6 +79,7 @@ TEST_CASE("quantized checkpoints: every matrix is read to the bit") {
     const bool is_fp4 = folder.find("fp4") != std::string::npos;
     const json recorded = ReadJson(folder + "/dequantized.json");
     for (const json& tensor : recorded["tensors"]) {
+      if (tensor["shape"].size() != 2) continue;  // gpt-oss's stacks: by their logits below
       const std::string full_name = tensor["tensor"];
       const std::string name = full_name.substr(0, full_name.rfind(".weight"));
       CAPTURE(folder, name);

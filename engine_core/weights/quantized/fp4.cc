@@ -3,6 +3,7 @@
 // of 32 with powers of two.
 
 #include <cmath>
+#include <span>
 
 #include "engine_core/weights/quantized/layouts.h"
 
@@ -22,18 +23,31 @@ StatusOr<std::vector<float>> Nvfp4Scales(const ModuleTensors& tensors, int64_t r
   return scales;
 }
 
+// Half the scale that is stored as its exponent.
+StatusOr<float> PowerOf(const ModuleTensors& tensors, std::string_view suffix, std::byte exponent) {
+  if (static_cast<int>(exponent) == 255) {
+    return tensors.Error(suffix, "has a scale that is not a number (255)");
+  }
+  return std::ldexp(0.5f, static_cast<int>(exponent) - 127);
+}
+
 StatusOr<std::vector<float>> Mxfp4Scales(const ModuleTensors& tensors, int64_t rows,
                                          int64_t num_groups) {
   ASSIGN_OR_RETURN(const StoredTensor stored,
                    tensors.Get(".weight_scale", "U8", {rows, num_groups}));
   std::vector<float> scales;
   for (const std::byte exponent : stored.bytes()) {
-    if (static_cast<int>(exponent) == 255) {
-      return tensors.Error(".weight_scale", "has a scale that is not a number (255)");
-    }
-    scales.push_back(std::ldexp(0.5f, static_cast<int>(exponent) - 127));
+    ASSIGN_OR_RETURN(scales.emplace_back(), PowerOf(tensors, ".weight_scale", exponent));
   }
   return scales;
+}
+
+// Of some bytes, each two numbers.
+void Unpack(std::span<const std::byte> bytes, int8_t* out) {
+  for (const std::byte pair : bytes) {
+    *out++ = kTwice[static_cast<uint8_t>(pair) & 15];
+    *out++ = kTwice[static_cast<uint8_t>(pair) >> 4];
+  }
 }
 
 }  // namespace
@@ -53,10 +67,31 @@ StatusOr<DecodedMatrix> DecodeFp4(const ModuleTensors& tensors, MatrixShape shap
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(suffix, "U8", {rows, columns / 2}));
   ASSIGN_OR_RETURN(codes.scales, is_mxfp4 ? Mxfp4Scales(tensors, rows, codes.num_groups())
                                           : Nvfp4Scales(tensors, rows, codes.num_groups()));
-  int8_t* out = codes.Row<int8_t>(0);
-  for (const std::byte pair : stored.bytes()) {
-    *out++ = kTwice[static_cast<uint8_t>(pair) & 15];
-    *out++ = kTwice[static_cast<uint8_t>(pair) >> 4];
+  Unpack(stored.bytes(), codes.Row<int8_t>(0));
+  return codes;
+}
+
+StatusOr<DecodedMatrix> DecodeMxfp4OfStack(const ModuleTensors& tensors, MatrixShape shape,
+                                           int64_t idx, int64_t count, Slice rows, int64_t step) {
+  constexpr int64_t kGroup = 32, kGroupBytes = kGroup / 2;
+  if (shape.columns % kGroup != 0) {
+    return tensors.Error(
+        "_blocks", "has " + std::to_string(shape.columns) + " inputs, must be a multiple of 32");
+  }
+  const int64_t groups = shape.columns / kGroup;
+  ASSIGN_OR_RETURN(const StoredTensor blocks,
+                   tensors.Get("_blocks", "U8", {count, shape.rows, groups, kGroupBytes}));
+  ASSIGN_OR_RETURN(const StoredTensor scales,
+                   tensors.Get("_scales", "U8", {count, shape.rows, groups}));
+  DecodedMatrix codes(DType::kI8, rows.count, shape.columns);
+  codes.group_size = kGroup;
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const auto first = static_cast<size_t>((idx * shape.rows + rows.begin + i * step) * groups);
+    Unpack(blocks.bytes().subspan(first * kGroupBytes, static_cast<size_t>(groups) * kGroupBytes),
+           codes.Row<int8_t>(i));
+    for (const std::byte exponent : scales.bytes().subspan(first, static_cast<size_t>(groups))) {
+      ASSIGN_OR_RETURN(codes.scales.emplace_back(), PowerOf(tensors, "_scales", exponent));
+    }
   }
   return codes;
 }

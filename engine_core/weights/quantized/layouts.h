@@ -12,6 +12,7 @@
 #include "engine_core/weights/checkpoint_quantization.h"
 #include "engine_core/weights/decoded_matrix.h"
 #include "engine_core/weights/quantized/module_tensors.h"
+#include "engine_core/weights/slice.h"
 
 namespace tandem {
 
@@ -45,5 +46,11 @@ StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape s
 // e2m1 with scales in e4m3 (NVFP4) or powers of two (MXFP4).
 StatusOr<DecodedMatrix> DecodeFp4(const ModuleTensors& tensors, MatrixShape shape,
                                   const CheckpointQuantization& quantization);
+
+// MXFP4 as gpt-oss has it: matrix `idx` of "<module>_blocks" [count, rows, columns / 32, 16] with
+// "<module>_scales" [count, rows, columns / 32], of which the rows begin, begin + step, ... are
+// decoded.
+StatusOr<DecodedMatrix> DecodeMxfp4OfStack(const ModuleTensors& tensors, MatrixShape shape,
+                                           int64_t idx, int64_t count, Slice rows, int64_t step);
 
 }  // namespace tandem

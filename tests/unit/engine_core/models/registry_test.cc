@@ -1,6 +1,10 @@
 #include "engine_core/models/registry.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -34,6 +38,26 @@ TEST_CASE(
     "registry: the rules of every architecture make a config of the keys that have no default") {
   const std::vector<std::string> names = Architectures();
   REQUIRE(names.size() >= 12);
+  // MLPs without a gate, and their activations.
+  const std::map<std::string, std::string> plain_mlps = {
+      {"BloomForCausalLM", "gelu_new"},
+      {"FalconForCausalLM", "gelu"},
+      {"GPT2LMHeadModel", "gelu_new"},
+      {"GPTNeoXForCausalLM", "gelu"},
+      {"OPTForCausalLM", "relu"},
+      {"PhiForCausalLM", "gelu_new"},
+      {"Starcoder2ForCausalLM", "gelu_pytorch_tanh"}};
+  const std::set<std::string> mixtures = {"GptOssForCausalLM",
+                                          "Llama4ForCausalLM",
+                                          "MiniMaxM2ForCausalLM",
+                                          "MixtralForCausalLM",
+                                          "OlmoeForCausalLM",
+                                          "PhiMoEForCausalLM",
+                                          "PhimoeForCausalLM",
+                                          "Qwen3MoeForCausalLM",
+                                          "Qwen3NextForCausalLM",
+                                          "Qwen3_5MoeForCausalLM",
+                                          "Qwen3_5MoeForConditionalGeneration"};
   for (const std::string& name : names) {
     CAPTURE(name);
     Json keys = ConfigOf(name);
@@ -44,13 +68,12 @@ TEST_CASE(
     INFO(config.status().ToString());
     REQUIRE(config.ok());
     CHECK(config->architecture == name);
-    CHECK(config->has_gated_mlp == (name != "GPT2LMHeadModel"));
-    const bool is_mixture = name == "MixtralForCausalLM" || name == "Qwen3MoeForCausalLM" ||
-                            name == "Qwen3NextForCausalLM" || name.starts_with("Qwen3_5Moe");
-    CHECK(config->IsMixture(0) == is_mixture);
-    CHECK(config->hidden_act == (name.starts_with("Gemma") ? "gelu_pytorch_tanh"
-                                 : name.starts_with("GPT") ? "gelu_new"
-                                                           : "silu"));
+    const auto plain = plain_mlps.find(name);
+    CHECK(config->has_gated_mlp == (plain == plain_mlps.end()));
+    CHECK(config->IsMixture(0) == (mixtures.count(name) > 0));
+    CHECK(config->hidden_act == (name.starts_with("Gemma")   ? "gelu_pytorch_tanh"
+                                 : plain != plain_mlps.end() ? plain->second
+                                                             : "silu"));
   }
 }
 

@@ -234,8 +234,68 @@ TEST_CASE("model config: text_config is read, multimodal architectures are refus
   CHECK(config->model_type == "gemma3_text");
   CHECK(config->eos_token_ids == std::vector<TokenId>{5});
   CHECK_THAT(Refusal("text_config", 3), Contains("text_config"));
-  CHECK_THAT(Refusal("architectures", {"Gemma3ForConditionalGeneration"}),
-             Contains("Gemma3ForConditionalGeneration") && Contains("only text"));
+  Json published = json;
+  published["architectures"] = {"Gemma3ForConditionalGeneration"};
+  const auto with_vision = Parse(published);
+  REQUIRE(with_vision.ok());
+  CHECK(with_vision->architecture == "Gemma3ForCausalLM");
+  CHECK_THAT(Refusal("architectures", {"LlavaForConditionalGeneration"}),
+             Contains("LlavaForConditionalGeneration") && Contains("more than text"));
+}
+
+TEST_CASE("model config: keys by other names, and values that are not built") {
+  Json json = Minimal();
+  json["architectures"] = {"GPTNeoXForCausalLM"};
+  json["layer_norm_eps"] = 1e-4;
+  json["rotary_emb_base"] = 500;
+  json["rotary_pct"] = 0.5;
+  const auto neox = Parse(json);
+  REQUIRE(neox.ok());
+  CHECK(neox->rms_norm_eps == 1e-4);
+  CHECK(neox->rope.theta == 500);
+  CHECK(neox->rotary_dim == neox->head_dim / 2);
+  CHECK(neox->use_parallel_residual);
+
+  json = Minimal();
+  json["architectures"] = {"FalconForCausalLM"};
+  REQUIRE(Parse(json).ok());
+  CHECK(Parse(json)->num_kv_heads == 1);
+  json["alibi"] = true;
+  const auto refused = Parse(json);
+  REQUIRE(!refused.ok());
+  CHECK_THAT(refused.status().ToString(), Contains("alibi") && Contains("FalconForCausalLM"));
+}
+
+TEST_CASE("model config: two names that are each other's") {
+  Json json = Minimal();
+  json["architectures"] = {"Llama4ForCausalLM"};
+  json["num_hidden_layers"] = 5;
+  json["intermediate_size"] = 48;
+  json["intermediate_size_mlp"] = 96;
+  json["interleave_moe_layer_step"] = 2;
+  json["no_rope_layers"] = Json::array();
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->moe_intermediate_size == 48);
+  CHECK(config->intermediate_size == 96);
+  CHECK(config->mixture_layers == std::vector<bool>{false, true, false, true, false});
+  CHECK(config->rope_layers == std::vector<bool>{true, true, true, false, true});
+  json["no_rope_layers"] = {0, 1, 1, 1, 1};
+  CHECK(Parse(json)->rope_layers == std::vector<bool>{false, true, true, true, true});
+  json["no_rope_layers"] = {1, 2};
+  CHECK(!Parse(json).ok());
+}
+
+TEST_CASE("model config: windows by letters") {
+  Json json = Minimal();
+  json["architectures"] = {"Exaone4ForCausalLM"};
+  json["num_hidden_layers"] = 5;
+  json["sliding_window"] = 32;
+  json["sliding_window_pattern"] = "LLLG";
+  REQUIRE(Parse(json).ok());
+  CHECK(Parse(json)->sliding_layers == std::vector<bool>{true, true, true, false, true});
+  json["sliding_window_pattern"] = "LX";
+  CHECK(!Parse(json).ok());
 }
 
 TEST_CASE("model config: the experts of a mixture, in both spellings") {
@@ -348,9 +408,9 @@ TEST_CASE("model config: an error names the key, its value and what is allowed")
   CHECK_THAT(Refusal("torch_dtype", "int8"), Contains("int8") && Contains("bfloat16"));
   CHECK_THAT(Refusal("eos_token_id", 100), Contains("below vocab_size"));
   CHECK_THAT(Refusal("partial_rotary_factor", 1.5), Contains("partial_rotary_factor"));
-  CHECK_THAT(
-      Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
-      Contains("spiral") && Contains("default, dynamic, linear, llama3, longrope, su, yarn"));
+  CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
+             Contains("spiral") &&
+                 Contains("default, dynamic, linear, llama3, longrope, mrope, su, yarn"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
   CHECK_THAT(Refusal("quantization_config", 4), Contains("quantization_config: must be an object"));
   CHECK_THAT(Refusal("scale_attn_weights", 1), Contains("true or false"));

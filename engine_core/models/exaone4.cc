@@ -1,0 +1,30 @@
+// EXAONE 4: Llama's layer with its norms after attention and MLP, a norm over each head of q and k,
+// and a window in most layers; the others do not rotate.
+// Source: LG AI Research 2025; HF's Exaone4ForCausalLM.
+
+#include "engine_core/models/llama.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<LlamaLayer> LoadExaone4Layer(const LoadContext& context, const LayerPlace& place) {
+  const ModelConfig& config = context.config;
+  LlamaLayer layer;
+  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
+  RETURN_IF_ERROR(LoadHeadNorms(context, place, "q_norm", "k_norm", &layer.attention));
+  layer.attention.has_rope = config.sliding_window == 0 || config.WindowOf(place.idx) > 0;
+  ASSIGN_OR_RETURN(layer.attention.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
+  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
+  ASSIGN_OR_RETURN(layer.mlp.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_feedforward_layernorm"));
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadExaone4(const LoadContext& context) {
+  return LoadLlamaLike(context, {}, LoadExaone4Layer);
+}
+
+}  // namespace tandem

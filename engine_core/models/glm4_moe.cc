@@ -1,0 +1,46 @@
+// GLM-4.5 to 4.7: biases on q, k and v, in some sizes a norm over each head of q and k, rotation of
+// the first half of each head; after the first layers a mixture chosen by sigmoids with a bias, and
+// a shared expert.
+// Source: GLM-4.5 Team 2025; HF's Glm4MoeForCausalLM.
+
+#include "engine_core/models/moe.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<AttentionLayer> LoadGlm4MoeAttention(const LoadContext& context, const LayerPlace& place) {
+  const ModelConfig& config = context.config;
+  ASSIGN_OR_RETURN(AttentionLayer layer,
+                   LoadAttention(context, place, {.qkv = config.attention_bias}));
+  if (config.use_qk_norm) {
+    RETURN_IF_ERROR(LoadHeadNorms(context, place, "q_norm", "k_norm", &layer));
+  }
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadGlm4Moe(const LoadContext& context) {
+  const ModelConfig& config = context.config;
+  const RouteOptions routing = {.score = RouterScore::kSigmoid,
+                                .renormalize = config.norm_topk_prob,
+                                .scale = static_cast<float>(config.routed_scaling_factor),
+                                .num_groups = static_cast<int>(config.num_expert_groups),
+                                .top_groups = static_cast<int>(config.num_chosen_groups),
+                                .group_best = config.num_expert_groups > 1 ? 2 : 1};
+  return LoadMoeLike(context,
+                     {.names = {.block = "mlp",
+                                .gate = "gate_proj",
+                                .up = "up_proj",
+                                .down = "down_proj",
+                                .shared = "shared_experts",
+                                .router_bias = "gate.e_score_correction_bias"},
+                      .shape = {.num_experts = config.num_experts,
+                                .top_k = config.num_experts_per_tok,
+                                .intermediate_size = config.moe_intermediate_size,
+                                .routing = routing,
+                                .shared_intermediate_size = config.shared_intermediate_size},
+                      .load_attention = LoadGlm4MoeAttention});
+}
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+#include "engine_core/weights/nested_weights.h"
+
+#include <string>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kModel = "model.", kHead = "lm_head.";
+
+// Of the names that begin with kModel, and of those that begin with kHead.
+struct Prefixes {
+  std::string_view model, head;
+};
+constexpr Prefixes kKnown[] = {
+    {"language_model.model.", "language_model.lm_head."},
+    {"model.language_model.", "lm_head."},
+};
+
+class NestedWeights final : public Weights {
+ public:
+  NestedWeights(std::unique_ptr<Weights> whole, const Prefixes& prefixes)
+      : whole_(std::move(whole)), prefixes_(prefixes) {}
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    return whole_->Get(NameOf(name), rows, columns);
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    return whole_->GetFromStack(NameOf(name), index, count, rows, columns);
+  }
+  StatusOr<StoredTensor> GetStored(std::string_view name) override {
+    return whole_->GetStored(NameOf(name));
+  }
+  bool Has(std::string_view name) const override { return whole_->Has(NameOf(name)); }
+
+  // The text model's alone, by the names that its readers use.
+  std::vector<std::string> Unread() const override {
+    std::vector<std::string> names;
+    for (const std::string& name : whole_->Unread()) {
+      if (name.starts_with(prefixes_.model)) {
+        names.push_back(std::string(kModel) + name.substr(prefixes_.model.size()));
+      } else if (name.starts_with(prefixes_.head)) {
+        names.push_back(std::string(kHead) + name.substr(prefixes_.head.size()));
+      }
+    }
+    return names;
+  }
+
+ private:
+  std::string NameOf(std::string_view name) const {
+    for (const auto& [own, stored] :
+         {std::pair{kModel, prefixes_.model}, std::pair{kHead, prefixes_.head}}) {
+      if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));
+    }
+    return std::string(name);
+  }
+
+  std::unique_ptr<Weights> whole_;
+  Prefixes prefixes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Weights> TextWeights(std::unique_ptr<Weights> weights) {
+  for (const Prefixes& prefixes : kKnown) {
+    if (weights->Has(std::string(prefixes.model) + "embed_tokens.weight")) {
+      return std::make_unique<NestedWeights>(std::move(weights), prefixes);
+    }
+  }
+  return weights;
+}
+
+}  // namespace tandem
