@@ -214,6 +214,12 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
   CHECK_THAT(
       SetupError({"model", "--per-request-spec-decode-metrics", "detailed"}),
       Contains("--per-request-spec-decode-metrics detailed") && Contains("--speculative-config"));
+  CHECK(Setup({"model", "--device", "cuda", "--speculative-config",
+               R"({"method": "ngram", "num_speculative_tokens": 3})"})
+            .runner.speculation.drafts());
+  CHECK_THAT(SetupError({"model", "--device", "cuda", "--speculative-config",
+                         R"({"model": "a/folder", "num_speculative_tokens": 4})"}),
+             Contains("--speculative-config") && Contains("--device cuda"));
   CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
                          R"({"method": "mtp", "num_speculative_tokens": 4})"}),
              Contains("mtp is not built"));
