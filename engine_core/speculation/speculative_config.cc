@@ -208,7 +208,7 @@ Status SetMethod(Keys* keys) {
        {"eagle3", DraftMethod::kEagle3},
        {"medusa", DraftMethod::kMedusa}}};
   if (method == "mtp" || method.ends_with("_mtp")) {
-    return Refused("method ", method, " is not built: no model that is built has such layers; ",
+    return Refused("method ", method, " is not built: such layers of a checkpoint are not loaded; ",
                    kBuilt);
   }
   const auto row = std::ranges::find(kWithModel, method, [](const auto& r) { return r.first; });
