@@ -167,7 +167,7 @@ class Speculation(unittest.TestCase):
 
     def test_what_is_not_built_is_refused_by_name(self):
         for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "method medusa needs a model"),
-                              ({"method": "mtp", "num_speculative_tokens": 2}, "no model that is built has such layers"),
+                              ({"method": "mtp", "num_speculative_tokens": 2}, "such layers of a checkpoint are not loaded"),
                               ({"method": "eagle3", "num_speculative_tokens": 2}, "needs a model"),
                               ({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 2}, "hidden_size"),
                               ({"model": str(MODEL.parents[2] / "tests/golden/models/llama_plain"), "num_speculative_tokens": 2},
