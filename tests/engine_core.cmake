@@ -54,7 +54,7 @@ tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation tests/support/heap)
-tandem_test(golden_models LABEL golden
+tandem_test(golden_models LABEL golden TIMEOUT 300
   SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_lora LABEL golden
@@ -64,7 +64,7 @@ tandem_test(golden_lora LABEL golden
 tandem_test(golden_ranks LABEL golden TIMEOUT 300
   SRCS golden/ranks_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_quantized LABEL golden
+tandem_test(golden_quantized LABEL golden TIMEOUT 300
   SRCS golden/quantized_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
        tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
