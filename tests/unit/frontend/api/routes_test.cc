@@ -125,7 +125,7 @@ TEST_CASE("dev routes exist in dev mode only, need the key, and have one row eac
     CHECK(all.insert(route.method + " " + route.path).second);
     if (before.count(route.method + " " + route.path) == 0) CHECK(route.guarded);
   }
-  CHECK(all.size() == before.size() + 10);  // /is_sleeping is in both
+  CHECK(all.size() == before.size() + 11);  // /is_sleeping is in both
   CHECK(all.count("POST /sleep") == 1);
 }
 
