@@ -63,6 +63,8 @@ struct TensorView {
   std::string_view data;
 };
 StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::string> aux_frames);
+// The value with its data inside.
+RawValue PackedTensor(const TensorView& tensor);
 // The value; the data becomes the next one of the record's aux_frames.
 RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_frames);
 

@@ -201,6 +201,13 @@ void UnpackAs(MsgpackReader& r, Form form, Value* value) {
     }
     return;
   }
+  if constexpr (std::is_same_v<Value, Rare<RawValue>>) {
+    if (form == Form::kTensor) {
+      const TensorView tensor = UnpackTensor(r);
+      if (r.ok()) *value = PackedTensor(tensor);
+      return;
+    }
+  }
   if (form == Form::kUtilityResult) {
     if constexpr (std::is_same_v<Value, RawValue>) {
       if (r.ArraySize() != 2) r.Fail("expected [type, value]");
@@ -372,6 +379,28 @@ StatusOr<LoraRequest> UnpackLoraRequest(const RawValue& value) {
   const std::string_view frames[] = {value.packed};
   RETURN_IF_ERROR(DecodeRecord(frames, &lora));
   return lora;
+}
+
+StatusOr<std::optional<int64_t>> SecondBegin(const PoolingParams& params) {
+  std::optional<int64_t> begin;
+  if (params.extra_kwargs.is_nil()) return begin;
+  MsgpackReader reader(params.extra_kwargs.packed);
+  const uint32_t size = reader.MapSize();
+  for (uint32_t i = 0; i < size && reader.ok(); ++i) {
+    if (reader.String() != kTokenTypesKey) {
+      return UnimplementedError("extra_kwargs of pooling_params has an unknown key");
+    }
+    begin = reader.IntIn(0, 1 << 30);
+  }
+  RETURN_IF_ERROR(reader.status());
+  return begin;
+}
+
+StatusOr<PoolingParams> UnpackPoolingParams(const RawValue& value) {
+  PoolingParams params;
+  const std::string_view frames[] = {value.packed};
+  RETURN_IF_ERROR(DecodeRecord(frames, &params));
+  return params;
 }
 
 std::optional<Sender> FindSender(std::string_view add_body) {

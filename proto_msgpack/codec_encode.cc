@@ -284,6 +284,17 @@ void Encode(const EngineCoreReadyResponse& record, EncodedMessage* message) {
   EncodeRecord(record, message);
 }
 
+RawValue PackedTensor(const TensorView& tensor) {
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_array(3);
+    w.String(tensor.dtype);
+    w.packer.pack_array(static_cast<uint32_t>(tensor.shape.size()));
+    for (const int64_t size : tensor.shape) Pack(w, size);
+    w.packer.pack_ext(tensor.data.size(), kExtRawView);
+    w.packer.pack_ext_body(tensor.data.data(), static_cast<uint32_t>(tensor.data.size()));
+  });
+}
+
 RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_frames) {
   aux_frames->emplace_back(tensor.data);
   return PackedBy([&](Writer& w) {
@@ -301,6 +312,18 @@ RawValue Packed(const RequestSpecDecodeMetrics& metrics) {
 
 RawValue Packed(const LoraRequest& lora) {
   return PackedBy([&](Writer& w) { Pack(w, lora); });
+}
+
+RawValue PackedTokenTypes(int64_t second_begin) {
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_map(1);
+    w.String(kTokenTypesKey);
+    Pack(w, second_begin);
+  });
+}
+
+RawValue Packed(const PoolingParams& params) {
+  return PackedBy([&](Writer& w) { Pack(w, params); });
 }
 
 RawValue PackedBool(bool value) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "proto_msgpack/lora_request.h"
+#include "proto_msgpack/pooling_params.h"
 #include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
 
@@ -23,6 +24,7 @@ enum class Form {
   kMapIfEmpty,     // a raw value: {} when empty
   kNotIfPooling,   // nil in a pooling request
   kTensors,        // LogprobsTensors, not LogprobsLists
+  kTensor,         // a raw value: a tensor, whose data a reader takes out of its frame
   kUtilityResult,  // [type, value]
 };
 
@@ -153,6 +155,20 @@ struct ArrayOf<EngineCoreRequest> {
                  At<&T::abort_immediately>, At<&T::session_id>, At<&T::kv_hints>>;
 };
 
+// vLLM's, in PoolingParams::extra_kwargs.
+constexpr std::string_view kTokenTypesKey = "compressed_token_type_ids";
+
+template <>
+struct ArrayOf<PoolingParams> {
+  using T = PoolingParams;
+  static constexpr uint32_t kRequired = 0;
+  using Fields =
+      std::tuple<At<&T::use_activation>, At<&T::dimensions>, At<&T::step_tag_id>,
+                 At<&T::returned_token_ids>, At<&T::task>, At<&T::requires_token_ids>,
+                 At<&T::skip_reading_prefix_cache>, At<&T::late_interaction_params>,
+                 At<&T::extra_kwargs>, At<&T::output_kind>, At<&T::late_chunking_params>>;
+};
+
 template <>
 struct ArrayOf<LoraRequest> {
   using T = LoraRequest;
@@ -209,7 +225,7 @@ struct ArrayOf<EngineCoreOutput> {
   static constexpr uint32_t kRequired = 2;
   using Fields =
       std::tuple<At<&T::request_id>, At<&T::new_token_ids>, At<&T::new_logprobs>,
-                 At<&T::new_prompt_logprobs, Form::kTensors>, At<&T::pooling_output>,
+                 At<&T::new_prompt_logprobs, Form::kTensors>, At<&T::pooling_output, Form::kTensor>,
                  At<&T::finish_reason>, At<&T::stop_reason>, At<&T::events, Form::kNilIfEmpty>,
                  At<&T::kv_transfer_params>, At<&T::ec_transfer_params>, At<&T::trace_headers>,
                  At<&T::prefill_stats>, At<&T::routed_experts>, At<&T::num_nans_in_logits>,

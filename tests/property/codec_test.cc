@@ -185,7 +185,12 @@ EngineCoreOutput DrawOutput(Draw& draw) {
   o.new_token_ids = draw.Ids(4);
   if (draw.Maybe()) o.new_logprobs = draw.Logprobs();
   if (draw.Maybe()) o.new_prompt_logprobs = draw.Logprobs();
-  o.pooling_output = draw.RareRaw();
+  if (draw.Maybe()) {
+    const std::vector<float> values(static_cast<size_t>(draw.Below(200)), 0.5f);
+    const std::string_view bytes(reinterpret_cast<const char*>(values.data()), 4 * values.size());
+    o.pooling_output = PackedTensor(
+        {.dtype = "float32", .shape = {static_cast<int64_t>(values.size())}, .data = bytes});
+  }
   o.finish_reason = draw.Perhaps(static_cast<FinishReason>(draw.Below(5)));
   if (draw.Maybe()) o.stop_reason = draw.Int();
   if (draw.Maybe()) o.stop_reason = draw.Text();
