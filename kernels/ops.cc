@@ -126,6 +126,11 @@ void Ops::GeluAndMul(const Tensor& out, const Tensor& gate_up) {
   DoGeluAndMul(out, gate_up);
 }
 
+void Ops::ErfGeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  CheckGate(types(), out, gate_up);
+  DoErfGeluAndMul(out, gate_up);
+}
+
 void Ops::ClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
   CheckGate(types(), out, gate_up);
   CHECK(limit > 0) << limit;

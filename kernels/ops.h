@@ -138,6 +138,8 @@ struct AttentionOptions {
   int32_t chunk = 0;           // c > 0: a query at p sees keys p / c * c .. p; 0: all
   Tensor sinks = {};           // [heads] f32: a score with its share of the softmax and no value
   Tensor slopes = {};  // [heads] f32, ALiBi: a score gets slope * (key's position - query's)
+  // A query sees the keys after it, too: all of them, or with a window p - w / 2 .. p + w / 2.
+  bool is_bidirectional = false;
 };
 
 // Row e of a bias [E, n]; empty if there is none.

@@ -155,6 +155,7 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.chunk = options.chunk;
   task.sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>();
   task.slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>();
+  task.is_bidirectional = options.is_bidirectional;
 
   const int64_t scratch_floats = AttentionScratchFloats(kMaxQueryRows, task.padded_dim);
   const int64_t num_parts = task.num_heads / task.heads_at_once;

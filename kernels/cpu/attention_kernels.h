@@ -295,25 +295,35 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
     scratch.maxima[row * kVecLanes] = -__builtin_inff();
   }
 
-  // The keys a query at `position` sees begin here.
+  // The keys a query at `position` sees: those from first_key to last_key.
+  const int num_before = task.is_bidirectional ? task.window / 2 : task.window - 1;
+  const int num_after = !task.is_bidirectional ? 0
+                        : task.window > 0      ? task.window / 2
+                                               : item.context_len;
   auto first_key = [&](int position) {
     if (task.chunk > 0) return position / task.chunk * task.chunk;
-    return task.window > 0 && position >= task.window ? position - task.window + 1 : 0;
+    return task.window > 0 && position > num_before ? position - num_before : 0;
+  };
+  auto last_key = [&](int position) {
+    const int key = position + num_after;
+    return key < item.context_len ? key : item.context_len - 1;
   };
   const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
-  for (int step = first_step; step <= last_position; step += kStepTokens) {
+  const int last_step_key = last_key(last_position);
+  for (int step = first_step; step <= last_step_key; step += kStepTokens) {
     StepTile tiles[kStepTiles];
     int num_tiles = 0;
     for (int number = 0; number < kStepTiles; ++number) {
       const int key = step + number * kTileTokens;
-      if (key > last_position) break;
+      if (key > last_step_key) break;
       StepTile& tile = tiles[num_tiles];
       tile.number = number;
       tile.valid = item.context_len - key < kTileTokens ? item.context_len - key : kTileTokens;
-      tile.row_begin = key > item.first_position ? (key - item.first_position) * group : 0;
+      const int first_seeing = key - num_after - item.first_position;
+      tile.row_begin = first_seeing > 0 ? first_seeing * group : 0;
       tile.row_end = rows;
       if (task.window > 0) {
-        const int queries = key + kTileTokens - 1 + task.window - item.first_position;
+        const int queries = key + kTileTokens + num_before - item.first_position;
         tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
       }
       if (task.chunk > 0) {
@@ -374,14 +384,13 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
     }
     for (int row = 0; row < rows; ++row) {
       const int position = item.first_position + row / group;
-      const int begin = first_key(position) - step;
-      if (position < step || begin >= kStepTokens) continue;
+      const int begin = first_key(position) - step, end = last_key(position) + 1 - step;
+      if (end <= 0 || begin >= kStepTokens) continue;
       const float slope = task.slopes == nullptr ? 0 : task.slopes[head_of_row(row)];
-      if (begin <= 0 && position + 1 >= step + kStepTokens) {
+      if (begin <= 0 && end >= kStepTokens) {
         SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens, slope, step - position);
       } else {
-        SoftmaxStep<Type, false>(task, scratch, row, begin, position + 1 - step, slope,
-                                 step - position);
+        SoftmaxStep<Type, false>(task, scratch, row, begin, end, slope, step - position);
       }
     }
     for (int row0 = 0; row0 < rows; row0 += kTileRows) {

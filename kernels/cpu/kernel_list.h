@@ -30,6 +30,7 @@ constexpr TypedKernels ListTypedKernels() {
       .add_scaled = AddScaled<Type>,
       .silu_and_mul = SiluAndMul<Type>,
       .gelu_and_mul = GeluAndMul<Type>,
+      .erf_gelu_and_mul = ErfGeluAndMul<Type>,
       .clamped_silu_and_mul = ClampedSiluAndMul<Type>,
       .activate = Activate<Type>,
       .scale = ScaleRow<Type>,

@@ -185,6 +185,7 @@ struct AttentionTask {
   int chunk = 0;
   const float* sinks = nullptr;   // or null
   const float* slopes = nullptr;  // or null
+  bool is_bidirectional = false;
 };
 
 // Consecutive queries of one request, for heads_at_once query heads.
@@ -225,6 +226,7 @@ struct TypedKernels {
   void (*add_scaled)(float* residual, const void* x, bool x_is_f32, float scale, int64_t size);
   void (*silu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
   void (*gelu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
+  void (*erf_gelu_and_mul)(const void* gate, const void* up, bool is_f32, int64_t size, void* out);
   void (*clamped_silu_and_mul)(const void* gate, const void* up, bool is_f32, float limit,
                                int64_t size, void* out);
   void (*activate)(const void* x, bool is_f32, ElementKind kind, int64_t size, void* out);

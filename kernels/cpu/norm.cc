@@ -67,6 +67,17 @@ void CpuOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   });
 }
 
+void CpuOps::DoErfGeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  const int64_t size = out.shape[1];
+  ForEach(out.rows(), size / 3, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      kernels().erf_gelu_and_mul(RowOf(gate_up.Columns(0, size), t),
+                                 RowOf(gate_up.Columns(size, size), t), IsF32(gate_up), size,
+                                 RowOf(out, t));
+    }
+  });
+}
+
 void CpuOps::DoClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
   const int64_t size = out.shape[1];
   ForEach(out.rows(), size / 4, [&](int64_t begin, int64_t end, int) {

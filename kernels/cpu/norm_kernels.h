@@ -126,6 +126,11 @@ void GeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, voi
   ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return Gelu(x); });
 }
 
+template <class Type>
+void ErfGeluAndMul(const void* gate, const void* up, bool is_f32, int64_t size, void* out) {
+  ActivateAndMul<Type>(gate, up, is_f32, size, out, [](Vec x) { return ErfGelu(x); });
+}
+
 template <class X, class Out>
 void ClampedSiluAndMulRow(const X* gate, const X* up, float limit, int64_t size, Out* out) {
   const Vec most = Set1(limit), least = Set1(-limit), one = Set1(1.0f);

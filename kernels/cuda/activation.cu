@@ -81,6 +81,10 @@ void CudaOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   ActivateRows<TanhGelu, true>(queue(), out, gate_up);
 }
 
+void CudaOps::DoErfGeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  ActivateRows<ErfGelu, true>(queue(), out, gate_up);
+}
+
 void CudaOps::DoClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
   const int64_t size = out.shape[1];
   const dim3 grid(static_cast<unsigned>(out.rows()),

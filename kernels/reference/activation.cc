@@ -47,6 +47,16 @@ void ReferenceOps::DoGeluAndMul(const Tensor& out, const Tensor& gate_up) {
   }
 }
 
+void ReferenceOps::DoErfGeluAndMul(const Tensor& out, const Tensor& gate_up) {
+  const int64_t size = out.shape[1];
+  for (int64_t t = 0; t < out.rows(); ++t) {
+    const float* gate = gate_up.Row<float>(t);
+    for (int64_t i = 0; i < size; ++i) {
+      out.Row<float>(t)[i] = Evaluate(Nonlinearity::kErfGelu, gate[i]) * gate[size + i];
+    }
+  }
+}
+
 void ReferenceOps::DoClampedSiluAndMul(const Tensor& out, const Tensor& gate_up, float limit) {
   const int64_t size = out.shape[1];
   for (int64_t t = 0; t < out.rows(); ++t) {

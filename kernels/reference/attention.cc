@@ -32,7 +32,7 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
   std::vector<float> weights;
 
   // One query of one head.
-  auto attend = [&](const float* query, float* result, int head, int position,
+  auto attend = [&](const float* query, float* result, int head, int position, int context,
                     const int32_t* blocks) {
     auto offset = [&](int key) {
       const int64_t slot =
@@ -40,13 +40,18 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
       return ReferenceKvOffset(kv, slot, head / group);
     };
     const int window = options.sliding_window, chunk = options.chunk;
-    const int first = window > 0  ? std::max(0, position - window + 1)
+    const int before = options.is_bidirectional ? window / 2 : window - 1;
+    const int first = window > 0  ? std::max(0, position - before)
                       : chunk > 0 ? position / chunk * chunk
                                   : 0;
+    int last = position;
+    if (options.is_bidirectional) {
+      last = window > 0 ? std::min(context - 1, position + window / 2) : context - 1;
+    }
     const float slope = options.slopes.empty() ? 0 : options.slopes.Data<float>()[head];
-    weights.assign(position + 1, 0);
+    weights.assign(last + 1, 0);
     float max = -INFINITY;
-    for (int key = first; key <= position; ++key) {
+    for (int key = first; key <= last; ++key) {
       const float* k = static_cast<const float*>(kv.k) + offset(key);
       float score = 0;
       for (int i = 0; i < dim; ++i) score += query[i] * k[i];
@@ -57,11 +62,10 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
       max = std::max(max, score);
     }
     float sum = 0;
-    for (int key = first; key <= position; ++key)
-      sum += weights[key] = std::exp(weights[key] - max);
+    for (int key = first; key <= last; ++key) sum += weights[key] = std::exp(weights[key] - max);
     if (!options.sinks.empty()) sum += std::exp(options.sinks.Data<float>()[head] - max);
     std::fill_n(result, dim, 0.0f);
-    for (int key = first; key <= position; ++key) {
+    for (int key = first; key <= last; ++key) {
       const float* v = static_cast<const float*>(kv.v) + offset(key);
       for (int i = 0; i < dim; ++i) result[i] += weights[key] / sum * v[i];
     }
@@ -74,6 +78,7 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
       const int position = plan.context_len()[r] - (end - t);
       for (int h = 0; h < num_heads; ++h) {
         attend(q.Row<float>(t) + h * dim, out.Row<float>(t) + h * dim, h, position,
+               plan.context_len()[r],
                plan.batch().block_table.Row<int32_t>(static_cast<int64_t>(r)));
       }
     }

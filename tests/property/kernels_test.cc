@@ -343,6 +343,48 @@ TEST_CASE("LatentRopeWriteKv and PagedAttention of latents equal the reference")
               });
 }
 
+// Not built on devices, where models that need it are refused.
+TEST_CASE("PagedAttention of texts whose tokens see those after them equals the reference") {
+  ForEachCase(10,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                if (!cpu.device().memory_is_host()) return;
+                AttentionModel model = AttentionModel::Random(draw, 400);
+                model.options.is_bidirectional = true;
+                CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
+                        model.block_size, model.options.sliding_window, model.options.soft_cap);
+                std::vector<std::vector<float>> qkv;
+                for (int r = 0; r < 3; ++r)
+                  qkv.push_back(draw.Normals(draw.Int(1, 290) * model.qkv_size()));
+                AttentionRun expected(reference, model, qkv, draw);
+                expected.RunAtOnce();
+                AttentionRun ours(cpu, model, qkv, draw);
+                ours.RunAtOnce();
+                AttentionRun alone(cpu, model, qkv, draw);
+                for (int r = 0; r < 3; ++r) {
+                  alone.Step({{r, alone.length(r)}});
+                  CHECK(MaxError(ours.output(r), expected.output(r)) <
+                        (backend_case.dtype == DType::kBf16 ? 0.05f : 2e-5f));
+                  CHECK(SameBits(ours.output(r), alone.output(r)));
+                }
+              });
+}
+
+TEST_CASE("ErfGeluAndMul equals the reference") {
+  ForEachCase(6,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                const int64_t t = draw.Int(1, 9), h = draw.Int(2, 200);
+                const auto x = draw.Normals(t * 2 * h, 3);
+                auto run = [&](Backend& backend) {
+                  const OwnedTensor merged = UploadAct(backend, x, {t, 2 * h});
+                  const OwnedTensor out = Make(backend, backend.activation_dtype(), {t, h});
+                  backend.ops().ErfGeluAndMul(out, merged);
+                  return Floats(backend, out);
+                };
+                CHECK(MaxError(run(cpu), run(reference)) <
+                      (backend_case.dtype == DType::kBf16 ? backend_case.tolerance() : 1e-5f));
+              });
+}
+
 TEST_CASE("PagedAttention over a long context, all at once and token by token at its end") {
   ForEachCase(2,
               [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
