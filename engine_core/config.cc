@@ -30,7 +30,11 @@ int64_t DerivedMaxModelLen(const ModelConfig& model) {
 }
 
 Status SetLengths(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
-  const int64_t derived = DerivedMaxModelLen(model);
+  int64_t derived = DerivedMaxModelLen(model);
+  const std::optional<PoolerConfig>& pooling = setup->runner.limits.pooling;
+  if (pooling && pooling->max_seq_length > 0) {
+    derived = std::min(derived, pooling->max_seq_length);
+  }
   // LongRoPE's long factors cost short requests quality, so more than the original context must be
   // asked for.
   const int64_t usual = model.rope.type == RopeType::kLongRope
@@ -81,11 +85,40 @@ Status SetBatch(const EngineConfig& config, EngineSetup* setup) {
         "--max-num-scheduled-tokens " + std::to_string(config.max_num_scheduled_tokens) +
         ": must not be above --max-num-batched-tokens " + std::to_string(tokens));
   }
+  if (!config.enable_chunked_prefill && config.max_num_scheduled_tokens > 0 &&
+      config.max_num_scheduled_tokens < max_model_len) {
+    return InvalidArgumentError("--max-num-scheduled-tokens " +
+                                std::to_string(config.max_num_scheduled_tokens) +
+                                ": without chunked prefill it must be at least --max-model-len " +
+                                std::to_string(max_model_len));
+  }
   if (config.long_prefill_token_threshold > max_model_len) {
     return InvalidArgumentError(
         "--long-prefill-token-threshold " + std::to_string(config.long_prefill_token_threshold) +
         ": must not be above --max-model-len " + std::to_string(max_model_len));
   }
+  return OkStatus();
+}
+
+// Reads what the model's files and flags say of pooling. What is not built with it is refused.
+Status SetPooling(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(
+      setup->runner.limits.pooling,
+      ReadPoolerConfig(config.model, {config.runner, config.convert, config.pooler_config},
+                       config.hf_overrides));
+  if (!setup->runner.limits.pooling) {
+    if (!model.is_bidirectional) return OkStatus();
+    return InvalidArgumentError("--runner generate: the tokens of " + model.architecture +
+                                " see those after them, so it cannot generate");
+  }
+  const auto refuse = [](const std::string& flag) {
+    return InvalidArgumentError(flag + ": is not built for models that make vectors or scores");
+  };
+  if (setup->device == "cuda") return refuse("--device cuda");
+  if (config.tensor_parallel_size > 1) return refuse("--tensor-parallel-size above 1");
+  if (config.pipeline_parallel_size > 1) return refuse("--pipeline-parallel-size above 1");
+  if (!config.speculative_config.empty()) return refuse("--speculative-config");
+  if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
   return OkStatus();
 }
 
@@ -390,7 +423,10 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   scheduler.reserve_full_isl = config.scheduler_reserve_full_isl;
   scheduler.prefill_schedule_interval = static_cast<int32_t>(config.prefill_schedule_interval);
   KvCacheConfig& cache = setup->engine.kv_cache;
-  cache.enable_prefix_caching = config.enable_prefix_caching;
+  // States of cached tokens are not computed, so only the last one can be pooled without them.
+  const std::optional<PoolerConfig>& pooling = setup->runner.limits.pooling;
+  const bool needs_all_states = pooling && pooling->type != PoolingType::kLast;
+  cache.enable_prefix_caching = config.enable_prefix_caching && !needs_all_states;
   cache.watermark = config.watermark;
   cache.residency_sample = config.kv_cache_metrics ? config.kv_cache_metrics_sample : 0;
   const bool is_xxhash = config.prefix_caching_hash_algo.starts_with("xxhash");
@@ -409,11 +445,21 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   setup->engine.enable_sleep_mode = config.enable_sleep_mode;
 }
 
+// Each token sees all others of its text, which thus is computed in one step.
+EngineConfig WithWholePrompts(EngineConfig config) {
+  config.enable_chunked_prefill = false;
+  config.enable_prefix_caching = false;
+  config.long_prefill_token_threshold = 0;
+  return config;
+}
+
 }  // namespace
 
-StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model) {
+StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& model) {
+  const EngineConfig config = model.is_bidirectional ? WithWholePrompts(given) : given;
   EngineSetup setup;
   RETURN_IF_ERROR(SetDevice(config, model, &setup));
+  RETURN_IF_ERROR(SetPooling(config, model, &setup));
   RETURN_IF_ERROR(SetWeightFormats(config, model, &setup));
   RETURN_IF_ERROR(SetAttention(config, model, &setup));
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
@@ -428,13 +474,14 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& m
   RETURN_IF_ERROR(SetRanks(config, model, &setup));
   ASSIGN_OR_RETURN(setup.grammars, ParseGrammarConfig(config.structured_outputs_config));
   ASSIGN_OR_RETURN(setup.kv_events, ParseKvEventsConfig(config.kv_events_config));
-  setup.engine.kv_cache.enable_events = setup.kv_events.publishes() && config.enable_prefix_caching;
+  setup.engine.kv_cache.enable_events =
+      setup.kv_events.publishes() && setup.engine.kv_cache.enable_prefix_caching;
   setup.runner.limits.vocab_size = static_cast<int32_t>(model.vocab_size);
   if (config.enable_prompt_embeds) {
     setup.runner.limits.hidden_size = static_cast<int32_t>(model.hidden_size);
   }
   // A drafter may see more than the target's window, and take in tokens later.
-  if (!setup.runner.speculation.has_model()) {
+  if (!setup.runner.speculation.has_model() && !model.is_bidirectional) {
     setup.runner.limits.sliding_window = model.UniformWindow();
   }
   setup.runner.max_logprobs = config.max_logprobs;

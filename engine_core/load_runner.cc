@@ -150,7 +150,8 @@ ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model
           .limits = ModelLimitsOf(setup.runner.limits),
           .formats = setup.formats,
           .ranks = ranks,
-          .splits_experts = setup.splits_experts};
+          .splits_experts = setup.splits_experts,
+          .makes_logits = !setup.runner.limits.pooling};
 }
 
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
@@ -185,6 +186,10 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   startup->Done("weights mapped");
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    source->Load(backend.get(), loaded->adapter_sites.get()));
+  if (const auto& pooling = setup->runner.limits.pooling) {
+    ASSIGN_OR_RETURN(setup->runner.pooler_head,
+                     PoolerHead::Load(config.model, model_config, *pooling, &source->weights()));
+  }
   if (loaded->ranks == nullptr) WarnOfUnusedTensors(source->weights(), model_config);
   DraftModel draft;
   if (draft_config) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "proto_msgpack/pooling_params.h"
+
 namespace tandem {
 namespace {
 
@@ -32,11 +34,11 @@ Status CheckTokenIds(std::string_view name, std::span<const TokenId> ids, int32_
                               ", the vocabulary has " + std::to_string(vocab_size) + " tokens");
 }
 
-Status CheckKind(const wire::EngineCoreRequest& request) {
+Status CheckKind(const wire::EngineCoreRequest& request, bool pools) {
   const struct {
     const wire::RawValue& value;
     std::string_view what;
-  } unsupported[] = {{request.pooling_params, "pooling"},
+  } unsupported[] = {{pools ? wire::RawValue() : request.pooling_params, "pooling"},
                      {request.mm_features, "multimodal input"}};
   for (const auto& [value, what] : unsupported) {
     if (!IsNone(value)) {
@@ -53,12 +55,44 @@ Status CheckPrompt(const wire::EngineCoreRequest& request, const ExecutorLimits&
   const size_t num_tokens = request.prompt_token_ids.size();
   if (num_tokens == 0) return InvalidArgumentError("the prompt is empty");
   // The first output must fit as well.
-  if (num_tokens >= static_cast<size_t>(limits.max_model_len)) {
+  const int32_t most = limits.pooling ? limits.max_model_len : limits.max_model_len - 1;
+  if (num_tokens > static_cast<size_t>(most)) {
     return InvalidArgumentError("this model's maximum context length is " +
                                 std::to_string(limits.max_model_len) +
                                 " tokens, the prompt alone has " + std::to_string(num_tokens));
   }
   return CheckTokenIds("the prompt", request.prompt_token_ids, limits.vocab_size);
+}
+
+Status CheckPooling(const wire::EngineCoreRequest& request, const PoolerConfig& config) {
+  if (request.pooling_params.is_nil()) {
+    return InvalidArgumentError("this model makes vectors or scores, it does not generate");
+  }
+  ASSIGN_OR_RETURN(const wire::PoolingParams params,
+                   wire::UnpackPoolingParams(request.pooling_params));
+  const std::string_view task = TaskName(config.task);
+  if (params.task.value_or(std::string(task)) != task) {
+    return UnimplementedError("the pooling task " + *params.task +
+                              " is not supported: this model's is " + std::string(task));
+  }
+  if (params.dimensions && (*params.dimensions < 1 || !config.is_matryoshka ||
+                            *params.dimensions > config.embedding_size)) {
+    return OutOfRange("dimensions", static_cast<double>(*params.dimensions),
+                      config.is_matryoshka
+                          ? "in [1, " + std::to_string(config.embedding_size) + "]"
+                          : "unset: the model does not support Matryoshka embeddings");
+  }
+  RETURN_IF_ERROR(wire::SecondBegin(params).status());
+  const bool asks_for_more = params.requires_token_ids || !IsNone(params.step_tag_id) ||
+                             !IsNone(params.returned_token_ids) ||
+                             !IsNone(params.late_interaction_params) ||
+                             !IsNone(params.late_chunking_params);
+  if (asks_for_more) {
+    return UnimplementedError(
+        "token ids, step tags, late interaction and late chunking of pooling are not supported by "
+        "this engine");
+  }
+  return OkStatus();
 }
 
 // The outputs that a request brings from an earlier run follow its prompt and did not end it.
@@ -173,8 +207,9 @@ Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits
   if (!std::isfinite(request.arrival_time)) {  // the priority queue sorts by it
     return InvalidArgumentError("arrival_time is not a finite number");
   }
-  RETURN_IF_ERROR(CheckKind(request));
+  RETURN_IF_ERROR(CheckKind(request, limits.pooling.has_value()));
   RETURN_IF_ERROR(CheckPrompt(request, limits));
+  if (limits.pooling) return CheckPooling(request, *limits.pooling);
   RETURN_IF_ERROR(CheckLengths(request.sampling_params));
   RETURN_IF_ERROR(CheckPriorOutputs(request));
   RETURN_IF_ERROR(CheckDistribution(request.sampling_params));

@@ -15,11 +15,13 @@
 // proposes those of the next (DraftResult).
 
 #include <cstdint>
+#include <optional>
 
 #include "common/status.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/scheduler_output.h"
+#include "pooling/pooler_config.h"
 
 namespace tandem {
 
@@ -37,6 +39,8 @@ struct ExecutorLimits {
   int32_t hidden_size = 0;  // columns of prompt embeddings; 0: they are not accepted
   // What the drafter needs; by default there is none.
   DraftConfig drafts = {};
+  // The model pools its requests; nullopt: it generates.
+  std::optional<PoolerConfig> pooling = {};
   // Steps that were submitted and not collected: at most this many.
   size_t max_steps_in_flight = 2;
 };

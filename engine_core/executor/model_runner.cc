@@ -33,6 +33,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       graphs_(&backend_->device(), options.graph_sizes,
               std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
       enable_lora_(options.enable_lora),
+      hidden_size_(config.hidden_size),
+      num_token_types_(config.num_token_types),
       ranks_(options.ranks),
       runs_late_(PlaceOf(options.ranks).stage.size > 1) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
@@ -61,7 +63,7 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
     const ModelRunnerOptions& options, DraftModel draft) {
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(std::move(backend), std::move(model), config, options));
-  RETURN_IF_ERROR(runner->Allocate());
+  RETURN_IF_ERROR(runner->Allocate(options.pooler_head));
   if (options.speculation.drafts()) {
     RETURN_IF_ERROR(runner->MakeDrafts(options, std::move(draft)));
   }
@@ -85,7 +87,7 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
   return OkStatus();
 }
 
-Status ModelRunner::Allocate() {
+Status ModelRunner::Allocate(PoolerHead head) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
   ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
   ASSIGN_OR_RETURN(inputs_, StepInputs::Create(&backend_->device(),
@@ -99,9 +101,14 @@ Status ModelRunner::Allocate() {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
   }
-  ASSIGN_OR_RETURN(
-      sampler_,
-      StepSampler::Create(backend_.get(), ModelLimitsOf(limits_).max_logits_rows, tokens, &batch_));
+  if (limits_.pooling) {
+    ASSIGN_OR_RETURN(pooler_, Pooler::Create(backend_.get(), *limits_.pooling, std::move(head),
+                                             limits_, hidden_size_, num_token_types_));
+  } else {
+    ASSIGN_OR_RETURN(sampler_,
+                     StepSampler::Create(backend_.get(), ModelLimitsOf(limits_).max_logits_rows,
+                                         tokens, &batch_));
+  }
   for (StepInFlight& step : steps_) {
     step.layout.Reserve(seqs);
     step.samples.requests.reserve(static_cast<size_t>(seqs));
@@ -223,7 +230,7 @@ Status ModelRunner::CaptureGraphs() {
 
 void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request) {
   newest_->layout.LayOutPadding(num_tokens, tokens_per_request,
-                                std::min(num_tokens, sampler_->max_logits_rows()),
+                                pooler_ ? 0 : std::min(num_tokens, sampler_->max_logits_rows()),
                                 limits_.block_size);
   SendInputs(newest_);
 }
@@ -242,6 +249,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   const double begin = host_clock_.Monotonic();
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
+  if (pooler_ != nullptr) return RunPooled();
   sampler_->Begin(layout, &newest_->samples);
   const bool samples_later = backend_->device().memory_is_host();
   if (!samples_later) sampler_->TakeMasks(step, &newest_->samples);
@@ -265,6 +273,17 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   }
   sampler_->AppendUnknownTokens(layout, newest_->samples);
   newest_->seconds = host_clock_.Monotonic() - begin;
+  return status();
+}
+
+// The result is complete: it runs on the host.
+Status ModelRunner::RunPooled() {
+  embedded_.Fill(newest_->layout, batch_);
+  SendInputs(newest_);
+  clock_.Begin(&newest_->times);
+  RunModel(*newest_);
+  pooler_->Run(newest_->layout, model_.get(), newest_->result);
+  clock_.End(&newest_->times);
   return status();
 }
 
@@ -312,6 +331,11 @@ void ModelRunner::FinishAll() {
 }
 
 void ModelRunner::FinishStep(StepInFlight* step) {
+  if (pooler_ != nullptr) {
+    clock_.Add(step->times);
+    step->result = nullptr;
+    return;
+  }
   const double begin = host_clock_.Monotonic();
   if (runs_late_) RunModel(*step);
   if (step->layout.has_host_rows || sampler_->samples_in_turns()) {
@@ -343,7 +367,12 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
   for (const AdmittedRequest& admitted : step.admitted) {
     const ScheduledRequest& request = step.requests[static_cast<size_t>(admitted.request_idx)];
     batch_.Admit(request.slot, admitted, request.num_computed_tokens);
-    sampler_->Admit(request.slot);
+    if (pooler_ == nullptr) {
+      sampler_->Admit(request.slot);
+    } else {
+      CHECK(admitted.pooling_params != nullptr) << *admitted.request_id;
+      pooler_->Admit(request.slot, *admitted.pooling_params);
+    }
     if (drafts_) drafts_->Admit(request.slot, *admitted.sampling_params);
   }
   for (const ScheduledRequest& request : step.requests) {
@@ -362,7 +391,7 @@ void ModelRunner::SendInputs(StepInFlight* step) {
                  .table_columns = layout.max_blocks,
                  .has_adapters = !layout.adapters.empty()});
   inputs_.Fill(layout, batch_);
-  sampler_->FillRows(layout, inputs_.host().sampling_rows);
+  if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) {
     step->published = ranks_->PublishStep(inputs_, layout);
     return;
@@ -373,7 +402,7 @@ void ModelRunner::SendInputs(StepInFlight* step) {
 
 void ModelRunner::RunModel(const StepInFlight& step) {
   const StepInputs::Views& inputs = InputsOf(step);
-  sampler_->FillSampledInputs(inputs.token_ids);
+  if (pooler_ == nullptr) sampler_->FillSampledInputs(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
                           .embedded = embedded_.rows(),
                           .plan = plan_.get(),
@@ -385,10 +414,11 @@ void ModelRunner::RunModel(const StepInFlight& step) {
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
   }
   if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());
+  if (pooler_ != nullptr) model_step.token_types = pooler_->TokenTypes(step.layout);
   model_->Forward(model_step);
   if (drafts_) drafts_->TakeStates(model_.get());
   embedded_.SetSent();
-  RunLogits(step, 0);
+  if (pooler_ == nullptr) RunLogits(step, 0);
 }
 
 void ModelRunner::RunLogits(const StepInFlight& step, int64_t first) {

@@ -11,8 +11,8 @@
 // Where several ranks run the model, the step's inputs go to them as well (RankGroup). As the last
 // stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
 // already work on the next.
-// Place of what comes later. Pooling: a sibling of StepSampler that reads hidden states instead of
-// logits.
+// A model that pools (ExecutorLimits::pooling) makes no logits: Pooler reads the hidden states in
+// place of StepSampler.
 //
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
@@ -32,6 +32,7 @@
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/model_sizes.h"
 #include "engine_core/executor/model_source.h"
+#include "engine_core/executor/pooler.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/step_clock.h"
@@ -56,6 +57,7 @@ struct ModelRunnerOptions {
   SpeculativeConfig speculation = {};
   // The ranks that run the model together, of which this is the output rank; null: there is one.
   RankGroup* ranks = nullptr;
+  PoolerHead pooler_head = {};  // with limits.pooling
 };
 
 class ModelRunner final : public Executor {
@@ -115,7 +117,7 @@ class ModelRunner final : public Executor {
 
   ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
               const ModelConfig& config, const ModelRunnerOptions& options);
-  Status Allocate();
+  Status Allocate(PoolerHead head);
   Status MakeDrafts(const ModelRunnerOptions& options, DraftModel draft);
   Status status() const;
 
@@ -135,6 +137,7 @@ class ModelRunner final : public Executor {
   const StepInputs::Views& InputsOf(const StepInFlight& step) const {
     return ranks_ != nullptr ? step.published.inputs : inputs_.device();
   }
+  Status RunPooled();
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
   void FinishAll();
@@ -150,9 +153,10 @@ class ModelRunner final : public Executor {
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   std::unique_ptr<AttentionPlan> plan_;
   InputBatch batch_;
-  StepInputs inputs_;        // of the newest step
-  EmbeddedInputs embedded_;  // likewise
-  std::optional<StepSampler> sampler_;
+  StepInputs inputs_;                   // of the newest step
+  EmbeddedInputs embedded_;             // likewise
+  std::optional<StepSampler> sampler_;  // of a model that generates
+  std::unique_ptr<Pooler> pooler_;      // of one that pools
   std::optional<StepDrafts> drafts_;
   DecodeGraphs graphs_;
 
@@ -161,6 +165,7 @@ class ModelRunner final : public Executor {
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
   const bool enable_lora_;
+  const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;
   bool runs_late_;  // the last stage of several
   StepClock clock_;

@@ -34,7 +34,7 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
       layers.push_back({.has_kv = !has_state, .has_state = has_state});
     }
   }
-  return {.num_layers = static_cast<int>(slice.count),
+  return {.num_layers = config.is_bidirectional ? 1 : static_cast<int>(slice.count),
           .num_kv_heads = static_cast<int>(HeadsOf(config, place.share).kv_heads.count),
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,

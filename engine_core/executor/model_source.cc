@@ -16,6 +16,7 @@ StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSite
   RETURN_IF_ERROR(Open());
   LoadContext context = {options_.config, options_.limits, *weights_, *backend, options_.formats};
   context.adapter_sites = adapter_sites;
+  context.makes_logits = options_.makes_logits;
   if (RankGroup* ranks = options_.ranks; ranks != nullptr) {
     context.stage = ranks->place().stage;
     context.share = ranks->place().share;

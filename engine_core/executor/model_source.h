@@ -27,6 +27,7 @@ struct ModelSourceOptions {
   WeightFormats formats;
   RankGroup* ranks = nullptr;  // null: there is one
   bool splits_experts = false;
+  bool makes_logits = true;  // LoadContext's
 };
 
 class ModelSource {
@@ -40,6 +41,7 @@ class ModelSource {
   StatusOr<std::unique_ptr<Model>> Load(Backend* backend, AdapterSites* adapter_sites = nullptr);
   // REQUIRES: open.
   const Weights& weights() const { return *weights_; }
+  Weights& weights() { return *weights_; }
 
  private:
   const ModelSourceOptions options_;

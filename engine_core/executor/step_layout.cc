@@ -51,7 +51,7 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
     const auto num_masks = static_cast<int32_t>(next_mask - first_mask);
     CHECK(num_masks == 0 || num_masks > request.num_draft_tokens) << "a draft without a mask";
     const int32_t mask_idx = num_masks == 0 ? -1 : static_cast<int32_t>(first_mask);
-    if (row.status.ok()) AddLogitsRows(request_idx, row, mask_idx);
+    if (row.status.ok() && !limits.pooling) AddLogitsRows(request_idx, row, mask_idx);
     query_start.push_back(query_start.back() + request.num_scheduled_tokens);
     context_len.push_back(end);
   }

@@ -33,6 +33,9 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
   return {
       {"model", &c.model, "Model folder (config.json, *.safetensors), or a .gguf file", {.env = "MODEL", .positional = true}},
       {"hf-overrides", &c.hf_overrides, "JSON object whose keys replace those of config.json, in objects below them too"},
+      {"runner", &c.runner, "generate: text; pooling: vectors or scores of texts; auto: pooling if the model's files are an embedder's or a classifier's", {.choices = {"auto", "generate", "pooling"}}},
+      {"convert", &c.convert, "Makes an embedder (of the last token's state) or a classifier of a model that generates, with --runner pooling; none forbids it", {.choices = {"auto", "none", "embed", "classify"}}},
+      {"pooler-config", &c.pooler_config, "JSON object in place of what the model's files say: pooling_type (LAST, CLS or MEAN) and use_activation (false: no length of 1, no probabilities)"},
       {"load-format", &c.load_format, "auto: as the model's path shows; safetensors; gguf; dummy: random weights of the config's shape", {.choices = {"auto", "safetensors", "gguf", "dummy"}}},
       {"dtype", &c.dtype, "Data type of computation; auto: bfloat16", {.choices = {"auto", "bfloat16", "float32"}}},
       {"quantization", &c.quantization, "How matrices are kept. auto: on the cpu in the blocks or groups that a quantized checkpoint has them in, else in --dtype; none: in --dtype. Or they are quantized when the checkpoint is loaded: int8, or int4 in groups of 32 weights (int4-g128: of 128); the embedding and lm_head are int8 in each case. The method of a checkpoint that comes quantized means auto, and need not be named", {.choices = {"auto", "none", "int8", "int4", "int4-g32", "int4-g128", "awq", "auto_awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "auto_gptq", "gptq_marlin", "marlin", "modelopt", "modelopt_fp4", "mxfp4", "gpt_oss_mxfp4"}, .short_name = "q"}},

@@ -19,6 +19,9 @@ struct EngineConfig {
   // model
   std::string model;
   std::string hf_overrides;  // JSON
+  std::string runner = "auto";
+  std::string convert = "auto";
+  std::string pooler_config;  // JSON
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::string quantization = "auto";

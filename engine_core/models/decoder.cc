@@ -67,26 +67,35 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
 Status Decoder::LoadEmbedding(const LoadContext& context) {
   const ModelConfig& config = context.config;
   ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kEmbedding));
-  if (!options_.embedding_norm.empty()) {
-    ASSIGN_OR_RETURN(embedding_norm_, LoadLayerNorm(context, options_.embedding_norm));
+  const LinearOptions exact = {.format = WeightFormat::kCompute, .adapted_as = AdaptedAs::kNothing};
+  if (!options_.positions.empty()) {
+    const int64_t num_positions = config.max_position_embeddings, first = options_.first_position;
+    ASSIGN_OR_RETURN(position_table_, LoadTable(context, options_.positions, first + num_positions,
+                                                {first, num_positions}, exact));
   }
-  if (options_.positions.empty()) return OkStatus();
-  const int64_t num_positions = config.max_position_embeddings, first = options_.first_position;
-  ASSIGN_OR_RETURN(
-      position_table_,
-      LoadTable(context, options_.positions, first + num_positions, {first, num_positions},
-                {.format = WeightFormat::kCompute, .adapted_as = AdaptedAs::kNothing}));
+  if (!options_.token_types.empty()) {
+    const int64_t num_types = config.num_token_types;
+    ASSIGN_OR_RETURN(type_table_,
+                     LoadTable(context, options_.token_types, num_types, {0, num_types}, exact));
+  }
+  if (!options_.embedding_norm.empty()) {
+    ASSIGN_OR_RETURN(embedding_norm_, LoadLayerNorm(context, options_.embedding_norm,
+                                                    options_.has_embedding_norm_bias));
+  }
   return OkStatus();
 }
 
 Status Decoder::LoadHead(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  if (!config.tie_word_embeddings) {
+  if (!context.makes_logits) {
+    // What is pooled are the hidden states.
+  } else if (!config.tie_word_embeddings) {
     ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, options_.head, AdaptedAs::kLinear,
                                               options_.has_head_bias));
   } else if (embedding_.weight == nullptr) {
     ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kNothing));
   }
+  if (options_.final_norm.empty()) return OkStatus();
   ASSIGN_OR_RETURN(final_norm_,
                    options_.has_layer_norm
                        ? LoadLayerNorm(context, options_.final_norm, options_.has_norm_bias)
@@ -129,7 +138,7 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   if (context.stage.is_first()) {
     ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
   }
-  if (position_table_.weight != nullptr) {
+  if (position_table_.weight != nullptr || type_table_.weight != nullptr) {
     ASSIGN_OR_RETURN(positions_, device.Allocate(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(normed_, device.Allocate(act, {tokens, hidden}));
@@ -148,7 +157,10 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     ASSIGN_OR_RETURN(shared_gate_, device.Allocate(DType::kF32, {tokens, 1}));
   }
   const int64_t inner = std::max(config.intermediate_size, config.shared_intermediate_size);
-  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, share_.Of(config.intermediate_size).count}));
+  // Twice where gates are not part of a product.
+  const int64_t num_up = share_.Of(config.intermediate_size).count;
+  ASSIGN_OR_RETURN(up_,
+                   device.Allocate(act, {tokens, config.is_bidirectional ? 2 * num_up : num_up}));
   ASSIGN_OR_RETURN(activated_, context.AllocateShared(act, {tokens, inner}));
   if (context.stage.is_last()) {
     ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
@@ -166,12 +178,12 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   return OkStatus();
 }
 
-void Decoder::Embed(const Tensor& token_ids, const Tensor& positions,
+void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tensor& token_types,
                     std::span<const EmbeddedRows> embedded, const Tensor& room) {
   num_tokens_ = token_ids.rows();
   residual_ = room.empty() ? RowsOf(embedded_) : room;
   if (ranks_ == nullptr) {
-    EmbedRows(0, token_ids, positions);
+    EmbedRows(0, token_ids, positions, token_types);
   } else {
     EmbedOwnRows(token_ids, positions);
   }
@@ -195,18 +207,22 @@ void Decoder::NormEmbeddedRows(std::span<const EmbeddedRows> embedded) {
   if (!embedded.empty()) Meet();
 }
 
-void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions) {
+void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
+                        const Tensor& token_types) {
   const Tensor out = residual_.Rows(begin, ids.rows());
   ops_->Embedding(out, ids, *embedding_.weight, options_.embedding_scale);
   const AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
   if (!adapters.pairs.empty()) {
     ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
   }
-  if (position_table_.weight != nullptr) {
+  const auto add = [&](const LinearLayer& table, const Tensor& rows) {
+    if (table.weight == nullptr) return;
     const Tensor learned = positions_.view().Rows(begin, ids.rows());
-    ops_->Embedding(learned, positions, *position_table_.weight);
+    ops_->Embedding(learned, rows, *table.weight);
     ops_->Add(out, learned);
-  }
+  };
+  add(position_table_, positions);
+  add(type_table_, token_types);
   if (!embedding_norm_.weight.view().empty()) NormEmbedded(out);
 }
 
@@ -221,7 +237,8 @@ void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
     const int64_t begin = end;
     while (end < num_tokens_ && is_own(end)) ++end;
     if (end == begin) continue;
-    EmbedRows(begin, own_ids_.view().Rows(begin, end - begin), positions.Rows(begin, end - begin));
+    EmbedRows(begin, own_ids_.view().Rows(begin, end - begin), positions.Rows(begin, end - begin),
+              {});
   }
 }
 
@@ -239,6 +256,10 @@ void Decoder::Norm(const NormLayer& norm) {
   } else if (!bias.empty()) {
     ops_->LayerNorm(RowsOf(normed_), residual_, weight, bias, norm_epsilon_);
   }
+}
+
+void Decoder::NormResidual(const NormLayer& norm) {
+  ops_->LayerNorm(residual_, residual_, norm.weight, norm.bias, norm_epsilon_);
 }
 
 Tensor Decoder::Normed() {
@@ -352,7 +373,7 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
 }
 
 void Decoder::ActivateUp(const Tensor& out, const MlpLayer& layer, Nonlinearity f) {
-  const Tensor up = RowsOf(up_);
+  const Tensor up = RowsOf(up_).Columns(0, out.shape[1]);
   MultiplyNormed(up, layer.up);
   ops_->Activate(out, up, f);
 }
@@ -380,6 +401,12 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
     case Activation::kRelu:
       ActivateUp(own, layer, Nonlinearity::kRelu);
       break;
+    case Activation::kErfGeluAndMul: {
+      const Tensor up = RowsOf(up_).Columns(0, 2 * own.shape[1]);
+      MultiplyNormed(up, layer.up);
+      ops_->ErfGeluAndMul(own, up);
+      break;
+    }
   }
   if (gate != nullptr) {
     Multiply(RowsOf(shared_gate_), Normed(), *gate);
@@ -406,7 +433,9 @@ void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
 }
 
 void Decoder::NormStates(const Tensor& out) {
-  if (options_.has_layer_norm) {
+  if (final_norm_.weight.view().empty()) {
+    ops_->Convert(out, residual_);
+  } else if (options_.has_layer_norm) {
     ops_->LayerNorm(out, residual_, final_norm_.weight, final_norm_.bias, norm_epsilon_);
   } else {
     ops_->RmsNorm(out, residual_, final_norm_.weight, norm_epsilon_);

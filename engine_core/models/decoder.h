@@ -28,11 +28,13 @@ struct DecoderOptions {
   std::string embedding = "model.embed_tokens";
   std::string positions;       // a table of learned positions, added to the embedding; empty: none
   int64_t first_position = 0;  // the row of that table for position 0
+  std::string token_types;     // a table that is added likewise, by ModelStep::token_types
   std::string embedding_norm;  // a LayerNorm of what is embedded; empty: none
   std::string layers = "model.layers";
-  std::string final_norm = "model.norm";
-  bool has_layer_norm = false;  // the final norm is a LayerNorm
-  bool has_norm_bias = true;    // with a bias
+  std::string final_norm = "model.norm";  // empty: none
+  bool has_layer_norm = false;            // the final norm is a LayerNorm
+  bool has_norm_bias = true;              // with a bias
+  bool has_embedding_norm_bias = true;
   std::string head = "lm_head";
   bool has_head_bias = false;
   float embedding_scale = 1;
@@ -61,9 +63,10 @@ class Decoder {
 
   // Before a step. The adapters live until the next one; null: none.
   void SetAdapters(const StepAdapters* adapters) { adapters_.Begin(adapters); }
-  // Starts a step: residual = the embeddings of the tokens at those positions ([T] i32 each), or
-  // the rows given in their place. It is at `room` ([T, H] res) unless that is empty.
-  void Embed(const Tensor& token_ids, const Tensor& positions,
+  // Starts a step: residual = the embeddings of the tokens at those positions, of those types where
+  // the model has types ([T] i32 each), or the rows given in their place. It is at `room`
+  // ([T, H] res) unless that is empty.
+  void Embed(const Tensor& token_ids, const Tensor& positions, const Tensor& token_types,
              std::span<const EmbeddedRows> embedded, const Tensor& room);
   // Starts a step: residual = hidden, which the step overwrites.  [T, H] res.
   void Continue(const Tensor& hidden);
@@ -75,6 +78,8 @@ class Decoder {
   void AttendProjected(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
     AttendQkv(RowsOf(qkv_), layer, kv, plan);
   }
+  // residual = norm(residual), a LayerNorm.
+  void NormResidual(const NormLayer& norm);
   // residual += out(attention(qkv(normed))), its post_norm before the sum.
   void Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // The same with x in place of normed: [T, qkv's columns] act.
@@ -120,7 +125,8 @@ class Decoder {
     if (ranks_ != nullptr) ranks_->Meet();
   }
   // The rows [begin, begin + ids.rows()) of the residual.
-  void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions);
+  void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
+                 const Tensor& token_types);
   // The norm of what is embedded, in place.
   void NormEmbedded(const Tensor& rows);
   void NormEmbeddedRows(std::span<const EmbeddedRows> embedded);
@@ -163,6 +169,7 @@ class Decoder {
   bool writes_k_;               // not a copy of what another rank writes
   LinearLayer embedding_;       // [own V, H]; the first stage, or a tied head
   LinearLayer position_table_;  // [max positions, H]; null: none
+  LinearLayer type_table_;      // [token types, H]; null: none
   LinearLayer lm_head_;         // [own V, H]; null: tied to the embedding
   NormLayer embedding_norm_;    // of the first stage
   NormLayer final_norm_;        // of the last stage

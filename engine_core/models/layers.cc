@@ -114,7 +114,8 @@ float AttentionScale(double dim) { return static_cast<float>(1 / std::sqrt(dim))
 
 AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx) {
   return {.scale = AttentionScale(static_cast<double>(config.head_dim)),
-          .sliding_window = config.WindowOf(layer_idx)};
+          .sliding_window = config.WindowOf(layer_idx),
+          .is_bidirectional = config.is_bidirectional};
 }
 
 std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place,

@@ -70,10 +70,10 @@ struct AttentionLayer {
   OwnedTensor sinks, slopes;  // [own heads] of the options; empty view: none
 };
 
-enum class Activation { kSiluAndMul, kGeluAndMul, kGelu, kErfGelu, kRelu };
+enum class Activation { kSiluAndMul, kGeluAndMul, kGelu, kErfGelu, kErfGeluAndMul, kRelu };
 
 struct MlpLayer {
-  LinearLayer up;  // gated: rows gate, up; else up alone
+  LinearLayer up;  // gated: rows gate, up (kErfGeluAndMul: not packed as gated); else up
   LinearLayer down;
   NormLayer post_norm;  // as AttentionLayer's
   Activation activation = Activation::kSiluAndMul;

@@ -32,6 +32,7 @@ struct LoadContext {
   // The ranks of the stage, which outlive the model; null: there is one.
   SharedCommunicator* ranks = nullptr;
   bool splits_experts = false;  // the ranks have whole experts, else a share of each
+  bool makes_logits = true;     // else the model is pooled, and its head is not loaded
   // Where matrices are registered that adapters may change; null: there are no adapters.
   AdapterSites* adapter_sites = nullptr;
 

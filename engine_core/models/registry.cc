@@ -9,12 +9,12 @@ namespace tandem {
 
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
-StageLoader LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3, LoadErnie45Moe, LoadExaone4,
-    LoadFalcon, LoadGemma, LoadGemma2, LoadGemma3, LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX,
-    LoadGptOss, LoadGranite, LoadHunyuan, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4,
-    LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadOlmo2, LoadOlmo3, LoadOlmoe,
-    LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next,
-    LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
+    LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadGemma, LoadGemma2, LoadGemma3, LoadGlm4,
+    LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadHunyuan, LoadKimiLinear,
+    LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral,
+    LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3,
+    LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -23,6 +23,19 @@ struct ArchitectureRow {
   StageLoader* load;
   ConfigRules rules = {};
 };
+
+constexpr ConfigRules kBertRules = {.has_rope = false,
+                                    .has_gated_mlp = false,
+                                    .is_encoder = true,
+                                    .defaults = R"({"rms_norm_eps": 1e-12, "hidden_act": "gelu",
+                                                    "type_vocab_size": 2,
+                                                    "max_position_embeddings": 512})"};
+constexpr ConfigRules kRobertaRules = {.has_rope = false,
+                                       .has_gated_mlp = false,
+                                       .is_encoder = true,
+                                       .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu",
+                                                       "type_vocab_size": 1, "pad_token_id": 1,
+                                                       "max_position_embeddings": 514})"};
 
 constexpr std::string_view kGemmaOverrides =
     R"({"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true})";
@@ -42,6 +55,8 @@ constexpr ConfigRules kPhiMoeRules = {
 
 // By name. What a row does not say is as in Llama.
 constexpr ArchitectureRow kArchitectures[] = {
+    {"BertForSequenceClassification", LoadBert, kBertRules},
+    {"BertModel", LoadBert, kBertRules},
     {"BloomForCausalLM",
      LoadBloom,
      {.has_rope = false,
@@ -193,6 +208,14 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"MistralForCausalLM",
      LoadLlama,
      {.has_window = true, .defaults = R"({"sliding_window": 4096})"}},
+    {"ModernBertModel",
+     LoadModernBert,
+     {.has_window = true,
+      .is_encoder = true,
+      .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu", "rope_theta": 160000,
+                      "rope_local_base_freq": 10000, "sliding_window": 128,
+                      "global_attn_every_n_layers": 3, "max_position_embeddings": 8192,
+                      "type_vocab_size": null})"}},
     {"MixtralForCausalLM",
      LoadMixtral,
      {.has_window = true,
@@ -271,6 +294,8 @@ constexpr ArchitectureRow kArchitectures[] = {
       .mixtures = MixtureLayers::kByKeys,
       .defaults = kQwen35Defaults,
       .overrides = kQwen35Overrides}},
+    {"RobertaForSequenceClassification", LoadBert, kRobertaRules},
+    {"RobertaModel", LoadBert, kRobertaRules},
     {"SeedOssForCausalLM", LoadSeedOss, {.defaults = R"({"attention_bias": true})"}},
     {"SmolLM3ForCausalLM",
      LoadSmolLm3,
@@ -288,11 +313,24 @@ constexpr ArchitectureRow kArchitectures[] = {
       .renames = R"({"norm_epsilon": "rms_norm_eps", "use_bias": "attention_bias"})",
       .defaults = R"({"rms_norm_eps": 1e-5, "attention_bias": true,
                       "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": true})"}},
+    {"XLMRobertaForSequenceClassification", LoadBert, kRobertaRules},
+    {"XLMRobertaModel", LoadBert, kRobertaRules},
 };
 
+// Models without a head to generate with, or with a classifier in its place: "Qwen3Model",
+// "Qwen3ForSequenceClassification".
+std::string WithGeneratingHead(std::string_view architecture) {
+  for (const std::string_view end : {"ForSequenceClassification", "TextModel", "Model"}) {
+    if (!architecture.ends_with(end)) continue;
+    return std::string(architecture.substr(0, architecture.size() - end.size())) + "ForCausalLM";
+  }
+  return std::string(architecture);
+}
+
 StatusOr<const ArchitectureRow*> FindRow(std::string_view architecture) {
+  const std::string twin = WithGeneratingHead(architecture);
   for (const ArchitectureRow& row : kArchitectures) {
-    if (row.name == architecture) return &row;
+    if (row.name == architecture || row.name == twin) return &row;
   }
   return InvalidArgumentError("architecture " + std::string(architecture) +
                               " is unknown, must be one of " + KnownArchitectures());

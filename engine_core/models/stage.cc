@@ -22,7 +22,8 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
   decoder_.SetAdapters(step.adapters);
   if (is_first_) {
-    decoder_.Embed(step.token_ids, step.plan->batch().positions, step.embedded, hidden);
+    decoder_.Embed(step.token_ids, step.plan->batch().positions, step.token_types, step.embedded,
+                   hidden);
   } else {
     decoder_.Continue(hidden);
   }
@@ -32,9 +33,12 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
       if (tap.num_layers == layer_idx) decoder_.CopyStates(tap.out);
     }
   };
+  // Where nothing is read in a later step, the layers take turns in the memory of one.
+  const bool shares_kv = step.kv_cache->spec().num_layers == 1;
   for (const auto& layer : layers_) {
     fill_taps();
-    layer->Run(&decoder_, step.kv_cache->layer(layer_idx++), *step.plan);
+    layer->Run(&decoder_, step.kv_cache->layer(shares_kv ? 0 : layer_idx), *step.plan);
+    ++layer_idx;
   }
   fill_taps();
   return decoder_.residual();

@@ -25,6 +25,7 @@ struct StateTap {
 
 struct ModelStep {
   Tensor token_ids;                             // [T] i32, in backend memory
+  Tensor token_types = {};                      // [T] i32, of models that have types
   std::span<const EmbeddedRows> embedded = {};  // rows that have no token id
   const AttentionPlan* plan = nullptr;
   const KvCache* kv_cache = nullptr;

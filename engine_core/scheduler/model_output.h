@@ -17,6 +17,13 @@ namespace tandem {
 
 constexpr TokenId kNoToken = -1;
 
+// What became of a request that is pooled: a vector, or a row for each of its tokens.
+struct PooledStates {
+  int64_t num_rows = 0;  // 0: one vector
+  int64_t num_columns = 0;
+  std::vector<float> values;
+};
+
 // A request's results besides its tokens. Only requests that have any get one.
 struct RequestResult {
   int32_t request_idx = 0;  // into SchedulerOutput::requests
@@ -27,6 +34,7 @@ struct RequestResult {
   // Of the whole prompt, gathered over its chunks and returned with the step that first samples;
   // not repeated after a preemption.
   std::optional<wire::LogprobsRows> prompt_logprobs;
+  std::optional<PooledStates> pooled;  // with the step that computes its last token
 };
 
 // What became of a request's drafts, and the drafts that follow its sampled token. Only requests

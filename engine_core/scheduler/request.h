@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/reasoning_marks.h"
+#include "proto_msgpack/pooling_params.h"
 #include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
 
@@ -49,6 +50,14 @@ struct RequestDrafts {
   }
 };
 
+// REQUIRES: params that are well-formed.
+inline std::unique_ptr<const wire::PoolingParams> PoolingOf(const wire::EngineCoreRequest& wire) {
+  if (wire.pooling_params.is_nil()) return nullptr;
+  auto params = wire::UnpackPoolingParams(wire.pooling_params);
+  return std::make_unique<const wire::PoolingParams>(params.ok() ? *std::move(params)
+                                                                 : wire::PoolingParams());
+}
+
 struct Request {
   Request(wire::EngineCoreRequest from_wire, int64_t order_of_adding,
           const RequestNeeds& needs = {})
@@ -56,6 +65,7 @@ struct Request {
         token_ids(std::move(wire.prompt_token_ids)),
         num_prompt_tokens(static_cast<int32_t>(token_ids.size()) -
                           wire.own.num_prior_output_tokens),
+        pooling(PoolingOf(wire)),
         needs_grammar(needs.grammar),
         awaits_adapter(needs.awaits_adapter),
         reasoning(wire, num_prompt_tokens),
@@ -65,6 +75,11 @@ struct Request {
                    .cache_salt = wire.cache_salt.value_or(""),
                    .embeddings = needs.embeddings} {
     reasoning.Read(token_ids);
+    if (pools()) {
+      // It ends with the step of its last token, which no later step may wait for.
+      wire.sampling_params.max_tokens = 1;
+      wire.sampling_params.skip_reading_prefix_cache = pooling->skip_reading_prefix_cache;
+    }
   }
 
   wire::EngineCoreRequest wire;  // prompt_token_ids has moved to token_ids
@@ -91,6 +106,8 @@ struct Request {
   bool has_output = wire.own.num_prior_output_tokens > 0;
   // A transfer writes into its blocks: they must not be found before it is known to have succeeded.
   bool loads_kv = false;
+  // It is pooled, no token is sampled; null: it generates.
+  std::unique_ptr<const wire::PoolingParams> pooling;
   bool needs_grammar;
   bool awaits_adapter;  // extra_keys has its id and name alone; nothing is hashed yet
   std::vector<BlockHash> block_hashes;
@@ -113,6 +130,7 @@ struct Request {
   HeldBlocks held;
 
   const RequestId& id() const { return wire.request_id; }
+  bool pools() const { return pooling != nullptr; }
   int32_t num_tokens() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
   // Whether the mask of its next token depends on a token in flight.
@@ -145,6 +163,10 @@ struct Request {
   }
   // Whether it must not run yet: the token that it would sample is in flight and will be delivered.
   bool awaits_stale_output() const { return num_stale_steps > 0 && !drops_stale_output; }
+  // Tokens that it may have computed: of a request that generates, the last one never is.
+  int32_t most_computed_tokens(int32_t max_model_len) const {
+    return pools() ? max_model_len : max_model_len - 1;
+  }
   bool finished() const { return status > wire::RequestStatus::kPreempted; }
   AdapterId adapter_id() const { return extra_keys.adapter.id; }
   const Adapter* adapter() const {  // null: none

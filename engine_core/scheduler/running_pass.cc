@@ -51,7 +51,8 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
   if (must_wait || request.will_reach_max_tokens()) return 0;
   const int32_t num_wanted = request.num_uncomputed_tokens() + parts_.drafts.NumFor(request);
   const int32_t num_left =
-      std::min(plan.budget_tokens(), parts_.config.max_model_len - request.num_computed_tokens - 1);
+      std::min(plan.budget_tokens(), request.most_computed_tokens(parts_.config.max_model_len) -
+                                         request.num_computed_tokens);
   const int32_t num_tokens = std::min({num_wanted, plan.chunk_limit(), num_left});
   if (!request.mid_prefill) return num_tokens;
   const int32_t most = std::min(plan.budget_tokens(), plan.prefill_tokens());

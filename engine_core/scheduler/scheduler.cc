@@ -49,7 +49,8 @@ Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const Reque
   CHECK(adapter.id == 0 || (parts_.config.max_loras > 0 && !adapter.name.empty()))
       << "adapter " << adapter.id;
   Request* request = parts_.requests.Add(std::move(from_wire), needs, now);
-  CHECK(request->num_prompt_tokens > 0 && request->num_tokens() < parts_.config.max_model_len)
+  CHECK(request->num_prompt_tokens > 0 &&
+        request->num_tokens() <= request->most_computed_tokens(parts_.config.max_model_len))
       << request->id() << " has " << request->num_tokens() << " tokens, "
       << request->num_prompt_tokens << " of them prompt";
   if (!needs.awaits_adapter) parts_.requests.ExtendHashes(request);

@@ -37,6 +37,9 @@
 namespace tandem {
 
 namespace wire {
+struct PoolingParams;
+}
+namespace wire {
 struct SamplingParams;
 }
 
@@ -58,7 +61,7 @@ struct ScheduledRequest {
   int32_t num_new_blocks = 0;
   ScheduledKind kind = ScheduledKind::kRunning;
   // The step reaches the last known token: that position makes logits and a token is sampled, as at
-  // each draft after it.
+  // each draft after it. A request that is pooled gets its vector in place of a token.
   bool needs_sample = false;
   // Range of SchedulerOutput::draft_token_ids.
   int32_t drafts_begin = 0;
@@ -70,7 +73,8 @@ struct AdmittedRequest {
   int32_t request_idx = 0;                // into SchedulerOutput::requests
   const RequestId* request_id = nullptr;  // for logs, and for the seed where the client gave none
   const wire::SamplingParams* sampling_params = nullptr;
-  std::span<const TokenId> token_ids;  // the prompt, then the outputs so far
+  const wire::PoolingParams* pooling_params = nullptr;  // null: it generates
+  std::span<const TokenId> token_ids;                   // the prompt, then the outputs so far
   int32_t num_prompt_tokens = 0;
   // In place of the first token ids, which are zeros; null: none.
   std::shared_ptr<const PromptEmbeddings> embeddings = {};

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "engine_core/scheduler/stop_check.h"
+#include "proto_msgpack/codec.h"
 
 namespace tandem {
 namespace {
@@ -92,6 +93,9 @@ void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOut
     if (has_failed) parts_.kv_cache.Forget(request->block_hashes);
   } else if (has_failed) {
     Fail(request, *own.extra, outputs);
+  } else if (scheduled.needs_sample && request->pools()) {
+    if (!is_stale) --request->num_output_placeholders;
+    EndPooled(request, own.extra, outputs);
   } else if (scheduled.needs_sample) {
     if (!is_stale) --request->num_output_placeholders;
     const std::span<const TokenId> accepted =
@@ -156,6 +160,26 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
     record.spec_decode_metrics = parts_.drafts.MetricsOf(*request);
     parts_.requests.Finish(request, stop->status);
   }
+}
+
+// Without a result where a replay has no model to compute it.
+void StepUpdate::EndPooled(Request* request, RequestResult* result, ClientOutputs* outputs) {
+  wire::EngineCoreOutput& record = outputs->AddOutput(request->wire.client_index, request->id());
+  RegisterComputed(/*num_dropped=*/0, request);
+  record.events.swap(request->events);
+  if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
+  request->has_output = true;
+  record.finish_reason = wire::FinishReason::kStop;
+  ReturnTraceHeaders(*request, &record);
+  if (result != nullptr && result->pooled) {
+    const PooledStates& pooled = *result->pooled;
+    wire::TensorView tensor = {.dtype = "float32", .shape = {pooled.num_columns}, .data = {}};
+    if (pooled.num_rows > 0) tensor.shape = {pooled.num_rows, pooled.num_columns};
+    tensor.data = {reinterpret_cast<const char*>(pooled.values.data()),
+                   pooled.values.size() * sizeof(float)};
+    record.pooling_output = wire::PackedTensor(tensor);
+  }
+  parts_.requests.Finish(request, wire::RequestStatus::kFinishedStopped);
 }
 
 // A block that was filled by drafts or placeholders has a hash only now. num_dropped: accepted

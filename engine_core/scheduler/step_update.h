@@ -38,6 +38,7 @@ class StepUpdate {
                      const OwnResult& own, Request* request, ClientOutputs* outputs);
   void AppendTokens(Request* request, std::span<const TokenId> accepted, const OwnResult& own,
                     ClientOutputs* outputs);
+  void EndPooled(Request* request, RequestResult* result, ClientOutputs* outputs);
   void RegisterComputed(int32_t num_dropped, Request* request);
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;

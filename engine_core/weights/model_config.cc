@@ -125,9 +125,7 @@ Status ReadLatent(const Json& json, ModelConfig* config) {
 
 Status ReadGemma(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadPositive(json, "query_pre_attn_scalar", &config->query_pre_attn_scalar));
-  bool is_bidirectional = false;
-  RETURN_IF_ERROR(ReadBool(json, "use_bidirectional_attention", &is_bidirectional));
-  if (is_bidirectional) return UnimplementedError("use_bidirectional_attention must be false");
+  RETURN_IF_ERROR(ReadBool(json, "use_bidirectional_attention", &config->is_bidirectional));
   RETURN_IF_ERROR(ReadPositive(json, "attn_logit_softcapping", &config->attn_logit_softcapping));
   return ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping);
 }
@@ -312,6 +310,47 @@ Status CheckRequired(const Json& json, const ConfigRules& rules, const ModelConf
   return OkStatus();
 }
 
+// What BERT's family calls by other names.
+void Respell(Json* json) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"layer_norm_eps", "rms_norm_eps"},
+      {"norm_eps", "rms_norm_eps"},
+      {"global_rope_theta", "rope_theta"},
+      {"local_rope_theta", "rope_local_base_freq"},
+      {"local_attention", "sliding_window"}};
+  for (const auto& [theirs, ours] : kNames) {
+    if (Find(*json, theirs) != nullptr) (*json)[ours] = (*json)[theirs];
+  }
+}
+
+Status ReadEncoder(const Json& json, ModelConfig* config) {
+  config->is_bidirectional = true;
+  if (Find(json, "position_embedding_type") != nullptr &&
+      json["position_embedding_type"] != "absolute") {
+    return BadValue("position_embedding_type", json["position_embedding_type"], "absolute");
+  }
+  RETURN_IF_ERROR(ReadSize(json, "type_vocab_size", kMaxDim, 0, &config->num_token_types));
+  if (config->architecture.find("oberta") == std::string::npos) return OkStatus();
+  // Positions begin after the padding's.
+  const Json* padding = Find(json, "pad_token_id");
+  const bool is_id = padding != nullptr && padding->is_number_unsigned();
+  config->position_offset = is_id ? padding->get<int64_t>() + 1 : 2;
+  config->max_position_embeddings -= config->position_offset;
+  if (config->max_position_embeddings > 0) return OkStatus();
+  return InvalidArgumentError("pad_token_id must be less than max_position_embeddings");
+}
+
+// Of ModernBERT: every n-th layer sees all tokens, beginning with the first.
+Status ReadGlobalLayers(const Json& json, ModelConfig* config) {
+  int64_t every = 0;
+  RETURN_IF_ERROR(ReadSize(json, "global_attn_every_n_layers", kMaxLayers, 0, &every));
+  if (every == 0 || Find(json, "layer_types") != nullptr) return OkStatus();
+  for (size_t i = 0; i < config->sliding_layers.size(); ++i) {
+    config->sliding_layers[i] = static_cast<int64_t>(i) % every != 0;
+  }
+  return OkStatus();
+}
+
 Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(CheckRequired(json, rules, *config));
   RETURN_IF_ERROR(ReadShape(json, rules, config));
@@ -346,6 +385,10 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   config->local_rope = std::move(ropes.local_rope);
   config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;
   RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
+  if (rules.is_encoder) {
+    RETURN_IF_ERROR(ReadEncoder(json, config));
+    RETURN_IF_ERROR(ReadGlobalLayers(json, config));
+  }
   RETURN_IF_ERROR(ReadDtype(json, &config->dtype));
   return ReadEosIds(json, config->vocab_size, &config->eos_token_ids);
 }
@@ -394,6 +437,7 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules fin
                               " takes more than text; only text models are built");
   }
   RETURN_IF_ERROR(rules.status());
+  if (rules->is_encoder) Respell(&json);
   ASSIGN_OR_RETURN(json, WithRules(json, *rules));
   if (rules->recurrent == RecurrentKind::kChannelDelta) SpellKimi(&json);
   if (rules->recurrent == RecurrentKind::kShortConv) RETURN_IF_ERROR(SpellLfm2(&json));

@@ -42,7 +42,9 @@ struct ConfigRules {
   bool has_window = false;    // reads sliding_window
   bool has_rope = true;       // else it learns its positions
   bool has_gated_mlp = true;  // three matrices, else two
-  bool has_latent = false;    // latent attention
+  // An encoder of BERT's family: each token sees all others, and some keys have other names.
+  bool is_encoder = false;
+  bool has_latent = false;  // latent attention
   RecurrentKind recurrent = RecurrentKind::kNone;
   MixtureLayers mixtures = MixtureLayers::kNone;
   std::string_view renames = "{}";    // a JSON object: keys of the file, and what they are here
@@ -77,6 +79,10 @@ struct ModelConfig {
   double query_pre_attn_scalar = 0;   // gemma: scores are divided by its root; 0: not given
   double attn_logit_softcapping = 0;  // 0: none
   double final_logit_softcapping = 0;
+  // Tokens see those after them, so a text is computed in one pass and generates nothing.
+  bool is_bidirectional = false;
+  int64_t num_token_types = 0;     // BERT: which of two texts a token belongs to
+  int64_t position_offset = 0;     // RoBERTa: where its learned positions begin
   bool scale_attn_weights = true;  // gpt2: divide scores by the root of head_dim
   bool scale_attn_by_inverse_layer_idx = false;
   // [num_layers], which layers are mixtures of experts. Empty for dense architectures: their files'

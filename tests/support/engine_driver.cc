@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <cstring>
+
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/rank_runner.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/open_weights.h"
+#include "proto_msgpack/codec.h"
 
 namespace tandem {
 
@@ -69,6 +72,7 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
   const ModelLimits model_limits = ModelLimitsOf(limits);
   LoadContext context = {config, model_limits, *weights, *backend, options.formats};
   context.adapter_sites = options.adapter_sites;
+  context.makes_logits = !limits.pooling;
   if (group != nullptr) {
     context.stage = group->place().stage;
     context.share = group->place().share;
@@ -83,13 +87,13 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
 std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
                                         const ModelConfig& config, const ExecutorLimits& limits,
                                         RankGroup* group) {
-  return std::make_unique<ModelSource>(
-      ModelSourceOptions{.path = options.model_dir,
-                         .config = config,
-                         .limits = ModelLimitsOf(limits),
-                         .formats = options.formats,
-                         .ranks = group,
-                         .splits_experts = options.splits_experts});
+  return std::make_unique<ModelSource>(ModelSourceOptions{.path = options.model_dir,
+                                                          .config = config,
+                                                          .limits = ModelLimitsOf(limits),
+                                                          .formats = options.formats,
+                                                          .ranks = group,
+                                                          .splits_experts = options.splits_experts,
+                                                          .makes_logits = !limits.pooling});
 }
 
 }  // namespace
@@ -126,8 +130,10 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
 }
 
 EngineDriver::EngineDriver(const EngineDriverOptions& options) {
-  const auto config = ReadModelConfig(options.model_dir);
+  const auto config = ReadModelConfig(options.model_dir, options.hf_overrides);
   CHECK(config.ok()) << config.status().ToString();
+  const auto pooling = ReadPoolerConfig(options.model_dir, options.pooling, options.hf_overrides);
+  CHECK(pooling.ok()) << pooling.status().ToString();
   std::unique_ptr<Weights> opened;
   if (options.weights == nullptr) {
     auto files = OpenWeights(options.model_dir, "auto", *config);
@@ -154,6 +160,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.drafts.num_input_slots = options.speculation.has_head() ? 0 : 1;
     runner_options.limits.sliding_window = 0;
   }
+  runner_options.limits.pooling = *pooling;
   runner_options.speculation = options.speculation;
   runner_options.enable_lora = options.adapter_sites != nullptr;
   runner_options.kv_format = options.kv_format;
@@ -171,6 +178,11 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   runner_options.ranks = group_.get();
   auto model =
       LoadPart(options, *config, runner_options.limits, group_.get(), backend.get(), &weights);
+  if (*pooling) {
+    auto head = PoolerHead::Load(options.model_dir, *config, **pooling, &weights);
+    CHECK(head.ok()) << head.status().ToString();
+    runner_options.pooler_head = *std::move(head);
+  }
   DraftModel draft;
   if (options.speculation.has_model())
     draft = LoadTestDraft(options, *config, runner_options, *model, backend.get());
@@ -183,7 +195,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
 
   KvCacheConfig cache;
-  cache.enable_prefix_caching = options.enable_prefix_caching;
+  const bool needs_all_states = *pooling && (*pooling)->type != PoolingType::kLast;
+  cache.enable_prefix_caching = options.enable_prefix_caching && !needs_all_states;
   const SpeculativeConfig& speculation = options.speculation;
   cache.hashes_next_token = speculation.reads_next_token() && speculation.hashes_next_token;
   cache.drops_last_found_block = speculation.reads_next_token() && !speculation.hashes_next_token &&
@@ -197,6 +210,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   scheduling.drafts = runner_options.limits.drafts;
   scheduling.num_pipeline_steps = options.ranks.pipeline;
   scheduling.max_loras = options.adapter_sites == nullptr ? 0 : options.max_loras;
+  scheduling.enable_chunked_prefill = !config->is_bidirectional;
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
@@ -211,6 +225,16 @@ void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
   request.sampling_params = params;
   request.own.num_prior_output_tokens = num_prior_outputs;
   const Status status = scheduler_->Add(std::move(request), now_, {.adapter = adapter});
+  CHECK(status.ok()) << status.ToString();
+}
+
+void EngineDriver::AddPooled(const std::string& id, std::vector<TokenId> prompt,
+                             const wire::PoolingParams& params) {
+  wire::EngineCoreRequest request;
+  request.request_id = id;
+  request.prompt_token_ids = std::move(prompt);
+  request.pooling_params = wire::Packed(params);
+  const Status status = scheduler_->Add(std::move(request), now_);
   CHECK(status.ok()) << status.ToString();
 }
 
@@ -251,6 +275,12 @@ void EngineDriver::TakeResult() {
       if (output.prefill_stats) {
         transcript.num_cached_tokens = output.prefill_stats->num_cached_tokens;
         transcript.has_prefill_stats = true;
+      }
+      if (output.pooling_output) {
+        const auto tensor = wire::DecodeTensor(*output.pooling_output, {});
+        CHECK(tensor.ok() && tensor->dtype == "float32") << output.request_id;
+        transcript.pooled.resize(tensor->data.size() / sizeof(float));
+        std::memcpy(transcript.pooled.data(), tensor->data.data(), tensor->data.size());
       }
       if (output.error) transcript.error = output.error->message;
       transcript.finished = transcript.finished || output.finished();

@@ -15,6 +15,7 @@
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/scheduler/scheduler.h"
+#include "proto_msgpack/pooling_params.h"
 
 namespace tandem {
 
@@ -43,6 +44,8 @@ struct EngineDriverOptions {
   AdapterSites* adapter_sites = nullptr;  // filled; outlives the driver. Null: no adapters
   int32_t max_loras = 8;
   bool can_sleep = false;
+  PoolingFlags pooling = {};  // with files of a pooler the model pools
+  std::string hf_overrides = {};
 };
 
 // All that a client would have received for one request.
@@ -58,6 +61,7 @@ struct Transcript {
   std::optional<wire::FinishReason> finish_reason;
   wire::StopReason stop_reason;
   int32_t num_preemptions = 0;
+  std::vector<float> pooled;  // of a request that is pooled
 };
 
 class EngineDriver {
@@ -68,6 +72,9 @@ class EngineDriver {
   // The last num_prior_outputs of the prompt: see wire::OwnRequestFields.
   void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params,
            int32_t num_prior_outputs = 0, const Adapter& adapter = {});
+  // Of a model that pools.
+  void AddPooled(const std::string& id, std::vector<TokenId> prompt,
+                 const wire::PoolingParams& params);
   void Abort(const std::string& id) { scheduler_->Abort(id); }
   // Begins a step and takes the result of the oldest; false when nothing was left to do.
   bool Step();

@@ -14,7 +14,7 @@ import documents
 import words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "gguf", "deploy/cli"]
+CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "gguf", "pooling", "deploy/cli"]
 
 # (rule, pattern, path prefixes where the pattern may occur). Applies to C++ code outside tests.
 RULES = [

@@ -65,7 +65,7 @@ class StepBuilder {
              const wire::SamplingParams& params, int num_scheduled, std::vector<BlockId> blocks,
              bool needs_sample) {
     prompts.push_back(tokens);
-    step.admitted.push_back({static_cast<int32_t>(step.requests.size()), &id, &params,
+    step.admitted.push_back({static_cast<int32_t>(step.requests.size()), &id, &params, nullptr,
                              prompts.back(), static_cast<int32_t>(tokens.size())});
     Run(slot, 0, num_scheduled, std::move(blocks), needs_sample);
     step.requests.back().kind = ScheduledKind::kNew;
@@ -352,7 +352,7 @@ TEST_CASE("model runner: the host samples where penalties must not see embedding
   const RequestId id = "a";
   const std::vector<TokenId> zeros = {0, 0, 0};
   const auto on_device = [&](int slot, const wire::SamplingParams& params, bool embedded) {
-    AdmittedRequest request = {0, &id, &params, zeros, 3};
+    AdmittedRequest request = {0, &id, &params, nullptr, zeros, 3};
     if (embedded) request.embeddings = RowsOfTable({5, 6, 7});
     batch.Admit(RequestSlot{slot}, request, 0);
     return batch.row(RequestSlot{slot}).samples_on_device;

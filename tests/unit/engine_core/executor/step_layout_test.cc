@@ -14,12 +14,12 @@ namespace {
 
 using Catch::Matchers::Equals;
 
-constexpr ExecutorLimits kLimits = {.num_blocks = 16,
-                                    .block_size = 4,
-                                    .max_num_seqs = 4,
-                                    .max_num_batched_tokens = 40,
-                                    .max_model_len = 24,
-                                    .vocab_size = 100};
+const ExecutorLimits kLimits = {.num_blocks = 16,
+                                .block_size = 4,
+                                .max_num_seqs = 4,
+                                .max_num_batched_tokens = 40,
+                                .max_model_len = 24,
+                                .vocab_size = 100};
 
 // A batch, and the step that it takes in next.
 class Steps {

@@ -40,13 +40,19 @@ TEST_CASE(
   REQUIRE(names.size() >= 12);
   // MLPs without a gate, and their activations.
   const std::map<std::string, std::string> plain_mlps = {
+      {"BertForSequenceClassification", "gelu"},
+      {"BertModel", "gelu"},
       {"BloomForCausalLM", "gelu_new"},
       {"FalconForCausalLM", "gelu"},
       {"GPT2LMHeadModel", "gelu_new"},
       {"GPTNeoXForCausalLM", "gelu"},
       {"OPTForCausalLM", "relu"},
       {"PhiForCausalLM", "gelu_new"},
-      {"Starcoder2ForCausalLM", "gelu_pytorch_tanh"}};
+      {"RobertaForSequenceClassification", "gelu"},
+      {"RobertaModel", "gelu"},
+      {"Starcoder2ForCausalLM", "gelu_pytorch_tanh"},
+      {"XLMRobertaForSequenceClassification", "gelu"},
+      {"XLMRobertaModel", "gelu"}};
   const std::set<std::string> mixtures = {"GptOssForCausalLM",
                                           "Llama4ForCausalLM",
                                           "MiniMaxM2ForCausalLM",
@@ -72,6 +78,7 @@ TEST_CASE(
     CHECK(config->has_gated_mlp == (plain == plain_mlps.end()));
     CHECK(config->IsMixture(0) == (mixtures.count(name) > 0));
     CHECK(config->hidden_act == (name.starts_with("Gemma")   ? "gelu_pytorch_tanh"
+                                 : name == "ModernBertModel" ? "gelu"
                                  : plain != plain_mlps.end() ? plain->second
                                                              : "silu"));
   }

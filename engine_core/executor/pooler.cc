@@ -1,0 +1,111 @@
+#include "engine_core/executor/pooler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tandem {
+
+StatusOr<std::unique_ptr<Pooler>> Pooler::Create(Backend* backend, const PoolerConfig& config,
+                                                 PoolerHead head, const ExecutorLimits& limits,
+                                                 int64_t hidden_size, int64_t num_token_types) {
+  CHECK(backend->device().memory_is_host()) << "pooling is not built for devices";
+  std::unique_ptr<Pooler> pooler(new Pooler(backend, config, std::move(head), hidden_size));
+  ASSIGN_OR_RETURN(pooler->states_,
+                   backend->device().Allocate(backend->activation_dtype(),
+                                              {limits.max_num_batched_tokens, hidden_size}));
+  pooler->num_token_types_ = num_token_types;
+  if (num_token_types > 0) {
+    ASSIGN_OR_RETURN(pooler->token_types_,
+                     backend->device().Allocate(DType::kI32, {limits.max_num_batched_tokens}));
+  }
+  pooler->rows_.resize(static_cast<size_t>(limits.max_num_seqs));
+  pooler->results_.resize(static_cast<size_t>(limits.max_num_seqs));
+  return pooler;
+}
+
+void Pooler::Admit(RequestSlot slot, const wire::PoolingParams& params) {
+  Row& row = rows_[static_cast<size_t>(Index(slot))];
+  const bool is_score = config_.task == PoolingTask::kClassify;
+  row.use_activation = params.use_activation.value_or(is_score || config_.normalize);
+  row.dimensions = params.dimensions.value_or(0);
+  const auto second_begin = wire::SecondBegin(params);
+  row.second_begin = second_begin.ok() ? second_begin->value_or(INT64_MAX) : INT64_MAX;
+  row.sum.assign(static_cast<size_t>(hidden_size_), 0);
+}
+
+Tensor Pooler::TokenTypes(const StepLayout& layout) {
+  if (num_token_types_ == 0) return {};
+  const Tensor types = token_types_.view().Rows(0, layout.num_tokens());
+  auto* to = types.Data<int32_t>();
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    const Row& row = rows_[static_cast<size_t>(Index(layout.requests[i].slot))];
+    int64_t position = layout.requests[i].num_computed_tokens;
+    for (int32_t t = layout.query_start[i]; t < layout.query_start[i + 1]; ++t, ++position) {
+      to[t] = num_token_types_ > 1 && position >= row.second_begin ? 1 : 0;
+    }
+  }
+  return types;
+}
+
+void Pooler::Run(const StepLayout& layout, Model* model, ModelOutput* result) {
+  model->NormStates(states_.view().Rows(0, layout.num_tokens()));
+  result->sampled_token_ids.assign(layout.requests.size(), kNoToken);
+  const auto num_requests = static_cast<int64_t>(layout.requests.size());
+  backend_->ParallelFor(num_requests, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto idx = static_cast<size_t>(i);
+      results_[idx] = {};
+      Take(layout, idx, &results_[idx]);
+    }
+  });
+  for (size_t i = 0; i < layout.requests.size(); ++i) {
+    if (!layout.requests[i].needs_sample) continue;
+    results_[i].request_idx = static_cast<int32_t>(i);
+    result->results.push_back(std::move(results_[i]));
+  }
+}
+
+void Pooler::Add(int64_t token_row, Row* row) const {
+  thread_local std::vector<float> state;
+  state.resize(static_cast<size_t>(hidden_size_));
+  ConvertTensor(Tensor(state.data(), DType::kF32, {1, hidden_size_}),
+                states_.view().Rows(token_row, 1));
+  for (size_t i = 0; i < state.size(); ++i) row->sum[i] += static_cast<double>(state[i]);
+}
+
+void Pooler::Take(const StepLayout& layout, size_t request_idx, RequestResult* result) {
+  const ScheduledRequest& request = layout.requests[request_idx];
+  Row& row = rows_[static_cast<size_t>(Index(request.slot))];
+  const int64_t begin = layout.query_start[request_idx], end = layout.query_start[request_idx + 1];
+  switch (config_.type) {
+    case PoolingType::kCls:
+      if (request.num_computed_tokens == 0) Add(begin, &row);
+      break;
+    case PoolingType::kLast:
+      if (request.needs_sample) Add(end - 1, &row);
+      break;
+    case PoolingType::kMean:
+      for (int64_t t = begin; t < end; ++t) Add(t, &row);
+      break;
+  }
+  if (!request.needs_sample) return;
+  const double num_tokens = config_.type != PoolingType::kMean
+                                ? 1.0
+                                : static_cast<double>(layout.context_len[request_idx]);
+  std::vector<float> pooled(row.sum.size());
+  for (size_t i = 0; i < pooled.size(); ++i) {
+    pooled[i] = static_cast<float>(row.sum[i] / num_tokens);
+  }
+  PooledStates& states = result->pooled.emplace();
+  states.values = head_.Apply(std::move(pooled), row.dimensions, row.use_activation);
+  states.num_columns = static_cast<int64_t>(states.values.size());
+  const auto num_nans = std::count_if(states.values.begin(), states.values.end(),
+                                      [](float value) { return !std::isfinite(value); });
+  if (num_nans == 0) return;
+  result->pooled.reset();
+  result->num_nans_in_logits = static_cast<int32_t>(num_nans);
+  result->status = InternalError("the model made NaN or infinite values for this text");
+}
+
+}  // namespace tandem

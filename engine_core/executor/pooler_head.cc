@@ -1,0 +1,185 @@
+#include "engine_core/executor/pooler_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/read_file.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kMaxTokenizerBytes = 256 << 20;
+
+// From a tokenizer.json, of which an engine reads nothing else; -1: there is no such token.
+StatusOr<int64_t> FindTokenId(const std::string& tokenizer_json, const std::string& token) {
+  using Json = nlohmann::json;
+  const Json json = Json::parse(tokenizer_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return InvalidArgumentError("tokenizer.json is not a JSON object");
+  const auto id_of = [](const Json& object, const std::string& key) -> int64_t {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
+  };
+  const auto added = json.find("added_tokens");
+  if (added != json.end() && added->is_array()) {
+    for (const Json& each : *added) {
+      if (each.is_object() && each.contains("content") && each["content"] == token) {
+        return id_of(each, "id");
+      }
+    }
+  }
+  const auto model = json.find("model");
+  if (model == json.end() || !model->is_object() || !model->contains("vocab")) return int64_t{-1};
+  return id_of((*model)["vocab"], token);
+}
+
+void Normalize(std::vector<float>* values) {
+  double sum = 0;
+  for (const float value : *values) sum += static_cast<double>(value) * value;
+  const double length = std::max(std::sqrt(sum), 1e-12);  // torch's
+  for (float& value : *values) value = static_cast<float>(value / length);
+}
+
+void Activate(ScoreActivation activation, std::vector<float>* values) {
+  if (activation == ScoreActivation::kSigmoid) {
+    for (float& value : *values) value = 1 / (1 + std::exp(-value));
+  }
+  if (activation != ScoreActivation::kSoftmax) return;
+  const float most = *std::max_element(values->begin(), values->end());
+  double sum = 0;
+  for (float& value : *values) sum += static_cast<double>(value = std::exp(value - most));
+  for (float& value : *values) value = static_cast<float>(value / sum);
+}
+
+}  // namespace
+
+StatusOr<PoolerHead::Layer> PoolerHead::LoadLayer(Weights* weights, const std::string& name,
+                                                  int64_t rows, int64_t columns, bool has_bias) {
+  Layer layer;
+  layer.rows = rows;
+  layer.columns = columns;
+  {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, weights->Get(name + ".weight", rows, columns));
+    layer.weight.resize(static_cast<size_t>(rows * columns));
+    ConvertTensor(Tensor(layer.weight.data(), DType::kF32, {rows, columns}), tensor.view());
+  }
+  if (!has_bias) return layer;
+  ASSIGN_OR_RETURN(const WeightTensor bias, weights->Get(name + ".bias", 0, rows));
+  layer.bias.resize(static_cast<size_t>(rows));
+  ConvertTensor(Tensor(layer.bias.data(), DType::kF32, {rows}), bias.view());
+  return layer;
+}
+
+StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfig& model_config,
+                                      const PoolerConfig& config, Weights* weights) {
+  PoolerHead head;
+  head.task_ = config.task;
+  head.activation_ = config.activation;
+  int64_t size = model_config.hidden_size;
+  for (const PooledDense& dense : config.dense) {
+    if (dense.in_features != size) {
+      return InvalidArgumentError(dense.folder + ": in_features is " +
+                                  std::to_string(dense.in_features) + ", must be " +
+                                  std::to_string(size));
+    }
+    ASSIGN_OR_RETURN(const auto own, OpenSafetensors(model + "/" + dense.folder));
+    ASSIGN_OR_RETURN(Layer layer,
+                     LoadLayer(own.get(), "linear", dense.out_features, size, dense.has_bias));
+    layer.has_tanh = dense.has_tanh;
+    head.layers_.push_back(std::move(layer));
+    size = dense.out_features;
+  }
+  if (config.task == PoolingTask::kClassify) {
+    RETURN_IF_ERROR(head.LoadClassifier(model, model_config, config, weights));
+  }
+  return head;
+}
+
+// The heads that transformers' classes have: `score` of decoders, BERT's pooler and classifier,
+// RoBERTa's classifier of two layers.
+Status PoolerHead::LoadClassifier(const std::string& model, const ModelConfig& model_config,
+                                  const PoolerConfig& config, Weights* weights) {
+  if (!config.classifier_from_token.empty()) {
+    return LoadTokenClassifier(model, model_config, config, weights);
+  }
+  const int64_t hidden = model_config.hidden_size;
+  const auto num_labels = static_cast<int64_t>(config.labels.size());
+  const auto add = [&](const std::string& name, int64_t rows, bool has_tanh) -> Status {
+    ASSIGN_OR_RETURN(Layer layer,
+                     LoadLayer(weights, name, rows, hidden, weights->Has(name + ".bias")));
+    layer.has_tanh = has_tanh;
+    layers_.push_back(std::move(layer));
+    return OkStatus();
+  };
+  if (weights->Has("score.weight")) return add("score", num_labels, false);
+  if (weights->Has("classifier.out_proj.weight")) {
+    RETURN_IF_ERROR(add("classifier.dense", hidden, true));
+    return add("classifier.out_proj", num_labels, false);
+  }
+  if (weights->Has("bert.pooler.dense.weight")) {
+    RETURN_IF_ERROR(add("bert.pooler.dense", hidden, true));
+    return add("classifier", num_labels, false);
+  }
+  return NotFoundError(
+      "the checkpoint has no classifier: neither score, nor classifier.out_proj, nor bert.pooler "
+      "with a classifier");
+}
+
+// The logit of the second token less that of the first.
+Status PoolerHead::LoadTokenClassifier(const std::string& model, const ModelConfig& model_config,
+                                       const PoolerConfig& config, Weights* weights) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(model + "/tokenizer.json", kMaxTokenizerBytes));
+  const int64_t size = model_config.hidden_size, vocab_size = model_config.vocab_size;
+  const bool is_tied = model_config.tie_word_embeddings || !weights->Has("lm_head.weight");
+  ASSIGN_OR_RETURN(
+      const WeightTensor table,
+      weights->Get(is_tied ? "model.embed_tokens.weight" : "lm_head.weight", vocab_size, size));
+  const auto row_of = [&](const std::string& token, std::vector<float>* row) -> Status {
+    ASSIGN_OR_RETURN(const int64_t id, FindTokenId(text, token));
+    if (id < 0 || id >= vocab_size) {
+      return InvalidArgumentError("classifier_from_token: the tokenizer has no token " + token);
+    }
+    row->resize(static_cast<size_t>(size));
+    ConvertTensor(Tensor(row->data(), DType::kF32, {1, size}), table.view().Rows(id, 1));
+    return OkStatus();
+  };
+  std::vector<float> no, yes;
+  RETURN_IF_ERROR(row_of(config.classifier_from_token[0], &no));
+  RETURN_IF_ERROR(row_of(config.classifier_from_token[1], &yes));
+  Layer layer;
+  layer.rows = 1;
+  layer.columns = size;
+  layer.weight.resize(static_cast<size_t>(size));
+  for (size_t i = 0; i < no.size(); ++i) layer.weight[i] = yes[i] - no[i];
+  layers_.push_back(std::move(layer));
+  return OkStatus();
+}
+
+std::vector<float> PoolerHead::Apply(std::vector<float> pooled, int64_t dimensions,
+                                     bool use_activation) const {
+  for (const Layer& layer : layers_) {
+    std::vector<float> out(static_cast<size_t>(layer.rows));
+    for (size_t r = 0; r < out.size(); ++r) {
+      const float* weight = layer.weight.data() + r * static_cast<size_t>(layer.columns);
+      double sum = layer.bias.empty() ? 0.0 : static_cast<double>(layer.bias[r]);
+      for (size_t c = 0; c < pooled.size(); ++c) {
+        sum += static_cast<double>(weight[c]) * static_cast<double>(pooled[c]);
+      }
+      out[r] = static_cast<float>(layer.has_tanh ? std::tanh(sum) : sum);
+    }
+    pooled = std::move(out);
+  }
+  if (dimensions > 0 && static_cast<size_t>(dimensions) < pooled.size()) {
+    pooled.resize(static_cast<size_t>(dimensions));
+  }
+  if (!use_activation) return pooled;
+  if (task_ == PoolingTask::kClassify) {
+    Activate(activation_, &pooled);
+  } else {
+    Normalize(&pooled);
+  }
+  return pooled;
+}
+
+}  // namespace tandem

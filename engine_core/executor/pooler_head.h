@@ -1,0 +1,51 @@
+#pragma once
+
+// What stands after the pooling: dense layers of sentence-transformers, a classifier's head, then a
+// length of 1 or probabilities. All of it in float32.
+// Thread: loaded by one; Apply by any. Owns: its matrices. Failure: weights that are missing or
+// have another shape than the configuration says.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "engine_core/weights/model_config.h"
+#include "engine_core/weights/safetensors.h"
+#include "pooling/pooler_config.h"
+
+namespace tandem {
+
+class PoolerHead {
+ public:
+  PoolerHead() = default;
+  // model: the folder. weights: its tensors.
+  static StatusOr<PoolerHead> Load(const std::string& model, const ModelConfig& model_config,
+                                   const PoolerConfig& config, Weights* weights);
+
+  // The result of one text. dimensions: the first ones alone; 0: all. use_activation: length 1, or
+  // probabilities.
+  std::vector<float> Apply(std::vector<float> pooled, int64_t dimensions,
+                           bool use_activation) const;
+
+ private:
+  struct Layer {
+    int64_t rows = 0, columns = 0;
+    std::vector<float> weight;  // [rows, columns]
+    std::vector<float> bias;    // [rows] or empty
+    bool has_tanh = false;      // after it
+  };
+
+  static StatusOr<Layer> LoadLayer(Weights* weights, const std::string& name, int64_t rows,
+                                   int64_t columns, bool has_bias);
+  Status LoadClassifier(const std::string& model, const ModelConfig& model_config,
+                        const PoolerConfig& config, Weights* weights);
+  Status LoadTokenClassifier(const std::string& model, const ModelConfig& model_config,
+                             const PoolerConfig& config, Weights* weights);
+
+  PoolingTask task_ = PoolingTask::kEmbed;
+  ScoreActivation activation_ = ScoreActivation::kNone;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,82 @@
+// BERT, RoBERTa and XLM-R: encoders with learned positions and norms after each branch:
+//   x = norm(x + attention(x));  x = norm(x + mlp(x))
+// Source: Devlin et al. 2018; HF's BertModel and XLMRobertaModel.
+
+#include <utility>
+
+#include "engine_core/models/stage.h"
+
+namespace tandem {
+namespace {
+
+struct BertLayer final : Layer {
+  AttentionLayer attention;
+  NormLayer attention_norm;
+  MlpLayer mlp;
+  NormLayer mlp_norm;
+
+  void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const override {
+    decoder->Norm({});
+    decoder->Attend(attention, kv, plan);
+    decoder->NormResidual(attention_norm);
+    decoder->Norm({});
+    decoder->RunMlp(mlp);
+    decoder->NormResidual(mlp_norm);
+  }
+};
+
+// Embedders are saved without the prefix.
+std::string BertPrefix(const Weights& weights) {
+  for (const char* prefix : {"bert.", "roberta."}) {
+    if (weights.Has(prefix + std::string("embeddings.word_embeddings.weight"))) return prefix;
+  }
+  return "";
+}
+
+StatusOr<std::unique_ptr<Layer>> LoadBertLayer(const LoadContext& context,
+                                               const LayerPlace& place) {
+  const int64_t hidden = context.config.hidden_size, inner = context.config.intermediate_size;
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    return StoredMatrix{.name = place.prefix + name, .rows = rows, .columns = columns};
+  };
+  const StoredMatrix qkv[] = {matrix(".attention.self.query", hidden, hidden),
+                              matrix(".attention.self.key", hidden, hidden),
+                              matrix(".attention.self.value", hidden, hidden)};
+  const StoredMatrix out[] = {matrix(".attention.output.dense", hidden, hidden)};
+  const StoredMatrix up[] = {matrix(".intermediate.dense", inner, hidden)};
+  const StoredMatrix down[] = {matrix(".output.dense", hidden, inner)};
+  const LinearOptions options = {.has_bias = true};
+  auto layer = std::make_unique<BertLayer>();
+  ASSIGN_OR_RETURN(layer->attention.qkv, LoadLinear(context, qkv, options));
+  ASSIGN_OR_RETURN(layer->attention.out, LoadLinear(context, out, options));
+  layer->attention.options = AttentionOptionsOf(context.config, place.idx);
+  ASSIGN_OR_RETURN(layer->attention_norm,
+                   LoadLayerNorm(context, place.prefix + ".attention.output.LayerNorm"));
+  ASSIGN_OR_RETURN(layer->mlp.up, LoadLinear(context, up, options));
+  ASSIGN_OR_RETURN(layer->mlp.down, LoadLinear(context, down, options));
+  layer->mlp.activation = Activation::kErfGelu;
+  ASSIGN_OR_RETURN(layer->mlp_norm, LoadLayerNorm(context, place.prefix + ".output.LayerNorm"));
+  return std::unique_ptr<Layer>(std::move(layer));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadBert(const LoadContext& context) {
+  if (context.config.hidden_act != "gelu") {
+    return InvalidArgumentError("hidden_act " + context.config.hidden_act + " of " +
+                                context.config.architecture + " must be gelu");
+  }
+  const std::string prefix = BertPrefix(context.weights);
+  DecoderOptions options;
+  options.embedding = prefix + "embeddings.word_embeddings";
+  options.positions = prefix + "embeddings.position_embeddings";
+  options.first_position = context.config.position_offset;
+  options.token_types = prefix + "embeddings.token_type_embeddings";
+  options.embedding_norm = prefix + "embeddings.LayerNorm";
+  options.layers = prefix + "encoder.layer";
+  options.final_norm = "";
+  return Stage::Load(context, std::move(options),
+                     [&](const LayerPlace& place) { return LoadBertLayer(context, place); });
+}
+
+}  // namespace tandem

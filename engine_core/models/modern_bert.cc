@@ -1,0 +1,62 @@
+// ModernBERT: an encoder with rotary positions, norms before each branch and a gated MLP; layers
+// with a window have a RoPE of their own. Source: Warner et al. 2024; HF's ModernBertModel.
+
+#include <utility>
+
+#include "engine_core/models/llama.h"
+
+namespace tandem {
+namespace {
+
+StatusOr<LlamaLayer> LoadModernBertLayer(const LoadContext& context, const LayerPlace& place) {
+  const ModelConfig& config = context.config;
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
+    return StoredMatrix{.name = place.prefix + name, .rows = rows, .columns = columns};
+  };
+  const auto load_norm = [&](const char* name) {
+    const std::string norm = place.prefix + name;
+    return LoadLayerNorm(context, norm, context.weights.Has(norm + ".bias"));
+  };
+  const StoredMatrix qkv[] = {matrix(".attn.Wqkv", 3 * hidden, hidden)};
+  const StoredMatrix out[] = {matrix(".attn.Wo", hidden, hidden)};
+  const StoredMatrix up[] = {matrix(".mlp.Wi", 2 * inner, hidden)};
+  const StoredMatrix down[] = {matrix(".mlp.Wo", hidden, inner)};
+  LlamaLayer layer;
+  // The first layer takes the embeddings, which are normed.
+  if (place.idx > 0) {
+    ASSIGN_OR_RETURN(layer.input_norm, load_norm(".attn_norm"));
+  }
+  ASSIGN_OR_RETURN(layer.attention.qkv,
+                   LoadLinear(context, qkv, {.has_bias = config.attention_bias}));
+  ASSIGN_OR_RETURN(layer.attention.out,
+                   LoadLinear(context, out, {.has_bias = config.attention_bias}));
+  layer.attention.options = AttentionOptionsOf(config, place.idx);
+  layer.attention.use_local_rope = config.WindowOf(place.idx) > 0;
+  ASSIGN_OR_RETURN(layer.post_attention_norm, load_norm(".mlp_norm"));
+  ASSIGN_OR_RETURN(layer.mlp.up, LoadLinear(context, up, {.has_bias = config.mlp_bias}));
+  ASSIGN_OR_RETURN(layer.mlp.down, LoadLinear(context, down, {.has_bias = config.mlp_bias}));
+  layer.mlp.activation = Activation::kErfGeluAndMul;
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadModernBert(const LoadContext& context) {
+  if (context.config.hidden_act != "gelu") {
+    return InvalidArgumentError("hidden_activation " + context.config.hidden_act +
+                                " of ModernBertModel must be gelu");
+  }
+  DecoderOptions options;
+  options.embedding = "embeddings.tok_embeddings";
+  options.embedding_norm = "embeddings.norm";
+  options.has_embedding_norm_bias = context.weights.Has("embeddings.norm.bias");
+  options.layers = "layers";
+  options.final_norm = "final_norm";
+  options.has_layer_norm = true;
+  options.has_norm_bias = context.weights.Has("final_norm.bias");
+  options.local_rope = context.config.local_rope;
+  return LoadLlamaLike(context, std::move(options), LoadModernBertLayer);
+}
+
+}  // namespace tandem

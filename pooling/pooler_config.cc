@@ -1,0 +1,350 @@
+#include "pooling/pooler_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/json_text.h"
+#include "common/read_file.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxFileBytes = 16 << 20;
+constexpr int64_t kMaxSize = 1 << 24;
+constexpr size_t kMaxLabels = 1 << 16;
+
+StatusOr<Json> Parse(const std::string& name, std::string_view text) {
+  Json json = Json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return InvalidArgumentError(name + " is not JSON");
+  return json;
+}
+
+// null when there is no such file.
+StatusOr<Json> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFileIfAny(path, kMaxFileBytes));
+  if (text.empty()) return Json();
+  return Parse(path, text);
+}
+
+Status Wrong(const std::string& file, const char* key, const char* must_be) {
+  return InvalidArgumentError(file + ": " + key + " must be " + must_be);
+}
+
+bool IsTrue(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::string Text(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// 0: absent.
+StatusOr<int64_t> Size(const std::string& file, const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return int64_t{0};
+  if (!found->is_number_unsigned() || found->get<uint64_t>() < 1 ||
+      found->get<uint64_t>() > static_cast<uint64_t>(kMaxSize)) {
+    return Wrong(file, key, "a size");
+  }
+  return found->get<int64_t>();
+}
+
+// ---- sentence-transformers' files ----
+
+StatusOr<PoolingType> TypeByName(const std::string& place, const std::string& name) {
+  if (name == "cls" || name == "CLS") return PoolingType::kCls;
+  if (name == "mean" || name == "MEAN") return PoolingType::kMean;
+  if (name == "lasttoken" || name == "last" || name == "LAST") return PoolingType::kLast;
+  return InvalidArgumentError(place + ": the pooling " + name + " must be cls, mean or lasttoken");
+}
+
+StatusOr<PoolingType> ReadPoolingType(const std::string& file, const Json& json) {
+  if (const std::string mode = Text(json, "pooling_mode"); !mode.empty()) {
+    return TypeByName(file, mode);
+  }
+  constexpr std::pair<const char*, PoolingType> kModes[] = {
+      {"pooling_mode_cls_token", PoolingType::kCls},
+      {"pooling_mode_mean_tokens", PoolingType::kMean},
+      {"pooling_mode_lasttoken", PoolingType::kLast}};
+  std::optional<PoolingType> type;
+  for (const auto& [key, value] : json.items()) {
+    if (!key.starts_with("pooling_mode_") || value != true) continue;
+    const auto mode = std::find_if(std::begin(kModes), std::end(kModes),
+                                   [&key = key](const auto& m) { return key == m.first; });
+    if (mode == std::end(kModes) || type) {
+      return Wrong(file, key.c_str(), "false: one of cls, mean and last token is pooled");
+    }
+    type = mode->second;
+  }
+  if (!type) return InvalidArgumentError(file + " names no pooling");
+  return *type;
+}
+
+StatusOr<PooledDense> ReadDense(const std::string& model, const std::string& folder) {
+  const std::string file = model + "/" + folder + "/config.json";
+  ASSIGN_OR_RETURN(const Json json, ReadJson(file));
+  if (!json.is_object()) return InvalidArgumentError(file + " must be a JSON object");
+  PooledDense dense;
+  dense.folder = folder;
+  ASSIGN_OR_RETURN(dense.in_features, Size(file, json, "in_features"));
+  ASSIGN_OR_RETURN(dense.out_features, Size(file, json, "out_features"));
+  if (dense.in_features == 0) return Wrong(file, "in_features", "given");
+  if (dense.out_features == 0) return Wrong(file, "out_features", "given");
+  dense.has_bias = !json.contains("bias") || IsTrue(json, "bias");
+  const std::string activation = Text(json, "activation_function");
+  dense.has_tanh = activation.empty() || activation.ends_with(".Tanh");
+  if (!dense.has_tanh && !activation.ends_with(".Identity")) {
+    return Wrong(file, "activation_function", "torch.nn's Identity or Tanh");
+  }
+  return dense;
+}
+
+// "1_Pooling": a folder of the model, not one elsewhere.
+bool IsInside(const std::string& path) {
+  return path.find("..") == std::string::npos && !path.starts_with("/");
+}
+
+Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* config) {
+  const std::string file = model + "/modules.json";
+  if (!modules.is_array()) return InvalidArgumentError(file + " must be a list");
+  config->normalize = false;
+  for (const Json& module : modules) {
+    if (!module.is_object()) return InvalidArgumentError(file + " must be a list of objects");
+    const std::string type = Text(module, "type"), path = Text(module, "path");
+    if (!IsInside(path)) return Wrong(file, "path", "a folder of the model");
+    if (type.ends_with(".Transformer")) continue;
+    if (type.ends_with(".Pooling")) {
+      const std::string pooling = model + "/" + path + "/config.json";
+      ASSIGN_OR_RETURN(const Json json, ReadJson(pooling));
+      if (!json.is_object()) return InvalidArgumentError(pooling + " must be a JSON object");
+      ASSIGN_OR_RETURN(config->type, ReadPoolingType(pooling, json));
+    } else if (type.ends_with(".Dense")) {
+      ASSIGN_OR_RETURN(PooledDense dense, ReadDense(model, path));
+      config->dense.push_back(std::move(dense));
+    } else if (type.ends_with(".Normalize")) {
+      config->normalize = true;
+    } else {
+      return Wrong(file, "type", "Transformer, Pooling, Dense or Normalize");
+    }
+  }
+  ASSIGN_OR_RETURN(const Json transformer, ReadJson(model + "/sentence_bert_config.json"));
+  if (transformer.is_object()) {
+    ASSIGN_OR_RETURN(config->max_seq_length,
+                     Size(model + "/sentence_bert_config.json", transformer, "max_seq_length"));
+  }
+  return OkStatus();
+}
+
+Status ReadPrompts(const std::string& model, PoolerConfig* config) {
+  const StatusOr<Json> json = ReadJson(model + "/config_sentence_transformers.json");
+  if (!json.ok() || !json->is_object()) return OkStatus();
+  const auto prompts = json->find("prompts");
+  if (prompts == json->end() || !prompts->is_object()) return OkStatus();
+  for (const auto& [name, prompt] : prompts->items()) {
+    if (prompt.is_string()) config->prompts[name] = prompt.get<std::string>();
+  }
+  return OkStatus();
+}
+
+// ---- config.json ----
+
+std::string Architecture(const Json& json) {
+  const auto list = json.find("architectures");
+  const bool has_name =
+      list != json.end() && list->is_array() && !list->empty() && (*list)[0].is_string();
+  return has_name ? (*list)[0].get<std::string>() : std::string();
+}
+
+// Which pooling an architecture has without further files.
+bool IsEncoder(std::string_view architecture) {
+  return architecture.starts_with("Bert") || architecture.starts_with("Roberta") ||
+         architecture.starts_with("XLMRoberta") || architecture.starts_with("ModernBert");
+}
+
+Status ReadLabels(const Json& json, PoolerConfig* config) {
+  size_t num_labels = 2;  // transformers' default
+  const auto names = json.find("id2label");
+  if (names != json.end() && names->is_object()) num_labels = names->size();
+  ASSIGN_OR_RETURN(const int64_t given, Size("config.json", json, "num_labels"));
+  if (given > 0) num_labels = static_cast<size_t>(given);
+  if (num_labels < 1 || num_labels > kMaxLabels) {
+    return Wrong("config.json", "id2label", "an object of labels");
+  }
+  for (size_t i = 0; i < num_labels; ++i) {
+    const std::string id = std::to_string(i);
+    const std::string name =
+        names != json.end() && names->is_object() ? Text(*names, id.c_str()) : std::string();
+    config->labels.push_back(name.empty() ? "LABEL_" + id : name);
+  }
+  return OkStatus();
+}
+
+Status ReadActivation(const Json& json, PoolerConfig* config) {
+  const std::string problem = Text(json, "problem_type");
+  config->activation =
+      config->labels.size() < 2 ? ScoreActivation::kSigmoid : ScoreActivation::kSoftmax;
+  if (problem == "regression") config->activation = ScoreActivation::kNone;
+  if (problem == "single_label_classification") config->activation = ScoreActivation::kSoftmax;
+  if (problem == "multi_label_classification") config->activation = ScoreActivation::kSigmoid;
+  if (!problem.empty()) return OkStatus();
+  std::string name = Text(json, "sbert_ce_default_activation_function");
+  const auto own = json.find("sentence_transformers");
+  if (own != json.end() && own->is_object()) name = Text(*own, "activation_fn");
+  if (name.empty()) return OkStatus();
+  if (name.ends_with(".Identity")) {
+    config->activation = ScoreActivation::kNone;
+  } else if (name.ends_with(".Sigmoid")) {
+    config->activation = ScoreActivation::kSigmoid;
+  } else if (name.ends_with(".Softmax")) {
+    config->activation = ScoreActivation::kSoftmax;
+  } else {
+    return InvalidArgumentError("config.json: the activation " + name +
+                                " must be torch.nn's Identity, Sigmoid or Softmax");
+  }
+  return OkStatus();
+}
+
+Status ReadClassifier(const Json& json, PoolerConfig* config) {
+  config->task = PoolingTask::kClassify;
+  config->normalize = false;
+  const auto tokens = json.find("classifier_from_token");
+  if (tokens != json.end() && !tokens->is_null()) {
+    const bool is_pair = tokens->is_array() && tokens->size() == 2 && (*tokens)[0].is_string() &&
+                         (*tokens)[1].is_string();
+    if (!is_pair) return Wrong("config.json", "classifier_from_token", "two tokens");
+    if (!IsTrue(json, "is_original_qwen3_reranker") &&
+        Text(json, "method") != "from_2_way_softmax") {
+      return InvalidArgumentError(
+          "config.json: classifier_from_token is built for is_original_qwen3_reranker and the "
+          "method from_2_way_softmax");
+    }
+    config->classifier_from_token = {(*tokens)[0].get<std::string>(),
+                                     (*tokens)[1].get<std::string>()};
+    config->labels = {"LABEL_0"};
+    config->activation = ScoreActivation::kSigmoid;
+    return OkStatus();
+  }
+  RETURN_IF_ERROR(ReadLabels(json, config));
+  return ReadActivation(json, config);
+}
+
+Status ReadMatryoshka(const Json& json, PoolerConfig* config) {
+  const auto list = json.find("matryoshka_dimensions");
+  if (list != json.end() && !list->is_null()) {
+    for (const Json& size : list->is_array() ? *list : Json::array({*list})) {
+      if (!size.is_number_unsigned() || size.get<uint64_t>() < 1) {
+        return Wrong("config.json", "matryoshka_dimensions", "a list of sizes");
+      }
+      config->matryoshka_dimensions.push_back(size.get<int64_t>());
+    }
+  }
+  config->is_matryoshka = IsTrue(json, "is_matryoshka") || !config->matryoshka_dimensions.empty();
+  return OkStatus();
+}
+
+// ---- the flags ----
+
+Status ApplyFlag(const std::string& text, PoolerConfig* config) {
+  if (text.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const Json json, Parse("--pooler-config", text));
+  if (!json.is_object()) return InvalidArgumentError("--pooler-config must be a JSON object");
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_null()) continue;
+    if (key == "pooling_type" || key == "seq_pooling_type") {
+      if (!value.is_string()) return Wrong("--pooler-config", key.c_str(), "a text");
+      ASSIGN_OR_RETURN(config->type, TypeByName("--pooler-config", value.get<std::string>()));
+    } else if (key == "use_activation" && value.is_boolean()) {
+      if (config->task == PoolingTask::kEmbed) config->normalize = value.get<bool>();
+      if (config->task == PoolingTask::kClassify && value == false) {
+        config->activation = ScoreActivation::kNone;
+      }
+    } else if (key == "task" && value == std::string(TaskName(config->task))) {
+      continue;
+    } else {
+      return InvalidArgumentError("--pooler-config: " + key + ": " + value.dump() +
+                                  " is not built; pooling_type and use_activation are");
+    }
+  }
+  return OkStatus();
+}
+
+enum class Kind { kGenerate, kEmbed, kClassify };
+
+Kind KindOf(const std::string& architecture, bool has_modules) {
+  if (architecture.ends_with("ForSequenceClassification")) return Kind::kClassify;
+  if (has_modules) return Kind::kEmbed;
+  const bool generates = architecture.ends_with("LMHeadModel") || !architecture.ends_with("Model");
+  return generates ? Kind::kGenerate : Kind::kEmbed;
+}
+
+StatusOr<Kind> ChooseKind(const std::string& architecture, bool has_modules,
+                          const PoolingFlags& flags) {
+  const Kind own = KindOf(architecture, has_modules);
+  const bool converts = flags.convert == "embed" || flags.convert == "classify";
+  if (flags.runner == "generate") {
+    if (converts) {
+      return InvalidArgumentError("--convert " + flags.convert + ": is for --runner pooling");
+    }
+    // Files of sentence-transformers beside it do not change what the model could do.
+    if (KindOf(architecture, /*has_modules=*/false) == Kind::kGenerate) return Kind::kGenerate;
+    return InvalidArgumentError("--runner generate: " + architecture +
+                                " makes vectors or scores, no text");
+  }
+  if (flags.convert == "embed") return Kind::kEmbed;
+  if (flags.convert == "classify") return Kind::kClassify;
+  if (flags.runner != "pooling") return own;
+  if (own != Kind::kGenerate) return own;
+  if (flags.convert == "none") {
+    return InvalidArgumentError("--runner pooling: " + architecture +
+                                " generates, and --convert none forbids to make an embedder of it");
+  }
+  return Kind::kEmbed;
+}
+
+}  // namespace
+
+std::string_view TaskName(PoolingTask task) {
+  return task == PoolingTask::kEmbed ? "embed" : "classify";
+}
+
+StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
+                                                       const PoolingFlags& flags,
+                                                       std::string_view hf_overrides) {
+  StatusOr<std::string> text = ReadFileIfAny(model + "/config.json", kMaxFileBytes);
+  Json json = Json::object();  // of a GGUF file, which has none
+  if (text.ok() && !text->empty()) {
+    ASSIGN_OR_RETURN(json, Parse(model + "/config.json", *text));
+    if (!json.is_object()) return InvalidArgumentError(model + "/config.json: not an object");
+  }
+  if (!hf_overrides.empty()) {
+    ASSIGN_OR_RETURN(const Json changes, Parse("--hf-overrides", hf_overrides));
+    if (!changes.is_object()) return InvalidArgumentError("--hf-overrides: not an object");
+    json.update(changes, /*merge_objects=*/true);
+  }
+  const StatusOr<Json> modules = ReadJson(model + "/modules.json");
+  const bool has_modules = modules.ok() && !modules->is_null();
+  const std::string architecture = Architecture(json);
+  ASSIGN_OR_RETURN(const Kind kind, ChooseKind(architecture, has_modules, flags));
+  if (kind == Kind::kGenerate) return std::optional<PoolerConfig>();
+  PoolerConfig config;
+  config.scores_pairs = IsEncoder(architecture);
+  config.type = IsEncoder(architecture) ? PoolingType::kCls : PoolingType::kLast;
+  ASSIGN_OR_RETURN(config.embedding_size, Size("config.json", json, "hidden_size"));
+  if (has_modules) RETURN_IF_ERROR(ReadModules(model, *modules, &config));
+  RETURN_IF_ERROR(ReadPrompts(model, &config));
+  if (!config.dense.empty()) config.embedding_size = config.dense.back().out_features;
+  if (kind == Kind::kClassify) {
+    RETURN_IF_ERROR(ReadClassifier(json, &config));
+  } else {
+    RETURN_IF_ERROR(ReadMatryoshka(json, &config));
+  }
+  RETURN_IF_ERROR(ApplyFlag(flags.pooler_config, &config));
+  return std::optional<PoolerConfig>(std::move(config));
+}
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+#pragma once
+
+// How a model turns the hidden states of a text into a vector or scores, read from the files of its
+// folder: config.json, and what sentence-transformers writes beside it (modules.json,
+// 1_Pooling/config.json, sentence_bert_config.json). Both processes read it: the engine core
+// computes by it, the frontend knows from it which routes there are.
+// Thread: any; values. Failure: INVALID_ARGUMENT with the file and the key.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status.h"
+
+namespace tandem {
+
+// What a request of the model results in.
+enum class PoolingTask { kEmbed, kClassify };
+
+// Which hidden states become one: the last token's, the first one's, or the mean of all.
+enum class PoolingType { kLast, kCls, kMean };
+
+// From the scores of a head to what a client gets.
+enum class ScoreActivation { kNone, kSigmoid, kSoftmax };
+
+// A matrix after the pooling, stored in a folder of its own.
+struct PooledDense {
+  std::string folder;  // below the model's
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  bool has_bias = true;
+  bool has_tanh = false;  // after it; else nothing
+};
+
+struct PoolerConfig {
+  PoolingTask task = PoolingTask::kEmbed;
+  PoolingType type = PoolingType::kLast;
+  std::vector<PooledDense> dense;
+  bool normalize = true;       // embeddings have length 1 unless the request says otherwise
+  int64_t embedding_size = 0;  // columns of an embedding, after `dense`; 0: not known
+  int64_t max_seq_length = 0;  // tokens of a text; 0: the model's own limit
+  bool is_matryoshka = false;  // requests may choose fewer dimensions
+  std::vector<int64_t> matryoshka_dimensions;  // those that they may choose; empty: any
+  // Of a classifier: by number. One label: a score, as rerankers have.
+  std::vector<std::string> labels;
+  ScoreActivation activation = ScoreActivation::kSigmoid;
+  // Two texts to be scored are tokenized as a pair; else, by decoders, as one text.
+  bool scores_pairs = false;
+  // sentence-transformers' prompts by name: what is put before a text.
+  std::map<std::string, std::string> prompts;
+  // The head is made of rows of the embedding table: the first of the two tokens is subtracted.
+  std::vector<std::string> classifier_from_token;
+};
+
+// The flags that decide.
+struct PoolingFlags {
+  std::string runner = "auto";   // auto, generate or pooling
+  std::string convert = "auto";  // auto, none, embed or classify
+  std::string pooler_config;     // JSON object, empty: what the files say
+};
+
+// The pooler of a model folder or GGUF file; nullopt: the model generates.
+StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
+                                                       const PoolingFlags& flags,
+                                                       std::string_view hf_overrides = {});
+
+// "embed" and "classify", as on the wire.
+std::string_view TaskName(PoolingTask task);
+
+}  // namespace tandem

@@ -1,0 +1,196 @@
+// Embedders, rerankers and classifiers against numbers of transformers and sentence-transformers:
+// each folder of the set `embedding` holds a model, goldens.json and outputs.safetensors.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto_msgpack/pooling_params.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
+#include "tests/support/golden_logits.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> Folders() {
+  return GoldenFolders(TANDEM_GOLDEN_DIR, "embedding", "goldens.json");
+}
+
+EngineDriverOptions OptionsFor(const std::string& folder, const json& goldens) {
+  EngineDriverOptions options;
+  options.model_dir = folder;
+  options.max_model_len = options.max_num_batched_tokens = 512;
+  options.num_blocks = 192;
+  json overrides = goldens.value("hf_overrides", json::object());
+  if (!goldens.value("matryoshka", json::array()).empty()) overrides["is_matryoshka"] = true;
+  if (!overrides.empty()) options.hf_overrides = overrides.dump();
+  return options;
+}
+
+wire::PoolingParams ParamsOf(const json& test_case) {
+  wire::PoolingParams params;
+  if (!test_case.contains("token_type_ids")) return params;
+  const auto types = test_case["token_type_ids"].get<std::vector<int>>();
+  const auto second = std::find(types.begin(), types.end(), 1);
+  params.extra_kwargs = wire::PackedTokenTypes(second - types.begin());
+  return params;
+}
+
+// Every case of a model at once.
+std::vector<std::vector<float>> PoolAll(const EngineDriverOptions& options, const json& cases,
+                                        std::optional<int64_t> dimensions = std::nullopt) {
+  EngineDriver engine(options);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    wire::PoolingParams params = ParamsOf(cases[i]);
+    params.dimensions = dimensions;
+    engine.AddPooled(std::to_string(i), cases[i]["token_ids"].get<std::vector<TokenId>>(), params);
+  }
+  engine.RunAll();
+  std::vector<std::vector<float>> results;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Transcript& transcript = engine.transcript(std::to_string(i));
+    REQUIRE(transcript.error.empty());
+    REQUIRE(transcript.finish_reason == wire::FinishReason::kStop);
+    CHECK(transcript.token_ids.empty());
+    results.push_back(transcript.pooled);
+  }
+  return results;
+}
+
+double Cosine(const std::vector<float>& a, const float* b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += static_cast<double>(a[i]) * b[i];
+    aa += static_cast<double>(a[i]) * a[i];
+    bb += static_cast<double>(b[i]) * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+void CheckEmbeddings(const EngineDriverOptions& options, const json& goldens, bool is_f32) {
+  const GoldenLogits outputs(options.model_dir, "outputs.safetensors");
+  const json& cases = goldens["cases"];
+  const std::vector<float> expected = outputs.Get("embeddings");
+  const size_t size = expected.size() / cases.size();
+  const auto results = PoolAll(options, cases);
+  for (size_t i = 0; i < results.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(results[i].size() == size);
+    const float* want = expected.data() + i * size;
+    if (is_f32) {
+      CHECK(MaxDifference(results[i], want) < 1e-4);
+    } else {
+      CHECK(Cosine(results[i], want) > 0.999);
+    }
+  }
+  if (!is_f32) return;
+  for (const json& dimensions : goldens.value("matryoshka", json::array())) {
+    const auto shorter = PoolAll(options, cases, dimensions.get<int64_t>());
+    for (size_t i = 0; i < shorter.size(); ++i) {
+      const auto want = outputs.Get("matryoshka" + std::to_string(dimensions.get<int>()) + "." +
+                                    std::to_string(i));
+      REQUIRE(shorter[i].size() == want.size());
+      CHECK(MaxDifference(shorter[i], want.data()) < 1e-4);
+    }
+  }
+}
+
+void CheckScores(const EngineDriverOptions& options, const json& goldens, bool is_f32) {
+  const json& cases = goldens["cases"];
+  const auto results = PoolAll(options, cases);
+  const double tolerance = is_f32 ? 1e-4 : goldens["activation"] == "identity" ? 0.1 : 0.02;
+  for (size_t i = 0; i < results.size(); ++i) {
+    CAPTURE(i);
+    const json& score = cases[i]["score"];
+    const auto want =
+        score.is_array() ? score.get<std::vector<float>>() : std::vector<float>{score.get<float>()};
+    REQUIRE(results[i].size() == want.size());
+    CHECK(MaxDifference(results[i], want.data()) < tolerance);
+  }
+}
+
+void CheckAll(bool reference, DType dtype) {
+  for (const std::string& folder : Folders()) {
+    const json goldens = ReadGoldens(folder);
+    CAPTURE(folder);
+    EngineDriverOptions options = OptionsFor(folder, goldens);
+    options.reference_backend = reference;
+    options.dtype = dtype;
+    if (goldens["task"] == "embed") {
+      CheckEmbeddings(options, goldens, dtype == DType::kF32);
+    } else {
+      CheckScores(options, goldens, dtype == DType::kF32);
+    }
+  }
+}
+
+TEST_CASE("reference backend, float32: vectors and scores are those of the libraries") {
+  CheckAll(true, DType::kF32);
+}
+TEST_CASE("cpu backend, float32: vectors and scores are those of the libraries") {
+  CheckAll(false, DType::kF32);
+}
+TEST_CASE("cpu backend, bfloat16: vectors and scores are near those of the libraries") {
+  CheckAll(false, DType::kBf16);
+}
+
+// Alone, in batches, and cut into chunks where the model allows it.
+TEST_CASE("bits of a vector do not depend on the batch nor on chunks") {
+  for (const std::string& folder : Folders()) {
+    const json goldens = ReadGoldens(folder);
+    CAPTURE(folder);
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      EngineDriverOptions options = OptionsFor(folder, goldens);
+      options.dtype = dtype;
+      const auto together = PoolAll(options, goldens["cases"]);
+      options.num_threads = 2;
+      options.max_num_seqs = 1;
+      CHECK(PoolAll(options, goldens["cases"]) == together);
+      const auto config = ReadModelConfig(folder, options.hf_overrides);
+      if (config->is_bidirectional) continue;
+      options.max_num_seqs = 3;
+      options.max_num_batched_tokens = 7;
+      CHECK(PoolAll(options, goldens["cases"]) == together);
+    }
+  }
+}
+
+// A decoder that comes without any of a pooler's files.
+TEST_CASE("a mean is over all chunks, and the first token over none but the first") {
+  const auto folders = GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json");
+  const auto llama = std::find_if(folders.begin(), folders.end(), [](const std::string& folder) {
+    return std::filesystem::path(folder).filename().string().find("llama") != std::string::npos;
+  });
+  REQUIRE(llama != folders.end());
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 50; ++i) prompt.push_back(3 + i * 7 % 60);
+  const json cases = json::array({{{"token_ids", prompt}}});
+  std::map<std::string, std::vector<float>> by_type;
+  for (const char* type : {"LAST", "CLS", "MEAN"}) {
+    EngineDriverOptions options;
+    options.model_dir = *llama;
+    options.pooling = {"pooling", "embed", json({{"pooling_type", type}}).dump()};
+    const auto whole = PoolAll(options, cases);
+    options.max_num_batched_tokens = 9;
+    CHECK(PoolAll(options, cases) == whole);
+    double squares = 0;
+    for (const float value : whole[0]) squares += static_cast<double>(value) * value;
+    CHECK(squares == Approx(1).margin(1e-5));
+    by_type[type] = whole[0];
+  }
+  CHECK(by_type["LAST"] != by_type["MEAN"]);
+  CHECK(by_type["CLS"] != by_type["MEAN"]);
+}
+
+}  // namespace
+}  // namespace tandem
