@@ -36,6 +36,7 @@ struct FrontendConfig {
   std::string generation_config = "auto";
   std::string override_generation_config;
   std::string hf_overrides;
+  PoolingFlags pooling;              // input.pooling
   std::string reasoning_effort_map;  // JSON of input.reasoning_efforts
   std::string tool_call_parser;      // input.parsers by name, as is the next one
   std::string reasoning_parser;

@@ -113,13 +113,17 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(input.defaults,
                    LoadModelDefaults(config.model, config.generation_config,
                                      config.override_generation_config, config.hf_overrides));
+  ASSIGN_OR_RETURN(input.pooling,
+                   ReadPoolerConfig(config.model, config.pooling, config.hf_overrides));
+  input.has_score_template = input.pooling && !config.chat_template.empty();
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
   ASSIGN_OR_RETURN(const TemplateSources sources, LoadTemplates(config, *tokenizer));
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template,
                    CompileTemplate(config, sources.chat));
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> tool_template,
                    CompileTemplate(config, sources.with_tools));
-  if (!chat_template) LOG_WARNING << "the model has no chat template: chat requests get 400";
+  if (!chat_template && !input.pooling)
+    LOG_WARNING << "the model has no chat template: chat requests get 400";
   const std::string source = sources.with_tools + sources.chat;
   ASSIGN_OR_RETURN(input.parsers,
                    ChooseParsers(config.tool_call_parser, config.reasoning_parser, source,
@@ -419,6 +423,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                           .dev_mode = config.server_dev_mode,
                           .has_docs = !config.disable_fastapi_docs,
                           .has_dashboard = config.enable_dashboard,
+                          .pools = input_processor.config().pooling.has_value(),
                           .changes_adapters = config.enable_runtime_lora,
                           .tokenizer_info = std::move(tokenizer_info),
                           .flags = DescribeConfig(config),

@@ -13,7 +13,7 @@ constexpr std::string_view kNuma = "--cpu-bind binds each rank; numactl, or NUMA
 constexpr std::string_view kNoPython = "there is no Python that could import it";
 constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
 constexpr std::string_view kNoMedia = "images, audio and video are not served";
-constexpr std::string_view kNoPooling = "embeddings, scores and rewards are not served";
+constexpr std::string_view kNoPooling = "token-wise vectors and classes of adapters are not built";
 constexpr std::string_view kFloatStates = "states are float32";
 constexpr std::string_view kBlockStates = "each block has a state for each recurrent layer, that at its end; --block-size is its length";
 constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
@@ -72,7 +72,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"cohere-is-reasoning-model", kSwitch, "*", "there is no /cohere API"},
       {"collect-detailed-traces", kList, "", "spans have the phases of a request; what the model and its workers do in them is not traced"},
       {"config-format", kValue, "auto,hf", "config.json of Hugging Face's form is what is read"},
-      {"convert", kValue, "auto,none", kNoPooling},
       {"cp-kv-cache-interleave-size", kValue, "*", kOneDevice},
       {"cpu-distributed-timeout-seconds", kValue, "*", kOneDevice},
       {"cpu-offload-gb", kValue, "0", kNoOffload},
@@ -209,7 +208,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"offload-num-in-group", kValue, "*", kNoOffload},
       {"offload-params", kList, "*", kNoOffload},
       {"offload-prefetch-step", kValue, "*", kNoOffload},
-      {"pooler-config", kValue, "{}", kNoPooling},
       {"prefill-context-parallel-size", kValue, "1", kOneDevice, "pcp"},
       {"prefix-cache-retention-interval", kValue, "0", "cached blocks stay until their memory is needed"},
       {"prefix-match-unit", kValue, "", "a prefix hit ends at a whole block; see --block-size"},
@@ -220,7 +218,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"reasoning-parser-plugin", kValue, "", "there is no Python that could import it; the parsers are named in docs/user/models.md"},
       {"replayssm-buffer-len", kValue, "*", kBlockStates},
       {"return-sampling-mask", kSwitch, "false", "sampling masks are not reported"},
-      {"runner", kValue, "auto,generate", kNoPooling},
       {"safetensors-load-strategy", kValue, "*", kOwnLoader},
       {"safetensors-prefetch-block-size", kValue, "*", kOwnLoader},
       {"safetensors-prefetch-num-threads", kValue, "*", kOwnLoader},

@@ -50,11 +50,12 @@ struct ServerFacts {
   std::string root_path;   // where a proxy has the server, or ""
   int64_t started_at = 0;  // unix seconds
   bool track_load = false;
-  bool dev_mode = false;                                   // DevRoutes exist
-  bool has_docs = true;                                    // /openapi.json and /docs exist
-  bool has_dashboard = false;                              // DashboardRoutes exist
-  bool changes_adapters = false;                           // /v1/load_lora_adapter exists
-  std::string tokenizer_info;                              // JSON; empty: no such route
+  bool dev_mode = false;          // DevRoutes exist
+  bool has_docs = true;           // /openapi.json and /docs exist
+  bool has_dashboard = false;     // DashboardRoutes exist
+  bool pools = false;             // the model's routes are those of vectors
+  bool changes_adapters = false;  // /v1/load_lora_adapter exists
+  std::string tokenizer_info;     // JSON; empty: no such route
   std::vector<std::pair<std::string, std::string>> flags;  // effective values, without secrets
   std::function<int()> num_requests;
   std::function<bool()> is_draining;

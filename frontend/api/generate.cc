@@ -418,8 +418,10 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   if (stream) {
     sender->Finish();
   } else {
-    exchange.Respond({200, std::move(*sender->buffer()), "application/json",
-                      LoadReport(exchange.request(), context->metrics)});
+    HeaderList headers = LoadReport(exchange.request(), context->metrics);
+    for (auto& header : writer->headers()) headers.push_back(std::move(header));
+    exchange.Respond(
+        {200, std::move(*sender->buffer()), writer->content_type(), std::move(headers)});
   }
 }
 

@@ -69,7 +69,7 @@ class Generation::Choice final : public OutputSink {
         external_id(request.external_req_id.value_or(request.request_id)),
         index(choice_idx),
         num_prompt_tokens(static_cast<int64_t>(request.prompt_token_ids.size())),
-        max_tokens(request.sampling_params.max_tokens),
+        max_tokens(request.pooling_params.is_nil() ? request.sampling_params.max_tokens : 0),
         processor(generation->context_->input_processor->tokenizer(), options, TextTokens(request)),
         generation_(generation) {}
 

@@ -41,6 +41,9 @@ class ResponseWriter {
   virtual void WriteDelta(int choice, MessageDelta& delta, const Usage& usage) = 0;
   // After the last choice's last delta.
   virtual void WriteEnd(const Usage& usage) = 0;
+  // Of a body; known after WriteEnd.
+  virtual const char* content_type() const { return "application/json"; }
+  virtual HeaderList headers() { return {}; }
   // The end of a stream that fails after its first event, in OpenAI's form unless overridden.
   virtual void WriteError(const Status& status) {
     out_->append(ErrorEvent(status)).append("data: [DONE]\n\n");

@@ -17,6 +17,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/derender_request.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/pooling_request.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
 
@@ -279,6 +280,26 @@ constexpr ResponseSchema kResponseSchemas[] = {
     {"TokenCount", "application/json",
      R"({"type":"object","required":["input_tokens"],)"
      R"("properties":{"input_tokens":{"type":"integer","minimum":0}}})"},
+    {"EmbeddingList", "application/json",
+     R"({"type":"object","required":["id","object","created","model","data","usage"],)"
+     R"("properties":{"object":{"const":"list"},"data":{"type":"array","minItems":1,"items":)"
+     R"({"type":"object","required":["index","object","embedding"]}}}})"},
+    {"CohereEmbeddings", "application/json",
+     R"({"type":"object","required":["id","embeddings","texts","meta","response_type"]})"},
+    {"PooledList", "application/json",
+     R"({"type":"object","required":["id","object","created","model","data","usage"]})"},
+    {"ClassificationList", "application/json",
+     R"({"type":"object","required":["id","object","created","model","data","usage"],)"
+     R"("properties":{"data":{"type":"array","minItems":1,"items":{"type":"object",)"
+     R"("required":["index","label","probs","num_classes"]}}}})"},
+    {"ScoreList", "application/json",
+     R"({"type":"object","required":["id","object","created","model","data","usage"],)"
+     R"("properties":{"data":{"type":"array","minItems":1,"items":{"type":"object",)"
+     R"("required":["index","object","score"]}}}})"},
+    {"RerankResults", "application/json",
+     R"({"type":"object","required":["id","model","usage","results"],"properties":{"results":)"
+     R"({"type":"array","items":{"type":"object",)"
+     R"("required":["index","document","relevance_score"]}}}})"},
     {"GeneratedTokens", "application/json",
      R"({"type":"object","required":["request_id","choices"],"properties":{"choices":)"
      R"({"type":"array","minItems":1,"items":{"type":"object","required":["index","token_ids"]}}}})",
@@ -342,6 +363,18 @@ Json ComponentSchemas() {
       {"MessagesRequest", MessagesSchema(false)},
       {"CountTokensRequest", MessagesSchema(true)},
       {"GenerateRequest", GenerateSchema()},
+      {"EmbeddingRequest", BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).ToJson()},
+      {"PoolingRequest",
+       BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).Add(kTaskFields).ToJson()},
+      {"ClassificationRequest", BodySchema({"input"}).Add(kPoolingFields).ToJson()},
+      {"ScoreRequest",
+       BodySchema({}).Add(kPoolingFields).Add(kScoreFields).Add(kPairFields).ToJson()},
+      {"RerankRequest", BodySchema({"query", "documents"})
+                            .Add(kPoolingFields)
+                            .Add(kRerankFields)
+                            .Add(kPairFields)
+                            .ToJson()},
+      {"CohereEmbedRequest", BodySchema({}).Add(kCohereEmbedFields).ToJson()},
       {"InvocationRequest", {{"anyOf", Json::array({ChatSchema(), CompletionSchema()})}}},
       {"TokenizeRequest", TokenizeSchema()},
       {"DetokenizeRequest", BodySchema({"tokens"}).Add(kDetokenizeFields).ToJson()},

@@ -14,6 +14,7 @@
 #include "frontend/api/models.h"
 #include "frontend/api/openapi.h"
 #include "frontend/api/output_rendering.h"
+#include "frontend/api/pooling.h"
 #include "frontend/api/request_rendering.h"
 #include "frontend/api/responses.h"
 #include "frontend/api/tokenize.h"
@@ -42,7 +43,7 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
                  .guarded = false, .counted = false, .json_body = false, .during_drain = true,
                  .about = about, .returns = returns};
   };
-  std::vector<Route> routes = {
+  std::vector<Route> generation = {
       {.method = "POST", .path = "/v1/chat/completions", .handler = generates(MakeChatCompletion),
        .about = "Generates the next message of a conversation.", .body = "ChatCompletionRequest", .returns = "ChatCompletion"},
       {.method = "POST", .path = "/v1/completions", .handler = generates(MakeCompletion),
@@ -79,6 +80,28 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "Generates the next message, as Anthropic's API.", .body = "MessagesRequest", .returns = "Message"},
       {.method = "POST", .path = "/v1/messages/count_tokens", .handler = on_shard(HandleCountTokens),
        .about = "The number of tokens of a conversation.", .body = "CountTokensRequest", .returns = "TokenCount"},
+  };
+  std::vector<Route> pooling = {
+      {.method = "POST", .path = "/v1/embeddings", .handler = generates(MakeEmbedding),
+       .about = "A vector for each of the inputs.", .body = "EmbeddingRequest", .returns = "EmbeddingList"},
+      {.method = "POST", .path = "/v2/embed", .handler = generates(MakeCohereEmbedding),
+       .about = "The same, as Cohere's API.", .body = "CohereEmbedRequest", .returns = "CohereEmbeddings"},
+      {.method = "POST", .path = "/pooling", .handler = generates(MakePooling), .guarded = false,
+       .about = "What the model makes of each of the inputs, as it is.", .body = "PoolingRequest", .returns = "PooledList"},
+      {.method = "POST", .path = "/classify", .handler = generates(MakeClassification), .guarded = false,
+       .about = "The class of each of the inputs.", .body = "ClassificationRequest", .returns = "ClassificationList"},
+  };
+  for (const char* path : {"/score", "/v1/score"}) {
+    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeScore), .guarded = path[1] == 'v',
+                       .about = "How well each document answers its query.", .body = "ScoreRequest", .returns = "ScoreList"});
+  }
+  for (const char* path : {"/rerank", "/v1/rerank", "/v2/rerank"}) {
+    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeRerank), .guarded = path[1] == 'v',
+                       .about = "The documents, best first, as Jina's and Cohere's APIs.", .body = "RerankRequest", .returns = "RerankResults"});
+  }
+  // Those that the model can serve.
+  std::vector<Route> routes = contexts.front()->facts->pools ? pooling : generation;
+  for (Route& route : std::vector<Route>{
       {.method = "GET", .path = "/v1/models", .handler = on_shard(HandleModels),
        .about = "The served models.", .returns = "ModelList"},
       {.method = "GET", .path = "/v1/models/{model_id:path}", .handler = on_shard(HandleModel),
@@ -96,7 +119,9 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
       probe("GET", "/metrics*", HandleMetrics, "Prometheus text.", "PlainText"),
       {.method = "GET", .path = "/kv_event_sources", .handler = on_shard(HandleKvEventSources), .guarded = false,
        .about = "Where to subscribe to KV events, by data-parallel rank.", .returns = "Object"},
-  };
+  }) {
+    routes.push_back(std::move(route));
+  }
   const ServerFacts& facts = *contexts.front()->facts;
   if (!facts.tokenizer_info.empty()) {
     routes.push_back({.method = "GET", .path = "/tokenizer_info", .handler = on_shard(HandleTokenizerInfo),

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
 #include "frontend/processing/message_plan.h"
 #include "frontend/processing/model_defaults.h"
+#include "pooling/pooler_config.h"
 
 namespace tandem {
 
@@ -25,6 +27,9 @@ struct InputConfig {
   int64_t max_beam_width = 64;
   int64_t max_fanout_bytes = 256 << 20;  // of all engine requests of one API request
   bool enable_prompt_embeds = false;
+  std::optional<PoolerConfig> pooling;  // the model pools; nullopt: it generates
+  int64_t max_pooling_inputs = 2048;    // of one request
+  bool has_score_template = false;      // the chat template is for a query and a document
   std::string response_role = "assistant";
   JsonDocument default_chat_template_kwargs;
   // What `reasoning_effort` becomes before a template sees it; efforts without a row stay.

@@ -17,6 +17,7 @@
 #include "frontend/chat/chat_template.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/pooling_request.h"
 #include "frontend/processing/beam_search.h"
 #include "frontend/processing/chat_constraint.h"
 #include "frontend/processing/embedded_parts.h"
@@ -70,9 +71,14 @@ class InputProcessor {
   StatusOr<ProcessedRequest> Process(CompletionRequest request,
                                      const RequestContext& context) const;
   StatusOr<ProcessedRequest> Process(ChatRequest request, const RequestContext& context) const;
+  // For a model that pools: a request for each input. REQUIRES: config().pooling.
+  StatusOr<ProcessedRequest> Process(PoolingRequest request, const RequestContext& context) const;
   // Conversations as the prompts of one request, whose first one has the settings of all.
   StatusOr<ProcessedRequest> ProcessBatch(std::vector<ChatRequest> conversations,
                                           const RequestContext& context) const;
+
+  // A request for each pair of texts; of an embedder for each text, the queries first.
+  StatusOr<ProcessedRequest> Process(ScoreRequest request, const RequestContext& context) const;
 
   // The conversation as prompt text, by the request's template or the model's. Moves the messages
   // out of the request.
@@ -135,6 +141,23 @@ class InputProcessor {
                                                  wire::SamplingParams* sampling) const;
   StatusOr<std::vector<TokenId>> Tokenize(const GenerationRequest& request, std::string_view text,
                                           bool add_special_tokens, int64_t max_model_len) const;
+  // The ids of one text, truncated as the request says.
+  StatusOr<std::vector<TokenId>> PoolingInput(const PoolingRequest& request, std::string_view text,
+                                              int64_t max_model_len) const;
+  struct PoolingTokens {
+    std::vector<TokenId> token_ids;
+    std::optional<int64_t> second_begin = {};  // of a pair with token types
+  };
+  StatusOr<ProcessedRequest> PoolingRequests(const PoolingRequest& request,
+                                             std::vector<PoolingTokens> inputs,
+                                             const RequestContext& context) const;
+  StatusOr<PoolingTokens> PairTokens(const ScoreRequest& request, const std::string& query,
+                                     const std::string& document, int64_t max_model_len) const;
+  StatusOr<std::string> RenderScore(const ScoreRequest& request, const std::string& query,
+                                    const std::string& document) const;
+  // Its first tokens, if the limit is not 0.
+  StatusOr<std::string> CutText(const std::string& text, int64_t max_tokens) const;
+  Status CheckPooling(const PoolingRequest& request, const RequestContext& context) const;
   StatusOr<std::vector<TokenId>> CheckTokens(const GenerationRequest& request,
                                              const std::vector<int64_t>& ids,
                                              int64_t max_model_len) const;

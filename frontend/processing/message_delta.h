@@ -21,7 +21,8 @@ struct MessageDelta : MessageParts {
   // With the last delta, when the engine has some.
   wire::RawValue kv_transfer_params;
   wire::RawValue ec_transfer_params;
-  bool ready = false;  // to be shown now; else it grows with the next step
+  wire::RawValue pooling_output;  // tensor, of a request that is pooled
+  bool ready = false;             // to be shown now; else it grows with the next step
   std::optional<FinishReason> finish_reason;
   wire::StopReason stop_reason;  // the matched stop string, or what the engine reported
 

@@ -53,6 +53,7 @@ void MessageDelta::Clear() {
   prompt_logprobs = {};
   kv_transfer_params = {};
   ec_transfer_params = {};
+  pooling_output = {};
   ready = false;
 }
 
@@ -79,6 +80,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
   for (PositionLogprobs& position : new_logprobs) logprobs.push_back(std::move(position));
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
+  if (output.pooling_output) delta_.pooling_output = *output.pooling_output;
   if (output.ec_transfer_params) delta_.ec_transfer_params = *output.ec_transfer_params;
   const size_t num_new = AppendText(output), num_dropped = output.new_token_ids.size() - num_new;
   if (num_dropped > 0) {

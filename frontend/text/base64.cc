@@ -41,4 +41,19 @@ std::optional<std::string> Base64Decode(std::string_view text) {
   return bytes;
 }
 
+std::string Base64Encode(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t j = i; j < i + 3; ++j) {
+      group = group << 8 | (j < bytes.size() ? static_cast<unsigned char>(bytes[j]) : 0U);
+    }
+    for (const int shift : {18, 12, 6, 0}) text += kAlphabet[group >> shift & 63];
+  }
+  const size_t num_padding = (3 - bytes.size() % 3) % 3;
+  text.replace(text.size() - num_padding, num_padding, num_padding, '=');
+  return text;
+}
+
 }  // namespace tandem

@@ -10,5 +10,6 @@ namespace tandem {
 
 // nullopt for anything else than base64, line ends included. Missing padding is accepted.
 std::optional<std::string> Base64Decode(std::string_view text);
+std::string Base64Encode(std::string_view bytes);
 
 }  // namespace tandem

@@ -182,6 +182,8 @@ std::optional<TokenId> Tokenizer::TokenToId(std::string_view token) const {
   return parts_->file->spelled.Find(token);
 }
 
+const PairTemplate& Tokenizer::pair() const { return parts_->file->pair; }
+
 const OffsetTrim* Tokenizer::offset_trim() const {
   const auto& trim = parts_->file->offset_trim;
   return trim ? &*trim : nullptr;

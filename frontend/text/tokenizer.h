@@ -25,6 +25,7 @@ namespace tandem {
 
 class EncodedTextCache;
 struct OffsetTrim;
+struct PairTemplate;
 struct TokenizerConfig;
 struct TokenizerFile;
 
@@ -59,6 +60,8 @@ class Tokenizer {
   std::optional<std::string_view> IdToToken(TokenId id) const;
   std::optional<TokenId> TokenToId(std::string_view token) const;
 
+  // What the post-processor puts around and between two texts.
+  const PairTemplate& pair() const;
   // Of the post-processor; null: offsets stay as they are.
   const OffsetTrim* offset_trim() const;
 

@@ -33,8 +33,40 @@ StatusOr<std::vector<AddedToken>> ParseAddedTokens(const json& spec) {
   return tokens;
 }
 
+StatusOr<std::vector<TokenId>> TemplateIds(const json& spec, const json& item) {
+  std::vector<TokenId> found;
+  ASSIGN_OR_RETURN(const std::string name, StringField(Field(item, "SpecialToken"), "id", ""));
+  const json& ids = Field(Field(Field(spec, "special_tokens"), name.c_str()), "ids");
+  if (!ids.is_array()) return WrongType("ids of special token \"" + name + "\"", ids, "an array");
+  for (const json& value : ids) {
+    ASSIGN_OR_RETURN(const TokenId id, ToTokenId(value, name));
+    found.push_back(id);
+  }
+  return found;
+}
+
+// Those of a TemplateProcessing's `pair`: before, between and after "$A" and "$B".
+Status AddPairTemplate(const json& spec, TokenizerFile* file) {
+  const json& pair = Field(spec, "pair");
+  if (!pair.is_array()) return OkStatus();
+  std::vector<TokenId>* const parts[] = {&file->pair.prefix_ids, &file->pair.between_ids,
+                                         &file->pair.suffix_ids};
+  size_t num_texts = 0;
+  for (const json& item : pair) {
+    if (item.is_object() && item.contains("Sequence")) {
+      if (++num_texts > 2) return InvalidArgumentError("TemplateProcessing pair has three texts");
+      if (num_texts == 2) file->pair.has_types = Field(item["Sequence"], "type_id") == 1;
+      continue;
+    }
+    ASSIGN_OR_RETURN(const auto ids, TemplateIds(spec, item));
+    parts[num_texts]->insert(parts[num_texts]->end(), ids.begin(), ids.end());
+  }
+  return OkStatus();
+}
+
 // The ids around "$A" of a TemplateProcessing's `single`.
 Status AddTemplate(const json& spec, TokenizerFile* file) {
+  RETURN_IF_ERROR(AddPairTemplate(spec, file));
   bool before = true;
   std::vector<TokenId> prefix;
   std::vector<TokenId> suffix;
@@ -45,13 +77,9 @@ Status AddTemplate(const json& spec, TokenizerFile* file) {
       before = false;
       continue;
     }
-    ASSIGN_OR_RETURN(const std::string name, StringField(Field(item, "SpecialToken"), "id", ""));
-    const json& ids = Field(Field(Field(spec, "special_tokens"), name.c_str()), "ids");
-    if (!ids.is_array()) return WrongType("ids of special token \"" + name + "\"", ids, "an array");
-    for (const json& value : ids) {
-      ASSIGN_OR_RETURN(const TokenId id, ToTokenId(value, name));
-      (before ? prefix : suffix).push_back(id);
-    }
+    ASSIGN_OR_RETURN(const auto ids, TemplateIds(spec, item));
+    std::vector<TokenId>& part = before ? prefix : suffix;
+    part.insert(part.end(), ids.begin(), ids.end());
   }
   file->prefix_ids.insert(file->prefix_ids.begin(), prefix.begin(), prefix.end());
   file->suffix_ids.insert(file->suffix_ids.end(), suffix.begin(), suffix.end());
@@ -85,6 +113,14 @@ Status AddPostProcessor(const json& spec, int depth, TokenizerFile* file) {
       if (!pair.is_array() || pair.size() != 2) return WrongType(end, pair, "[token, id]");
       ASSIGN_OR_RETURN(const TokenId id, ToTokenId(pair[1], end));
       (end == std::string_view("cls") ? file->prefix_ids : file->suffix_ids).push_back(id);
+    }
+    file->pair = {.prefix_ids = file->prefix_ids,
+                  .between_ids = file->suffix_ids,
+                  .suffix_ids = file->suffix_ids,
+                  .has_types = kind == "BertProcessing"};
+    if (kind == "RobertaProcessing") {  // the separator twice
+      auto& between = file->pair.between_ids;
+      between.insert(between.end(), file->suffix_ids.begin(), file->suffix_ids.end());
     }
     return OkStatus();
   }

@@ -30,6 +30,12 @@ struct OffsetTrim {
   bool add_prefix_space = true;
 };
 
+// What stands around and between two texts.
+struct PairTemplate {
+  std::vector<TokenId> prefix_ids, between_ids, suffix_ids;
+  bool has_types = false;  // the second text has a type of its own
+};
+
 struct TokenizerFile {
   std::vector<AddedToken> added_tokens;
   std::vector<AddedToken> symbols;   // of the model, found in normalized text
@@ -41,6 +47,7 @@ struct TokenizerFile {
   TokenDecoder decoder;
   std::vector<TokenId> prefix_ids;  // around the text with add_special_tokens
   std::vector<TokenId> suffix_ids;
+  PairTemplate pair;
   std::optional<OffsetTrim> offset_trim;
   Vocabulary spelled;   // tokens as the file spells them, added tokens included
   TokenTexts bytes;     // what each adds to a text

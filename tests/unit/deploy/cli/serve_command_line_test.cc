@@ -98,7 +98,7 @@ TEST_CASE("serve command line: the effective configuration reads back as a file,
 
 TEST_CASE(
     "serve command line: vLLM's flags warn or are refused, unknown ones have a nearest name") {
-  const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--runner", "auto"});
+  const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--config-format", "auto"});
   REQUIRE(line.warnings.size() == 2);
   CHECK(line.warnings[0].starts_with("--trust-remote-code has no effect: "));
   CHECK(Refusal({"m", "--enable-elastic-ep"}).starts_with("--enable-elastic-ep cannot be done: "));

@@ -77,7 +77,7 @@ TEST_CASE("vllm flags: what happens anyway is a warning, anything else a refusal
   CHECK(
       Judge({"--cpu-offload-gb", "4"}).starts_with("refused: --cpu-offload-gb 4 cannot be done: "));
   CHECK(Judge({"--cpu-offload-gb="}).starts_with("refused: "));
-  CHECK(Judge({"--runner=Generate"}).starts_with("--runner Generate has no effect: "));
+  CHECK(Judge({"--config-format=Auto"}).starts_with("--config-format Auto has no effect: "));
   CHECK(Judge({"--lora-target-modules", "a", "b"})
             .starts_with("refused: --lora-target-modules a b cannot be done: "));
 }

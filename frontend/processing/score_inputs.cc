@@ -1,0 +1,152 @@
+// The inputs of /score and /rerank: pairs of texts for a cross-encoder, single ones for an
+// embedder.
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "frontend/processing/input_processor.h"
+#include "frontend/text/tokenizer_file.h"
+
+namespace tandem {
+namespace {
+
+Status Refuse(const char* field, std::string message) {
+  return InvalidArgumentError(std::move(message)).WithParam(field);
+}
+
+// As Hugging Face's tokenizers cut a pair that is too long: the longer text first, then both alike.
+void CutLongestFirst(size_t keep, std::vector<TokenId>* first, std::vector<TokenId>* second) {
+  size_t shorter = std::min(first->size(), second->size());
+  size_t longer = std::max(first->size(), second->size());
+  if (shorter + longer <= keep) return;
+  longer = shorter > keep ? shorter : std::max(shorter, keep - shorter);
+  if (shorter + longer > keep) {
+    shorter = keep / 2;
+    longer = shorter + keep % 2;
+  }
+  const bool first_is_longer = first->size() > second->size();
+  first->resize(first_is_longer ? longer : shorter);
+  second->resize(first_is_longer ? shorter : longer);
+}
+
+Status CheckLimit(const char* name, int64_t limit, int64_t max_model_len) {
+  if (limit < max_model_len) return OkStatus();
+  return Refuse(name, std::string(name) + " (" + std::to_string(limit) +
+                          ") must be less than max_model_len (" + std::to_string(max_model_len) +
+                          ").");
+}
+
+}  // namespace
+
+StatusOr<std::string> InputProcessor::CutText(const std::string& text, int64_t max_tokens) const {
+  if (max_tokens == 0) return text;
+  ASSIGN_OR_RETURN(auto ids, tokenizer_->Encode(text, false));
+  if (static_cast<int64_t>(ids.size()) <= max_tokens) return text;
+  ids.resize(static_cast<size_t>(max_tokens));
+  return tokenizer_->Decode(ids, true);
+}
+
+StatusOr<std::string> InputProcessor::RenderScore(const ScoreRequest& request,
+                                                  const std::string& query,
+                                                  const std::string& document) const {
+  const Json messages = Json::array(
+      {{{"role", "query"}, {"content", query}}, {{"role", "document"}, {"content", document}}});
+  Json variables =
+      request.chat_template_kwargs.is_null() ? Json::object() : Json(*request.chat_template_kwargs);
+  if (request.instruction) variables["instruction"] = *request.instruction;
+  ChatTemplateInput input;
+  input.messages = &messages;
+  input.kwargs = &variables;
+  input.special_tokens = &tokenizer_->special_tokens();
+  input.now_s = std::time(nullptr);
+  auto text = chat_template_->Render(input);
+  if (text.ok()) return text;
+  return InvalidArgumentError("the template of scores: " + text.status().message());
+}
+
+StatusOr<InputProcessor::PoolingTokens> InputProcessor::PairTokens(const ScoreRequest& request,
+                                                                   const std::string& query,
+                                                                   const std::string& document,
+                                                                   int64_t max_model_len) const {
+  PoolingTokens tokens;
+  const bool has_template = config_.has_score_template && chat_template_;
+  if (has_template || !config_.pooling->scores_pairs) {
+    std::string text = query + document;
+    if (has_template) {
+      ASSIGN_OR_RETURN(text, RenderScore(request, query, document));
+    }
+    ASSIGN_OR_RETURN(tokens.token_ids, PoolingInput(request, text, max_model_len));
+    return tokens;
+  }
+  for (const std::string* text : {&query, &document}) {
+    const bool fits = request.truncate_prompt_tokens.has_value() ||
+                      CheckTextBytes(text->size(), max_model_len + 1).ok();
+    if (!fits) {
+      return Refuse("input", "a text is too long: this model's maximum context length is " +
+                                 std::to_string(max_model_len) + " tokens");
+    }
+  }
+  ASSIGN_OR_RETURN(auto first, tokenizer_->Encode(query, false));
+  ASSIGN_OR_RETURN(auto second, tokenizer_->Encode(document, false));
+  const PairTemplate& pair = tokenizer_->pair();
+  if (request.truncate_prompt_tokens) {
+    const size_t num_special =
+        pair.prefix_ids.size() + pair.between_ids.size() + pair.suffix_ids.size();
+    const int64_t wanted = *request.truncate_prompt_tokens;
+    const auto most = static_cast<size_t>(wanted == -1 ? max_model_len : wanted);
+    CutLongestFirst(most > num_special ? most - num_special : 0, &first, &second);
+  }
+  std::vector<TokenId>& ids = tokens.token_ids;
+  const auto append = [&ids](const std::vector<TokenId>& part) {
+    ids.insert(ids.end(), part.begin(), part.end());
+  };
+  append(pair.prefix_ids);
+  append(first);
+  append(pair.between_ids);
+  if (pair.has_types) tokens.second_begin = static_cast<int64_t>(ids.size());
+  append(second);
+  append(pair.suffix_ids);
+  for (const TokenId id : ids) RETURN_IF_ERROR(sampling_.CheckId("input", id));
+  return tokens;
+}
+
+StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
+                                                   const RequestContext& context) const {
+  RETURN_IF_ERROR(CheckPooling(request, context));
+  const int64_t max_model_len = context.max_model_len;
+  RETURN_IF_ERROR(CheckLimit("max_tokens_per_query", request.max_tokens_per_query, max_model_len));
+  RETURN_IF_ERROR(CheckLimit("max_tokens_per_doc", request.max_tokens_per_doc, max_model_len));
+  if (static_cast<int64_t>(request.documents.size()) > config_.max_pooling_inputs) {
+    return Refuse("documents", "there are " + std::to_string(request.documents.size()) +
+                                   " documents, at most " +
+                                   std::to_string(config_.max_pooling_inputs) + " are allowed");
+  }
+  for (std::string& query : request.queries) {
+    ASSIGN_OR_RETURN(query, CutText(query, request.max_tokens_per_query));
+  }
+  for (std::string& document : request.documents) {
+    ASSIGN_OR_RETURN(document, CutText(document, request.max_tokens_per_doc));
+  }
+  std::vector<PoolingTokens> inputs;
+  if (config_.pooling->task == PoolingTask::kEmbed) {
+    for (const auto* texts : {&request.queries, &request.documents}) {
+      for (const std::string& text : *texts) {
+        ASSIGN_OR_RETURN(auto ids, PoolingInput(request, text, max_model_len));
+        inputs.push_back({std::move(ids)});
+      }
+    }
+    request.use_activation = true;
+  } else {
+    for (size_t i = 0; i < request.documents.size(); ++i) {
+      const std::string& query = request.queries[request.queries.size() == 1 ? 0 : i];
+      ASSIGN_OR_RETURN(PoolingTokens tokens,
+                       PairTokens(request, query, request.documents[i], max_model_len));
+      inputs.push_back(std::move(tokens));
+    }
+  }
+  return PoolingRequests(request, std::move(inputs), context);
+}
+
+}  // namespace tandem

@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""Models that make vectors, scores and classes, over a real pair: the numbers that sentence-transformers and
+transformers recorded, through the routes of OpenAI's, Cohere's and Jina's APIs, and what is refused."""
+import base64
+import json
+import os
+import pathlib
+import signal
+import struct
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, ROOT, Pair, wait_for
+
+GOLDENS = pathlib.Path(os.environ.get("TANDEM_GOLDENS") or ROOT / "tests" / "golden") / "embedding"
+FLAGS = ("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", str(8 << 20))
+
+
+def golden(model):
+    return json.loads((GOLDENS / model / "goldens.json").read_text())
+
+
+def tensors(model):
+    """{name: list of rows of float32} of outputs.safetensors."""
+    data = (GOLDENS / model / "outputs.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    found = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__" or entry["dtype"] != "F32":
+            continue
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        numbers = struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])
+        columns = entry["shape"][-1]
+        found[name] = [numbers[i:i + columns] for i in range(0, len(numbers), columns)]
+    return found
+
+
+class Case:
+    def near(self, got, expected, delta=1e-4):
+        self.assertEqual(len(got), len(expected))
+        self.assertLess(max(abs(a - b) for a, b in zip(got, expected)), delta)
+
+    def ask(self, server, path, **body):
+        status, reply = server.post(path, body)
+        self.assertEqual(status, 200, reply)
+        return json.loads(reply)
+
+    def refuse(self, server, path, status, part, **body):
+        got, reply = server.post(path, body)
+        self.assertEqual(got, status, reply)
+        self.assertIn(part, reply.decode())
+
+
+class Embeddings(unittest.TestCase):
+    near, ask, refuse = Case.near, Case.ask, Case.refuse
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cases, cls.outputs = golden("qwen3_embedding")["cases"], tensors("qwen3_embedding")
+        cls.texts = [case["text"] for case in cls.cases]
+        cls.server = Pair(*FLAGS, "--hf-overrides", '{"is_matryoshka": true}', "--enable-server-load-tracking",
+                          model=GOLDENS / "qwen3_embedding")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+
+    def test_vectors_are_those_of_sentence_transformers(self):
+        answer = self.ask(self.server, "/v1/embeddings", model="m", input=self.texts)
+        self.assertEqual(list(answer), ["id", "object", "created", "model", "data", "usage"])
+        self.assertTrue(answer["id"].startswith("embd-"))
+        num_tokens = sum(len(case["token_ids"]) for case in self.cases)
+        self.assertEqual((answer["usage"]["prompt_tokens"], answer["usage"]["total_tokens"],
+                          answer["usage"]["completion_tokens"]), (num_tokens, num_tokens, 0))
+        for item, expected in zip(answer["data"], self.outputs["embeddings"]):
+            self.near(item["embedding"], expected)
+        self.assertEqual([item["index"] for item in answer["data"]], list(range(len(self.texts))))
+        # Token ids, one text, and the bits of a batch and of one alone.
+        ids = self.ask(self.server, "/v1/embeddings", input=[case["token_ids"] for case in self.cases])
+        self.assertEqual(ids["data"], answer["data"])
+        one = self.ask(self.server, "/v1/embeddings", input=self.texts[3])
+        self.assertEqual(one["data"][0]["embedding"], answer["data"][3]["embedding"])
+        ids = self.ask(self.server, "/v1/embeddings", input=self.cases[3]["token_ids"])
+        self.assertEqual(ids["data"], one["data"])
+
+    def test_forms_of_numbers(self):
+        plain = self.ask(self.server, "/v1/embeddings", input=self.texts[0])["data"][0]["embedding"]
+        for dtype, letter in (("float32", "f"), ("float16", "e")):
+            for endianness, sign in (("little", "<"), ("big", ">")):
+                text = self.ask(self.server, "/v1/embeddings", input=self.texts[0], encoding_format="base64",
+                                embed_dtype=dtype, endianness=endianness)["data"][0]["embedding"]
+                numbers = struct.unpack(f"{sign}{len(plain)}{letter}", base64.b64decode(text))
+                self.near(numbers, plain, 1e-3 if letter == "e" else 1e-7)
+        connection = self.server.connect()
+        connection.request("POST", "/v1/embeddings", json.dumps(
+            {"input": self.texts[:2], "encoding_format": "bytes"}), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        body = reply.read()
+        self.assertEqual(reply.getheader("Content-Type"), "application/octet-stream")
+        place = json.loads(reply.getheader("metadata"))["data"][1]
+        self.near(struct.unpack(f"<{len(plain)}f", body[place["start"]:place["end"]]), self.outputs["embeddings"][1])
+
+    def test_fewer_dimensions(self):
+        for size in (16, 40):
+            answer = self.ask(self.server, "/v1/embeddings", input=self.texts, dimensions=size)
+            for i, item in enumerate(answer["data"]):
+                self.near(item["embedding"], self.outputs[f"matryoshka{size}.{i}"][0])
+        self.refuse(self.server, "/v1/embeddings", 400, "dimensions", input="a", dimensions=65)
+
+    def test_cohere_and_scores_of_an_embedder(self):
+        answer = self.ask(self.server, "/v2/embed", model="m", texts=self.texts[:2],
+                          embedding_types=["float", "ubinary", "binary"])
+        self.near(answer["embeddings"]["float"][1], self.outputs["embeddings"][1])
+        signs = [int(number >= 0) for number in answer["embeddings"]["float"][1]]
+        packed = [int("".join(map(str, signs[i:i + 8])), 2) for i in range(0, len(signs), 8)]
+        self.assertEqual(answer["embeddings"]["ubinary"][1], packed)
+        self.assertEqual(answer["embeddings"]["binary"][1], [byte - 128 for byte in packed])
+        self.assertEqual(answer["texts"], self.texts[:2])
+        prompted = self.ask(self.server, "/v2/embed", texts=["who repairs the bridge?"], input_type="search_query")
+        self.near(prompted["embeddings"]["float"][0], self.outputs["query_with_prompt"][0])
+        self.refuse(self.server, "/v2/embed", 400, "input_type", texts=["a"], input_type="clustering")
+        scores = self.ask(self.server, "/score", text_1=self.texts[0], text_2=self.texts[1:3])["data"]
+        for i, item in enumerate(scores, 1):
+            cosine = sum(a * b for a, b in zip(self.outputs["embeddings"][0], self.outputs["embeddings"][i]))
+            self.assertAlmostEqual(item["score"], cosine, delta=1e-4)
+
+    def test_truncation(self):
+        long = " ".join(self.texts) * 40
+        self.refuse(self.server, "/v1/embeddings", 400, "maximum context length", input=long)
+        cut = self.ask(self.server, "/v1/embeddings", input=long, truncate_prompt_tokens=-1)
+        self.assertEqual(cut["usage"]["prompt_tokens"], 1024)
+        # The special token at the end stays.
+        short = self.ask(self.server, "/v1/embeddings", input=self.texts[1], truncate_prompt_tokens=5)["data"]
+        ids = self.cases[1]["token_ids"]
+        same = self.ask(self.server, "/v1/embeddings", input=ids[:4] + ids[-1:])["data"]
+        self.assertEqual(short, same)
+        left = self.ask(self.server, "/v1/embeddings", input=self.texts[1], truncate_prompt_tokens=5,
+                        truncation_side="left")["data"]
+        self.assertEqual(left, self.ask(self.server, "/v1/embeddings", input=ids[-5:])["data"])
+        self.refuse(self.server, "/v1/embeddings", 400, "truncate_prompt_tokens", input="a",
+                    truncate_prompt_tokens=1025)
+
+    def test_hostile_inputs(self):
+        for value in (None, 5, {}, {"a": 1}, [[]], [{}], ["a", 1], [1, "a"], [[1], "a"], True, [None], [1.5], [-1],
+                      [1 << 40], [[1 << 70]], []):
+            status, reply = self.server.post("/v1/embeddings", {"input": value})
+            self.assertEqual(status, 400, (value, reply))
+        self.refuse(self.server, "/v1/embeddings", 400, "at least one prompt", input=[])
+        self.refuse(self.server, "/v1/embeddings", 400, "vocabulary", input=[99999])
+        self.refuse(self.server, "/v1/embeddings", 400, "maximum context length", input="a" * (1 << 20))
+        cut = self.ask(self.server, "/v1/embeddings", input="a" * (1 << 20), truncate_prompt_tokens=-1)
+        self.assertEqual(cut["usage"]["prompt_tokens"], 1024)
+        self.ask(self.server, "/v1/embeddings", input="")  # its special token alone
+        self.refuse(self.server, "/v1/embeddings", 400, "no tokens", input="", add_special_tokens=False)
+        for field, value in (("encoding_format", "hex"), ("encoding_format", 1), ("embed_dtype", "fp8_e4m3"),
+                             ("dimensions", 0), ("dimensions", "x"), ("truncation_side", "middle"),
+                             ("truncate_prompt_tokens", -2), ("normalize", True), ("padding", "max_length")):
+            self.refuse(self.server, "/v1/embeddings", 400, field.split("_")[0], **{"input": "a", field: value})
+        self.refuse(self.server, "/v1/embeddings", 404, "does not exist", input="a", model="other")
+        self.refuse(self.server, "/pooling", 400, "task", input="a", task="score")
+        self.refuse(self.server, "/v1/embeddings", 400, "at most", input=["a"] * 2049)
+
+    def test_other_routes(self):
+        for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
+            self.assertEqual(self.server.post(path, {"prompt": "a"})[0], 404, path)
+        self.refuse(self.server, "/classify", 501, "does not support Classification", input="a")
+        self.assertEqual(json.loads(self.server.get("/v1/models")[1])["data"][0]["max_model_len"], 1024)
+        pooled = self.ask(self.server, "/pooling", input=self.texts[0])
+        self.near(pooled["data"][0]["data"], self.outputs["embeddings"][0])
+        self.assertEqual(pooled["data"][0]["object"], "pooling")
+        document = json.loads(self.server.get("/openapi.json")[1])
+        self.assertIn("/v1/embeddings", document["paths"])
+        self.assertNotIn("/v1/completions", document["paths"])
+
+    def test_metrics(self):
+        names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:e2e_request_latency_seconds_count",
+                 "vllm:time_to_first_token_seconds_count")
+        before = [self.server.total(name) for name in names]
+        self.ask(self.server, "/v1/embeddings", input=[[9, 8, 7], [9, 8]])
+        after = [self.server.total(name) for name in names]
+        self.assertEqual([b - a for a, b in zip(before, after)], [5, 0, 2, 2])
+        self.assertGreater(self.server.total("vllm:request_success_total", finished_reason="stop"), 0)
+
+    def test_langchain(self):
+        try:
+            from langchain_openai import OpenAIEmbeddings
+        except ImportError:
+            self.skipTest("langchain-openai is not here")
+        client = OpenAIEmbeddings(base_url=self.server.url + "/v1", api_key="x", model="m", max_retries=0,
+                                  check_embedding_ctx_length=False)
+        for vector, expected in zip(client.embed_documents(self.texts), self.outputs["embeddings"]):
+            self.near(vector, expected)
+        self.near(client.embed_query(self.texts[0]), self.outputs["embeddings"][0])
+
+    def test_openai_client(self):
+        try:
+            import openai
+        except ImportError:
+            self.skipTest("the openai client is not here")
+        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="x", max_retries=0)
+        for encoding in ({}, {"encoding_format": "float"}):  # base64 where nothing is asked for
+            answer = client.embeddings.create(model="m", input=self.texts, **encoding)
+            for item, expected in zip(answer.data, self.outputs["embeddings"]):
+                self.near(item.embedding, expected)
+        with self.assertRaises(openai.BadRequestError):
+            client.embeddings.create(model="m", input="a", dimensions=4000)
+
+    def test_a_request_outlives_its_engine(self):
+        expected = self.ask(self.server, "/v1/embeddings", input=self.texts)["data"]
+        engine = self.server.pid_of("tandem-engine-core")
+        os.kill(engine, signal.SIGSTOP)
+        answers = []
+        asker = threading.Thread(target=lambda: answers.append(
+            self.server.post("/v1/embeddings", {"input": self.texts})))
+        asker.start()
+        wait_for(lambda: json.loads(self.server.get("/load")[1])["server_load"] == 1, "the request is there")
+        os.kill(engine, signal.SIGKILL)
+        asker.join(LIMIT)
+        status, reply = answers[0]
+        self.assertEqual(status, 200, reply)
+        self.assertEqual(json.loads(reply)["data"], expected)
+
+
+class Scores(unittest.TestCase):
+    near, ask, refuse = Case.near, Case.ask, Case.refuse
+
+    def check_scores(self, model, *flags):
+        goldens = golden(model)
+        queries = list(dict.fromkeys(case["query"] for case in goldens["cases"]))
+        with Pair(*FLAGS, *flags, model=GOLDENS / model) as server:
+            for query, best_first in zip(queries, goldens["rerank_order"]):
+                cases = [case for case in goldens["cases"] if case["query"] == query]
+                documents = [case["document"] for case in cases]
+                scores = self.ask(server, "/score", queries=query, documents=documents)
+                self.near([item["score"] for item in scores["data"]], [case["score"] for case in cases])
+                self.assertEqual(scores["usage"]["prompt_tokens"], sum(len(case["token_ids"]) for case in cases))
+                for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+                    reply = self.ask(server, path, model="m", query=query, documents=documents, top_n=4)
+                    self.assertEqual([item["index"] for item in reply["results"]], best_first[:4])
+                self.assertEqual(reply["results"][0]["document"], {"text": documents[best_first[0]],
+                                                                   "multi_modal": None})
+                self.assertEqual(set(reply["usage"]), {"prompt_tokens", "total_tokens"})
+            pairs = self.ask(server, "/v1/score", data_1=[case["query"] for case in cases], data_2=documents)
+            self.assertEqual(pairs["data"], scores["data"])
+            self.refuse(server, "/score", 400, "1:1, 1:N or N:N", queries=["a", "b"], documents=["a", "b", "c"])
+            self.refuse(server, "/score", 400, "At least one text element", queries=[], documents=["a"])
+            self.refuse(server, "/score", 400, "At least one text_pair", queries=["a"], documents=[])
+            self.refuse(server, "/score", 400, "max_tokens_per_query", queries="a", documents="b",
+                        max_tokens_per_query=100000)
+            self.refuse(server, "/v1/embeddings", 501, "does not support Embeddings", input="a")
+            for body in ({"query": "a"}, {"query": 5, "documents": ["a"]}, {"query": "a", "documents": [5]},
+                         {"query": ["a", "b"], "documents": ["a", "b"]}, {"query": "a", "documents": [{}]},
+                         {"query": "a", "documents": ["b"], "top_n": -1}):
+                self.assertEqual(server.post("/rerank", body)[0], 400, body)
+
+    def test_qwen3_reranker(self):
+        goldens = golden("qwen3_reranker")
+        self.check_scores("qwen3_reranker", "--hf-overrides", json.dumps(goldens["hf_overrides"]),
+                          "--chat-template", GOLDENS / "qwen3_reranker" / "score_template.jinja")
+
+    def test_cross_encoders(self):
+        for model in ("bert_cross_encoder", "xlmr_reranker", "qwen3_seq_cls"):
+            if (GOLDENS / model).is_dir():
+                self.check_scores(model)
+
+
+class Classes(unittest.TestCase):
+    near, ask, refuse = Case.near, Case.ask, Case.refuse
+
+    def test_labels_and_probabilities(self):
+        goldens = golden("xlmr_classify3")
+        with Pair(*FLAGS, model=GOLDENS / "xlmr_classify3") as server:
+            answer = self.ask(server, "/classify", input=[case["text"] for case in goldens["cases"]])
+            for item, case in zip(answer["data"], goldens["cases"]):
+                self.near(item["probs"], case["score"])
+                self.assertEqual((item["label"], item["num_classes"]), (case["label"], 3))
+            raw = self.ask(server, "/classify", input=goldens["cases"][0]["text"], use_activation=False)
+            self.near(raw["data"][0]["probs"], goldens["cases"][0]["logits"])
+            self.refuse(server, "/score", 501, "does not support Score", queries="a", documents="b")
+            self.refuse(server, "/classify", 400, "maximum context length", input="river " * 300)
+            cut = self.ask(server, "/classify", input="river " * 300, truncate_prompt_tokens=-1)
+            self.assertEqual(cut["usage"]["prompt_tokens"], 256)
+
+
+class Generators(unittest.TestCase):
+    refuse = Case.refuse
+
+    def test_a_model_that_generates(self):
+        with Pair("--served-model-name", "m", "--kv-cache-memory-bytes", str(32 << 20)) as server:
+            for path in ("/v1/embeddings", "/score", "/rerank", "/classify", "/pooling", "/v2/embed"):
+                self.assertEqual(server.post(path, {"input": "a"})[0], 404, path)
+
+    def test_any_decoder_embeds(self):
+        with Pair("--served-model-name", "m", "--kv-cache-memory-bytes", str(32 << 20), "--runner", "pooling",
+                  "--convert", "embed") as server:
+            status, reply = server.post("/v1/embeddings", {"input": ["Once upon a time", "a"]})
+            self.assertEqual(status, 200, reply)
+            for item in json.loads(reply)["data"]:
+                self.assertAlmostEqual(sum(number * number for number in item["embedding"]), 1, delta=1e-4)
+            self.refuse(server, "/v1/embeddings", 400, "does not support Matryoshka", input="a", dimensions=8)
+
+    def test_what_is_not_built_is_refused_by_name(self):
+        for flags in (("--device", "cuda"), ("--tensor-parallel-size", "2"), ("--enable-prompt-embeds",)):
+            with Pair("--runner", "pooling", *flags, wait=False) as server:
+                self.assertNotEqual(server.process.wait(LIMIT), 0)
+                self.assertIn("is not built for models that make vectors", server.log)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,134 @@
+#include "pooling/pooler_config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tests/support/files/temp_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+class Folder {
+ public:
+  explicit Folder(const std::map<std::string, std::string>& files) {
+    for (const auto& [name, text] : files) {
+      const std::filesystem::path path = std::filesystem::path(folder_.path()) / name;
+      std::filesystem::create_directories(path.parent_path());
+      std::ofstream(path) << text;
+    }
+  }
+  StatusOr<std::optional<PoolerConfig>> Read(const PoolingFlags& flags = {},
+                                             std::string_view overrides = {}) const {
+    return ReadPoolerConfig(folder_.path(), flags, overrides);
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+std::string Architecture(const std::string& name) {
+  return R"({"architectures": [")" + name + R"("], "hidden_size": 64})";
+}
+
+PoolingFlags Flags(std::string runner, std::string convert, std::string pooler_config) {
+  return {std::move(runner), std::move(convert), std::move(pooler_config)};
+}
+
+TEST_CASE("which models pool, by their names and the flags") {
+  const Folder decoder({{"config.json", Architecture("LlamaForCausalLM")}});
+  CHECK_FALSE(decoder.Read().value());
+  const auto embeds = decoder.Read(Flags("pooling", "auto", "")).value();
+  REQUIRE(embeds);
+  CHECK(embeds->task == PoolingTask::kEmbed);
+  CHECK(embeds->type == PoolingType::kLast);
+  CHECK(embeds->normalize);
+  CHECK(embeds->embedding_size == 64);
+  CHECK(decoder.Read(Flags("auto", "embed", "")).value());
+  CHECK_FALSE(decoder.Read(Flags("pooling", "none", "")).ok());
+  CHECK_FALSE(decoder.Read(Flags("generate", "embed", "")).ok());
+  const std::string infinite =
+      R"({"architectures": ["Mamba2ForCausalLM"], "time_step_limit": [0.0, Infinity]})";
+  CHECK_FALSE(Folder({{"config.json", infinite}}).Read().value());
+  CHECK_FALSE(Folder({{"config.json", Architecture("GPT2LMHeadModel")}}).Read().value());
+  const Folder encoder({{"config.json", Architecture("BertModel")}});
+  CHECK(encoder.Read().value()->type == PoolingType::kCls);
+  CHECK_FALSE(encoder.Read(Flags("generate", "auto", "")).ok());
+  const Folder classifier({{"config.json", Architecture("Qwen3ForSequenceClassification")}});
+  CHECK(classifier.Read().value()->task == PoolingTask::kClassify);
+  CHECK(classifier.Read().value()->labels == std::vector<std::string>{"LABEL_0", "LABEL_1"});
+}
+
+TEST_CASE("files of sentence-transformers") {
+  const std::string modules = R"([
+      {"path": "", "type": "sentence_transformers.models.Transformer"},
+      {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+      {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])";
+  const std::string dense = R"({"in_features": 64, "out_features": 8, "bias": false,
+      "activation_function": "torch.nn.modules.activation.Tanh"})";
+  const Folder folder({{"config.json", Architecture("Qwen3ForCausalLM")},
+                       {"modules.json", modules},
+                       {"1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})"},
+                       {"2_Dense/config.json", dense},
+                       {"sentence_bert_config.json", R"({"max_seq_length": 77})"},
+                       {"config_sentence_transformers.json", R"({"prompts": {"query": "Q: "}})"}});
+  const auto config = folder.Read().value();
+  REQUIRE(config);
+  CHECK(config->type == PoolingType::kMean);
+  CHECK_FALSE(config->normalize);
+  REQUIRE(config->dense.size() == 1);
+  CHECK(config->dense[0].has_tanh);
+  CHECK(config->embedding_size == 8);
+  CHECK(config->max_seq_length == 77);
+  CHECK(config->prompts.at("query") == "Q: ");
+  CHECK_FALSE(config->is_matryoshka);
+  CHECK(folder.Read({}, R"({"is_matryoshka": true})").value()->is_matryoshka);
+  CHECK(folder.Read(Flags("auto", "auto", R"({"pooling_type": "CLS"})")).value()->type ==
+        PoolingType::kCls);
+  CHECK_FALSE(folder.Read(Flags("auto", "auto", R"({"pooling_type": "MAX"})")).ok());
+  CHECK_FALSE(folder.Read(Flags("auto", "auto", "[]")).ok());
+}
+
+TEST_CASE("what is not understood is an error that names the file") {
+  const auto message = [](const std::string& modules, const std::string& pooling) {
+    const Folder folder({{"config.json", Architecture("BertModel")},
+                         {"modules.json", modules},
+                         {"1_Pooling/config.json", pooling}});
+    const auto config = folder.Read();
+    return config.ok() ? std::string("ok") : config.status().message();
+  };
+  const std::string good = R"([{"path": "1_Pooling", "type": "x.Pooling"}])";
+  using Catch::Matchers::Contains;
+  CHECK_THAT(message(good, R"({"pooling_mode_max_tokens": true})"), Contains("max_tokens"));
+  CHECK_THAT(message(good, R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"),
+             Contains("1_Pooling"));
+  CHECK_THAT(message(good, "{}"), Contains("names no pooling"));
+  CHECK_THAT(message(good, "no json"), Contains("is not JSON"));
+  CHECK_THAT(message("{}", "{}"), Contains("modules.json"));
+  CHECK_THAT(message(R"([{"path": "../x", "type": "x.Pooling"}])", "{}"), Contains("path"));
+  CHECK_THAT(message(R"([{"path": "", "type": "x.LSTM"}])", "{}"), Contains("type"));
+}
+
+TEST_CASE("activations of classifiers") {
+  const auto activation = [](const std::string& more) {
+    const Folder folder({{"config.json", R"({"architectures": ["BertForSequenceClassification"],
+        "hidden_size": 4, )" + more + "}"}});
+    return folder.Read().value()->activation;
+  };
+  CHECK(activation(R"("id2label": {"0": "a"})") == ScoreActivation::kSigmoid);
+  CHECK(activation(R"("id2label": {"0": "a", "1": "b"})") == ScoreActivation::kSoftmax);
+  CHECK(activation(R"("id2label": {"0": "a"}, "problem_type": "regression")") ==
+        ScoreActivation::kNone);
+  CHECK(activation(R"("id2label": {"0": "a", "1": "b"},
+                      "problem_type": "multi_label_classification")") == ScoreActivation::kSigmoid);
+  CHECK(activation(
+            R"("sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"})") ==
+        ScoreActivation::kNone);
+}
+
+}  // namespace
+}  // namespace tandem
