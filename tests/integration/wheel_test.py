@@ -96,6 +96,22 @@ with LLM(MODEL, {FLAGS}) as llm:
         self.assertEqual(self.left(), [])
         self.assertEqual(set((self.folder / "run").iterdir()), before)
 
+    def test_embed_and_score(self):
+        model = ROOT / "tests" / "golden" / "embedding" / "qwen3_embedding"
+        cases = json.loads((model / "goldens.json").read_text())["cases"][:3]
+        texts, ids = [case["text"] for case in cases], [case["token_ids"] for case in cases]
+        found = self.run_script(f"""
+with LLM({str(model)!r}, {FLAGS}, dtype="float32", hf_overrides={{"is_matryoshka": True}}) as llm:
+    many, one = llm.embed({texts!r}), llm.embed({ids[1]!r})
+    print(json.dumps([many, llm.embed({ids!r}) == many, one == many[1:2], len(llm.embed("x", dimensions=16)[0]),
+                      llm.embed([]), llm.score({texts[0]!r}, {texts!r})]))
+""")
+        vectors, same, alone, size, none, scores = found
+        self.assertEqual((same, alone, size, none), (True, True, 16, []))
+        for vector, score in zip(vectors, scores, strict=True):
+            self.assertAlmostEqual(score, sum(a * b for a, b in zip(vectors[0], vector, strict=True)), delta=1e-5)
+        self.assertAlmostEqual(scores[0], 1, delta=1e-5)
+
     def test_what_is_refused_is_an_error_and_harms_nothing_else(self):
         found = self.run_script(f"""
 errors = []

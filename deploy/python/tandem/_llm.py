@@ -3,7 +3,7 @@ import concurrent.futures
 import json
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 from ._outputs import RequestOutput, of_reply
 from ._sampling_params import SamplingParams
@@ -13,6 +13,7 @@ Prompt = Union[str, List[int]]
 Messages = List[Dict[str, Any]]
 _NUM_CONNECTIONS = 256  # requests under way at once; the engine batches what it can of them
 _SERVED_NAME = "model"
+_Result = TypeVar("_Result")
 
 
 def _flag(name: str, value: Any) -> List[str]:
@@ -70,6 +71,23 @@ class LLM:
             return of_reply(None, self._server.post("/v1/chat/completions", {**body, **more, "messages": conversation}))
         return self._ask_all(many, sampling_params, ask)
 
+    def embed(self, inputs: Union[Prompt, Sequence[Prompt]], *, dimensions: Optional[int] = None,
+              truncate_prompt_tokens: Optional[int] = None) -> List[List[float]]:
+        """The vector of each input, a text or a list of token ids, by a model that makes vectors."""
+        many = [inputs] if isinstance(inputs, str) or _is_token_ids(inputs) else list(inputs)
+        more = {"dimensions": dimensions, "truncate_prompt_tokens": truncate_prompt_tokens}
+        body = {"model": _SERVED_NAME, **{name: value for name, value in more.items() if value is not None}}
+
+        def ask(one: Any) -> List[float]:
+            vector: List[float] = self._server.post("/v1/embeddings", {**body, "input": one})["data"][0]["embedding"]
+            return vector
+        return _all_of(many, ask)
+
+    def score(self, query: str, documents: Sequence[str]) -> List[float]:
+        """How well each document answers the query, by a reranker, or by the cosine of an embedder's vectors."""
+        reply = self._server.post("/v1/score", {"model": _SERVED_NAME, "queries": query, "documents": list(documents)})
+        return [item["score"] for item in reply["data"]]
+
     def close(self) -> None:
         self._finalizer()
 
@@ -89,16 +107,21 @@ class LLM:
         if len(each) != len(inputs):
             raise ValueError(f"{len(each)} sampling_params for {len(inputs)} inputs")
         bodies = [{**one.to_body(), "model": _SERVED_NAME, "return_token_ids": True} for one in each]
-        if not inputs:
-            return []
-        with concurrent.futures.ThreadPoolExecutor(min(len(inputs), _NUM_CONNECTIONS)) as pool:
-            waiting = [pool.submit(ask, one, body) for one, body in zip(inputs, bodies)]
-            try:
-                return [future.result() for future in waiting]
-            except BaseException:
-                for future in waiting:
-                    future.cancel()
-                raise
+        return _all_of(list(zip(inputs, bodies)), lambda each: ask(*each))
+
+
+def _all_of(inputs: List[Any], ask: Callable[[Any], _Result]) -> List[_Result]:
+    """What ask returns for each, many at a time."""
+    if not inputs:
+        return []
+    with concurrent.futures.ThreadPoolExecutor(min(len(inputs), _NUM_CONNECTIONS)) as pool:
+        waiting = [pool.submit(ask, one) for one in inputs]
+        try:
+            return [future.result() for future in waiting]
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
 
 
 def _is_token_ids(prompts: Any) -> bool:
