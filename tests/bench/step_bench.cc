@@ -51,7 +51,11 @@ StepTime StepBench::Admit(int32_t num_requests, int32_t context, int32_t new_tok
     }
   }
   for (int32_t r = 0; r < num_requests; ++r) {
-    step_.admitted.push_back({r, &id_, &params_, prompts_[static_cast<size_t>(r)], context});
+    step_.admitted.push_back({.request_idx = r,
+                              .request_id = &id_,
+                              .sampling_params = &params_,
+                              .token_ids = prompts_[static_cast<size_t>(r)],
+                              .num_prompt_tokens = context});
     step_.requests.push_back({.slot = RequestSlot{r},
                               .num_computed_tokens = context - new_tokens,
                               .num_scheduled_tokens = new_tokens,
