@@ -22,25 +22,15 @@ StatusOr<AttentionLayer> LoadGlm4MoeAttention(const LoadContext& context, const 
 
 StatusOr<std::unique_ptr<Stage>> LoadGlm4Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  const RouteOptions routing = {.score = RouterScore::kSigmoid,
-                                .renormalize = config.norm_topk_prob,
-                                .scale = static_cast<float>(config.routed_scaling_factor),
-                                .num_groups = static_cast<int>(config.num_expert_groups),
-                                .top_groups = static_cast<int>(config.num_chosen_groups),
-                                .group_best = config.num_expert_groups > 1 ? 2 : 1};
-  return LoadMoeLike(context,
-                     {.names = {.block = "mlp",
-                                .gate = "gate_proj",
-                                .up = "up_proj",
-                                .down = "down_proj",
-                                .shared = "shared_experts",
-                                .router_bias = "gate.e_score_correction_bias"},
-                      .shape = {.num_experts = config.num_experts,
-                                .top_k = config.num_experts_per_tok,
-                                .intermediate_size = config.moe_intermediate_size,
-                                .routing = routing,
-                                .shared_intermediate_size = config.shared_intermediate_size},
-                      .load_attention = LoadGlm4MoeAttention});
+  return LoadMoeLike(
+      context,
+      {.names = {.shared = "shared_experts", .router_bias = "gate.e_score_correction_bias"},
+       .shape = {.num_experts = config.num_experts,
+                 .top_k = config.num_experts_per_tok,
+                 .intermediate_size = config.moe_intermediate_size,
+                 .routing = GroupedSigmoids(config),
+                 .shared_intermediate_size = config.shared_intermediate_size},
+       .load_attention = LoadGlm4MoeAttention});
 }
 
 }  // namespace tandem

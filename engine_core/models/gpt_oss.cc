@@ -17,11 +17,7 @@ StatusOr<AttentionLayer> LoadGptOssAttention(const LoadContext& context, const L
 
 StatusOr<std::unique_ptr<Stage>> LoadGptOss(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  return LoadMoeLike(context, {.names = {.block = "mlp",
-                                         .gate = "gate_proj",
-                                         .up = "up_proj",
-                                         .down = "down_proj",
-                                         .router = "router"},
+  return LoadMoeLike(context, {.names = {.router = "router"},
                                .shape = {.num_experts = config.num_experts,
                                          .top_k = config.num_experts_per_tok,
                                          .intermediate_size = config.moe_intermediate_size,

@@ -1,32 +1,12 @@
 // LFM2: short convolutions in the place of attention in most layers.
 // Source: Liquid AI 2025; HF's Lfm2ForCausalLM.
 
-#include <optional>
 #include <utility>
 
-#include "engine_core/models/stage.h"
+#include "engine_core/models/mixed_layer.h"
 
 namespace tandem {
 namespace {
-
-struct Lfm2Layer final : Layer {
-  NormLayer operator_norm;
-  std::optional<RecurrentLayer> conv;  // else attention
-  AttentionLayer attention;
-  NormLayer ffn_norm;
-  MlpLayer mlp;
-
-  void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const override {
-    decoder->Norm(operator_norm);
-    if (conv) {
-      decoder->Recur(*conv, kv, plan);
-    } else {
-      decoder->Attend(attention, kv, plan);
-    }
-    decoder->Norm(ffn_norm);
-    decoder->RunMlp(mlp);
-  }
-};
 
 StatusOr<AttentionLayer> LoadLfm2Attention(const LoadContext& context, const LayerPlace& place) {
   const int64_t head_dim = context.config.head_dim;
@@ -69,14 +49,14 @@ StatusOr<std::unique_ptr<Stage>> LoadLfm2(const LoadContext& context) {
   return Stage::Load(
       context, std::move(options),
       [&](const LayerPlace& place) -> StatusOr<std::unique_ptr<Layer>> {
-        auto layer = std::make_unique<Lfm2Layer>();
-        ASSIGN_OR_RETURN(layer->operator_norm,
-                         LoadRmsNorm(context, place.prefix + ".operator_norm"));
-        ASSIGN_OR_RETURN(layer->ffn_norm, LoadRmsNorm(context, place.prefix + ".ffn_norm"));
+        auto layer = std::make_unique<MixedLayer>();
+        ASSIGN_OR_RETURN(layer->input_norm, LoadRmsNorm(context, place.prefix + ".operator_norm"));
+        ASSIGN_OR_RETURN(layer->post_attention_norm,
+                         LoadRmsNorm(context, place.prefix + ".ffn_norm"));
         if (context.config.recurrent.HasState(place.idx)) {
-          ASSIGN_OR_RETURN(layer->conv, LoadRecurrentLayer(context, place.prefix + ".conv"));
+          ASSIGN_OR_RETURN(layer->mixer, LoadRecurrentLayer(context, place.prefix + ".conv"));
         } else {
-          ASSIGN_OR_RETURN(layer->attention, LoadLfm2Attention(context, place));
+          ASSIGN_OR_RETURN(layer->mixer, LoadLfm2Attention(context, place));
         }
         ASSIGN_OR_RETURN(layer->mlp, LoadLfm2Mlp(context, place));
         return std::unique_ptr<Layer>(std::move(layer));

@@ -56,9 +56,6 @@ StatusOr<std::unique_ptr<Stage>> LoadLlama4(const LoadContext& context) {
         QueryScales(config.attn_scale, config.floor_scale, 1, context.limits.max_positions);
   }
   return LoadMoeLike(context, {.names = {.block = "feed_forward",
-                                         .gate = "gate_proj",
-                                         .up = "up_proj",
-                                         .down = "down_proj",
                                          .shared = "shared_expert",
                                          .router = "router",
                                          .dense = "feed_forward"},

@@ -2,6 +2,8 @@
 // every layer a mixture chosen by sigmoids with a bias.
 // Source: MiniMax 2025; HF's MiniMaxM2ForCausalLM.
 
+#include <utility>
+
 #include "engine_core/models/moe.h"
 
 namespace tandem {
@@ -18,12 +20,10 @@ StatusOr<AttentionLayer> LoadMiniMaxM2Attention(const LoadContext& context,
 
 StatusOr<std::unique_ptr<Stage>> LoadMiniMaxM2(const LoadContext& context) {
   const ModelConfig& config = context.config;
+  MoeNames names = MixtralNames();
+  names.router_bias = "e_score_correction_bias";
   return LoadMoeLike(context,
-                     {.names = {.block = "block_sparse_moe",
-                                .gate = "w1",
-                                .up = "w3",
-                                .down = "w2",
-                                .router_bias = "e_score_correction_bias"},
+                     {.names = std::move(names),
                       .shape = {.num_experts = config.num_experts,
                                 .top_k = config.num_experts_per_tok,
                                 .intermediate_size = config.moe_intermediate_size,

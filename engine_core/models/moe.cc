@@ -5,24 +5,10 @@
 #include <vector>
 
 #include "engine_core/models/llama.h"
+#include "engine_core/models/mixed_layer.h"
 
 namespace tandem {
 namespace {
-
-// Llama's layer with a mixture for its MLP.
-struct MixtureLayer final : Layer {
-  NormLayer input_norm;
-  AttentionLayer attention;
-  NormLayer post_attention_norm;
-  MoeLayer moe;
-
-  void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const override {
-    decoder->Norm(input_norm);
-    decoder->Attend(attention, kv, plan);
-    decoder->Norm(post_attention_norm);
-    decoder->RunMixture(moe);
-  }
-};
 
 // What the rank has of one expert.
 struct ExpertBlocks {
@@ -136,6 +122,15 @@ StatusOr<OwnedTensor> LoadRouterBias(const LoadContext& context, const std::stri
 
 }  // namespace
 
+RouteOptions GroupedSigmoids(const ModelConfig& config) {
+  return {.score = RouterScore::kSigmoid,
+          .renormalize = config.norm_topk_prob,
+          .scale = static_cast<float>(config.routed_scaling_factor),
+          .num_groups = static_cast<int>(config.num_expert_groups),
+          .top_groups = static_cast<int>(config.num_chosen_groups),
+          .group_best = config.num_expert_groups > 1 ? 2 : 1};
+}
+
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                            const MoeNames& names, const MoeShape& shape, ExpertLayout layout) {
   const bool is_named = layout == ExpertLayout::kNamed;
@@ -199,20 +194,20 @@ namespace {
 
 StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const MoeFamily& family,
                                            const LayerPlace& place) {
-  LlamaLayer dense;
-  RETURN_IF_ERROR(family.options.has_layer_norm ? LoadLayerNorms(context, place, &dense)
-                                                : LoadLlamaNorms(context, place, &dense));
-  ASSIGN_OR_RETURN(dense.attention, family.load_attention(context, place));
-  if (!context.config.IsMixture(place.idx)) {
-    ASSIGN_OR_RETURN(dense.mlp, LoadGatedMlp(context, place.prefix + "." + family.names.dense,
-                                             context.config.intermediate_size));
-    return std::unique_ptr<Layer>(std::make_unique<LlamaLayer>(std::move(dense)));
+  LlamaLayer norms;
+  RETURN_IF_ERROR(family.options.has_layer_norm ? LoadLayerNorms(context, place, &norms)
+                                                : LoadLlamaNorms(context, place, &norms));
+  auto layer = std::make_unique<MixedLayer>();
+  layer->input_norm = std::move(norms.input_norm);
+  layer->post_attention_norm = std::move(norms.post_attention_norm);
+  ASSIGN_OR_RETURN(layer->mixer, family.load_attention(context, place));
+  if (context.config.IsMixture(place.idx)) {
+    ASSIGN_OR_RETURN(layer->mlp,
+                     LoadMoe(context, place, family.names, family.shape, family.layout));
+  } else {
+    ASSIGN_OR_RETURN(layer->mlp, LoadGatedMlp(context, place.prefix + "." + family.names.dense,
+                                              context.config.intermediate_size));
   }
-  auto layer = std::make_unique<MixtureLayer>();
-  layer->input_norm = std::move(dense.input_norm);
-  layer->attention = std::move(dense.attention);
-  layer->post_attention_norm = std::move(dense.post_attention_norm);
-  ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape, family.layout));
   return std::unique_ptr<Layer>(std::move(layer));
 }
 

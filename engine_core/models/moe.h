@@ -13,13 +13,22 @@ namespace tandem {
 
 // How a family names its parts below a layer: "<block>.gate", "<block>.experts.<i>.<up>".
 struct MoeNames {
-  std::string block, gate, up, down;
+  std::string block = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string shared = {};       // "<block>.<shared>.gate_proj", the expert of every token
   std::string shared_gate = {};  // "<block>.<shared_gate>"; empty: there is none
   std::string router = "gate";   // "<block>.<router>"
   std::string dense = "mlp";     // "<dense>.gate_proj", of layers that are no mixtures
   std::string router_bias = {};  // "<block>.<router_bias>"; empty: there is none
 };
+
+// Mixtral's names.
+inline MoeNames MixtralNames() {
+  return {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"};
+}
+
+// Routing in the groups of the config, as DeepSeek-V3 has it: by sigmoids, a group for its best
+// two.
+RouteOptions GroupedSigmoids(const ModelConfig& config);
 
 // How experts are stored: one by one as in MoeNames, or all in one tensor as transformers 5 writes
 // them; or all in one tensor "<block>.experts.gate_up_proj" [E, H, 2 I], in which gate and up are

@@ -16,14 +16,12 @@ StatusOr<AttentionLayer> LoadOlmoeAttention(const LoadContext& context, const La
 
 StatusOr<std::unique_ptr<Stage>> LoadOlmoe(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  return LoadMoeLike(
-      context,
-      {.names = {.block = "mlp", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"},
-       .shape = {.num_experts = config.num_experts,
-                 .top_k = config.num_experts_per_tok,
-                 .intermediate_size = config.moe_intermediate_size,
-                 .routing = {.renormalize = config.norm_topk_prob}},
-       .load_attention = LoadOlmoeAttention});
+  return LoadMoeLike(context, {.names = {},
+                               .shape = {.num_experts = config.num_experts,
+                                         .top_k = config.num_experts_per_tok,
+                                         .intermediate_size = config.moe_intermediate_size,
+                                         .routing = {.renormalize = config.norm_topk_prob}},
+                               .load_attention = LoadOlmoeAttention});
 }
 
 }  // namespace tandem

@@ -15,7 +15,7 @@ StatusOr<std::unique_ptr<Stage>> LoadPhiMoe(const LoadContext& context) {
   options.has_layer_norm = true;
   options.has_head_bias = config.lm_head_bias;
   return LoadMoeLike(
-      context, {.names = {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"},
+      context, {.names = MixtralNames(),
                 .shape = {.num_experts = config.num_experts,
                           .top_k = 2,
                           .intermediate_size = config.moe_intermediate_size,

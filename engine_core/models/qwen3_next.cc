@@ -3,38 +3,14 @@
 // gated shared one, or an MLP. Of models that also see, the text part.
 // Source: Qwen 2025; HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM.
 
-#include <optional>
 #include <utility>
 #include <vector>
 
+#include "engine_core/models/mixed_layer.h"
 #include "engine_core/models/moe.h"
 
 namespace tandem {
 namespace {
-
-struct Qwen3NextLayer final : Layer {
-  NormLayer input_norm;
-  std::optional<RecurrentLayer> recurrent;  // else attention
-  AttentionLayer attention;
-  NormLayer post_attention_norm;
-  std::optional<MlpLayer> mlp;  // else moe
-  MoeLayer moe;
-
-  void Run(Decoder* decoder, const LayerKv& kv, const AttentionPlan& plan) const override {
-    decoder->Norm(input_norm);
-    if (recurrent) {
-      decoder->Recur(*recurrent, kv, plan);
-    } else {
-      decoder->Attend(attention, kv, plan);
-    }
-    decoder->Norm(post_attention_norm);
-    if (mlp) {
-      decoder->RunMlp(*mlp);
-    } else {
-      decoder->RunMixture(moe);
-    }
-  }
-};
 
 // q_proj has q and the gate of each head one after the other.
 StatusOr<AttentionLayer> LoadGatedAttention(const LoadContext& context, const LayerPlace& place) {
@@ -67,17 +43,17 @@ StatusOr<AttentionLayer> LoadGatedAttention(const LoadContext& context, const La
 
 StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const MoeFamily& family,
                                            const LayerPlace& place) {
-  auto layer = std::make_unique<Qwen3NextLayer>();
+  auto layer = std::make_unique<MixedLayer>();
   ASSIGN_OR_RETURN(layer->input_norm, LoadRmsNorm(context, place.prefix + ".input_layernorm", 1));
   ASSIGN_OR_RETURN(layer->post_attention_norm,
                    LoadRmsNorm(context, place.prefix + ".post_attention_layernorm", 1));
   if (context.config.recurrent.HasState(place.idx)) {
-    ASSIGN_OR_RETURN(layer->recurrent, LoadRecurrentLayer(context, place.prefix + ".linear_attn"));
+    ASSIGN_OR_RETURN(layer->mixer, LoadRecurrentLayer(context, place.prefix + ".linear_attn"));
   } else {
-    ASSIGN_OR_RETURN(layer->attention, LoadGatedAttention(context, place));
+    ASSIGN_OR_RETURN(layer->mixer, LoadGatedAttention(context, place));
   }
   if (context.config.IsMixture(place.idx)) {
-    ASSIGN_OR_RETURN(layer->moe, LoadMoe(context, place, family.names, family.shape));
+    ASSIGN_OR_RETURN(layer->mlp, LoadMoe(context, place, family.names, family.shape));
   } else {
     ASSIGN_OR_RETURN(layer->mlp, LoadGatedMlp(context, place));
   }
@@ -92,25 +68,16 @@ StatusOr<std::unique_ptr<Stage>> LoadQwen3Next(const LoadContext& context) {
     return UnimplementedError("attn_output_gate of " + config.architecture +
                               " must be true and attention_bias false");
   }
-  const MoeFamily family = {.names = {.block = "mlp",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .shared = "shared_expert",
-                                      .shared_gate = "shared_expert_gate"},
-                            .shape = {.num_experts = config.num_experts,
-                                      .top_k = config.num_experts_per_tok,
-                                      .intermediate_size = config.moe_intermediate_size,
-                                      .routing = {.renormalize = config.norm_topk_prob},
-                                      .shared_intermediate_size = config.shared_intermediate_size},
-                            .load_attention = nullptr};
+  const MoeFamily family = {
+      .names = {.shared = "shared_expert", .shared_gate = "shared_expert_gate"},
+      .shape = {.num_experts = config.num_experts,
+                .top_k = config.num_experts_per_tok,
+                .intermediate_size = config.moe_intermediate_size,
+                .routing = {.renormalize = config.norm_topk_prob},
+                .shared_intermediate_size = config.shared_intermediate_size},
+      .load_attention = nullptr};
   DecoderOptions options;
   options.norm_offset = 1;
-  if (context.weights.Has("model.language_model.embed_tokens.weight")) {
-    options.embedding = "model.language_model.embed_tokens";
-    options.layers = "model.language_model.layers";
-    options.final_norm = "model.language_model.norm";
-  }
   if (!config.mixture_layers.empty()) options.mixture = family.shape;
   return Stage::Load(context, std::move(options),
                      [&](const LayerPlace& place) { return LoadLayer(context, family, place); });
