@@ -50,6 +50,7 @@ std::string Draw(uint64_t seed) {
       "POST / HTTP/1.1\r\nTransfer-Encoding: "
       "chunked\r\n\r\n3;x=y\r\nabc\r\n10\r\n0123456789abcdef\r\n"
       "0\r\nTrailer: 1\r\n\r\nrest",
+      "POST /empty HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nrest",
       "GET http://host/path?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
       "HEAD /a HTTP/1.1\r\nA: 1\r\nB: 2\r\nC:3\r\n\r\n",
   };
@@ -95,8 +96,8 @@ TEST_CASE("a request reads the same however it is cut into pieces") {
       if (whole.find("failed 4") == std::string::npos) {
         CHECK(pieces == whole);
       } else {
-        // A broken head may be waited for to its end first (and then be 408); it is never taken.
-        CHECK((pieces == "|more" || pieces.find("failed 4") != std::string::npos));
+        // What is broken may be waited for to its end first (and then be 408); it is never taken.
+        CHECK((pieces.ends_with("|more") || pieces.find("failed 4") != std::string::npos));
       }
     }
     num_failed += whole.find("failed 4") != std::string::npos;
