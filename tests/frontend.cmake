@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over frontend.
 tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc golden/gguf_tokenizers_test.cc
   golden/tokenizer_files_test.cc
-  DEPS frontend/text tests/support/files)
+  DEPS frontend/text tests/support/files tests/support/gzip)
 tandem_test(unit_text LABEL unit SRCS
   unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
   unit/frontend/text/normalizer_test.cc unit/frontend/text/token_models_test.cc

@@ -3,7 +3,8 @@
 # for 5 s over inputs of a new seed.
 module(tests/fuzz DEPS common)
 
-# fuzz_target(<name> DEPS …): tests/fuzz/<name>.cc over tests/fuzz/corpus/<name>
+# fuzz_target(<name> DEPS …): tests/fuzz/<name>.cc over the folder tests/fuzz/corpus/<name>, or, where
+# the files are many, the archive <name>.tar.xz
 function(fuzz_target name)
   cmake_parse_arguments(F "" "" "DEPS" ${ARGN})
   tandem_targets(deps ${F_DEPS})
@@ -16,7 +17,15 @@ function(fuzz_target name)
     return()
   endif()
   target_link_libraries(fuzz_${name} PRIVATE fuzz_corpus_main)
-  add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+  set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+  if(EXISTS ${corpus}.tar.xz)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${corpus}.tar.xz)
+    set(archive ${corpus}.tar.xz)
+    set(corpus ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name})
+    file(REMOVE_RECURSE ${corpus})
+    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${corpus})
+  endif()
+  add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${corpus})
   set_tests_properties(fuzz_${name} PROPERTIES LABELS "property;fuzz" TIMEOUT 120)
 endfunction()
 

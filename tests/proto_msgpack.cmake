@@ -1,5 +1,5 @@
 # tandem_test() lines of tests over proto_msgpack.
-module(tests/support SRCS wire_json.cc wire_pair.cc DEPS common proto_msgpack tests/support/files nlohmann_json::nlohmann_json)
+module(tests/support SRCS wire_json.cc wire_pair.cc DEPS common proto_msgpack tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
 target_compile_definitions(tandem_tests_support PRIVATE TANDEM_GOLDEN_DIR="${CMAKE_SOURCE_DIR}/tests/golden")
 tandem_test(golden_wire LABEL golden SRCS golden/wire_test.cc DEPS proto_msgpack tests/support)
 tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_test.cc

@@ -20,17 +20,23 @@ seconds=${1:?seconds to run}
 shift
 
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus | sed 's/\.tar\.xz$//')
 share=$((seconds / ${#targets[@]}))
 mkdir -p build/fuzz/found
 status=0
 for target in "${targets[@]}"; do
   kept=build/fuzz/corpus/$target
+  corpus=tests/fuzz/corpus/$target
   mkdir -p "$kept"
+  if [ -e "$corpus.tar.xz" ]; then
+    mkdir -p build/fuzz/unpacked/"$target"
+    tar -xf "$corpus.tar.xz" -C build/fuzz/unpacked/"$target"
+    corpus=build/fuzz/unpacked/$target
+  fi
   log=build/fuzz/$target.log
   if build/fuzz/tests/fuzz_"$target" -max_total_time=$((share > 0 ? share : 1)) -timeout=10 -rss_limit_mb=2048 \
       -max_len=4096 -artifact_prefix="build/fuzz/found/$target-" -print_final_stats=1 \
-      "$kept" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
+      "$kept" "$corpus" >"$log" 2>&1; then
     echo "$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs, $(ls "$kept" | wc -l) inputs kept"
   else
     echo "$target: FAILED, see $log"

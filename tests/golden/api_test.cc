@@ -28,7 +28,7 @@ std::vector<Exchange> ReadExchanges() {
   for (auto& message : wire::ReadGolden("requests.jsonl")) {
     requests[message.name].push_back(std::move(message));
   }
-  for (auto& message : wire::ReadGolden("outputs.jsonl")) {
+  for (auto& message : wire::ReadGolden("outputs.jsonl.gz")) {
     outputs[message.name].push_back(std::move(message));
   }
   std::vector<Exchange> exchanges;

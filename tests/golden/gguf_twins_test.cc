@@ -86,7 +86,6 @@ const std::vector<Twin> kTwins = {
     {.folder = "gpt2", .architecture = "gpt2", .is_transposed = true},
     {.folder = "llama_bias_headdim", .architecture = "llama", .has_paired_rows = true},
     {.folder = "llama_fp16", .architecture = "llama", .has_paired_rows = true},
-    {.folder = "llama_fp32", .architecture = "llama", .has_paired_rows = true},
     {.folder = "llama_rope_linear", .architecture = "llama", .has_paired_rows = true},
     {.folder = "llama_tied", .architecture = "llama", .has_paired_rows = true},
     {.folder = "mixtral", .architecture = "llama", .has_paired_rows = true},

@@ -11,6 +11,7 @@
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/tokenizer.h"
 #include "tests/support/files/temp_folder.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -95,7 +96,7 @@ TEST_CASE("spiece.model is T5's: </s> ends a text, extra ids follow the pieces")
   const auto model = Tokenizer::Load(from).value();
   const json texts = ReadJson(TANDEM_GOLDEN_DIR "/tokenizers/texts.json")["texts"];
   const TokenId end = tokenizer->TokenToId("</s>").value();
-  for (const json& item : ReadJson(from + "goldens.json")["encode"]) {
+  for (const json& item : ReadGzipJson(from + "goldens.json")["encode"]) {
     const std::string text = texts[item[0].get<size_t>()];
     if (text.find("</s>") != std::string::npos || text.find("<unk>") != std::string::npos) continue;
     CAPTURE(text);

@@ -4,7 +4,6 @@
 // names.
 
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "frontend/text/detokenizer.h"
 #include "frontend/text/tokenizer.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,12 +19,6 @@ namespace tandem {
 namespace {
 
 using nlohmann::json;
-
-json ReadJson(const std::string& path) {
-  std::ifstream in(path);
-  REQUIRE(in);
-  return json::parse(in);
-}
 
 uint64_t Fnv1a64(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -40,7 +34,8 @@ std::string Hex(uint64_t value) {
 
 struct Fixture {
   explicit Fixture(const std::string& folder)
-      : texts(ReadJson(folder + "/../texts.json")), goldens(ReadJson(folder + "/goldens.json")) {
+      : texts(ReadGzipJson(folder + "/../texts.json")),
+        goldens(ReadGzipJson(folder + "/goldens.json")) {
     auto loaded = Tokenizer::Load(folder);
     INFO(loaded.status().ToString());
     REQUIRE(loaded.ok());

@@ -290,7 +290,7 @@ TEST_CASE("wire golden: each message of vllm-rs to an engine decodes to its valu
 }
 
 TEST_CASE("wire golden: each message that vllm-rs accepted decodes to its values") {
-  const auto messages = ReadGolden("outputs.jsonl");
+  const auto messages = ReadGolden("outputs.jsonl.gz");
   CHECK(messages.size() == 350);
   EngineCoreOutputs reused;  // one record for all: nothing may be left from the previous message
   for (const GoldenMessage& message : messages) {

@@ -255,6 +255,7 @@ class Scores(unittest.TestCase):
                          {"query": "a", "documents": ["b"], "top_n": -1}):
                 self.assertEqual(server.post("/rerank", body)[0], 400, body)
 
+    @unittest.skipUnless((GOLDENS / "qwen3_reranker").is_dir(), "a golden of the whole set (TANDEM_GOLDENS)")
     def test_qwen3_reranker(self):
         goldens = golden("qwen3_reranker")
         self.check_scores("qwen3_reranker", "--hf-overrides", json.dumps(goldens["hf_overrides"]),

@@ -1,10 +1,9 @@
 #include "tests/support/sampling_goldens.h"
 
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "common/check.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 namespace tandem {
 namespace {
@@ -55,9 +54,7 @@ SamplingConfig ConfigOf(const Json& params) {
 }  // namespace
 
 std::vector<SamplingGolden> ReadSamplingGoldens() {
-  std::ifstream in(std::string(TANDEM_GOLDEN_DIR) + "/sampling/sampling.json");
-  CHECK(in.good()) << "tests/golden/sampling";
-  const Json json = Json::parse(in);
+  const Json json = ReadGzipJson(std::string(TANDEM_GOLDEN_DIR) + "/sampling/sampling.json");
   std::vector<SamplingGolden> cases;
   for (const Json& c : json["cases"]) {
     SamplingGolden& one = cases.emplace_back();

@@ -2,9 +2,9 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "common/strings.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 namespace tandem::wire {
 namespace {
@@ -70,10 +70,8 @@ std::string FaultOfStats(const json& stats) {
 
 std::vector<GoldenMessage> ReadGolden(const std::string& file) {
   const std::string path = std::string(TANDEM_GOLDEN_DIR "/wire/") + file;
-  std::ifstream in(path);
   std::vector<GoldenMessage> messages;
-  for (std::string line; std::getline(in, line);) {
-    const json row = json::parse(line);
+  for (const json& row : ReadGzipLines(path)) {
     const auto name = row["name"].get<std::string>();
     if (!row.contains("messages")) {
       messages.push_back(ToMessage(name, row));

@@ -14,6 +14,7 @@ import documents
 import words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAX_TREE_BYTES = 44 << 20
 CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "gguf", "pooling", "deploy/cli"]
 
 # (rule, pattern, path prefixes where the pattern may occur). Applies to C++ code outside tests.
@@ -181,6 +182,15 @@ def check_tests(problems):
                 problems.append(f"{name}:1: ctest cannot pass the name of this case to Catch: {case}")
 
 
+def check_size(problems):
+    """A clone stays small: what is tracked, counted in blocks of the file system, so that many small files count as such."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    size = sum(-(-path.stat().st_size // 4096) * 4096 for path in paths if path.is_file())
+    if size > MAX_TREE_BYTES:
+        problems.append(f"tests/golden: the tracked tree takes {size / 2**20:.1f} MiB of {MAX_TREE_BYTES >> 20}")
+
+
 def shared_types(path):
     """The classes, structs and enums that a file defines where other files may name them, with their namespaces.
 
@@ -228,6 +238,7 @@ def main():
     check_words(problems)
     check_format(problems)
     check_tests(problems)
+    check_size(problems)
     check_type_names(problems)
     for problem in problems:
         print(problem)

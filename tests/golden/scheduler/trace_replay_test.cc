@@ -21,7 +21,16 @@ TEST_CASE("vLLM traces, directed, priority: every field of every step") {
 }
 
 TEST_CASE("vLLM traces, 21 random families: every field of every step") {
-  CHECK(ReplayTraces(kHere + "traces.jsonl.gz") == 147);
+  CHECK(ReplayTraces(kHere + "traces.jsonl.gz") == 63);
+}
+
+TEST_CASE("vLLM traces, random families of TANDEM_GOLDENS: every field of every step") {
+  const auto more = WholeGoldens();
+  if (!more) {
+    WARN("SKIPPED: TANDEM_GOLDENS is not set");
+    return;
+  }
+  CHECK(ReplayTraces(*more + "/scheduler/traces.jsonl.gz") == 147);
 }
 
 TEST_CASE("vLLM traces, R7 with never-computed blocks unregistered") {

@@ -24,7 +24,10 @@ std::vector<std::string> GoldenFolders(const std::string& golden_dir, const std:
   std::map<std::string, std::string> folders;
   for (const std::string& root : roots) {
     for (const auto& entry : std::filesystem::directory_iterator(root + "/" + kind)) {
-      if (!std::filesystem::exists(entry.path() / file)) continue;
+      if (!std::filesystem::exists(entry.path() / file) &&
+          !std::filesystem::exists(entry.path() / (file + ".gz"))) {
+        continue;
+      }
       folders[entry.path().filename().string()] = entry.path().string();
     }
   }

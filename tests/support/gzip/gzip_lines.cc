@@ -1,21 +1,29 @@
 #include "tests/support/gzip/gzip_lines.h"
 
 #include <zlib.h>
+#include <filesystem>
 
-#include <catch2/catch.hpp>
+#include "common/check.h"
 
 namespace tandem {
+namespace {
 
-std::vector<nlohmann::json> ReadGzipLines(const std::string& path) {
-  INFO(path);
+std::string ReadText(const std::string& path) {
   gzFile file = gzopen(path.c_str(), "rb");
-  REQUIRE(file != nullptr);
+  CHECK(file != nullptr) << path;
   std::string text;
   char buffer[1 << 16];
   for (int n; (n = gzread(file, buffer, sizeof(buffer))) > 0;) {
     text.append(buffer, static_cast<size_t>(n));
   }
   gzclose(file);
+  return text;
+}
+
+}  // namespace
+
+std::vector<nlohmann::json> ReadGzipLines(const std::string& path) {
+  const std::string text = ReadText(path);
   std::vector<nlohmann::json> lines;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
@@ -23,6 +31,10 @@ std::vector<nlohmann::json> ReadGzipLines(const std::string& path) {
     begin = end + 1;
   }
   return lines;
+}
+
+nlohmann::json ReadGzipJson(const std::string& path) {
+  return nlohmann::json::parse(ReadText(std::filesystem::exists(path) ? path : path + ".gz"));
 }
 
 }  // namespace tandem

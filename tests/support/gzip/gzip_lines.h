@@ -1,6 +1,6 @@
 #pragma once
 
-// The lines of a .jsonl.gz file, each parsed. A file that cannot be read fails the test.
+// Recorded JSON, packed by gzip or plain. A file that cannot be read ends the process.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +8,10 @@
 
 namespace tandem {
 
+// The lines of a file, each parsed.
 std::vector<nlohmann::json> ReadGzipLines(const std::string& path);
+
+// The one value of the file path, or of path.gz where that is there instead.
+nlohmann::json ReadGzipJson(const std::string& path);
 
 }  // namespace tandem

@@ -51,15 +51,18 @@ TEST_CASE("model config: absent keys have the architecture family's defaults") {
 }
 
 TEST_CASE("model config: both spellings of rope and dtype") {
-  const auto v4 = ReadModelConfig(kModels + "llama_fp32");
+  const auto v4 = ReadModelConfig(kModels + "llama_fp16");
   REQUIRE(v4.ok());
-  CHECK(v4->rope.theta == 500000);
-  CHECK(v4->dtype == DType::kF32);
-  const auto v5 = ReadModelConfig(kModels + "llama_v5config");
+  CHECK(v4->rope.theta == 10000);
+  CHECK(v4->dtype == DType::kF16);
+  CHECK(v4->eos_token_ids == std::vector<TokenId>{2});
+  Json config = Minimal();
+  config["rope_parameters"] = {{"rope_theta", 20000.0}, {"rope_type", "default"}};
+  config["dtype"] = "float32";
+  const auto v5 = Parse(config);
   REQUIRE(v5.ok());
   CHECK(v5->rope.theta == 20000);
-  CHECK(v5->dtype == DType::kBf16);
-  CHECK(v5->eos_token_ids == std::vector<TokenId>{2});
+  CHECK(v5->dtype == DType::kF32);
 }
 
 TEST_CASE("model config: head_dim, biases and tied embeddings of real folders") {
