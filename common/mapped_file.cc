@@ -31,13 +31,24 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
+namespace {
+
+uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
 void ReleasePages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t page = PageSize();
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
   const uintptr_t skipped = (page - begin % page) % page;
   if (bytes.size() < skipped + page) return;
   madvise(const_cast<std::byte*>(bytes.data()) + skipped, (bytes.size() - skipped) / page * page,
           MADV_DONTNEED);
+}
+
+void ReleaseReadPages(std::span<const std::byte> bytes) {
+  const uintptr_t before = reinterpret_cast<uintptr_t>(bytes.data()) % PageSize();
+  ReleasePages({bytes.data() - before, bytes.size() + before});
 }
 
 }  // namespace tandem

@@ -31,5 +31,8 @@ class MappedFile {
 // neighbour may still be in use. A dropped page is read again from the page cache when touched, so
 // this is never wrong.
 void ReleasePages(std::span<const std::byte> bytes);
+// The same, and the page that they begin in: for a mapping that is read piece by piece from its
+// front on, of whose pages none should stay.
+void ReleaseReadPages(std::span<const std::byte> bytes);
 
 }  // namespace tandem

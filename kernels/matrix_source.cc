@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/mapped_file.h"
+
 namespace tandem {
 namespace {
 
@@ -47,6 +49,17 @@ MatrixSource MatrixSource::Columns(int64_t begin, int64_t count) const {
   if (!scales.empty()) part.scales = scales.Columns(first, end - first);
   if (!zeros.empty()) part.zeros = zeros.Columns(first, end - first);
   return part;
+}
+
+void MatrixSource::GiveBack(int64_t first_row, int64_t count) const {
+  if (!is_mapped || count <= 0) return;
+  // Linux maps the 64 KiB around a page that is read, so pages of earlier rows have come back.
+  constexpr int64_t kMappedAround = 64 << 10;
+  const int64_t size = SizeOf(values.dtype), row_bytes = values.row_stride * size;
+  const int64_t begin = std::max<int64_t>(0, first_row * row_bytes - kMappedAround);
+  const int64_t end = (first_row + count - 1) * row_bytes + values.shape[1] * size;
+  ReleaseReadPages(
+      {static_cast<const std::byte*>(values.data) + begin, static_cast<size_t>(end - begin)});
 }
 
 void MatrixSource::Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const {
@@ -110,6 +123,15 @@ StackedRows::Row StackedRows::Find(int64_t n) const {
 void StackedRows::Read(int64_t n, int64_t begin, int64_t count, DType dtype, void* out) const {
   const Row row = Find(n);
   row.block->Read(row.row, begin, count, dtype, out);
+}
+
+void StackedRows::GiveBack(int64_t begin, int64_t end) const {
+  int64_t first = 0;
+  for (const MatrixSource& block : blocks_) {
+    const int64_t from = std::max(begin, first), to = std::min(end, first + block.rows());
+    block.GiveBack(from - first, to - from);
+    first += block.rows();
+  }
 }
 
 }  // namespace tandem

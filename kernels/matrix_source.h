@@ -27,6 +27,8 @@ struct MatrixSource {
   int64_t num_columns = 0;              // of blocks
   // It belongs to a scheme that multiplies int8 rows with activations in int8 per token.
   bool is_w8a8 = false;
+  // The values are pages of a mapped file.
+  bool is_mapped = false;
 
   MatrixSource() = default;
   MatrixSource(const Tensor& numbers) : values(numbers) {}  // NOLINT(google-explicit-constructor)
@@ -55,6 +57,9 @@ struct MatrixSource {
 
   // out[i] = w[row, begin + i] for i < count, as f32 or bf16; numbers also in their own type.
   void Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
+  // Gives the pages of rows that have been read back to the kernel, so that packing a matrix does
+  // not keep it in memory twice. They may be read again.
+  void GiveBack(int64_t first_row, int64_t count) const;
 
  private:
   void ReadBlocks(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
@@ -75,6 +80,8 @@ class StackedRows {
   Row Find(int64_t n) const;
   // As MatrixSource::Read.
   void Read(int64_t n, int64_t begin, int64_t count, DType dtype, void* out) const;
+  // As MatrixSource::GiveBack, of rows [begin, end) of the stack.
+  void GiveBack(int64_t begin, int64_t end) const;
 
  private:
   std::span<const MatrixSource> blocks_;

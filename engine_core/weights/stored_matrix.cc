@@ -84,8 +84,8 @@ StatusOr<LoadedMatrix> BlocksPart(StoredTensor tensor, const BlockFormat& format
   const MatrixSource whole(
       Tensor(bytes, DType::kI8, {stored.rows, stored.columns / format.size * format.num_bytes}),
       format);
-  const MatrixSource part =
-      whole.Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  MatrixSource part = whole.Rows(rows.begin, rows.count).Columns(columns.begin, columns.count);
+  part.is_mapped = tensor.is_mapped();
   return LoadedMatrix(std::move(tensor), part);
 }
 
@@ -130,7 +130,8 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
     const Tensor view = StepRows(turned.view(), {0, rows.count}, stored.row_step);
     return LoadedMatrix(std::move(turned), view);
   }
-  const Tensor part = StepRows(whole, rows, stored.row_step).Columns(columns.begin, columns.count);
+  MatrixSource part(StepRows(whole, rows, stored.row_step).Columns(columns.begin, columns.count));
+  part.is_mapped = tensor.is_mapped();
   return LoadedMatrix(std::move(tensor), part);
 }
 

@@ -58,6 +58,9 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackPanels(std::span<const MatrixSource>
   pool->Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t panel = begin; panel < end; ++panel) {
       PackPanel(rows, panel, k, is_gated, dtype, matrix->units() + panel * k_units * kPanelColumns);
+      const int64_t count = is_gated ? kPanelColumns / 2 : kPanelColumns;
+      rows.GiveBack(panel * count, std::min((panel + 1) * count, is_gated ? n / 2 : n));
+      if (is_gated) rows.GiveBack(n / 2 + panel * count, std::min(n / 2 + (panel + 1) * count, n));
     }
   });
   return std::unique_ptr<PackedMatrix>(std::move(matrix));

@@ -60,6 +60,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackBlocks(std::span<const MatrixSource>
       const Work& panel = work[static_cast<size_t>(p)];
       const BlockPanel& place = packed.panels[static_cast<size_t>(p)];
       PackPanel(*panel.source, *place.shape, panel.first, place.num_columns, panel.bytes);
+      panel.source->GiveBack(panel.first, place.num_columns);
     }
   });
   return std::unique_ptr<PackedMatrix>(

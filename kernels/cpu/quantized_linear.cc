@@ -102,12 +102,16 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSour
   pool->Run(num_panels, 1, [&](int64_t begin, int64_t end, int) {
     Column column;
     column.row.resize(static_cast<size_t>(k));
-    for (int64_t row = begin * kPanelColumns; row < std::min(n, end * kPanelColumns); ++row) {
-      uint32_t* panel = memory + row / kPanelColumns * shape.panel_units;
-      scales.view().Data<float>()[row] =
-          format == WeightFormat::kInt8
-              ? PackInt8Column(rows, row, shape, &column, panel + row % kPanelColumns)
-              : PackInt4Column(rows, row, shape, &column, reinterpret_cast<uint8_t*>(panel));
+    for (int64_t p = begin; p < end; ++p) {
+      uint32_t* const panel = memory + p * shape.panel_units;
+      const int64_t first = p * kPanelColumns, last = std::min(n, first + kPanelColumns);
+      for (int64_t row = first; row < last; ++row) {
+        scales.view().Data<float>()[row] =
+            format == WeightFormat::kInt8
+                ? PackInt8Column(rows, row, shape, &column, panel + row - first)
+                : PackInt4Column(rows, row, shape, &column, reinterpret_cast<uint8_t*>(panel));
+      }
+      rows.GiveBack(first, last);
     }
   });
   return std::unique_ptr<PackedMatrix>(std::make_unique<CpuMatrix>(
