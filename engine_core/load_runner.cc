@@ -1,6 +1,7 @@
 #include "engine_core/load_runner.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "engine_core/executor/memory_plan.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/open_weights.h"
+#include "engine_core/weights/packed_file.h"
 
 namespace tandem {
 namespace {
@@ -154,6 +156,14 @@ ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model
           .makes_logits = !setup.runner.limits.pooling};
 }
 
+// What is mapped becomes resident only as it is read.
+int64_t MappedBytes(const std::string& model) {
+  const std::string path = FindPackedFile(model);
+  std::error_code error;
+  const auto size = path.empty() ? 0 : std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
 // Chooses max_model_len where it is auto and plans the memory. The plan is set on failure too: the
 // error's advice needs it.
 Status PlanStart(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
@@ -209,6 +219,7 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   source.reset();
   startup->Done("step buffers");
   int64_t other_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
+  other_bytes += MappedBytes(config.model);
   if (setup->runner.enable_lora) {
     loaded->adapter_reader = std::make_unique<AdapterReader>(
         loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);

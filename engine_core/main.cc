@@ -26,13 +26,16 @@
 #include "engine_core/engine_flight.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/watched_executor.h"
+#include "engine_core/flags/pack_flags.h"
 #include "engine_core/flags/replay_flags.h"
 #include "engine_core/grammar/grammar_process.h"
 #include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/packed_start.h"
 #include "engine_core/recorder/flight_folder.h"
+#include "engine_core/run_pack.h"
 #include "engine_core/run_replay.h"
 #include "engine_core/run_worker.h"
 #include "engine_core/startup_log.h"
@@ -354,8 +357,10 @@ int RunEngineCore(const std::vector<std::string>& args) {
   }
   EngineConfig config;
   ReplayConfig replay;
+  PackConfig pack;
   std::vector<Flag> table = EngineFlags(config);
   for (Flag& flag : ReplayFlags(replay)) table.push_back(std::move(flag));
+  for (Flag& flag : PackFlags(pack)) table.push_back(std::move(flag));
   const StatusOr<FlagOutcome> flags = ParseFlags(table, args, kAbout);
   if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
   Status logging = InitLog("EngineCore", config.log_level);
@@ -365,6 +370,10 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
   if (!replay.file.empty()) return RunReplay(replay, args, &startup);
   if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
+  if (!pack.out.empty()) return RunPack(config, pack, &startup);
+  if (const Status status = FollowPackedFile(&config); !status.ok()) {
+    return Fail(kExitBadModel, status);
+  }
   return LoadAndServe(config, &startup, &clock);
 }
 

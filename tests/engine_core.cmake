@@ -138,3 +138,6 @@ tandem_test(unit_runner_allocations LABEL unit
 tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
   DEPS common tests/support/files)
 add_dependencies(integration_engine_process tandem-engine-core)
+tandem_test(golden_packed LABEL golden
+  SRCS golden/packed_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)

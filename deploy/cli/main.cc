@@ -3,7 +3,7 @@
 // running server, `tandem top` shows what it does, `tandem bench` measures one, `tandem record`
 // copies the flight recorder of its engine, `tandem run-batch` and `tandem complete` run requests
 // without one, `tandem pull`, `tandem list` and `tandem rm` manage the models of a hub that are on
-// this host.
+// this host, and `tandem pack` writes what loading a model computes.
 
 #include <unistd.h>
 
@@ -13,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/exit_status.h"
 #include "common/version.h"
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/keys.h"
+#include "deploy/cli/pack.h"
 #include "deploy/cli/record.h"
 #include "deploy/cli/replace.h"
 #include "deploy/cli/serve.h"
@@ -66,6 +68,14 @@ int RunPull(const std::vector<std::string>& args) { return RunHub("pull", args);
 int RunList(const std::vector<std::string>& args) { return RunHub("list", args); }
 int RunRemove(const std::vector<std::string>& args) { return RunHub("rm", args); }
 
+// The engine core packs, with its flags.
+int RunPack(const std::vector<std::string>& args) {
+  const tandem::StatusOr<std::vector<std::string>> words = tandem::PackWords(args);
+  if (words.ok()) return RunProgram("tandem-engine-core", "pack", *words);
+  std::fprintf(stderr, "tandem pack: %s\n", words.status().message().c_str());
+  return tandem::kExitBadFlags;
+}
+
 constexpr Command kCommands[] = {
     {"serve", tandem::RunServe, "MODEL [flags]: start and watch frontend and engine core"},
     {"swap", tandem::RunSwap,
@@ -80,6 +90,8 @@ constexpr Command kCommands[] = {
     {"pull", RunPull, "org/name[:revision] [flags]: download a model of a hub; org/name:Q4_K_M"},
     {"list", RunList, "[flags]: the models of hubs that are on this host"},
     {"rm", RunRemove, "org/name[:revision] [flags]: remove one of them"},
+    {"pack", RunPack,
+     "MODEL OUT [flags]: the model's packed matrices as a folder that starts at once"},
     {"keys", tandem::RunKeys, "FOLDER: make keys for engines on other hosts"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
     {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "engine_core/models/load_packed.h"
+
 namespace tandem {
 namespace {
 
@@ -28,6 +30,20 @@ std::vector<float> Transposed(const MatrixSource& source) {
   return result;
 }
 
+StatusOr<std::unique_ptr<PackedMatrix>> LoadTransposed(const LoadContext& context,
+                                                       const StoredMatrix& stored) {
+  const int64_t n = stored.columns_to_load().count, k = stored.rows_to_load().count;
+  const PackedFile::Wanted wanted = {
+      .name = PackedName({&stored, 1}) + " transposed", .n = n, .k = k};
+  return LoadPacked(context, wanted, [&]() -> StatusOr<std::unique_ptr<PackedMatrix>> {
+    ASSIGN_OR_RETURN(const LoadedMatrix matrix,
+                     LoadMatrix(context.weights, context.config.quantization, stored));
+    std::vector<float> transposed = Transposed(matrix.source());
+    const MatrixSource source[] = {Tensor(transposed.data(), DType::kF32, {n, k})};
+    return context.backend.Pack(source);
+  });
+}
+
 // kv_b_proj of the rank's heads: [k | v] rows of each. Always packed as numbers: each part is small
 // and multiplies what is no row of activations of the checkpoint's scheme.
 Status LoadHeads(const LoadContext& context, const std::string& name, LatentLayer* layer) {
@@ -41,18 +57,14 @@ Status LoadHeads(const LoadContext& context, const std::string& name, LatentLaye
                           .columns = shape.kv_rank,
                           .row_slice = Slice{h * head_rows + first, count}};
     };
-    ASSIGN_OR_RETURN(const LoadedMatrix k, LoadMatrix(context.weights, context.config.quantization,
-                                                      part(0, shape.nope_dim)));
-    std::vector<float> transposed = Transposed(k.source());
-    const MatrixSource key[] = {
-        Tensor(transposed.data(), DType::kF32, {shape.kv_rank, shape.nope_dim})};
-    ASSIGN_OR_RETURN(std::unique_ptr<PackedMatrix> packed, context.backend.Pack(key));
-    layer->keys.push_back(std::move(packed));
-    ASSIGN_OR_RETURN(const LoadedMatrix v, LoadMatrix(context.weights, context.config.quantization,
-                                                      part(shape.nope_dim, shape.value_dim)));
-    const MatrixSource value[] = {v.source()};
-    ASSIGN_OR_RETURN(packed, context.backend.Pack(value));
-    layer->values.push_back(std::move(packed));
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedMatrix> keys,
+                     LoadTransposed(context, part(0, shape.nope_dim)));
+    layer->keys.push_back(std::move(keys));
+    const StoredMatrix value[] = {part(shape.nope_dim, shape.value_dim)};
+    ASSIGN_OR_RETURN(LinearLayer values, LoadLinear(context, value,
+                                                    {.format = WeightFormat::kCompute,
+                                                     .adapted_as = AdaptedAs::kNothing}));
+    layer->values.push_back(std::move(values.weight));
   }
   return OkStatus();
 }

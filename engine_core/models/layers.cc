@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/models/load_packed.h"
+
 namespace tandem {
 
 namespace {
@@ -40,11 +42,10 @@ AdapterSite SiteOf(std::span<const StoredMatrix> blocks, const LinearOptions& op
   return site;
 }
 
-}  // namespace
-
-StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
-                                 const LinearOptions& options) {
-  LinearLayer layer;
+// Stacks the blocks and packs them.
+StatusOr<std::unique_ptr<PackedMatrix>> PackStored(const LoadContext& context,
+                                                   std::span<const StoredMatrix> blocks,
+                                                   WeightFormat format, bool is_gated) {
   std::vector<LoadedMatrix> matrices;
   std::vector<MatrixSource> sources;
   for (const StoredMatrix& block : blocks) {
@@ -53,9 +54,25 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Sto
     sources.push_back(matrix.source());
     matrices.push_back(std::move(matrix));
   }
+  return is_gated ? context.backend.PackGated(sources, format)
+                  : context.backend.Pack(sources, format);
+}
+
+}  // namespace
+
+StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
+                                 const LinearOptions& options) {
+  LinearLayer layer;
   const WeightFormat format = options.format.value_or(context.formats.layers);
-  ASSIGN_OR_RETURN(layer.weight, options.is_gated ? context.backend.PackGated(sources, format)
-                                                  : context.backend.Pack(sources, format));
+  PackedFile::Wanted wanted = {.name = PackedName(blocks),
+                               .n = 0,
+                               .k = blocks[0].columns_to_load().count,
+                               .format = format,
+                               .is_gated = options.is_gated};
+  for (const StoredMatrix& block : blocks) wanted.n += block.rows_to_load().count;
+  ASSIGN_OR_RETURN(layer.weight, LoadPacked(context, wanted, [&] {
+                     return PackStored(context, blocks, format, options.is_gated);
+                   }));
   if (context.adapter_sites != nullptr && options.adapted_as != AdaptedAs::kNothing) {
     layer.adapter_site = context.adapter_sites->Add(SiteOf(blocks, options, *layer.weight));
   }
@@ -66,27 +83,29 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Sto
 }
 
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const StoredMatrix> blocks) {
-  std::vector<float> values;
-  for (const StoredMatrix& block : blocks) {
-    const Slice rows = block.rows_to_load();
-    ASSIGN_OR_RETURN(const WeightTensor bias,
-                     context.weights.Get(block.name + ".bias", 0, block.rows));
-    values.resize(values.size() + static_cast<size_t>(rows.count));
-    ConvertTensor(Tensor(values.data() + values.size() - rows.count, DType::kF32, {rows.count}),
-                  bias.view().Rows(rows.begin, rows.count));
-  }
-  const Tensor merged(values.data(), DType::kF32, {static_cast<int64_t>(values.size())});
-  return context.backend.device().Upload(merged, DType::kF32);
+  int64_t size = 0;
+  for (const StoredMatrix& block : blocks) size += block.rows_to_load().count;
+  return LoadNumbers(context, PackedName(blocks) + ".bias", 0, size, [&](float* out) -> Status {
+    for (const StoredMatrix& block : blocks) {
+      const Slice rows = block.rows_to_load();
+      ASSIGN_OR_RETURN(const WeightTensor bias,
+                       context.weights.Get(block.name + ".bias", 0, block.rows));
+      ConvertTensor(Tensor(out, DType::kF32, {rows.count}),
+                    bias.view().Rows(rows.begin, rows.count));
+      out += rows.count;
+    }
+    return OkStatus();
+  });
 }
 
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
                                  float offset) {
-  ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
-  std::vector<float> values(static_cast<size_t>(size));
-  const Tensor view(values.data(), DType::kF32, {size});
-  ConvertTensor(view, tensor.view());
-  for (float& value : values) value += offset;
-  return context.backend.device().Upload(view, DType::kF32);
+  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
+    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
+    for (int64_t i = 0; i < size; ++i) out[i] += offset;
+    return OkStatus();
+  });
 }
 
 StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& name, float offset) {
@@ -179,8 +198,13 @@ Status LoadProjectionNorms(const LoadContext& context, const LayerPlace& place,
 
 StatusOr<OwnedTensor> LoadOfHeads(const LoadContext& context, const std::string& name) {
   const Slice heads = context.heads().heads;
-  ASSIGN_OR_RETURN(const WeightTensor all, context.weights.Get(name, 0, context.config.num_heads));
-  return context.backend.device().Upload(all.view().Rows(heads.begin, heads.count), DType::kF32);
+  return LoadNumbers(context, name, 0, heads.count, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor all,
+                     context.weights.Get(name, 0, context.config.num_heads));
+    ConvertTensor(Tensor(out, DType::kF32, {heads.count}),
+                  all.view().Rows(heads.begin, heads.count));
+    return OkStatus();
+  });
 }
 
 StatusOr<LinearLayer> LoadMergedQkv(const LoadContext& context, const std::string& name,

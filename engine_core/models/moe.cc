@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine_core/models/llama.h"
+#include "engine_core/models/load_packed.h"
 #include "engine_core/models/mixed_layer.h"
 
 namespace tandem {
@@ -79,20 +80,22 @@ ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
 StatusOr<OwnedTensor> LoadExpertBias(const LoadContext& context, const MoeShape& shape,
                                      const std::string& name, int64_t size,
                                      std::span<const Slice> slices, int64_t step) {
-  ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, shape.num_experts, size));
   const Slice experts = OwnExperts(context, shape);
-  std::vector<float> row(static_cast<size_t>(size)), values;
-  for (int64_t e = experts.begin; e < experts.end(); ++e) {
-    ConvertTensor(Tensor(row.data(), DType::kF32, {1, size}), stored.view().Rows(e, 1));
-    for (const Slice& slice : slices) {
-      for (int64_t i = 0; i < slice.count; ++i) {
-        values.push_back(row[static_cast<size_t>(slice.begin + i * step)]);
+  int64_t columns = 0;
+  for (const Slice& slice : slices) columns += slice.count;
+  return LoadNumbers(context, name, experts.count, columns, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, shape.num_experts, size));
+    std::vector<float> row(static_cast<size_t>(size));
+    for (int64_t e = experts.begin; e < experts.end(); ++e) {
+      ConvertTensor(Tensor(row.data(), DType::kF32, {1, size}), stored.view().Rows(e, 1));
+      for (const Slice& slice : slices) {
+        for (int64_t i = 0; i < slice.count; ++i) {
+          *out++ = row[static_cast<size_t>(slice.begin + i * step)];
+        }
       }
     }
-  }
-  const auto columns = static_cast<int64_t>(values.size()) / experts.count;
-  return context.backend.device().Upload(
-      Tensor(values.data(), DType::kF32, {experts.count, columns}), DType::kF32);
+    return OkStatus();
+  });
 }
 
 Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const std::string& stack,
@@ -110,14 +113,17 @@ Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const
 // [E], or [1, E] as ERNIE has it.
 StatusOr<OwnedTensor> LoadRouterBias(const LoadContext& context, const std::string& name,
                                      int64_t num_experts) {
-  const auto upload = [&](const Tensor& bias) {
-    return context.backend.device().Upload(Tensor(bias.data, bias.dtype, {num_experts}),
-                                           DType::kF32);
-  };
-  const StatusOr<WeightTensor> vector = context.weights.Get(name, 0, num_experts);
-  if (vector.ok()) return upload(vector->view());
-  ASSIGN_OR_RETURN(const WeightTensor row, context.weights.Get(name, 1, num_experts));
-  return upload(row.view());
+  return LoadNumbers(context, name, 0, num_experts, [&](float* out) -> Status {
+    const auto read = [&](const Tensor& bias) {
+      ConvertTensor(Tensor(out, DType::kF32, {num_experts}),
+                    Tensor(bias.data, bias.dtype, {num_experts}));
+      return OkStatus();
+    };
+    const StatusOr<WeightTensor> vector = context.weights.Get(name, 0, num_experts);
+    if (vector.ok()) return read(vector->view());
+    ASSIGN_OR_RETURN(const WeightTensor row, context.weights.Get(name, 1, num_experts));
+    return read(row.view());
+  });
 }
 
 }  // namespace

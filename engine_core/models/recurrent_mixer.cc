@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/models/load_packed.h"
+
 namespace tandem {
 namespace {
 
@@ -66,19 +68,17 @@ StatusOr<OwnedTensor> LoadTaps(const LoadContext& context, const std::vector<std
   const RecurrentConfig& shape = context.config.recurrent;
   const int64_t all = shape.channels(), kernel = shape.kernel;
   const int64_t channels = all / static_cast<int64_t>(names.size());  // of each
-  std::vector<float> taps(static_cast<size_t>(all * kernel));
-  std::vector<float> own(static_cast<size_t>(kernel));
-  for (int64_t c = 0; c < all; ++c) {
-    const std::string& name = names[static_cast<size_t>(c / channels)];
-    ASSIGN_OR_RETURN(const WeightTensor tensor,
-                     context.weights.GetFromStack(name, c % channels, channels, 1, kernel));
-    ConvertTensor(Tensor(own.data(), DType::kF32, {1, kernel}), tensor.view());
-    for (int64_t j = 0; j < kernel; ++j) {
-      taps[static_cast<size_t>(j * all + c)] = own[static_cast<size_t>(j)];
+  return LoadNumbers(context, names[0], kernel, all, [&](float* taps) -> Status {
+    std::vector<float> own(static_cast<size_t>(kernel));
+    for (int64_t c = 0; c < all; ++c) {
+      const std::string& name = names[static_cast<size_t>(c / channels)];
+      ASSIGN_OR_RETURN(const WeightTensor tensor,
+                       context.weights.GetFromStack(name, c % channels, channels, 1, kernel));
+      ConvertTensor(Tensor(own.data(), DType::kF32, {1, kernel}), tensor.view());
+      for (int64_t j = 0; j < kernel; ++j) taps[j * all + c] = own[static_cast<size_t>(j)];
     }
-  }
-  const Tensor view(taps.data(), DType::kF32, {kernel, all});
-  return context.backend.device().Upload(view, DType::kF32);
+    return OkStatus();
+  });
 }
 
 Status LoadHeads(const LoadContext& context, const std::string& prefix, RecurrentLayer* layer) {
@@ -97,13 +97,16 @@ Status LoadHeads(const LoadContext& context, const std::string& prefix, Recurren
 
 // A vector of float32 that a file has in another shape of as many numbers, such as [1, 1, n, 1].
 StatusOr<OwnedTensor> LoadFlat(const LoadContext& context, const std::string& name, int64_t size) {
-  const StatusOr<StoredTensor> stored = context.weights.GetStored(name);
-  if (!stored.ok() || stored->dtype() != "F32" || stored->num_elements() != size) {
-    return LoadVector(context, name, size);
-  }
-  std::vector<float> values(static_cast<size_t>(size));
-  std::memcpy(values.data(), stored->bytes().data(), values.size() * sizeof(float));
-  return context.backend.device().Upload(Tensor(values.data(), DType::kF32, {size}), DType::kF32);
+  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
+    const StatusOr<StoredTensor> stored = context.weights.GetStored(name);
+    if (stored.ok() && stored->dtype() == "F32" && stored->num_elements() == size) {
+      std::memcpy(out, stored->bytes().data(), static_cast<size_t>(size) * sizeof(float));
+      return OkStatus();
+    }
+    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
+    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
+    return OkStatus();
+  });
 }
 
 // Kimi Linear's layers, whose names are those of attention.

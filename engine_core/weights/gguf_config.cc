@@ -149,7 +149,36 @@ void AddScoreScale(const GgufArchitecture& architecture, Json* config) {
                                               : (*config)["head_dim"].get<int64_t>();
 }
 
-StatusOr<std::string> ConfigJson(const GgufFile& file) {
+// "97 F32, 169 Q4_K, 25 Q6_K".
+std::string TensorTypes(const GgufFile& file) {
+  std::map<std::string_view, int64_t> counts;
+  for (const auto& [name, tensor] : file.tensors()) ++counts[tensor.type->name];
+  std::string text;
+  for (const auto& [type, count] : counts) {
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + std::string(type);
+  }
+  return text;
+}
+
+// Mean bits of the matrices of layers, or of the tables of the vocabulary, as they are kept.
+double MeanBits(const GgufFile& file, bool of_tables) {
+  constexpr double kNumberBits = 16;
+  double bits = 0, weights = 0;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const bool is_table = name == "token_embd.weight" || name == "output.weight";
+    if (tensor.shape.size() < 2 || is_table != of_tables) continue;
+    double size = 1;
+    for (const int64_t dim : tensor.shape) size *= static_cast<double>(dim);
+    const BlockFormat* const format = FindBlockFormat(tensor.type->name);
+    bits += size * (format != nullptr ? StoredBits(*format) : kNumberBits);
+    weights += size;
+  }
+  return weights > 0 ? bits / weights : 0;
+}
+
+}  // namespace
+
+StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
   const GgufMetadata& metadata = file.metadata();
   ASSIGN_OR_RETURN(const GgufArchitecture* architecture, FindGgufArchitecture(metadata));
   const std::string prefix = std::string(architecture->name) + ".";
@@ -180,37 +209,8 @@ StatusOr<std::string> ConfigJson(const GgufFile& file) {
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// "97 F32, 169 Q4_K, 25 Q6_K".
-std::string TensorTypes(const GgufFile& file) {
-  std::map<std::string_view, int64_t> counts;
-  for (const auto& [name, tensor] : file.tensors()) ++counts[tensor.type->name];
-  std::string text;
-  for (const auto& [type, count] : counts) {
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + std::string(type);
-  }
-  return text;
-}
-
-// Mean bits of the matrices of layers, or of the tables of the vocabulary, as they are kept.
-double MeanBits(const GgufFile& file, bool of_tables) {
-  constexpr double kNumberBits = 16;
-  double bits = 0, weights = 0;
-  for (const auto& [name, tensor] : file.tensors()) {
-    const bool is_table = name == "token_embd.weight" || name == "output.weight";
-    if (tensor.shape.size() < 2 || is_table != of_tables) continue;
-    double size = 1;
-    for (const int64_t dim : tensor.shape) size *= static_cast<double>(dim);
-    const BlockFormat* const format = FindBlockFormat(tensor.type->name);
-    bits += size * (format != nullptr ? StoredBits(*format) : kNumberBits);
-    weights += size;
-  }
-  return weights > 0 ? bits / weights : 0;
-}
-
-}  // namespace
-
 StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file, FindConfigRules find_rules) {
-  const auto text = ConfigJson(file);
+  const auto text = GgufConfigJson(file);
   if (!text.ok()) return text.status().WithContext(file.path());
   auto config = ParseModelConfig(*text, "", find_rules);
   if (!config.ok()) return config.status().WithContext(file.path() + ": its keys as");

@@ -1,7 +1,9 @@
 #include "engine_core/weights/model_config.h"
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/read_file.h"
 #include "engine_core/weights/family_keys.h"
@@ -9,6 +11,7 @@
 #include "engine_core/weights/hf_overrides.h"
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
+#include "engine_core/weights/packed_file.h"
 
 namespace tandem {
 namespace {
@@ -473,8 +476,35 @@ StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRu
   return ReadModelConfig(model_dir, find_rules, {});
 }
 
+namespace {
+
+// Of a GGUF file that was packed; nullopt where the model is no such folder.
+StatusOr<std::optional<ModelConfig>> ReadPackedGgufConfig(const std::string& model_dir,
+                                                          FindConfigRules find_rules) {
+  const std::string path = FindPackedFile(model_dir);
+  if (path.empty()) return std::optional<ModelConfig>();
+  ASSIGN_OR_RETURN(const std::unique_ptr<PackedFile> file, PackedFile::Open(path));
+  const std::optional<PackedGgufConfig>& gguf = file->facts().gguf;
+  if (!gguf) return std::optional<ModelConfig>();
+  auto config = ParseModelConfig(gguf->config, "", find_rules);
+  if (!config.ok()) return config.status().WithContext(path);
+  config->quantization = {.method = QuantizationMethod::kGguf,
+                          .tensor_types = gguf->tensor_types,
+                          .layer_bits = gguf->layer_bits,
+                          .table_bits = gguf->table_bits};
+  return std::optional<ModelConfig>(*std::move(config));
+}
+
+}  // namespace
+
 StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir, FindConfigRules find_rules,
                                       std::string_view hf_overrides) {
+  ASSIGN_OR_RETURN(std::optional<ModelConfig> packed, ReadPackedGgufConfig(model_dir, find_rules));
+  if (packed) {
+    if (hf_overrides.empty()) return *std::move(packed);
+    return InvalidArgumentError("--hf-overrides changes config.json, which the GGUF file that " +
+                                model_dir + " was packed of does not have");
+  }
   ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model_dir));
   if (!gguf.empty()) {
     if (!hf_overrides.empty()) {

@@ -5,6 +5,7 @@
 
 #include "engine_core/weights/gguf_weights.h"
 #include "engine_core/weights/nested_weights.h"
+#include "engine_core/weights/packed_file.h"
 #include "gguf/gguf_file.h"
 
 namespace tandem {
@@ -41,6 +42,15 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
                                                std::string_view load_format,
                                                const ModelConfig& config, uint64_t seed) {
   if (load_format == "dummy") return MakeDummyWeights(seed);
+  if (const std::string packed = FindPackedFile(model); !packed.empty()) {
+    if (load_format != "auto") {
+      return InvalidArgumentError("--load-format " + std::string(load_format) + ": " + model +
+                                  " is a folder of packed matrices");
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedFile> file, PackedFile::Open(packed));
+    RETURN_IF_ERROR(CheckSourceUnchanged(file->facts(), packed));
+    return std::unique_ptr<Weights>(std::move(file));
+  }
   ASSIGN_OR_RETURN(const std::string gguf, FindGgufFile(model));
   if (load_format != "auto" && (load_format == "gguf") == gguf.empty()) {
     return InvalidArgumentError(

@@ -35,6 +35,7 @@ class WeightTensor {
   ~WeightTensor();
 
   const Tensor& view() const { return view_; }
+  bool is_mapped() const { return is_mapped_; }
 
  private:
   std::vector<std::byte> memory_;
@@ -62,6 +63,7 @@ class StoredTensor {
   const std::string& dtype() const { return dtype_; }  // "I32", "F8_E4M3"
   const std::vector<int64_t>& shape() const { return shape_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  bool is_mapped() const { return memory_.empty(); }
   int64_t num_elements() const;
 
  private:
@@ -70,6 +72,9 @@ class StoredTensor {
   std::vector<std::byte> memory_;
   std::span<const std::byte> bytes_;
 };
+
+class PackedFile;
+class PackedFileWriter;
 
 // Where a model's loader finds its tensors.
 class Weights {
@@ -89,6 +94,10 @@ class Weights {
   // The file's own names of tensors that nobody has asked for, in order; none of weights that are
   // not files.
   virtual std::vector<std::string> Unread() const { return {}; }
+  // Not null where matrices and vectors are packed already: they are all there is (packed_file.h).
+  virtual PackedFile* packed() { return nullptr; }
+  // Not null where the loader is to write what it packs (packed_file_writer.h).
+  virtual PackedFileWriter* writer() { return nullptr; }
 };
 
 // Opens model.safetensors, or the shards that model.safetensors.index.json names.

@@ -5,41 +5,13 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/quantized_panel.h"
 #include "kernels/host_memory.h"
 #include "kernels/quantization.h"
 
 namespace tandem {
 
 namespace {
-
-constexpr int64_t kCodeSteps = 8;  // k of one step of an int4 panel
-
-// Where the parts of a panel lie. Sizes are in units of 4 bytes.
-struct PanelShape {
-  int64_t k_units = 0;      // of 4 k, as activations have them
-  int64_t group_steps = 0;  // 0: int8
-  int64_t panel_units = 0;
-
-  PanelShape(int64_t k, WeightFormat format) : group_steps(GroupSize(format) / kCodeSteps) {
-    if (group_steps == 0) {
-      k_units = (k + 3) / 4;
-      panel_units = k_units * kPanelColumns;
-    } else {
-      const int64_t steps = (k + kCodeSteps - 1) / kCodeSteps;
-      k_units = 2 * steps;
-      const int64_t groups = (steps + group_steps - 1) / group_steps;
-      panel_units = groups * kPanelColumns / 4 + steps * kPanelColumns;
-    }
-  }
-
-  // From the panel's begin to the 64 bytes of group `group`, and to its codes.
-  int64_t GroupBytes(int64_t group) const {
-    return group * (kPanelColumns + group_steps * 4 * kPanelColumns);
-  }
-  int64_t CodeBytes(int64_t step) const {
-    return GroupBytes(step / group_steps) + kPanelColumns + step % group_steps * 4 * kPanelColumns;
-  }
-};
 
 // A row and its integers while one column of a panel is made of it.
 struct Column {
@@ -49,8 +21,8 @@ struct Column {
   std::vector<Int4Group> groups;
 };
 
-float PackInt8Column(const StackedRows& rows, int64_t n, const PanelShape& shape, Column* column,
-                     uint32_t* units) {
+float PackInt8Column(const StackedRows& rows, int64_t n, const QuantizedPanelShape& shape,
+                     Column* column, uint32_t* units) {
   const auto k = static_cast<int64_t>(column->row.size());
   column->integers.resize(static_cast<size_t>(shape.k_units) * 4);
   const float scale = ReadInt8(rows, n, column->row, column->integers.data());
@@ -63,8 +35,8 @@ float PackInt8Column(const StackedRows& rows, int64_t n, const PanelShape& shape
   return scale;
 }
 
-float PackInt4Column(const StackedRows& rows, int64_t n, const PanelShape& shape, Column* column,
-                     uint8_t* panel) {
+float PackInt4Column(const StackedRows& rows, int64_t n, const QuantizedPanelShape& shape,
+                     Column* column, uint8_t* panel) {
   rows.Read(n, 0, rows.columns(), DType::kF32, column->row.data());
   const int64_t steps = shape.k_units / 2;
   column->codes.assign(static_cast<size_t>(steps) * kCodeSteps, 0);
@@ -93,7 +65,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSour
                                                       ComputePool* pool) {
   const StackedRows rows(row_blocks);
   const int64_t n = rows.rows(), k = rows.columns();
-  const PanelShape shape(k, format);
+  const QuantizedPanelShape shape(k, format);
   const int64_t num_panels = (n + kPanelColumns - 1) / kPanelColumns;
   const int64_t num_units = num_panels * shape.panel_units;
   ASSIGN_OR_RETURN(OwnedTensor units, AllocateHost(DType::kI32, {&num_units, 1}));
@@ -148,7 +120,7 @@ void CpuOps::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, Linea
 
 void CpuOps::QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                                 float scale) {
-  const PanelShape shape(table.k(), table.format());
+  const QuantizedPanelShape shape(table.k(), table.format());
   ForEach(ids.rows(), table.k(), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t id = ids.Data<int32_t>()[t];

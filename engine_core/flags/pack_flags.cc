@@ -1,0 +1,11 @@
+#include "engine_core/flags/pack_flags.h"
+
+namespace tandem {
+
+std::vector<Flag> PackFlags(PackConfig& config) {
+  return {{"pack-to", &config.out,
+           "Write the model's packed matrices, with what else is read of a model, into this new "
+           "folder, which then is a model that needs no packing; serves nobody"}};
+}
+
+}  // namespace tandem
