@@ -20,11 +20,7 @@ StatusOr<std::unique_ptr<Stage>> LoadDeepseek(const LoadContext& context, const 
   if (config.attention_bias) {
     return UnimplementedError("attention_bias of " + config.architecture + " must be false");
   }
-  const MoeShape shape = {.num_experts = config.num_experts,
-                          .top_k = config.num_experts_per_tok,
-                          .intermediate_size = config.moe_intermediate_size,
-                          .routing = routing,
-                          .shared_intermediate_size = config.shared_intermediate_size};
+  const MoeShape shape = MixtureShape(config, routing);
   DecoderOptions options;
   if (config.num_experts > 0) options.mixture = shape;
   return Stage::Load(

@@ -10,16 +10,11 @@ StatusOr<std::unique_ptr<Stage>> LoadErnie45Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
   DecoderOptions options;
   options.is_rope_interleaved = true;
-  return LoadMoeLike(
-      context,
-      {.names = {.shared = "shared_experts", .router_bias = "moe_statics.e_score_correction_bias"},
-       .shape = {.num_experts = config.num_experts,
-                 .top_k = config.num_experts_per_tok,
-                 .intermediate_size = config.moe_intermediate_size,
-                 .routing = {.renormalize = true},
-                 .shared_intermediate_size = config.shared_intermediate_size},
-       .load_attention = LoadAttention,
-       .options = std::move(options)});
+  return LoadMoeLike(context, {.names = {.shared = "shared_experts",
+                                         .router_bias = "moe_statics.e_score_correction_bias"},
+                               .shape = MixtureShape(config, {.renormalize = true}),
+                               .load_attention = LoadAttention,
+                               .options = std::move(options)});
 }
 
 }  // namespace tandem

@@ -13,11 +13,8 @@ StatusOr<LlamaLayer> LoadExaone4Layer(const LoadContext& context, const LayerPla
   ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
   RETURN_IF_ERROR(LoadHeadNorms(context, place, "q_norm", "k_norm", &layer.attention));
   layer.attention.has_rope = config.sliding_window == 0 || config.WindowOf(place.idx) > 0;
-  ASSIGN_OR_RETURN(layer.attention.post_norm,
-                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
-  ASSIGN_OR_RETURN(layer.mlp.post_norm,
-                   LoadRmsNorm(context, place.prefix + ".post_feedforward_layernorm"));
+  RETURN_IF_ERROR(LoadNormsAfter(context, place, &layer));
   return layer;
 }
 

@@ -22,15 +22,10 @@ StatusOr<AttentionLayer> LoadGlm4MoeAttention(const LoadContext& context, const 
 
 StatusOr<std::unique_ptr<Stage>> LoadGlm4Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  return LoadMoeLike(
-      context,
-      {.names = {.shared = "shared_experts", .router_bias = "gate.e_score_correction_bias"},
-       .shape = {.num_experts = config.num_experts,
-                 .top_k = config.num_experts_per_tok,
-                 .intermediate_size = config.moe_intermediate_size,
-                 .routing = GroupedSigmoids(config),
-                 .shared_intermediate_size = config.shared_intermediate_size},
-       .load_attention = LoadGlm4MoeAttention});
+  return LoadMoeLike(context, {.names = {.shared = "shared_experts",
+                                         .router_bias = "gate.e_score_correction_bias"},
+                               .shape = MixtureShape(config, GroupedSigmoids(config)),
+                               .load_attention = LoadGlm4MoeAttention});
 }
 
 }  // namespace tandem

@@ -17,13 +17,11 @@ StatusOr<AttentionLayer> LoadGptOssAttention(const LoadContext& context, const L
 
 StatusOr<std::unique_ptr<Stage>> LoadGptOss(const LoadContext& context) {
   const ModelConfig& config = context.config;
+  // The softmax over the chosen logits alone.
+  MoeShape shape = MixtureShape(config, {.renormalize = true});
+  shape.swiglu_limit = static_cast<float>(config.swiglu_limit);
   return LoadMoeLike(context, {.names = {.router = "router"},
-                               .shape = {.num_experts = config.num_experts,
-                                         .top_k = config.num_experts_per_tok,
-                                         .intermediate_size = config.moe_intermediate_size,
-                                         // The softmax over the chosen logits alone.
-                                         .routing = {.renormalize = true},
-                                         .swiglu_limit = static_cast<float>(config.swiglu_limit)},
+                               .shape = shape,
                                .load_attention = LoadGptOssAttention,
                                .layout = ExpertLayout::kTransposedPairs});
 }

@@ -184,16 +184,17 @@ Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const 
   return OkStatus();
 }
 
-Status LoadProjectionNorms(const LoadContext& context, const LayerPlace& place,
-                           AttentionLayer* layer) {
+StatusOr<AttentionLayer> LoadProjectionNormedAttention(const LoadContext& context,
+                                                       const LayerPlace& place) {
+  ASSIGN_OR_RETURN(AttentionLayer layer, LoadAttention(context, place));
   // Over the heads of all ranks.
   const HeadShare heads = HeadsOf(context.config);
   const std::string prefix = place.prefix + ".self_attn.";
-  ASSIGN_OR_RETURN(layer->q_projection_norm,
+  ASSIGN_OR_RETURN(layer.q_projection_norm,
                    LoadVector(context, prefix + "q_norm.weight", heads.q_size()));
-  ASSIGN_OR_RETURN(layer->k_projection_norm,
+  ASSIGN_OR_RETURN(layer.k_projection_norm,
                    LoadVector(context, prefix + "k_norm.weight", heads.kv_size()));
-  return OkStatus();
+  return layer;
 }
 
 StatusOr<OwnedTensor> LoadOfHeads(const LoadContext& context, const std::string& name) {

@@ -107,9 +107,9 @@ StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPl
 // RMS norms over each head of q and k: <prefix>.self_attn.<name>.weight.
 Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const char* q_name,
                      const char* k_name, AttentionLayer* layer);
-// RMS norms over all of q and all of k: <prefix>.self_attn.{q,k}_norm.weight.
-Status LoadProjectionNorms(const LoadContext& context, const LayerPlace& place,
-                           AttentionLayer* layer);
+// With RMS norms over all of q and all of k: <prefix>.self_attn.{q,k}_norm.weight.
+StatusOr<AttentionLayer> LoadProjectionNormedAttention(const LoadContext& context,
+                                                       const LayerPlace& place);
 // The rank's numbers of a vector with one for each head.
 StatusOr<OwnedTensor> LoadOfHeads(const LoadContext& context, const std::string& name);
 

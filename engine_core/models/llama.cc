@@ -33,6 +33,14 @@ Status LoadLayerNorms(const LoadContext& context, const LayerPlace& place, Llama
   return OkStatus();
 }
 
+Status LoadNormsAfter(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer) {
+  ASSIGN_OR_RETURN(layer->attention.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
+  ASSIGN_OR_RETURN(layer->mlp.post_norm,
+                   LoadRmsNorm(context, place.prefix + ".post_feedforward_layernorm"));
+  return OkStatus();
+}
+
 StatusOr<std::unique_ptr<Stage>> LoadLlamaLike(const LoadContext& context, DecoderOptions options,
                                                LlamaLayerLoader load_layer) {
   return Stage::Load(

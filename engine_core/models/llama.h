@@ -30,6 +30,9 @@ Status LoadLlamaNorms(const LoadContext& context, const LayerPlace& place, Llama
 // The same as LayerNorms.
 Status LoadLayerNorms(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer);
 
+// The norms of layers that have them after attention and MLP instead of before.
+Status LoadNormsAfter(const LoadContext& context, const LayerPlace& place, LlamaLayer* layer);
+
 // A stage of such layers.
 using LlamaLayerLoader = StatusOr<LlamaLayer> (*)(const LoadContext&, const LayerPlace&);
 StatusOr<std::unique_ptr<Stage>> LoadLlamaLike(const LoadContext& context, DecoderOptions options,

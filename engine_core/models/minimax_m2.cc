@@ -7,28 +7,15 @@
 #include "engine_core/models/moe.h"
 
 namespace tandem {
-namespace {
-
-StatusOr<AttentionLayer> LoadMiniMaxM2Attention(const LoadContext& context,
-                                                const LayerPlace& place) {
-  ASSIGN_OR_RETURN(AttentionLayer layer, LoadAttention(context, place));
-  RETURN_IF_ERROR(LoadProjectionNorms(context, place, &layer));
-  return layer;
-}
-
-}  // namespace
 
 StatusOr<std::unique_ptr<Stage>> LoadMiniMaxM2(const LoadContext& context) {
   const ModelConfig& config = context.config;
   MoeNames names = MixtralNames();
   names.router_bias = "e_score_correction_bias";
-  return LoadMoeLike(context,
-                     {.names = std::move(names),
-                      .shape = {.num_experts = config.num_experts,
-                                .top_k = config.num_experts_per_tok,
-                                .intermediate_size = config.moe_intermediate_size,
-                                .routing = {.score = RouterScore::kSigmoid, .renormalize = true}},
-                      .load_attention = LoadMiniMaxM2Attention});
+  return LoadMoeLike(context, {.names = std::move(names),
+                               .shape = MixtureShape(
+                                   config, {.score = RouterScore::kSigmoid, .renormalize = true}),
+                               .load_attention = LoadProjectionNormedAttention});
 }
 
 }  // namespace tandem

@@ -8,10 +8,7 @@ namespace tandem {
 StatusOr<std::unique_ptr<Stage>> LoadMixtral(const LoadContext& context) {
   const ModelConfig& config = context.config;
   return LoadMoeLike(context, {.names = MixtralNames(),
-                               .shape = {.num_experts = config.num_experts,
-                                         .top_k = config.num_experts_per_tok,
-                                         .intermediate_size = config.moe_intermediate_size,
-                                         .routing = {.renormalize = true}},
+                               .shape = MixtureShape(config, {.renormalize = true}),
                                .load_attention = LoadAttention});
 }
 

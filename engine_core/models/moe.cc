@@ -128,6 +128,14 @@ StatusOr<OwnedTensor> LoadRouterBias(const LoadContext& context, const std::stri
 
 }  // namespace
 
+MoeShape MixtureShape(const ModelConfig& config, RouteOptions routing) {
+  return {.num_experts = config.num_experts,
+          .top_k = config.num_experts_per_tok,
+          .intermediate_size = config.moe_intermediate_size,
+          .routing = routing,
+          .shared_intermediate_size = config.shared_intermediate_size};
+}
+
 RouteOptions GroupedSigmoids(const ModelConfig& config) {
   return {.score = RouterScore::kSigmoid,
           .renormalize = config.norm_topk_prob,

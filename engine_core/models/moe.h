@@ -26,6 +26,9 @@ inline MoeNames MixtralNames() {
   return {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"};
 }
 
+// The sizes that the config has.
+MoeShape MixtureShape(const ModelConfig& config, RouteOptions routing);
+
 // Routing in the groups of the config, as DeepSeek-V3 has it: by sigmoids, a group for its best
 // two.
 RouteOptions GroupedSigmoids(const ModelConfig& config);

@@ -4,13 +4,9 @@ namespace tandem {
 
 StatusOr<LlamaLayer> LoadOlmo2Layer(const LoadContext& context, const LayerPlace& place) {
   LlamaLayer layer;
-  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
-  RETURN_IF_ERROR(LoadProjectionNorms(context, place, &layer.attention));
-  ASSIGN_OR_RETURN(layer.attention.post_norm,
-                   LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));
+  ASSIGN_OR_RETURN(layer.attention, LoadProjectionNormedAttention(context, place));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
-  ASSIGN_OR_RETURN(layer.mlp.post_norm,
-                   LoadRmsNorm(context, place.prefix + ".post_feedforward_layernorm"));
+  RETURN_IF_ERROR(LoadNormsAfter(context, place, &layer));
   return layer;
 }
 

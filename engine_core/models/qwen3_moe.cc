@@ -9,12 +9,10 @@ namespace tandem {
 
 StatusOr<std::unique_ptr<Stage>> LoadQwen3Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;
-  return LoadMoeLike(context, {.names = {},
-                               .shape = {.num_experts = config.num_experts,
-                                         .top_k = config.num_experts_per_tok,
-                                         .intermediate_size = config.moe_intermediate_size,
-                                         .routing = {.renormalize = config.norm_topk_prob}},
-                               .load_attention = LoadQwen3Attention});
+  return LoadMoeLike(context,
+                     {.names = {},
+                      .shape = MixtureShape(config, {.renormalize = config.norm_topk_prob}),
+                      .load_attention = LoadQwen3Attention});
 }
 
 }  // namespace tandem

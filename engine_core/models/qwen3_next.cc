@@ -70,11 +70,7 @@ StatusOr<std::unique_ptr<Stage>> LoadQwen3Next(const LoadContext& context) {
   }
   const MoeFamily family = {
       .names = {.shared = "shared_expert", .shared_gate = "shared_expert_gate"},
-      .shape = {.num_experts = config.num_experts,
-                .top_k = config.num_experts_per_tok,
-                .intermediate_size = config.moe_intermediate_size,
-                .routing = {.renormalize = config.norm_topk_prob},
-                .shared_intermediate_size = config.shared_intermediate_size},
+      .shape = MixtureShape(config, {.renormalize = config.norm_topk_prob}),
       .load_attention = nullptr};
   DecoderOptions options;
   options.norm_offset = 1;

@@ -8,13 +8,14 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kHead = "lm_head.";
 
-// Of the names that begin with kModel, and of those that begin with kHead.
+// What names that begin with kModel begin with instead, and names that begin with kHead.
 struct Prefixes {
   std::string_view model, head;
 };
 constexpr Prefixes kKnown[] = {
     {"language_model.model.", "language_model.lm_head."},
     {"model.language_model.", "lm_head."},
+    {"", kHead},
 };
 
 class NestedWeights final : public Weights {
@@ -38,10 +39,10 @@ class NestedWeights final : public Weights {
   std::vector<std::string> Unread() const override {
     std::vector<std::string> names;
     for (const std::string& name : whole_->Unread()) {
-      if (name.starts_with(prefixes_.model)) {
-        names.push_back(std::string(kModel) + name.substr(prefixes_.model.size()));
-      } else if (name.starts_with(prefixes_.head)) {
+      if (name.starts_with(prefixes_.head)) {
         names.push_back(std::string(kHead) + name.substr(prefixes_.head.size()));
+      } else if (name.starts_with(prefixes_.model)) {
+        names.push_back(std::string(kModel) + name.substr(prefixes_.model.size()));
       }
     }
     return names;
@@ -63,6 +64,7 @@ class NestedWeights final : public Weights {
 }  // namespace
 
 std::unique_ptr<Weights> TextWeights(std::unique_ptr<Weights> weights) {
+  if (weights->Has("model.embed_tokens.weight")) return weights;
   for (const Prefixes& prefixes : kKnown) {
     if (weights->Has(std::string(prefixes.model) + "embed_tokens.weight")) {
       return std::make_unique<NestedWeights>(std::move(weights), prefixes);

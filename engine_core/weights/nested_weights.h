@@ -1,10 +1,9 @@
 #pragma once
 
-// The text model's tensors of a checkpoint that has other models beside it, by the names that they
-// have in a checkpoint of their own: "model.layers.0..." stands there as
-// "language_model.model.layers.0..." or, as transformers 5 writes it,
-// "model.language_model.layers.0...".
-// Thread, failure: as Weights. Owns the checkpoint's.
+// A text model's tensors by the names that they have in a checkpoint of it alone with its head:
+// "model.layers.0...". Beside other models it stands as "language_model.model.layers.0..." or, as
+// transformers 5 writes it, "model.language_model.layers.0..."; saved without its head, as
+// embedders mostly are, as "layers.0...". Thread, failure: as Weights. Owns the checkpoint's.
 
 #include <memory>
 

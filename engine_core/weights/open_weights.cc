@@ -9,34 +9,6 @@
 #include "gguf/gguf_file.h"
 
 namespace tandem {
-namespace {
-
-// Embedders are mostly saved without the head, and then names lack "model.".
-class WithoutPrefix final : public Weights {
- public:
-  explicit WithoutPrefix(std::unique_ptr<Weights> weights) : weights_(std::move(weights)) {}
-  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
-    return weights_->Get(Stored(name), rows, columns);
-  }
-  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
-                                      int64_t rows, int64_t columns) override {
-    return weights_->GetFromStack(Stored(name), index, count, rows, columns);
-  }
-  StatusOr<StoredTensor> GetStored(std::string_view name) override {
-    return weights_->GetStored(Stored(name));
-  }
-  bool Has(std::string_view name) const override { return weights_->Has(Stored(name)); }
-  std::vector<std::string> Unread() const override { return weights_->Unread(); }
-
- private:
-  static std::string_view Stored(std::string_view name) {
-    constexpr std::string_view kPrefix = "model.";
-    return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-  }
-  std::unique_ptr<Weights> weights_;
-};
-
-}  // namespace
 
 StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
                                                std::string_view load_format,
@@ -59,9 +31,6 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
   }
   if (gguf.empty()) {
     ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights, OpenSafetensors(model));
-    const bool lacks_prefix =
-        !weights->Has("model.embed_tokens.weight") && weights->Has("embed_tokens.weight");
-    if (lacks_prefix) return std::unique_ptr<Weights>(new WithoutPrefix(std::move(weights)));
     return TextWeights(std::move(weights));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
