@@ -50,6 +50,8 @@ void NotifyFailure(std::string_view why) {
   (void)SdNotify(line);
 }
 
+void AskForStartTime() { (void)Send(kMoreStartTime, MSG_DONTWAIT); }
+
 std::optional<double> WatchdogSeconds() {
   const char* usec = std::getenv("WATCHDOG_USEC");
   const char* pid = std::getenv("WATCHDOG_PID");

@@ -16,6 +16,11 @@ Status SdNotify(std::string_view lines);
 // process show.
 void NotifyFailure(std::string_view why);
 
+// For the next part of a long start: it may take as long again as a whole one by the units' own
+// TimeoutStartSec.
+inline constexpr std::string_view kMoreStartTime = "EXTEND_TIMEOUT_USEC=900000000";
+void AskForStartTime();  // never waits
+
 // Ours, for `tandem serve`: another process serves in place of the sender, which ends by itself.
 inline constexpr std::string_view kLeavingNotice = "X_TANDEM_LEAVING=1";
 

@@ -29,6 +29,7 @@
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/scheduler.h"
+#include "engine_core/startup_log.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -56,6 +57,7 @@ struct EngineCoreOptions {
   std::function<RequestNeeds(const wire::EngineCoreRequest&)> needs_of = {};
   // Names and values in turn, for vllm:cache_config_info (cache_facts.h).
   std::vector<std::string> cache_facts = {};
+  std::vector<StartupPhase> startup = {};  // for tandem:engine_startup_seconds
 };
 
 enum class PauseMode {
@@ -124,6 +126,7 @@ class EngineCore {
   bool is_sleeping() const { return is_paused() || released_.any(); }
   AdapterCache& adapters() { return adapters_; }
   const std::vector<std::string>& cache_facts() const { return options_.cache_facts; }
+  const std::vector<StartupPhase>& startup() const { return options_.startup; }
   const std::optional<std::string>& weight_version() const { return weight_version_; }
   void set_weight_version(std::string version) { weight_version_ = std::move(version); }
 

@@ -326,6 +326,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
                           [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); });
   }
   setup->engine.cache_facts = CacheFacts(config, *setup);
+  setup->engine.startup = startup->phases();
   const Clock* engine_clock = clock;
   if (config.flight_recorder) {
     const std::string description(loaded->runner->backend().description());

@@ -200,14 +200,20 @@ Result SetLevelOfLog(const wire::UtilityRequest& call, EngineCore*) {
 }
 
 // Ours, for the frontend's /metrics.
-Result DescribeProcess(const wire::UtilityRequest&, EngineCore*) {
+Result DescribeProcess(const wire::UtilityRequest&, EngineCore* engine) {
   const std::optional<ProcessStats> stats = ReadProcessStats();
   if (!stats) return UnavailableError("/proc/self/stat cannot be read");
   const auto milliseconds = [](double seconds) { return static_cast<int64_t>(seconds * 1e3); };
+  std::vector<wire::RawValue> startup;
+  for (const StartupPhase& phase : engine->startup()) {
+    startup.push_back(wire::PackedString(phase.name));
+    startup.push_back(wire::PackedInt(static_cast<int64_t>(phase.seconds * 1e6)));
+  }
   return StatusOr<wire::RawValue>(wire::PackedArray(
       {wire::PackedInt(stats->virtual_bytes), wire::PackedInt(stats->resident_bytes),
        wire::PackedInt(milliseconds(stats->cpu_s)),
-       wire::PackedInt(milliseconds(stats->started_at)), wire::PackedInt(stats->open_files)}));
+       wire::PackedInt(milliseconds(stats->started_at)), wire::PackedInt(stats->open_files),
+       wire::PackedArray(startup)}));
 }
 
 Result DescribeCache(const wire::UtilityRequest&, EngineCore* engine) {

@@ -62,6 +62,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
 
       {"api-key", &c.api_keys, "Keys, one of which requests must carry as a bearer token or as X-Api-Key", {.env = "API_KEY", .secret = true}},
       {"api-key-file", &c.api_key_file, "File with one key per line, read again on SIGHUP. Default: api-keys among systemd's credentials"},
+      {"cache-salt-by-api-key", &c.server.salts_by_key, "Requests share cached prefixes only with those of the same API key"},
       {"allowed-origins", &c.allowed_origins, "CORS: JSON list of origins, [\"*\"] for all"},
       {"allowed-methods", &c.allowed_methods, "CORS: JSON list of methods"},
       {"allowed-headers", &c.allowed_headers, "CORS: JSON list of headers"},
@@ -129,6 +130,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"log-format", &c.log_format, "text or json: one JSON object per line", {.choices = {"text", "json"}, .env = "LOG_FORMAT"}},
       {"otlp-traces-endpoint", &c.otlp_traces_endpoint, "URL of an OpenTelemetry collector that takes spans as http/protobuf, e.g. http://localhost:4318/v1/traces. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else no traces"},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
+      {"deprecated-metrics", &c.show_deprecated_metrics, "Show the older names of metrics beside the present ones"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"enable-log-requests", &c.api.request_log.requests, "A line for each request as it arrives: its id, size and sampling parameters; at DEBUG its prompt too"},
       {"enable-log-outputs", &c.api.request_log.outputs, "With the flag before: a line with the text of each finished choice; at DEBUG its token ids too"},
@@ -246,6 +248,9 @@ Status FinishServer(FrontendConfig& config) {
   }
   ServerSettings& server = config.server;
   ASSIGN_OR_RETURN(server.api_keys, ReadApiKeys(config));
+  if (server.salts_by_key && server.api_keys.empty()) {
+    return InvalidArgumentError("--cache-salt-by-api-key needs --api-key or --api-key-file");
+  }
   ASSIGN_OR_RETURN(server.cors.origins, ParseNameList("allowed-origins", config.allowed_origins));
   ASSIGN_OR_RETURN(server.cors.methods, ParseNameList("allowed-methods", config.allowed_methods));
   ASSIGN_OR_RETURN(server.cors.headers, ParseNameList("allowed-headers", config.allowed_headers));

@@ -98,6 +98,7 @@ struct FrontendConfig {
   std::string settings_file;
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;
+  bool show_deprecated_metrics = true;
   std::string show_hidden_metrics_for_version;
   std::string custom_histogram_buckets;  // JSON of buckets
   bool show_hidden_metrics = false;

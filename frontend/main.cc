@@ -385,6 +385,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                    .kv_cache_metrics = config.kv_cache_metrics,
                    .show_model_series = !config.disable_log_stats,
                    .show_hidden = config.show_hidden_metrics,
+                   .show_deprecated = config.show_deprecated_metrics,
                    .buckets = config.buckets});
   ASSIGN_OR_RETURN(const auto exporter, StartTraces(config.traces, &metrics));
   const std::optional<Tracer> tracer =
@@ -395,7 +396,9 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   const std::string inherited_adapters = claim ? std::move(claim->estate().adapters) : "";
   Succession succession(std::move(claim));
   EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
-  TextPool text_pool(NumTextThreads(config));
+  TextPool text_pool(NumTextThreads(config), [&metrics](double waited_s) {
+    metrics.frontend().text_pool_wait_seconds.Increment(waited_s);
+  });
   std::optional<wire::TcpKeys> tcp_keys;
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     ASSIGN_OR_RETURN(tcp_keys, wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend));

@@ -266,6 +266,7 @@ void Supervisor::OnNotice(Member& member, std::string_view line) {
   constexpr std::string_view kStatus = "STATUS=";
   if (line == "WATCHDOG=1") member.beats.OnBeat();
   if (line.starts_with(kStatus)) member.status = line.substr(kStatus.size());
+  if (line == kMoreStartTime && !ready_) AskForStartTime();
   if (line == kReloadNotice && &member == &members_[0]) BeginReplacement(true, std::nullopt);
   if (line == kLeavingNotice && is_to_follow(member)) return CompleteReplacement();
   if (line == "READY=1" && !member.is_ready) OnReady(member);

@@ -80,6 +80,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.context.arrival_time = request.arrival_time;
   headers.context.max_model_len = engine->max_model_len;
   headers.adapters = context.adapters;
+  headers.client_salt = request.client_salt;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
   headers.priority = IntegerHeader(request, "x-vllm-priority");
   ASSIGN_OR_RETURN(headers.context.data_parallel_rank, ReadRank(request, *context.engine_client));
@@ -161,6 +162,9 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   request_context.external_id =
       call->id_prefix() + (id_from_body ? *request.request_id : headers.context.external_id);
   if (headers.priority) request.priority = *headers.priority;
+  if (!headers.client_salt.empty()) {
+    request.cache_salt = headers.client_salt + "/" + request.cache_salt.value_or("");
+  }
 
   prepared.retired_fields = std::move(request.retired_fields);
   prepared.output = MakeOutputOptions(request, context.options);

@@ -57,6 +57,7 @@ struct RequestHeaders {
   bool id_from_client = false;      // X-Request-Id: wins over the body's request_id
   std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
   std::optional<double> timeout_s;  // the client's, and at most the server's; from the arrival
+  std::string client_salt;          // goes before the body's cache_salt
   ServedAdaptersPtr adapters = std::make_shared<const ServedAdapters>();  // at its arrival
 };
 

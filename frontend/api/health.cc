@@ -67,6 +67,8 @@ Awaitable<void> HandleMetrics(Exchange& exchange, ApiContext* context) {
   metrics.queued_requests.Set(static_cast<double>(context->admission_gate->num_queued_reqs()));
   metrics.queued_prompt_tokens.Set(
       static_cast<double>(context->admission_gate->num_queued_tokens()));
+  const int64_t num_waiting = context->text_pool == nullptr ? 0 : context->text_pool->num_waiting();
+  metrics.text_pool_waiting_jobs.Set(static_cast<double>(num_waiting));
   const bool is_open = WantsOpenMetrics(exchange.request().Header("accept"));
   std::string text =
       context->metrics->Scrape(is_open ? MetricsFormat::kOpenMetrics : MetricsFormat::kText);

@@ -1,8 +1,10 @@
 #include "frontend/http/api_keys.h"
 
+#include <openssl/evp.h>
 #include <string_view>
 #include <utility>
 
+#include "common/check.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -12,6 +14,15 @@ namespace {
 constexpr int64_t kMaxKeyFileBytes = 1 << 20;
 
 constexpr std::string_view kScheme = "bearer ";
+
+std::string SaltOfKey(const std::string& key) {
+  const std::string text = "tandem cache salt\n" + key;
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  CHECK(EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(digest.data()), &size,
+                   EVP_sha256(), nullptr) == 1);
+  return HexEncode({digest.data(), size});
+}
 
 }  // namespace
 
@@ -46,6 +57,7 @@ void ApiKeys::Replace(std::vector<std::string> texts) {
     if (key == nullptr) {
       key = std::make_shared<Key>();
       key->text = std::move(text);
+      key->salt = SaltOfKey(key->text);
     }
     keys->push_back(std::move(key));
   }
@@ -60,6 +72,11 @@ std::shared_ptr<void> ApiKeys::TakePlace(const HttpRequest& request) {
   std::shared_ptr<void> place(
       key.get(), [key](void*) { key->num_open.fetch_sub(1, std::memory_order_relaxed); });
   return is_free ? place : nullptr;
+}
+
+std::string ApiKeys::SaltOf(const HttpRequest& request) const {
+  const std::shared_ptr<Key> key = Find(*keys_.load(), request);
+  return key == nullptr ? "" : key->salt;
 }
 
 StatusOr<std::vector<std::string>> ReadApiKeyFile(const std::string& path) {

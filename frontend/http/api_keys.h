@@ -31,10 +31,14 @@ class ApiKeys {
   // has none left. Requests without a key, where none is needed, share one. REQUIRES:
   // Admits(request).
   std::shared_ptr<void> TakePlace(const HttpRequest& request);
+  // A text for the request's key that no other key has, the same in every process, from which the
+  // key cannot be read; "" without a key.
+  std::string SaltOf(const HttpRequest& request) const;
 
  private:
   struct Key {
     std::string text;
+    std::string salt;
     std::atomic<int64_t> num_open{0};
   };
   using Keys = std::vector<std::shared_ptr<Key>>;

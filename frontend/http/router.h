@@ -29,6 +29,8 @@ struct HttpRequest {
   // The client's X-Request-Id when it is usable (1 to 128 printable ASCII characters), else 32
   // random hex digits. Response ids are made from it.
   std::string request_id;
+  // Of the API key, where the server keeps the cached prefixes of keys apart; else "".
+  std::string client_salt;
 
   // The first header with the name (lower case), or "".
   std::string_view Header(std::string_view name) const;

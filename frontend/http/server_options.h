@@ -56,6 +56,7 @@ struct ServerSettings {
   std::string uds;                    // path of a UNIX socket; replaces host and port
   std::string root_path;              // where a proxy has the server; removed where a path has it
   std::vector<std::string> api_keys;  // at the start; none: every request may pass
+  bool salts_by_key = false;          // requests get HttpRequest::client_salt
   CorsOptions cors;
   bool request_id_headers = true;
   int64_t sse_keep_alive_s = 0;  // silence after which a stream gets a comment; 0: never

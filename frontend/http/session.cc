@@ -201,6 +201,9 @@ Awaitable<Session::Read> Session::ServeHead(RequestReader& reader) {
   std::optional<Response> refusal = Refusal(options(), server_->api_keys_, match, turn_.request,
                                             reader.has_body(), server_->draining());
   if (!refusal) refusal = TakeKeyPlace(*match.route);
+  if (!refusal && options().salts_by_key) {
+    turn_.request.client_salt = server_->api_keys_.SaltOf(turn_.request);
+  }
   turn_.admitted = !refusal && !match.route->during_drain;
   if (turn_.admitted) ++server_->num_requests_;
   Read result = Read::kOk;

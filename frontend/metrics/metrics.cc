@@ -155,6 +155,10 @@ Metrics::~Metrics() = default;
 std::string Metrics::Scrape(MetricsFormat format) const {
   for (const auto& engine : engines_) engine->ShowLoad();
   auto families = registry_->Collect();
+  if (!options_.show_deprecated) {
+    std::erase_if(families,
+                  [](const auto& family) { return family.help.starts_with("DEPRECATED"); });
+  }
   if (options_.show_hidden) AppendHiddenMetrics(&families);
   if (!options_.show_model_series) {
     std::erase_if(families, [](const auto& family) {
@@ -264,8 +268,14 @@ void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
   if (stats.spec_decoding_stats) RecordDrafts(*stats.spec_decoding_stats, metrics.in);
 }
 
-void Metrics::RecordProcess(int engine_index, const ProcessStats& stats) {
+void Metrics::RecordProcess(int engine_index, const ProcessStats& stats,
+                            const std::map<std::string, double>& startup_s) {
   EngineMetrics& metrics = engine(engine_index);
+  for (const auto& [phase, seconds] : startup_s) {
+    Gauge(metrics.in.With("phase", phase), "tandem:engine_startup_seconds",
+          "Duration of each phase of the engine's start.")
+        .Set(seconds);
+  }
   metrics.process_resident_memory_bytes.Set(static_cast<double>(stats.resident_bytes));
   metrics.process_virtual_memory_bytes.Set(static_cast<double>(stats.virtual_bytes));
   metrics.process_start_time_seconds.Set(stats.started_at);

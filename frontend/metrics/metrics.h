@@ -166,6 +166,8 @@ struct FrontendMetrics {
   LabelledSet<Counter, ExpiryStage, 2> requests_expired{in, "tandem:requests_expired_total", "Requests whose time was over, before their first token (queue) or after it (decode).", "stage", kExpiryStages};
   Gauge queued_requests{in, "tandem:queued_requests", "Requests without a first token, from their arrival on."};
   Gauge queued_prompt_tokens{in, "tandem:queued_prompt_tokens", "Prompt tokens of these requests."};
+  Gauge text_pool_waiting_jobs{in, "tandem:text_pool_waiting_jobs", "Templates and texts that wait for a thread."};
+  Counter text_pool_wait_seconds{in, "tandem:text_pool_wait_seconds_total", "Time that these have waited."};
   Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
   Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
@@ -191,6 +193,7 @@ struct MetricsOptions {
   bool kv_cache_metrics = false;  // whether the residency series exist
   bool show_model_series = true;  // false: only the http_ and process_ series are shown
   bool show_hidden = false;       // retired names too (hidden_metrics.h)
+  bool show_deprecated = true;    // names that will retire
   BucketFamilies buckets = {};
 };
 
@@ -220,7 +223,8 @@ class Metrics {
   void Record(int engine_index, const wire::SchedulerStats& stats);
   void Record(const HttpSample& sample);
   // What an engine's process reports of itself. One call at a time.
-  void RecordProcess(int engine_index, const ProcessStats& stats);
+  void RecordProcess(int engine_index, const ProcessStats& stats,
+                     const std::map<std::string, double>& startup_s = {});  // by phase
   // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
   // is a pause, in which none of the states is 1.
   void RecordSleepLevel(std::optional<int64_t> level);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -258,10 +259,14 @@ struct TextPool::State {
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
   std::vector<std::thread> threads;
+  std::function<void(double)> on_start;
+  std::atomic<int64_t> num_waiting{0};
 };
 
-TextPool::TextPool(int num_threads) : state_(std::make_unique<State>()) {
+TextPool::TextPool(int num_threads, std::function<void(double)> on_start)
+    : state_(std::make_unique<State>()) {
   CHECK_GE(num_threads, 1);
+  state_->on_start = std::move(on_start);
   for (int i = 0; i < num_threads; ++i) {
     state_->threads.emplace_back([state = state_.get(), i] {
       SetThreadName("text-" + std::to_string(i));
@@ -279,7 +284,17 @@ void TextPool::Stop() {
 }
 
 void TextPool::Submit(Task job) {
-  asio::post(state_->io, [job = std::move(job)]() mutable { job(); });
+  state_->num_waiting.fetch_add(1, std::memory_order_relaxed);
+  const double submitted = SystemClock().Monotonic();
+  asio::post(state_->io, [state = state_.get(), submitted, job = std::move(job)]() mutable {
+    state->num_waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (state->on_start) state->on_start(SystemClock().Monotonic() - submitted);
+    job();
+  });
+}
+
+int64_t TextPool::num_waiting() const {
+  return state_->num_waiting.load(std::memory_order_relaxed);
 }
 
 void internal::PoolHop::await_suspend(std::coroutine_handle<> self) {

@@ -251,11 +251,14 @@ class Socket {
 // order of arrival. Its users bound the queue: each open exchange has one job at most.
 class TextPool {
  public:
-  explicit TextPool(int num_threads);  // threads are named "text-<i>"
-  ~TextPool();                         // stops
+  // Threads are named "text-<i>". on_start: called by the thread of each job before it, with the
+  // seconds for which the job has waited.
+  explicit TextPool(int num_threads, std::function<void(double waited_s)> on_start = {});
+  ~TextPool();  // stops
   TextPool(const TextPool&) = delete;
 
   void Submit(Task job);
+  int64_t num_waiting() const;  // jobs that have not begun; any thread
   // Waits for the running jobs and drops the queued ones; no job runs afterwards. Call it before
   // joining the shards that wait for jobs: a job writes into the frame of the waiting coroutine.
   void Stop();

@@ -153,9 +153,11 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
   }
   ProcessedRequest all;
   const int64_t priority = conversations.front().priority;
+  const std::optional<std::string> cache_salt = conversations.front().cache_salt;
   for (int64_t i = 0; i < num_conversations; ++i) {
     ChatRequest& conversation = conversations[static_cast<size_t>(i)];
     conversation.priority = priority;
+    conversation.cache_salt = cache_salt;
     RequestContext own = context;
     own.external_id += "_" + std::to_string(i);
     ASSIGN_OR_RETURN(ProcessedRequest one, Process(std::move(conversation), own));

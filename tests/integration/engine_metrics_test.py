@@ -57,6 +57,9 @@ class Engine(unittest.TestCase):
             self.assertGreater(resident, now / 4)
             self.assertLess(resident, now * 4)
             self.assertGreater(server.total("tandem:engine_process_cpu_seconds_total"), 0)
+            phases = {re.search('phase="([^"]*)"', line).group(1) for line in server.metrics()
+                      if line.startswith("tandem:engine_startup_seconds{")}
+            self.assertLessEqual({"device", "weights mapped", "weights packed", "KV cache"}, phases)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,20 @@ class Keys(unittest.TestCase):
             for pid in (pair.process.pid, pair.pid_of("tandem-frontend"), pair.pid_of("tandem-engine-core")):
                 self.assertNotIn(b"secret", self.shown(pid))
 
+    def test_keys_share_no_cached_prefix(self):
+        body = {"model": "m", "prompt": list(range(40, 104)), "max_tokens": 1}
+        def cached(server, key, **extra):
+            status, reply = server.post("/v1/completions", dict(body, **extra), Authorization=f"Bearer {key}")
+            self.assertEqual(status, 200, reply)
+            return json.loads(reply)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        with Pair("--served-model-name", "m", "--api-key", "a", "b", "--enable-prompt-tokens-details", "--cache-salt-by-api-key",
+                  "--max-num-seqs", 4) as server:
+            self.assertEqual([cached(server, key) > 0 for key in "abab"], [False, False, True, True])
+            self.assertEqual([cached(server, "a", cache_salt=salt) > 0 for salt in "xyx"], [False, False, True])
+        refused = subprocess.run([bin_dir() / "tandem", "serve", MODEL, "--cache-salt-by-api-key"], capture_output=True, text=True)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("--cache-salt-by-api-key needs --api-key", refused.stderr)
+
     def test_hangup_reads_the_key_file_again(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "keys")

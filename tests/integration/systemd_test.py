@@ -95,11 +95,15 @@ class Units(unittest.TestCase):
                         line = line.replace("${%s}" % variable, value).replace("$" + variable, value)
                     processes.append(subprocess.Popen(line.split(), env={
                         **os.environ, **variables, "NOTIFY_SOCKET": folder + "/notify"}))
-                ready = set()
+                ready, extended = set(), set()
                 while ready != {process.pid for process in processes}:
                     text, control, _, _ = notify.recvmsg(4096, socket.CMSG_SPACE(12))
+                    sender = int.from_bytes(control[0][2][:4], "little")
                     if b"READY=1" in text.split(b"\n"):
-                        ready.add(int.from_bytes(control[0][2][:4], "little"))
+                        ready.add(sender)
+                    if text.startswith(b"EXTEND_TIMEOUT_USEC=") and sender not in ready:
+                        extended.add(sender)
+                self.assertEqual(len(extended), 1, "the engine core asks for time while it loads")
                 with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text().strip()}/health") as reply:
                     self.assertEqual(reply.status, 200)
                 for process in processes:

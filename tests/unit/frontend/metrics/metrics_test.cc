@@ -54,6 +54,8 @@ const std::map<std::string, std::string> kExpected = {
     {"tandem:engine_process_cpu_seconds_total", "counter"},
     {"tandem:queued_requests", "gauge"},
     {"tandem:queued_prompt_tokens", "gauge"},
+    {"tandem:text_pool_waiting_jobs", "gauge"},
+    {"tandem:text_pool_wait_seconds_total", "counter"},
     {"vllm:prefix_cache_queries_total", "counter"},
     {"vllm:prefix_cache_hits_total", "counter"},
     {"vllm:gpu_prefix_cache_queries_total", "counter"},
@@ -99,6 +101,7 @@ const std::set<std::string_view> kOfTheFrontend = {
     "tandem:requests_resumed_total",   "tandem:stored_responses",
     "tandem:stored_response_bytes",    "tandem:requests_moved_total",
     "tandem:queued_requests",          "tandem:queued_prompt_tokens",
+    "tandem:text_pool_waiting_jobs",   "tandem:text_pool_wait_seconds_total",
     "tandem:trace_spans_total"};
 
 TEST_CASE("every series exists at 0 before the first request, with its type and labels") {
@@ -323,6 +326,19 @@ TEST_CASE("an aborted request waits no longer before its engine reports it") {
   CHECK(engine.load.Read().waiting == 0);
 }
 
+TEST_CASE("deprecated names can be left out") {
+  const Metrics all({.model_name = "m"});
+  const Metrics present({.model_name = "m", .show_deprecated = false});
+  for (const char* name :
+       {"vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total",
+        "vllm:gpu_prefix_cache_hit_rate", "vllm:time_per_output_token_seconds"}) {
+    CAPTURE(name);
+    CHECK(Scrape(all).families().count(name) == 1);
+    CHECK(Scrape(present).families().count(name) == 0);
+  }
+  CHECK(Scrape(present).families().count("vllm:kv_cache_usage_perc") == 1);
+}
+
 TEST_CASE("the CPU time of an engine counts on when another process takes its place") {
   Metrics metrics = MakeMetrics();
   const auto cpu = [&metrics] {
@@ -333,9 +349,12 @@ TEST_CASE("the CPU time of an engine counts on when another process takes its pl
   CHECK(cpu() == 8);
   metrics.RecordProcess(0, {.resident_bytes = 500, .cpu_s = 1});
   CHECK(cpu() == 9);
-  metrics.RecordProcess(0, {.resident_bytes = 500, .cpu_s = 3});
+  metrics.RecordProcess(0, {.resident_bytes = 500, .cpu_s = 3}, {{"weights mapped", 0.5}});
   CHECK(cpu() == 11);
   CHECK(Scrape(metrics).Value("tandem:engine_process_resident_memory_bytes", kEngine0) == 500);
+  std::map<std::string, std::string> phase = kEngine0;
+  phase["phase"] = "weights mapped";
+  CHECK(Scrape(metrics).Value("tandem:engine_startup_seconds", phase) == 0.5);
 }
 
 TEST_CASE("the older hit rate is that of the last thousand requests") {

@@ -76,6 +76,29 @@ TEST_CASE("work on the pool runs on another thread and its result returns to the
   CHECK(Get(result) == "42 back");
 }
 
+TEST_CASE("a pool counts the jobs that wait, and reports for how long each has") {
+  std::promise<void> go;
+  std::promise<bool> started, ended;
+  std::vector<double> waited_s;
+  TextPool pool(1, [&](double seconds) { waited_s.push_back(seconds); });
+  pool.Submit([&] {
+    started.set_value(true);
+    go.get_future().wait();
+  });
+  CHECK(Get(started));
+  CHECK(pool.num_waiting() == 0);
+  pool.Submit([&] { ended.set_value(true); });
+  const double submitted = Now();
+  CHECK(pool.num_waiting() == 1);
+  const double released = Now();
+  go.set_value();
+  CHECK(Get(ended));
+  pool.Stop();
+  CHECK(pool.num_waiting() == 0);
+  REQUIRE(waited_s.size() == 2);
+  CHECK(waited_s[1] >= released - submitted);
+}
+
 TEST_CASE("when a pool has stopped its jobs have ended, and none runs afterwards") {
   TextPool pool(1);
   std::promise<bool> started;
